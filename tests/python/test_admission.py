@@ -98,5 +98,4 @@ class Admission(harness.Test):
         self.start_program("ps", *job.hosts(), "--min_workers=3", "--max_workers=2").wait(20, 2)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -117,5 +117,4 @@ class Against(harness.Test):
         self.assertIn("bench: building %s failed with status 1: ninja" % self.tree, done.stderr)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -364,5 +364,4 @@ class Alone(harness.Test):
         self.assertNotIn(said, job.workers[0].output())
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

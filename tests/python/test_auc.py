@@ -64,5 +64,4 @@ class Auc(harness.Test):
         self.assertIsNone(figures["test_auc"])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -126,5 +126,4 @@ class Away(generations.Test):
         self.assertGreaterEqual(job.finish(120)[0]["local_steps"], 60)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

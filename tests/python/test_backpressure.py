@@ -208,5 +208,4 @@ class Rollbacks(harness.Test):
         self.kill(*job.workers, *job.ps)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -264,5 +264,4 @@ class BadFrames(harness.Test):
         self.finish()
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

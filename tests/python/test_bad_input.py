@@ -468,5 +468,4 @@ class Peers(BadInput):
                 s.close()
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -30,5 +30,4 @@ class Chance(harness.Test):
             self.assertEqual(self.warned(*flags), [], flags)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -52,5 +52,4 @@ class Chaos(harness.Test):
         self.assertIn("there is no 'hug'", done.stdout)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -582,5 +582,4 @@ class Checkpoint(harness.Test):
         self.assertEqual(harness.read_json(ckpt_folder.path(self.folder(), 40))["step"], 40)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

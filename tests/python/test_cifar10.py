@@ -134,5 +134,4 @@ class Cifar10(harness.Test):
         self.assertEqual(code, 0, said)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -94,5 +94,4 @@ class Wrong(BadInput):
         self.check(run("weir-task", "--ps_hosts=a:1"), USAGE, "--job_name is missing")
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -158,5 +158,4 @@ class Codecs(harness.Test):
         self.assertGreater(accuracy["int4"], accuracy["fp32"] - 0.01)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -245,5 +245,4 @@ class Columns(harness.Test):
         self.assertIn("lacks the column of the label", worker.output())
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

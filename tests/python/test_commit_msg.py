@@ -60,5 +60,4 @@ class CommitMessage(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

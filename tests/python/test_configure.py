@@ -194,5 +194,4 @@ class Configure(harness.Test):
                          [everything[0], everything[4], ("90", "compute_90")])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -317,5 +317,4 @@ class Coordinate(harness.Test):
         worker.kill()
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

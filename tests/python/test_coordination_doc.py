@@ -78,5 +78,4 @@ class CoordinationDoc(unittest.TestCase):
         self.assertEqual(table(section, "action"), enum(header, "session_action_kind", "ACTION_"))
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -53,5 +53,4 @@ class Cores(harness.Test):
             self.assertRegex(said, THREADS % 1)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

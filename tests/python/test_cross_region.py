@@ -95,5 +95,4 @@ class CrossRegion(harness.Test):
                           for line in checked.splitlines() if line.startswith("check: ")])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -204,5 +204,4 @@ class Csv(harness.Test):
         self.assertIn("--ignore_columns is for CSV files", worker.output())
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -208,5 +208,4 @@ class CsvColumns(harness.Test):
         self.assertEqual(metadata["columns"].split("\n"), ["", "a", "b", "c", "d"])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

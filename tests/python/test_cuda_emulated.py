@@ -116,5 +116,4 @@ class CudaEmulated(harness.Test):
         self.alone_as_with_a_server(40, "--batch_size=300", "--model=softmax")
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

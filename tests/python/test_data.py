@@ -398,5 +398,4 @@ class Data(harness.Test):
         self.run_worker(*FLAGS, "--data_layout=nchw", "--train_steps=2", data=idx)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

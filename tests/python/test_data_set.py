@@ -433,5 +433,4 @@ class DataSet(harness.Test):
         return doc["job"] and doc["job"]["arithmetic"]
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -61,5 +61,4 @@ class DescriptorLimit(harness.Test):
         job.ps[0].stop()
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -128,5 +128,4 @@ class Determinism(harness.Test):
         self.compare_towers("deep_mnist", 4, 16, "adam")
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

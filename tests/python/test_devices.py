@@ -238,5 +238,4 @@ class Choosing(fake_gpus.Machine):
             p.stop(signum, status=128 + signum)  # long before the 600 s are over
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

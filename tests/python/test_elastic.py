@@ -116,5 +116,4 @@ class Elastic(harness.Test):
         self.end(job)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -129,5 +129,4 @@ class Elastic(harness.Test):
         self.assertGreater(elastic, fixed - 0.005)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

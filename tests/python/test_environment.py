@@ -73,5 +73,4 @@ class Environment(BadInput):
         job.finish()
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -113,5 +113,4 @@ class Figures(harness.Test):
         self.kill(*job.workers, *job.ps)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -43,5 +43,4 @@ class FileLimit(harness.Test):
         job.ps[0].stop()
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -270,5 +270,4 @@ class Finite(harness.Test):
         self.assertIn("worker 0, step 2: the gradient of 'softmax/weights'", said)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

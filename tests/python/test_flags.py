@@ -184,5 +184,4 @@ class Flags(unittest.TestCase):
             self.assertEqual(unknown, set(), "%s names flags that no program has" % path)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

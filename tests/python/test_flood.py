@@ -407,5 +407,4 @@ class Flood(harness.Test):
         job.finish()
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -51,5 +51,4 @@ class FolderUsers(harness.Test):
         first.wait_line("lacks its last step")
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

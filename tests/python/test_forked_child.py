@@ -68,5 +68,4 @@ class ForkedChild(harness.Test):
                          second.output())
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

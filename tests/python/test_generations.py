@@ -168,5 +168,4 @@ class Generations(generations.Test):
         self.assertIn("says that the job has gone on without this server", hung.wait_output(90))
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -128,5 +128,4 @@ class GetMnist(unittest.TestCase):
         self.assertIn("is not 'name bytes sha256'", out)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -108,5 +108,4 @@ class GivenOut(harness.Test):
             self.assertEqual(samples.wrong_batches([path, other], 10, BATCH, 1) == [], right)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

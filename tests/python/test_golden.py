@@ -56,5 +56,4 @@ class Golden(harness.Test):
         self.assertTrue(any(abs(a - b) > TOLERANCE * b + ROUNDED for a, b in zip(got, want)))
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -80,5 +80,4 @@ class Predictions(harness.Test):
         self.assertGreater(weights.furthest(got, want), TOLERANCE)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -145,5 +145,4 @@ class GpuCheck(harness.Test):
         self.assertEqual([n for n in names if not n.startswith("weir_")], [])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -83,5 +83,4 @@ class GpuGroup(fake_gpus.Machine):
         p.stop(signal.SIGINT, status=-signal.SIGINT)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -81,5 +81,4 @@ class Guide(fake_gpus.Machine):
         self.assertIn("test accuracy", output)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

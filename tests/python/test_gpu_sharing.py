@@ -258,5 +258,4 @@ class SelfTest(Sharing):
                          len(self.gpus(env=self.here(None))))
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -108,5 +108,4 @@ class GpuTrain(fake_gpus.Machine):
                       self.measure("--bin=/nowhere", status=77)[1])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

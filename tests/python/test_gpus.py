@@ -270,5 +270,4 @@ class WithoutLibraries(fake_gpus.Machine):
         self.assertRegex(p.output(), "E .*--gpus=0: the driver shows a GPU, but CUDA cannot use it")
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -144,7 +144,7 @@ class Harness(unittest.TestCase):
         for name in sorted(os.listdir(folder)):
             if name.startswith("test_"):
                 with open(os.path.join(folder, name), encoding="utf-8") as f:
-                    self.assertRegex(f.read(), r"\n    harness\.main\(\)\n$", name)
+                    self.assertRegex(f.read(), r"\n(    )?harness\.main\((__name__)?\)\n$", name)
 
     def test_skip_of_a_c_test_is_77(self):
         for how, want, line in (("good", 0, "PASSED"), ("none", 77, "SKIP: no moon here"),
@@ -245,5 +245,4 @@ class Progress(harness.Test):
         self.assertTrue(text.endswith("\r\033[K"), text[-100:])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -64,5 +64,4 @@ class HideCuda(harness.Test):
         self.assertIn("no command", done.stderr)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

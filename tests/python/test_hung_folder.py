@@ -29,5 +29,4 @@ class HungFolder(harness.Test):
         self.kill(job.workers[0], job.ps[0])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

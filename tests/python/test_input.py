@@ -381,5 +381,4 @@ class Augment(InputTest):
                          "which have no height and width: leave it out"),), data=folder)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -234,5 +234,4 @@ class Install(harness.Test):
         self.train(worker, "--models_dir=" + harness.MODELS, "--model=softmax")
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

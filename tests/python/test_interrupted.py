@@ -75,5 +75,4 @@ class Interrupted(harness.Test):
                          r"only the end of training writes it" % summary)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

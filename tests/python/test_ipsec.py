@@ -168,5 +168,4 @@ class Kinds(unittest.TestCase):
             self.assertEqual(capture.kind(packet, self.SUBNETS), want, packet)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -89,5 +89,4 @@ class JobOver(harness.Test):
                 process.wait()
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

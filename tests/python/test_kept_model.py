@@ -113,5 +113,4 @@ class KeptModel(harness.Test):
         self.assertNotIn("does not keep its model", worker.output())
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

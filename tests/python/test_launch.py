@@ -270,5 +270,4 @@ class Launch(harness.Test):
             self.assertRegex(launch.lines[0], "^launch: .*" + line)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

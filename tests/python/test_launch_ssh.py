@@ -115,5 +115,4 @@ class LaunchSsh(harness.Test):
         self.assertEqual(self.tasks(), [])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -73,5 +73,4 @@ class Learn(harness.Test):
         self.assertEqual(digest, summary["parameters_sha256"])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -162,5 +162,4 @@ class Leaving(harness.Test):
         return out
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

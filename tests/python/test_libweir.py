@@ -186,5 +186,4 @@ class Libweir(harness.Test):
         self.kill(first, ps)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

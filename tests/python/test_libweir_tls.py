@@ -109,5 +109,4 @@ class LibweirTls(harness.Test):
         ps.stop()
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

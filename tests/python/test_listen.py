@@ -148,5 +148,4 @@ class Listen(harness.Test):
                               "has claimed it since", "generation 1.2", "generation 2.")
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -234,5 +234,4 @@ class LocalSteps(harness.Test):
         job.finish(60)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -58,5 +58,4 @@ class FullPipe(harness.Test):
         self.assertEqual([p.output() for p in (*job.ps, *job.workers)], ["", ""])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -94,5 +94,4 @@ class LogMessages(harness.Test):
         self.assertFalse(meet("checkpoint at step 300", "checkpoint at step * given up"))
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

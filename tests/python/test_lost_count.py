@@ -92,5 +92,4 @@ class LostCount(harness.Test):
         self.check(job)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

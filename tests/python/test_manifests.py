@@ -110,5 +110,4 @@ class Manifests(harness.Test):
             self.assertRegex(docker, r"\nENV (\S+ )*%s\b" % variable)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -137,5 +137,4 @@ class Metrics(harness.Test):
         taken.close()
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

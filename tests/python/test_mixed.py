@@ -101,5 +101,4 @@ class Mixed(regions.Test):
         self.assertEqual(len(numbers), 30 * 2 * 2 * 10)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -124,5 +124,4 @@ class Changes(harness.Test):
         self.assertGreater(summaries[2]["exchange"]["stale"], 0)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

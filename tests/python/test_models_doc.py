@@ -62,5 +62,4 @@ class ModelsDoc(harness.Test):
         self.compare("onnxruntime", onnx.main)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -264,5 +264,4 @@ class TypedAnswers(harness.Test):
         self.end()
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

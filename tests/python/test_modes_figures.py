@@ -76,5 +76,4 @@ class Figures(test_modes.Case):
         self.assertIn("--summary_json", job.ps[0].wait_output(status=1))
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

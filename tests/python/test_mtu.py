@@ -108,5 +108,4 @@ class Hole(harness.Test):
         self.end(self.begin(*flags))
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -89,5 +89,4 @@ class Mutants(harness.Test):
                       said)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -102,5 +102,4 @@ class NamedData(harness.Test):
         self.assertIn("was trained on /elsewhere; name the data", worker.output())
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

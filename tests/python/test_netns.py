@@ -71,5 +71,4 @@ class Netns(harness.Test):
         ps.stop()
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

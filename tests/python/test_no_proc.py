@@ -46,5 +46,4 @@ class NoProc(harness.Test):
                     r"No such file or directory\); name the folder with --models_dir")
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -134,5 +134,4 @@ class NoTestData(harness.Test):
                           "class" % place, said)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

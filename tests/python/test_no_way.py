@@ -50,5 +50,4 @@ class NoWay(harness.Test):
             self.net.pair(*pair, cut=not is_open)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -51,5 +51,4 @@ class Notebooks(unittest.TestCase):
                        timeout=90 * harness.PATIENCE)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -273,5 +273,4 @@ class Errors(harness.Test):
         self.assertIn("No such file", self.said(self.path("none.json"), export + "2"))
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -231,5 +231,4 @@ class Outputs(harness.Test):
         ps.wait(20, 138)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

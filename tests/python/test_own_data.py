@@ -212,5 +212,4 @@ class OwnData(harness.Test):
         self.assertLess(self.train("npy", TRAIN, *flags)["test_loss"], loss)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -230,5 +230,4 @@ class OwnFolders(harness.Test):
         self.kill(*job.workers, *job.ps)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -157,5 +157,4 @@ class OwnTrainer(harness.Test):
         self.assertLess(float(want[1][0].split()[-1]), 0.9)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -74,5 +74,4 @@ class Samples(harness.Test):
         self.assertEqual(samples.wrong([path], 90), [])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

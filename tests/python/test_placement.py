@@ -76,5 +76,4 @@ class Placement(harness.Test):
         self.assertIn("layer 'sm' cannot be placed on gpu:1", warnings[1])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

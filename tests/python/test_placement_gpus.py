@@ -222,5 +222,4 @@ class Split(fake_gpus.Machine):
         self.same(soft, self.run_net("cpu", "--gpus=none", "--towers=2"))
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

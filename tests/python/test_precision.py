@@ -92,5 +92,4 @@ class Precision(harness.Test):
         self.assertEqual(len(skips), 2)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -178,5 +178,4 @@ class Predict(harness.Test):
         self.assertEqual(harness.read_text(out), "mine")
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

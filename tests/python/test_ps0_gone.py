@@ -245,5 +245,4 @@ class Ps0Gone(harness.Test):
         self.check(job)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -770,5 +770,4 @@ class Wheel(harness.Test):
         self.assertEqual(said.split(), [weir.__version__, "done"])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

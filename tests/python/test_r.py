@@ -310,5 +310,4 @@ class InR(harness.Test):
         self.assertAlmostEqual(losses[40], last, delta=1e-4)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -137,5 +137,4 @@ class Readme(harness.Test):
         self.assertNotRegex(self.text, r"PATH=\S*build/bin")
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -53,5 +53,4 @@ class Record(harness.Test):
             self.assertRegex(worker.output(), "--record_samples: cannot write /dev/full: No space")
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

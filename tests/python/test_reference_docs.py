@@ -42,5 +42,4 @@ class ReferenceDocs(unittest.TestCase):
         self.assertEqual(named(page, "kind"), kinds - {"NONE"})
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

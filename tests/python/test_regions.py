@@ -170,5 +170,4 @@ class Regions(regions.Test):
         self.kill(*a.workers, *a.ps, *b.workers, *self.parents.ps)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

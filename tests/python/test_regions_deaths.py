@@ -165,5 +165,4 @@ class Regions(regions.Test):
             self.kill(*a.workers, *self.parents.ps)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

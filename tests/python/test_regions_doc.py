@@ -80,5 +80,4 @@ class RegionsDoc(harness.Test):
             self.assertIn("round 2 of 2 exchanged", server.output())
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -87,5 +87,4 @@ class RegionsEnd(regions.Test):
                                 "have ended with an error", 30)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

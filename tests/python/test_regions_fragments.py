@@ -78,5 +78,4 @@ class Fragments(regions.Test):
         self.kill(*job.ps, *self.parents.ps)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

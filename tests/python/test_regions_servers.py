@@ -72,5 +72,4 @@ class Servers(regions.Test):
                                   "--address=" + address, "--job_name=ps", "--drain", name="ps:2")
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -85,5 +85,4 @@ class Resnet18(harness.Test):
         self.assertLess(far, TOLERANCE)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -107,5 +107,4 @@ class Rounding(harness.Test):
             self.assertEqual(list(values), list(digests[1][name][1]))
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

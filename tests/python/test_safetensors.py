@@ -71,5 +71,4 @@ class Safetensors(unittest.TestCase):
                 at += tensor.size
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

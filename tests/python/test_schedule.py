@@ -91,5 +91,4 @@ class Schedule(harness.Test):
             self.assertIn(said, self.run_worker(*flags, status=2).output())
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

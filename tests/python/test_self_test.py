@@ -217,5 +217,4 @@ class WithGpus(SelfTest):
         p.stop(signal.SIGINT, status=-signal.SIGINT)  # sooner than the 120 s that a test may take
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -193,5 +193,4 @@ class ServerChanges(generations.Test):
         self.check(job, seconds=180)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -567,5 +567,4 @@ class SetupGpuVm(harness.Test):
         self.good(m, "--keep_driver")
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -406,5 +406,4 @@ class Clients(harness.Test):
         self.cluster.ps[0].stop()
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

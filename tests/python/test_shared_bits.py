@@ -42,5 +42,4 @@ class Bits(test_shared.Case):
                     self.assertGreaterEqual(shared, both - 3 * 4 * s["parameters"])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

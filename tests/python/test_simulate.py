@@ -229,5 +229,4 @@ class Tables(unittest.TestCase):
         self.assertRaises(ValueError, simulate.simulate, FREE, wrokers=3)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -131,5 +131,4 @@ class SlowLink(harness.Test):
         self.check(job)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

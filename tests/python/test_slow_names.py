@@ -101,5 +101,4 @@ class SlowNames(harness.Test):
             process.stop(9, status=-9)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

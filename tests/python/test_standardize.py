@@ -218,5 +218,4 @@ class Standardize(harness.Test):
         self.kill(joiner, *job.workers, ps)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -87,5 +87,4 @@ class StartDoc(harness.Test):
         self.assertGreater(n, 100)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

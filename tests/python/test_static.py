@@ -203,5 +203,4 @@ class Static(unittest.TestCase):
                           "scripts/list_files"])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

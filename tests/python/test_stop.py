@@ -196,5 +196,4 @@ class Stop(generations.Test):
             job.ps[0].wait(60)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

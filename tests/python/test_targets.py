@@ -306,5 +306,4 @@ class Targets(harness.Test):
                      "--label_column=1", "--target_columns=2", status=2)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

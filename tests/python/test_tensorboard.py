@@ -182,5 +182,4 @@ class TensorBoard(harness.Test):
                       self.run_worker("--summary_steps=3", "--train_steps=1").output())
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

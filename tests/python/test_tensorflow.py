@@ -67,5 +67,4 @@ class Names(harness.Test):
         self.assertRegex(worker.output(), "^E .*'b:1' is no flag; a list is one word[^\n]*$")
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

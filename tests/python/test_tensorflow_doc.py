@@ -76,5 +76,4 @@ class Table(unittest.TestCase):
         self.assertGreater(n, 15)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

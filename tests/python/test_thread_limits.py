@@ -133,5 +133,4 @@ class ThreadLimits(harness.Test):
         job.ps[0].stop()
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -653,5 +653,4 @@ class Document(Secured):
         self.run_section("Tokens", 5)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -131,5 +131,4 @@ class OnTheWire(harness.Test):
             self.assertNotIn(text.encode(), secured)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -625,5 +625,4 @@ class Servers(Torch):
         self.assertEqual({read.count(i) for i in range(64)}, {15})
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -147,5 +147,4 @@ class Trace(harness.Test):
         self.assertIn("not written to its end: No space left", worker.output())
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -109,5 +109,4 @@ class Train(harness.Test):
             self.assertRegex(p.wait_output(), r"\d+\.\d+\.\d+")
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

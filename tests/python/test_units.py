@@ -32,5 +32,4 @@ class Units(harness.Test):
         self.assertIn("Restrt", said)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

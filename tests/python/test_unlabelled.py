@@ -296,5 +296,4 @@ class Tables(Base):
         self.check(want, None, "--test_data=" + bare, model=model)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -260,5 +260,4 @@ class Validation(harness.Test):
             self.assertNotIn("--data_dir", worker.output())
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

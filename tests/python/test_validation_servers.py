@@ -176,5 +176,4 @@ class ValidationServers(harness.Test):
         ps.kill()
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -80,5 +80,4 @@ class Versions(harness.Test):
             self.ends(ctl, 1, text)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -101,5 +101,4 @@ class VeryEnd(harness.Test):
             process.wait(30)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

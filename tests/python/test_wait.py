@@ -37,5 +37,4 @@ class Wait(harness.Test):
         worker.stop(seconds=10)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

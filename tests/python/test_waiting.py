@@ -212,5 +212,4 @@ class Region(Looks, regions.Test):
         a.kill()
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -273,5 +273,4 @@ class Generated(harness.Test):
         wan.run(*gateway.enter, os.path.join(folder, "a/down"))
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

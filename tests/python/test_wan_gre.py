@@ -37,5 +37,4 @@ class Gre(Cluster):
         self.assertEqual([seen[k]["packets"] for k in ("clear", "gre")], [0, 0], seen)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -83,5 +83,4 @@ def lengths(pcap):
         at += 16 + n
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

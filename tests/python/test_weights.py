@@ -388,5 +388,4 @@ class Weights(harness.Test):
             self.assertIn(words, said)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -412,5 +412,4 @@ class Changes(Weirctl):
         self.assertIn("add --train_data=FILE, and those of labels", told)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -204,5 +204,4 @@ class Missing(harness.Test):
         self.assertIn("weir-0.1.0/pyproject.toml", names)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

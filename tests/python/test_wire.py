@@ -307,5 +307,4 @@ class Wire(harness.Test):
             next(watch)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

@@ -47,5 +47,4 @@ class WithoutCuda(fake_gpus.Machine):
         self.assertEqual(self.looked_for(), ["libcuda.so.1"])
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

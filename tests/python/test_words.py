@@ -116,5 +116,4 @@ class Words(harness.Test):
         self.assertIn("whole numbers from 0 on that nothing changed, but one is -5", said)
 
 
-if __name__ == "__main__":
-    harness.main()
+harness.main(__name__)

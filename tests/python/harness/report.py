@@ -24,7 +24,10 @@ class Result(unittest.TextTestResult):
         self._processes(test)
 
 
-def main():
+def main(name="__main__"):
+    """Runs the tests of the program and exits; does nothing in a module that is imported (name)."""
+    if name != "__main__":
+        return
     runner = unittest.TextTestRunner(verbosity=2, resultclass=Result)
     program = unittest.main(module="__main__", testRunner=runner, exit=False)
     result = program.result
