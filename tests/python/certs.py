@@ -4,7 +4,7 @@ import subprocess
 
 import harness
 
-MAKE = os.path.join(harness.SOURCE, "scripts/make_certs")
+MAKE = harness.source("scripts/make_certs")
 CA_CONFIG = """
 [ca]
 default_ca = own

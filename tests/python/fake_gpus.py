@@ -13,7 +13,7 @@ import tempfile
 
 import harness
 
-FAKES = os.environ.get("WEIR_FAKES") or os.path.join(harness.SOURCE, "build/tests")
+FAKES = os.environ.get("WEIR_FAKES") or harness.source("build/tests")
 EMULATED = os.path.join(FAKES, "libweir_emulated.so")
 NO_EMULATION = "" if os.path.exists(EMULATED) else \
     "skipped: the emulated CUDA backend is not in this build (no CUDA headers, or no C++ compiler)"

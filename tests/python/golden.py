@@ -10,7 +10,7 @@ import struct
 import harness
 import weights
 
-FOLDER = os.path.join(harness.SOURCE, "tests/golden")
+FOLDER = harness.source("tests/golden")
 PREDICTIONS = os.path.join(FOLDER, "predictions")
 SEED, BATCH, STEPS = 11, 8, 50
 # Networks so large that fewer steps have to do.

@@ -47,7 +47,7 @@ class Against(harness.Test):
         self.tree = self.path("tree")
         os.makedirs(os.path.join(self.tree, "bench"))
         for name in COPIED:
-            shutil.copy(os.path.join(harness.SOURCE, name), os.path.join(self.tree, name))
+            shutil.copy(harness.source(name), os.path.join(self.tree, name))
         self.write("CMakeLists.txt", CMAKE)
         self.write("bench/stub", BENCH)
         self.write("bench/mute", "#!/bin/sh\necho no figures\n")

@@ -262,8 +262,7 @@ class Alone(harness.Test):
 
     def test_bad_folder(self):
         """One line, and the status of an error that stays; nothing is begun anew by itself."""
-        path = self.path("file")
-        harness.write_file(path, "x")
+        path = self.write("file", "x")
         for folder, said in ((path, "is no folder"), (path + "/x", "cannot be made: Not a dir"),
                              ("/proc/nothing", "cannot be made: ")):
             worker = self.begin(folder=folder)

@@ -24,8 +24,7 @@ def messages():
     """The Python module that protoc makes of net/wire/weir.proto."""
     with tempfile.TemporaryDirectory() as out:
         subprocess.run([sys.executable, "-m", "grpc_tools.protoc", "-I" + harness.SOURCE,
-                        "--python_out=" + out, os.path.join(harness.SOURCE, "net/wire/weir.proto")],
-                       check=True)
+                        "--python_out=" + out, harness.source("net/wire/weir.proto")], check=True)
         sys.path.insert(0, os.path.join(out, "net/wire"))
         try:
             return importlib.import_module("weir_pb2")

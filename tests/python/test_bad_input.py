@@ -58,8 +58,7 @@ class Data(BadInput):
 
     def refused(self, folder, *words, model="fixed"):
         if model == "fixed":
-            model = self.path("fixed.json")
-            harness.write_file(model, FIXED)
+            model = self.write("fixed.json", FIXED)
         self.check(self.worker(data=folder, model=model), PERMANENT, *words)
 
     def test_the_copy_itself_is_good(self):
@@ -127,24 +126,21 @@ class Data(BadInput):
         self.refused(self.gzipped(lambda b: b[:5000] + bytes(64) + b[5064:]), NAMES["images"])
 
     def test_other_image_size(self):
-        folder = self.path("small")
-        os.mkdir(folder)
+        folder = self.new_folder("small")
         harness.make_data(folder, 50, 20, size=20)
         self.refused(folder, "20x20", "28x28")
 
 
 class Model(BadInput):
     def refused(self, text, *words):
-        path = self.path("bad.json")
-        harness.write_file(path, text)
+        path = self.write("bad.json", text)
         self.check(self.worker(model=path), PERMANENT, "bad.json|model", *words)
 
     def layers(self, text):
         return '{%s,\n"layers": [\n%s]}' % (INPUT, text)
 
     def test_a_good_file_is_good(self):
-        path = self.path("good.json")
-        harness.write_file(path, self.layers('{"type": "flatten"}, ' + TAIL))
+        path = self.write("good.json", self.layers('{"type": "flatten"}, ' + TAIL))
         self.worker(model=path).wait()
 
     def test_syntax_error(self):

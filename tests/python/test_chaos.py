@@ -7,7 +7,7 @@ import sys
 import chaos_schedule
 import harness
 
-CHAOS = os.path.join(harness.SOURCE, "tests/chaos")
+CHAOS = harness.source("tests/chaos")
 SEEDS = (1, 2, 3, 4, 5)
 
 

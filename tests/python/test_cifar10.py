@@ -11,7 +11,7 @@ import tarfile
 
 import harness
 
-SCRIPT = os.path.join(harness.SOURCE, "scripts/get_cifar10")
+SCRIPT = harness.source("scripts/get_cifar10")
 RECORD, N = 3073, 12  # bytes, and records of a file
 FILES = ["data_batch_%d.bin" % k for k in range(1, 6)] + ["test_batch.bin"]
 
@@ -20,8 +20,7 @@ class Cifar10(harness.Test):
     def setUp(self):
         super().setUp()
         rng = random.Random(2)
-        self.folder = self.path("cifar")
-        os.mkdir(self.folder)
+        self.folder = self.new_folder("cifar")
         self.records = {name: [bytes([rng.randrange(10)]) + rng.randbytes(RECORD - 1)
                                for _ in range(N)] for name in FILES}
         self.records["data_batch_1.bin"][:10] = [
@@ -44,8 +43,7 @@ class Cifar10(harness.Test):
 
     def as_idx(self):
         """The same samples as IDX files."""
-        folder = self.path("idx")
-        os.mkdir(folder)
+        folder = self.new_folder("idx")
         for part, names in (("train", FILES[:5]), ("t10k", FILES[5:])):
             records = [r for name in names for r in self.records[name]]
             harness.write_idx(os.path.join(folder, part + "-images-idx4-ubyte"),
@@ -64,7 +62,7 @@ class Cifar10(harness.Test):
         self.assertNotIn("batches", said)
 
     def test_resnet18_cifar_trains(self):
-        with open(os.path.join(harness.SOURCE, "docs/guide/models.md"), encoding="utf-8") as f:
+        with open(harness.source("docs/guide/models.md"), encoding="utf-8") as f:
             flags = re.search("worker --model=resnet18_cifar --data_dir=cifar10 (.*)", f.read())
         said = self.train("--data_dir=" + self.folder, *flags.group(1).split(),
                           model="resnet18_cifar")

@@ -1,13 +1,12 @@
 """The commit-msg hook refuses subjects that break the rules of CONTRIBUTING.md, and no others."""
 # label: unit
-import os
 import subprocess
 import tempfile
 import unittest
 
 import harness
 
-HOOK = os.path.join(harness.SOURCE, "scripts/hooks/commit-msg")
+HOOK = harness.source("scripts/hooks/commit-msg")
 ACCEPTED = (
     "net: bound frame size before allocating",
     "ps/store: sum contributions in member order\n\nThe body says why.",

@@ -7,12 +7,12 @@ import unittest
 
 import harness
 
-DOC = os.path.join(harness.SOURCE, "docs/design/coordination.md")
+DOC = harness.source("docs/design/coordination.md")
 WORD = re.compile(r"\b[A-Z][A-Z_0-9]{2,}\b")
 
 
 def read(name):
-    return harness.read_text(os.path.join(harness.SOURCE, name))
+    return harness.read_text(harness.source(name))
 
 
 def x_list(header, name):
@@ -40,7 +40,7 @@ def sources():
     for room in ("base", "bench", "checkpoint", "cluster", "ctl", "docs", "examples", "files",
                  "http", "kernels", "libweir", "member", "net", "packaging", "ps", "python",
                  "r", "scripts", "tests", "worker"):
-        for folder, _, names in os.walk(os.path.join(harness.SOURCE, room)):
+        for folder, _, names in os.walk(harness.source(room)):
             found.update(os.path.join(folder, name) for name in names)
     return found
 
@@ -49,7 +49,7 @@ class Documents(unittest.TestCase):
     def test_files_are_there(self):
         there = sources()
         docs = [d for d in there if d.endswith(".md") and "/bench/" not in d]
-        docs += [os.path.join(harness.SOURCE, d) for d in ("README.md", "CONTRIBUTING.md")]
+        docs += [harness.source(d) for d in ("README.md", "CONTRIBUTING.md")]
         for doc in docs:
             for name in re.findall(r"`([\w./-]+\.(?:c|h|py|cu|proto))`", read(doc)):
                 self.assertTrue(any(path.endswith("/" + name) for path in there),

@@ -11,7 +11,7 @@ import sys
 import unittest
 
 import harness
-sys.path.insert(0, os.path.join(harness.SOURCE, "tests/wan"))
+sys.path.insert(0, harness.source("tests/wan"))
 import wan  # noqa: E402
 
 WHY_NOT = wan.why_not(ipsec=True)
@@ -24,7 +24,7 @@ LITTLE = ["--shared_memory=off", "--models_dir=" + harness.MODELS]
 class CrossRegion(harness.Test):
     def setUp(self):
         super().setUp()
-        page = os.path.join(harness.SOURCE, "docs/guide/cross-region.md")
+        page = harness.source("docs/guide/cross-region.md")
         self.text = harness.read_text(page)
         self.net = wan.Wan(n_hosts=[2, 1], rtt_ms=20, clear=False)
         self.addCleanup(self.net.close)
@@ -45,7 +45,7 @@ class CrossRegion(harness.Test):
             source, to = words[-2], words[-1].split(":")[0].split("@")[1]
             shutil.copytree(self.path(source), self.path(to))
         else:
-            words[0] = os.path.join(harness.SOURCE, words[0])
+            words[0] = harness.source(words[0])
             wan.run(*words, cwd=self.dir())
 
     def on_gateway(self, name, command):

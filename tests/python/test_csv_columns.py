@@ -24,16 +24,14 @@ def text(rows, head=None):
 class CsvColumns(harness.Test):
     def train(self, content, *flags, status=0):
         """Output of a worker that trains on a file of this content."""
-        path = self.path("t.csv")
-        harness.write_file(path, content)
+        path = self.write("t.csv", content)
         worker = self.start_program("worker", *FLAGS, "--models_dir=" + harness.MODELS,
                                     "--model=softmax", "--train_data=" + path, *flags)
         return worker.wait_output(60, status)
 
     def read(self, content, *flags, status=0):
         """Output of a worker that reads a file of this content with an export."""
-        path = self.path("new.csv")
-        harness.write_file(path, content)
+        path = self.write("new.csv", content)
         worker = self.start_program("worker", "--intra_op_threads=1", "--test_data=" + path, *flags)
         return worker.wait_output(60, status)
 

@@ -18,8 +18,7 @@ WHY_NOT = "" if os.path.exists(EMULATED) else \
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class CudaEmulated(harness.Test):
     def backend_dir(self, name):
-        folder = self.path(name)
-        os.mkdir(folder)
+        folder = self.new_folder(name)
         source = EMULATED if name == "cuda" else os.path.join(harness.BIN, "../lib/libweir_cpu.so")
         # the worker of this test asks for "cpu"; what lies under that name is the test's choice
         shutil.copy(source, os.path.join(folder, "libweir_cpu.so"))

@@ -16,7 +16,7 @@ import jpeg
 
 FLAGS = ["--batch_size=20", "--train_steps=30", "--learning_rate=0.01", "--seed=3",
          "--intra_op_threads=1", "--progress=lines"]
-MAKE = os.path.join(harness.SOURCE, "scripts/make_data")
+MAKE = harness.source("scripts/make_data")
 
 
 class Data(harness.Test):
@@ -335,8 +335,7 @@ class Data(harness.Test):
         path = self.path("set.pt")
         with zipfile.ZipFile(path, "w") as z:
             z.writestr("set/data.pkl", b"x" * 50)
-        pickled = self.path("old.pth")
-        harness.write_file(pickled, b"\x80\x02" + bytes(60))
+        pickled = self.write("old.pth", b"\x80\x02" + bytes(60))
         for p in (path, pickled):
             for flags in (["--train_data=" + p, "--test_data=" + p], ["--init=" + p],
                           ["--evaluate=" + p]):

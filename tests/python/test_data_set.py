@@ -85,9 +85,9 @@ class DataSet(harness.Test):
     def pictures(self, name, classes):
         """A folder of pictures of these classes."""
         folder = self.path(name)
-        subprocess.run([os.path.join(harness.SOURCE, "scripts/make_data"), "--format=png",
-                        "--out=" + folder, "--made=1x4x4", "--classes=%d" % len(classes),
-                        "--train=40", "--test=20"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([harness.source("scripts/make_data"), "--format=png", "--out=" + folder,
+                        "--made=1x4x4", "--classes=%d" % len(classes), "--train=40", "--test=20"],
+                       check=True, stdout=subprocess.DEVNULL)
         for part in ("train", "test"):
             for i, label in enumerate(classes):
                 os.rename(os.path.join(folder, part, "%05d" % i), os.path.join(folder, part, label))
@@ -110,8 +110,7 @@ class DataSet(harness.Test):
 
     def part(self, name, n):
         """A folder of a CSV file of n samples."""
-        folder = self.path(name)
-        os.mkdir(folder)
+        folder = self.new_folder(name)
         with open(os.path.join(folder, "train.csv"), "w", encoding="ascii") as f:
             f.write("width,height,label\n")
             f.writelines("%d,%d,%d\n" % (i % 5, i % 3, i % 2) for i in range(n))
@@ -308,8 +307,7 @@ class DataSet(harness.Test):
 
     def words(self, name, classes):
         """A folder of a CSV file with these words as labels."""
-        folder = self.path(name)
-        os.mkdir(folder)
+        folder = self.new_folder(name)
         with open(os.path.join(folder, "train.csv"), "w", encoding="ascii") as f:
             f.write("width,height,label\n")
             f.writelines("%d,%d,%s\n" % (i, i % 3, classes[i % len(classes)]) for i in range(20))
@@ -332,8 +330,7 @@ class DataSet(harness.Test):
     def own_part(self, name, seed):
         """A folder of 20 random samples; (samples as numbers, labels) of those to train with."""
         rng, n, side = random.Random(seed), 20, 4
-        folder = self.path(name)
-        os.mkdir(folder)
+        folder = self.new_folder(name)
         for part in ("test", "train"):
             samples = rng.randbytes(n * side * side)
             labels = bytes(rng.sample(range(10), 10) + rng.sample(range(10), 10))

@@ -34,8 +34,7 @@ class FileLimit(harness.Test):
         """Its report goes to a file that is full: it says so and ends with an error."""
         job = self.job(n_workers=1)
         job.start_ps()
-        path = self.path("report")
-        harness.write_file(path, bytes(1024 * LIMIT_BLOCKS))
+        path = self.write("report", bytes(1024 * LIMIT_BLOCKS))
         script = '"$@" >> %s' % path
         argv = [harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0], "status"]
         ctl = self.start("weirctl", ["bash", "-c", script, "bash", *argv])

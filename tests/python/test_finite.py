@@ -254,8 +254,7 @@ class Finite(harness.Test):
         """Training that stays on a GPU looks at the losses that it brings home."""
         if not os.path.exists(EMULATED):
             self.skipTest("the emulated CUDA backend is not in this build")
-        folder = self.path("cuda")
-        os.mkdir(folder)
+        folder = self.new_folder("cuda")
         shutil.copy(EMULATED, os.path.join(folder, "libweir_cpu.so"))
         flags = ["--backend_dir=" + folder, *FLAGS]
         said = self.alone(*flags, *DIVERGING, "--train_steps=12", status=1, model="softmax")

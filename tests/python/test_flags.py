@@ -59,10 +59,9 @@ class Flags(unittest.TestCase):
 
     def test_reference(self):
         """docs/reference/flags.md is what scripts/make_flags_page makes of these programs."""
-        made = harness.check_output([sys.executable, os.path.join(harness.SOURCE,
-                                                                  "scripts/make_flags_page"),
+        made = harness.check_output([sys.executable, harness.source("scripts/make_flags_page"),
                                      "--bin=" + harness.BIN], timeout=60 * harness.PATIENCE)
-        page = read(os.path.join(harness.SOURCE, "docs/reference/flags.md"))
+        page = read(harness.source("docs/reference/flags.md"))
         self.assertEqual(made.splitlines(), page.splitlines(),
                          "run scripts/make_flags_page --write")
         for program, flags in self.own.items():
@@ -121,8 +120,8 @@ class Flags(unittest.TestCase):
             self.assertEqual(named("\n".join(re.findall("unknown flag (--\\w+)", done.stderr))),
                              alone[program])
             for flag in given - self.own[program] - alone[program]:
-                row = re.search(r'^FOR_\w+\("%s", (\w+),' % flag, read(os.path.join(
-                    harness.SOURCE, "flags/table.inc")), re.MULTILINE)
+                row = re.search(r'^FOR_\w+\("%s", (\w+),' % flag,
+                                read(harness.source("flags/table.inc")), re.MULTILINE)
                 self.assertEqual(row.group(1) != "STRING", "--%s: '?' is " % flag in done.stderr,
                                  flag)
 
@@ -169,16 +168,16 @@ class Flags(unittest.TestCase):
         known = set().union(*self.own.values(), OTHERS)
         for folder in ("bench", "examples", "scripts", "tests/emulation", "tests/sim",
                        "tests/wan"):
-            for path in glob.glob(os.path.join(harness.SOURCE, folder, "**"),
+            for path in glob.glob(harness.source(folder, "**"),
                                   recursive=True):
                 if os.path.isfile(path) and not path.endswith((".md", ".pyc")):
                     known |= named(read(path))
-        known |= named(read(os.path.join(harness.SOURCE, "python/weir/onnx.py")))
+        known |= named(read(harness.source("python/weir/onnx.py")))
         others = {name for table in ("tensorflow", "neighbours") for name, _ in foreign(table)}
-        documents = glob.glob(os.path.join(harness.SOURCE, "docs/**/*.md"), recursive=True)
+        documents = glob.glob(harness.source("docs/**/*.md"), recursive=True)
         self.assertGreater(len(documents), 5)
         for path in ("README.md", "CONTRIBUTING.md", *documents):
-            flags = named(read(os.path.join(harness.SOURCE, path)))
+            flags = named(read(harness.source(path)))
             unknown = flags - known - (
                 others if path.endswith(("tensorflow.md", "own-model.md", "weir-h.md")) else set())
             self.assertEqual(unknown, set(), "%s names flags that no program has" % path)

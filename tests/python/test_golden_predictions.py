@@ -33,8 +33,7 @@ class Predictions(harness.Test):
 
     def export(self, folder):
         """What a step of training with --init leaves, which moves nothing."""
-        data = self.path("train")
-        os.mkdir(data)
+        data = self.new_folder("train")
         for name in os.listdir(folder):
             if name.startswith("test-"):
                 for part in ("test", "train"):

@@ -9,7 +9,7 @@ import unittest
 import fake_gpus
 import harness
 
-SCRIPT = os.path.join(harness.SOURCE, "scripts/gpu_check")
+SCRIPT = harness.source("scripts/gpu_check")
 BUILD = os.path.dirname(harness.BIN)
 
 
@@ -136,7 +136,7 @@ class GpuCheck(harness.Test):
     def test_names_of_kernels(self):
         """By which racecheck and initcheck tell them from cuDNN's."""
         names = []
-        for path in glob.glob(os.path.join(harness.SOURCE, "kernels/cuda/*/*.cu")):
+        for path in glob.glob(harness.source("kernels/cuda/*/*.cu")):
             text = harness.read_text(path)
             found = re.findall(r"__global__ void (?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(", text)
             self.assertEqual(len(found), text.count("__global__"), path)

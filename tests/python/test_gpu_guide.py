@@ -3,7 +3,6 @@ docs/guide/gpus.md: each `worker` command in them runs on a machine with four fa
 emulated CUDA, as it stands but for what would take long: a smaller model, two steps for its passes,
 and little data."""
 # label: cluster computes
-import os
 import re
 import shlex
 import unittest
@@ -13,7 +12,7 @@ import harness
 
 
 def guide(file, begin, end):
-    text = harness.read_text(os.path.join(harness.SOURCE, file))
+    text = harness.read_text(harness.source(file))
     return text[text.index(begin):text.index(end) if end else None]
 
 
@@ -33,8 +32,7 @@ class Guide(fake_gpus.Machine):
         uuids = ["GPU-8932f937-0000-4000-8000-000000000000", *map(fake_gpus.uuid, (1, 2, 3))]
         self.machine(*("gpu uuid=%s pci=0000:%02x:00.0 name=NVIDIA_H200 cc=9.0 total=400 used=10 "
                        "busy=0\n" % (u, 0x3a + i) for i, u in enumerate(uuids)))
-        self.little = self.path("little")
-        os.mkdir(self.little)
+        self.little = self.new_folder("little")
         harness.make_data(self.little, n_train=300, n_test=20)
 
     def run_command(self, command):

@@ -12,7 +12,7 @@ import fake_gpus
 import harness
 from fake_gpus import card, uuid
 
-sys.path.insert(0, os.path.join(harness.SOURCE, "bench"))
+sys.path.insert(0, harness.source("bench"))
 import gpu_train  # pylint: disable=wrong-import-position
 
 SMALL = "total=2000 used=10"
@@ -30,12 +30,11 @@ class GpuTrain(fake_gpus.Machine):
             harness.make_data(data, n_train=64, n_test=4)
         stand_in = self.path("python")
         more = fake_gpus.stand_in_torch(stand_in, "NVIDIA H200", visible, **(on or {}))
-        argv = [sys.executable, "-B", os.path.join(harness.SOURCE, "bench/gpu_train.py"),
-                "--rounds=1", "--steps=1", "--batch_size=4", "--precision=fp32",
-                "--data_dir=" + data, "--mnist_dir=" + self.dir(), "--bin=" + harness.BIN,
+        argv = [sys.executable, "-B", harness.source("bench/gpu_train.py"), "--rounds=1",
+                "--steps=1", "--batch_size=4", "--precision=fp32", "--data_dir=" + data,
+                "--mnist_dir=" + self.dir(), "--bin=" + harness.BIN,
                 "--worker_flag=--backend_dir=" + self.backends(backend),
-                "--worker_flag=--gpu_lock_dir=" + self.locks(),
-                "--python=" + stand_in, *flags]
+                "--worker_flag=--gpu_lock_dir=" + self.locks(), "--python=" + stand_in, *flags]
         done = subprocess.run(argv, env=self.env(**more), text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, check=False,
                               timeout=90 * harness.PATIENCE)

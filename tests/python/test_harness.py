@@ -175,7 +175,7 @@ class Harness(unittest.TestCase):
             report = os.path.join(folder, "report.xml")
             subprocess.run(["ctest", "--test-dir", folder, "--output-junit", report],
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            done = subprocess.run([os.path.join(harness.SOURCE, "scripts/ctest_report"), report],
+            done = subprocess.run([harness.source("scripts/ctest_report"), report],
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                   check=True)
         self.assertEqual(done.stdout, "2 2 5\n", done.stderr)
@@ -206,11 +206,11 @@ class Progress(harness.Test):
              "  2/150 skipped   test_c (0.10 s)", "  3/150 passed    net_a_test (12.00 s)")
 
     def begin(self, out, *seconds):
-        return subprocess.Popen([os.path.join(harness.SOURCE, "scripts/ctest_progress"), *seconds],
+        return subprocess.Popen([harness.source("scripts/ctest_progress"), *seconds],
                                 stdin=subprocess.PIPE, stdout=out)
 
     def test_in_a_file_lines_without_codes(self):
-        with subprocess.Popen([os.path.join(harness.SOURCE, "scripts/ctest_progress")], text=True,
+        with subprocess.Popen([harness.source("scripts/ctest_progress")], text=True,
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
             got = program.communicate(self.SAID)[0]
         self.assertEqual(got.splitlines(), list(self.LINES))

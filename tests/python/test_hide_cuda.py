@@ -7,7 +7,7 @@ import unittest
 
 import harness
 
-HIDE = os.path.join(harness.SOURCE, "scripts/hide_cuda")
+HIDE = harness.source("scripts/hide_cuda")
 
 
 def why_not():

@@ -47,8 +47,7 @@ class InputTest(harness.Test):
     def floats(self, mean, std, name="floats"):
         """A folder with the data set as floats that are normalised already."""
         value = [f32(f32(f32(v / 255) - mean) / std) for v in range(256)]
-        folder = self.path(name)
-        os.mkdir(folder)
+        folder = self.new_folder(name)
         for part in ("train", "t10k"):
             shutil.copy(os.path.join(self.data(), part + "-labels-idx1-ubyte"), folder)
             with open(os.path.join(self.data(), part + "-images-idx3-ubyte"), "rb") as f:
@@ -190,8 +189,7 @@ class Normal(InputTest):
                 (["--mean=measured", "--data_shard=own", "--ps_hosts=localhost:1"], 2,
                  "each worker would measure its own part; give numbers"),
                 (["--mean=1e30", "--std=1e-30"], 1, "not finite after --mean and --std; give")))
-        folder = self.path("black")
-        os.mkdir(folder)
+        folder = self.new_folder("black")
         for part in ("train", "t10k"):
             harness.write_idx(os.path.join(folder, part + "-images-idx3-ubyte"), (40, 28, 28),
                               bytes(40 * 28 * 28))
@@ -211,8 +209,7 @@ class Scale(InputTest):
 
     def mix(self, name, train, test):
         """A folder with the training set of one and the test set of another."""
-        folder = self.path(name)
-        os.mkdir(folder)
+        folder = self.new_folder(name)
         for source, part in ((train, "train"), (test, "t10k")):
             for end in ("-images-idx3-ubyte", "-labels-idx1-ubyte"):
                 shutil.copy(os.path.join(source, part + end), folder)
@@ -372,8 +369,7 @@ class Augment(InputTest):
                 (["--augment=flip,crop:28"], 1,
                  "--augment=crop:28: samples of .* have 28x28 pixels; N must be below the "
                  "shorter")))
-        folder = self.path("rows")
-        os.mkdir(folder)
+        folder = self.new_folder("rows")
         for part in ("train", "test"):
             with open(os.path.join(folder, part + ".csv"), "w", encoding="ascii") as f:
                 f.writelines("%d,%d,%d\n" % (i, -i, i % 3) for i in range(60))

@@ -130,8 +130,7 @@ class Install(harness.Test):
             with open(os.path.join(where, "share/man/man1", name + ".1"), encoding="utf-8") as f:
                 self.assertIn(".SH OPTIONS\n", f.read())
         self.links(os.path.join(where, "share/doc/weir"))
-        user = self.path("user")
-        os.mkdir(user)
+        user = self.new_folder("user")
         harness.write_file(os.path.join(user, "CMakeLists.txt"), FIND_PACKAGE)
         said = self.cmake("-S", user, "-B", os.path.join(user, "build"),
                           "-DCMAKE_PREFIX_PATH=" + where)
@@ -155,7 +154,7 @@ class Install(harness.Test):
         before = [root + "/share/man", root + "/share/weir"]
         for folder in before:
             os.makedirs(folder)
-        script = os.path.join(harness.SOURCE, "packaging/uninstall.cmake")
+        script = harness.source("packaging/uninstall.cmake")
         for _ in range(2):  # the second finds all folders there
             self.cmake("--install", BUILD, "--prefix", prefix, DESTDIR=staged)
         self.train(root + "/bin/weir-worker", "--model=softmax")
@@ -222,8 +221,7 @@ class Install(harness.Test):
         worker.wait_line(r"or fetch MNIST \(%s/share/weir/scripts/get_mnist\)" % where)
 
     def test_a_program_alone(self):
-        alone = self.path("alone")
-        os.mkdir(alone)
+        alone = self.new_folder("alone")
         worker = os.path.join(alone, "worker")
         shutil.copy(harness.program("worker"), worker)
         said = self.train(worker, "--models_dir=" + harness.MODELS, "--model=softmax",

@@ -11,7 +11,7 @@ import unittest
 
 import harness
 
-IPSEC = os.path.join(harness.SOURCE, "scripts/ipsec")
+IPSEC = harness.source("scripts/ipsec")
 sys.path.insert(0, IPSEC)
 import capture  # noqa: E402
 

@@ -59,10 +59,10 @@ class Launch(harness.Test):
 
     def launch(self, *flags, before=()):
         folder = self.dir()
-        argv = [*before, sys.executable, os.path.join(harness.SOURCE, "scripts/launch"),
-                os.path.join(folder, "hosts"), "--ssh", os.path.join(folder, "ssh"),
-                "--program", os.path.join(folder, "task"),
-                "--logs", os.path.join(folder, "logs"), "--grace=5", *flags]
+        argv = [*before, sys.executable, harness.source("scripts/launch"),
+                os.path.join(folder, "hosts"), "--ssh", os.path.join(folder, "ssh"), "--program",
+                os.path.join(folder, "task"), "--logs", os.path.join(folder, "logs"), "--grace=5",
+                *flags]
         return self.start("launch", argv, env={**os.environ, "SCRIPTS": folder})
 
     def read(self, name):
@@ -135,11 +135,11 @@ class Launch(harness.Test):
         self.scene("a ps=1 workers=1\n", ps_0="exit 0", worker_0="echo x; exit 0")
         folder = self.dir()
         with open("/dev/full", "wb", buffering=0) as full:
-            ended = subprocess.run(
-                [sys.executable, os.path.join(harness.SOURCE, "scripts/launch"), folder + "/hosts",
-                 "--ssh", folder + "/ssh", "--program", folder + "/task", "--logs",
-                 folder + "/logs"], stdout=full, stderr=subprocess.PIPE, timeout=60,
-                env={**os.environ, "SCRIPTS": folder})
+            ended = subprocess.run([sys.executable, harness.source("scripts/launch"),
+                                    folder + "/hosts", "--ssh", folder + "/ssh", "--program",
+                                    folder + "/task", "--logs", folder + "/logs"], stdout=full,
+                                   stderr=subprocess.PIPE, timeout=60,
+                                   env={**os.environ, "SCRIPTS": folder})
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertIn(b"lines are lost, the job goes on", ended.stderr)
 

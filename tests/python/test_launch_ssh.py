@@ -25,7 +25,7 @@ UsePAM no
 PasswordAuthentication no
 PermitRootLogin yes
 """
-FLAGS = ["--models_dir=" + os.path.join(harness.SOURCE, "tests/python/models"), "--model=small",
+FLAGS = ["--models_dir=" + harness.source("tests/python/models"), "--model=small",
          "--batch_size=12", "--intra_op_threads=1", "--progress=lines", "--log_every=1",
          "--gpus=none"]
 
@@ -66,8 +66,7 @@ class LaunchSsh(harness.Test):
         d = self.dir()
         ssh = ("ssh -i %s/user -o StrictHostKeyChecking=no -o UserKnownHostsFile=%s/known "
                "-o IdentitiesOnly=yes -F none" % (d, d))
-        argv = [*self.net.hosts[0].enter, sys.executable, os.path.join(harness.SOURCE,
-                                                                       "scripts/launch"),
+        argv = [*self.net.hosts[0].enter, sys.executable, harness.source("scripts/launch"),
                 d + "/hosts", "--ssh", ssh, "--program", harness.program("weir-task"), "--logs",
                 d + "/logs", "--silence=8", "--", "--data_dir=" + self.data(), *FLAGS, *flags]
         return self.start("launch", argv)

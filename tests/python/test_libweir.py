@@ -82,8 +82,7 @@ class Libweir(harness.Test):
         own = certs.Certs(self.path("certs"))
         own.make("ps", "ps", "localhost", harness.LOOPBACK)
         own.make("worker", "worker")
-        token = self.path("token")
-        harness.write_file(token, "ps,worker %s\n" % ("secret" * 6))
+        token = self.write("token", "ps,worker %s\n" % ("secret" * 6))
         os.chmod(token, 0o600)
         ps = self.ps(*own.flags("ps"), "--token_file=" + token)
         shown = [flag[2:] for flag in own.flags("worker")]

@@ -2,12 +2,11 @@
 regions.md) is one that the programs can write."""
 # label: unit
 import glob
-import os
 import re
 
 import harness
 
-DOCS = glob.glob(os.path.join(harness.SOURCE, "docs/**/*.md"), recursive=True)
+DOCS = glob.glob(harness.source("docs/**/*.md"), recursive=True)
 ROOMS = ("base", "checkpoint", "cluster", "files", "http", "libweir", "member", "net", "ps",
          "worker", "ctl")
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
@@ -21,7 +20,7 @@ def formats():
     """Every format of the programs, with * for what is put in."""
     out = {}
     for room in ROOMS:
-        for path in glob.glob(os.path.join(harness.SOURCE, room, "**", "*.c"),
+        for path in glob.glob(harness.source(room, "**", "*.c"),
                               recursive=True):
             with open(path, encoding="utf-8") as f:
                 for m in RUN.finditer(f.read().replace("TERM_FMT", '"%s"')):

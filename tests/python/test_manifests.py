@@ -13,8 +13,8 @@ try:
 except ImportError as e:
     yaml, WHY_NOT = None, "needs python3-yaml (%s); scripts/setup installs it" % e
 
-EXAMPLES = os.path.join(harness.SOURCE, "examples")
-DOCKER = os.path.join(harness.SOURCE, "packaging/docker")
+EXAMPLES = harness.source("examples")
+DOCKER = harness.source("packaging/docker")
 
 
 def text(*path):

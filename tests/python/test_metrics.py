@@ -4,7 +4,6 @@ is said where the port cannot be had. promtool looks at it where it is installed
 # label: cluster
 import http.client
 import json
-import os
 import re
 import shutil
 import socket
@@ -13,7 +12,7 @@ import subprocess
 import harness
 
 FLAGS = ["--batch_size=12", "--train_steps=100000", "--log_every=1", "--intra_op_threads=1"]
-RULES = os.path.join(harness.SOURCE, "examples/prometheus")
+RULES = harness.source("examples/prometheus")
 VALUE = re.compile(r'^([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)*)\})? (\S+)$')
 
 
@@ -92,7 +91,7 @@ class Metrics(harness.Test):
         self.promtool(text, worker_text)  # the last, as it may skip
 
     def are_documented(self, text):
-        doc = harness.read_text(os.path.join(harness.SOURCE, "docs/reference/metrics.md"))
+        doc = harness.read_text(harness.source("docs/reference/metrics.md"))
         for name in re.findall(r"# TYPE (\S+)", text):
             self.assertRegex(doc, "`%s[`{]" % name)
 

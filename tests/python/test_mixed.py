@@ -13,7 +13,7 @@ import samples
 
 BUILD = os.path.dirname(harness.BIN)
 os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
-sys.path.insert(0, os.path.join(harness.SOURCE, "python"))
+sys.path.insert(0, harness.source("python"))
 import weir  # noqa: E402
 
 MODELS = {"softmax": (("softmax/weights", (10, 784)), ("softmax/biases", (10,))),

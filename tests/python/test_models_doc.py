@@ -17,7 +17,7 @@ def lacks(*modules):
 
 class ModelsDoc(harness.Test):
     def script(self, module):
-        with open(os.path.join(harness.SOURCE, "docs/guide/models.md"), encoding="utf-8") as f:
+        with open(harness.source("docs/guide/models.md"), encoding="utf-8") as f:
             found = re.findall(r"^```python\n(.*?)^```$", f.read(), re.MULTILINE | re.DOTALL)
         (script,) = [s for s in found if s.startswith("import %s\n" % module)]
         return script
@@ -57,7 +57,7 @@ class ModelsDoc(harness.Test):
                      "needs ONNX Runtime (pip install onnx onnxruntime): no "
                      + lacks("onnxruntime", "onnx", "numpy"))
     def test_onnxruntime(self):
-        sys.path.insert(0, os.path.join(harness.SOURCE, "python"))
+        sys.path.insert(0, harness.source("python"))
         from weir import onnx
         self.compare("onnxruntime", onnx.main)
 

@@ -2,7 +2,6 @@
 ICMP messages are dropped. Worker or server, the one whose packets are lost names the cause; with
 TCP's own search for a size that passes (tcp_mtu_probing) the job runs to its end."""
 # label: net waits long
-import os
 import subprocess
 import sys
 import unittest
@@ -10,7 +9,7 @@ import unittest
 import harness
 import namespaces
 
-sys.path.insert(0, os.path.join(harness.SOURCE, "tests/wan"))
+sys.path.insert(0, harness.source("tests/wan"))
 import wan  # noqa: E402
 
 WHY_NOT = namespaces.why_not() or wan.why_not_nft()
@@ -98,7 +97,7 @@ class Hole(harness.Test):
         for host in range(2):
             self.lose_large(to=host)
         self.search()
-        make = os.path.join(harness.SOURCE, "scripts/make_certs")
+        make = harness.source("scripts/make_certs")
         flags = []
         for words in (("ps", "ps", "10.84.1.2"), ("worker", "worker")):
             subprocess.run([make, self.dir(), *words], check=True, stdout=subprocess.DEVNULL)

@@ -13,8 +13,8 @@ import threading
 
 import harness
 
-FOLDER = os.path.join(harness.SOURCE, "kernels/cuda")
-SCRIPT = os.path.join(harness.SOURCE, "tests/emulation/mutants")
+FOLDER = harness.source("kernels/cuda")
+SCRIPT = harness.source("tests/emulation/mutants")
 
 
 class Mutants(harness.Test):

@@ -86,8 +86,7 @@ class Names(harness.Test):
     def setUp(self):
         super().setUp()
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        own = self.path("resolv.conf")
-        harness.write_file(own, "nameserver 127.0.0.1\n")
+        own = self.write("resolv.conf", "nameserver 127.0.0.1\n")
         subprocess.run(["mount", "--bind", own, RESOLV], check=True)
         self.addCleanup(subprocess.run, ["umount", RESOLV], check=True)
         self.resolver = Resolver()

@@ -11,7 +11,7 @@ import harness
 
 FLAGS = ["--batch_size=20", "--train_steps=30", "--learning_rate=0.01", "--seed=3",
          "--intra_op_threads=1", "--eval_every=10"]
-MAKE = os.path.join(harness.SOURCE, "scripts/make_data")
+MAKE = harness.source("scripts/make_data")
 
 
 class NoTestData(harness.Test):

@@ -14,8 +14,8 @@ import unittest
 
 import harness
 
-NOTEBOOKS = sorted(glob.glob(os.path.join(harness.SOURCE, "examples/notebooks/*.ipynb")))
-CHECK = os.path.join(harness.SOURCE, "scripts/check_notebook")
+NOTEBOOKS = sorted(glob.glob(harness.source("examples/notebooks/*.ipynb")))
+CHECK = harness.source("scripts/check_notebook")
 LIBRARY = os.path.join(os.path.dirname(harness.BIN), "lib/libweir.so.0")
 
 

@@ -17,7 +17,7 @@ import golden
 import harness
 import weights
 
-sys.path.insert(0, os.path.join(harness.SOURCE, "python"))
+sys.path.insert(0, harness.source("python"))
 from weir import onnx as weir_onnx  # noqa: E402
 try:
     import numpy
@@ -84,8 +84,7 @@ class Onnx(harness.Test):
         return numpy.frombuffer(got, "u1").reshape(-1, 1, 28, 28)
 
     def test_models_that_come_with_weir(self):
-        data = self.path("data")
-        os.mkdir(data)
+        data = self.new_folder("data")
         harness.make_data(data, 48, 24)
         golden.make_targets(data)
         images = self.bytes_of(data)
@@ -95,10 +94,10 @@ class Onnx(harness.Test):
             export = self.trained(model, its, "--export=" + self.path("w.safetensors"))
             self.assertEqual(self.compare(model, export, its, images.astype("f4") / 255),
                              "outputs" if model in golden.ON_TARGETS else "probabilities")
-        done = subprocess.run(
-            [sys.executable, "-B", "-m", "weir.onnx", model, export, self.path("o.onnx")],
-            cwd=os.path.join(harness.SOURCE, "python"), capture_output=True, text=True, check=False,
-            env={**os.environ, "WEIR_PROGRAMS": harness.BIN})  # which knows the model's name
+        done = subprocess.run([sys.executable, "-B", "-m", "weir.onnx", model, export,
+                               self.path("o.onnx")], cwd=harness.source("python"),
+                              capture_output=True, text=True, check=False,
+                              env={**os.environ, "WEIR_PROGRAMS": harness.BIN})  # which knows the model's name
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         found = onnx.load(self.path("o.onnx"))
         self.assertIn("bytes divided by 255", found.graph.doc_string)
@@ -121,8 +120,7 @@ class Onnx(harness.Test):
     def test_every_layer(self):
         """On colour pictures, normalised; and with targets."""
         rng = numpy.random.default_rng(3)
-        data = self.path("data")
-        os.mkdir(data)
+        data = self.new_folder("data")
         for part, n in (("train", 64), ("test", 30)):
             images = rng.integers(0, 256, (n, 3, 9, 7), dtype="u1")
             numpy.save(os.path.join(data, part + "-images.npy"), images)
@@ -147,8 +145,7 @@ class Onnx(harness.Test):
     def test_standardized_tables(self):
         """Of floats, and of whole numbers, which --uint8 takes as bytes."""
         rng = numpy.random.default_rng(5)
-        data = self.path("table")
-        os.mkdir(data)
+        data = self.new_folder("table")
         for kind, options in (("f4", []), ("u1", ["--uint8"])):
             for part, n in (("train", 64), ("test", 30)):
                 rows = (rng.random((n, 4)) * [200, 20, 100, 50] + [3, 100, 0, 9]).astype(kind)
@@ -189,7 +186,7 @@ class Onnx(harness.Test):
 class Declared(unittest.TestCase):
     def test_keys(self):
         """Layers' keys are those of the worker."""
-        text = harness.read_text(os.path.join(harness.SOURCE, "worker/model/model_layers.c"))
+        text = harness.read_text(harness.source("worker/model/model_layers.c"))
         one = {"ONE": "input", "COMMON": ""}
         rows = re.findall(r'\{"(\w+)", (ONE|COMMON)(?: "([^"]*)")?,\s+build_', text)
         self.assertEqual({name: (one[of] + more).split() for name, of, more in rows},

@@ -11,7 +11,7 @@ import subprocess
 import harness
 import weights
 
-MAKE = os.path.join(harness.SOURCE, "scripts/make_data")
+MAKE = harness.source("scripts/make_data")
 FASHION = "/usr/share/datasets/fashion-mnist"
 FORMATS = ("idx", "npy", "npz", "npz_deflated", "safetensors", "png")
 N_TEST = 40

@@ -27,7 +27,7 @@ SETTINGS = ["optimizer", "momentum", "learning_rate", "0.05", "train_steps", str
 
 
 def read(*path):
-    return harness.read_text(os.path.join(harness.SOURCE, *path))
+    return harness.read_text(harness.source(*path))
 
 
 def declared():
@@ -74,7 +74,7 @@ class OwnTrainer(harness.Test):
 
     def compile(self, env):
         program = self.path("own_trainer")
-        source = os.path.join(harness.SOURCE, "examples/own_trainer.c")
+        source = harness.source("examples/own_trainer.c")
         subprocess.run("cc -Wall -Wextra -Werror -O2 %s -o %s "
                        "$(pkg-config --cflags --libs weir)" % (source, program), shell=True,
                        check=True, env=env)
@@ -100,8 +100,7 @@ class OwnTrainer(harness.Test):
     @unittest.skipUnless(shutil.which("abidiff"), "needs Debian's abigail-tools")
     def test_abi(self):
         """What programs were compiled with stays: functions and structures."""
-        said = harness.run([os.path.join(harness.SOURCE, "scripts/abi"),
-                            os.path.join(BUILD, "lib/libweir.so.0")])
+        said = harness.run([harness.source("scripts/abi"), os.path.join(BUILD, "lib/libweir.so.0")])
         self.assertEqual((said.stdout, said.returncode), ("", 0))
 
     def trainer(self, program, env, hosts, task, *more):

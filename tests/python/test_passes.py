@@ -69,8 +69,7 @@ class Samples(harness.Test):
             self.assertEqual(len(part), n_workers * (end - begun))
             rows |= part
             begun = end
-        path = self.path("all")
-        harness.write_file(path, "".join("%d %d %d %d\n" % row for row in rows))
+        path = self.write("all", "".join("%d %d %d %d\n" % row for row in rows))
         self.assertEqual(samples.wrong([path], 90), [])
 
 

@@ -1,6 +1,5 @@
 """Which device computes which layer: --placement and its companions, by the real worker."""
 # label: cluster address
-import os
 import re
 import shlex
 
@@ -45,7 +44,7 @@ class Placement(harness.Test):
 
     def test_the_line_of_the_guide(self):
         """docs/guide/models.md's command as it stands, but for fewer steps and less data."""
-        with open(os.path.join(harness.SOURCE, "docs/guide/models.md"), encoding="utf-8") as f:
+        with open(harness.source("docs/guide/models.md"), encoding="utf-8") as f:
             section = f.read().split("\n## Which device computes which layer\n")[1]
         command = re.search(r"^    (worker .*)$", section, re.MULTILINE).group(1)
         words = shlex.split(command.replace("--train_steps=20", "--train_steps=2"))

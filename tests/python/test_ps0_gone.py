@@ -96,8 +96,7 @@ class Ps0Gone(harness.Test):
         """The folder is lost, but there is a copy of one checkpoint: put there before ps 0 is
         started, it is what those that live go on from."""
         job = self.lose_ps0()
-        copy = self.path("copy")
-        os.mkdir(copy)
+        copy = self.new_folder("copy")
         kept = [f[3] for f in ckpt_folder.find(self.folder()) if f[0] == 8]
         self.assertEqual(len(kept), 3)  # two servers' files and the manifest
         for path in kept:

@@ -27,7 +27,7 @@ import samples
 BUILD = os.path.dirname(harness.BIN)
 os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
 os.environ.setdefault("WEIR_PROGRAMS", harness.BIN)
-sys.path.insert(0, os.path.join(harness.SOURCE, "python"))
+sys.path.insert(0, harness.source("python"))
 import weir  # noqa: E402
 from weir import _library, checkpoint, member, progress  # noqa: E402
 
@@ -68,7 +68,7 @@ def kept_bits(folder):
 
 
 def read(*path):
-    return harness.read_text(os.path.join(harness.SOURCE, *path))
+    return harness.read_text(harness.source(*path))
 
 
 class Declared(unittest.TestCase):
@@ -173,10 +173,9 @@ class Members(unittest.TestCase):
         show = "weir.log(lambda _, line: print(line, flush=True))"
 
         def start(log, how):
-            process = subprocess.Popen(
-                [sys.executable, "-c", code % (log, how), address], stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, text=True,
-                env={**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE, "python")})
+            process = subprocess.Popen([sys.executable, "-c", code % (log, how), address],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                       env={**os.environ, "PYTHONPATH": harness.source("python")})
             self.addCleanup(process.communicate)
             self.addCleanup(process.kill)
             return process
@@ -196,9 +195,9 @@ class Members(unittest.TestCase):
                 "                 train_steps=2) as m:\n"
                 "    m.param('w', (1,))\n    for _ in m:\n        m.push(0, samples=1)\n")
         with weir.Cluster(n_workers=0) as cluster:
-            process = subprocess.Popen(
-                [sys.executable, "-c", code, cluster.ps_hosts[0]], stderr=subprocess.PIPE,
-                text=True, env={**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE, "python")})
+            process = subprocess.Popen([sys.executable, "-c", code, cluster.ps_hosts[0]],
+                                       stderr=subprocess.PIPE, text=True,
+                                       env={**os.environ, "PYTHONPATH": harness.source("python")})
             self.addCleanup(process.communicate)
             self.addCleanup(process.kill)
             self.assertRegex(process.stderr.readline(),
@@ -325,8 +324,7 @@ class Members(unittest.TestCase):
                 "import weir\nm = weir.Member(train_steps=1)\nm.param('w', (1 << 20,))\n"
                 "m.next()\nkept.append(m.values(0))")
         said = harness.check_output([sys.executable, "-c", code], timeout=20 * harness.PATIENCE,
-                                    env={**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE,
-                                                                                  "python")})
+                                    env={**os.environ, "PYTHONPATH": harness.source("python")})
         self.assertEqual(said, "0.0\n")
 
     def test_exit_while_a_thread_waits(self):
@@ -335,8 +333,8 @@ class Members(unittest.TestCase):
                 "threading.Thread(target=m.next, daemon=True).start()\ntime.sleep(0.1)" %
                 (harness.LOOPBACK, harness.free_ports(1)[0]))
         subprocess.run([sys.executable, "-c", code], check=True, stderr=subprocess.DEVNULL,
-                       timeout=20 * harness.PATIENCE,
-                       env={**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE, "python")})
+                       timeout=20 * harness.PATIENCE, env={**os.environ,
+                                                           "PYTHONPATH": harness.source("python")})
 
     def test_forked_child(self):
         """A garbage collector in a forked process frees a member of its parent's without a wait;
@@ -613,7 +611,7 @@ class Orphans(harness.Test):
                 "with made[0] as cluster:\n    print(*(p.popen.pid for p in "
                 "cluster.processes.values()), 'run')\n    cluster.wait()")
         p = self.start("program", [sys.executable, "-uc", code],
-                       env={**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE, "python")})
+                       env={**os.environ, "PYTHONPATH": harness.source("python")})
         pids = p.wait_line("(.*) run$").group(1).split()
         harness.until(lambda: [read("/proc/%s/comm" % pid) for pid in pids] == ["ps\n", "sleep\n"],
                       "they run")
@@ -718,7 +716,7 @@ class Killed(harness.Test):
         p = self.start("waits", [sys.executable, "-uc", "import weir\nm = weir.Member(ps_hosts='%s:"
                                  "%d', n_workers=1)\nm.param('w', (1,))\nprint('waits')\nm.next()" %
                                  (harness.LOOPBACK, harness.free_ports(1)[0])],
-                       env={**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE, "python")})
+                       env={**os.environ, "PYTHONPATH": harness.source("python")})
         p.wait_line("waits")
         p.stop(signal.SIGINT, status=-signal.SIGINT)
         self.assertIn("KeyboardInterrupt", p.output())
@@ -737,7 +735,7 @@ class Wheel(harness.Test):
             os.symlink(_library.place(), os.path.join(prefix, lib, _library.NAME))
             shutil.copy(harness.program("weirctl"), os.path.join(prefix, "bin/weir-ps"))
             env["PATH"] = os.path.join(prefix, "bin")
-            env["PYTHONPATH"] = os.path.join(harness.SOURCE, "python")
+            env["PYTHONPATH"] = harness.source("python")
             done = harness.run([sys.executable, "-m", "weir"], env=env)
             self.assertIn("%s, %s\n" % (weir.version(), os.path.join(prefix, lib, _library.NAME)),
                           done.stdout)
@@ -751,7 +749,7 @@ class Wheel(harness.Test):
             os.symlink(harness.program(name), os.path.join(where, to))
         os.makedirs(os.path.join(where, "lib"))
         os.symlink(os.environ["WEIR_LIBRARY"], os.path.join(where, "lib/libweir.so.0"))
-        source = os.path.join(harness.SOURCE, "python")
+        source = harness.source("python")
         before = sorted(os.listdir(source))
         subprocess.run([sys.executable, "-m", "pip", "-q", "install", "--no-build-isolation",
                         "--no-index", "--no-deps", "--target", site, source], check=True,

@@ -17,10 +17,10 @@ import harness
 BUILD = os.path.dirname(harness.BIN)
 os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
 os.environ.setdefault("WEIR_PROGRAMS", harness.BIN)
-sys.path.insert(0, os.path.join(harness.SOURCE, "python"))
+sys.path.insert(0, harness.source("python"))
 import weir  # noqa: E402
 
-PACKAGE = os.path.join(harness.SOURCE, "r/weir")
+PACKAGE = harness.source("r/weir")
 STEPS = 60
 # A member: what it learns depends on its samples. In a step, half pushed, it waits for the test.
 MEMBER = r"""
@@ -128,7 +128,7 @@ for (i in seq_len(nrow(found)))
 
 
 def read(*path):
-    return harness.read_text(os.path.join(harness.SOURCE, *path))
+    return harness.read_text(harness.source(*path))
 
 
 class Declared(unittest.TestCase):
@@ -171,7 +171,7 @@ class InR(harness.Test):
             os.makedirs(d)
         for so in glob.glob(os.path.join(BUILD, "lib/libweir.so*")):
             shutil.copy2(so, lib, follow_symlinks=False)
-        shutil.copy(os.path.join(harness.SOURCE, "libweir/weir.h"), include)
+        shutil.copy(harness.source("libweir/weir.h"), include)
         shutil.copy(os.path.join(BUILD, "weir.pc"), pc)
         cls.env = dict(os.environ, PKG_CONFIG_PATH=pc, R_LIBS=os.path.join(cls.folder, "r"))
         done = harness.run(["R", "CMD", "INSTALL", "--preclean", "--no-docs", "--no-test-load",
@@ -186,8 +186,7 @@ class InR(harness.Test):
         return shutil.copytree(PACKAGE, os.path.join(cls.folder, "source"))
 
     def r(self, name, text, *args):
-        path = self.path(name + ".R")
-        harness.write_file(path, text)
+        path = self.write(name + ".R", text)
         return self.start(name, ["Rscript", path, *args], env=self.env)
 
     def ps(self):

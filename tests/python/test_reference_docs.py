@@ -2,7 +2,6 @@
 """docs/reference names all that it is to name: the functions and codes of weir.h, the calls and
 kinds of pieces of the wire protocol."""
 # label: unit
-import os
 import re
 import unittest
 
@@ -10,7 +9,7 @@ import harness
 
 
 def read(path):
-    return harness.read_text(os.path.join(harness.SOURCE, path))
+    return harness.read_text(harness.source(path))
 
 
 def named(page, table):

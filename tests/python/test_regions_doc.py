@@ -1,14 +1,13 @@
 """docs/guide/regions.md: its commands as they stand there, in the namespaces of two regions; but
 for what would take long (a smaller model, fewer steps) and what is one machine's (its memory)."""
 # label: net waits
-import os
 import re
 import shlex
 import sys
 import unittest
 
 import harness
-sys.path.insert(0, os.path.join(harness.SOURCE, "tests/wan"))
+sys.path.insert(0, harness.source("tests/wan"))
 import wan  # noqa: E402
 
 WHY_NOT = wan.why_not()
@@ -20,7 +19,7 @@ FIRST_HOST = 10  # its address ends so
 class RegionsDoc(harness.Test):
     def setUp(self):
         super().setUp()
-        self.text = harness.read_text(os.path.join(harness.SOURCE, "docs/guide/regions.md"))
+        self.text = harness.read_text(harness.source("docs/guide/regions.md"))
         self.net = wan.Wan(n_hosts=[4, 3], rtt_ms=20)
         self.addCleanup(self.net.close)
 

@@ -5,7 +5,6 @@ that starts there with other random numbers is compared, too.
 
 TOLERANCE: of a probability; they are float32 here, and were float64 there."""
 # label: cluster computes
-import os
 import random
 
 import golden
@@ -32,8 +31,7 @@ def samples():
 class Resnet18(harness.Test):
     def setUp(self):
         super().setUp()
-        self.data = self.path("data")
-        os.mkdir(self.data)
+        self.data = self.new_folder("data")
         for part in ("train", "t10k"):
             golden.write_samples(self.data, part, SAMPLE, *samples())
         self.state = self.path("resnet18.safetensors")

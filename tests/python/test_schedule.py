@@ -2,7 +2,6 @@
 """Schedules of the learning rate in real programs: the same bits alone and with any number of
 servers, across a stop and a checkpoint; flags that do not go together are refused."""
 # label: cluster
-import os
 import re
 import signal
 
@@ -54,7 +53,7 @@ class Schedule(harness.Test):
 
     def test_default_learning_rates(self):
         """Left out, or -1, it is what docs/guide/training.md and --help say, for each optimizer."""
-        with open(os.path.join(harness.SOURCE, "docs/guide/training.md"), encoding="utf-8") as f:
+        with open(harness.source("docs/guide/training.md"), encoding="utf-8") as f:
             row = next(line for line in f if line.startswith("| `--learning_rate=X`"))
         few, others = re.findall(r"(0\.\d+) for", row)
         adams = re.findall(r"`(adam\w*)`", row)

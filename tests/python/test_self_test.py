@@ -107,8 +107,7 @@ class WithoutGpu(SelfTest):
         cc = shutil.which("cc") or shutil.which("gcc")
         if not cc:
             self.skipTest("there is no C compiler")
-        build = self.path("lacking")
-        os.mkdir(build)
+        build = self.new_folder("lacking")
         lacked, cuda = (os.path.join(build, f) for f in ("libcudnn_lacked.so.9", "libweir_cuda.so"))
         for argv in (["-Wl,-soname,libcudnn_lacked.so.9", "-o", lacked],
                      ["-Wl,--no-as-needed", "-o", cuda, lacked]):

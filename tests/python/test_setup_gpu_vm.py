@@ -12,7 +12,7 @@ import subprocess
 
 import harness
 
-SCRIPT = os.path.join(harness.SOURCE, "scripts/setup_gpu_vm")
+SCRIPT = harness.source("scripts/setup_gpu_vm")
 DONE, FAILED, REFUSED, REBOOT = 0, 1, 2, 3
 SHA256 = {"debian12": "e7f219eab6fe4819cdb5c15b98233dc3420302d9c00883219cd3d896857cf48d",
           "ubuntu2204": "d93190d50b98ad4699ff40f4f7af50f16a76dac3bb8da1eaaf366d47898ff8df",
@@ -425,7 +425,7 @@ class SetupGpuVm(harness.Test):
         m.put("lists_locked")
         self.good(m)
         m.put("dpkg")
-        m.run("--build", script=os.path.join(harness.SOURCE, "scripts/setup"), source=False)
+        m.run("--build", script=harness.source("scripts/setup"), source=False)
         self.assertIn("apt-get -o DPkg::Lock::Timeout=600 install ", m.calls()[-1])
 
     def test_disk_of_a_run_that_goes_on(self):
@@ -528,7 +528,7 @@ class SetupGpuVm(harness.Test):
         self.assertIn("say its whole path", said)
 
     def test_the_lines_of_the_page(self):
-        text = harness.read_text(os.path.join(harness.SOURCE, "docs/start/cloud.md"))
+        text = harness.read_text(harness.source("docs/start/cloud.md"))
         lines = re.findall(r"^    scripts/setup_gpu_vm ?(.*)$", text, re.M)
         self.assertEqual(len(lines), 3)
         for line in lines:

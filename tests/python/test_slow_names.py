@@ -42,8 +42,7 @@ class SlowNames(harness.Test):
         self.placed = namespaces.Placed(self, self.space)
 
     def lay_over(self, path, text):
-        own = self.path(os.path.basename(path))
-        harness.write_file(own, text)
+        own = self.write(os.path.basename(path), text)
         namespaces.run(*self.space.enter, "mount", "--bind", own, path)
 
     def start_ps(self, name, address, *flags, ready=True):

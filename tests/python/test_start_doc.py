@@ -12,7 +12,7 @@ from test_readme import NO_LOCALHOST, fixed_ports
 
 
 def page(path):
-    return harness.read_text(os.path.join(harness.SOURCE, path))
+    return harness.read_text(harness.source(path))
 
 
 def commands(text, *programs):
@@ -71,7 +71,7 @@ class StartDoc(harness.Test):
 
     def test_links(self):
         """Of each page to files and to titles."""
-        listed = harness.check_output([os.path.join(harness.SOURCE, "scripts/list_files"), "*.md"])
+        listed = harness.check_output([harness.source("scripts/list_files"), "*.md"])
         paths = listed.split("\0")[:-1]
         n = 0
         for path in paths:
@@ -81,7 +81,7 @@ class StartDoc(harness.Test):
                 n += 1
                 file, _, anchor = link.partition("#")
                 to = os.path.normpath(os.path.join(os.path.dirname(path), file)) if file else path
-                self.assertTrue(os.path.exists(os.path.join(harness.SOURCE, to)), (path, link))
+                self.assertTrue(os.path.exists(harness.source(to)), (path, link))
                 if anchor:
                     self.assertIn(anchor, anchors(page(to)), (path, link))
         self.assertGreater(n, 100)

@@ -46,7 +46,7 @@ class Static(unittest.TestCase):
         for name in listed:
             if not folders or name.startswith(folders):
                 os.makedirs(os.path.dirname(os.path.join(self.tree, name)), exist_ok=True)
-                shutil.copy2(os.path.join(harness.SOURCE, name), os.path.join(self.tree, name))
+                shutil.copy2(harness.source(name), os.path.join(self.tree, name))
         return listed
 
     def run_script(self, name, tree):
@@ -71,8 +71,7 @@ class Static(unittest.TestCase):
     def test_faults_are_found(self):
         self.copy("base/", "net/wire/weir.proto", "scripts/", ".clang-format",
                   ".shellcheckrc", "ruff.toml")
-        os.symlink(os.path.join(harness.SOURCE, "build-ruff"),
-                   os.path.join(self.tree, "build-ruff"))
+        os.symlink(harness.source("build-ruff"), os.path.join(self.tree, "build-ruff"))
         for check, (path, text) in FAULTS.items():
             with self.subTest(check):
                 done = self.run_script(check, self.tree)

@@ -145,7 +145,7 @@ class Stop(generations.Test):
         self.assertEqual(ckpt_folder.steps(self.path("ckpt")), [1])
 
     def members(self, job, *does):
-        env = {**os.environ, "PYTHONPATH": os.path.join(harness.SOURCE, "python")}
+        env = {**os.environ, "PYTHONPATH": harness.source("python")}
         return [self.start("member:%d" % i, [
             sys.executable, "-c", MEMBER, "--ps_hosts=" + ",".join(job.ps_hosts),
             "--n_workers=2", "--task_index=%d" % i, what], env=env) for i, what in enumerate(does)]

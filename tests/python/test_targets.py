@@ -117,8 +117,7 @@ class Targets(harness.Test):
     def model(self, loss="mean_squared_error", **keys):
         text = model_text(loss)
         text["layers"][-1].update(keys)
-        harness.write_file(self.path(loss + ".json"), json.dumps(text))
-        return self.path(loss + ".json")
+        return self.write(loss + ".json", json.dumps(text))
 
     def data_of(self, kind="mean_squared_error", form="npy", n_targets=2):
         """A folder; its training and test set."""
@@ -221,7 +220,7 @@ class Targets(harness.Test):
 
     def test_regression_of_the_docs_fits_columns_of_any_scale(self):
         """docs/guide/data.md's line, with the model that comes with Weir."""
-        with open(os.path.join(harness.SOURCE, "docs/guide/data.md"), encoding="utf-8") as f:
+        with open(harness.source("docs/guide/data.md"), encoding="utf-8") as f:
             (flags,) = re.findall("worker --train_data=train.csv --test_data=test.csv "
                                   "(--target_columns=price.*)", f.read())
         for part, n, seed in (("train", N_TRAIN, 1), ("test", N_TEST, 2)):

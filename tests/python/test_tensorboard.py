@@ -16,7 +16,7 @@ PARAMS = {"hid/weights": 78400, "hid/biases": 100, "sm/weights": 1000, "sm/biase
 
 def reader():
     """Its modules; a test that has none is skipped."""
-    got = subprocess.run([os.path.join(harness.SOURCE, "scripts/get_tensorboard"), READER])
+    got = subprocess.run([harness.source("scripts/get_tensorboard"), READER])
     if got.returncode == harness.SKIPPED:
         raise unittest.SkipTest("TensorBoard's packages cannot be fetched here")
     if got.returncode:

@@ -2,7 +2,6 @@
 """docs/guide/tensorflow.md against the programs: each flag in its table does what its row says, and
 none that the programs know is missing there."""
 # label: unit address
-import os
 import re
 import subprocess
 import unittest
@@ -14,7 +13,7 @@ VALUES = {"gpu_memory_fraction": "0.5", "trace": "file"}
 
 
 def read(path):
-    return harness.read_text(os.path.join(harness.SOURCE, path))
+    return harness.read_text(harness.source(path))
 
 
 def run(program, *flags):

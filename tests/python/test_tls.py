@@ -620,14 +620,14 @@ class Document(Secured):
     """docs/guide/security.md's commands as they stand, but for port and length of training."""
 
     def run_section(self, headline, n_lines):
-        with open(os.path.join(harness.SOURCE, "docs/guide/security.md"), encoding="utf-8") as f:
+        with open(harness.source("docs/guide/security.md"), encoding="utf-8") as f:
             section = f.read().split("\n## " + headline + "\n")[1].split("\n## ")[0]
         lines = re.findall(r"^    (\S.*)$", section, re.MULTILINE)
         self.assertEqual(len(lines), n_lines)
         (port,) = harness.free_ports(1, "127.0.0.1")
         path = harness.BIN + ":" + harness.SOURCE + ":" + os.environ["PATH"]
         env = dict(os.environ, PATH=path)
-        os.symlink(os.path.join(harness.SOURCE, "scripts"), self.path("scripts"))
+        os.symlink(harness.source("scripts"), self.path("scripts"))
         more = {"ps": ["--serve"], "worker": [*TRAIN, "--data_dir=" + self.data()]}
         started = []
         for line in lines:

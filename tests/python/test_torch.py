@@ -21,8 +21,8 @@ import weights
 BUILD = os.path.dirname(harness.BIN)
 os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
 os.environ.setdefault("WEIR_PROGRAMS", harness.BIN)
-PACKAGE = os.path.join(harness.SOURCE, "python")
-EXAMPLES = os.path.join(harness.SOURCE, "examples/python")
+PACKAGE = harness.source("python")
+EXAMPLES = harness.source("examples/python")
 sys.path.insert(0, PACKAGE)
 import weir  # noqa: E402
 
@@ -245,7 +245,7 @@ class Alone(Torch):
             self.assertLess(mine["request 2.weight", "b"]["ts"], end)
             last = mine["backward 0.weight", "X"]
             self.assertLess(mine["request 2.weight", "b"]["ts"], last["ts"] + last["dur"])
-        merge = os.path.join(harness.SOURCE, "bench/trace_merge")
+        merge = harness.source("bench/trace_merge")
         out = harness.check_output([merge, "-o", path + ".all", path])
         self.assertRegex(out, r"member:0 .*\d%")
 
@@ -429,10 +429,12 @@ class Servers(Torch):
 
     def ddp(self):
         """The losses of each rank by DistributedDataParallel."""
-        ranks = [self.start("ddp:%d" % rank, [
-            sys.executable, os.path.join(harness.SOURCE, "tests/python/ddp_gpt.py"), str(STEPS)],
-            env={**os.environ, "PYTHONPATH": PACKAGE, "RANK": str(rank), "WORLD_SIZE": "2",
-                 "MASTER_ADDR": harness.LOOPBACK, "MASTER_PORT": str(DDP_PORT)})
+        ranks = [
+            self.start("ddp:%d" % rank, [sys.executable, harness.source("tests/python/ddp_gpt.py"),
+                                         str(STEPS)], env={**os.environ, "PYTHONPATH": PACKAGE,
+                                                           "RANK": str(rank), "WORLD_SIZE": "2",
+                                                           "MASTER_ADDR": harness.LOOPBACK,
+                                                           "MASTER_PORT": str(DDP_PORT)})
             for rank in range(2)]
         for process in ranks:
             process.wait(60, None)
@@ -465,8 +467,8 @@ class Servers(Torch):
         """One is killed and started again, one joins and leaves, the server is killed: all end with
         the same bits, and each sample counts once, also those that one's Loader reads ahead."""
         record = self.path("samples")
-        command = [sys.executable, os.path.join(harness.SOURCE, "tests/python/gpt_samples.py"),
-                   record, "0", "--train_steps=%d" % STEPS]
+        command = [sys.executable, harness.source("tests/python/gpt_samples.py"), record, "0",
+                   "--train_steps=%d" % STEPS]
         with weir.Cluster(n_workers=2, command=command, checkpoint_dir=self.dir() + "/kept",
                           ps_flags=["--save_steps=10"]) as cluster:
             def reached(name, text):

@@ -9,7 +9,7 @@ import sys
 import harness
 
 STEPS, WORKERS = 20, 2
-MERGE = os.path.join(harness.SOURCE, "bench/trace_merge")
+MERGE = harness.source("bench/trace_merge")
 
 
 def load(path):

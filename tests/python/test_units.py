@@ -7,7 +7,7 @@ import unittest
 
 import harness
 
-UNITS = os.path.join(harness.SOURCE, "examples/systemd")
+UNITS = harness.source("examples/systemd")
 
 
 @unittest.skipUnless(shutil.which("systemd-analyze"), "needs systemd-analyze (systemd)")

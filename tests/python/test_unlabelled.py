@@ -16,7 +16,7 @@ import weights
 
 FLAGS = ["--batch_size=20", "--train_steps=30", "--learning_rate=0.01", "--seed=3",
          "--intra_op_threads=1"]
-MAKE = os.path.join(harness.SOURCE, "scripts/make_data")
+MAKE = harness.source("scripts/make_data")
 N = 40
 
 

@@ -48,8 +48,7 @@ class Validation(harness.Test):
 
     def test_held_out_is_never_read(self):
         """Held-out samples may be anything: the parameters are the same."""
-        folder = self.path("data")
-        os.mkdir(folder)
+        folder = self.new_folder("data")
         harness.make_data(folder, n_train=300)
         _, want = self.train("--validation_split=0.2", "--epochs=2", "--data_dir=" + folder)
         n_same = 0
@@ -156,8 +155,7 @@ class Validation(harness.Test):
         """What did best on other samples is not compared with, however low its loss."""
         keep = ["--checkpoint_dir=" + self.path("ckpt"), "--eval_every=5"]
         self.train(*keep, "--validation_dir=" + self.data(), "--train_steps=20")
-        folder = self.path("data")
-        os.mkdir(folder)
+        folder = self.new_folder("data")
         harness.make_data(folder, n_test=60, seed=8)  # other classes: it does badly there
         before = self.best()
         worker, figures = self.train(*keep, "--validation_dir=" + folder, "--train_steps=30")

@@ -18,7 +18,7 @@ import unittest
 
 import harness
 import namespaces
-sys.path.insert(0, os.path.join(harness.SOURCE, "tests/wan"))
+sys.path.insert(0, harness.source("tests/wan"))
 import wan  # noqa: E402
 
 CLONE_NEWNET = 0x40000000

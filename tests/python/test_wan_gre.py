@@ -1,12 +1,11 @@
 """Gateways joined by GRE devices, in clear and over IPSec: needs a kernel that has GRE, and ESP."""
 # label: net waits
 import contextlib
-import os
 import sys
 import unittest
 
 import harness
-sys.path.insert(0, os.path.join(harness.SOURCE, "tests/wan"))
+sys.path.insert(0, harness.source("tests/wan"))
 import wan  # noqa: E402
 from test_wan import Cluster  # noqa: E402
 

@@ -9,7 +9,7 @@ import sys
 import unittest
 
 import harness
-sys.path.insert(0, os.path.join(harness.SOURCE, "tests/wan"))
+sys.path.insert(0, harness.source("tests/wan"))
 import wan  # noqa: E402
 from test_wan import Cluster  # noqa: E402
 

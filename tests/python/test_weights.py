@@ -40,8 +40,7 @@ class Weights(harness.Test):
         text = json.loads(json.dumps(MODEL))
         if change:
             change(text["layers"])
-        harness.write_file(self.path(name), json.dumps(text))
-        return self.path(name)
+        return self.write(name, json.dumps(text))
 
     def alone(self, *flags, model=None, status=0):
         """A worker by itself: its summary, its export, and what it said."""

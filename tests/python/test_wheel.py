@@ -18,7 +18,7 @@ from unittest import mock
 import harness
 
 BUILD = os.path.dirname(harness.BIN)
-PACKAGE = os.path.join(harness.SOURCE, "python")
+PACKAGE = harness.source("python")
 sys.path.insert(0, PACKAGE)
 from weir import _loading  # noqa: E402
 
@@ -57,10 +57,9 @@ class Wheel(harness.Test):
             raise unittest.SkipTest("%s is no build folder of CMake" % BUILD)
         cls.folder = tempfile.TemporaryDirectory(prefix="weir-wheel-")
         cls.addClassCleanup(cls.folder.cleanup)
-        made = subprocess.run(
-            [os.path.join(harness.SOURCE, "scripts/make_wheel"), BUILD, "--fast",
-             "--out=" + cls.folder.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            timeout=60 * harness.PATIENCE)
+        made = subprocess.run([harness.source("scripts/make_wheel"), BUILD, "--fast",
+                               "--out=" + cls.folder.name], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=60 * harness.PATIENCE)
         if made.returncode == ABSENT:
             raise unittest.SkipTest(made.stderr.strip().splitlines()[-1])
         if made.returncode:
@@ -175,8 +174,7 @@ class Missing(harness.Test):
 
     def test_what_is_there_is_said(self):
         """No library, a damaged one, one that is too old, by a package that carries none."""
-        damaged = self.path("libweir.so.0")
-        harness.write_file(damaged, "x" * 1000)
+        damaged = self.write("libweir.so.0", "x" * 1000)
         for library, why in (("", "install Weir, or set WEIR_LIBRARY"),
                              (damaged, "WEIR_LIBRARY names, .* invalid ELF header; it is damaged"),
                              ("libc.so.6", "older Weir .*weir_version")):

@@ -29,7 +29,7 @@ RATE = 0.25
 def generate(*names):
     """The modules x_pb2 and x_pb2_grpc of net/wire/x.proto."""
     with tempfile.TemporaryDirectory() as out:
-        folder = os.path.join(harness.SOURCE, "net/wire")
+        folder = harness.source("net/wire")
         subprocess.run([sys.executable, "-m", "grpc_tools.protoc", "-I" + folder,
                         "--python_out=" + out, "--grpc_python_out=" + out] +
                        [os.path.join(folder, n + ".proto") for n in names], check=True)

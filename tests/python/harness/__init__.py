@@ -21,6 +21,6 @@ from .pace import Brake, Gate, paused, until, wait_still
 from .process import AS_CHILD, Failure, Process, check_output, free_ports, run
 from .report import Result, main, run_one
 from .settings import (BIN, CUDA_VISIBLE_DEVICES, LIBC, LOOPBACK, MODELS, OWN_MODELS, PATIENCE,
-                       PROTOCOL, SANITIZE, SKIPPED, SLOWNESS, SOURCE, models_dir, program, term,
-                       why_no_localhost)
+                       PROTOCOL, SANITIZE, SKIPPED, SLOWNESS, SOURCE, models_dir, program, source,
+                       term, why_no_localhost)
 from .wire import join, keep, leave

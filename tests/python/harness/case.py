@@ -5,6 +5,7 @@ import tempfile
 import unittest
 
 from .data import make_data
+from .files import write_file
 from .job import Job
 from .process import Process
 from .settings import MODELS, PATIENCE, program
@@ -29,6 +30,16 @@ class Test(unittest.TestCase):
     def path(self, *names):
         """Returns a path in the scratch folder."""
         return os.path.join(self.dir(), *names)
+
+    def new_folder(self, *names):
+        """Makes a folder in the scratch folder; returns its path."""
+        os.mkdir(self.path(*names))
+        return self.path(*names)
+
+    def write(self, name, content):
+        """Writes a file in the scratch folder; returns its path."""
+        write_file(self.path(name), content)
+        return self.path(name)
 
     @classmethod
     def data(cls):

@@ -34,6 +34,11 @@ def term(n, epoch=1):
     return epoch << 24 | n
 
 
+def source(*names):
+    """Returns a path in the source tree."""
+    return os.path.join(SOURCE, *names)
+
+
 def program(name):
     """Returns the path of a program of this build."""
     return os.path.join(BIN, name)
