@@ -38,7 +38,7 @@ class Auc(harness.Test):
         """What the worker says, and its figures."""
         said = self.start_program("worker", *ALONE, *flags, "--progress=lines",
                                   "--summary_json=" + self.path("s.json")).wait_output(60, 0)
-        return said, harness.read_json(self.path("s.json"))
+        return said, self.figures("s.json")
 
     def test_two_classes(self):
         data, labels = self.write(2)

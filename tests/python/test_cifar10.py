@@ -38,7 +38,7 @@ class Cifar10(harness.Test):
                                   "--summary_json=" + self.path("s.json")).wait_output(60, status)
 
     def figures(self):
-        figures = harness.read_json(self.path("s.json"))
+        figures = super().figures("s.json")
         return [figures[key] for key in ("parameters", "parameters_sha256", "test_loss")]
 
     def as_idx(self):

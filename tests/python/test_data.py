@@ -8,7 +8,6 @@ import csv
 import os
 import random
 import struct
-import subprocess
 import zipfile
 
 import harness
@@ -16,15 +15,11 @@ import jpeg
 
 FLAGS = ["--batch_size=20", "--train_steps=30", "--learning_rate=0.01", "--seed=3",
          "--intra_op_threads=1", "--progress=lines"]
-MAKE = harness.source("scripts/make_data")
 
 
 class Data(harness.Test):
     def make(self, form, *flags):
-        folder = self.path("%s-%d" % (form, len(os.listdir(self.dir()))))
-        subprocess.run(["/usr/bin/python3", "-B", MAKE, "--format=" + form, "--out=" + folder,
-                        *flags], check=True)
-        return folder
+        return self.make_samples(form, "%s-%d" % (form, len(os.listdir(self.dir()))), *flags)
 
     def train(self, folder, *flags, model="softmax"):
         path = self.path("summary.json")

@@ -83,11 +83,9 @@ class DataSet(harness.Test):
         self.kill(joiner, *job.workers, job.ps[0])
 
     def pictures(self, name, classes):
-        """A folder of pictures of these classes."""
-        folder = self.path(name)
-        subprocess.run([harness.source("scripts/make_data"), "--format=png", "--out=" + folder,
-                        "--made=1x4x4", "--classes=%d" % len(classes), "--train=40", "--test=20"],
-                       check=True, stdout=subprocess.DEVNULL)
+        """Makes a folder of pictures of these classes."""
+        folder = self.make_samples("png", name, "--made=1x4x4", "--classes=%d" % len(classes),
+                                   "--train=40", "--test=20")
         for part in ("train", "test"):
             for i, label in enumerate(classes):
                 os.rename(os.path.join(folder, part, "%05d" % i), os.path.join(folder, part, label))

@@ -14,15 +14,6 @@ FLAGS = ["--train_steps=%d" % STEPS, "--batch_size=20", "--seed=3", "--eval_ever
 
 
 class Elastic(harness.Test):
-    def setUp(self):
-        super().setUp()
-        self.records = []
-
-    def record(self, name):
-        path = self.path("samples-" + name)
-        self.records.append(path)
-        return "--record_samples=" + path
-
     def records_flag(self, k):
         return "--record_samples=" + self.records[k]
 

@@ -19,16 +19,6 @@ MODES = {"async": ["--sync_mode=async"], "ssp": ["--sync_mode=ssp", "--staleness
 
 
 class GivenOut(harness.Test):
-    def setUp(self):
-        super().setUp()
-        self.records, self.n_records = [], 0
-
-    def record(self, worker):
-        """Lives of one worker have files of their own."""
-        self.n_records += 1
-        self.records.append(self.path("%s-%d" % (worker, self.n_records)))
-        return "--record_samples=" + self.records[-1]
-
     def start_job(self, mode, n_workers, ps_flags=(), steps=STEPS):
         job = self.job(n_ps=2, n_workers=n_workers, flags=[
             *QUICK, *mode, "--train_steps=%d" % steps, "--log_every=1",

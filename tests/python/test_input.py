@@ -24,9 +24,6 @@ def f32(x):
 
 
 class InputTest(harness.Test):
-    def figures(self, name="summary.json"):
-        return harness.read_json(self.path(name))
-
     def train(self, *flags, **kwargs):
         """The collected worker and its figures."""
         worker = self.run_worker(*FLAGS, "--summary_json=" + self.path("summary.json"), *flags,

@@ -21,9 +21,6 @@ class KeptModel(harness.Test):
         process.wait(60, status)
         return process
 
-    def figures(self, name):
-        return harness.read_json(self.path(name))
-
     def train(self, *flags, model="softmax"):
         self.run_worker(*TRAIN, "--export=" + self.path("m.safetensors"),
                         "--summary_json=" + self.path("trained.json"), *flags, model=model)

@@ -17,15 +17,6 @@ GIVES_UP = r"SIGTERM: .* within \d+ s; stopping|given up: "
 
 
 class Leaving(harness.Test):
-    def setUp(self):
-        super().setUp()
-        self.records, self.n_records = [], 0
-
-    def record(self):
-        self.n_records += 1
-        self.records.append(self.path("samples-%d" % self.n_records))
-        return "--record_samples=" + self.records[-1]
-
     def job_of(self, n_ps, n_workers, *ps_flags):
         job = self.job(n_ps=n_ps, n_workers=n_workers, model="small", flags=SLOW)
         self.start_all(job, *ps_flags)
@@ -33,7 +24,9 @@ class Leaving(harness.Test):
         return job
 
     def start_all(self, job, *ps_flags):
-        job.start(ps_flags, [self.record()])
+        job.start_servers(*ps_flags)
+        for k in range(len(job.workers)):
+            job.start_worker(k, self.record())
 
     def terminate(self, processes, statuses, gives_up=GIVES_UP):
         for p in processes:

@@ -18,12 +18,7 @@ STALENESS = 2
 class Changes(harness.Test):
     def setUp(self):
         super().setUp()
-        self.records, self.joiners = [], []
-
-    def record(self, name):
-        """Lives of one worker have files of their own."""
-        self.records.append(self.path("samples-%s-%d" % (name, len(self.records))))
-        return "--record_samples=" + self.records[-1]
+        self.joiners = []
 
     def ckpt(self, *more):
         return ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=20", *more]

@@ -6,12 +6,10 @@ import csv
 import json
 import os
 import struct
-import subprocess
 
 import harness
 import weights
 
-MAKE = harness.source("scripts/make_data")
 FASHION = "/usr/share/datasets/fashion-mnist"
 FORMATS = ("idx", "npy", "npz", "npz_deflated", "safetensors", "png")
 N_TEST = 40
@@ -36,14 +34,9 @@ def npy(path):
 
 class OwnData(harness.Test):
     def make(self, form, *flags):
-        """Samples in the order of their labels, as folders of pictures have them."""
-        subprocess.run(["/usr/bin/python3", "-B", MAKE, "--format=" + form, "--by_class",
-                        "--out=" + self.path(form), "--train=240", "--test=%d" % N_TEST, *flags],
-                       check=True)
-        return self.path(form)
-
-    def figures(self):
-        return harness.read_json(self.path("summary.json"))
+        """Makes samples in the order of their labels, as folders of pictures have them."""
+        return self.make_samples(form, form, "--by_class", "--train=240", "--test=%d" % N_TEST,
+                                 *flags)
 
     def train(self, form, flags, *more):
         self.run_worker(*flags, "--summary_json=" + self.path("summary.json"), *more,

@@ -27,19 +27,13 @@ class Samples(harness.Test):
     FLAGS = ["--batch_size=12", "--seed=3", "--intra_op_threads=1", "--log_every=1",
              "--fault_push_delay_ms=8"]
 
-    def setUp(self):
-        super().setUp()
-        self.records = []
-
-    def record(self):
-        self.records.append(self.path("samples-%d" % len(self.records)))
-        return "--record_samples=" + self.records[-1]
-
     def test_no_patience(self):
         """--worker_timeout=0: whoever dies is out at once, and is taken in when it is back."""
         steps = 250
         job = self.job(n_ps=2, n_workers=3, flags=[*self.FLAGS, "--train_steps=%d" % steps])
-        job.start(["--worker_timeout=0"], [self.record()])
+        job.start_servers("--worker_timeout=0")
+        for i in range(3):
+            job.start_worker(i, self.record())
         job.workers[0].wait_line("training step 5 done")
         for n, i in enumerate((1, 2, 1)):
             job.workers[i].kill()
@@ -56,7 +50,9 @@ class Samples(harness.Test):
         rows, begun = set(), 0
         for n_workers, steps in ((3, 10), (2, 50), (4, 90)):  # or a later one: a disk may be slow
             job = self.job(n_ps=2, n_workers=n_workers, flags=[*self.FLAGS, "--train_steps=90"])
-            job.start(ckpt, [self.record()])
+            job.start_servers(*ckpt)
+            for i in range(n_workers):
+                job.start_worker(i, self.record())
             if steps < 90:
                 job.brake_from(steps + 2)
                 job.ps[0].wait_line(r"I .* checkpoint at step (%d\d|[6-8]\d): " % (steps // 10))

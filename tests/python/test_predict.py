@@ -18,9 +18,6 @@ CLASSES = 10
 
 
 class Predict(harness.Test):
-    def figures(self, name="summary.json"):
-        return harness.read_json(self.path(name))
-
     def train(self):
         """An export and a folder of checkpoints; training's own figures."""
         self.run_worker(*TRAIN, "--export=" + self.path("model.safetensors"),

@@ -129,9 +129,6 @@ class Targets(harness.Test):
             sets.append((xs, ys))
         return self.path(form), sets
 
-    def figures(self, name="summary.json"):
-        return harness.read_json(self.path(name))
-
     def train(self, folder, *flags, loss="mean_squared_error"):
         worker = self.run_worker("--summary_json=" + self.path("summary.json"),
                                  "--export=" + self.path("export"), *flags, data=folder,

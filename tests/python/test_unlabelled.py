@@ -8,7 +8,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import zipfile
 
 import harness
@@ -16,16 +15,12 @@ import weights
 
 FLAGS = ["--batch_size=20", "--train_steps=30", "--learning_rate=0.01", "--seed=3",
          "--intra_op_threads=1"]
-MAKE = harness.source("scripts/make_data")
 N = 40
 
 
 class Base(harness.Test):
     def make(self, form, *flags):
-        subprocess.run(["/usr/bin/python3", "-B", MAKE, "--format=" + form,
-                        "--out=" + self.path(form), "--train=120", "--test=%d" % N, *flags],
-                       check=True)
-        return self.path(form)
+        return self.make_samples(form, form, "--train=120", "--test=%d" % N, *flags)
 
     def train(self, folder, *flags, model="softmax"):
         self.run_worker(*FLAGS, "--export=" + self.path("model"), *flags, data=folder, model=model)

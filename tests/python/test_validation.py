@@ -21,7 +21,7 @@ class Validation(harness.Test):
                                  status=status)
         figures = None
         if status == 0:
-            figures = harness.read_json(self.path("summary.json"))
+            figures = self.figures()
         return worker, figures
 
     def losses(self, worker):
@@ -118,7 +118,7 @@ class Validation(harness.Test):
         for path in (manifest, self.path("ckpt/best")):
             worker = self.run_worker("--evaluate=" + path,
                                      "--summary_json=" + self.path("best.json"))
-            found[path] = harness.read_json(self.path("best.json"))
+            found[path] = self.figures("best.json")
             self.assertEqual(found[path].pop("evaluate"), path)
             self.assertEqual(found[path]["global_step"], step)
         self.assertEqual(*found.values())
@@ -174,7 +174,7 @@ class Validation(harness.Test):
                 "--summary_json=" + self.path("summary.json")]
         worker = self.start("worker", argv)
         worker.wait(60, 138)  # nor is the last one there
-        figures = harness.read_json(self.path("summary.json"))
+        figures = self.figures()
         self.assertEqual((figures["global_step"], figures["stopped_early"]), (30, False))
         self.assertNotIn("best_step", figures)
         self.assertIn("step 30 does not count as the best: its checkpoint could not be kept",

@@ -5,10 +5,10 @@ import tempfile
 import unittest
 
 from .data import make_data
-from .files import write_file
+from .files import read_json, write_file
 from .job import Job
-from .process import Process
-from .settings import MODELS, PATIENCE, program
+from .process import Process, check_output
+from .settings import MODELS, PATIENCE, program, source
 
 
 class Test(unittest.TestCase):
@@ -18,6 +18,7 @@ class Test(unittest.TestCase):
 
     def setUp(self):
         self.processes = []
+        self.records, self.n_records = [], 0  # of record()
         self._dir = None
         # If this test hangs, prints the stack of every thread and ends the program.
         faulthandler.dump_traceback_later(self.SECONDS * PATIENCE, exit=True)
@@ -53,6 +54,23 @@ class Test(unittest.TestCase):
         process = Process(name, argv, **kwargs)
         self.processes.append(process)
         return process
+
+    def record(self, worker=""):
+        """Returns the flag with which a worker records its samples in a file of its own, which
+        self.records lists from now on."""
+        self.n_records += 1
+        self.records.append(self.path("samples-%s-%d" % (worker, self.n_records)))
+        return "--record_samples=" + self.records[-1]
+
+    def figures(self, name="summary.json"):
+        """Returns the summary that a program wrote in the scratch folder."""
+        return read_json(self.path(name))
+
+    def make_samples(self, form, name, *flags):
+        """Runs scripts/make_data; returns the folder that it made."""
+        check_output(["/usr/bin/python3", "-B", source("scripts/make_data"), "--format=" + form,
+                      "--out=" + self.path(name), *flags])
+        return self.path(name)
 
     def start_program(self, which, *flags, name=None, **kwargs):
         """Starts ps, worker or weirctl with these flags; name: in messages, else the program's."""
