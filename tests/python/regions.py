@@ -129,8 +129,7 @@ class Test(harness.Test):
     def finish(self, seconds=120):
         """All have the same values at the end; their digest."""
         digests = [s["parameters_sha256"] for job in self.regions for s in job.finish(seconds)]
-        for ps in self.parents.ps:
-            ps.wait(30)
+        self.wait_all(self.parents.ps, 30)
         self.assertEqual(len(set(digests)), 1, digests)
         return digests[0]
 

@@ -170,10 +170,7 @@ class Alone(harness.Test):
         worker.stop(seconds=60)
         job = self.servers(2, *SLOW)
         job.workers[0].wait_line("training step 14 done")
-        for ps in job.ps:
-            ps.popen.send_signal(signal.SIGTERM)
-        for ps in job.ps:
-            ps.wait(60, 143)
+        self.terminate(job.ps, 60, 143)
         job.workers[0].kill()
         self.assertRegex(job.ps[0].output(), "taken from worker-alone@.*[(]term 1[)], .*; term 2")
         self.assertNotIn("epoch", job.ps[0].output())

@@ -40,8 +40,7 @@ class Checkpoint(harness.Test):
         """The servers first, as they need the workers for a last step."""
         for ps in job.ps:
             ps.popen.send_signal(signum)
-        for ps in job.ps:
-            ps.wait(60, ps_status)
+        self.wait_all(job.ps, 60, ps_status)
         self.kill(*job.workers)
 
     def start_and_stop(self, n_ps, at, *more, flags=FLAGS, n_workers=2):
@@ -336,8 +335,7 @@ class Checkpoint(harness.Test):
 
     def finish_without_last(self, job):
         """The workers have all steps; ps 0 says that the folder has not. Their summaries."""
-        for worker in job.workers:
-            worker.wait(120)
+        self.wait_all(job.workers, 120)
         self.assertRegex(job.ps[0].wait_output(60, 138),
                          "the job is done, but %s lacks its last step, " % self.folder())
         return [job.summary(i) for i in range(len(job.workers))]
@@ -450,8 +448,7 @@ class Checkpoint(harness.Test):
         for generation in range(2, 5):
             job.ps[0].kill()
             job.start_ps(0, *self.ps_flags("--save_steps=8"))
-            for worker in job.workers:
-                worker.wait_line(r"generation %d\.1 from step \d+: " % generation)
+            self.wait_lines(job.workers, r"generation %d\.1 from step \d+: " % generation)
         for summary in job.finish(120):
             self.assertEqual(summary["parameters_sha256"], want)
             self.assertGreater(summary["local_steps"], 40)
@@ -537,10 +534,7 @@ class Checkpoint(harness.Test):
         job.start(self.ps_flags("--save_steps=5"))
         job.ps[0].wait_line(r"checkpoint at step [1-9]\d")  # one under way puts off the next
         self.kill(*job.workers)
-        for ps in job.ps:
-            ps.popen.send_signal(signal.SIGTERM)
-        for ps in job.ps:
-            ps.wait(60, 143)
+        self.terminate(job.ps, 60, 143)
         self.assertGreaterEqual(self.manifests()[-1], 10)
         job, summaries = self.go_on(2)
         self.assertEqual(summaries[0]["global_step"], 40)

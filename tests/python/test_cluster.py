@@ -33,8 +33,7 @@ class TfConfig(Cluster):
         for task, said in zip(tasks, ("ps 0 at %s .ps 0" % ps, "worker 0 at %s .chief 0" % chief,
                                       "worker 1 at %s .worker 0" % worker)):
             task.wait_line("cluster from TF_CONFIG: ps 1, workers 2; this is " + said)
-        for task in tasks:
-            task.wait(60)
+        self.wait_all(tasks, 60)
         tasks[0].wait_line("4 steps in")
         tasks[2].wait_line(r"Worker 1: .*\(global step: 4\)")
 
@@ -54,8 +53,7 @@ class TfConfig(Cluster):
         tasks[1].wait_line("this is worker 1 at .*worker 1, which joins")
         tasks[1].wait_line("joined as worker 1 of 2")
         gate.open()
-        for task in [*tasks, server]:
-            task.wait(60)
+        self.wait_all([*tasks, server], 60)
 
 
 class Slurm(Cluster):
@@ -70,8 +68,7 @@ class Slurm(Cluster):
         tasks = [self.task("task:%d" % i, self.step(i, 3), *flags) for i in range(3)]
         tasks[0].wait_line("cluster from Slurm's environment: ps 1, workers 2; this is ps 0")
         tasks[2].wait_line("this is worker 1 at .*task 2")
-        for task in tasks:
-            task.wait(60)
+        self.wait_all(tasks, 60)
         tasks[0].wait_line("4 steps in")
 
     def test_not_asked(self):

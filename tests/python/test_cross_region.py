@@ -81,8 +81,7 @@ class CrossRegion(harness.Test):
             else:
                 checked += self.on_gateway(host, command)
         self.assertEqual((len(jobs), len(last)), (3, 1))
-        for process in reversed(jobs):
-            process.wait()
+        self.wait_all(reversed(jobs))
         for host, command in last:
             self.on_gateway(host, command)
         os.killpg(self.server.popen.pid, signal.SIGTERM)  # nsenter, too

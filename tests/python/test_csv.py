@@ -66,8 +66,7 @@ class Csv(harness.Test):
         _, want = self.worker(data="numbers")
         worker, got = self.worker(*WORDS, data="words")
         self.assertIn("classes, from 0 on: Zebra/ant/bee/wasp", worker.output())
-        for key in ("parameters_sha256", "test_loss", "test_accuracy"):
-            self.assertEqual(got[key], want[key], key)
+        self.assert_same(got, want, "parameters_sha256", "test_loss", "test_accuracy")
         self.assertGreater(got["test_accuracy"], 0.9)
 
     def test_validation_is_numbered_likewise(self):
@@ -86,8 +85,7 @@ class Csv(harness.Test):
         _, want = self.worker(*WORDS, export, data="words")
         file = "--evaluate=" + self.path("model.safetensors")
         _, got = self.worker(file, *WORDS, data="words")
-        for key in ("test_loss", "test_accuracy"):
-            self.assertEqual(got[key], want[key], key)
+        self.assert_same(got, want, "test_loss", "test_accuracy")
         self.write("words/test.csv", worded([([0, 0, 0], 0)], ["Yak"]))
         worker, _ = self.worker(file, *WORDS, data="words", status=1)
         self.assertIn("test.csv: line 2, column 4 'species': the label 'Yak' is none of the "

@@ -43,8 +43,7 @@ class DescriptorLimit(harness.Test):
         job = self.job(n_ps=2, n_workers=1, flags=FLAGS)
         job.start_servers()
         self.least_that_works(job.start_worker)
-        for ps in job.ps:
-            ps.wait(60)
+        self.wait_all(job.ps, 60)
 
     def test_a_server(self):
         """With the least that it starts with, all its workers come to their ends."""

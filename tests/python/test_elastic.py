@@ -39,8 +39,7 @@ class Elastic(harness.Test):
     def end(self, job):
         """The job's first worker and its servers, and what all who were there have read."""
         job.workers[0].wait(120)
-        for ps in job.ps:
-            ps.wait(30)
+        self.wait_all(job.ps, 30)
         job.gate.close()
         self.assertEqual(samples.wrong(self.records, STEPS), [])
 
@@ -65,13 +64,9 @@ class Elastic(harness.Test):
         job.workers[0].wait_line("global step")
         joiners = [self.join(job, name) for name in "abc"]
         job.gate.open()
-        for joiner in joiners:
-            joiner.wait_line(r"joined as worker [123] of \d at step \d+")
+        self.wait_lines(joiners, r"joined as worker [123] of \d at step \d+")
         goes_on(self, job, r"[\d.]+", 4)  # with all of them: who has not begun ends with 143
-        for joiner in joiners:
-            joiner.popen.send_signal(signal.SIGTERM)
-        for joiner in joiners:
-            joiner.wait(30)
+        self.terminate(joiners, 30)
         job.workers[0].wait_line(r"generation [\d.]+ from step \d+: 1 worker, 1 server")
         self.end(job)
 

@@ -68,8 +68,7 @@ class Finite(harness.Test):
         job.start(["--checkpoint_dir=" + folder, "--save_steps=1"])
         job.workers[0].wait(60, status=1)
         self.assertIn("parameter 'softmax/weights' is not finite", job.workers[0].output())
-        for ps in job.ps:
-            ps.wait(60)
+        self.wait_all(job.ps, 60)
         said = job.ps[0].output() + job.ps[1].output()
         self.assertRegex(said, "no checkpoint at step 5: parameter 'softmax/weights' is not finite")
         steps = ckpt_folder.steps(folder)
@@ -129,8 +128,7 @@ class Finite(harness.Test):
             ps_flags = ["--checkpoint_dir=" + folder, "--save_steps=2"]
             job = self.job(n_ps=n_ps, n_workers=2, model="small", flags=FLAGS)
             job.start(ps_flags, ["--fault_nonfinite=16", "--fault_push_delay_ms=20"])
-            for process in job.workers + job.ps:
-                process.wait(60, 1)
+            self.wait_all([*job.workers, *job.ps], 60, 1)
             said = job.ps[0].output()
             for k in range(2):
                 self.assertRegex(said, r"W .*worker %d ended with an error: worker %d, step \d+: "
@@ -154,8 +152,7 @@ class Finite(harness.Test):
         job.start_worker(0)
         job.start_worker(1, "--fault_nonfinite=5")
         job.workers[1].wait(60, 1)
-        for process in (job.workers[0], *job.ps):
-            process.wait(120)
+        self.wait_all((job.workers[0], *job.ps), 120)
         self.assertEqual(job.summary(0)["global_step"], 20)
         self.assertRegex(job.ps[0].output(), "W .*worker 1 ended with an error: worker 1, step 4: ")
 

@@ -145,8 +145,7 @@ class Generations(generations.Test):
             job.start_ps(0, *self.ckpt())
             job.gate.open()
             job.ps[0].wait_line("goes on from step")
-            for ps in job.ps[1:]:
-                ps.wait_line("was started anew; training goes on from where it says")
+            self.wait_lines(job.ps[1:], "was started anew; training goes on from where it says")
             self.check(job)
             self.wipe()
 

@@ -27,8 +27,7 @@ class GivenOut(harness.Test):
         job.brake_from(steps // 2)
         for i in range(n_workers):
             job.start_worker(i, self.record(i))
-        for worker in job.workers:
-            worker.wait_line(r"training step \d+ done")
+        self.wait_lines(job.workers, r"training step \d+ done")
         return job
 
     def check(self, n_workers, n_batches=STEPS):
@@ -80,8 +79,7 @@ class GivenOut(harness.Test):
                 job.start_ps(1, *ckpt)
                 goes_on(self, job, 5, 2, "2 servers")
                 job.release()
-                for process in (job.workers[0], job.workers[2], *job.ps):
-                    process.wait(90)
+                self.wait_all((job.workers[0], job.workers[2], *job.ps), 90)
                 self.check(3, LONG)
 
     def test_the_check(self):

@@ -57,8 +57,7 @@ class InputTest(harness.Test):
         return folder
 
     def assert_same(self, a, b, *keys):
-        for key in ("parameters_sha256", "test_loss", "test_accuracy", *keys):
-            self.assertEqual(a[key], b[key], key)
+        super().assert_same(a, b, "parameters_sha256", "test_loss", "test_accuracy", *keys)
 
     def check_bad(self, rows, **kwargs):
         """Of each row's flags: one line of error and the status."""

@@ -64,8 +64,7 @@ class JobOver(harness.Test):
             self.assertNotIn("the job is done", worker.output(), worker.name)
             worker.stop(signal.SIGINT, status=130)
         job.start_ps(0, *kept)
-        for process in (late, job.ps[0]):
-            process.wait()
+        self.wait_all((late, job.ps[0]))
         self.assertGreater(os.path.getmtime(export + "-2"), 1)
 
     def test_servers_that_came_back(self):
@@ -85,8 +84,7 @@ class JobOver(harness.Test):
             if not killed:
                 again.wait_line("worker 0 settles the job, and has not come yet")
             again.wait_line("nothing is left to train: the job is at step 12 of 12")
-            for process in (again, *job.ps):
-                process.wait()
+            self.wait_all((again, *job.ps))
 
 
 harness.main(__name__)

@@ -42,8 +42,7 @@ class Leaving(harness.Test):
             self.records = []
             job = self.job_of(n_ps, n_workers)
             self.terminate(job.workers, (0,))
-            for worker in job.workers:
-                worker.wait_line(r"left the job at step \d+")
+            self.wait_lines(job.workers, r"left the job at step \d+")
             job.ps[0].wait_line(r"training waits at step \d+: 0 workers are there, --min_workers=1")
             job.start_worker(0, self.record())
             job.workers = job.workers[:1]
@@ -84,8 +83,7 @@ class Leaving(harness.Test):
         self.assertIn(job.workers[0].stop(signal.SIGKILL, status=None), (-signal.SIGKILL, 0))
         job.workers[1].popen.send_signal(signal.SIGCONT)
         job.workers[1].wait(60)
-        for ps in job.ps:
-            ps.wait(20)
+        self.wait_all(job.ps, 20)
         self.assertEqual(samples.wrong(self.records, STEPS), [])
 
     def test_when_all_is_done(self):
@@ -100,8 +98,7 @@ class Leaving(harness.Test):
             worker.popen.send_signal(signal.SIGTERM)
             worker.wait_line("SIGTERM: training has ended")
             self.assertIn(b"global_step", harness.read_bytes(figures))
-            for p in (worker, *job.ps):
-                p.wait(20, 0)
+            self.wait_all((worker, *job.ps), 20, 0)
             os.remove(figures)
 
     def test_everything(self):

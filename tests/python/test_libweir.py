@@ -38,8 +38,7 @@ class Libweir(harness.Test):
 
     def done(self, processes):
         """The digest that all have ended with."""
-        for p in processes:
-            p.wait(60)
+        self.wait_all(processes, 60)
         found = {p.wait_line("^done (.*)").group(1) for p in processes}
         self.assertEqual(len(found), 1, found)
         return found.pop()
@@ -64,8 +63,7 @@ class Libweir(harness.Test):
             with self.subTest(settings):
                 ps = self.ps()
                 members = self.members("train_steps=20", "batch_size=4", *settings, width=2000)
-                for m in members:
-                    m.wait(60)
+                self.wait_all(members, 60)
                 self.done(members)
                 ps.wait(60)
 
@@ -145,8 +143,7 @@ class Libweir(harness.Test):
         self.assertEqual(members[1].lines[-1], "left")
         generation = int(members[2].wait_line("^step .*generation (\\d+) members 2$").group(1))
         last = int(members[0].wait_line("^step (\\d+) .*generation %d " % generation).group(1)) + 5
-        for m in (members[0], members[2]):
-            m.wait_line("^step %d " % last)
+        self.wait_lines((members[0], members[2]), "^step %d " % last)
         self.kill(members[0], members[2], ps)
         self.check_samples(members, last // local_steps, local_steps)
 

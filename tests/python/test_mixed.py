@@ -91,8 +91,7 @@ class Mixed(regions.Test):
             for param in range(4):
                 own.push(param, samples=step.n_samples)
         own.close()
-        for process in (*workers, *(job.ps[0] for job in self.regions), self.parents.ps[0]):
-            process.wait(60)
+        self.wait_all((*workers, *(job.ps[0] for job in self.regions), self.parents.ps[0]), 60)
         shas = [job.summary(0)["parameters_sha256"] for job in self.regions]
         self.assertEqual(shas[0], shas[1])
         read = samples.last(samples.read(paths)) | samples.last(rows)

@@ -51,8 +51,7 @@ class Changes(harness.Test):
         """A worker joins, a server joins, both leave, a worker is dropped and comes back, a server
         and then ps 0 are killed and come back. before: what is looked at first."""
         job = self.begin(mode, steps, held)
-        for worker in job.workers:
-            worker.wait_line("training step 3 done")
+        self.wait_lines(job.workers, "training step 3 done")
         before(job)
         if held:
             job.gate.open()

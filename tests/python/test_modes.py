@@ -77,8 +77,7 @@ class Case(harness.Test):
     def start_steady(self, *flags):
         """A job of which each step is said, all of its workers at work."""
         job = self.start_job([*flags, BRISK, "--log_every=1"])
-        for worker in job.workers:
-            worker.wait_line(r"training step \d+ done")  # it may have come late
+        self.wait_lines(job.workers, r"training step \d+ done")  # it may have come late
         return job
 
 

@@ -56,8 +56,7 @@ class Netns(harness.Test):
     def test_ps_last(self):
         workers = [self.worker("worker:0", self.six, WORKER_0),
                    self.worker("worker:1", self.seven, WORKER_1)]
-        for worker in workers:
-            worker.wait_line(r"192\.168\.1\.6:2221")
+        self.wait_lines(workers, r"192\.168\.1\.6:2221")
         self.finish(self.launch("ps", self.six, PS), workers)
 
     def test_the_ps_listens_on_its_own_address_alone(self):

@@ -57,8 +57,7 @@ class NoTestData(harness.Test):
         _, want = self.train("--data_dir=" + folder, "--validation_split=0.25")
         os.rename(os.path.join(folder, "test.npz"), self.path("test.npz"))
         said, got = self.train("--data_dir=" + folder, "--validation_split=0.25")
-        for key in ("parameters_sha256", "validation_loss", "validation_accuracy"):
-            self.assertEqual(got[key], want[key], key)
+        self.assert_same(got, want, "parameters_sha256", "validation_loss", "validation_accuracy")
         self.assertIn("validation accuracy: %.4f, validation loss: %.4f (30 samples; there are no "
                       "test data)" % (got["validation_accuracy"], got["validation_loss"]), said)
         self.assertNotIn("holds out training samples to say", said)

@@ -97,7 +97,8 @@ class Onnx(harness.Test):
         done = subprocess.run([sys.executable, "-B", "-m", "weir.onnx", model, export,
                                self.path("o.onnx")], cwd=harness.source("python"),
                               capture_output=True, text=True, check=False,
-                              env={**os.environ, "WEIR_PROGRAMS": harness.BIN})  # which knows the model's name
+                              # The programs know the model's name.
+                              env={**os.environ, "WEIR_PROGRAMS": harness.BIN})
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         found = onnx.load(self.path("o.onnx"))
         self.assertIn("bytes divided by 255", found.graph.doc_string)

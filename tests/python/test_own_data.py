@@ -162,8 +162,7 @@ class OwnData(harness.Test):
         layout = "--data_layout=nhwc"
         forms = ["nhwc-" + form for form in forms]
         s = self.check_training(forms, layout)
-        for key in ("parameters_sha256", "test_loss"):
-            self.assertEqual(s[key], trained[key])
+        self.assert_same(s, trained, "parameters_sha256", "test_loss")
         self.check_inference(forms[1:], trained, layout)
 
     def test_fashion_mnist_repacked(self):

@@ -136,8 +136,7 @@ class OwnTrainer(harness.Test):
             if ps.status != -signal.SIGKILL:
                 return None
             ps = self.ps(where, hosts, folder)
-        for process in (*trainers, ps):
-            process.wait(60)
+        self.wait_all((*trainers, ps), 60)
         return (self.values(folder),
                 [t.wait_line(r"^step %d of %d: .*" % (STEPS - 1, STEPS)).group(0)
                  for t in trainers])

@@ -67,10 +67,7 @@ class Ps0Gone(harness.Test):
         """The folder is there, ps 0's address is not: all are started with another --ps_hosts."""
         old = self.lose_ps0()
         old.ps[1].wait_line(r"waiting for ps:0 \(")
-        for process in (*old.workers, old.ps[1]):
-            process.popen.send_signal(signal.SIGTERM)
-        for process in (*old.workers, old.ps[1]):
-            process.wait(60, 143)
+        self.terminate((*old.workers, old.ps[1]), 60, 143)
         job = self.job(n_ps=2, n_workers=2, model="small", flags=FLAGS)
         job.ps_hosts[1] = old.ps_hosts[1]
         job.worker_hosts = old.worker_hosts

@@ -213,8 +213,7 @@ class InR(harness.Test):
             members[1].wait_line("^step 20 ")
         with open(gate, "w", encoding="ascii"):
             pass
-        for process in (*members, ps):
-            process.wait(60)
+        self.wait_all((*members, ps), 60)
         said = {m.wait_line("^result done bits .*").group(0) for m in members}
         self.assertEqual(len(said), 1)
         return said
@@ -227,8 +226,7 @@ class InR(harness.Test):
         ps, hosts = self.ps()
         gate = self.path("gate")
         members = [self.member(hosts, i, gate) for i in range(2)]
-        for m in members:
-            m.wait_line("^step 20 of 2")
+        self.wait_lines(members, "^step 20 of 2")
         waiting = self.r("waiting", WAITING % ("%s:1" % harness.LOOPBACK))
         waiting.wait_line("^waits")
         waiting.popen.send_signal(signal.SIGINT)
@@ -240,8 +238,7 @@ class InR(harness.Test):
             pass
         members[1].wait_line("^result left")
         members[0].wait_line("of 1 members")
-        for process in (*members, ps):
-            process.wait(60)
+        self.wait_all((*members, ps), 60)
 
     def test_beside_python(self):
         """The same element by the same indices, in both directions."""
@@ -267,8 +264,7 @@ class InR(harness.Test):
                 m.push(p, samples=0)
             self.assertIsNone(m.next())
         other.wait_line("^all is where it should be")
-        for process in (other, ps):
-            process.wait(60)
+        self.wait_all((other, ps), 60)
 
     def test_a_step_that_counts_no_more(self):
         ps, hosts = self.ps()
@@ -282,15 +278,13 @@ class InR(harness.Test):
             early.wait_line("^step 1")
             m.leave_failed("as the test wants it")
         early.wait_line("^it went on")
-        for process in (early, ps):
-            process.wait(60)
+        self.wait_all((early, ps), 60)
 
     def test_own_local_steps(self):
         ps, hosts = self.ps()
         own = self.r("own", OWN, "--ps_hosts=" + hosts, "--n_workers=1", "--task_index=0")
         own.wait_line("^as it should be")
-        for process in (own, ps):
-            process.wait(60)
+        self.wait_all((own, ps), 60)
 
     def test_figures_of_a_worker(self):
         log = self.path("log")

@@ -76,13 +76,10 @@ class Readme(harness.Test):
         """The workers first: their server is started when both wait for it."""
         command, few = self.commands(2)
         workers = [self.shell("worker %d" % i, c) for i, c in enumerate(few)]
-        for worker in workers:
-            worker.wait_line("waiting for ps:0")
+        self.wait_lines(workers, "waiting for ps:0")
         ps = self.shell("ps", command)
-        for process in (*workers, ps):
-            process.wait(120)
-        for worker in workers:
-            worker.wait_line("test accuracy: ")
+        self.wait_all((*workers, ps), 120)
+        self.wait_lines(workers, "test accuracy: ")
 
     @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
     def test_killed_processes_resume(self):
@@ -130,8 +127,7 @@ class Readme(harness.Test):
         self.shell("leave", leave).wait(60)
         programs.pop().wait(60)
         self.shell("stop", stop).wait(60)
-        for program in programs:
-            program.wait(120)
+        self.wait_all(programs, 120)
 
     def test_no_second_ps_in_the_path(self):
         self.assertNotRegex(self.text, r"PATH=\S*build/bin")

@@ -73,8 +73,7 @@ class RegionsDoc(harness.Test):
             process.wait()
             digests.add(harness.read_json(path)["parameters_sha256"])
         self.assertEqual(len(digests), 1)
-        for process in servers:
-            process.wait()
+        self.wait_all(servers)
         for server in servers[1:]:
             self.assertIn("round 2 of 2 exchanged", server.output())
 

@@ -3,7 +3,6 @@
 servers, across a stop and a checkpoint; flags that do not go together are refused."""
 # label: cluster
 import re
-import signal
 
 import harness
 
@@ -39,10 +38,7 @@ class Schedule(harness.Test):
         job = self.start_job(n_ps=2, n_workers=1, model="small",
                              flags=[*flags, "--fault_push_delay_ms=4"], ps_flags=ps_flags)
         job.workers[0].wait_line("training step 8 done")
-        for ps in job.ps:
-            ps.popen.send_signal(signal.SIGTERM)
-        for ps in job.ps:
-            ps.wait(60, 143)
+        self.terminate(job.ps, 60, 143)
         job.workers[0].kill()
         job = self.job(n_ps=1, n_workers=1, model="small", flags=flags)
         job.start_ps(0, *ps_flags)

@@ -83,8 +83,7 @@ class SlowNames(harness.Test):
         first.wait_line(r"global step: [1-9]")
         joiner = self.worker("joiner", "ps0.test:2221", "--join")
         joiner.wait_line("joined as worker 1 of 2", 60)
-        for process in (joiner, first, ps, named):
-            process.stop(9, status=-9)
+        self.kill(joiner, first, ps, named)
 
     def test_a_wait_names_no_server_with_a_slow_name(self):
         """The server's answer on whom it waits for is longer under way than the first calls."""
@@ -96,8 +95,7 @@ class SlowNames(harness.Test):
                              "--train_steps=10")
         worker.wait_line(r"waiting for worker 1 \(never joined\), \d+ s$", 60)
         self.assertNotIn("no answer", worker.output())
-        for process in (worker, ps, named):
-            process.stop(9, status=-9)
+        self.kill(worker, ps, named)
 
 
 harness.main(__name__)

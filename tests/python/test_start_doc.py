@@ -50,8 +50,7 @@ class StartDoc(harness.Test):
         for port, free in zip(named, fixed_ports(len(named))):
             text = text.replace("localhost:" + port, "localhost:%d" % free)
         started = [self.run_as(c.split()[0], c) for c in text.split("\n")]
-        for process in started[::-1]:
-            process.wait(60)
+        self.wait_all(started[::-1], 60)
         for server in started[1:3]:
             self.assertIn("round 5 of 5 exchanged", server.output())
 
@@ -65,8 +64,7 @@ class StartDoc(harness.Test):
                     "SLURM_STEP_TASKS_PER_NODE": n, "SLURM_STEP_NUM_TASKS": n,
                     "SLURM_PROCID": str(i), "SLURM_LOCALID": str(i), "SLURM_NODEID": "0"}
             tasks.append(self.run_as("task %d" % i, command, port, env={**os.environ, **step}))
-        for task in tasks:
-            task.wait(60)
+        self.wait_all(tasks, 60)
         tasks[1].wait_line("test accuracy")
 
     def test_links(self):

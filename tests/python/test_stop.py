@@ -127,8 +127,7 @@ class Stop(generations.Test):
             job.workers[0].wait_line("training step 9 done")
             self.assertIn("its servers, which have --serve, wait for the next job",
                           self.stop_job(job))
-            for worker in job.workers:
-                worker.wait(60)
+            self.wait_all(job.workers, 60)
         ps.stop()
 
     def test_a_worker_never_came(self):
@@ -139,8 +138,7 @@ class Stop(generations.Test):
         worker = job.start_worker(0)
         worker.wait_line(r"waiting for worker 1 \(never joined\)")
         self.stop_job(job)
-        for process in (worker, *job.ps):
-            process.wait(60)
+        self.wait_all((worker, *job.ps), 60)
         job.ps[0].wait_line("the job is stopped, as was asked for: it ends at step 1 of")
         self.assertEqual(ckpt_folder.steps(self.path("ckpt")), [1])
 
@@ -160,8 +158,7 @@ class Stop(generations.Test):
         for m in members:
             m.ends(0, "ends done")
         members[0].wait_line("stops True")
-        for ps in job.ps:
-            ps.wait(60)
+        self.wait_all(job.ps, 60)
         last = max(int(s) for s in re.findall(r"^step (\d+)$", members[1].output(), re.M))
         self.assertGreaterEqual(ckpt_folder.steps(self.path("ckpt"))[-1], last)
 
@@ -174,8 +171,7 @@ class Stop(generations.Test):
         for m in self.members(job, "leaves", "leaves"):
             m.ends(0, "ends left")
         self.stop_job(job)
-        for ps in job.ps:
-            ps.wait(60)
+        self.wait_all(job.ps, 60)
         job.ps[0].wait_line("has no workers: it is done")
         self.assertGreaterEqual(ckpt_folder.steps(self.path("ckpt"))[-1], 5)
 

@@ -57,8 +57,7 @@ class Names(harness.Test):
         hosts = [flag.replace("=", "= grpc://").replace(",", " , grpc://") for flag in job.hosts()]
         chief = self.start_program("worker", *hosts, "--job_name=chief", *job.flags, name="chief")
         job.start_worker(1)
-        for process in (chief, job.workers[1], job.ps[0]):
-            process.wait()
+        self.wait_all((chief, job.workers[1], job.ps[0]))
         self.assertIn("worker:0", chief.output())
 
     def test_a_list_of_two_words(self):

@@ -436,8 +436,7 @@ class Servers(Torch):
                                                            "MASTER_ADDR": harness.LOOPBACK,
                                                            "MASTER_PORT": str(DDP_PORT)})
             for rank in range(2)]
-        for process in ranks:
-            process.wait(60, None)
+        self.wait_all(ranks, 60, None)
         self.assertEqual([p.status for p in ranks], [0, 0])
         return [{int(s): float(v) for s, v in re.findall(r"step (\d+) loss (\S+)", p.output())}
                 for p in ranks]

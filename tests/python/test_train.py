@@ -66,8 +66,7 @@ class Train(harness.Test):
     def test_ps_last(self):
         job = self.job(flags=QUICK)
         job.start_workers()
-        for worker in job.workers:
-            worker.wait_line(re.escape(job.ps_hosts[0]))
+        self.wait_lines(job.workers, re.escape(job.ps_hosts[0]))
         job.start_ps(0)
         self.check_learned(job.finish())
 
@@ -81,8 +80,7 @@ class Train(harness.Test):
 
     def test_serve_keeps_the_ps_up(self):
         job = self.start_job(flags=QUICK, ps_flags=["--serve"])
-        for worker in job.workers:
-            worker.wait()
+        self.wait_all(job.workers)
         host, port = job.ps_hosts[0].split(":")
         socket.create_connection((host, int(port)), 10).close()
         self.assertIsNone(job.ps[0].popen.poll())

@@ -99,9 +99,8 @@ class Validation(harness.Test):
         first.kill()
         for _ in range(2):
             worker, got = self.train(*STOP, *keep)
-            for key in ("parameters_sha256", "global_step", "best_step", "best_validation_loss",
-                        "stopped_early"):
-                self.assertEqual(got[key], want[key], key)
+            self.assert_same(got, want, "parameters_sha256", "global_step", "best_step",
+                             "best_validation_loss", "stopped_early")
         self.assertIn("best so far: step %d, " % best, worker.output())
         self.assertEqual(self.best()["step"], best)
         self.assertEqual(self.best()["validation_loss"], want["best_validation_loss"])

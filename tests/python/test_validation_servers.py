@@ -106,8 +106,7 @@ class ValidationServers(harness.Test):
         job.start_ps(0, *self.keep())
         got = job.finish(120)
         for i in range(2):
-            for key in ("global_step", "parameters_sha256"):
-                self.assertEqual(got[i][key], want[i][key], key)
+            self.assert_same(got[i], want[i], "global_step", "parameters_sha256")
         self.assertEqual(self.check_best(losses), best)
 
         again = self.start_job(n_ps=2, flags=STOP, ps_flags=self.keep())
@@ -155,8 +154,7 @@ class ValidationServers(harness.Test):
         gate.open()
         job.start_worker(1)
         got = job.finish(60)
-        for key in ("parameters_sha256", "validation_loss", "best_step"):
-            self.assertEqual(got[0][key], want[0][key], key)
+        self.assert_same(got[0], want[0], "parameters_sha256", "validation_loss", "best_step")
         self.assertEqual(self.losses(job.workers[0]), self.losses(undisturbed.workers[0]))
 
     def test_without_a_folder(self):

@@ -84,21 +84,18 @@ class VeryEnd(harness.Test):
             self.start_reporter(job, 0).wait(30)
             if not alone:
                 other = self.read(figures[1])
-            for process in (job.workers[1], *job.ps):
-                process.wait(20)
+            self.wait_all((job.workers[1], *job.ps), 20)
             self.assertEqual(job.summary(0)["parameters_sha256"], other["parameters_sha256"])
             self.assertEqual(job.summary(0)["global_step"], 24)
 
     def test_worker_gone_in_its_report(self):
         """It does not come back within --worker_timeout: the job is done without it."""
         job, figures = self.reporting("--worker_timeout=1")
-        for worker in job.workers:
-            worker.wait_line("exported [0-9]+ param")
+        self.wait_lines(job.workers, "exported [0-9]+ param")
         job.workers[0].kill()
         job.ps[0].wait_line("worker 0 .* has not come back for 1 s")
         self.read(figures[1])
-        for process in (job.workers[1], *job.ps):
-            process.wait(30)
+        self.wait_all((job.workers[1], *job.ps), 30)
 
 
 harness.main(__name__)

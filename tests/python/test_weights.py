@@ -124,8 +124,7 @@ class Weights(harness.Test):
         self.check_predictions(state, summary)
         self.assertEqual(summary["global_step"], -1)
         of_init, _, _ = self.alone("--init=" + file, STAT)
-        for key in ("parameters_sha256", "test_loss"):
-            self.assertEqual(summary[key], of_init[key])
+        self.assert_same(summary, of_init, "parameters_sha256", "test_loss")
         for path, flags in ((file, ["--mean=0.5", "--std=0.25"]), (self.path("export"), [])):
             self.alone("--init=" + file, STAT, "--mean=0.5", "--std=0.25")
             rows, said = self.predict(path, *flags)

@@ -48,8 +48,7 @@ class Weirctl(harness.Test):
         job.start_servers(*ps_flags)
         for i, ms in enumerate(delays):
             job.start_worker(i, "--fault_push_delay_ms=%d" % ms)
-        for worker in job.workers:
-            worker.wait_line("training step 2 done")
+        self.wait_lines(job.workers, "training step 2 done")
         return job
 
 

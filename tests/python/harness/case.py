@@ -1,6 +1,7 @@
 """The base class of the tests."""
 import faulthandler
 import os
+import signal
 import tempfile
 import unittest
 
@@ -94,6 +95,27 @@ class Test(unittest.TestCase):
     def kill(self, *processes):
         for process in processes:
             process.kill()
+
+    def wait_all(self, processes, seconds=60, status=0):
+        """Collects the exits, which must have this status (None: any)."""
+        for process in processes:
+            process.wait(seconds, status)
+
+    def terminate(self, processes, seconds=60, status=0):
+        """Sends SIGTERM to all before it collects the exits."""
+        for process in processes:
+            process.popen.send_signal(signal.SIGTERM)
+        self.wait_all(processes, seconds, status)
+
+    def wait_lines(self, processes, pattern):
+        """Waits until each process has printed a line with the pattern."""
+        for process in processes:
+            process.wait_line(pattern)
+
+    def assert_same(self, got, want, *keys, about=None):
+        """Checks that two summaries agree in these keys."""
+        for key in keys:
+            self.assertEqual(got[key], want[key], (about, key))
 
     def assert_has(self, text, *parts):
         """Checks that the text contains each part."""
