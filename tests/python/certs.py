@@ -50,7 +50,8 @@ class Certs:
 
     def make_special(self, name, names, usage="clientAuth", start="20200101000000Z",
                      end="20990101000000Z"):
-        """What make_certs makes none of: with these other names, this use, at that time."""
+        """Makes a certificate as make_certs never does: with these names, this use, at that
+        time."""
         for path, text in (("config", CA_CONFIG % (usage, names)), ("index", "")):
             harness.write_file(self.path(path), text)
         openssl("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
@@ -63,7 +64,7 @@ class Certs:
 
 
 def write_secret(path, text):
-    """As a file's owner replaces it: at once, and readable for nobody else."""
+    """Replaces a file at once, as its owner does; no other user can read it."""
     with open(path + ".new", "w", encoding="utf-8",
               opener=lambda p, flags: os.open(p, flags, 0o600)) as f:
         f.write(text)

@@ -58,7 +58,7 @@ class Disk:
 
 
 def own_mounts():
-    """What this program mounts is seen by nobody else, and is gone with it."""
+    """Gives this program mounts that no other program sees; they end with it."""
     if harness.LIBC.unshare(CLONE_NEWNS) != 0:
         raise harness.Failure("no mounts of its own")
     namespaces.run("mount", "--make-rprivate", "/")

@@ -24,7 +24,7 @@ def ps_has(flag):
 
 
 class Runs:
-    """Of one shape of cluster. o: the options of tests/chaos."""
+    """Runs of one shape of cluster. o: the options of tests/chaos."""
 
     def __init__(self, o, data, folder, network=None, disk=False):
         self.o, self.data, self.folder, self.network = o, data, folder, network
@@ -67,7 +67,7 @@ class Runs:
         return self.want
 
     def check(self, cluster, want):
-        """What is wrong with how it ended; empty: nothing."""
+        """Returns the faults of the end of a run; an empty list if there are none."""
         wrong = cluster.bad_lines()[:5]
         summaries = cluster.summaries()
         has_bits = self.has_bits and not cluster.other_samples

@@ -33,7 +33,7 @@ Fault = collections.namedtuple("Fault", "gap kind targets after back")
 
 
 class Shape:
-    """What a schedule may touch: names of processes, kinds, and how long one may be away."""
+    """The limits of a schedule: names of processes, kinds, and how long a process may be away."""
 
     def __init__(self, n_ps, n_workers, kinds, long_stops=False, late=0):
         self.servers = ["ps:%d" % i for i in range(n_ps)]

@@ -18,7 +18,7 @@ def find(folder):
 
 
 def steps(folder):
-    """Of the manifests."""
+    """Returns the steps of the manifests, in order."""
     return sorted(f[0] for f in find(folder) if f[1] == ".json")
 
 

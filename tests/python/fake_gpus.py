@@ -90,7 +90,8 @@ class Machine(harness.Test):
 
     @classmethod
     def data(cls):
-        """As the others', with fewer test images: an emulated card takes long for each."""
+        """Returns the folder of data with fewer test images, because an emulated card takes long
+        for each."""
         if Machine._data is None:
             Machine._data = tempfile.TemporaryDirectory(prefix="weir-data-")
             harness.make_data(Machine._data.name, n_test=128)

@@ -1,4 +1,4 @@
-"""What Weir and PyTorch are compared on: models, data and flags of the golden loss curves, and the
+"""Common ground of Weir and PyTorch: models, data and flags of the golden loss curves, and the
 samples of the golden predictions; for test_golden*.py, which run Weir, and tests/golden/make_*.py,
 which run PyTorch."""
 import math

@@ -76,7 +76,7 @@ class Network:
         self.switch.ip("link set port%d %s" % (i, "up" if up else "down"))
 
     def limit(self, i, kbit, to):
-        """What goes to the host, or comes from it; 0: no limit any more."""
+        """Limits the traffic to the host, or from it; 0 removes the limit."""
         space, device = (self.switch, "port%d" % i) if to else (self.hosts[i], "up0")
         run(*space.enter, "tc", "qdisc", "replace" if kbit else "delete", "dev", device, "root",
             *(["tbf", "rate", "%dkbit" % kbit, "burst", "4kb", "latency", "1s"] if kbit else []))
@@ -89,7 +89,8 @@ class Network:
                 self.pair(*((i, other) if direction == "out" else (other, i)), cut)
 
     def pair(self, sender, to, cut):
-        """As often as it was cut it has to be joined again: it may be part of several cuts."""
+        """Cuts or joins a pair of hosts. A pair that was cut n times is joined after n calls,
+        because it may be part of several cuts."""
         before = self.n_cuts.get((sender, to), 0)
         self.n_cuts[sender, to] = before + (1 if cut else -1)
         if cut and before == 0:
@@ -104,7 +105,7 @@ class Network:
 
 
 class Placed:
-    """As the test, for a job whose processes run in a namespace."""
+    """Stands in for the test, for a job whose processes run in a namespace."""
 
     def __init__(self, test, space):
         self.test, self.space = test, space

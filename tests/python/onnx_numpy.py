@@ -1,5 +1,5 @@
-"""What an ONNX network gives: by onnxruntime where it is installed, else by these definitions of
-the operators in numpy, after ONNX' own pages, for Debian's package of onnx, which has none."""
+"""Outputs of an ONNX network: by onnxruntime where it is installed, else by these definitions of
+the operators in numpy, after ONNX' own pages, because Debian's package of onnx has no runtime."""
 import math
 
 import numpy

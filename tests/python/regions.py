@@ -60,7 +60,8 @@ class LossyLine:
 
 
 class Test(harness.Test):
-    """With a parent group of one server or more, and regions of as many and their workers."""
+    """Jobs with a parent group of one server or more, and regions of as many servers and their
+    workers."""
 
     def begin(self, steps=60, every=10, n=2, n_workers=2, n_parents=1, flags=(), region=(),
               parent=(), keeps=False, late=(), model="mlp", n_servers=1, lossy=0):

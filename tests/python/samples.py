@@ -1,4 +1,4 @@
-"""What workers recorded of their samples (--record_samples): was each one read once (I6)?"""
+"""Samples that workers recorded (--record_samples): was each sample read once (I6)?"""
 
 
 def read(paths, items=False):
@@ -13,7 +13,7 @@ def read(paths, items=False):
 
 
 def last(rows):
-    """Of each step, its rows in the last generation that took it."""
+    """Returns, for each step, the rows of the last generation that took it."""
     generation = {}
     for g, step, *_ in rows:
         generation[step] = max(g, generation.get(step, 0))
@@ -21,7 +21,7 @@ def last(rows):
 
 
 def wrong(paths, n_steps, first=0):
-    """What is not as it should be: all steps there, their positions without gap or overlap."""
+    """Returns the faults: a step is missing, or its positions overlap or leave a gap."""
     rows = last(read(paths))
     steps = {r[1] for r in rows}
     out = ["step %d was not taken" % s for s in range(n_steps) if s not in steps]

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Who settles a job and how many it takes: a worker with the wrong flags that comes first does not
-lock the others out, and who is one too many is told so."""
+"""Which worker settles a job, and how many it takes: a worker with wrong flags that comes first
+does not lock the others out, and a worker above the limit gets the reason."""
 # label: cluster
 import json
 import signal
@@ -48,7 +48,7 @@ class Admission(harness.Test):
         self.kill(*job.workers, *job.ps)
 
     def missing(self, job):
-        """What ps 0 knows of worker 0, once it misses it."""
+        """Returns the state of worker 0 at ps 0, once ps 0 misses it."""
         p = self.start_program("weirctl", "--json", "--ps_hosts=" + job.ps_hosts[0], "members")
         member = json.loads(p.wait_output(30))["members"][0]
         return member if member["state"] == "missing" else None
@@ -80,7 +80,7 @@ class Admission(harness.Test):
         self.kill(*job.workers, *job.ps)
 
     def test_a_longer_list_of_workers(self):
-        """As TensorFlow's users add a worker: with a list that is longer by one."""
+        """TensorFlow's users add a worker with a list of hosts that is longer by one."""
         job = self.start_job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
                                     "--fault_push_delay_ms=2"])
         job.workers[1].wait_line("training step")

@@ -270,7 +270,8 @@ class Alone(harness.Test):
         self.assertIn("none of its checkpoints is whole", self.begin().wait_output(60, 1))
 
     def test_another_job(self):
-        """What differs is named; more steps may be asked for, fewer than there are may not."""
+        """The refusal names the difference; a job may ask for more steps, but not for fewer than
+        exist."""
         self.begin(model="softmax").wait(60)
         for more, said in ((["--optimizer=momentum"], "--optimizer: .*adam.*momentum"),
                            (["--seed=6"], "--seed: the checkpoint has 5, the worker has 6"),

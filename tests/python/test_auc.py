@@ -35,7 +35,7 @@ class Auc(harness.Test):
         return flags, labels
 
     def run_one(self, *flags):
-        """What the worker says, and its figures."""
+        """Returns the output of the worker and its figures."""
         said = self.start_program("worker", *ALONE, *flags, "--progress=lines",
                                   "--summary_json=" + self.path("s.json")).wait_output(60, 0)
         return said, self.figures("s.json")

@@ -105,7 +105,7 @@ class Away(generations.Test):
         self.assertNotIn("generation 1.2", job.ps[0].output())
 
     def test_too_few_workers(self):
-        """With fewer than --min_workers training waits, and then goes on where it was."""
+        """Training waits with fewer than --min_workers, and then resumes at the same step."""
         job = self.slow_job(2, hold=20)
         job.start(["--worker_timeout=1", "--min_workers=2"])
         job.workers[0].wait_line("training step 9 done")

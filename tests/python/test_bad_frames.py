@@ -192,7 +192,7 @@ class BadFrames(harness.Test):
         self.finish()
 
     def test_claimed_generations(self):
-        """Whoever says that the job is in the last generation there could be does not end it."""
+        """A client that claims the last possible generation does not end the job."""
         pb = self.pb
         coordinate = self.channel.unary_unary(
             "/weir.v1.Weir/Coordinate", pb.CoordinateRequest.SerializeToString,

@@ -59,7 +59,8 @@ class Clip(harness.Test):
                 self.assertEqual(self.servers(n_ps, 1, clip), want)
 
     def several_workers(self, clip, disturb):
-        """Of the mean: one, two and three servers agree, and so does a job that is disturbed."""
+        """The norm is that of the mean: one, two and three servers agree, and so does a disturbed
+        job."""
         flags = [clip, "--fault_push_delay_ms=4"]
         want = self.servers(1, 2, *flags)
         self.assertEqual(self.servers(3, 2, *flags), want)

@@ -58,7 +58,7 @@ class TfConfig(Cluster):
 
 class Slurm(Cluster):
     def step(self, task, n, **more):
-        """What srun -n sets for one of n tasks on this node."""
+        """Returns the variables that srun -n sets for one of n tasks on this node."""
         return {"SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": harness.LOOPBACK,
                 "SLURM_STEP_TASKS_PER_NODE": str(n), "SLURM_STEP_NUM_TASKS": str(n),
                 "SLURM_PROCID": str(task), "SLURM_LOCALID": str(task), "SLURM_NODEID": "0", **more}

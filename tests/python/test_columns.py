@@ -150,7 +150,7 @@ class Columns(harness.Test):
                          whole)
 
     def test_ignored_column_without_a_name_is_left_out_again(self):
-        """As pandas writes the index."""
+        """pandas writes the index as a column without a name."""
         head, columns = ",a,kind,b,c", ["id", "a", "kind", "b", "c"]
         train = self.places("train.csv", columns, head)
         self.worker(*TRAIN, train.replace("--test", "--train"), "--label_column=kind",

@@ -1,5 +1,5 @@
-"""What CMake says where a library is not what the build can use: a oneDNN of an unknown major
-version, an nvcc that knows none of the GPUs to build for, a CUDA or cuDNN that is too old."""
+"""CMake's messages for a library that the build cannot use: a oneDNN of an unknown major version,
+an nvcc that supports none of the GPUs to build for, a CUDA or cuDNN that is too old."""
 # label: cluster computes
 import os
 import re
@@ -92,7 +92,7 @@ class Configure(harness.Test):
         return self.write("bin/nvcc", NVCC % (nvcc or version, knows, fails), 0o755)
 
     def cuda(self, *settings, **toolkit):
-        """What CMake says of the CUDA backend with such a toolkit, and nvcc's path."""
+        """Returns CMake's lines about the CUDA backend with such a toolkit, and nvcc's path."""
         nvcc = self.toolkit(**toolkit)
         forget = ["-UWEIR_WERROR", "-UWEIR_CUDA_ARCHITECTURES"] # of the test before
         for name in ("CUDART", "CUDA_CRT", "CUDA_CCCL", "CUBLAS", "CUBLASLT", "CUDNN", "NCCL"):

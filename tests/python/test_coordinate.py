@@ -205,8 +205,8 @@ class Coordinate(harness.Test):
         self.assertEqual(self.piece(joined, "PUSH", 0, GRADIENT), "APPLIED")
 
     def test_order_of_an_earlier_ps0(self):
-        """What a server wrote for an order of another ps 0, however that was numbered, is no part
-        of a checkpoint that this one makes."""
+        """A file that a server wrote for an order of another ps 0, whatever its number, is no part
+        of a checkpoint of this one."""
         self.start_ps0(2, *self.ckpt("--save_secs=0"))
         follower, joined = self.begin_with_follower()
         written = follower.request.checkpoint

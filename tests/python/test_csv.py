@@ -134,7 +134,8 @@ class Csv(harness.Test):
         self.assertEqual(len({s["parameters_sha256"] for s in job.finish()}), 1)
 
     def test_first_values_of_other_classes(self):
-        """As many, but by other names: the output layer is no use, unless it is left out."""
+        """With as many classes of other names the output layer is of no use, unless it is left
+        out."""
         self.make()
         trained = self.path("model.safetensors")
         model = self.write("two.json", json.dumps({

@@ -111,7 +111,7 @@ class CudaEmulated(harness.Test):
             self.assertIn("training step 35 done", output)
 
     def test_few_steps_make_a_pass(self):
-        """What may be queued at once is four passes over the 2400 images and more."""
+        """The passes that may be queued at once are four over the 2400 images, and more."""
         self.alone_as_with_a_server(40, "--batch_size=300", "--model=softmax")
 
 

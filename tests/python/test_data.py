@@ -109,7 +109,7 @@ class Data(harness.Test):
         return worker.output()
 
     def test_a_folder_above_or_below(self):
-        """What is easily taken for the folder that is meant."""
+        """Folders that users name in place of the right one."""
         folder = self.make("png", "--made=1x4x4", "--classes=3", "--train=60", "--test=20")
         train, test = os.path.join(folder, "train"), os.path.join(folder, "test")
         self.worker_says(["--train_data=" + folder], 1,

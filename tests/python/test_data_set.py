@@ -17,7 +17,7 @@ FLAGS = ["--batch_size=20", "--train_steps=100000000", "--seed=3", "--fault_push
 class DataSet(harness.Test):
     @classmethod
     def setUpClass(cls):
-        """Of the same counts and shapes as data(): only the pixels and labels are others."""
+        """Makes data with the counts and shapes of data(): only the pixels and labels differ."""
         cls.other = tempfile.TemporaryDirectory(prefix="weir-other-")
         harness.make_data(cls.other.name, seed=8)
 
@@ -26,7 +26,7 @@ class DataSet(harness.Test):
         cls.other.cleanup()
 
     def status(self, job):
-        """What weirctl status says of the job's data: for people and for programs."""
+        """Returns the data of the job in weirctl status: as a table and as JSON."""
         command = [harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0]]
         table = subprocess.run(command + ["status"], stdout=subprocess.PIPE, check=True, text=True)
         data = subprocess.run(command + ["status", "--json"], stdout=subprocess.PIPE, check=True)
@@ -405,8 +405,8 @@ class DataSet(harness.Test):
         self.assertNotIn("computes with", job.ps[0].output())
 
     def test_instruction_set(self):
-        """Likewise who has other instructions. The vector loops are said and not compared: they
-        have the same bits in all their forms (kernel_forms_test)."""
+        """A worker with other instructions is refused. The log has the vector loops, but they are
+        not compared: all their forms give the same bits (kernel_forms_test)."""
         job = self.job(flags=["--batch_size=20", "--seed=3", "--train_steps=5",
                               "--intra_op_threads=1"])
         ps = job.start_ps(0)

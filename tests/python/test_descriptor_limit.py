@@ -46,7 +46,7 @@ class DescriptorLimit(harness.Test):
         self.wait_all(job.ps, 60)
 
     def test_a_server(self):
-        """With the least that it starts with, all its workers come to their ends."""
+        """A job at the lowest limit with which it starts comes to its end, with all its workers."""
         job = self.job(n_workers=3, flags=FLAGS)
         self.least_that_works(lambda: job.start_ps(0, wait=False))
         job.start_workers()

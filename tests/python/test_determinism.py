@@ -49,7 +49,7 @@ class Determinism(harness.Test):
                                              "--chunk_bytes=16384", "--intra_op_threads=1"])
 
     def test_same_bits_three_workers(self):
-        """With three contributions the order of the sum shows in the bits."""
+        """The order of a sum shows in the bits if there are three contributions."""
         digests = set()
         for extra in ([], ["--fault_push_delay_ms=10"], ["--fault_push_delay_ms=25"]):
             job = self.start_job(n_workers=3, n_ps=2, model="mlp",
@@ -76,7 +76,7 @@ class Determinism(harness.Test):
                 self.assertEqual(s["parameters_sha256"], undisturbed, extra)
 
     def test_same_bits_in_16_bits(self):
-        """What is rounded is rounded once, wherever it goes and whenever it comes."""
+        """A value is rounded once, wherever it is sent and whenever it arrives."""
         digests = {}
         for dtypes in ("bf16", "fp16,fp32"):
             flags = ["--batch_size=12", "--train_steps=25", "--seed=11", "--chunk_bytes=16384",

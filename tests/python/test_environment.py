@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""What stands in the environment: what is not understood is told in one line, with status 2."""
+"""The environment: a value that a program does not understand ends it with one line and status
+2."""
 # label: cluster
 import os
 
@@ -48,7 +49,8 @@ class Environment(BadInput):
             self.alone(TF_FORCE_GPU_ALLOW_GROWTH=value).wait(30)
 
     def test_tf_config(self):
-        """What it says wrong, and of whom; what needs no cluster does not read it."""
+        """A bad value is reported with the name of its variable; a command that needs no cluster
+        does not read it."""
         config = ('{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, '
                   '"task": {"type": "%s", "index": 0}}')
         for program, value, said in (

@@ -125,7 +125,7 @@ class Peer:
         return stream
 
     def take(self, wait=0.0):
-        """What has come by now. False: the connection is closed."""
+        """Returns the frames that have arrived. False: the connection is closed."""
         while select.select([self.socket], [], [], wait)[0]:
             wait = 0.0
             try:
@@ -163,7 +163,7 @@ class Peer:
                 self.open.remove(stream)
 
     def data(self, stream, payload):
-        """As much of it as may be sent now; its length."""
+        """Sends as much of the payload as the windows allow; returns its length."""
         n = min(len(payload), self.window[0], self.window[stream], 16384)
         if n <= 0 or stream in self.ended:
             return 0
@@ -217,7 +217,7 @@ class Flood(harness.Test):
         harness.until(few, "no more than %d calls are open" % GUESTS)
 
     def flood(self, path, polite=True):
-        """Of 200 calls that hold half a message the oldest end."""
+        """The server ends the oldest of 200 calls that hold half a message."""
         job = self.long_job()
         before = memory(job.ps[0], "VmRSS")
         peers = [Peer(self, job.ps_hosts[0], polite) for _ in range(4)]
@@ -264,7 +264,7 @@ class Flood(harness.Test):
         self.flood("/weir.v1.Weir/Command", polite=False)
 
     def test_watches(self):
-        """Whoever watches for ever is ended as well when there are many more."""
+        """The server also ends calls that watch for ever when there are many more."""
         job = self.long_job()
         peer = Peer(self, job.ps_hosts[0])
         peer.take(1)

@@ -42,7 +42,7 @@ class ForkedChild(harness.Test):
                                  "--ps_hosts=" + job.ps_hosts[0]], env=env)
 
     def resources(self, pid):
-        """What a process has open and mapped."""
+        """Returns the files that a process has open or mapped."""
         folder = "/proc/%s/fd" % pid
         fds = [os.readlink(os.path.join(folder, fd)) for fd in os.listdir(folder)]
         return fds, harness.read_text("/proc/%s/maps" % pid)

@@ -62,8 +62,8 @@ class GivenOut(harness.Test):
         self.check(2, TURNS)
 
     def test_members_that_come_and_go(self):
-        """What a worker had in hand as it was lost is read by those who go on, also from servers
-        that had the chunks before, and a checkpoint."""
+        """The survivors read the samples that a lost worker had been given, also after servers
+        moved chunks and after a checkpoint."""
         for name in ("async", "ssp"):
             with self.subTest(mode=name):
                 self.records = []
@@ -83,7 +83,7 @@ class GivenOut(harness.Test):
                 self.check(3, LONG)
 
     def test_the_check(self):
-        """What must be seen: a batch that is gone, and one that two workers read."""
+        """The check finds a batch that is missing, and one that two workers read."""
         path = self.path("one-0")
         rows = ["1 %d %d %d\n" % (i, i * BATCH, BATCH) for i in range(10)]
         for lines, right in ((rows, True), (rows[:4] + rows[5:], False), (rows[:-2], False)):

@@ -20,7 +20,7 @@ STILL = ["--optimizer=sgd", "--learning_rate=1e-30", "--train_steps=1", "--batch
 
 class Predictions(harness.Test):
     def flags(self, folder, kind):
-        """What has the state dict read, with its map where there is one."""
+        """Returns the flags that read the state dict, with its map where there is one."""
         names = os.path.join(folder, "map")
         return [*ALONE, "--%s=%s" % (kind, os.path.join(folder, "state.safetensors")),
                 *(["--init_map=" + names] if os.path.exists(names) else [])]
@@ -32,7 +32,7 @@ class Predictions(harness.Test):
         return weights.predicted(out)
 
     def export(self, folder):
-        """What a step of training with --init leaves, which moves nothing."""
+        """Returns the export of one training step with --init that changes nothing."""
         data = self.new_folder("train")
         for name in os.listdir(folder):
             if name.startswith("test-"):

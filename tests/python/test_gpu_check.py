@@ -98,7 +98,7 @@ class GpuCheck(harness.Test):
 
     @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
     def test_card_without_bf16(self):
-        """What needs it is skipped and says so; nothing fails."""
+        """Parts that this card or machine cannot run are skipped with a line; nothing fails."""
         old = {"WEIR_EMULATED_CC": "7.5"}
         said, report = self.check("--emulated", "--quick", "--python=/nowhere/python", **old)
         self.assertIn("gpu_check: 5 of 6 stages passed on Emulated GPU, 1 skipped\n", said)
@@ -117,7 +117,7 @@ class GpuCheck(harness.Test):
 
     @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
     def test_failure_is_reported(self):
-        """What follows a stage that failed runs, too."""
+        """The stages behind one that failed run, too."""
         tools = ("memcheck", "racecheck", "initcheck")
         suites = ("conformance", "group", "split", "resident")
         for tool in tools:

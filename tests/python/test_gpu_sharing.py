@@ -149,7 +149,7 @@ class TwoJobs(Sharing):
         first.stop()
 
     def test_more_than_the_card_has(self):
-        """What programs hold that reserve nothing is found when the memory is taken."""
+        """Memory of programs that reserve nothing is found when the memory is allocated."""
         self.cards(1)
         first = self.endless("--gpus=0", "--gpu_memory_fraction=0.7")
         os.rename(self.locks(), self.locks() + ".gone")

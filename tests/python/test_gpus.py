@@ -115,7 +115,8 @@ class Gpus(fake_gpus.Machine):
         self.train("tf32", "--precision=tf32")
 
     def test_first_steps_are_not_in_the_speed(self):
-        """Of a card: 50, or as many more as the device tells of at once; the CPU's all count."""
+        """A card leaves out 50 steps, or as many more as the device reports at once; a CPU counts
+        all."""
         self.machine(*machine_of(1))
         for name, left_out, *flags in (
                 ("resident", 1280, "--log_every=100"), ("lines", 1000, "--log_every=1"),
@@ -161,7 +162,7 @@ class Memory(fake_gpus.Machine):
         return self.gpus()[0]["used_bytes"] / (1 << 20) - 10
 
     def test_growth(self):
-        """With growth the fraction is a cap alone; the environment wins, as in TensorFlow."""
+        """The fraction is only a cap with growth; the environment wins, as in TensorFlow."""
         first = self.holding("--gpu_memory_fraction=0.7", "--gpu_allow_growth")
         self.assertLess(self.used_mb(), 150)
         for choice, value in (("true", None), ("false", "True")):

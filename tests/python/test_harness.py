@@ -96,7 +96,8 @@ class Harness(unittest.TestCase):
         self.assertIn("ready pipe without a word", text)
 
     def test_what_stands_still(self):
-        """Who computes in silence does not, nor who says something; who waits or is paused does."""
+        """A process that computes or prints does not stand still; one that waits or is paused
+        does."""
         body = """
             c = self.start('c', ['sh', '-c', %r])
             with harness.%s:
@@ -112,7 +113,7 @@ class Harness(unittest.TestCase):
             self.assertEqual("c: stands still: not within 2 s" in text, want == 1, text)
 
     def test_brake_lets_a_joiner_start(self):
-        """What starts while the job is held back is not held with it, until it has joined."""
+        """A process that starts while the job is held is not held until it has joined."""
         status, text = self.inner("""
             c = self.start('c', ['sh', '-c', 'echo "(global step: 9)"; exec sleep 600'])
             d = self.start('d', ['sh', '-c', 'while sleep 0.05; do echo a line; '
@@ -157,7 +158,7 @@ class Harness(unittest.TestCase):
             self.assertIn(line, done.stdout)
 
     def test_skips_are_counted_and_named(self):
-        """What ctest and scripts/ctest_report make of such programs."""
+        """ctest and scripts/ctest_report count the skips of such programs."""
         with tempfile.TemporaryDirectory() as folder:
             programs = {how: [SKIPPING, how] for how in ("good", "none", "some", "groups", "bad")}
             for name, bodies in (("python", ("pass", "self.skipTest('because')")),

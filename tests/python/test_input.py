@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""What is done with samples before the model reads them: normalised by numbers that are given or
-measured, they train to the bits that samples normalised beforehand give; augmented by the seed, to
-the same bits whatever is killed. All workers do the same, and so do --evaluate, --predict and
-whoever goes on from a checkpoint."""
+"""Samples before the model reads them. Normalised by numbers that are given or measured, they train
+to the bits of samples that were normalised beforehand; augmented by the seed, to the same bits
+whichever process is killed. All workers treat them alike, and so do --evaluate, --predict and a job
+that resumes from a checkpoint."""
 # label: cluster
 import array
 import json
@@ -31,7 +31,7 @@ class InputTest(harness.Test):
         return worker, self.figures()
 
     def status(self, job):
-        """What weirctl says of a job: its text, and its JSON's `job`."""
+        """Returns weirctl's view of a job: its text, and the `job` of its JSON."""
         command = [harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0], "status"]
         said = [harness.check_output(command + more) for more in ([], ["--json"])]
         return said[0], json.loads(said[1])["job"]
@@ -60,7 +60,7 @@ class InputTest(harness.Test):
         super().assert_same(a, b, "parameters_sha256", "test_loss", "test_accuracy", *keys)
 
     def check_bad(self, rows, **kwargs):
-        """Of each row's flags: one line of error and the status."""
+        """Checks that the flags of each row end with one line of error and the status."""
         for flags, status, said in rows:
             worker = self.run_worker(*FLAGS, *flags, status=status, **kwargs)
             errors = [line for line in worker.lines if line.startswith("E ")]
@@ -199,7 +199,7 @@ class Scale(InputTest):
     """Bytes are divided by 255, floats are as they are: who forgets it is told."""
 
     def lines(self, *flags, data=None, **kwargs):
-        """What it says that it is not of one scale."""
+        """Returns the warnings that samples are not of one scale."""
         worker = self.run_worker(*flags, "--intra_op_threads=1", data=data, **kwargs)
         return [line.split(" ", 3)[3] for line in worker.lines if "not of one scale" in line]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""What cmake --install makes of this build: all that runs is there, finds its parts wherever the
-whole is moved, says where it looked if it was moved alone, and goes without a trace; and the Debian
-package, by cpack."""
+"""The result of cmake --install for this build: all programs run, find their parts wherever the
+whole folder is moved, print where they looked if a program was moved alone, and uninstall without a
+trace; and the Debian package, by cpack."""
 # label: cluster
 import glob
 import os
@@ -39,7 +39,8 @@ message(STATUS "models ${Weir_MODELS_DIR}")
                      "%s is no build folder of CMake" % BUILD)
 class Install(harness.Test):
     def setUp(self):
-        """What somebody has installed of this build can be taken away by its notes, afterwards."""
+        """Keeps the notes of an existing installation of this build, so that it can be removed
+        later."""
         super().setUp()
         for name in ("install_manifest.txt", "install_folders.txt"):
             path = os.path.join(BUILD, name)
@@ -139,7 +140,7 @@ class Install(harness.Test):
             self.assertIn("-- " + found % where + "\n", said)
 
     def links(self, folder):
-        """Of the pages to files."""
+        """Links of the pages lead to files."""
         for page in glob.glob(folder + "/**/*.md", recursive=True):
             found = re.findall(r"\]\(([^)#\s]+)", harness.read_text(page))
             for link in found:

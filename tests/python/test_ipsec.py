@@ -60,7 +60,8 @@ class Generate(unittest.TestCase):
             self.assertEqual(re.findall(r"^(\w+) ", self.read(me + "/peers"), re.M), peers)
 
     def test_sizes(self):
-        """Of an IP packet of 1500: 20 IP, 8 UDP, 8 ESP, 8 nonce, 16 tag, 2 of padding's length."""
+        """An IP packet of 1500 holds: 20 IP, 8 UDP, 8 ESP, 8 nonce, 16 tag, 2 of the padding's
+        length."""
         for text, eu, asia in (
                 (EU + ASIA, 1338, 1338), (EU + US, 1438, None),
                 ("[network]\nesp = userspace\n" + EU + US, 1400, None),
@@ -146,7 +147,7 @@ class Generate(unittest.TestCase):
 
 
 class Kinds(unittest.TestCase):
-    """What a capture takes a packet for."""
+    """A capture tells these kinds of packets apart."""
     SUBNETS = [capture.Subnet("10.81.0.0/24"), capture.Subnet("10.82.0.0/24")]
 
     @staticmethod

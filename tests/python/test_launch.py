@@ -160,7 +160,8 @@ class Launch(harness.Test):
             "echo second >>ends; exit 0")
 
     def test_lost_host(self):
-        """What is started again waits for the end of what was there; a greeting hides no start."""
+        """A program that is started again waits for the end of the old one; a greeting hides no
+        start."""
         self.scene("a ps=1\nb workers=1 ssh=greets\n", worker_0=self.LOST,
                    ps_0="until grep -qs second ends; do sleep 0.05; done; exit 0")
         launch = self.launch("--restarts=1")

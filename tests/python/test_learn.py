@@ -1,5 +1,5 @@
-"""What whole jobs learn with every optimizer and every model that comes with Weir, and what they
-leave behind; its threads are those of test_train.py."""
+"""Results of whole jobs with every optimizer and every model that comes with Weir, and the files
+that they leave; test_train.py has their threads."""
 # label: cluster address
 import hashlib
 import math

@@ -112,7 +112,7 @@ class Listen(harness.Test):
         self.assertNotIn("going back", job.workers[0].output())
 
     def marks(self, folder):
-        """Who has claimed the folder of checkpoints, and who is up with it."""
+        """Returns the names of the leases, and of the files of running servers, in the folder."""
         return sorted(n for n in os.listdir(folder) if re.match("lease-|up-", n))
 
     def assert_says_none(self, processes, *texts):

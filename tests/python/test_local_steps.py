@@ -126,8 +126,8 @@ class LocalSteps(harness.Test):
                     self.assertEqual((s["global_step"], s["local_steps"] % 10), (600, 0))
 
     def test_averages_at_their_own_pace(self):
-        """Of the four that began with one version each adds a part of its change, of statistics,
-        too: all of each would be far beyond what any of them has."""
+        """Each of the four that began with one version adds a part of its change, also of
+        statistics: the sum of whole changes would be far beyond any of them."""
         path = self.dir() + "/out.safetensors"
         model = os.path.dirname(os.path.abspath(__file__)) + "/models/small_norm.json"
         job = self.begin([*FLAGS[1:], "--train_steps=1600", "--local_steps=20", "--log_every=1",
@@ -163,8 +163,8 @@ class LocalSteps(harness.Test):
         self.assertEqual(e["sent_bytes"], 2 * 4 * job.summary(1)["parameters"])
 
     def test_few_rounds_average_and_warn(self):
-        """With fewer than five exchanges the default is the mean, and a line says how few there
-        are; with five it is Nesterov's momentum, without the line."""
+        """The default is the mean with fewer than five exchanges, and a line has their number; with
+        five it is Nesterov's momentum, without the line."""
         for steps, outer in ((40, "sgd"), (50, "nesterov")):
             job = self.begin([*FLAGS, "--train_steps=%d" % steps, "--local_steps=10"])
             job.finish()

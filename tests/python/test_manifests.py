@@ -84,7 +84,7 @@ class Manifests(harness.Test):
             self.takes(role, line)
 
     def test_systemd(self):
-        """What job.env says fits both units."""
+        """The settings of job.env fit both units."""
         env = dict(re.findall("^(WEIR_\\w+)=(.*)$", text(EXAMPLES, "systemd/job.env"), re.M))
         for role in ("ps", "worker"):
             unit = text(EXAMPLES, "systemd/weir-%s@.service" % role)

@@ -42,7 +42,7 @@ class Mixed(regions.Test):
         return rows
 
     def test_one_job(self):
-        """Whoever comes first; all end with the same bits, and no sample is read twice."""
+        """Any worker may come first; all end with the same bits, and no sample is read twice."""
         for own_first in (True, False):
             path = "%s/samples-%d" % (self.dir(), own_first)
             job = self.job(n_workers=2, flags=["--train_steps=30", "--batch_size=10",

@@ -104,7 +104,7 @@ class Changes(harness.Test):
             job.workers[0], job.workers[2], 30))
 
     def test_ssp(self):
-        """Of its bound: a step more may have been begun, and one when the end released it."""
+        """The bound holds: a step more may have begun, and one when the end released it."""
         self.all_changes(["--sync_mode=ssp", "--staleness=%d" % STALENESS], 1200,
                          lambda job: test_modes.stay_near(self, job.workers[:2], job.workers[2],
                                                           STALENESS), held=True)

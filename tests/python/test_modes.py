@@ -25,7 +25,8 @@ def steps_said(worker):
 
 
 def steps_counted(worker):
-    """Those that it took itself: who came late numbers its first one by what the others have."""
+    """Returns the number of steps that the worker took itself: a late worker numbers its first step
+    by those of the others."""
     return len(re.findall(r"training step \d+ done", worker.output()))
 
 
@@ -83,7 +84,7 @@ class Case(harness.Test):
 
 class Modes(Case):
     def test_async_runs_away(self):
-        """As nobody waits for anybody, who has begun stands still until all have."""
+        """Stops each worker that has begun until all have, because no worker waits for another."""
         job = self.job(n_workers=3, flags=[*QUICK, BRISK, "--log_every=1", "--sync_mode=async",
                                            "--train_steps=1200"])
         job.start_ps()
@@ -135,7 +136,7 @@ class Modes(Case):
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class TypedAnswers(harness.Test):
-    """What a client that is not ours gets, with chunks of 1024 floats on two servers."""
+    """Answers to a foreign client, with chunks of 1024 floats on two servers."""
 
     @classmethod
     def setUpClass(cls):

@@ -93,7 +93,7 @@ class Hole(harness.Test):
         self.check(job, job.ps[0], receiver=1)
 
     def test_certificates_pass_as_well(self):
-        """Those of both sides fill a packet."""
+        """The certificates of both sides fill a packet."""
         for host in range(2):
             self.lose_large(to=host)
         self.search()

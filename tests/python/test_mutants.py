@@ -24,7 +24,7 @@ class Mutants(harness.Test):
         return done.stdout
 
     def changed(self, name, old, new):
-        """What the script says of a tree in which this is changed."""
+        """Returns the output of the script for a tree with this change."""
         with tempfile.TemporaryDirectory(prefix="weir-mutants-") as root:
             os.makedirs(os.path.join(root, "tests/emulation"))
             for place, _, files in os.walk(FOLDER):

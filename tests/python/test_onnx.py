@@ -57,7 +57,7 @@ class Onnx(harness.Test):
             self.skipTest("the Python package onnx is not installed: " + WHY)
 
     def trained(self, model, data, *flags):
-        """What --export wrote of a short training."""
+        """Returns the export of a short training."""
         self.run_worker(*ALONE, "--batch_size=8", "--train_steps=3", *flags, data=data,
                         model=model, seconds=120)
         return self.path("w.safetensors")
@@ -144,7 +144,7 @@ class Onnx(harness.Test):
             self.assertEqual(self.compare(model, export, data, images.astype("f4") / 255), output)
 
     def test_standardized_tables(self):
-        """Of floats, and of whole numbers, which --uint8 takes as bytes."""
+        """Samples of floats, and of whole numbers, which --uint8 takes as bytes."""
         rng = numpy.random.default_rng(5)
         data = self.new_folder("table")
         for kind, options in (("f4", []), ("u1", ["--uint8"])):
@@ -196,7 +196,7 @@ class Declared(unittest.TestCase):
 
 
 class Errors(harness.Test):
-    """What the command says; without the package onnx, too."""
+    """The messages of the command; also without the package onnx."""
 
     def said(self, model, export):
         with self.assertRaises(SystemExit) as end, mock.patch("sys.stderr.write") as write:

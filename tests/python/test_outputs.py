@@ -80,7 +80,7 @@ class Outputs(harness.Test):
                     json.loads(got[0])
 
     def test_standard_output(self):
-        """As /dev/stdout is on every host: a link into procfs, to a pipe or to a file."""
+        """/dev/stdout is on every host a link into procfs, to a pipe or to a file."""
         link = self.path("stdout")
         os.symlink("/proc/self/fd/1", link)
         argv = [harness.program("worker"), harness.models_dir("softmax"), "--model=softmax",
@@ -199,7 +199,7 @@ class Outputs(harness.Test):
         self.assertIn("the figures of this server are lost; make room", job.ps[0].output())
 
     def test_tried_at_start(self):
-        """What access() does not tell: in /proc no file can be made, by root neither."""
+        """access() does not reveal that no file can be made in /proc, not even by root."""
         os.symlink("/nodir/x", self.path("astray"))
         for path, folder in (("/proc/x", "/proc"), (self.path("astray"), "/nodir")):
             for flag in ("export", "summary_json"):

@@ -57,7 +57,8 @@ class OwnData(harness.Test):
 
     @staticmethod
     def numbers(rows):
-        """Of predictions what is said in every format: no names of files and classes."""
+        """Returns the part of the predictions that all formats have: no names of files and
+        classes."""
         head = next(rows)
         kept = [k for k, name in enumerate(head) if name not in ("file", "class_name")]
         return tuple(tuple(row[k] for k in kept) for row in (head, *rows))
@@ -81,7 +82,7 @@ class OwnData(harness.Test):
         self.check_one_result(outputs, "predicted")
 
     def state_dict(self, export):
-        """What an export holds, as a PyTorch state dict under other names."""
+        """Returns the tensors of an export as a PyTorch state dict under other names."""
         state = {}
         for name, (shape, values) in harness.read_safetensors(export).items():
             layer, kind = name.split("/")

@@ -181,7 +181,7 @@ class OwnFolders(harness.Test):
         self.finish(job)
 
     def test_folder_is_lost_at_the_start(self):
-        """Likewise, where all are started anew."""
+        """Training waits for a lost folder also if all programs are restarted."""
         self.stopped_at(16)
         aside = self.folder(1) + "-aside"
         os.rename(self.folder(1), aside)

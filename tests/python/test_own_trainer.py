@@ -38,7 +38,7 @@ def declared():
 
 class Constants(unittest.TestCase):
     def test_constants(self):
-        """Those of the header that programs were compiled with stay."""
+        """The numbers that programs were compiled with stay."""
         header = re.sub(r"/\*.*?\*/", "", read("libweir/weir.h"), flags=re.S)
         found = {}
         for names in re.findall(r"^enum[^{;]*\{(.*?)\}", header, re.S | re.M):
@@ -54,7 +54,8 @@ class Constants(unittest.TestCase):
                      "%s is no build folder of CMake" % BUILD)
 class OwnTrainer(harness.Test):
     def setUp(self):
-        """What somebody has installed of this build can be taken away by its notes, afterwards."""
+        """Keeps the notes of an existing installation of this build, so that it can be removed
+        later."""
         super().setUp()
         for name in ("install_manifest.txt", "install_folders.txt"):
             path, kept = os.path.join(BUILD, name), self.path(name)
@@ -99,7 +100,7 @@ class OwnTrainer(harness.Test):
 
     @unittest.skipUnless(shutil.which("abidiff"), "needs Debian's abigail-tools")
     def test_abi(self):
-        """What programs were compiled with stays: functions and structures."""
+        """The functions and structures that programs were compiled with stay."""
         said = harness.run([harness.source("scripts/abi"), os.path.join(BUILD, "lib/libweir.so.0")])
         self.assertEqual((said.stdout, said.returncode), ("", 0))
 

@@ -1,5 +1,5 @@
-"""What is read where whoever dies is out at once and comes back, and where another number of
-workers goes on from a checkpoint: each sample of each pass once (I6)."""
+"""Samples that are read where a dead worker leaves at once and comes back, and where another number
+of workers resumes from a checkpoint: each sample of each pass once (I6)."""
 # label: cluster
 import re
 

@@ -119,7 +119,7 @@ class Split(fake_gpus.Machine):
         self.assertIn("there are /device:CPU:0, /device:GPU:0;", p.output())
 
     def in_bf16(self, **env):
-        """What a worker says whose first dense layer lies on the CPU."""
+        """Returns the output of a worker whose first dense layer lies on the CPU."""
         return self.worker("--model=" + self.net(units=200), "--gpus=0", "--placement=fc=cpu",
                            "--precision=bf16", "--train_steps=2", "--batch_size=4",
                            env=self.env(**env)).wait_output()
@@ -145,7 +145,7 @@ class Split(fake_gpus.Machine):
         self.same(robin, self.run_net("whole", "--gpus=none"))
 
     def test_with_servers(self):
-        """Of two workers one is split and one is not; the second job has none that is."""
+        """One of two workers is split, the other is not; the second job has no split worker."""
         jobs = []
         for split in (True, False):
             job = self.job(n_ps=2, flags=["--model=" + self.net(), "--batch_size=10", "--seed=3",

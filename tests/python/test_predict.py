@@ -102,7 +102,7 @@ class Predict(harness.Test):
         self.check_each(rows)
 
     def check_each(self, rows):
-        """Of every sample its own probabilities, as plain double precision has them."""
+        """Each sample has its own probabilities, equal to those of plain double precision."""
         export = harness.read_safetensors(self.path("model.safetensors"))
         (shape, w), (_, b) = export["softmax/weights"], export["softmax/biases"]
         n, images = shape[1], weights.read_idx(

@@ -60,7 +60,7 @@ with weir.Member(train_steps=%d, batch_size=4, optimizer="adam", **settings) as 
 
 
 def kept_bits(folder):
-    """Of the newest checkpoint, as the workers print them."""
+    """Returns the digest of the newest checkpoint's parameters, as the workers print it."""
     kept = checkpoint.read(folder)
     assert kept.step == STEPS and kept.job["optimizer"]["name"] == "adam"
     assert [len(kept.slots[name]) for name in ("w", "b")] == [2, 2]
@@ -261,7 +261,7 @@ class Members(unittest.TestCase):
             self.assertEqual(kept.tolist(), [-1, 0])
 
     def test_goodbye_after_cancel(self):
-        """Whose memory it frees: by who closes, though the call that was cancelled ends before."""
+        """close() frees the memory, though the cancelled call ends before."""
         m = weir.Member(ps_hosts="%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0]),
                         n_workers=1)
         m.param("w", (1,))
@@ -283,7 +283,7 @@ class Members(unittest.TestCase):
         self.assertEqual((said, handle.goodbyes, handle.gone), ([None], [], True))
 
     def test_log_that_calls(self):
-        """What the log's function calls is refused, and not waited for."""
+        """A call from the log's function is refused, and no call waits for it."""
         with weir.Member() as m:
             heard = []
 
@@ -725,7 +725,7 @@ class Killed(harness.Test):
 @unittest.skipIf(harness.SANITIZE, "the library is compiled into programs without a sanitizer")
 class Wheel(harness.Test):
     def test_library_beside_programs(self):
-        """What cmake --install lays into a folder of its own is found by PATH alone."""
+        """Programs that cmake --install put into a folder of their own are found by PATH alone."""
         env = {k: v for k, v in os.environ.items()
                if k not in ("WEIR_LIBRARY", "WEIR_PROGRAMS", "LD_LIBRARY_PATH")}
         for i, lib in enumerate(("lib", "lib/%s-linux-gnu" % os.uname().machine)):

@@ -182,7 +182,7 @@ class InR(harness.Test):
 
     @classmethod
     def copy(cls):
-        """Of the package: nothing is compiled in the source tree."""
+        """Copies the package, because nothing may be compiled in the source tree."""
         return shutil.copytree(PACKAGE, os.path.join(cls.folder, "source"))
 
     def r(self, name, text, *args):

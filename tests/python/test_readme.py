@@ -57,7 +57,8 @@ class Readme(harness.Test):
         return self.start(name, ["/bin/sh", "-c", "exec " + command], cwd=self.dir())
 
     def commands(self, steps):
-        """Those that start the server and the workers, on free ports, with so many steps."""
+        """Returns the commands that start the server and the workers, on free ports, with so many
+        steps."""
         joined = re.sub(r"\\\n +", "", self.section())
         commands = re.findall(r"^    (build/bin/.*)$", joined, re.MULTILINE)
         self.assertEqual([c.split()[0] for c in commands],

@@ -60,8 +60,8 @@ class Regions(regions.Test):
         self.finish()
 
     def test_drift_to_the_end(self):
-        """What a region learns alone on its last steps counts, where the parent has rounds left.
-        A single region, whose parent's version is its own value: it ends as one left alone does."""
+        """The last steps that a region takes alone count if the parent has rounds left. A single
+        region, whose parent's version is its own value, ends as a job without regions does."""
         self.check_drift_to_the_end(every=10)
 
     def test_steps_are_counted_in_workers_steps(self):

@@ -56,8 +56,8 @@ class Regions(regions.Test):
                     subprocess.run(["rm", "-r", "%s/region-%d" % (self.dir(), i)], check=True)
 
     def test_lost_on_their_way(self):
-        """Of what regions send to the parent 30 % is lost, and the connection with it: it is sent
-        again, and the end has the same bits."""
+        """30 % of the bursts from regions to the parent are lost, with their connection: regions
+        send them again, and the end has the same bits."""
         want = self.run_all(steps=100)
         got = self.run_all(steps=100, lossy=0.3, region=["--shared_memory=off"])
         self.assertEqual(got, want)

@@ -11,7 +11,8 @@ SMALL = ["--chunk_bytes=8192"]  # 10 chunks, on all servers
 
 class Servers(regions.Test):
     def test_same_bits(self):
-        """As regions of one server, with any rule, from a parent of another number of servers."""
+        """Regions of several servers give the same bits as regions of one server, with any rule,
+        from a parent of another number of servers."""
         for region in ([], ["--overlap_steps=4", "--fragments=2", "--parent_wire_dtype=int4"],
                        ["--overlap_steps=4", "--overlap_mix=0.5"]):
             with self.subTest(region=region):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What files/safetensors.c writes is opened with Python: by the format's own library where it is
+"""Opens a file of files/safetensors.c with Python: by the format's own library where it is
 installed (pip install safetensors numpy), else by its layout."""
 # label: cluster
 import json

@@ -20,7 +20,7 @@ LABEL = r"^GPU %d \(NVIDIA H200, %s, 0000:%02x:00.0\): "
 
 class SelfTest(fake_gpus.Machine):
     def self_test(self, *flags, status=0, env=None, backends=None, seconds=60, prefix=()):
-        """What it prints, line by line."""
+        """Returns the output, line by line."""
         argv = [*prefix, harness.program("worker"), "--gpu_lock_dir=" + self.locks(),
                 "--backend_dir=" + (backends or self.backends()),
                 "--self_test_seconds=%d" % (seconds * harness.SLOWNESS), *flags]

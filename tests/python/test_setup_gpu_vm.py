@@ -539,7 +539,7 @@ class SetupGpuVm(harness.Test):
         self.assertEqual(named - others - self.flags(), set())
 
     def flags(self):
-        """Those of the script, as --help has them."""
+        """Returns the flags of the script, as --help has them."""
         said, _ = self.good(self.machine(), "--help", source=False)
         return set(re.findall(r"^ *(--\w+)", said, re.M))
 

@@ -72,7 +72,7 @@ class Programs(Case):
         return job
 
     def test_a_worker_is_killed(self):
-        """Of its memory nothing stays at the ps; the next one in its place shares again."""
+        """The server keeps none of its memory; the next worker in its place shares again."""
         left = os.listdir("/dev/shm")
         job = self.start_long(2)
         self.assertEqual(segments_in(job.ps[0]), 3)
@@ -351,8 +351,8 @@ class Clients(harness.Test):
         self.cluster.ps[0].stop()
 
     def test_a_slow_reader_sees_nothing_torn(self):
-        """What was lent stays as it was until the next answer, however far the others go; when no
-        place is left, answers come by TCP."""
+        """A lent buffer stays unchanged until the next answer, however far the others are; without
+        a free place, answers come by TCP."""
         self.open(n_workers=3, sync_mode="async")
         segments = [Segment(self, 2 * N) for _ in range(3)]
         arenas = [Arena(self, self.join(segments[m].name(self.pb), m).segment) for m in range(3)]

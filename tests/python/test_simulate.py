@@ -56,7 +56,7 @@ class OneWorkerOneServer(unittest.TestCase):
             self.assertAlmostEqual(got, 2 * MB / (RATE / 4), delta=1e-9)
 
     def test_chunks_follow_each_other_through_the_stages(self):
-        """Of many chunks only the slowest stage counts, and the way of one chunk beside."""
+        """Only the slowest stage counts for many chunks, and beside it the way of one chunk."""
         n = 64
         free = Costs(worker={"bytes_in": 5e-10, "bytes_out": 4e-10})
         got = step_s(free, model_bytes=n * MB)
@@ -143,7 +143,7 @@ class Computing(unittest.TestCase):
 
 class Cores(unittest.TestCase):
     def test_a_shared_machine_does_all_the_work_there_is(self):
-        """With many workers the cores are never idle but at the step's two ends."""
+        """The cores are idle only at both ends of a step if there are many workers."""
         workers, cores = 32, 2
         sim = simulate.Simulation(COSTS, workers=workers, model_bytes=4 * MB, shared_cores=cores)
         r = sim.run()

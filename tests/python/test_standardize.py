@@ -121,7 +121,7 @@ class Standardize(harness.Test):
         self.assertIn("--standardize: ", said)
 
     def test_checkpoint_without_the_numbers_is_refused(self):
-        """As those of earlier versions."""
+        """Checkpoints of earlier versions lack the numbers."""
         self.train("--checkpoint_dir=" + self.path("ck"))
         for manifest in glob.glob(self.path("ck/*.json")):
             of = harness.read_json(manifest)

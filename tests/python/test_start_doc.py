@@ -22,7 +22,7 @@ def commands(text, *programs):
 
 
 def anchors(text):
-    """As GitHub makes them of titles."""
+    """Returns the anchors that GitHub makes of titles."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
     titles = re.findall(r"^#+ (.*)$", text, re.M)
     plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", t) for t in titles]
@@ -68,7 +68,7 @@ class StartDoc(harness.Test):
         tasks[1].wait_line("test accuracy")
 
     def test_links(self):
-        """Of each page to files and to titles."""
+        """The links of each page lead to files and to titles."""
         listed = harness.check_output([harness.source("scripts/list_files"), "*.md"])
         paths = listed.split("\0")[:-1]
         n = 0

@@ -59,7 +59,7 @@ class Static(unittest.TestCase):
         return done.stdout.split("\0")[:-1]
 
     def test_whole_tree(self):
-        """What check_format and check_headers look at is list_files' too, for so much longer that
+        """check_format and check_headers look at the files of list_files; they take so long that
         they run here below base/ alone."""
         listed = self.copy()
         self.assertEqual(self.listed(self.tree), listed)

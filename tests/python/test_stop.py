@@ -101,7 +101,7 @@ class Stop(generations.Test):
         self.assertIn("not reachable", self.stop_job(job, status=138))
 
     def test_servers_that_stay_without_workers(self):
-        """With --serve, and no worker left: the servers stay, and the next worker ends the job."""
+        """The servers stay with --serve and no worker left, and the next worker ends the job."""
         job = self.job(n_workers=1, model="small", flags=LONG)
         ps = job.start_ps(0, "--serve")
         job.start_worker(0).wait_line("training step 5 done")
@@ -118,7 +118,7 @@ class Stop(generations.Test):
         ps.stop()
 
     def test_servers_that_stay(self):
-        """With --serve: the workers exit, and the servers take the next job."""
+        """The workers exit with --serve, and the servers take the next job."""
         job = self.job(n_ps=1, n_workers=2, model="small", flags=LONG)
         ps = job.start_ps(0, "--serve")
         self.assertIn("there is no job to stop", self.stop_job(job, status=1))

@@ -250,7 +250,8 @@ class Targets(harness.Test):
         self.assertLess(summaries[0]["test_loss"], 0.01)
 
     def test_servers_of_parts(self):
-        """Of its own part each may have other numbers, but not class labels beside targets."""
+        """Each worker may have other numbers in its own part, but not class labels beside
+        targets."""
         folder, _ = self.data_of()
         classes = self.path("classes")
         head = "{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }"

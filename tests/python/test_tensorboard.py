@@ -33,7 +33,7 @@ class TensorBoard(harness.Test):
         return self.path("log/dir")
 
     def read(self, run):
-        """As TensorBoard has it by kinds, and by its plugins' names."""
+        """Returns the run as TensorBoard reads it: by kinds, and by the names of its plugins."""
         kinds, plugins = reader()
         path = os.path.join(self.logdir(), run)
         guide = {kind: 0 for kind in ("scalars", "histograms", "images", "tensors")}

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""What people bring from TensorFlow 1: one command line for both roles, its flags, its host lists,
-its names of jobs."""
+"""Habits of TensorFlow 1: one command line for both roles, its flags, its host lists, its names of
+jobs."""
 # label: cluster
 
 import harness
@@ -10,7 +10,8 @@ USAGE = 2
 
 class OneCommandLine(harness.Test):
     def test_ps_takes_the_workers_flags(self):
-        """As a TensorFlow script is started: all flags are the same but the role and the number."""
+        """Programs start as a TensorFlow script does: all flags are equal but the role and the
+        number."""
         job = self.job(n_workers=1, flags=["--train_steps=3", "--batch_size=20", "--sync_replicas",
                                            "--optimizer", "sgd", "--learning_rate=0.01"])
         ps = job.start_ps(0, *job.flags)

@@ -183,7 +183,7 @@ class Tls(Secured):
         job.finish()
 
     def test_clients_refused(self):
-        """What the client is told, and what the server says of it."""
+        """Answers to the client, and the server's log of it."""
         own.make("worker", "expired", days=-1)
         own.make_special("early", "URI:weir://role/worker", start="20980101000000Z")
         own.make_special("server", "URI:weir://role/worker", usage="serverAuth")
@@ -210,7 +210,7 @@ class Tls(Secured):
         self.stop(ps)
 
     def test_other_clients_refused(self):
-        """Those that are not ours learn it by TLS's own means."""
+        """Foreign clients learn it by TLS's own means."""
         ps, addr = self.server(*own.flags("ps"))
         for words, client, server in [
                 ([], "tlsv13 alert certificate required", "it has shown no certificate"),
@@ -285,7 +285,7 @@ class Tls(Secured):
                 self.stop(ps)
 
     def test_worker_is_no_server(self):
-        """Whoever has a worker's certificate cannot stand in a server's place."""
+        """A program with a worker's certificate cannot stand in for a server."""
         own.make_special("posing", "URI:weir://role/worker,IP:" + harness.LOOPBACK,
                          usage="serverAuth,clientAuth")
         for name, why in (("worker", "is not made to be a server's"),
@@ -341,7 +341,8 @@ class Tls(Secured):
         self.stop(ps)
 
     def test_add(self):
-        """Who is told how to join a job is told what its certificate is to be for."""
+        """The command that prints how to join a job also prints the use that the certificate
+        needs."""
         job = self.job(n_workers=1, flags=[*TRAIN, "--train_steps=100000"])
         job.start_ps(0, *own.flags("ps"))
         job.start_worker(0, *own.flags("worker")).wait_line("step 2 done")
@@ -442,7 +443,7 @@ class Tls(Secured):
             process.kill()
 
     def test_own_files(self):
-        """What is wrong with a program's own files is said at its start."""
+        """A fault in a program's own files is reported at its start."""
         own.make("worker", "soon", days=3)
         own.make("worker", "past", days=-1)
         shutil.copy(own.path("worker.key"), own.path("open.key"))

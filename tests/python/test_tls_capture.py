@@ -1,4 +1,4 @@
-"""What is on the wire: every packet of a job is read; first values and tokens are in those of a
+"""Packets on the wire: every packet of a job is read. First values and tokens are in those of a
 plain job, and in none of a job with TLS."""
 # label: net
 import ctypes
@@ -44,7 +44,7 @@ def port_filter(port):
 
 
 class Capture:
-    """What loopback carries from and to one port, while it is open."""
+    """Captures the packets of one port on loopback, while it is open."""
 
     def __init__(self, port):
         self.port, self.data, self.over = port, [], False

@@ -120,7 +120,7 @@ class Alone(Torch):
             next(self.exchange(net))
 
     def test_compiled(self):
-        """As a whole, in place, and a part of it."""
+        """Compiles the network as a whole, in place, and a part of it."""
         nn, torch = self.torch.nn, self.torch
         for how in ("whole", "in place", "part"):
             net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 3))

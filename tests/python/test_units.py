@@ -13,7 +13,8 @@ UNITS = harness.source("examples/systemd")
 @unittest.skipUnless(shutil.which("systemd-analyze"), "needs systemd-analyze (systemd)")
 class Units(harness.Test):
     def verify(self, *units):
-        """What systemd-analyze says of them, with the programs where they are here."""
+        """Returns output and status of systemd-analyze for the units, with the programs of this
+        build."""
         paths = []
         for name, text in units:
             text = re.sub("/usr/bin/weir-", harness.BIN + "/", text)

@@ -26,7 +26,7 @@ class Base(harness.Test):
         self.run_worker(*FLAGS, "--export=" + self.path("model"), *flags, data=folder, model=model)
 
     def predict(self, folder, *flags, status=0, model="softmax", file="model"):
-        """What it says, its rows, its figures."""
+        """Returns the output, the rows and the figures."""
         out, summary = self.path("out.csv"), self.path("summary.json")
         where = ["--data_dir=" + folder] if folder else []
         worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=" + model,
@@ -256,7 +256,7 @@ class Tables(Base):
         self.assertIn("--label_column=none is for --predict", worker.output())
 
     def test_a_file_that_does_not_know_its_samples(self):
-        """Of another make: the label is named, or that there is none."""
+        """The refusal of a file of another make names the label, or the lack of one."""
         params = harness.read_safetensors(self.path("model"))
         weights.write(self.path("other"), {n: ("F32", s, list(v)) for n, (s, v) in params.items()})
         bare = self.write("bare/test.csv", self.features)

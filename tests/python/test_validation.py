@@ -151,7 +151,7 @@ class Validation(harness.Test):
         self.assertEqual((figures["best_step"], figures["global_step"]), (12, 20))
 
     def test_other_validation_data(self):
-        """What did best on other samples is not compared with, however low its loss."""
+        """The best value on other samples is not compared, however low its loss."""
         keep = ["--checkpoint_dir=" + self.path("ckpt"), "--eval_every=5"]
         self.train(*keep, "--validation_dir=" + self.data(), "--train_steps=20")
         folder = self.new_folder("data")

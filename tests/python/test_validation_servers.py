@@ -52,7 +52,7 @@ class ValidationServers(harness.Test):
         return best and round(best["validation_loss"], 4)
 
     def test_best(self):
-        """Of two servers' checkpoint; in the status; nothing but it and the newest ones stays."""
+        """The best checkpoint of two servers: in the status; only it and the newest ones stay."""
         job = self.job(n_ps=2, flags=[*FLAGS, "--train_steps=60"])
         gate = job.hold(17)
         job.start(self.keep())

@@ -94,7 +94,7 @@ class Line(harness.Test):
                              (405, 405 * (PAYLOAD + IP_UDP)))
 
     def test_number_format(self):
-        """Of a worker that leaves it to the line."""
+        """A worker with --wire_dtype=auto chooses the number format by the line."""
         _, _, spaces = self.line(rtt_ms=60, rate_mbit=4)
         job = self.job(n_workers=1, model="mlp", flags=[
             *FLAGS, "--hidden_units=32", "--train_steps=20", "--local_steps=10",
@@ -206,8 +206,8 @@ class Cluster(harness.Test):
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Esp(Cluster):
     def test_training_through_esp(self):
-        """As beside each other, bit for bit; the parameters cross region 1's own network in clear,
-        the line between the regions not."""
+        """A job across regions gives the same bits as one beside each other; parameters cross
+        region 1's own network in clear, the line between the regions not."""
         with wan.Wan(n_hosts=[2, 1], rtt_ms=20, rate_mbit=100, ipsec={}) as net:
             pcaps = [self.path(name) for name in ("inside", "outside")]
             subnets = [r.subnet for r in net.regions]

@@ -14,7 +14,7 @@ WHY_NOT, WHY_NOT_ESP = wan.why_no_gre(), wan.why_no_gre(ipsec=True)
 
 class Gre(Cluster):
     def through(self, mode):
-        """What the line saw of a job."""
+        """Returns the packets of a job on the line."""
         with wan.Wan(n_hosts=[2, 1], rtt_ms=10, ipsec={"mode": mode}) as net:
             with contextlib.closing(net.capture(0, 1)) as outside:
                 got = [s["parameters_sha256"] for s in

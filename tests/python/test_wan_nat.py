@@ -19,8 +19,8 @@ WHY_NOT, WHY_NOT_ESP = wan.why_not(nat=True), wan.why_not(ipsec=True, nat=True)
 
 
 def nat_entries(net):
-    """Of TCP connections that NAT holds for region 1: seconds since something crossed, who dialled
-    whom."""
+    """Returns, for the TCP connections that NAT holds for region 1: seconds since the last packet,
+    and which side dialled the other."""
     table = net.regions[1].edge.read("/proc/net/nf_conntrack")
     return [(NAT_SECONDS - int(left), source, to) for left, source, to in re.findall(
         r"tcp +6 (\d+) ESTABLISHED src=(\S+) dst=(\S+)", table)]
@@ -55,7 +55,8 @@ class Nat(Cluster):
 @unittest.skipIf(WHY_NOT_ESP, WHY_NOT_ESP)
 class NatEsp(Cluster):
     def test_a_gateway_dials_out(self):
-        """With certificates. NAT sees UDP alone, and the line no packet that is too long for it."""
+        """The job has certificates. NAT sees UDP alone, and the line no packet that is too long for
+        it."""
         with wan.Wan(n_hosts=[2, 1], nat=(1,), rtt_ms=10, mtu=MTU, ipsec={"auth": "certs"}) as net:
             pcap = os.path.join(self.dir(), "outside")
             with contextlib.closing(net.capture(0, 1, pcap)) as outside:
@@ -74,7 +75,7 @@ class NatEsp(Cluster):
 
 
 def lengths(pcap):
-    """Of a capture's packets."""
+    """Yields the lengths of a capture's packets."""
     content = harness.read_bytes(pcap)
     at = 24
     while at < len(content):

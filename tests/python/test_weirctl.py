@@ -119,7 +119,8 @@ class Shows(Weirctl):
         return [m["refused"] for m in doc["members"] if m["index"] == index][0]
 
     def test_refused_member(self):
-        """Of a worker that does not come it is known that it did, and why it may not."""
+        """The status of a worker that does not join has its attempt, and the reason of its
+        refusal."""
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
         job.start_ps(0)
         why = "another job: --batch_size: the servers have 12, the worker has 13"
@@ -365,7 +366,8 @@ class Changes(Weirctl):
         return job
 
     def test_add_where_the_folder_is_relative(self):
-        """What is printed is typed in another folder: it has to name the same one, or none."""
+        """The printed command is typed in another folder: it has to name the same folder, or
+        none."""
         here = os.path.realpath(self.dir())
         job = self.at_relative_folder(here, "k" * 240)
         line, told = self.ctl(job.ps_hosts, "add", "ps", "127.0.0.1:9")

@@ -118,7 +118,8 @@ class Wheel(harness.Test):
                     os.path.exists(os.path.join(f, name)) for f in folders), (path, name))
 
     def test_a_job(self):
-        """Of what it carries alone: the libraries that a member and a server have, pages too."""
+        """The wheel works with its own files alone: the libraries of a member and a server, and
+        pages."""
         said = harness.check_output([sys.executable, "-c", JOB, str(harness.free_ports(1)[0])],
                                     env=env(self.site), cwd=self.folder.name,
                                     timeout=60 * harness.PATIENCE)
