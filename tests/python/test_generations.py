@@ -65,8 +65,7 @@ class Generations(generations.Test):
         than that, all is done once more."""
         for _ in range(generations.TRIES):
             job = self.slow_job(2)
-            for i in range(2):
-                job.start_ps(i, "--worker_timeout=1")
+            job.start_servers("--worker_timeout=1")
             job.start_worker(0)
             if self.all_are_refused(job):
                 self.check(job)

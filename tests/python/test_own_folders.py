@@ -82,8 +82,7 @@ class OwnFolders(harness.Test):
         job = self.job(n_ps=2, model="softmax", flags=FLAGS)
         for i in (0, 1):
             self.start_ps(job, i, folder=self.folder(0))
-        for i in (0, 1):
-            job.start_worker(i)
+        job.start_workers()
         job.finish(60)
         self.assertIn("disk0 is shared with ps:0", job.ps[1].output())
         self.assertNotIn("of its own", job.ps[0].output())
@@ -94,8 +93,7 @@ class OwnFolders(harness.Test):
         job = self.job(n_ps=3, model="small", flags=SLOW)
         for i in range(3):
             self.start_ps(job, i, *([] if i else ["--save_steps=8"]), folder=self.folder(i > 0))
-        for i in (0, 1):
-            job.start_worker(i)
+        job.start_workers()
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         self.kill(*job.workers, *job.ps)
         newest = self.manifests()[-1]
@@ -103,8 +101,7 @@ class OwnFolders(harness.Test):
         job = self.job(n_ps=2, model="small", flags=FLAGS)
         self.start_ps(job, 0, "--save_steps=8", "--keep_checkpoint_max=1")
         self.start_ps(job, 1)
-        for i in (0, 1):
-            job.start_worker(i)
+        job.start_workers()
         self.finish(job)
         self.assertIn("goes on from step %d," % newest, job.ps[1].output())
         self.assertEqual(len(self.files(1)), 1)
@@ -222,8 +219,7 @@ class OwnFolders(harness.Test):
         job.ps[0] = self.start("ps:0", argv, ready=True)
         job.ps[0].wait_ready()
         self.start_ps(job, 1)
-        for i in (0, 1):
-            job.start_worker(i)
+        job.start_workers()
         harness.until(lambda: job.ps[0].output().count("given up; training") >= 3, "attempts")
         with harness.paused(*job.workers):
             harness.until(lambda: not self.files(1), "nothing of the failed attempts is left")

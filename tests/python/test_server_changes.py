@@ -19,8 +19,7 @@ class ServerChanges(generations.Test):
         job = self.slow_job(2, hold=30)
         job.start_ps(0, *self.ckpt())
         job.start_ps(1, *self.ckpt("--drain", "--fault_keep_chunks"))
-        for i in range(2):
-            job.start_worker(i)
+        job.start_workers()
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         job.ps[1].popen.send_signal(signal.SIGTERM)
         job.ps[1].wait_line("hands on its chunks")
@@ -43,8 +42,7 @@ class ServerChanges(generations.Test):
             **os.environ, "HELD_NAME": "/servers", "HOLD": hold,
             "LD_PRELOAD": preload.library(self, preload.HOLDS_NAMES)})
         job.start_ps(1, *self.ckpt())
-        for i in range(2):
-            job.start_worker(i)
+        job.start_workers()
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         open(hold, "w", encoding="ascii").close()
         job.drain(1)
@@ -70,8 +68,7 @@ class ServerChanges(generations.Test):
             **os.environ, "HELD_NAME": "/servers", "HOLD": hold, "HELD_FULL": "1",
             "LD_PRELOAD": preload.library(self, preload.HOLDS_NAMES)})
         job.start_ps(1, *self.ckpt())
-        for i in range(2):
-            job.start_worker(i)
+        job.start_workers()
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         open(hold, "w", encoding="ascii").close()
         self.leave(job, 1)
@@ -120,8 +117,7 @@ class ServerChanges(generations.Test):
             job = self.slow_job(n_ps, hold=20)
             for i in range(n_ps):
                 job.start_ps(i, *(["--drain"] if i == 1 else []))
-            for i in range(2):
-                job.start_worker(i)
+            job.start_workers()
             job.workers[0].wait_line("training step 9 done")
             job.ps[1].popen.send_signal(signal.SIGTERM)
             job.gate.open()
@@ -152,8 +148,7 @@ class ServerChanges(generations.Test):
         job.start_ps(0, *self.ckpt())
         job.start_ps(1, *self.ckpt("--drain"))
         job.brake_from(30)
-        for i in range(2):
-            job.start_worker(i)
+        job.start_workers()
         job.workers[0].wait_line("training step 5 done")
         job.ps[1].popen.send_signal(signal.SIGTERM)
         job.gate.open()

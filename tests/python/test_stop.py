@@ -133,8 +133,7 @@ class Stop(generations.Test):
     def test_a_worker_never_came(self):
         """The worker that did come makes one step: a job has at least one."""
         job = self.job(n_ps=2, n_workers=2, model="small", flags=LONG)
-        for i in (0, 1):
-            job.start_ps(i, *self.ckpt())
+        job.start_servers(*self.ckpt())
         worker = job.start_worker(0)
         worker.wait_line(r"waiting for worker 1 \(never joined\)")
         self.stop_job(job)
@@ -152,8 +151,7 @@ class Stop(generations.Test):
     def test_by_a_member(self):
         """Its program ends the job for all: each has the result "done"."""
         job = self.job(n_ps=2)
-        for i in (0, 1):
-            job.start_ps(i, *self.ckpt())
+        job.start_servers(*self.ckpt())
         members = self.members(job, "stops", "waits")
         for m in members:
             m.ends(0, "ends done")
@@ -166,8 +164,7 @@ class Stop(generations.Test):
     def test_all_members_have_left(self):
         """Servers that wait for members are stopped by the command."""
         job = self.job(n_ps=2)
-        for i in (0, 1):
-            job.start_ps(i, *self.ckpt())
+        job.start_servers(*self.ckpt())
         for m in self.members(job, "leaves", "leaves"):
             m.ends(0, "ends left")
         self.stop_job(job)

@@ -58,8 +58,7 @@ class VeryEnd(harness.Test):
         figures = [job.summary_path(task) for task in (0, 1)]
         for path in figures:
             os.mkfifo(path)
-        for task in (0, 1):
-            job.start_ps(task, *ps_flags)
+        job.start_servers(*ps_flags)
         for task in (0, 1):
             self.start_reporter(job, task)
         return job, figures
