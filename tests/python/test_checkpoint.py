@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 
 import ckpt_folder
@@ -103,11 +102,7 @@ class Checkpoint(harness.Test):
         before, newest = self.manifests()[-2:]
         self.assertGreaterEqual(newest, 16)
         path = ckpt_folder.path(self.folder(), newest, "-1-of-2.safetensors")
-        with open(path, "r+b") as f:
-            f.seek(-5, os.SEEK_END)
-            byte = f.read(1)[0]
-            f.seek(-5, os.SEEK_END)
-            f.write(bytes([byte ^ 4]))
+        harness.damage(path)
         job, summaries = self.go_on(2)
         self.assertEqual(summaries[0]["parameters_sha256"], want)
         self.assertEqual(summaries[0]["local_steps"], 40 - before)
@@ -203,11 +198,7 @@ class Checkpoint(harness.Test):
         """A bit of the server's part of that checkpoint is another; likewise back."""
         path, = glob.glob(os.path.join(self.folder(), "weir-*-%d-%d-of-*.safetensors" %
                                        (step, server)))
-        with open(path, "r+b") as f:
-            f.seek(-5, os.SEEK_END)
-            byte = f.read(1)[0]
-            f.seek(-5, os.SEEK_END)
-            f.write(bytes([byte ^ 4]))
+        harness.damage(path)
 
     def test_damaged_after_the_look(self):
         """ps 0 has found the newest checkpoint whole, and a server that reads its part does not:
@@ -342,16 +333,7 @@ class Checkpoint(harness.Test):
 
     def disk(self, megabytes):
         """The folder of the checkpoints as a file system of its own."""
-        if os.geteuid() != 0:
-            self.skipTest("mounting a small file system needs root")
-        path = tempfile.mkdtemp(prefix="weir-test-disk-")
-        self.addCleanup(os.rmdir, path)
-        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=%dm" % megabytes, "tmpfs", path],
-                              capture_output=True, text=True, check=False)
-        if made.returncode != 0:
-            self.skipTest("a file system cannot be mounted: " + made.stderr.strip())
-        self.addCleanup(subprocess.run, ["umount", "-l", path], check=True)
-        self.mounted = path
+        self.mounted = self.mount("size=%dm" % megabytes)
 
     def test_disk_that_fills_up(self):
         """No room for another one: the last good one stays, and is gone on from."""

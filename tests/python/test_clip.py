@@ -15,10 +15,7 @@ SGD = ["--optimizer=sgd", "--learning_rate=1", "--train_steps=1"]
 
 class Clip(harness.Test):
     def alone(self, *flags):
-        path = self.path("summary.json")
-        self.run_worker("--summary_json=" + path, harness.models_dir("small"), *FLAGS, *flags,
-                        model="small")
-        return harness.read_json(path)["parameters_sha256"]
+        return self.digest_alone(*FLAGS, *flags)
 
     def servers(self, n_ps, n_workers, *flags, disturb=None, ps_flags=()):
         job = self.job(n_ps=n_ps, n_workers=n_workers, model="small", flags=[*FLAGS, *flags])

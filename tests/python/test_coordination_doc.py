@@ -11,25 +11,21 @@ DOC = harness.source("docs/design/coordination.md")
 WORD = re.compile(r"\b[A-Z][A-Z_0-9]{2,}\b")
 
 
-def read(name):
-    return harness.read_text(harness.source(name))
-
-
 def x_list(header, name):
     """The names in '#define NAME(X) X(...) ...'."""
-    body = re.search(r"#define %s\(X\)((?:.*\\\n)*.*)" % name, read(header)).group(1)
+    body = re.search(r"#define %s\(X\)((?:.*\\\n)*.*)" % name, harness.read_source(header)).group(1)
     return set(re.findall(r"\bX\((\w+)\)", body))
 
 
 def enum(header, name, prefix):
-    body = re.search(r"enum %s \{(.*?)\};" % name, read(header), re.S).group(1)
+    body = re.search(r"enum %s \{(.*?)\};" % name, harness.read_source(header), re.S).group(1)
     body = re.sub(r"/\*.*?\*/", "", body, flags=re.S)
     return set(re.findall(r"\b%s(\w+)" % prefix, body)) - {"N_KINDS"}
 
 
 def table(section, head):
     """The words in capitals of the first column of the section's table with that head."""
-    part = read(DOC).split("\n## " + section + "\n")[1].split("\n## ")[0]
+    part = harness.read_source(DOC).split("\n## " + section + "\n")[1].split("\n## ")[0]
     rows = re.search(r"^\| %s \|.*\n\| ---.*\n((?:\|.*\n?)*)" % head, part, re.M).group(1)
     return {w for row in rows.splitlines() for w in WORD.findall(row.split("|")[1])}
 
@@ -51,7 +47,7 @@ class Documents(unittest.TestCase):
         docs = [d for d in there if d.endswith(".md") and "/bench/" not in d]
         docs += [harness.source(d) for d in ("README.md", "CONTRIBUTING.md")]
         for doc in docs:
-            for name in re.findall(r"`([\w./-]+\.(?:c|h|py|cu|proto))`", read(doc)):
+            for name in re.findall(r"`([\w./-]+\.(?:c|h|py|cu|proto))`", harness.read_source(doc)):
                 self.assertTrue(any(path.endswith("/" + name) for path in there),
                                 "%s: %s" % (doc, name))
 

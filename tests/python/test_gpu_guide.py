@@ -12,7 +12,7 @@ import harness
 
 
 def guide(file, begin, end):
-    text = harness.read_text(harness.source(file))
+    text = harness.read_source(file)
     return text[text.index(begin):text.index(end) if end else None]
 
 

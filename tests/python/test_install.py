@@ -39,16 +39,8 @@ message(STATUS "models ${Weir_MODELS_DIR}")
                      "%s is no build folder of CMake" % BUILD)
 class Install(harness.Test):
     def setUp(self):
-        """Keeps the notes of an existing installation of this build, so that it can be removed
-        later."""
         super().setUp()
-        for name in ("install_manifest.txt", "install_folders.txt"):
-            path = os.path.join(BUILD, name)
-            kept = self.path(name)
-            self.addCleanup(lambda p=path, k=kept: os.path.exists(p) and os.unlink(p) or
-                            os.path.exists(k) and shutil.copy(k, p))
-            if os.path.exists(path):
-                shutil.move(path, kept)
+        self.keep_notes(BUILD)
 
     def cmake(self, *words, status=0, **env):
         done = harness.run(["cmake", *words], env=dict(os.environ, **env),

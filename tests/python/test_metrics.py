@@ -91,7 +91,7 @@ class Metrics(harness.Test):
         self.promtool(text, worker_text)  # the last, as it may skip
 
     def are_documented(self, text):
-        doc = harness.read_text(harness.source("docs/reference/metrics.md"))
+        doc = harness.read_source("docs/reference/metrics.md")
         for name in re.findall(r"# TYPE (\S+)", text):
             self.assertRegex(doc, "`%s[`{]" % name)
 

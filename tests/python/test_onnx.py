@@ -187,7 +187,7 @@ class Onnx(harness.Test):
 class Declared(unittest.TestCase):
     def test_keys(self):
         """Layers' keys are those of the worker."""
-        text = harness.read_text(harness.source("worker/model/model_layers.c"))
+        text = harness.read_source("worker/model/model_layers.c")
         one = {"ONE": "input", "COMMON": ""}
         rows = re.findall(r'\{"(\w+)", (ONE|COMMON)(?: "([^"]*)")?,\s+build_', text)
         self.assertEqual({name: (one[of] + more).split() for name, of, more in rows},

@@ -6,7 +6,6 @@ import json
 import os
 import stat
 import subprocess
-import tempfile
 import threading
 
 import harness
@@ -216,15 +215,7 @@ class Outputs(harness.Test):
 
     def test_no_room_at_start(self):
         """A file system whose only file is its folder."""
-        if os.geteuid() != 0:
-            self.skipTest("mounting a small file system needs root")
-        path = tempfile.mkdtemp(prefix="weir-test-disk-")
-        self.addCleanup(os.rmdir, path)
-        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=1", "tmpfs", path],
-                              capture_output=True, text=True, check=False)
-        if made.returncode != 0:
-            self.skipTest("a file system cannot be mounted: " + made.stderr.strip())
-        self.addCleanup(subprocess.run, ["umount", "-l", path], check=True)
+        path = self.mount("nr_inodes=1")
         self.assertIn("--export=%s/x: the folder %s is full: " % (path, path),
                       self.run_worker(*FLAGS, "--export=" + path + "/x", status=138).output())
         ps = self.start_program("ps", "--ps_hosts=127.0.0.1:1", "--summary_json=" + path + "/x")

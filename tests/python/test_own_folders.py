@@ -145,11 +145,7 @@ class OwnFolders(harness.Test):
         self.stopped_at(16)
         before, newest = self.manifests()[-2:]
         path = ckpt_folder.path(self.folder(1), newest, "-1-of-2.safetensors")
-        with open(path, "r+b") as f:
-            f.seek(-5, os.SEEK_END)
-            byte = f.read(1)[0]
-            f.seek(-5, os.SEEK_END)
-            f.write(bytes([byte ^ 4]))
+        harness.damage(path)
         job = self.begin(flags=FLAGS)
         self.finish(job)
         self.assertRegex(job.ps[1].output(),

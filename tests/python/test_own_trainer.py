@@ -26,20 +26,16 @@ CONSTANTS = {"OK": 0, "DONE": 1, "LEFT": 2, "AGAIN": 3, "REBASED": 4, "OVER": 5,
 SETTINGS = ["optimizer", "momentum", "learning_rate", "0.05", "train_steps", str(STEPS)]
 
 
-def read(*path):
-    return harness.read_text(harness.source(*path))
-
-
 def declared():
     """The functions of weir.h."""
-    text = re.sub(r"/\*.*?\*/", "", read("libweir/weir.h"), flags=re.S)
+    text = re.sub(r"/\*.*?\*/", "", harness.read_source("libweir/weir.h"), flags=re.S)
     return sorted(re.findall(r"\b(weir_\w+)\((?!\*)[^;{}]*\);", text))
 
 
 class Constants(unittest.TestCase):
     def test_constants(self):
         """The numbers that programs were compiled with stay."""
-        header = re.sub(r"/\*.*?\*/", "", read("libweir/weir.h"), flags=re.S)
+        header = re.sub(r"/\*.*?\*/", "", harness.read_source("libweir/weir.h"), flags=re.S)
         found = {}
         for names in re.findall(r"^enum[^{;]*\{(.*?)\}", header, re.S | re.M):
             last = -1
@@ -54,15 +50,8 @@ class Constants(unittest.TestCase):
                      "%s is no build folder of CMake" % BUILD)
 class OwnTrainer(harness.Test):
     def setUp(self):
-        """Keeps the notes of an existing installation of this build, so that it can be removed
-        later."""
         super().setUp()
-        for name in ("install_manifest.txt", "install_folders.txt"):
-            path, kept = os.path.join(BUILD, name), self.path(name)
-            self.addCleanup(lambda p=path, k=kept: os.path.exists(p) and os.unlink(p) or
-                            os.path.exists(k) and shutil.copy(k, p))
-            if os.path.exists(path):
-                shutil.move(path, kept)
+        self.keep_notes(BUILD)
 
     def install(self):
         """All of it, moved since: the folder, and an environment that has it."""
@@ -88,7 +77,7 @@ class OwnTrainer(harness.Test):
         said = harness.check_output(["nm", "-D", "--defined-only", library])
         found = re.findall(r" T (\w+)@@(\w+)$", said, re.M)
         self.assertEqual([f for f, _ in found], declared())
-        listed = read("libweir/symbols.txt").split()
+        listed = harness.read_source("libweir/symbols.txt").split()
         self.assertEqual(["%s@%s" % f for f in found], listed)
         versions = {v for _, v in found}  # which are symbols, too
         self.assertEqual(len(re.findall(r" [A-Z] ", said)), len(found) + len(versions))
@@ -96,7 +85,7 @@ class OwnTrainer(harness.Test):
         self.assertIn("soname: [libweir.so.0]", needs)
         for other in ("dnnl", "gomp", "cuda", "cudnn", "cublas"):
             self.assertNotIn(other, needs)
-        self.assertLess(len(read("examples/own_trainer.c").splitlines()), 80)
+        self.assertLess(len(harness.read_source("examples/own_trainer.c").splitlines()), 80)
 
     @unittest.skipUnless(shutil.which("abidiff"), "needs Debian's abigail-tools")
     def test_abi(self):

@@ -67,13 +67,9 @@ def kept_bits(folder):
     return hashlib.sha256(bytes(kept.tensors["w"]) + bytes(kept.tensors["b"])).hexdigest()
 
 
-def read(*path):
-    return harness.read_text(harness.source(*path))
-
-
 class Declared(unittest.TestCase):
     def test_the_header(self):
-        header = re.sub(r"/\*.*?\*/", "", read("libweir/weir.h"), flags=re.S)
+        header = re.sub(r"/\*.*?\*/", "", harness.read_source("libweir/weir.h"), flags=re.S)
         self.assertEqual(sorted(re.findall(r"\b(weir_\w+)\((?!\*)[^;{}]*\);", header)),
                          sorted(_library.FUNCTIONS))
         codes = {int(n) for n in re.findall(r"WEIR_E_\w+ = (-\d+)", header)}
@@ -83,9 +79,10 @@ class Declared(unittest.TestCase):
                          [name for name, _ in _library.StepStruct._fields_])
 
     def test_the_settings(self):
-        own = re.findall(r'^    (?:TEXT|PATH|NUMBER|YES_NO)\("(\w+)"', read("libweir/settings.c"),
-                         re.M)
-        shared = re.findall(r'^FOR_(?:JOB|ALL)\("(\w+)"', read("flags/table.inc"), re.M)
+        own = re.findall(r'^    (?:TEXT|PATH|NUMBER|YES_NO)\("(\w+)"',
+                         harness.read_source("libweir/settings.c"), re.M)
+        shared = re.findall(r'^FOR_(?:JOB|ALL)\("(\w+)"', harness.read_source("flags/table.inc"),
+                            re.M)
         self.assertEqual(sorted(own + shared), sorted(weir.SETTINGS))
         line = ["--seed=3", "file", "--join", "--verbose", "--ps-hosts=a:1", "-x"]
         for how in {"own": ["verbose"]}, {"pass_on": True}:
@@ -613,8 +610,8 @@ class Orphans(harness.Test):
         p = self.start("program", [sys.executable, "-uc", code],
                        env={**os.environ, "PYTHONPATH": harness.source("python")})
         pids = p.wait_line("(.*) run$").group(1).split()
-        harness.until(lambda: [read("/proc/%s/comm" % pid) for pid in pids] == ["ps\n", "sleep\n"],
-                      "they run")
+        harness.until(lambda: [harness.read_source("/proc/%s/comm" % pid)
+                               for pid in pids] == ["ps\n", "sleep\n"], "they run")
         p.stop(number, status=status)
         harness.until(lambda: not any(os.path.exists("/proc/" + pid) for pid in pids),
                       "they are gone")

@@ -127,27 +127,26 @@ for (i in seq_len(nrow(found)))
 """
 
 
-def read(*path):
-    return harness.read_text(harness.source(*path))
-
-
 class Declared(unittest.TestCase):
     def test_the_settings(self):
         """Python's, which are libweir's by test_python.py."""
-        listed = re.search(r"SETTINGS <- c\((.*?)\)", read("r/weir/R/settings.R"), re.S).group(1)
+        listed = re.search(r"SETTINGS <- c\((.*?)\)", harness.read_source("r/weir/R/settings.R"),
+                           re.S).group(1)
         self.assertEqual(tuple(re.findall(r'"(\w+)"', listed)), weir.SETTINGS)
 
     def test_what_has_a_page(self):
-        exported = re.search(r"export\((.*?)\)", read("r/weir/NAMESPACE"), re.S).group(1)
-        pages = "".join(read(page) for page in glob.glob(PACKAGE + "/man/*.Rd"))
+        exported = re.search(r"export\((.*?)\)", harness.read_source("r/weir/NAMESPACE"),
+                             re.S).group(1)
+        pages = "".join(harness.read_source(page) for page in glob.glob(PACKAGE + "/man/*.Rd"))
         self.assertEqual(sorted(re.findall(r"\w+", exported)),
                          sorted(a for a in re.findall(r"\\alias\{(\w+)\}", pages) if "_" in a))
 
     def test_codes(self):
         """Names that R gives to codes are those of weir.h."""
-        listed = re.search(r"enum weir_code \{(.*?)\};", read("libweir/weir.h"), re.S).group(1)
+        listed = re.search(r"enum weir_code \{(.*?)\};", harness.read_source("libweir/weir.h"),
+                           re.S).group(1)
         codes = dict(re.findall(r"WEIR_(?:E_)?(\w+) = (-?\d+)", listed))
-        said = read("r/weir/R/conditions.R")
+        said = harness.read_source("r/weir/R/conditions.R")
         for name in ["INVALID", *(k for k, v in codes.items() if int(v) > 0)]:
             self.assertIn("%s <- %sL\n" % (name, codes[name]), said)
         kinds = {name.upper(): n for n, name in re.findall(r'"(-\d)" = "(\w+)"', said)}

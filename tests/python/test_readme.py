@@ -47,7 +47,7 @@ def fixed_ports(n):
 class Readme(harness.Test):
     def setUp(self):
         super().setUp()
-        self.text = harness.read_text(harness.source("README.md"))
+        self.text = harness.read_source("README.md")
         os.symlink(os.path.dirname(harness.BIN), self.path("build"))
 
     def section(self):

@@ -8,19 +8,16 @@ import unittest
 import harness
 
 
-def read(path):
-    return harness.read_text(harness.source(path))
-
-
 def named(page, table):
     """The words in code spans of the first column of the page's table with that head."""
-    rows = re.search(r"^\| %s \|.*\n\| ---.*\n((?:\|.*\n)*)" % table, read(page), re.M).group(1)
+    rows = re.search(r"^\| %s \|.*\n\| ---.*\n((?:\|.*\n)*)" % table, harness.read_source(page),
+                     re.M).group(1)
     return {w for row in rows.splitlines() for w in re.findall(r"`(\w+)`", row.split("|")[1])}
 
 
 class ReferenceDocs(unittest.TestCase):
     def test_weir_h(self):
-        header = re.sub(r"/\*.*?\*/", "", read("libweir/weir.h"), flags=re.S)
+        header = re.sub(r"/\*.*?\*/", "", harness.read_source("libweir/weir.h"), flags=re.S)
         functions = set(re.findall(r"\b(weir_\w+)\(", header))
         self.assertGreater(len(functions), 20)
         self.assertEqual(named("docs/reference/weir-h.md", "function"), functions)
@@ -31,7 +28,8 @@ class ReferenceDocs(unittest.TestCase):
 
     def test_wire_protocol(self):
         page = "docs/reference/wire-protocol.md"
-        protos = [read("net/wire/%s.proto" % p) for p in ("weir", "report", "region")]
+        protos = [harness.read_source("net/wire/%s.proto" % p)
+                  for p in ("weir", "report", "region")]
         calls = set(re.findall(r"\brpc (\w+)\(", "".join(protos)))
         self.assertGreater(len(calls), 9)
         self.assertEqual(named(page, "call"), calls)

@@ -19,7 +19,7 @@ FIRST_HOST = 10  # its address ends so
 class RegionsDoc(harness.Test):
     def setUp(self):
         super().setUp()
-        self.text = harness.read_text(harness.source("docs/guide/regions.md"))
+        self.text = harness.read_source("docs/guide/regions.md")
         self.net = wan.Wan(n_hosts=[4, 3], rtt_ms=20)
         self.addCleanup(self.net.close)
 

@@ -14,10 +14,7 @@ SCHEDULES = [["--lr_schedule=step", "--lr_boundaries=6,15", "--lr_decay=0.5"],
 
 class Schedule(harness.Test):
     def alone(self, *flags):
-        path = self.path("summary.json")
-        self.run_worker("--summary_json=" + path, harness.models_dir("small"), *FLAGS, *flags,
-                        model="small")
-        return harness.read_json(path)["parameters_sha256"]
+        return self.digest_alone(*FLAGS, *flags)
 
     def test_same_bits_everywhere(self):
         found = {self.alone()}

@@ -528,7 +528,7 @@ class SetupGpuVm(harness.Test):
         self.assertIn("say its whole path", said)
 
     def test_the_lines_of_the_page(self):
-        text = harness.read_text(harness.source("docs/start/cloud.md"))
+        text = harness.read_source("docs/start/cloud.md")
         lines = re.findall(r"^    scripts/setup_gpu_vm ?(.*)$", text, re.M)
         self.assertEqual(len(lines), 3)
         for line in lines:

@@ -12,7 +12,7 @@ from test_readme import NO_LOCALHOST, fixed_ports
 
 
 def page(path):
-    return harness.read_text(harness.source(path))
+    return harness.read_source(path)
 
 
 def commands(text, *programs):

@@ -12,10 +12,6 @@ import harness
 VALUES = {"gpu_memory_fraction": "0.5", "trace": "file"}
 
 
-def read(path):
-    return harness.read_text(harness.source(path))
-
-
 def run(program, *flags):
     argv = [harness.program(program), *flags]
     done = harness.run(argv, stdin=subprocess.DEVNULL, timeout=60 * harness.PATIENCE)
@@ -23,14 +19,15 @@ def run(program, *flags):
 
 
 class Table(unittest.TestCase):
-    DOC = read("docs/guide/tensorflow.md")
+    DOC = harness.read_source("docs/guide/tensorflow.md")
     ROWS = dict(re.findall(r"^\| `--(\w+)` \| (.*) \|$", DOC, re.MULTILINE))
 
     def help(self, program):
         return set(re.findall(r"^ +--(\w+)", run(program, "--help")[1], re.MULTILINE))
 
     def test_nothing_is_missing(self):
-        known = re.findall(r'^    \{"(\w+)",', read("base/flags_tensorflow.c"), re.MULTILINE)
+        known = re.findall(r'^    \{"(\w+)",', harness.read_source("base/flags_tensorflow.c"),
+                           re.MULTILINE)
         self.assertGreater(len(known), 20)
         self.assertEqual(sorted(self.ROWS), sorted(known))
 

@@ -14,8 +14,8 @@ Environment: WEIR_BIN (programs), WEIR_TEST_SLOWNESS (of the programs; sanitizer
 """
 from .case import Test
 from .data import make_data, pattern, write_idx
-from .files import (append_file, read_bytes, read_json, read_safetensors, read_text,
-                    safetensors_metadata, write_file)
+from .files import (append_file, damage, read_bytes, read_json, read_safetensors, read_source,
+                    read_text, safetensors_metadata, write_file)
 from .job import Job
 from .pace import Brake, Gate, paused, until, wait_still
 from .process import AS_CHILD, Failure, Process, check_output, free_ports, run

@@ -1,6 +1,7 @@
 """The base class of the tests."""
 import faulthandler
 import os
+import shutil
 import signal
 import tempfile
 import unittest
@@ -8,8 +9,8 @@ import unittest
 from .data import make_data
 from .files import read_json, write_file
 from .job import Job
-from .process import Process, check_output
-from .settings import MODELS, PATIENCE, program, source
+from .process import Process, check_output, run
+from .settings import MODELS, PATIENCE, models_dir, program, source
 
 
 class Test(unittest.TestCase):
@@ -37,6 +38,28 @@ class Test(unittest.TestCase):
         """Makes a folder in the scratch folder; returns its path."""
         os.mkdir(self.path(*names))
         return self.path(*names)
+
+    def mount(self, option):
+        """Mounts a small file system until the end of the test, or skips it; returns its path."""
+        if os.geteuid() != 0:
+            self.skipTest("mounting a small file system needs root")
+        path = tempfile.mkdtemp(prefix="weir-test-disk-")
+        self.addCleanup(os.rmdir, path)
+        made = run(["mount", "-t", "tmpfs", "-o", option, "tmpfs", path])
+        if made.returncode != 0:
+            self.skipTest("a file system cannot be mounted: " + made.stdout.strip())
+        self.addCleanup(run, ["umount", "-l", path], check=True)
+        return path
+
+    def keep_notes(self, build):
+        """Keeps the notes of an existing installation of this build, so that it can be removed
+        later."""
+        for name in ("install_manifest.txt", "install_folders.txt"):
+            path, kept = os.path.join(build, name), self.path(name)
+            self.addCleanup(lambda p=path, k=kept: os.path.exists(p) and os.unlink(p) or
+                            os.path.exists(k) and shutil.copy(k, p))
+            if os.path.exists(path):
+                shutil.move(path, kept)
 
     def write(self, name, content):
         """Writes a file in the scratch folder; returns its path."""
@@ -84,6 +107,12 @@ class Test(unittest.TestCase):
             "--data_dir=" + (data or self.data()), *flags)
         process.wait(seconds, status)
         return process
+
+    def digest_alone(self, *flags, model="small"):
+        """Runs a worker alone to its end; returns the digest of its parameters."""
+        self.run_worker("--summary_json=" + self.path("summary.json"), models_dir(model), *flags,
+                        model=model)
+        return self.figures()["parameters_sha256"]
 
     def job(self, **kwargs):
         return Job(self, **kwargs)

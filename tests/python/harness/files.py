@@ -4,11 +4,17 @@ import json
 import struct
 
 from .process import Failure
+from .settings import source
 
 
 def read_text(path):
     with open(path, encoding="utf-8") as f:
         return f.read()
+
+
+def read_source(*names):
+    """Returns the text of a file of the source tree."""
+    return read_text(source(*names))
 
 
 def read_bytes(path):
@@ -25,6 +31,14 @@ def write_file(path, content, mode="w"):
     """Writes text as UTF-8, or bytes."""
     binary = not isinstance(content, str)
     with open(path, mode + "b" if binary else mode, encoding=None if binary else "utf-8") as f:
+        f.write(content)
+
+
+def damage(path):
+    """Changes one bit of a byte near the end of the file."""
+    content = bytearray(read_bytes(path))
+    content[-5] ^= 4
+    with open(path, "r+b") as f:
         f.write(content)
 
 
