@@ -159,7 +159,8 @@ class Machine(harness.Test):
         p = self.worker(harness.models_dir(model), "--model=" + model, "--train_steps=20",
                         "--batch_size=20", "--seed=3", "--intra_op_threads=1",
                         "--summary_json=" + summary, "--export=" + export, *flags, env=env)
-        return harness.read_json(summary), harness.read_safetensors(export), p.wait_output()
+        p.wait(60)
+        return harness.read_json(summary), harness.read_safetensors(export), p.output()
 
     def compare(self, a, b):
         """Two runs of train() saw the same samples and computed the same, but for rounding."""

@@ -16,7 +16,7 @@ class Test(harness.Test):
     def undisturbed(self, n_workers=2):
         """The parameters' digest of such a run, made once."""
         if n_workers not in self.want:
-            job = self.start_job(n_workers=n_workers, model="small", flags=FLAGS)
+            job = self.started_job(n_workers=n_workers, model="small", flags=FLAGS)
             self.want[n_workers] = job.finish(120)[0]["parameters_sha256"]
         return self.want[n_workers]
 

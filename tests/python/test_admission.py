@@ -27,8 +27,8 @@ class Admission(harness.Test):
 
     def test_started_twice(self):
         """The guide's command on a second host, with the first one's --task_index."""
-        job = self.start_job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
-                                    "--fault_push_delay_ms=2"])
+        job = self.started_job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
+                                      "--fault_push_delay_ms=2"])
         first = job.workers[0]
         first.wait_line("training step")
         twin = job.start_worker(0)
@@ -72,8 +72,8 @@ class Admission(harness.Test):
             process.stop(signal.SIGKILL, status=None)
 
     def test_one_too_many(self):
-        job = self.start_job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
-                                    "--fault_push_delay_ms=2"], ps_flags=["--max_workers=2"])
+        job = self.started_job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
+                                      "--fault_push_delay_ms=2"], ps_flags=["--max_workers=2"])
         job.workers[1].wait_line("training step")
         more = job.join_worker("worker more", *job.flags)
         more.ends(1, "the job has 2 workers, and takes no more: --max_workers=2 of ps:0")
@@ -81,8 +81,8 @@ class Admission(harness.Test):
 
     def test_a_longer_list_of_workers(self):
         """TensorFlow's users add a worker with a list of hosts that is longer by one."""
-        job = self.start_job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
-                                    "--fault_push_delay_ms=2"])
+        job = self.started_job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
+                                      "--fault_push_delay_ms=2"])
         job.workers[1].wait_line("training step")
         more = self.start_program("worker", job.hosts()[0], job.hosts()[1] + ",localhost:2226",
                                   "--task_index=2", *job.flags, name="worker 2")

@@ -320,8 +320,8 @@ class Alone(harness.Test):
         ps = self.start_program("ps", "--ps_hosts=localhost:2221", "--task_index=0",
                                 "--keep_checkpoint_max=5")
         self.assertIn("--restore and --take_over need", ps.wait_output(60, 2))
-        job = self.start_job(n_workers=1, flags=[*FLAGS, "--save_steps=5",
-                                                 "--checkpoint_dir=" + self.folder()])
+        job = self.started_job(n_workers=1, flags=[*FLAGS, "--save_steps=5",
+                                                   "--checkpoint_dir=" + self.folder()])
         job.finish(60)
         self.assertIn("are for the servers of this job", job.workers[0].output())
         self.assertFalse(os.path.exists(self.folder()))
@@ -356,7 +356,7 @@ class Alone(harness.Test):
         self.assertEqual(self.figures()["parameters_sha256"], want)
         worker = self.begin("--data_shard=own", "--address=me", model="softmax", folder=False)
         self.assertRegex(worker.wait_output(), "W .*[0-9] --data_shard, --address: " + said)
-        job = self.start_job(n_workers=1, flags=[*FLAGS, "--sync_mode=sync", "--wire_dtype=bf16"])
+        job = self.started_job(n_workers=1, flags=[*FLAGS, "--sync_mode=sync", "--wire_dtype=bf16"])
         job.finish(60)
         self.assertNotIn(said, job.workers[0].output())
 

@@ -166,7 +166,7 @@ class Client(harness.Test):
                                    "--data_dir=" + self.data(), name="alone")
         least = self.highest(alone, self.STEPS)
         alone.stop()
-        job = self.start_job(n_workers=1, model="deep_mnist", flags=[*flags, "--wire_dtype=bf16"])
+        job = self.started_job(n_workers=1, model="deep_mnist", flags=[*flags, "--wire_dtype=bf16"])
         worker, ps = job.workers[0], job.ps[0]
         before = self.highest(worker, self.STEPS)
         ps.popen.send_signal(signal.SIGSTOP)

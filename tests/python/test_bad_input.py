@@ -360,7 +360,7 @@ class Peers(BadInput):
         job.start_worker(1)
         digests = {s["parameters_sha256"] for s in job.finish()}
         if Peers.undisturbed is None:
-            Peers.undisturbed = self.start_job(flags=STEPS).finish()[0]["parameters_sha256"]
+            Peers.undisturbed = self.started_job(flags=STEPS).finish()[0]["parameters_sha256"]
         self.assertEqual(digests, {Peers.undisturbed})
 
     def intruder(self, job, *flags, model="softmax"):

@@ -29,7 +29,7 @@ class Checkpoint(harness.Test):
         return ckpt_folder.steps(folder or self.folder())
 
     def undisturbed(self, n_workers=2, n_ps=1, flags=FLAGS, model="small"):
-        job = self.start_job(n_ps=n_ps, n_workers=n_workers, model=model, flags=flags)
+        job = self.started_job(n_ps=n_ps, n_workers=n_workers, model=model, flags=flags)
         return job.finish(120)[0]["parameters_sha256"]
 
     def ps_flags(self, *more, folder=None):
@@ -130,7 +130,8 @@ class Checkpoint(harness.Test):
 
     def test_restore_by_name(self):
         """--restore wins over what is newer, and says what it does not find."""
-        job = self.start_job(model="small", flags=FLAGS, ps_flags=self.ps_flags("--save_steps=10"))
+        job = self.started_job(model="small", flags=FLAGS,
+                               ps_flags=self.ps_flags("--save_steps=10"))
         want = job.finish(120)[0]["parameters_sha256"]
         first = self.manifests()[0]
         self.assertLess(first, 40)
@@ -182,7 +183,7 @@ class Checkpoint(harness.Test):
             job.ps[0].wait_line(said)
             job.ps[0].stop()
         longer = [f.replace("train_steps=40", "train_steps=60") for f in FLAGS]
-        job = self.start_job(model="softmax", flags=longer, ps_flags=self.ps_flags())
+        job = self.started_job(model="softmax", flags=longer, ps_flags=self.ps_flags())
         self.assertEqual(job.finish(60)[0]["local_steps"], 20)
 
     def test_nothing_whole(self):

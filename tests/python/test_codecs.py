@@ -13,7 +13,7 @@ FLAGS = ["--batch_size=20", "--seed=3", "--chunk_bytes=16384",
 
 class Codecs(harness.Test):
     def run_job(self, flags, n_ps=1, model="mlp", hidden=("--hidden_units=32",)):
-        job = self.start_job(n_ps=n_ps, n_workers=2, model=model, flags=[*FLAGS, *hidden, *flags])
+        job = self.started_job(n_ps=n_ps, n_workers=2, model=model, flags=[*FLAGS, *hidden, *flags])
         summaries = job.finish()
         for s in summaries:
             self.assertEqual(s["parameters_sha256"], summaries[0]["parameters_sha256"])
@@ -142,8 +142,8 @@ class Codecs(harness.Test):
 
     def test_gradients_alone_in_other_modes(self):
         for mode in (["--sync_mode=async"], ["--replicas_to_aggregate=1"]):
-            self.start_job(n_workers=2, model="mlp", flags=[*FLAGS, *mode, "--train_steps=60",
-                                                            "--wire_dtype=int8,fp32"]).finish()
+            self.started_job(n_workers=2, model="mlp", flags=[*FLAGS, *mode, "--train_steps=60",
+                                                              "--wire_dtype=int8,fp32"]).finish()
 
     @unittest.skipUnless(os.path.exists(DATA), "needs Debian's dataset-fashion-mnist")
     def test_learns(self):

@@ -14,7 +14,7 @@ THREADS = r"tower 0: CPU, %d threads?,"
 @unittest.skipIf(len(os.sched_getaffinity(0)) < max(N, 2), "this process has no cores to share")
 class Cores(harness.Test):
     def job_of(self, n_workers, *flags):
-        job = self.start_job(n_workers=n_workers, flags=["--train_steps=2", *flags])
+        job = self.started_job(n_workers=n_workers, flags=["--train_steps=2", *flags])
         job.finish()
         return [w.output() for w in job.workers]
 

@@ -130,7 +130,7 @@ class Csv(harness.Test):
 
     def test_a_job_of_two(self):
         self.make()
-        job = self.start_job(data=self.path("words"), model="softmax", flags=[*FLAGS, *WORDS])
+        job = self.started_job(data=self.path("words"), model="softmax", flags=[*FLAGS, *WORDS])
         self.assertEqual(len({s["parameters_sha256"] for s in job.finish()}), 1)
 
     def test_first_values_of_other_classes(self):

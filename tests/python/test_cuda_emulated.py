@@ -69,7 +69,7 @@ class CudaEmulated(harness.Test):
         with one, and alone."""
         flags = ["--backend_dir=" + self.backend_dir("cuda"), "--seed=4",
                  "--train_steps=%d" % steps, "--learning_rate=0.01", "--intra_op_threads=1", *flags]
-        job = self.start_job(n_ps=1, n_workers=1, flags=flags)
+        job = self.started_job(n_ps=1, n_workers=1, flags=flags)
         job.finish()
         want = job.summary(0)
         outputs = [job.workers[0].output()]

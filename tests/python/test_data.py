@@ -147,7 +147,7 @@ class Data(harness.Test):
 
     def test_lenet5_on_images_of_another_size_and_7_classes(self):
         folder = self.make("npy", "--made=1x20x24", "--classes=7", "--train=300", "--test=70")
-        job = self.start_job(data=folder, model="lenet5", flags=FLAGS)
+        job = self.started_job(data=folder, model="lenet5", flags=FLAGS)
         sums = {s["parameters_sha256"] for s in job.finish()}
         self.assertEqual(len(sums), 1)
 

@@ -69,7 +69,7 @@ class DataSet(harness.Test):
     def test_own_shards_are_named(self):
         """The folder that is taken by default is nobody's part: neither of one that says so, nor of
         one that joins a job of parts."""
-        job = self.start_job(flags=[*FLAGS, "--data_shard=own"])
+        job = self.started_job(flags=[*FLAGS, "--data_shard=own"])
         job.workers[0].wait_line("training step")
         for flag, status, text in (("--join", 1, "--join"),
                                    ("--data_shard=own", 2, "--data_shard=own")):
@@ -362,7 +362,7 @@ class DataSet(harness.Test):
     def test_resumed_with_another(self):
         folder = self.dir()
         flags = ["--batch_size=20", "--train_steps=5", "--seed=3"]
-        self.start_job(n_workers=1, flags=flags, ps_flags=["--checkpoint_dir=" + folder]).finish()
+        self.started_job(n_workers=1, flags=flags, ps_flags=["--checkpoint_dir=" + folder]).finish()
         flags[1] = "--train_steps=10"
         job = self.job(n_workers=1, flags=flags)
         job.start_ps(0, "--checkpoint_dir=" + folder)

@@ -11,7 +11,7 @@ TOLERANCE = 1e-5
 
 class Determinism(harness.Test):
     def digest(self, model, flags, n_ps=1, extra=(), n_workers=2):
-        job = self.start_job(n_ps=n_ps, n_workers=n_workers, model=model, flags=[*flags, *extra])
+        job = self.started_job(n_ps=n_ps, n_workers=n_workers, model=model, flags=[*flags, *extra])
         summaries = job.finish(180)
         self.assertEqual(summaries[0]["parameters_sha256"], summaries[1]["parameters_sha256"])
         return summaries[0]["parameters_sha256"]
@@ -52,9 +52,9 @@ class Determinism(harness.Test):
         """The order of a sum shows in the bits if there are three contributions."""
         digests = set()
         for extra in ([], ["--fault_push_delay_ms=10"], ["--fault_push_delay_ms=25"]):
-            job = self.start_job(n_workers=3, n_ps=2, model="mlp",
-                                 flags=["--batch_size=12", "--train_steps=25", "--seed=5",
-                                        "--chunk_bytes=16384", "--learning_rate=0.01", *extra])
+            job = self.started_job(n_workers=3, n_ps=2, model="mlp",
+                                   flags=["--batch_size=12", "--train_steps=25", "--seed=5",
+                                          "--chunk_bytes=16384", "--learning_rate=0.01", *extra])
             digests.add(job.finish(120)[0]["parameters_sha256"])
         self.assertEqual(len(digests), 1)
 
@@ -65,8 +65,8 @@ class Determinism(harness.Test):
         delay = random.Random(7)
         for extra in ([], ["--wire_dtype=bf16"]):
             undisturbed = self.digest("lenet5", [*flags, *extra], n_ps=2)
-            job = self.start_job(n_ps=2, model="lenet5", flags=[*flags, *extra,
-                                                                "--fault_push_delay_ms=8"])
+            job = self.started_job(n_ps=2, model="lenet5", flags=[*flags, *extra,
+                                                                  "--fault_push_delay_ms=8"])
             for step in range(1, 41, 4):
                 job.workers[1].wait_line("training step %d done" % step)
                 time.sleep(delay.uniform(0, 0.04))

@@ -104,7 +104,7 @@ class Figures(harness.Test):
 
     def test_addresses(self):
         """Two workers of one host have two addresses, with which each is found."""
-        job = self.start_job(model="small", flags=[*FLAGS, "--train_steps=100000000"])
+        job = self.started_job(model="small", flags=[*FLAGS, "--train_steps=100000000"])
         self.wait_lines(job.workers, "training step 3 done")
         shown = json.loads(job.ctl("status", "--json"))
         self.assertEqual([m["address"] for m in shown["members"]],

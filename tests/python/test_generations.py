@@ -101,8 +101,8 @@ class Generations(generations.Test):
     def test_server_vanishes(self):
         """Where ps:1's host is gone without a word its place is free after a few seconds; before
         that it is not (test_unauthenticated_peer_speaks_for_a_server)."""
-        job = self.start_job(n_ps=2, n_workers=2, model="small",
-                             flags=[*generations.SLOW, "--train_steps=100000"])
+        job = self.started_job(n_ps=2, n_workers=2, model="small",
+                               flags=[*generations.SLOW, "--train_steps=100000"])
         call = self.impostor(job)
         job.workers[0].wait_line("training step 5 done")
 

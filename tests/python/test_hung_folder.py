@@ -16,7 +16,7 @@ class HungFolder(harness.Test):
     def test_sigterm_ends_a_server_that_reads(self):
         folder = self.path("ckpt")
         flags = ["--checkpoint_dir=" + folder, "--save_steps=20"]
-        self.start_job(n_ps=2, n_workers=1, model="small", flags=FLAGS, ps_flags=flags).finish()
+        self.started_job(n_ps=2, n_workers=1, model="small", flags=FLAGS, ps_flags=flags).finish()
         job = self.job(n_ps=2, n_workers=1, model="small", flags=[*FLAGS, "--train_steps=100"])
         job.start_ps(0, *flags)
         job.start_ps(1, *flags, env={**os.environ, "HANG": "60-1-of-2",

@@ -20,8 +20,8 @@ class Learn(harness.Test):
     check_learned = test_train.Train.check_learned
 
     def test_tensorflow_flags(self):
-        job = self.start_job(model="mlp", flags=["--sync_replicas", "--replicas_to_aggregate=2",
-                                                 "--hidden_units=50", *QUICK])
+        job = self.started_job(model="mlp", flags=["--sync_replicas", "--replicas_to_aggregate=2",
+                                                   "--hidden_units=50", *QUICK])
         summaries = job.finish()
         self.check_learned(summaries)
         self.assertEqual(summaries[0]["parameters"], 784 * 50 + 50 + 50 * 10 + 10)

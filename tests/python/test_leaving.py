@@ -53,8 +53,9 @@ class Leaving(harness.Test):
     def test_both_say_the_same_step(self):
         """The one up to which what the worker did counts."""
         for sync_mode in ("sync", "async"):
-            job = self.start_job(n_ps=1, n_workers=2, model="small",
-                                 flags=[*SLOW, "--train_steps=100000", "--sync_mode=" + sync_mode])
+            job = self.started_job(n_ps=1, n_workers=2, model="small",
+                                   flags=[*SLOW, "--train_steps=100000",
+                                          "--sync_mode=" + sync_mode])
             job.workers[1].wait_line("training step 9 done")
             self.terminate(job.workers[1:], (0,))
             left = job.workers[1].wait_line(r"left the job at step (\d+), as worker 1").group(1)

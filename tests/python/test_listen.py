@@ -124,7 +124,7 @@ class Listen(harness.Test):
         """Both servers of a job are, with the same flags: the second ones end, and until then have
         neither called ps 0 nor claimed the folder; training goes on as if they had not been there.
         """
-        job = self.start_job(n_ps=2, model="lenet5", flags=FLAGS)
+        job = self.started_job(n_ps=2, model="lenet5", flags=FLAGS)
         want = job.finish(120)[0]["parameters_sha256"]
         folder = self.path("ckpt")
         flags = ["--checkpoint_dir=" + folder, "--save_steps=6"]

@@ -47,8 +47,8 @@ class LocalSteps(harness.Test):
         common = [*FLAGS, "--optimizer=sgd", "--train_steps=6"]
         alone, rounds = self.dir() + "/alone.safetensors", self.dir() + "/rounds.safetensors"
         self.run_worker(*common, "--export=" + alone, model="mlp")
-        self.start_job(n_workers=1, model="mlp", flags=[*common, "--local_steps=6",
-                                                        "--export=" + rounds]).finish()
+        self.started_job(n_workers=1, model="mlp", flags=[*common, "--local_steps=6",
+                                                          "--export=" + rounds]).finish()
         a, b = harness.read_safetensors(alone), harness.read_safetensors(rounds)
         self.assertEqual(a.keys(), b.keys())
         for name in a:

@@ -19,7 +19,7 @@ class LostCount(harness.Test):
     def undisturbed(self):
         """The parameters' digest of such a run, made once."""
         if LostCount.want is None:
-            job = self.start_job(n_workers=2, model="small", flags=FLAGS)
+            job = self.started_job(n_workers=2, model="small", flags=FLAGS)
             LostCount.want = job.finish(120)[0]["parameters_sha256"]
         return LostCount.want
 

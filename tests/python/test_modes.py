@@ -109,9 +109,9 @@ class Modes(Case):
         however stale gradients are, which hangs on the machine."""
         for mode in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=1"],
                      ["--replicas_to_aggregate=1"]):
-            job = self.start_job(n_ps=2, n_workers=3, model="mlp",
-                                 flags=[*QUICK, *mode, "--hidden_units=32", "--chunk_bytes=4096",
-                                        "--train_steps=240", "--fault_push_delay_ms=1"])
+            job = self.started_job(n_ps=2, n_workers=3, model="mlp",
+                                   flags=[*QUICK, *mode, "--hidden_units=32", "--chunk_bytes=4096",
+                                          "--train_steps=240", "--fault_push_delay_ms=1"])
             self.check(job, 240)
 
     def test_backup_workers(self):

@@ -67,7 +67,7 @@ class NoTestData(harness.Test):
         folder = self.make("npz", "data")
         os.unlink(os.path.join(folder, "test.npz"))
         for validates in ([], ["--validation_split=0.25"]):
-            job = self.start_job(data=folder, model="softmax", flags=[*FLAGS, *validates])
+            job = self.started_job(data=folder, model="softmax", flags=[*FLAGS, *validates])
             sums = job.finish()
             self.assertEqual(len({s["parameters_sha256"] for s in sums}), 1)
             self.assertEqual([s["test_loss"] for s in sums], [None, None])

@@ -19,7 +19,7 @@ class OwnFolders(harness.Test):
 
     def undisturbed(self):
         if OwnFolders._undisturbed is None:
-            job = self.start_job(n_ps=1, model="small", flags=FLAGS)
+            job = self.started_job(n_ps=1, model="small", flags=FLAGS)
             OwnFolders._undisturbed = job.finish(120)[0]["parameters_sha256"]
         return OwnFolders._undisturbed
 

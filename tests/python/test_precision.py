@@ -65,7 +65,7 @@ class Precision(harness.Test):
         flags = [*BF16, "--optimizer=adam", "--learning_rate=%g" % rate,
                  "--train_steps=1", "--batch_size=20", "--seed=3", "--export=" + export]
         if servers:
-            self.start_job(n_workers=1, model="lenet5", flags=["--gpus=none", *flags]).finish(120)
+            self.started_job(n_workers=1, model="lenet5", flags=["--gpus=none", *flags]).finish(120)
         else:
             self.train("%s-%g" % (name, rate), *flags)
         return harness.read_safetensors(export)

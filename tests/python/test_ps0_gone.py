@@ -42,7 +42,7 @@ class Ps0Gone(harness.Test):
     def undisturbed(self):
         """The parameters' digest of such a run, made once."""
         if Ps0Gone.want is None:
-            job = self.start_job(n_workers=2, model="small", flags=FLAGS)
+            job = self.started_job(n_workers=2, model="small", flags=FLAGS)
             Ps0Gone.want = job.finish(120)[0]["parameters_sha256"]
         return Ps0Gone.want
 
@@ -54,7 +54,7 @@ class Ps0Gone(harness.Test):
 
     def lose_ps0(self):
         """A job of two servers and two workers that has a checkpoint, and whose ps 0 is gone."""
-        job = self.start_job(n_ps=2, n_workers=2, model="small", flags=SLOW, ps_flags=self.ckpt())
+        job = self.started_job(n_ps=2, n_workers=2, model="small", flags=SLOW, ps_flags=self.ckpt())
         job.ps[0].wait_line(r"checkpoint at step [1-9]\d: ")
         job.ps[0].kill()
         return job

@@ -33,7 +33,7 @@ class Rounding(harness.Test):
 
     def test_measured(self):
         """Each process says what it found; both compute alike."""
-        job = self.start_job(model="lenet5", flags=[*FLAGS, "--train_steps=5"])
+        job = self.started_job(model="lenet5", flags=[*FLAGS, "--train_steps=5"])
         job.finish()
         for worker in job.workers:
             self.assertRegex(worker.output(), r"bf16: \d of 5 layers with products multiply in bf16"

@@ -32,8 +32,8 @@ class Schedule(harness.Test):
         flags = [*FLAGS, *SCHEDULES[0]]
         want = self.alone(*SCHEDULES[0])
         ps_flags = ["--checkpoint_dir=" + self.path("ckpt")]
-        job = self.start_job(n_ps=2, n_workers=1, model="small",
-                             flags=[*flags, "--fault_push_delay_ms=4"], ps_flags=ps_flags)
+        job = self.started_job(n_ps=2, n_workers=1, model="small",
+                               flags=[*flags, "--fault_push_delay_ms=4"], ps_flags=ps_flags)
         job.workers[0].wait_line("training step 8 done")
         self.terminate(job.ps, 60, 143)
         job.workers[0].kill()

@@ -22,7 +22,7 @@ class SlowLink(harness.Test):
         self.hosts = [self.net.address(i) + ":2221" for i in range(3)]
 
     def undisturbed(self):
-        job = self.start_job(n_workers=2, model="lenet5", flags=FLAGS)
+        job = self.started_job(n_workers=2, model="lenet5", flags=FLAGS)
         return job.finish(120)[0]["parameters_sha256"]
 
     def ckpt(self):

@@ -143,7 +143,7 @@ class TensorBoard(harness.Test):
     def test_servers(self):
         """Each worker has its own run; what crosses the wire, and how late it is, is told."""
         reader()
-        summaries = self.start_job(
+        summaries = self.started_job(
             model="mlp", flags=["--sync_mode=ssp", "--staleness=1", "--train_steps=40",
                                 "--batch_size=%d" % BATCH, "--intra_op_threads=1", "--logdir=" +
                                 self.logdir(), "--summary_steps=4", "--histogram_steps=0"]).finish()

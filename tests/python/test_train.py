@@ -26,7 +26,7 @@ class Train(harness.Test):
         self.assertGreaterEqual(first["test_accuracy"], least)
 
     def test_one_ps_two_workers(self):
-        job = self.start_job(flags=[*QUICK, "--log_every=20"])
+        job = self.started_job(flags=[*QUICK, "--log_every=20"])
         summaries = job.finish()
         self.check_learned(summaries)
         self.assertEqual(summaries[0]["parameters"], 7850)
@@ -39,12 +39,12 @@ class Train(harness.Test):
             self.assertRegex(text, r"test accuracy: [01]\.\d{4}")
 
     def test_mlp_two_ps_three_workers(self):
-        job = self.start_job(n_ps=2, n_workers=3, model="mlp",
-                             flags=[*QUICK, "--hidden_units=32", "--chunk_bytes=4096"])
+        job = self.started_job(n_ps=2, n_workers=3, model="mlp",
+                               flags=[*QUICK, "--hidden_units=32", "--chunk_bytes=4096"])
         self.check_learned(job.finish())
 
     def test_more_servers_than_chunks(self):
-        self.check_learned(self.start_job(n_ps=4, n_workers=1, flags=QUICK).finish())
+        self.check_learned(self.started_job(n_ps=4, n_workers=1, flags=QUICK).finish())
 
     def test_worker_alone(self):
         path = self.path("s.json")
@@ -54,11 +54,12 @@ class Train(harness.Test):
     def test_alone_is_a_job_of_one(self):
         path = self.path("s.json")
         self.run_worker(*QUICK, "--summary_json=" + path)
-        self.assertEqual(self.start_job(n_workers=1, flags=QUICK).finish()[0]["parameters_sha256"],
+        self.assertEqual(self.started_job(n_workers=1,
+                                          flags=QUICK).finish()[0]["parameters_sha256"],
                          harness.read_json(path)["parameters_sha256"])
 
     def test_async(self):
-        job = self.start_job(flags=[*QUICK, "--sync_mode=async", "--train_steps=200"])
+        job = self.started_job(flags=[*QUICK, "--sync_mode=async", "--train_steps=200"])
         for s in job.finish():
             self.assertGreaterEqual(s["global_step"], 200)
             self.assertGreaterEqual(s["test_accuracy"], 0.85)
@@ -79,7 +80,7 @@ class Train(harness.Test):
         self.check_learned(job.finish())
 
     def test_serve_keeps_the_ps_up(self):
-        job = self.start_job(flags=QUICK, ps_flags=["--serve"])
+        job = self.started_job(flags=QUICK, ps_flags=["--serve"])
         self.wait_all(job.workers)
         host, port = job.ps_hosts[0].split(":")
         socket.create_connection((host, int(port)), 10).close()
@@ -87,8 +88,8 @@ class Train(harness.Test):
         job.ps[0].stop()
 
     def test_sigterm_stops_a_worker_and_a_ps(self):
-        job = self.start_job(n_workers=1, flags=["--batch_size=20", "--train_steps=1000000000",
-                                                 "--log_every=10"])
+        job = self.started_job(n_workers=1, flags=["--batch_size=20", "--train_steps=1000000000",
+                                                   "--log_every=10"])
         job.workers[0].wait_line("training step 20 done")
         job.workers[0].stop(status=0)
         # The ps waits for another worker.

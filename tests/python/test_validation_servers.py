@@ -79,7 +79,7 @@ class ValidationServers(harness.Test):
     def test_early_stopping(self):
         """All end at one step, three evaluations after the best one; ps 0 killed in between changes
         neither step nor bits; and with the same flags again it ends at once."""
-        undisturbed = self.start_job(n_ps=2, flags=STOP, ps_flags=self.keep("one"))
+        undisturbed = self.started_job(n_ps=2, flags=STOP, ps_flags=self.keep("one"))
         want = undisturbed.finish(90)
         losses = self.losses(undisturbed.workers[0])
         best = self.check_best(losses, "one")
@@ -99,7 +99,8 @@ class ValidationServers(harness.Test):
         told = harness.read_json(ckpt_folder.path(self.path("one"), best + 15))["job"]
         self.assertEqual((told["train_steps"], told["asked_steps"]), (best + 15, 400))
 
-        job = self.start_job(n_ps=2, flags=[*STOP, "--fault_push_delay_ms=5"], ps_flags=self.keep())
+        job = self.started_job(n_ps=2, flags=[*STOP, "--fault_push_delay_ms=5"],
+                               ps_flags=self.keep())
         job.ps[0].wait_line("best so far: step")
         job.workers[0].wait_line("global step %d: validation" % (best + 5))
         job.ps[0].kill()
@@ -109,7 +110,7 @@ class ValidationServers(harness.Test):
             self.assert_same(got[i], want[i], "global_step", "parameters_sha256")
         self.assertEqual(self.check_best(losses), best)
 
-        again = self.start_job(n_ps=2, flags=STOP, ps_flags=self.keep())
+        again = self.started_job(n_ps=2, flags=STOP, ps_flags=self.keep())
         ended = again.finish(60)
         self.assertTrue(ended[0]["stopped_early"], again.workers[0].output())
         for figures in ended:
@@ -143,7 +144,7 @@ class ValidationServers(harness.Test):
     def test_one_is_killed(self):
         """In the middle of an evaluation that waits for its part: as if it had not been."""
         flags = [*FLAGS, "--train_steps=20"]
-        undisturbed = self.start_job(n_ps=2, flags=flags)
+        undisturbed = self.started_job(n_ps=2, flags=flags)
         want = undisturbed.finish(60)
         job = self.job(n_ps=2, flags=flags)
         gate = job.hold(9, task=1)
@@ -159,7 +160,7 @@ class ValidationServers(harness.Test):
 
     def test_without_a_folder(self):
         """It ends all the same; there is no checkpoint to keep."""
-        first, second = self.start_job(n_ps=1, flags=STOP).finish(90)
+        first, second = self.started_job(n_ps=1, flags=STOP).finish(90)
         self.assertLess(first["global_step"], 400)
         self.assertEqual(first["global_step"], second["global_step"])
         self.assertEqual(first["global_step"], first["best_step"] + 15)

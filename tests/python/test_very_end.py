@@ -19,7 +19,7 @@ class VeryEnd(harness.Test):
         for i in range(TRIES):
             folder = self.path("%s-%d" % (name, i))
             flags = ["--checkpoint_dir=" + folder, "--save_steps=1000", "--worker_timeout=2"]
-            job = self.start_job(n_ps=2, model="small", flags=[*FLAGS, *mode], ps_flags=flags)
+            job = self.started_job(n_ps=2, model="small", flags=[*FLAGS, *mode], ps_flags=flags)
             for worker in (0, 1):
                 job.ps[victim].wait_line("worker %d left" % worker)
             job.ps[victim].popen.send_signal(signal.SIGKILL)

@@ -109,7 +109,7 @@ class Waiting(Looks, harness.Test):
         job.kill()
 
     def test_a_worker_that_hangs(self):
-        job = self.start_job(n_ps=1, n_workers=2, model="small", flags=FLAGS, worker_flags=[MS])
+        job = self.started_job(n_ps=1, n_workers=2, model="small", flags=FLAGS, worker_flags=[MS])
         job.workers[1].wait_line("training step 2 done")
         with harness.paused(job.workers[1]):
             whom = r"worker 1 \(connected; its part of step \d+ is missing\)"
@@ -120,8 +120,8 @@ class Waiting(Looks, harness.Test):
     def test_a_part_of_the_validation_that_is_missing(self):
         """A worker that has its own part waits for the others'. Nearly all of a step is its
         evaluation here; where a pause hits the rest of it, the next one does not."""
-        job = self.start_job(n_ps=1, n_workers=3, model="small",
-                             flags=[*FLAGS, "--validation_split=0.9", "--eval_every=1"])
+        job = self.started_job(n_ps=1, n_workers=3, model="small",
+                               flags=[*FLAGS, "--validation_split=0.9", "--eval_every=1"])
         job.workers[1].wait_line("training step 2 done")
         whom = r"worker 1 \(connected; its part of (the validation at )?step \d+ is missing\)"
         line, n = r"(?m)waiting for %s, \d+ s$" % whom, 0

@@ -189,7 +189,7 @@ class Cluster(harness.Test):
         return self.path("parameters.safetensors")
 
     def undisturbed(self, *flags, model="softmax"):
-        job = self.start_job(n_workers=2, model=model, flags=[*FLAGS, *flags])
+        job = self.started_job(n_workers=2, model=model, flags=[*FLAGS, *flags])
         return job.finish()[0]["parameters_sha256"]
 
     def parameter_bytes(self):

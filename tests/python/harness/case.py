@@ -117,7 +117,7 @@ class Test(unittest.TestCase):
     def job(self, **kwargs):
         return Job(self, **kwargs)
 
-    def start_job(self, ps_flags=(), worker_flags=(), **kwargs):
+    def started_job(self, ps_flags=(), worker_flags=(), **kwargs):
         """Returns a job whose processes have been started; kwargs: of Job."""
         return Job(self, **kwargs).start(ps_flags, worker_flags)
 
