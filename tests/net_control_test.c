@@ -227,10 +227,8 @@ static void who_coordinates_nothing_says_so(void **state)
 
 static enum status through_the_wire(const struct net_control *control)
 {
-    struct wire w = {.why = ""};
     struct net_control got;
-    assert_int_equal(message_control_pack(control, &w.data, &w.bytes), ST_OK);
-    return wire_end(&w, message_control_unpack(w.data, w.bytes, &got, w.why));
+    return wire_through(&message_control, control, &got);
 }
 
 static void values_that_cannot_be_are_refused(void **state)

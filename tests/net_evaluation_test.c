@@ -33,20 +33,13 @@ static int same(const struct net_evaluation *a, const struct net_evaluation *b)
            a->patience == b->patience;
 }
 
-static enum status through(const struct net_evaluation *v, struct net_evaluation *got)
-{
-    struct wire w = {.why = ""};
-    assert_int_equal(message_evaluation_pack(v, &w.data, &w.bytes), ST_OK);
-    return wire_end(&w, message_evaluation_unpack(w.data, w.bytes, got, w.why));
-}
-
 static void it_comes_whole(void **state)
 {
     struct net_evaluation v = good, got;
-    assert_int_equal(through(&v, &got), ST_OK);
+    assert_int_equal(wire_through(&message_evaluation, &v, &got), ST_OK);
     assert_true(same(&v, &got));
     v.loss = (double)NAN; /* what has diverged is told, too */
-    assert_int_equal(through(&v, &got), ST_OK);
+    assert_int_equal(wire_through(&message_evaluation, &v, &got), ST_OK);
     assert_true(same(&v, &got));
 }
 
@@ -55,7 +48,7 @@ static void it_comes_whole(void **state)
     do {                                                                                           \
         struct net_evaluation lie = good, got = {.step = 12345};                                   \
         lie.field = value;                                                                         \
-        assert_int_equal(through(&lie, &got), ST_INVALID);                                         \
+        assert_int_equal(wire_through(&message_evaluation, &lie, &got), ST_INVALID);               \
         assert_int_equal(got.step, 12345);                                                         \
     } while (0)
 
@@ -81,21 +74,14 @@ static void replies_come_whole(void **state)
 {
     const struct net_evaluation_reply v = {1, 600, 599, 1.5, {150, 0.25, 0.75}};
     struct net_evaluation_reply got, lie = v;
-    struct wire w = {.why = ""};
-    assert_int_equal(message_evaluation_reply_pack(&v, &w.data, &w.bytes), ST_OK);
-    assert_int_equal(wire_end(&w, message_evaluation_reply_unpack(w.data, w.bytes, &got, w.why)),
-                     ST_OK);
+    assert_int_equal(wire_through(&message_evaluation_reply, &v, &got), ST_OK);
     assert_true(got.again == 1 && got.n == 600 && got.right == 599 && got.loss == 1.5);
     assert_true(got.best.step == 150 && got.best.loss == 0.25 && got.best.accuracy == 0.75);
     lie.best.accuracy = 1.5;
-    assert_int_equal(message_evaluation_reply_pack(&lie, &w.data, &w.bytes), ST_OK);
-    assert_int_equal(wire_end(&w, message_evaluation_reply_unpack(w.data, w.bytes, &got, w.why)),
-                     ST_INVALID);
+    assert_int_equal(wire_through(&message_evaluation_reply, &lie, &got), ST_INVALID);
     lie = v;
     lie.right = 601;
-    assert_int_equal(message_evaluation_reply_pack(&lie, &w.data, &w.bytes), ST_OK);
-    assert_int_equal(wire_end(&w, message_evaluation_reply_unpack(w.data, w.bytes, &got, w.why)),
-                     ST_INVALID);
+    assert_int_equal(wire_through(&message_evaluation_reply, &lie, &got), ST_INVALID);
 }
 
 static void on_evaluated(void *ctx, const struct net_evaluation *v,

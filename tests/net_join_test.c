@@ -284,14 +284,6 @@ static struct net_join_reply good_reply(void)
     };
 }
 
-static enum status reply_through(const struct net_join_reply *reply, struct net_join_reply *got)
-{
-    struct wire w = {.why = ""};
-    *got = (struct net_join_reply){.server = NULL};
-    assert_int_equal(message_reply_pack(reply, &w.data, &w.bytes), ST_OK);
-    return wire_end(&w, message_reply_unpack(w.data, w.bytes, got, w.why));
-}
-
 static void free_reply(struct net_join_reply *reply)
 {
     free(reply->server);
@@ -301,7 +293,7 @@ static void free_reply(struct net_join_reply *reply)
 static void members_are_told_their_place(void **state)
 {
     struct net_join_reply got, reply = good_reply();
-    assert_int_equal(reply_through(&reply, &got), ST_OK);
+    assert_int_equal(wire_through(&message_reply, &reply, &got), ST_OK);
     assert_int_equal(got.place.member, 5);
     assert_int_equal(got.place.rank, 2);
     assert_int_equal(got.place.n_members, 3);
@@ -327,13 +319,13 @@ static void members_are_told_their_place(void **state)
     free_reply(&got);
     reply.place = (struct net_place){.n_members = 0};
     reply.servers.n = 0;
-    assert_int_equal(reply_through(&reply, &got), ST_OK);
+    assert_int_equal(wire_through(&message_reply, &reply, &got), ST_OK);
     assert_int_equal(got.place.n_members, 0);
     assert_int_equal(got.servers.n, 0);
     free_reply(&got);
     reply = good_reply();
     reply.answer = JOIN_RETRY; /* who has to wait hears of the generation, and nothing more */
-    assert_int_equal(reply_through(&reply, &got), ST_OK);
+    assert_int_equal(wire_through(&message_reply, &reply, &got), ST_OK);
     assert_null(got.server);
     assert_int_equal(got.n_chunks, 0);
     assert_int_equal(got.servers.n, 0);
@@ -344,9 +336,9 @@ static void members_are_told_their_place(void **state)
 
 #define REPLY_INVALID(change)                                                                      \
     do {                                                                                           \
-        struct net_join_reply r = good_reply(), got;                                               \
+        struct net_join_reply r = good_reply(), got = {.server = NULL};                            \
         change;                                                                                    \
-        if (reply_through(&r, &got) != ST_INVALID)                                                 \
+        if (wire_through(&message_reply, &r, &got) != ST_INVALID)                                  \
             fail_msg("taken: a reply with %s", #change);                                           \
         assert_null(got.server);                                                                   \
     } while (0)
@@ -384,18 +376,11 @@ static void replies_that_cannot_be_are_refused(void **state)
     REPLY_INVALID(r.place.n_regions = 0); /* and region 2 */
 }
 
-static enum status leave_through(const struct net_leave *leave, struct net_leave *got)
-{
-    struct wire w = {.why = ""};
-    assert_int_equal(message_leave_pack(leave, &w.data, &w.bytes), ST_OK);
-    return wire_end(&w, message_leave_unpack(w.data, w.bytes, got, w.why));
-}
-
 static void members_leave_now_or_soon(void **state)
 {
     for (int i = 0; i < 4; i++) {
         struct net_leave got, leave = {2, 7, i & 1, i >> 1, 1000001, ""};
-        assert_int_equal(leave_through(&leave, &got), ST_OK);
+        assert_int_equal(wire_through(&message_leave, &leave, &got), ST_OK);
         assert_int_equal(got.member, 2);
         assert_int_equal(got.incarnation, 7);
         assert_int_equal(got.done, i & 1);
@@ -403,7 +388,7 @@ static void members_leave_now_or_soon(void **state)
         assert_int_equal(got.generation, 1000001);
         assert_string_equal(got.error, "");
         leave.member = JOB_MAX_WORKERS;
-        assert_int_equal(leave_through(&leave, &got), ST_INVALID);
+        assert_int_equal(wire_through(&message_leave, &leave, &got), ST_INVALID);
     }
 }
 
@@ -412,7 +397,7 @@ static void members_leave_with_an_error(void **state)
 {
     struct net_leave got,
         leave = {.member = 2, .incarnation = 7, .error = "step 4:\n\x1b[31m\xff!\xc3\xbc\xc2\x9b"};
-    assert_int_equal(leave_through(&leave, &got), ST_OK);
+    assert_int_equal(wire_through(&message_leave, &leave, &got), ST_OK);
     assert_string_equal(got.error, "step 4:??[31m?!\xc3\xbc??");
     Weir__V1__LeaveRequest wire = WEIR__V1__LEAVE_REQUEST__INIT;
     char text[3 * LEAVE_ERROR_BYTES], why[MESSAGE_WHY_BYTES];

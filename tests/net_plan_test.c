@@ -154,15 +154,6 @@ static void a_plan_knows_its_members_and_samples(void **state)
     net_plan_free(NULL);
 }
 
-/* The reply that came out, to be freed, where the status is ST_OK. */
-static enum status reply_through(const struct net_control_reply *reply,
-                                 struct net_control_reply *got)
-{
-    struct wire w = {.why = ""};
-    assert_int_equal(message_control_reply_pack(reply, &w.data, &w.bytes), ST_OK);
-    return wire_end(&w, message_control_reply_unpack(w.data, w.bytes, got, w.why));
-}
-
 static void assert_comes_through(struct net_plan *p)
 {
     struct net_control_reply got, reply = {.number = 1,
@@ -175,7 +166,7 @@ static void assert_comes_through(struct net_plan *p)
                                            .settled = 8,
                                            .drained = 1,
                                            .failed = 1};
-    assert_int_equal(reply_through(&reply, &got), ST_OK);
+    assert_int_equal(wire_through(&message_control_reply, &reply, &got), ST_OK);
     assert_non_null(got.plan);
     assert_same_plan(p, got.plan);
     assert_int_equal(got.stop, 4);
@@ -210,7 +201,7 @@ static void assert_refused(const struct net_plan *p, const char *what)
     struct net_control_reply got, reply = {.generation = p->generation, .plan = NULL};
     struct net_plan copy = *p;
     reply.plan = &copy;
-    if (reply_through(&reply, &got) != ST_INVALID)
+    if (wire_through(&message_control_reply, &reply, &got) != ST_INVALID)
         fail_msg("taken: a plan with %s", what);
 }
 
@@ -274,16 +265,9 @@ static void maps_of_another_length_are_refused(void **state)
     struct net_control_reply got, reply = {.generation = 8};
     p = good_plan();
     reply.plan = &p; /* of generation 9 */
-    assert_int_equal(reply_through(&reply, &got), ST_INVALID);
+    assert_int_equal(wire_through(&message_control_reply, &reply, &got), ST_INVALID);
     reply = (struct net_control_reply){.stop = 1, .stop_step = -2};
-    assert_int_equal(reply_through(&reply, &got), ST_INVALID);
-}
-
-static enum status control_through(const struct net_control *control, struct net_control *got)
-{
-    struct wire w = {.why = ""};
-    assert_int_equal(message_control_pack(control, &w.data, &w.bytes), ST_OK);
-    return wire_end(&w, message_control_unpack(w.data, w.bytes, got, w.why));
+    assert_int_equal(wire_through(&message_control_reply, &reply, &got), ST_INVALID);
 }
 
 static struct net_missing absent[] = {{2, 1500, 1}, {4095, 0, 0}};
@@ -316,7 +300,7 @@ static const struct net_control good_control = {.server = 1,
 static void servers_say_how_they_stand(void **state)
 {
     struct net_control got, joins = {.incarnation = 6, .joining = 1, .address = "h:1"};
-    assert_int_equal(control_through(&good_control, &got), ST_OK);
+    assert_int_equal(wire_through(&message_control, &good_control, &got), ST_OK);
     assert_string_equal(got.address, good_control.address);
     assert_true(got.ps0 == UINT64_MAX - 1 && got.heard_ps0 == UINT64_MAX - 2);
     assert_int_equal(got.heard_epoch, 3);
@@ -341,14 +325,14 @@ static void servers_say_how_they_stand(void **state)
     message_control_free(&got);
     assert_null(got.missing);
     assert_null(got.parts);
-    assert_int_equal(control_through(&joins, &got), ST_OK);
+    assert_int_equal(wire_through(&message_control, &joins, &got), ST_OK);
     assert_true(!got.folder[0] && !got.knows_parts && !got.parts);
     assert_int_equal(got.joining, 1);
     assert_null(got.missing);
     /* for life, also when it has chunks, and members that it misses */
     joins.missing = absent;
     joins.n_missing = 2;
-    assert_int_equal(control_through(&joins, &got), ST_OK);
+    assert_int_equal(wire_through(&message_control, &joins, &got), ST_OK);
     assert_int_equal(got.n_missing, 2);
     message_control_free(&got);
 }
@@ -363,26 +347,26 @@ static void replies_say_what_is_kept(void **state)
                                            .older_stay = 1,
                                            .n_kept = 2,
                                            .kept = kept};
-    assert_int_equal(reply_through(&reply, &got), ST_OK);
+    assert_int_equal(wire_through(&message_control_reply, &reply, &got), ST_OK);
     assert_string_equal(got.folder, AN_ID);
     assert_true(got.knows_kept && got.older_stay && got.n_kept == 2);
     assert_memory_equal(got.kept, kept, sizeof kept);
     message_control_reply_free(&got);
     assert_null(got.kept);
     reply.folder[31] = 'g';
-    assert_int_equal(reply_through(&reply, &got), ST_INVALID);
+    assert_int_equal(wire_through(&message_control_reply, &reply, &got), ST_INVALID);
     memcpy(reply.folder, AN_ID, sizeof reply.folder);
     struct net_kept many[CONTROL_MAX_KEPT + 1] = {{1, 1}};
     reply.kept = many;
     reply.n_kept = CONTROL_MAX_KEPT + 1;
-    assert_int_equal(reply_through(&reply, &got), ST_INVALID);
+    assert_int_equal(wire_through(&message_control_reply, &reply, &got), ST_INVALID);
 }
 
 #define CONTROL_REFUSED(change)                                                                    \
     do {                                                                                           \
         struct net_control c = good_control, got;                                                  \
         change;                                                                                    \
-        if (control_through(&c, &got) != ST_INVALID)                                               \
+        if (wire_through(&message_control, &c, &got) != ST_INVALID)                                \
             fail_msg("taken: a request with %s", #change);                                         \
     } while (0)
 
