@@ -40,7 +40,7 @@ static enum status find_beside(const char *name, char path[SO_PATH_SIZE], char *
     }
     snprintf(
         why, BACKEND_WHY_SIZE,
-        "backend '%s' cannot be loaded: libweir_%s.so is neither in %s nor in ../lib from %.300s, nor in that folder; either this build has no such backend, and CMake says in one line what it needs (of Debian packages the CUDA backend is weir-cuda), or the program was moved alone: name the folder by --backend_dir",
+        "backend '%s' cannot be loaded: libweir_%s.so is neither in %s nor in ../lib from %.300s, nor in that folder; either this build has no such backend, and CMake prints in one line what it needs (of Debian packages the CUDA backend is weir-cuda), or the program was moved alone: name the folder by --backend_dir",
         name, name, program_dir_backends, own);
     st = ST_NOT_FOUND;
 done:
@@ -60,7 +60,7 @@ static const char *fix_for(const char *message)
     static const struct {
         const char *library, *fix;
     } known[] = {
-        {"libweir_", "this build has no such backend: CMake says in one line what it needs"},
+        {"libweir_", "this build has no such backend: CMake prints in one line what it needs"},
         {"libcudnn", "install NVIDIA's package libcudnn9-cuda-12, with CUDA 13 libcudnn9-cuda-13"},
         {"libcublas.so.12", "install NVIDIA's package libcublas-12-4, or of a later CUDA 12"},
         {"libcublas", "install NVIDIA's package libcublas-13-0, or of a later CUDA 13"},

@@ -1,11 +1,11 @@
 /* kernels/backend.h - the one interface between the worker and the code that computes.
  *
- * A backend plans a whole network for one device (struct plan) and takes all memory then. It runs
- * the plan layer by layer: the caller waits for a layer's parameters before its forward, and sends
- * its gradients after its backward. Tensors at this interface are plain row-major floats: images
- * NCHW, convolution weights OIHW, dense weights [out][in]; a flatten of NCHW keeps that order.
- * Inside, a backend chooses its own layouts. Backends are shared objects libweir_<name>.so that
- * export `const struct backend weir_backend` and its version (kernels/backend_abi.h).
+ * A backend plans a whole network for one device (struct plan) and allocates all memory then. It
+ * runs the plan layer by layer: the caller waits for a layer's parameters before its forward, and
+ * sends its gradients after its backward. Tensors at this interface are plain row-major floats:
+ * images NCHW, convolution weights OIHW, dense weights [out][in]; a flatten of NCHW keeps that
+ * order. Inside, a backend chooses its own layouts. Backends are shared objects libweir_<name>.so
+ * that export `const struct backend weir_backend` and its version (kernels/backend_abi.h).
  *
  * Threads: one thread at a time uses a plan; several plans run in parallel. Errors: ST_UNSUPPORTED,
  * ST_NOMEM, ST_RANGE (a limit), ST_INTERNAL; logged with the layer. */
@@ -42,7 +42,7 @@ struct backend_plan_config {
     float *const *grads; /* [n_params] host memory, borrowed; backward writes here. For batch norm's
                           * running mean and variance: those of the batch (variance with n-1) */
     uint64_t seed;       /* seed of the dropout masks */
-    int inference_only;  /* no backward is needed: takes less memory */
+    int inference_only;  /* no backward is needed: needs less memory */
     /* Zero is the default of each field; a backend refuses a setting that it does not support. */
     uint64_t memory_limit_bytes;      /* GPU: limit of this plan's memory; 0: see set_memory */
     enum backend_precision precision; /* CPU: FP32, or BF16 if the CPU has the instructions */
@@ -66,7 +66,7 @@ struct resident_ops;
 struct backend {
     const char *name;        /* "cpu" */
     const char *description; /* "oneDNN v2.6.3, AVX-512" ; static */
-    int grads16;             /* 1: supports backend_plan_config.grads16 */
+    int grads16;             /* supports backend_plan_config.grads16 */
     int (*n_devices)(void);
     int (*has_precision)(enum backend_precision precision); /* of any device; NULL: supports all */
     enum status (*plan_create)(const struct backend_plan_config *cfg, struct plan **out);

@@ -20,19 +20,19 @@ void graph_fill(const struct backend_plan_config *cfg, struct graph_node *node);
 /* Returns the number of this plan's layers that read the image. */
 int graph_image_readers(const struct backend_plan_config *cfg);
 
-/* True if this plan computes the layer and another plan reads its output. */
+/* Returns true if this plan computes the layer and another plan reads its output. */
 static inline int graph_exported(const struct graph_node *node)
 {
     return node->mine && node->n_readers > node->own_readers;
 }
 
-/* True if another plan computes the layer and a layer of this plan reads its output. */
+/* Returns true if another plan computes the layer and a layer of this plan reads its output. */
 static inline int graph_imported(const struct graph_node *node)
 {
     return !node->mine && node->own_readers > 0;
 }
 
-/* True if there is a gradient by the layer's k-th input. */
+/* Returns true if there is a gradient by the layer's k-th input. */
 static inline int graph_input_trained(const struct graph_node *node, const struct layer *l, int k)
 {
     return l->input[k] >= 0 && node[l->input[k]].trained;

@@ -20,8 +20,8 @@ enum layer_kind {
     LAYER_SOFTMAX_XENT, /* last layer; mean cross-entropy over the batch */
     LAYER_ADD,          /* sum of two or more inputs of one shape */
     LAYER_CONCAT,       /* two or more inputs, concatenated along channels or features */
-    /* last layer; one-hot labels (one class against the others) or targets from 0 to 1; mean over
-     * batch and classes */
+    /* last layer; one-hot labels (one class against all other ones) or targets from 0 to 1; mean
+     * over batch and classes */
     LAYER_SIGMOID_XENT,
     /* last layer; squared error of one-hot labels or of targets; mean over batch and classes */
     LAYER_SQUARED,
@@ -50,7 +50,7 @@ struct layer {
     int kernel[2], stride[2]; /* conv, pools: height, width */
     /* conv, pools: padding before and after (conv: zeros; pools: excluded) */
     int pad_lo[2], pad_hi[2];
-    float rate;    /* dropout: share of units set to 0; the others are divided by 1-rate */
+    float rate;    /* dropout: share of units set to 0; other units are divided by 1-rate */
     float epsilon; /* batch norm, layer norm */
     int n_params;
     /* indices of its parameters: conv, dense: weights, then an optional bias; batch norm: gamma,
@@ -65,26 +65,26 @@ struct layer {
     bool one_hot;    /* squared: labels are classes, with one output for each */
 };
 
-/* True if the convolution or dense layer adds a bias. */
+/* Returns true if the convolution or dense layer adds a bias. */
 static inline bool layer_has_bias(const struct layer *l)
 {
     return l->n_params > 1;
 }
 
-/* True if the layer applies one function to each value by itself; relu, which backends compute in
- * place, is not among these kinds. */
+/* Returns true if the layer applies one function to each value by itself; relu, which backends
+ * compute in place, is not among these kinds. */
 static inline bool layer_is_activation(enum layer_kind kind)
 {
     return kind >= LAYER_SIGMOID && kind <= LAYER_LEAKY_RELU;
 }
 
-/* True if the layer computes the loss, reads the labels and ends the network. */
+/* Returns true if the layer computes the loss, reads the labels and ends the network. */
 static inline int layer_is_loss(enum layer_kind kind)
 {
     return kind == LAYER_SOFTMAX_XENT || kind == LAYER_SIGMOID_XENT || kind == LAYER_SQUARED;
 }
 
-/* True if the loss also accepts targets: a float for each output instead of a label. */
+/* Returns true if the loss also accepts targets: a float for each output instead of a label. */
 static inline int layer_takes_targets(enum layer_kind kind)
 {
     return kind == LAYER_SIGMOID_XENT || kind == LAYER_SQUARED;

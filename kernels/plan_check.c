@@ -77,7 +77,7 @@ static enum status check_kind(const struct layer *l)
         wrong = "the smoothing of its labels must be at least 0 and below 1";
     else if ((l->kind == LAYER_LAYER_NORM || layer_is_activation(l->kind)) &&
              !shape_is(&l->in, &l->out, 0))
-        wrong = "it gives the shape that it gets";
+        wrong = "its output must have the shape of its input";
     else if (l->kind == LAYER_EMBEDDING &&
              (l->input[0] != LAYER_INPUT_IMAGE || l->in.n_dims != 3 || l->in.dim[0] != 1 ||
               l->out.n_dims != 3 || l->out.dim[0] < 1 ||
@@ -97,7 +97,7 @@ static enum status check_layer(const struct backend_plan_config *cfg, int i, con
     enum status st = ST_OK;
     const struct layer *l = &cfg->layers[i];
     if ((unsigned)l->kind >= LAYER_N_KINDS) {
-        LOG_E("layer '%s': the %s backend does not know kind %d", l->name, backend, (int)l->kind);
+        LOG_E("layer '%s': the %s backend has no kind %d", l->name, backend, (int)l->kind);
         return ST_UNSUPPORTED;
     }
     if (layer_is_loss(l->kind) != (i == cfg->n_layers - 1) &&
@@ -163,7 +163,7 @@ enum status plan_check_number(const struct backend_plan_config *cfg, int largest
     return ST_OK;
 }
 
-/* Returns an embedding that this plan computes; -1: there is none. */
+/* Returns an embedding that this plan computes; -1: none. */
 static int embedding_of(const struct backend_plan_config *cfg)
 {
     for (int i = 0; i < cfg->n_layers; i++)
@@ -207,7 +207,7 @@ enum status plan_check_targets(const struct backend_plan_config *cfg, int n, int
 {
     const struct layer *last = &cfg->layers[cfg->n_layers - 1];
     if (!layer_takes_targets(last->kind)) {
-        LOG_E("layer '%s': takes class labels alone, no targets of floats", last->name);
+        LOG_E("layer '%s': accepts only class labels, no targets of floats", last->name);
         return ST_UNSUPPORTED;
     }
     if (n == n_now)

@@ -387,7 +387,7 @@ static struct channel sample_of(const struct layer *l, const double *x)
     return out;
 }
 
-/* Runs forward into y if dy is NULL, otherwise backward. With dx NULL, backward computes only the
+/* Runs forward into y if dy is NULL, otherwise backward. If dx is NULL, backward computes only the
  * gradients of the parameters. */
 static void layer_norm_run(struct reference *r, const struct layer *l, const double *x, double *y,
                            const double *dy, double *dx)

@@ -34,7 +34,7 @@ static void softmax_forward(struct reference *r, const struct layer *l, const do
     }
 }
 
-/* Runs the losses of one class against the others and of squared errors: means over batch and
+/* Runs the losses of one class against all other ones and of squared errors: means over batch and
  * classes. */
 static void one_hot_forward(struct reference *r, const struct layer *l, const double *x, double *y)
 {

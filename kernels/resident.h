@@ -24,7 +24,7 @@ struct resident_config {
     const float *keep;
     uint64_t step; /* updates done before */
     uint64_t first, stride;
-    int graphs; /* 1: each step is one launch of a graph, if the device supports it */
+    int graphs; /* each step is one launch of a graph, if the device supports it */
 };
 
 struct resident_result { /* result of a run's last step */

@@ -219,7 +219,7 @@ static void test_engines_that_cannot_be_run(void **state)
     s = step(TUNING_NHWC, BACKEND_FP32, 1, BENCH_BATCH);
     assert_graphs(s, ENGINE_FIXED);
     assert_int_equal(n_said(s, "cannot be run"), N_PRODUCTS);
-    assert_int_equal(n_said(s, "the next one is taken"), N_PRODUCTS);
+    assert_int_equal(n_said(s, "the next one is used"), N_PRODUCTS);
     assert_same(s, plain, 0);
     free(s);
     setenv("WEIR_EMULATED_GRAPH", "all_fail", 1);

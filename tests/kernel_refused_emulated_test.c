@@ -256,7 +256,7 @@ static void test_memory(void **state)
     refused(b, ST_RANGE, "layer 'conv0': out of GPU memory: its ");
     b->cfg.memory_limit_bytes = 0;
     assert_int_equal(CAPTURE(backend->set_memory(0, (uint64_t)1 << 40, 1)), ST_NOMEM);
-    assert_said("shall be taken at once");
+    assert_said("must be free at once");
     plan_create(b);
     assert_int_equal(CAPTURE(backend->set_memory(0, 64 << 20, 0)), ST_BUSY);
     assert_said("before its first plan is made");

@@ -64,12 +64,12 @@ static enum status config_check(const struct backend_plan_config *cfg)
     }
     if (cfg->precision == BACKEND_BF16 && !cpu_precision_has_bf16()) {
         LOG_E(
-            "--precision=bf16: oneDNN finds neither AVX512_BF16 nor AMX on this CPU (%s), and without them bf16 is slower than floats; take --precision=fp32",
+            "--precision=bf16: oneDNN finds neither AVX512_BF16 nor AMX on this CPU (%s), and without them bf16 is slower than floats; use --precision=fp32",
             description);
         return ST_UNSUPPORTED;
     }
     if (cfg->grads16 != NULL) {
-        LOG_E("CPU backend: it gives gradients in fp32 alone");
+        LOG_E("CPU backend: it writes gradients only in fp32");
         return ST_UNSUPPORTED;
     }
     return plan_check_layers(cfg, "CPU");

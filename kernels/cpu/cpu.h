@@ -136,7 +136,7 @@ struct cpu_pass {
     size_t bytes; /* allocated bytes, including the scratchpad */
 };
 
-/* elementwise.c: sets dy[k] = 0 where y[k] is not above 0. */
+/* Sets (elementwise.c) dy[k] = 0 where y[k] is not above 0. */
 void cpu_elementwise_mask(const struct cpu_pass *pass, const struct cpu_tensor *y,
                           const struct cpu_tensor *dy);
 /* Sets dst = a + b, then max(dst, 0) if relu; dst may be a or b. All have one format. */

@@ -1,6 +1,6 @@
 /* kernels/cpu/dense.c - the fully connected layer, on the caller's weights and gradients in place.
  * Measured on 64x3136 by 1024 (one core of a Xeon with AVX-512): oneDNN's matrix product on plain
- * weights takes 7.2 ms for the three passes. Its packed kernels take 6.6 ms, but repacking the
+ * weights needs 7.2 ms for the three passes. Its packed kernels need 6.6 ms, but repacking the
  * weights and unpacking their gradient costs about 1 ms each. */
 #include "base/log.h"
 #include "kernels/cpu/kinds.h"
@@ -16,7 +16,7 @@ struct dense {
     struct cpu_call rows, forward, diff, diff_x, backward_w, backward_x;
 };
 
-/* Chooses the format of a factor: floats stay rows; bf16 takes oneDNN's own format, because it is
+/* Chooses the format of a factor: floats stay rows; bf16 uses oneDNN's own format, because it is
  * copied anyway. */
 static enum status as_product(struct cpu_pass *pass, const struct cpu_op *op,
                               const struct cpu_md *md, const struct cpu_md **out)

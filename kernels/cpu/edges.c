@@ -71,7 +71,7 @@ enum status cpu_edges_run_dy(struct cpu_pass *pass, int i)
     struct cpu_op *op = &pass->ops[i];
     const struct cpu_sum *s = op->sum;
     if (graph_exported(&pass->plan->node[i]) && op->n_given == 0) {
-        LOG_E("layer '%s': other devices read its output, but none gave its gradient",
+        LOG_E("layer '%s': other devices read its output, but none sent its gradient",
               op->layer->name);
         return ST_UNSUPPORTED;
     }

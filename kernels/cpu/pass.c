@@ -86,7 +86,7 @@ enum status cpu_pass_block_create(struct cpu_pass *pass, size_t bytes, void **ou
     void *block = aligned_alloc(align, rounded);
     if (block == NULL) {
         LOG_E(
-            "CPU backend: %zu bytes of memory for a batch of %d are not to be had; take a smaller batch",
+            "CPU backend: cannot allocate %zu bytes of memory for a batch of %d; use a smaller batch",
             rounded, pass->n);
         return ST_NOMEM;
     }

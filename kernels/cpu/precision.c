@@ -2,9 +2,9 @@
  *
  * In a job, the first worker measures the choice (worker/place/rounding.h) and all workers use it
  * through set_rounded: the bits depend on the choice (I2, I8), and two measurements may differ.
- * Without set_rounded a rule of the layer's shape decides. It comes from measurements on CPUs with
- * AMX and on Zen (bench/results/2026-11-23-bf16-cpu.md). A convolution of at least 4 channels takes
- * about 0.6 of the time. With fewer channels (the first convolution of an image) oneDNN's gradient
+ * Without set_rounded a rule of the layer's shape decides. Its source is measurements on CPUs with
+ * AMX and on Zen (bench/results/2026-11-23-bf16-cpu.md). A convolution of at least 4 channels needs
+ * about 0.6 of the time. If there are fewer (the first convolution of an image), oneDNN's gradient
  * kernels are slower than those of floats, or the copies in bf16 cost more than they gain. A dense
  * layer copies its weights in each step, which pays from about ten thousand weights on. */
 #include "kernels/cpu/precision.h"
@@ -15,7 +15,7 @@ enum { LEAST_CHANNELS = 4, LEAST_WEIGHTS = 32768 };
 
 int cpu_precision_has_bf16(void)
 {
-    /* true with AMX as well; oneDNN's own variable ONEDNN_MAX_CPU_ISA is taken into account */
+    /* true with AMX as well; oneDNN's own variable ONEDNN_MAX_CPU_ISA is respected */
     return ((int)dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
            dnnl_cpu_isa_avx512_core_bf16;
 }

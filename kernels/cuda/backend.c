@@ -79,7 +79,7 @@ static enum status precision_check(int device, enum backend_precision precision)
     TRY(gpu_check_cuda(NULL, "cudaGetDeviceProperties", cudaGetDeviceProperties(&prop, device)));
     if (prop.major < 8) {
         LOG_E(
-            "--precision=bf16: GPU %d (%s) has compute capability %d.%d, and products in bf16 need 8.0 or newer; take --precision=fp32, or another card (--gpus)",
+            "--precision=bf16: GPU %d (%s) has compute capability %d.%d, and products in bf16 need 8.0 or newer; use --precision=fp32, or another card (--gpus)",
             device, prop.name, prop.major, prop.minor);
         return ST_UNSUPPORTED;
     }

@@ -32,7 +32,7 @@ function(cuda_header variable file)
             PATHS /usr/local/cuda)
 endfunction()
 
-# Where pip is, libraries have no link without a version: their names are as programs know them.
+# Where pip is, libraries have no link without a version: their names are those that programs load.
 function(cuda_library variable)
   find_library(${variable} NAMES ${ARGN} NAMES_PER_DIR HINTS ${cuda_roots}
                PATH_SUFFIXES lib64 lib PATHS /usr/local/cuda)
@@ -160,7 +160,7 @@ else()
          "CUDA ${cuda_major}")
   endif()
 endif()
-# One that does not take the system's C++ compiler or C library says so at every file.
+# A CUDA compiler that does not accept the system's C++ compiler or C library fails at every file.
 set(try "${NVCC} ${WEIR_CUDA_HOST_COMPILER}")
 if(NOT CUDA_LEFT_OUT AND NOT WEIR_SANITIZE AND NOT WEIR_FUZZ AND NOT try STREQUAL WEIR_NVCC_TRIED)
   set(ccbin)

@@ -1,5 +1,5 @@
 # CU_SOURCES as two sources, whose headers, most of an nvcc's work, are read once for each; each
-# file's names are in a namespace of its own, but for the functions that say extern "C". optim has
+# file's names are in a namespace of its own, but for the functions declared extern "C". optim has
 # flags of its own and stays by itself.
 set(headers)
 set(text)
@@ -17,5 +17,5 @@ endforeach()
 list(REMOVE_DUPLICATES headers)
 list(JOIN headers "\n" headers)
 set(CU_SOURCES ${CMAKE_BINARY_DIR}/gen/kernels.cu)
-file(CONFIGURE OUTPUT ${CU_SOURCES} CONTENT "${headers}\n${text}" @ONLY) # as it was: not anew
+file(CONFIGURE OUTPUT ${CU_SOURCES} CONTENT "${headers}\n${text}" @ONLY) # unchanged: nothing is compiled again
 list(APPEND CU_SOURCES ${apart})

@@ -13,7 +13,7 @@ extern "C" {
 double clip_factor(double squares, float limit);
 
 /* Returns the factor that turns a sum of weighted contributions into their clipped mean: factor /
- * weight, rounded once. With factor 1 it equals the scale of an unclipped mean. */
+ * weight, rounded once. For factor 1 it equals the scale of an unclipped mean. */
 static inline float clip_scale(double factor, double weight)
 {
     return (float)(factor / weight);

@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 /* Computes g += lambda * g * g * (now - base) for each element: an estimate of the gradient at
- * `now` from the gradient at `base`, with g * g for the diagonal of the Hessian. g does not overlap
- * the others. */
+ * `now` from the gradient at `base`, with g * g for the diagonal of the Hessian. g overlaps neither
+ * of them. */
 void optim_compensate(float lambda, size_t n, const float *now, const float *base, float *g);
 
 #endif

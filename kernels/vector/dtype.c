@@ -3,7 +3,7 @@
  * Integers are compared as signed, because SSE2 has no unsigned comparison. The processor's adder
  * rounds fp16's subnormals, which requires the default mode, round to nearest. It never meets a
  * subnormal float, so flushing these to zero changes nothing. Three loops are written by hand with
- * intrinsics, for machines on which the compiler's code is slower. They give the same bits, and
+ * intrinsics, for machines on which the compiler's code is slower. They compute the same bits, and
  * leave the rest of a vector to the plain loops. */
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/clones.h"

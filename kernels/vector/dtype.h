@@ -22,12 +22,12 @@ size_t dtype_bytes(enum dtype d, size_t n);
 size_t dtype_block(enum dtype d);
 
 /* Encodes n elements to dst, of any alignment, which does not overlap src. Rounds to the nearest,
- * ties to even. For int8, int4 and topk see quant_encode and topk_encode without a residual. For
- * the others a value beyond the largest finite one becomes an infinity, one below the smallest
+ * ties to even. For int8, int4 and topk see quant_encode and topk_encode without a residual. In all
+ * other formats a value beyond the largest finite one becomes an infinity, one below the smallest
  * normal a subnormal or a zero of the same sign, and a NaN a quiet NaN of the same sign (fp32: is
  * copied). */
 void dtype_encode(enum dtype d, void *dst, const float *src, size_t n);
-/* Encode with a residual, and encode a change: for int8 and int4 as quant_encode and
+/* Encodes with a residual, or a change: for int8 and int4 as quant_encode and
  * quant_encode_change, for topk as topk_encode and topk_encode_change. */
 void dtype_encode_residual(enum dtype d, void *dst, const float *src, float *residual, size_t n);
 void dtype_encode_change(enum dtype d, void *dst, const float *old, float *value, float *residual,

@@ -85,8 +85,7 @@ enum status optim_check(const struct optim_config *cfg)
         uint64_t least = i > 0 ? cfg->boundary[i - 1] : 0;
         if (cfg->boundary[i] > least && cfg->boundary[i] <= INT64_MAX)
             continue;
-        LOG_E("lr_boundaries: %" PRIu64 " does not come after the one before, or is 0",
-              cfg->boundary[i]);
+        LOG_E("lr_boundaries: %" PRIu64 " is not above the one before, or is 0", cfg->boundary[i]);
         return ST_INVALID;
     }
 done:
@@ -365,7 +364,7 @@ void optim_average(float keep, size_t n, const float *sum, float scale, const fl
 {
     struct optim_run r = {
         .n = n, .sum = sum, .weight = 1, .scale = scale, .old = old, .new_ = new_};
-    if (keep >= 1) { /* ignores `sum`: zero times infinity would give NaN */
+    if (keep >= 1) { /* ignores `sum`: zero times infinity would be NaN */
         if (old != new_)
             memcpy(new_, old, n * sizeof *new_);
         return;

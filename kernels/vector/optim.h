@@ -1,7 +1,7 @@
 /* kernels/vector/optim.h - the optimizers that servers (and a worker alone) apply to one chunk. One
  * fused pass reads the gradient sum, the parameters and the slots, and writes the new parameters
- * and slots, in place or elsewhere. It takes no other memory and runs on any thread. Equal input
- * gives equal bits with every instruction set (no fused multiply-add, no reordering). Formulas are
+ * and slots, in place or elsewhere. It allocates no memory and runs on any thread. Equal input
+ * yields equal bits with every instruction set (no fused multiply-add, no reordering). Formulas are
  * those of PyTorch 2's torch.optim (TensorFlow 1's if PyTorch has no such optimizer). Each stands
  * above its loop. Errors: ST_INVALID for a bad config, logged with the field. */
 #ifndef KERNELS_VECTOR_OPTIM_H
@@ -70,8 +70,8 @@ const char *optim_schedule_name(enum optim_schedule schedule);
  * adam*). */
 void optim_defaults(enum optim_kind kind, struct optim_config *cfg);
 /* Fills *cfg with the defaults of a server whose gradients are the changes of several local steps
- * (sgd to nesterov), for a model of n_params parameters. sgd averages. The others follow Douillard
- * et al. 2023 from 10 million parameters on, and Weir's own measurements below that. */
+ * (sgd to nesterov), for a model of n_params parameters. sgd averages. The other ones follow
+ * Douillard et al. 2023 from 10 million parameters on, and Weir's own measurements below that. */
 void optim_outer_defaults(enum optim_kind kind, int64_t n_params, struct optim_config *cfg);
 enum status optim_check(const struct optim_config *cfg);
 /* Returns the rate of one update, which optim_apply uses. */
@@ -123,8 +123,8 @@ void optim_average(float keep, size_t n, const float *sum, float scale, const fl
                    float *new_);
 
 /* Returns the change of several local steps from base to now as one contribution: base - now. For
- * an average (keep >= 0; < 0: it is none): (now - keep * base) / (1 - keep), with which
- * optim_average gives now. */
+ * an average (keep >= 0; < 0: not an average): (now - keep * base) / (1 - keep), with which
+ * optim_average yields now. */
 void optim_change(float keep, size_t n, const float *base, const float *now, float *out);
 
 #ifdef __cplusplus

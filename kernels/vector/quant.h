@@ -4,7 +4,7 @@
  * A block is its scale (a float), then words of 32 bits. For m values, word j holds the values j, j
  * + w, j + 2w ... from its lowest bits on; w, the number of words, is ceil(m / 4) in int8 and
  * ceil(m / 8) in int4; missing values are 0. A value is its two's complement integer times the
- * scale. So int8 takes 260 bytes for 1024, int4 132. Same bits with every instruction set. Threads:
+ * scale. So int8 needs 260 bytes for 1024, int4 132. Same bits with every instruction set. Threads:
  * any. Errors: none. Source: blocks of 256 with the largest magnitude as scale; error feedback at
  * the sender: Seide et al. 2014 (1-bit SGD), Karimireddy et al. 2019 (error feedback), Dettmers et
  * al. 2022 (blocks). */

@@ -4,8 +4,8 @@
  * A block of m values (the last one may be shorter) is k = ceil(m / 32) values in bf16, then their
  * k positions in the block, a byte each, in rising order. The values with the largest magnitudes
  * are kept, compared without the bits that bf16 drops; of equal ones the first. All others decode
- * to zero. So 1024 bytes take 24. Same bits with every instruction set. Threads: any. Errors: none.
- * Source: Lin et al. 2018 (deep gradient compression), Stich et al. 2018 (sparsified SGD with
+ * to zero. So 1024 bytes become 24. Same bits with every instruction set. Threads: any. Errors:
+ * none. Source: Lin et al. 2018 (deep gradient compression), Stich et al. 2018 (sparsified SGD with
  * memory), Sarfi et al. 2025 (SparseLoCo: the largest of each block, of what local steps
  * changed). */
 #ifndef KERNELS_VECTOR_TOPK_H

@@ -5,18 +5,18 @@
 #define KERNELS_VECTOR_VECTOR_H
 #include <stddef.h>
 
-/* dst[i] = weight * src[i] */
+/* Sets dst[i] = weight * src[i]. */
 void vector_scale(float *dst, const void *src, float weight, size_t n);
-/* dst[i] += weight * src[i], product rounded before the sum */
+/* Adds dst[i] += weight * src[i], product rounded before the sum */
 void vector_add_scaled(float *dst, const void *src, float weight, size_t n);
-/* dst[i] = a[i] + weight * src[i], product rounded before the sum; dst may be a */
+/* Sets dst[i] = a[i] + weight * src[i], product rounded before the sum; dst may be a */
 void vector_sum_scaled(float *dst, const float *a, const void *src, float weight, size_t n);
-/* dst[i] = weight * src[i] * scale, limited to -limit .. limit */
+/* Sets dst[i] = weight * src[i] * scale, limited to -limit .. limit */
 void vector_clip(float *dst, const void *src, float weight, float scale, float limit, size_t n);
 /* Returns the sum of (weight * src[i])^2. Each product is rounded to float before it is squared;
  * squares and sums are in double: eight sums over every eighth element, added in order. */
 double vector_sum_squares(const float *src, float weight, size_t n);
-/* dst[i] = src[i] */
+/* Copies dst[i] = src[i]. */
 void vector_copy(float *dst, const void *src, size_t n);
 /* Returns the form of this folder's loops that was chosen at program start: "AVX-512", "AVX2",
  * "baseline x86-64", or "portable" if the build has one form only. */

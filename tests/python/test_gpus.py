@@ -110,7 +110,7 @@ class Gpus(fake_gpus.Machine):
         self.machine(*(c.replace("cc=9.0", "cc=7.5") for c in machine_of(1)))
         self.refused(self.worker("--gpus=0", "--precision=bf16"), PERMANENT,
                      "--precision=bf16: GPU 0 (NVIDIA H200) has compute capability 7.5, and "
-                     "products in bf16 need 8.0 or newer; take --precision=fp32, or another card "
+                     "products in bf16 need 8.0 or newer; use --precision=fp32, or another card "
                      "(--gpus)")
         self.train("tf32", "--precision=tf32")
 
@@ -177,7 +177,7 @@ class Memory(fake_gpus.Machine):
                              env=self.env(TF_FORCE_GPU_ALLOW_GROWTH="0"))
         self.assertIn("TF_FORCE_GPU_ALLOW_GROWTH=0 wins over --gpu_allow_growth=true",
                       second.wait_output(30, RETRY))
-        self.assertIn("377.5 MB of its memory shall be taken at once", second.output())
+        self.assertIn("377.5 MB of its memory must be free at once", second.output())
         first.stop()
 
     def test_the_cap_is_hard(self):
@@ -187,7 +187,7 @@ class Memory(fake_gpus.Machine):
         self.refused(self.worker("--gpu_memory_fraction=1e-12", "--gpu_allow_growth"), PERMANENT,
                      "layer '", "out of GPU memory: its ", "1 byte")
         self.assertIn("; CUDA device 0 ('NVIDIA H200') has ", p.output())
-        self.assertIn(" MB free of its 419.4 MB; take a smaller --batch_size or a larger "
+        self.assertIn(" MB free of its 419.4 MB; use a smaller --batch_size or a larger "
                       "--gpu_memory_fraction", p.output())
         # all towers and the evaluation have to share it
         self.worker("--gpu_memory_fraction=0.1").wait(30)
@@ -203,7 +203,7 @@ class Memory(fake_gpus.Machine):
         error, = [l for l in p.lines if l.startswith("E ")]
         self.assertRegex(error, r"out of GPU memory: .* bytes.*; CUDA device 0 \('NVIDIA H200'\) "
                          r"has \d\.\d MB free of its 419\.4 MB; it is also used by process %d "
-                         r"\(.* of \S+\); take a smaller --batch_size or another card" %
+                         r"\(.* of \S+\); use a smaller --batch_size or another card" %
                          os.getpid())
 
     def test_libraries_are_named(self):

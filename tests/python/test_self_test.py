@@ -101,7 +101,7 @@ class WithoutGpu(SelfTest):
         lines = self.self_test("--self_test", status=PERMANENT, backends=self.backends(cuda=None))
         self.assertIn("CPU is running!", lines[0])
         self.assertIn("libweir_cuda.so: cannot open shared object file", lines[1])
-        self.assertIn("CMake says in one line what it needs", lines[1])
+        self.assertIn("CMake prints in one line what it needs", lines[1])
 
     def test_library_that_lacks_another(self):
         cc = shutil.which("cc") or shutil.which("gcc")

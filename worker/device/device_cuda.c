@@ -84,7 +84,7 @@ static const char *error_advice(int error)
         {803,
          "; the driver's kernel module and its libraries have different versions: reboot, or in a container use the host's libraries"},
         {804,
-         "; libcuda.so.1 is of a cuda-compat package that does not serve this card: take its folder out of LD_LIBRARY_PATH, or update the driver"},
+         "; libcuda.so.1 is of a cuda-compat package that does not serve this card: remove its folder from LD_LIBRARY_PATH, or update the driver"},
         {999,
          "; the driver's kernel module does not answer: 'nvidia-smi' as root loads it; else reboot"},
     };

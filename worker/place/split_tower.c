@@ -239,7 +239,7 @@ enum status split_tower_set_floats(struct split_tower *s, const float *const *sa
         const struct stage *g = &s->stage[i];
         if (g->plan && !g->backend->set_floats) {
             LOG_E(
-                "%s: this backend takes pixels of one byte alone, with labels of up to 256 classes",
+                "%s: this backend accepts only pixels of one byte, with labels of up to 256 classes",
                 g->backend->name);
             return ST_UNSUPPORTED;
         }
@@ -254,7 +254,7 @@ enum status split_tower_set_targets(struct split_tower *s, const float *const *t
     const struct stage *g = stage_at(s, s->cfg.plan.n_layers - 1);
     if (g->backend->set_targets)
         return g->backend->set_targets(g->plan, targets, n);
-    LOG_E("%s: this backend takes class labels alone, no targets of floats", g->backend->name);
+    LOG_E("%s: this backend accepts only class labels, no targets of floats", g->backend->name);
     return ST_UNSUPPORTED;
 }
 

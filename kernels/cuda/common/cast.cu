@@ -1,5 +1,5 @@
 /* kernels/cuda/common/cast.cu - converts floats to bfloat16 and back, and to fp16. Integer
- * arithmetic gives exactly the bits of kernels/vector/dtype.c on the host, also for a NaN.
+ * arithmetic yields exactly the bits of kernels/vector/dtype.c on the host, also for a NaN.
  *
  * Each kernel is launched grid-stride over n values with THREADS threads a block, and moves 6n
  * bytes: 4 of the float, 2 of the half. */

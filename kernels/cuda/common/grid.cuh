@@ -3,8 +3,8 @@
 #define KERNELS_CUDA_COMMON_GRID_CUH
 #include "kernels/cuda/common/launch.cuh"
 
-/* A grid-stride loop, for (k = grid_first(); k < n; k += grid_stride()), visits each item once with
- * any size of the grid. */
+/* Returns the first item of a thread. A loop for (k = grid_first(); k < n; k += grid_stride())
+ * visits each item once with any size of the grid. */
 static __device__ inline int64_t grid_first()
 {
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;

@@ -14,7 +14,7 @@ extern "C" {
 struct CUstream_st; /* the type that a cudaStream_t points to */
 enum { GPU_KERNEL_REFUSED = 1 };
 
-/* scale.cu: sets dst[k] = src[k] / 255 for n values. */
+/* Sets (scale.cu) dst[k] = src[k] / 255 for n values. */
 int gpu_scale_pixels(struct CUstream_st *stream, const uint8_t *src, float *dst, int64_t n);
 
 /* A tensor of n samples, each with `channels` planes of `plane` values. */
@@ -25,18 +25,18 @@ struct gpu_planes {
 /* bias.cu: adds the bias of each channel to y, then max(y, 0) if relu. */
 int gpu_bias_add(struct CUstream_st *stream, float *y, const float *bias, struct gpu_planes shape,
                  int relu);
-/* bias_grad.cu: sets db[c] to the sum of dy over samples and plane. scratch: gpu_bias_grad_scratch
+/* Sets (bias_grad.cu) db[c] to the sum of dy over samples and plane. scratch: gpu_bias_grad_scratch
  * floats. */
 int64_t gpu_bias_grad_scratch(struct gpu_planes shape);
 int gpu_bias_grad(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
                   struct gpu_planes shape);
 
-/* relu.cu: y may be x, and dx may be dy. Backward sets dx = 0 where y is not above 0. */
+/* Applies relu (relu.cu); backward sets dx = 0 where y is not above 0. y may be x, and dx dy. */
 int gpu_relu_forward(struct CUstream_st *stream, const float *x, float *y, int64_t n);
 int gpu_relu_backward(struct CUstream_st *stream, const float *y, const float *dy, float *dx,
                       int64_t n);
 
-/* add.cu: sets dst = a + b, then max(dst, 0) if relu; dst may be a or b. */
+/* Sets (add.cu) dst = a + b, then max(dst, 0) if relu; dst may be a or b. */
 int gpu_add(struct CUstream_st *stream, const float *a, const float *b, float *dst, int64_t n,
             int relu);
 
@@ -55,17 +55,17 @@ struct gpu_window {
     int kernel_h, kernel_w, stride_h, stride_w;
     int pad_h, pad_w; /* padding before the image */
 };
-/* winner[k]: cell of the maximum in its plane; the first one if several are equal. */
+/* Writes maxima, and to winner[k] the cell in its plane; the first one if several are equal. */
 int gpu_pool_max_forward(struct CUstream_st *stream, const float *x, float *y, int32_t *winner,
                          const struct gpu_window *w);
-/* y: NULL, or the maxima if the pool reads a relu: then dx is the gradient by the relu's input. */
+/* Computes dx. y: NULL, or the maxima if the pool reads a relu: then dx is by the relu's input. */
 int gpu_pool_max_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
                           const float *y, float *dx, const struct gpu_window *w);
 int gpu_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,
                          const struct gpu_window *w);
 int gpu_pool_avg_backward(struct CUstream_st *stream, const float *dy, float *dx,
                           const struct gpu_window *w);
-/* bias_relu_pool.cu: gives the bits of gpu_bias_add with relu followed by gpu_pool_max_forward. */
+/* bias_relu_pool.cu: has the bits of gpu_bias_add with relu followed by gpu_pool_max_forward. */
 struct gpu_bias {
     const float *values; /* [channels] */
     int64_t channels;    /* planes of a sample */
@@ -87,7 +87,7 @@ struct gpu_softmax {
 };
 int gpu_softmax_run(struct CUstream_st *stream, const struct gpu_softmax *s);
 
-/* cast.cu: convert to bfloat16 and back, and to fp16, with the bits of kernels/vector/dtype.h. */
+/* Converts (cast.cu) to bfloat16 and back, and to fp16, with the bits of kernels/vector/dtype.h. */
 int gpu_cast_down(struct CUstream_st *stream, const float *src, uint16_t *dst, int64_t n);
 int gpu_cast_up(struct CUstream_st *stream, const uint16_t *src, float *dst, int64_t n);
 int gpu_cast_half(struct CUstream_st *stream, const float *src, uint16_t *dst, int64_t n);

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* pool_last.cu: a max pool whose input lies [sample][y][x][channel]. Its output, the winners and dy
- * lie so too if out_last, otherwise as in pool.cu. Gives the bits of pool.cu. window.planes:
+ * lie so too if out_last, otherwise as in pool.cu. The bits are those of pool.cu. window.planes:
  * samples times channels. */
 struct gpu_pool_last {
     struct gpu_window window;
@@ -21,7 +21,7 @@ int gpu_pool_last_forward(struct CUstream_st *stream, const float *x, float *y, 
                           const struct gpu_pool_last *p);
 int gpu_pool_last_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
                            const float *y, float *dx, const struct gpu_pool_last *p);
-/* bias_grad.cu: computes gpu_bias_grad, with its bits, from channels last. */
+/* Computes (bias_grad.cu) gpu_bias_grad, with its bits, from channels last. */
 int gpu_bias_grad_last(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
                        struct gpu_planes shape);
 

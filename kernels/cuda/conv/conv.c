@@ -4,7 +4,7 @@
  * one.
  * - Padding that differs between the two sides of an axis is written out.
  * - In bf16 cuDNN reads and writes copies, which are converted before and after.
- * - With --gpu_tuning=nhwc a product is a graph with channels last if cuDNN has an engine for it
+ * - --gpu_tuning=nhwc: a product is a graph with channels last if cuDNN has an engine for it
  *   (conv_graph.h), and bias and relu may be part of it. channels.h decides which images lie so. A
  *   tensor with another layout than its product requires is transposed before or after, by the
  *   kernel that also converts. */

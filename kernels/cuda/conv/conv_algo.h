@@ -40,8 +40,8 @@ struct gpu_conv_algos {
 /* Chooses the algorithm of one product; all fields but `way` are set. */
 enum status gpu_conv_algo_prepare(struct gpu_pass *pass, struct gpu_conv_algos *c, const int pad[2],
                                   int which);
-/* Return the workspace that one algorithm may use, and record, while planning, that the chosen one
- * uses so much. */
+/* Returns the workspace that one algorithm may use, and records, while planning, that the chosen
+ * one uses so much. */
 uint64_t gpu_conv_algo_workspace_limit(const struct gpu_plan *plan);
 void gpu_conv_algo_workspace_reserve(struct gpu_plan *plan, uint64_t bytes);
 /* Queues the product on the lane: from a and b to `to`, in cuDNN's order. */

@@ -1,5 +1,5 @@
 /* kernels/cuda/conv/conv_first.h - selects the layers that conv_first.c computes
- * (TUNING_FIRST_CONV), and gives them access to the pool behind. Threads: as plan.h. Errors:
+ * (TUNING_FIRST_CONV), and offers them access to the pool behind. Threads: as plan.h. Errors:
  * none. */
 #ifndef KERNELS_CUDA_CONV_CONV_FIRST_H
 #define KERNELS_CUDA_CONV_CONV_FIRST_H
@@ -10,7 +10,7 @@ struct gpu_kind;
 extern const struct gpu_kind gpu_conv_first;
 /* Returns true if layer i is to be of this kind instead of gpu_conv. */
 int gpu_conv_first_accepts(const struct gpu_plan *plan, int i);
-/* pool.c: returns the positions of the maxima of max pool i, [batch][elems(out)]. */
+/* Returns (pool.c) the positions of the maxima of max pool i, [batch][elems(out)]. */
 int32_t *gpu_pool_places(const struct gpu_plan *plan, int i);
 
 #endif

@@ -27,7 +27,7 @@ struct gpu_conv_first_end {
     const float *bias; /* [filters]; NULL: none */
     int relu;
     /* NULL, or the cells of the maxima of a max pool behind the relu, with adjacent 2x2 windows and
-     * without padding: then y receives its maxima [filters][pool_h][pool_w]. Gives the bits of
+     * without padding: then y receives its maxima [filters][pool_h][pool_w]. The bits are those of
      * gpu_bias_relu_pool. */
     int32_t *winner;
     int pool_h, pool_w;

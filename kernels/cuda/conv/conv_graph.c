@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Ids of the tensors; those in memory come first. */
+/* Ids of the tensors; those in memory are first. */
 enum { ID_X = 1, ID_W, ID_Y, ID_BIAS, ID_PRODUCT, ID_SUM };
 
 static const char *const way_name[GPU_CONV_N_WAYS] = {"forward", "weights' gradient",
@@ -328,7 +328,7 @@ static void say_absent(const struct gpu_conv_graph *g)
     const char *why = g->absent == CUDNN_STATUS_SUCCESS ? "none can be used here"
                                                         : cudnnGetErrorString(g->absent);
     LOG_W(
-        "layer '%s': cuDNN has no engine for this convolution's %s with channels last%s (%s): %s; not said again of others",
+        "layer '%s': cuDNN has no engine for this convolution's %s with channels last%s (%s): %s; not logged again for other layers",
         g->op->layer->name, way_name[g->way], g->with_bias ? " that adds its bias" : "", why,
         g->with_bias ? "a kernel of its own does that"
                      : "it is computed as without --gpu_tuning=nhwc");
@@ -424,7 +424,7 @@ enum status gpu_conv_graph_run(struct gpu_conv_graph *g, const struct gpu_lane *
         LOG_W(
             "layer '%s': an engine of cuDNN's for this convolution's %s with channels last is proposed and cannot be run (%s): %s",
             g->op->layer->name, way_name[g->way], cudnnGetErrorString(code),
-            g->plan != NULL ? "the next one is taken"
+            g->plan != NULL ? "the next one is used"
                             : "none is left, and it is computed as without --gpu_tuning=nhwc");
     }
 done:

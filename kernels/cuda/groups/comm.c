@@ -43,7 +43,7 @@ static void say_late(const struct gpu_comm *c, const char *what)
 }
 
 /* Waits until all members have finished the call, which means that it is queued on the streams.
- * NCCL offers no way to wait other than polling; only its connections take time. */
+ * NCCL offers no way to wait other than polling; only its connections need time. */
 static enum status settle_call(const struct gpu_comm *c, const char *call)
 {
     const struct timespec pause = {.tv_nsec = POLL_NS};

@@ -8,9 +8,9 @@
  * No member can hang, because one thread queues the work of all GPUs for a layer: nothing is queued
  * that depends on work not queued yet, and all events are recorded before they are waited for. Only
  * threads wait for missing members, here, and a cancel wakes them and ends NCCL's pending calls. A
- * member that fails to queue cancels the others.
+ * member that fails to queue cancels all other members.
  *
- * Locks: `issue` gives the streams of all GPUs the same order of layers, and protects a
+ * Locks: `issue` keeps the streams of all GPUs in the same order of layers, and protects a
  * communicator from being aborted while it is used. It is held over calls to CUDA and NCCL. These
  * do not wait for other members, but for NCCL's connections, which a deadline and a cancel end.
  * `lock` is never held over a call. The two are never held together. */
@@ -36,7 +36,7 @@ static enum status cards_fill(struct gpu_group *g, const struct backend_group_co
     for (int r = 0; r < cfg->n; r++) {
         struct gpu_group_card *card = card_of(g, cfg->device[r]);
         if (card->n == GPU_SUM_MOST) {
-            LOG_E("CUDA backend: more than %d towers on device %d; take fewer", GPU_SUM_MOST,
+            LOG_E("CUDA backend: more than %d towers on device %d; use fewer", GPU_SUM_MOST,
                   card->device);
             return ST_UNSUPPORTED;
         }
@@ -253,7 +253,7 @@ enum status gpu_group_join(struct gpu_plan *plan)
     pthread_mutex_unlock(&g->lock);
     if (st == ST_INVALID)
         LOG_E(
-            "CUDA backend: rank %d of a group is taken, or has another network or other memory for gradients than the others",
+            "CUDA backend: rank %d of a group exists already, or its network or memory for gradients differs from that of rank 0",
             plan->member->rank);
 done:
     return st;

@@ -4,7 +4,7 @@
  *
  * Owns:    NCCL's communicators; a member owns its buckets and counters. Threads: each member has
  * its own; cancel: any. Errors:  the plan's; ST_CANCELLED; ST_INTERNAL, logged, in the member whose
- * call failed, and silently in the others. */
+ * call failed, and silently in all other members. */
 #ifndef KERNELS_CUDA_GROUPS_GROUP_H
 #define KERNELS_CUDA_GROUPS_GROUP_H
 #include "kernels/cuda/plan/plan.h"
@@ -56,21 +56,21 @@ enum status gpu_group_create(const struct backend_group_config *cfg, struct gpu_
 void gpu_group_destroy(struct gpu_group *g);
 void gpu_group_cancel(struct gpu_group *g);
 
-/* plan: reserves the plan's memory in the arena. join: adds it when it has its memory. leave:
- * removes it. */
+/* Reserves the plan's memory in the arena (plan); adds it when it has its memory (join); removes
+ * it (leave). */
 enum status gpu_group_plan(struct gpu_plan *plan);
 enum status gpu_group_join(struct gpu_plan *plan);
 void gpu_group_leave(struct gpu_plan *plan);
 
-/* Called after ready[layer] is recorded. Sends the layer's gradients when those of all members are
- * queued. copied[layer] is recorded before wait returns; behind it the gradients may be
+/* Sends the layer's gradients when those of all members are queued. Called after ready[layer]
+ * is recorded. copied[layer] is recorded before wait returns; behind it the gradients may be
  * overwritten. */
 enum status gpu_group_arrive(struct gpu_plan *plan, int layer);
 enum status gpu_group_wait(struct gpu_plan *plan, int layer);
 
-/* group_sum.c: gpu_group_queue queues a layer's sum of all members. After it has ended, the second
- * function completes the leader's share on the host, from the copy in staging memory, or by adding
- * the GPUs' buckets. */
+/* Queues (group_sum.c) a layer's sum of all members. After it has ended, gpu_group_finish completes
+ * the leader's share on the host, from the copy in staging memory, or by adding the GPUs' buckets.
+ */
 enum status gpu_group_queue(struct gpu_group *g, int layer);
 void gpu_group_finish(struct gpu_plan *leader, int layer);
 struct gpu_plan *gpu_group_leader(const struct gpu_group *g, int card);

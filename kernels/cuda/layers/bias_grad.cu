@@ -44,7 +44,7 @@ static __global__ void weir_sum_planes(const float *dy, float *sums, struct gpu_
 /* Computes the same sums from channels last. Launch: grid (groups of LANES channels, splits),
  * LAST_THREADS threads. Neighbouring threads read neighbouring channels: 8 floats are 32 bytes, the
  * size of a memory transaction. Each thread keeps the sums of several threads of weir_sum_planes.
- * With more channels per block there would be too few blocks to fill a GPU. */
+ * More channels per block would leave too few blocks to fill a GPU. */
 enum { LAST_THREADS = 256, LANES = 8, LAST_ROWS = LAST_THREADS / LANES };
 
 static __global__ void weir_sum_last(const float *dy, float *sums, struct gpu_planes shape)

@@ -1,7 +1,7 @@
 /* kernels/cuda/layers/dense.c - the fully connected layer by cuBLAS, with bias and relu in one
- * kernel of Weir's. cuBLAS stores matrices by columns: our rows (n, F) are its columns (F, n). With
- * --gpu_tuning=epilogues cuBLASLt (dense_lt.c) computes bias, relu and the bias's gradient as part
- * of the products, as far as it supports that. */
+ * kernel of Weir's. cuBLAS stores matrices by columns: our rows (n, F) are its columns (F, n). If
+ * --gpu_tuning=epilogues is set, cuBLASLt (dense_lt.c) computes bias, relu and the bias's gradient
+ * as part of the products, as far as it supports that. */
 #include "kernels/cuda/layers/dense.h"
 #include "base/log.h"
 #include "kernels/tuning.h"

@@ -1,6 +1,6 @@
 /* kernels/cuda/layers/dense_lt.c - products with epilogues by cuBLASLt, see dense.h. cuBLASLt
- * accepts cuBLAS's handle and shares its workspace, because both work on the lane's stream. With a
- * workspace provided by the caller the manual promises the same bits in every run, so
+ * accepts cuBLAS's handle and shares its workspace, because both work on the lane's stream. The
+ * manual promises the same bits in every run if the caller provides the workspace, so
  * `deterministic` requires nothing more. Matrices and biases are tensors of the plan; the arena
  * aligns them more strictly than any algorithm requires. */
 #include "base/log.h"

@@ -1,7 +1,7 @@
 /* kernels/cuda/layers/pool.cu - max and average pooling with any padding. cuDNN's pools do not
  * support TensorFlow's SAME, which may pad only behind the image. Backward gathers: each input cell
  * adds the gradients of the windows over it in their order, so no two threads write to one cell.
- * With adjacent 2x2 windows (tiles) no windows overlap, and one thread computes a whole tile.
+ * Adjacent 2x2 windows (tiles) do not overlap, and one thread computes a whole tile.
  *
  * Launch of all kernels: grid-stride, THREADS a block; over the outputs in forward and for tiles,
  * over the input cells in the other backwards. */

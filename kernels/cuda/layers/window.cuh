@@ -40,7 +40,7 @@ static __device__ inline float tile_max(const float cell[4], int *at)
     return most;
 }
 
-/* Return the first and the last window along one axis that cover cell i. */
+/* Returns the first (or the last) window along one axis that covers cell i. */
 static __device__ inline int window_first(int i, int pad, int kernel, int stride)
 {
     int before = i + pad - kernel + 1; /* the first window starts here or behind */

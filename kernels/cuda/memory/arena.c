@@ -28,11 +28,11 @@ enum status gpu_arena_reserve(struct gpu_arena *a, const char *layer, const char
     uint64_t left = gpu_arena_left(a);
     uint64_t rounded = bytes + (GPU_ARENA_ALIGN - bytes % GPU_ARENA_ALIGN) % GPU_ARENA_ALIGN;
     if (rounded < bytes || rounded > left) {
-        char more[512] = "; take a smaller batch, or give it more memory";
+        char more[512] = "; use a smaller batch, or allow more memory";
         if (a->more != NULL)
             a->more(a->device, a->full == ST_RANGE, more, sizeof more);
         LOG_E("layer '%s': out of GPU memory: its %s needs %" PRIu64 " bytes, but of the %" PRIu64
-              " bytes that this plan may take %" PRIu64 " are left%s",
+              " bytes that this plan may allocate %" PRIu64 " are left%s",
               layer, what, bytes, a->limit, left, more);
         return a->full;
     }

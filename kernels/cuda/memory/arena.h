@@ -1,9 +1,9 @@
 /* kernels/cuda/memory/arena.h - records a plan's requests for device memory, under a limit. All
- * requests are made first. Then one block is taken from the device and divided, so that a plan has
- * either all its memory or none, and takes none while it runs. Needs no CUDA, so that it is tested
- * on machines without. Owns:    its records; not the memory, which bind.c takes and releases.
- * Threads: one at a time. Errors:  ST_NOMEM; ST_RANGE beyond a limit that the operator set; logged
- * with the layer, the tensor, and the bytes requested and left. */
+ * requests are made first. Then one block is allocated on the device and divided, so that a plan
+ * has either all its memory or none, and allocates none while it runs. Needs no CUDA, so that it is
+ * tested on machines without. Owns:    its records; not the memory, which bind.c allocates and
+ * frees. Threads: one at a time. Errors:  ST_NOMEM; ST_RANGE beyond a limit that the operator set;
+ * logged with the layer, the tensor, and the bytes requested and left. */
 #ifndef KERNELS_CUDA_MEMORY_ARENA_H
 #define KERNELS_CUDA_MEMORY_ARENA_H
 #include "base/status.h"
@@ -31,7 +31,8 @@ struct gpu_arena {
     int device; /* argument of more */
 };
 
-/* is_set: the operator set the limit; 0: it is the device's free memory, which may grow. */
+/* Begins the records. is_set: the operator set the limit; 0: it is the device's free memory, which
+ * may grow. */
 void gpu_arena_init(struct gpu_arena *a, uint64_t limit, int is_set);
 void gpu_arena_free(struct gpu_arena *a);
 
@@ -42,7 +43,7 @@ enum status gpu_arena_reserve(struct gpu_arena *a, const char *layer, const char
 uint64_t gpu_arena_left(const struct gpu_arena *a);
 /* Sets all addresses. base: a->bytes of memory, aligned to GPU_ARENA_ALIGN. */
 void gpu_arena_bind(const struct gpu_arena *a, void *base);
-/* Returns the largest request, for a message; "" if there is none. */
+/* Returns the largest request, for a message; "" without requests. */
 void gpu_arena_largest(const struct gpu_arena *a, const char **layer, const char **what,
                        uint64_t *bytes);
 

@@ -1,7 +1,7 @@
-/* kernels/cuda/memory/bind.h - takes the memory that an arena requested, and divides it. bind.c
- * takes one block. bind_separate.c, a library of its own for finding errors, makes one allocation
- * per record, of exactly its bytes: an access beyond a tensor then leaves an allocation, which
- * compute-sanitizer and the emulation detect. Threads: as memory.h. Errors: ST_NOMEM is not
+/* kernels/cuda/memory/bind.h - allocates the memory that an arena requested, and divides it. bind.c
+ * allocates one block. bind_separate.c, a library of its own for finding errors, makes one
+ * allocation per record, of exactly its bytes: an access beyond a tensor then leaves an allocation,
+ * which compute-sanitizer and the emulation detect. Threads: as memory.h. Errors: ST_NOMEM is not
  * logged. */
 #ifndef KERNELS_CUDA_MEMORY_BIND_H
 #define KERNELS_CUDA_MEMORY_BIND_H

@@ -1,5 +1,5 @@
-/* kernels/cuda/memory/memory.c - one budget per device under one lock. Without a limit, memory
- * comes from cudaMalloc; with a reserved budget, from its block. */
+/* kernels/cuda/memory/memory.c - one budget per device under one lock. Without a limit, memory is
+ * allocated by cudaMalloc; with a reserved budget, from its block. */
 #include "kernels/cuda/memory/memory.h"
 #include "base/log.h"
 #include "kernels/cuda/memory/budget.h"
@@ -87,7 +87,7 @@ void gpu_memory_advice(int device, int is_set, char *dst, size_t bytes)
     card_read(device, users, &c);
     snprintf(
         dst, bytes,
-        "; CUDA device %d ('%.95s') has %.1f MB free of its %.1f MB%s; take a smaller --batch_size%s",
+        "; CUDA device %d ('%.95s') has %.1f MB free of its %.1f MB%s; use a smaller --batch_size%s",
         device, c.prop.name, (double)c.free_bytes / 1e6, (double)c.all_bytes / 1e6, c.users,
         is_set ? " or a larger --gpu_memory_fraction" : " or another card (--gpus)");
 }
@@ -98,7 +98,7 @@ static void say_not_free(int device, uint64_t limit)
     struct card c;
     card_read(device, tell_users, &c);
     LOG_E(
-        "CUDA device %d ('%.95s'): %.1f MB of its memory shall be taken at once, but only %.1f MB of its %.1f MB are free%s; take a smaller --gpu_memory_fraction, another card (--gpus), or --gpu_allow_growth, which takes only what is needed",
+        "CUDA device %d ('%.95s'): %.1f MB of its memory must be free at once, but only %.1f MB of its %.1f MB are free%s; use a smaller --gpu_memory_fraction, another card (--gpus), or --gpu_allow_growth, which allocates only what is needed",
         device, c.prop.name, (double)limit / 1e6, (double)c.free_bytes / 1e6,
         (double)c.all_bytes / 1e6, c.users[0] ? c.users : ", other programs have the rest");
 }

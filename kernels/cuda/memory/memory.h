@@ -15,7 +15,8 @@ enum status gpu_memory_set_limit(int device, uint64_t limit, int reserve);
 /* Returns the largest allocation possible now. *is_set: more is free, but the budget excludes it.
  * The backend's errors are logged. */
 enum status gpu_memory_left(int device, uint64_t *out, int *is_set);
-/* Allocates, aligned as by cudaMalloc. ST_NOMEM is not logged: the caller knows the layer. */
+/* Allocates, aligned as by cudaMalloc. ST_NOMEM is not logged: the caller logs it with the layer.
+ */
 enum status gpu_memory_alloc(int device, uint64_t bytes, void **out);
 void gpu_memory_free(int device, void *at, uint64_t bytes); /* at NULL is fine */
 

@@ -17,7 +17,7 @@ struct gpu_pieces {
     int64_t head, middle, tail;
 };
 
-/* Returns the whole pages inside a range; empty (first == end) if there is none. */
+/* Returns the whole pages inside a range; empty (first == end) without one. */
 struct gpu_range gpu_pieces_whole_pages(struct gpu_range r, uintptr_t page_bytes);
 /* Sorts the ranges, then joins those that overlap or have a gap of at most `gap` bytes. Returns the
  * number of ranges left. */

@@ -47,7 +47,7 @@ static int pin_acquire(struct gpu_range r)
     cudaError_t code = cudaHostRegister((void *)r.first, r.end - r.first, cudaHostRegisterPortable);
     if (code != cudaSuccess) {
         LOG_I(
-            "CUDA backend: %zu bytes of parameters or gradients cannot be pinned (%s); copies to and from the GPU take one more step on the host",
+            "CUDA backend: %zu bytes of parameters or gradients cannot be pinned (%s); copies to and from the GPU need one more step on the host",
             (size_t)(r.end - r.first), cudaGetErrorString(code));
         (void)cudaGetLastError();
         return 0;

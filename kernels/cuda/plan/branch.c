@@ -17,7 +17,7 @@
  *   behind the whole backward, at whose end `compute` waits for the last branch. So a step is
  *   complete before the next one begins.
  * - A branch has buffers of its own (a lane) with the same sizes as those of `compute`: both
- *   therefore choose the same algorithms, and give the same bits.
+ *   therefore choose the same algorithms, and compute the same bits.
  *
  * The second lane is reserved after all other memory of the plan, if it needs at most half of the
  * memory left, because later plans need some. Otherwise there is no second lane. Plans that compute
@@ -61,7 +61,7 @@ static int has_branch(const struct gpu_plan *plan, int layer)
 }
 
 /* Returns the lowest of the layers above whose branches read what this layer's backward writes; its
- * branch is behind those of the others. reader: last reader of each buffer; -1: none. */
+ * branch is behind all of theirs. reader: last reader of each buffer; -1: none. */
 static int last_reader(const struct gpu_plan *plan, int layer, const int *reader)
 {
     const struct gpu_diff_op *op = &plan->diffs.ops[layer];
@@ -154,7 +154,7 @@ enum status gpu_branch_plan(struct gpu_plan *plan)
         return ST_OK;
     if (bytes > left / 2) {
         LOG_W("--gpu_tuning=branches: its workspaces need %" PRIu64
-              " bytes of GPU memory, and may take half of the %" PRIu64
+              " bytes of GPU memory, and may use half of the %" PRIu64
               " that are left: all is computed on one stream",
               bytes, left);
         return ST_OK;

@@ -22,20 +22,20 @@ struct gpu_lane gpu_branch_main_lane(const struct gpu_plan *plan); /* the lane o
 /* Reserves memory for a second lane in the arena, after all other reservations. Reserves nothing
  * without the tuning and for plans that cannot use it. */
 enum status gpu_branch_plan(struct gpu_plan *plan);
-/* Called when the arena is bound. */
+/* Creates the second lane. Called when the arena is bound. */
 enum status gpu_branch_create(struct gpu_plan *plan);
 void gpu_branch_destroy(struct gpu_plan *plan);
 enum status gpu_branch_finish(const struct gpu_plan *plan); /* waits until its work has ended */
 
-/* The steps of a layer's backward, in this order. Before anything is queued: makes `compute` wait
- * for branches that read what the layer writes. */
+/* Makes `compute` wait for branches that read what the layer's backward writes. First of the four
+ * steps of a backward, before anything is queued. */
 enum status gpu_branch_wait(struct gpu_plan *plan, int layer);
-/* When the gradient by its output is ready: returns the lane for the gradients by its
- * parameters. */
+/* Returns the lane for the gradients by the layer's parameters, when that by its output is ready.
+ */
 enum status gpu_branch_fork(struct gpu_plan *plan, int layer, struct gpu_lane *out);
-/* When its backward is queued: returns the stream of these gradients. */
+/* Returns the stream of these gradients, when its backward is queued. */
 cudaStream_t gpu_branch_stream(const struct gpu_plan *plan, int layer);
-/* When all work behind them on that stream is queued, too: ends the branch. Behind the last layer
+/* Ends the branch, when all work behind them on that stream is queued, too. Behind the last layer
  * `compute` waits for all branches. */
 enum status gpu_branch_join(struct gpu_plan *plan, int layer);
 

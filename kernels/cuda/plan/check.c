@@ -20,7 +20,7 @@ static void log_failure(const struct gpu_op *op, const char *call, const char *w
           more[0] != '\0' ? ": " : "", more, fix);
 }
 
-/* Returns advice about too little memory: the libraries also take some, outside the plans. */
+/* Returns advice about too little memory: the libraries also allocate some, outside the plans. */
 static const char *memory_fix(char more[512])
 {
     int device = 0;
@@ -45,7 +45,7 @@ const char *gpu_check_advice(cudaError_t code)
     case cudaErrorSystemNotReady:
         return "; a service of the driver does not run yet, on machines with NVSwitch nvidia-fabricmanager";
     case cudaErrorCompatNotSupportedOnDevice:
-        return "; libcuda.so.1 is of a cuda-compat package that does not serve this card: take its folder out of LD_LIBRARY_PATH, or update the driver";
+        return "; libcuda.so.1 is of a cuda-compat package that does not serve this card: remove its folder from LD_LIBRARY_PATH, or update the driver";
     case cudaErrorOperatingSystem:
         return "; may this user read and write /dev/nvidia*, and does the container show them?";
     case cudaErrorUnknown:

@@ -40,7 +40,7 @@ static int64_t elems_of(const struct gpu_plan *plan, int layer, int n)
     return n * shape_elems(&plan->cfg.layers[layer].out);
 }
 
-/* Returns true if a tensor of this layer comes from another plan. */
+/* Returns true if a tensor of this layer is received from another plan. */
 static int has_crossing(const struct gpu_plan *plan, int layer)
 {
     return graph_imported(&plan->node[layer]) || plan->diffs.ops[layer].given >= 0;
@@ -98,7 +98,7 @@ enum status gpu_edges_backward(struct gpu_pass *pass, int i)
     const struct gpu_op *op = &plan->ops[i];
     const struct gpu_diff_op *diff = &plan->diffs.ops[i];
     if (diff->given >= 0 && plan->crossing[i].n_given == 0) {
-        LOG_E("layer '%s': other devices read its output, but none gave its gradient",
+        LOG_E("layer '%s': other devices read its output, but none sent its gradient",
               op->layer->name);
         return ST_UNSUPPORTED;
     }

@@ -12,7 +12,7 @@
  * Events that other streams or the host record or wait for are nodes in the graphs: a launch waits
  * for the work that they mark at that time, and records them as cudaEventRecord would at that point
  * of the stream. So the streams `up` and `down` do the same work as without graphs, at the same
- * time. With `branches` the second stream is captured, too (branch.c). A graph holds pointers to
+ * time. The second stream of `branches` is captured, too (branch.c). A graph holds pointers to
  * the plan's memory, which does not move, and algorithms of its first pass, see
  * gpu_layer_capture_invalidate. One training step of the whole batch runs uncaptured first, because
  * libraries initialise themselves in it. Other passes (inference, fewer samples, no labels), plans

@@ -16,7 +16,7 @@ void gpu_layer_capture_invalidate(const struct gpu_plan *plan);
 /* Returns 1 if the graph of an earlier layer included this layer: there is nothing to queue. */
 int gpu_layer_forward_is_queued(struct gpu_plan *plan, int layer, int train);
 int gpu_layer_backward_is_queued(struct gpu_plan *plan, int layer);
-/* Otherwise queues the layer. The device is selected. */
+/* Queues the layer, otherwise. The device is selected. */
 enum status gpu_layer_forward(struct gpu_plan *plan, int layer, int train);
 /* Queues the backward up to the layer's gradients, which plan->ready[layer] marks. */
 enum status gpu_layer_backward(struct gpu_plan *plan, int layer);

@@ -1,5 +1,5 @@
 /* kernels/cuda/plan/plan.c - plans the network on one device: collects all requests for memory,
- * then takes one block for them, within the limit of this process on the device (memory.h). */
+ * then allocates one block for them, within the limit of this process on the device (memory.h). */
 #include "kernels/cuda/plan/plan.h"
 #include "base/log.h"
 #include "kernels/cuda/conv/channels.h"

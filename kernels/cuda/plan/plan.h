@@ -1,11 +1,11 @@
 /* kernels/cuda/plan/plan.h - inside the CUDA backend: plans, passes and operations.
  *
- * A plan takes all its memory once, for its largest batch, in one block (arena.h). A pass holds the
- * objects that depend on the number of samples: cuDNN's descriptors and chosen algorithms. A plan
- * has one pass for its batch, and creates a second one for the first other number of samples. All
- * tensors are canonical rows, except those of channels.h. Work is queued on the stream `compute`.
- * Parameters arrive by the stream `up`, and gradients leave by the stream `down`, those of each
- * layer as soon as its backward has ended, while the next one computes. Events keep them in order.
+ * A plan allocates all its memory once, for its largest batch, in one block (arena.h). A pass holds
+ * the objects that depend on the number of samples: cuDNN's descriptors and chosen algorithms. A
+ * plan has one pass for its batch, and creates a second one for the first other number of samples.
+ * All tensors are canonical rows, except those of channels.h. Work is queued on the stream
+ * `compute`. Parameters arrive by the stream `up`, and gradients leave by the stream `down`, those
+ * of each layer as soon as its backward has ended, while the next one computes, ordered by events.
  * - A relu works in place if it is the only reader of its input, and is part of the convolution,
  *   dense layer or sum before it.
  * - So is a max pool behind a convolution's relu; its input is not kept.
@@ -128,7 +128,7 @@ struct gpu_pass {
     int n_owned, cap_owned;
 };
 
-/* check.c: converts a library's code to a status; logs a failure with layer (or NULL) and call. */
+/* Converts (check.c) a library's code to a status; logs a failure with its layer and call. */
 enum status gpu_check_cuda(const struct gpu_op *op, const char *call, cudaError_t code);
 /* Returns advice as a clause that begins with "; ", or "" if no remedy is certain. */
 const char *gpu_check_advice(cudaError_t code);
@@ -137,7 +137,7 @@ enum status gpu_check_dnn(const struct gpu_op *op, const char *call, cudnnStatus
 enum status gpu_check_blas(const struct gpu_op *op, const char *call, cublasStatus_t code);
 enum status gpu_check_no_host_memory(void);
 
-/* plan.c */
+/* Creates (plan.c) the plan and its first pass. */
 enum status gpu_plan_create(const struct backend_plan_config *cfg, struct gpu_plan **out);
 void gpu_plan_destroy(struct gpu_plan *plan); /* NULL is fine */
 enum status gpu_plan_state_create(struct gpu_op *op, size_t bytes, void *out);
@@ -151,8 +151,8 @@ int gpu_plan_fuse_pool(struct gpu_plan *plan, int i);
 int gpu_plan_join_pool(struct gpu_plan *plan, int i); /* the same; i writes only the maxima */
 struct gpu_planes gpu_plan_planes(const struct shape *s, int n); /* (n, C, H*W), or (n, F, 1) */
 
-/* pool.c: the forward of a max pool that is part of the convolution before. bias: the convolution's
- * output lacks bias and relu, which this adds; NULL: it includes them. */
+/* Runs (pool.c) the forward of a max pool that is part of the convolution before. bias: the
+ * convolution's output lacks bias and relu, which this adds; NULL: it includes them. */
 enum status gpu_pool_forward_biased(struct gpu_pass *pass, int i, const float *bias);
 
 /* pass.c */
@@ -171,7 +171,7 @@ enum status gpu_pass_conv_desc(struct gpu_pass *pass, const struct gpu_op *op, c
 enum status gpu_pass_backend_desc(struct gpu_pass *pass, const struct gpu_op *op,
                                   cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out);
 
-/* transfer.c */
+/* Creates (transfer.c) an event. */
 enum status gpu_transfer_event_create(const struct gpu_op *op, cudaEvent_t *out); /* no timing */
 enum status gpu_transfer_create(struct gpu_plan *plan);
 void gpu_transfer_destroy(struct gpu_plan *plan);
@@ -180,8 +180,8 @@ enum status gpu_transfer_wait_params(struct gpu_plan *plan, int layer,
                                      unsigned flags);                /* compute waits */
 enum status gpu_transfer_download(struct gpu_plan *plan, int layer); /* behind ready[layer] */
 enum status gpu_transfer_wait_download(struct gpu_plan *plan, int layer);
-/* Copy the elements [lo, hi) of a gradient, whose element 0 is (or would be) at d, to the host,
- * behind the work of `down`; then, when the copy has ended, move the staged elements. */
+/* Copies the elements [lo, hi) of a gradient, whose element 0 is (or would be) at d, to the host,
+ * behind the work of `down`; then, when it has ended, the second moves the staged elements. */
 enum status gpu_transfer_download_part(struct gpu_plan *plan, int param, const void *d, int64_t lo,
                                        int64_t hi);
 void gpu_transfer_download_place(struct gpu_plan *plan, int param, int64_t lo, int64_t hi);

@@ -6,10 +6,10 @@
  * order of each pass, and the scalars of each run, in a ring as long as all runs that can be
  * queued. A run ends with a copy of count, loss and hits to the host. The very first step is
  * launched kernel by kernel, because libraries initialise themselves in it; then the step is
- * captured. If a capture fails, steps are launched kernel by kernel. With TUNING_MULTI_STEP there
- * are also graphs of several steps, each captured when a run first has so many: the launches are
- * repeated for each step. A run uses the longest graph that fits its remaining steps. If a capture
- * fails, shorter graphs are used. */
+ * captured. If a capture fails, steps are launched kernel by kernel. TUNING_MULTI_STEP adds graphs
+ * of several steps, each captured when a run first has so many: the launches are repeated for each
+ * step. A run uses the longest graph that fits its remaining steps. If a capture fails, shorter
+ * graphs are used. */
 #include "kernels/resident.h"
 #include "base/log.h"
 #include "kernels/cuda/memory/bind.h"
@@ -321,7 +321,7 @@ static void steps_capture(struct gpu_plan *plan, int k)
               cudaGetErrorString(code), graph_steps[k - 1]);
 }
 
-/* Returns the longest graph of at most n steps; -1: there is none. */
+/* Returns the longest graph of at most n steps; -1: none. */
 static int graph_for(struct gpu_plan *plan, int n)
 {
     struct gpu_resident *r = plan->resident;
