@@ -26,7 +26,7 @@ static void free_lane(struct lane *l)
     free(l);
 }
 
-/* Runs the job; the lock is released meanwhile. */
+/* Runs the job. The lock is released while the job works. */
 static void run_job(struct lane *l, struct lane_job *job) REQUIRES(l->lock)
 {
     pthread_mutex_unlock(&l->lock);

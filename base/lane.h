@@ -1,5 +1,5 @@
 /* base/lane.h - a thread for work that may hang, such as a call of a disk or of a name server. The
- * caller posts jobs and goes on; the lane runs them one after the other. Work that hangs when the
+ * caller posts jobs and continues; the lane runs them one after the other. Work that hangs when the
  * lane is destroyed is left behind, to the end of the process: a job therefore owns all that its
  * work touches, or borrows what is never freed.
  *
@@ -17,13 +17,13 @@ struct lane_job {
     /* Runs in the lane's thread, without a lock. */
     void (*work)(struct lane_job *job);
     /* Ends the job, and frees it. is_left: its lane was destroyed: nothing but the job is touched.
-     * Comes once for each job that was posted, from the lane's thread or from lane_destroy(). */
+     * Called once for each posted job, by the lane's thread or by lane_destroy(). */
     void (*end)(struct lane_job *job, bool is_left);
 };
 
-/* purpose: what the thread is for, as in "the thread that ... cannot be started". */
+/* Starts a lane. purpose: completes the error "the thread that ... cannot be started". */
 enum status lane_create(const char *purpose, struct lane **out);
-/* Gives the job to the lane. ST_BUSY: another job waits already, and the caller keeps this one. */
+/* Queues the job. ST_BUSY: another job waits already, and the caller keeps this one. */
 enum status lane_post(struct lane *l, struct lane_job *job);
 /* Waits for the job that runs until the deadline (base/clock.h). Returns false if its work hangs:
  * the thread is left behind. NULL is fine: true. */

@@ -1,4 +1,4 @@
-/* member/crew.c - see the header. */
+/* member/crew.c - cuts a loop into ranges and spreads them over the threads; see crew.h. */
 #include "member/crew.h"
 
 struct loop {

@@ -1,4 +1,4 @@
-/* member/dataset_order.h - which item of a data set lies at which position.
+/* member/dataset_order.h - the order in which the items of a data set are read.
  * Owns:    the order of the last two passes.
  * Threads: one at a time for an object.
  * Errors:  ST_INVALID (no items, or too many; logged), ST_NOMEM. */
@@ -9,9 +9,9 @@
 
 enum { DATASET_MAX_ITEMS = 1 << 26 };
 
-/* The item at a global position: positions 0 .. n-1 are one pass, each item once, shuffled by
- * (seed, pass); n .. 2n-1 the next. Pure; the order of a pass is computed once and kept per object.
- */
+/* Order of n items: positions 0 .. n-1 are the first pass, which has each item once, shuffled by
+ * (seed, pass); n .. 2n-1 are the second pass. The order depends on nothing else. An object keeps
+ * the order of the last two passes. */
 struct dataset_order;
 enum status dataset_order_create(int64_t n, uint64_t seed, struct dataset_order **out);
 void dataset_order_destroy(struct dataset_order *o);

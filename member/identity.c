@@ -1,11 +1,11 @@
-/* member/identity.c - see the header. */
+/* member/identity.c - gethostname and getpid as texts; see identity.h. */
 #include "member/identity.h"
 #include <stdio.h>
 #include <unistd.h>
 
 const char *member_identity_host(char to[MEMBER_IDENTITY_HOST_BYTES])
 {
-    to[MEMBER_IDENTITY_HOST_BYTES - 1] = 0; /* which a name that is cut off lacks */
+    to[MEMBER_IDENTITY_HOST_BYTES - 1] = 0; /* gethostname does not end a name that it cuts off */
     if (gethostname(to, MEMBER_IDENTITY_HOST_BYTES - 1) != 0)
         to[0] = 0;
     return to;

@@ -1,4 +1,5 @@
-/* member/job_query.c - see job_query.h. */
+/* member/job_query.c - repeats the request for the status, with longer deadlines after timeouts;
+ * see job_query.h. */
 #include "member/job_query.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -6,8 +7,8 @@
 #include <stdio.h>
 
 enum {
-    /* Deadline of the first call, and of the last ones: each that ran out doubles it. A name server
-     * that is silent takes 5 s, a full packet that is too large for the path 7 s. */
+    /* Deadline of the first call and longest deadline: each timeout doubles it. The lookup of a
+     * name lasts 5 s if the name server is silent, a packet too large for the path costs 7 s. */
     ASK_MS = 5000,
     ASK_MOST_MS = 20000,
     FIRST_PAUSE_MS = 50,
@@ -16,7 +17,7 @@ enum {
     LINE_MS = 5000
 };
 
-/* NULL: it can be joined; else why not yet. *done: and never. */
+/* Returns NULL if the job can be joined, else why not. *done: it never can. */
 static const char *what_is_missing(const struct net_status *s, int *done)
 {
     *done = s->state == STATE_DONE;

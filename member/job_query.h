@@ -1,18 +1,19 @@
-/* member/job_query.h - what a worker that joins a running job has to know of it, asked of ps 0.
- * Owns:    what net_status owns (net_status_free). Threads: blocks its own.
- * Errors:  ST_CANCELLED (pause said so), ST_NOT_FOUND, ST_PROTOCOL, ST_NOMEM; logged. */
+/* member/job_query.h - requests from ps 0 the status of a running job that a worker is to join.
+ * Owns:    the reply, until net_status_free. Threads: blocks the caller's.
+ * Errors:  ST_CANCELLED (by pause), ST_NOT_FOUND, ST_PROTOCOL, ST_NOMEM; logged. */
 #ifndef MEMBER_JOB_QUERY_H
 #define MEMBER_JOB_QUERY_H
 #include "net/wire/status.h"
 
 struct job_query_request {
     const char *addr; /* of ps 0 */
-    /* Sleeps for ms; 1: do not go on. */
+    /* Sleeps for ms. Returns 1 to cancel. */
     int (*pause)(void *ctx, int ms);
     void *ctx;
 };
 
-/* Waits, without end and with a line every few seconds, until there is a job. */
+/* Waits until ps 0 has a job that can be joined, without a timeout, and logs a line every few
+ * seconds. */
 enum status job_query_ask(const struct job_query_request *r, struct net_status *out);
 
 #endif

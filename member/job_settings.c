@@ -1,5 +1,5 @@
-/* member/job_settings.c - see the header. A setting that has no meaning in the schedule that was
- * asked for is an error, as it would be left out without a word. */
+/* member/job_settings.c - see job_settings.h. A setting that has no effect with the chosen
+ * optimizer or schedule is an error: otherwise it would be ignored without notice. */
 #include "member/job_settings.h"
 #include "base/float_text.h"
 #include "base/log.h"
@@ -16,7 +16,7 @@ static void set_if_given(float *field, double value)
         *field = (float)value;
 }
 
-/* -1 alone stands for the default. */
+/* Checks numbers for which only -1 means the default. */
 static enum status check_own(const struct job_settings *s, const char *dash)
 {
     const struct {
@@ -34,15 +34,15 @@ static enum status check_own(const struct job_settings *s, const char *dash)
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         if (own[i].value >= 0 || own[i].value == -1)
             continue;
-        LOG_E("%s%s: %s is below 0; give 0 or more, or -1 for the default", dash, own[i].name,
+        LOG_E("%s%s: %s is below 0; write 0 or more, or -1 for the default", dash, own[i].name,
               float_text_double(own[i].value, text));
         return ST_INVALID;
     }
     return ST_OK;
 }
 
-/* What an optimizer does not know would be left out without a word. One that joins may leave the
- * optimizer to the job. */
+/* Refuses settings that the optimizer does not use. A member that joins may leave the optimizer to
+ * the job. */
 static enum status check_optimizer(const struct job_settings *s, const struct optim_config *o,
                                    const char *dash, int joins)
 {
@@ -180,7 +180,7 @@ enum status job_settings_check_outer(const struct job_settings *s, const char *d
     int given = s->outer_optimizer >= 0 || s->outer_rate >= 0 || s->outer_momentum >= 0;
     if (given && s->local_steps <= 1 && !joins) {
         LOG_E(
-            "%souter_optimizer, %souter_learning_rate and %souter_momentum are for %slocal_steps; give that, too, or leave them out",
+            "%souter_optimizer, %souter_learning_rate and %souter_momentum are for %slocal_steps; set that too, or leave them out",
             dash, dash, dash, dash);
         return ST_INVALID;
     }
@@ -203,7 +203,8 @@ void job_settings_outer(const struct job_settings *s, const struct net_job *job,
     if (kind < 0)
         kind = adaptive || s->outer_momentum > 0 ? OPTIM_NESTEROV : OPTIM_SGD;
     optim_outer_defaults((enum optim_kind)kind, n_params, out);
-    if (job->sync_mode != JOB_SYNC && job->n_workers > 1) /* each changes what others began with */
+    if (job->sync_mode != JOB_SYNC &&
+        job->n_workers > 1) /* each worker changes the values from which other workers began */
         out->learning_rate = 1 / (float)job->n_workers;
     set_if_given(&out->learning_rate, s->outer_rate);
     set_if_given(&out->momentum, s->outer_momentum); /* the job's kind may be another */
@@ -238,7 +239,7 @@ void job_settings_warn_few(const struct net_job *job)
         n < JOB_FEW_EXCHANGES)
         LOG_W(
             "each worker exchanges its parameters only %" PRId64 " times in this job of %" PRId64
-            " steps; the result may be much worse than with %d exchanges or more: give a smaller local_steps, or train for more steps",
+            " steps; the result may be much worse than with %d exchanges or more: set a smaller local_steps, or train for more steps",
             n, job->train_steps * job_local_steps(job), JOB_FEW_EXCHANGES);
 }
 

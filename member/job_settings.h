@@ -1,13 +1,13 @@
-/* member/job_settings.h - what all members of a job are told, as it was typed, and what it makes of
- * the job: the worker's flags and libweir's settings, the rows FOR_JOB of flags/table.inc.
- * Owns:    nothing; texts are the caller's. Threads: values.
- * Errors:  ST_INVALID, logged with the name and the fix; `dash` stands before names, "--" or "". */
+/* member/job_settings.h - settings that are equal in all members of a job, before they are checked,
+ * and the job that follows from them: the worker's flags and libweir's settings, the rows FOR_JOB
+ * of flags/table.inc. Owns:    nothing; texts are the caller's. Threads: values. Errors:
+ * ST_INVALID, logged with the name and the fix; `dash` stands before names, "--" or "". */
 #ifndef MEMBER_JOB_SETTINGS_H
 #define MEMBER_JOB_SETTINGS_H
 #include "base/status.h"
 #include "net/wire/job.h"
 
-/* Numbers below 0: not said. */
+/* Numbers below 0 are not set. */
 struct job_settings {
     int sync_mode;
     int64_t replicas, staleness;
@@ -15,7 +15,7 @@ struct job_settings {
     const char *wire_dtype; /* NULL: fp32 */
     int64_t wire_step_ms, chunk_bytes;
     int shared_memory;       /* 0: auto */
-    int optimizer, schedule; /* not said: adam, constant */
+    int optimizer, schedule; /* default: adam, constant */
     int outer_optimizer;
     double learning_rate, momentum, decay, beta1, beta2, epsilon, weight_decay;
     double clip_value, clip_norm, lr_decay, outer_rate, outer_momentum;
@@ -31,27 +31,28 @@ struct job_settings {
         .lr_decay = -1, .outer_rate = -1, .outer_momentum = -1, .local_steps = 1                   \
     }
 
-/* The optimizer, with its schedule and clipping; joins: a running job has what was left out. */
+/* Checks and returns the optimizer, with its schedule and clipping. joins: settings that are left
+ * out are those of the running job. */
 enum status job_settings_optim(const struct job_settings *s, const char *dash, int joins,
                                struct optim_config *out);
-/* Of contributions and of versions, and whether the line is to say. */
+/* Checks and returns the dtypes of contributions and of versions, and whether to log them. */
 enum status job_settings_dtypes(const struct job_settings *s, const char *dash,
                                 struct net_job *out);
-/* What is said of the servers' optimizer of rounds goes together. */
+/* Checks that the settings of the servers' optimizer of rounds fit together. */
 enum status job_settings_check_outer(const struct job_settings *s, const char *dash, int joins);
-/* The same, where a step of the servers is a round of local steps. Nothing said: plain averaging
- * behind optimizers that have a learning rate to themselves, Nesterov's momentum behind adam and
- * its like (adaptive), plain averaging where the job has few rounds; in async and ssp a part of
- * each contribution. Of job: mode, n_workers, train_steps, not in rounds yet; 0: not said. */
+/* Returns the servers' optimizer of rounds, where a step of the servers is a round of local steps.
+ * Defaults: Nesterov's momentum for adam and similar local optimizers (adaptive), plain averaging
+ * for other ones and for jobs with few rounds; in async and ssp only a part of each contribution.
+ * job: its mode, n_workers and train_steps (not in rounds yet) are used; 0: unknown. */
 void job_settings_outer(const struct job_settings *s, const struct net_job *job, int adaptive,
                         int64_t n_params, struct optim_config *out);
 /* Returns the bits of enum job_outer that the settings leave out. */
 int job_settings_outer_unsaid(const struct job_settings *s);
-/* Refuses train_steps, as it was typed, that are no whole rounds of n. */
+/* Checks that train_steps, the value of the setting, is a multiple of the n steps of a round. */
 enum status job_settings_check_steps(int64_t train_steps, int64_t n, const char *dash);
-/* Warns of a job of rounds that has too few of them for a good result. */
+/* Logs a warning if a job has too few rounds for a good result. */
 void job_settings_warn_few(const struct net_job *job);
-/* From a job of gradients to one of rounds of n steps, by this optimizer of the servers. */
+/* Changes a job of gradients into one of rounds of n steps, with this optimizer of the servers. */
 void job_settings_round(struct net_job *job, int64_t n, const struct optim_config *outer);
 
 #endif

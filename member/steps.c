@@ -1,4 +1,5 @@
-/* member/steps.c - see the header. */
+/* member/steps.c - positions by arithmetic in lockstep, by the servers' answers in other modes; see
+ * steps.h. */
 #include "member/steps.h"
 
 uint64_t member_steps_position(const struct member_steps *m, int64_t step)
@@ -29,8 +30,9 @@ enum status member_steps_collect(const struct member_steps *m, int n_chunks, int
 {
     const struct updates *x = m->updates;
     enum status st = ST_OK;
-    enum dtype d = m->place->version_dtype;           /* the job's: what was told may be auto */
-    int exact = d == DTYPE_F32 || dtype_block(d) > 1; /* changes have led to the servers' bits */
+    enum dtype d = m->place->version_dtype; /* the job's dtype, since the setting may be auto */
+    int exact =
+        d == DTYPE_F32 || dtype_block(d) > 1; /* applied changes result in the servers' bits */
     TRY(x->ops->wait(x->ctx, 0, n_chunks, version, deadline_ns));
     if ((exact && !m->own_pace) || *asked)
         goto done;

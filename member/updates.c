@@ -1,7 +1,8 @@
-/* member/updates.c - the two kinds of exchange behind one table.
+/* member/updates.c - the local and the remote kind of updates; see updates.h.
  *
- * The local kind does to a chunk exactly what a server does for one member: weigh the gradient,
- * then one fused update. So a worker alone ends with the same bits as one worker with servers. */
+ * The local kind computes for a chunk exactly what a server computes for one member: it weighs the
+ * gradient, then does one fused update. So a worker alone ends with the same bits as one worker
+ * with servers. */
 #include "base/log.h"
 #include "kernels/vector/clip.h"
 #include "kernels/vector/optim.h"
@@ -16,12 +17,12 @@ struct local {
     struct optim_config optim;
     struct net_place place;
     int n_slots;
-    int64_t restarts; /* every so many steps slots are empty again; 0: never */
+    int64_t restarts; /* the slots are emptied after so many steps; 0: never */
     float *params;    /* borrowed: the flat block */
     float *slots;     /* n_slots x n_elems; a chunk's slots lie together at n_slots * first */
     struct crew crew;
     double clip;          /* factor of this step's gradients; set between steps' pushes */
-    pthread_mutex_t lock; /* guards the two below */
+    pthread_mutex_t lock; /* guards the two fields below */
     int64_t *version;     /* [n_chunks] */
     struct net_exchange_stats stats;
 };
@@ -43,7 +44,7 @@ static void local_set_crew(void *ctx, const struct crew *crew)
     ((struct local *)ctx)->crew = *crew;
 }
 
-/* One chunk's update: of what is pushed at once, no two share anything. */
+/* Update of one chunk. Chunks that are pushed at once share no data. */
 struct push {
     const struct net_param *param;
     struct optim_step step;
@@ -132,7 +133,7 @@ static void local_flush(void *ctx)
     (void)ctx;
 }
 
-/* Every push is done when it returns, so whoever comes after it has nothing to wait for. */
+/* Does not wait, since each push is complete when it returns. */
 static enum status local_wait(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
 {
     (void)ctx, (void)first, (void)n, (void)step, (void)deadline_ns;
@@ -243,7 +244,7 @@ void updates_local_empty(struct updates *x, int chunk)
            (size_t)l->n_slots * (size_t)c->n_elems * sizeof *l->slots);
 }
 
-/* NULL: no update is this process' own. */
+/* Returns the local kind that does the updates in this process; NULL: none. */
 static struct local *local_of(const struct updates *x)
 {
     const struct updates *of_rounds = updates_rounds_local(x);

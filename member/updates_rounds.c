@@ -1,23 +1,23 @@
 /* member/updates_rounds.c - local SGD (Stich 2019; with an outer optimizer DiLoCo, Douillard
- * et al. 2023): a worker takes H steps by itself, and what they changed is its contribution to one
- * step of the servers, a round.
+ * et al. 2023): a worker makes H local steps, and the change of its parameters is its contribution
+ * to one step of the servers, a round.
  *
  *     base: the servers' version of the round.   params: what the worker trains, base at first
  *     each step:    params -= the local optimizer's update, as of a worker alone
  *     after H:      contribution = base - params; weight: the samples behind it
  *     with the answer: params = base = the servers' next version
  *
- * The local optimizer begins each round with empty slots. So a round is a function of its version
- * and its samples, whoever computes it: one that is done again after a death has the same bits.
- * Averages (batch normalization) follow their own rule in the local steps; what they contribute is
- * what makes the servers' rule end at params: (params - keep * base) / (1 - keep).
+ * The local optimizer begins each round with empty slots. So a round depends only on its version
+ * and its samples, not on the worker: a round that is repeated after a failure has the same bits.
+ * Averages (batch normalization) follow their own rule in the local steps. Their contribution is
+ * chosen so that the servers' rule results in params: (params - keep * base) / (1 - keep).
  *
- * Where chunks go each at its own pace (async, ssp, backup workers), a chunk's next round begins
- * with whatever version the answer to its contribution brought. In async and ssp the servers have
- * moved on since the round's version: the outer rate takes a part of each worker's change, of
- * averages, too, which know no rate; as a whole they would add up beyond any of them.
+ * In async, ssp and with backup workers, a chunk's next round begins with the version in the answer
+ * to its contribution. In async and ssp the servers have made updates since the round's version. So
+ * the servers apply only a part of each worker's change (the outer rate), and only this part of an
+ * average's change is contributed: complete changes of all workers would add up to too much.
  *
- * Steps are the worker's here, rounds the servers'; only this file knows of both.
+ * In this file a step is the worker's and a round the servers'; no other file uses both.
  * Threads: a chunk's push and wait do not overlap; waits of several towers do, hence the lock. */
 #include "base/aligned.h"
 #include "base/log.h"
@@ -32,22 +32,22 @@ struct rounds {
     struct updates local, servers;
     const struct chunks *chunks; /* borrowed */
     int64_t n_steps;             /* of a round: H */
-    int own_pace;                /* each chunk goes at its own */
-    float part;                  /* of an average's change that is contributed */
-    int batch;                   /* of one step */
-    float *params;               /* borrowed: what is trained */
+    int own_pace;                /* each chunk at its own pace: a mode other than sync */
+    float part;                  /* part of an average's change that is contributed */
+    int batch;                   /* samples of one step */
+    float *params;               /* borrowed: the trained parameters */
     float *base;
-    float *change;           /* what is contributed, until it is answered: in `segment`, or own */
+    float *change;           /* contributions until they are answered: in `segment`, or own */
     struct segment *segment; /* NULL: none */
     float *own_change;
     float *weight;        /* [n_chunks] of the round's steps so far */
-    pthread_mutex_t lock; /* guards the three below */
-    int64_t *round;       /* [n_chunks] whose version params began with */
+    pthread_mutex_t lock; /* guards the three fields below */
+    int64_t *round;       /* [n_chunks] round whose version params began with */
     int64_t *taken;       /* [n_chunks] steps since then */
     char *is_sent;        /* [n_chunks] at its own pace: the next version begins a round */
 };
 
-/* The servers' version of the round is there: params begin with it. */
+/* Begins a round: copies the servers' version, which is here, to params. */
 static void begin_round(struct rounds *r, int chunk, int64_t round)
 {
     const struct net_chunk *c = &r->chunks->chunks[chunk];
@@ -72,11 +72,11 @@ static enum status rounds_start(void *ctx, struct net_start *out)
         return st;
     for (int i = 0; i < r->chunks->n_chunks; i++)
         begin_round(r, i, own_pace_version(r, i, out->step));
-    if (r->part < 1 && out->place.has_outer) /* a worker may have left it to the job */
+    if (r->part < 1 && out->place.has_outer) /* a worker may leave the outer optimizer to the job */
         r->part = out->place.outer.learning_rate;
     if (r->part < 1 && r->part * (float)out->place.n_members > MOST_PARTS && out->place.rank == 0)
         LOG_W(
-            "--outer_learning_rate=%g is much for %d workers that go each at its own pace; begin a job with so many, or give it about 1/%d",
+            "--outer_learning_rate=%g is large for %d workers that are not in lockstep; start such a job with about 1/%d",
             (double)r->part, out->place.n_members, out->place.n_members);
     out->step *= r->n_steps;
     out->place.train_steps *= r->n_steps;
@@ -112,7 +112,7 @@ static enum status rounds_push(void *ctx, int chunk, int64_t step, const float *
     r->weight[chunk] += weight;
     pthread_mutex_lock(&r->lock);
     r->taken[chunk]++;
-    r->is_sent[chunk] = is_last && r->own_pace; /* which version is next, the answer says */
+    r->is_sent[chunk] = is_last && r->own_pace; /* the answer has the next version */
     pthread_mutex_unlock(&r->lock);
     if (st == ST_OK && is_last)
         st = contribute_chunk(r, chunk, step / r->n_steps);
@@ -125,7 +125,8 @@ static void rounds_flush(void *ctx)
     r->servers.ops->flush(r->servers.ctx);
 }
 
-/* Within a round there is nothing to wait for, but its end may have been told. */
+/* Waits for the servers' version at the end of a round. Within a round it only checks whether the
+ * generation has ended. */
 static enum status rounds_wait(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
 {
     struct rounds *r = ctx;
@@ -145,7 +146,7 @@ static enum status rounds_pull(void *ctx, int chunk, int64_t step)
 {
     struct rounds *r = ctx;
     pthread_mutex_lock(&r->lock);
-    r->round[chunk] = -1; /* taken over by the wait for it */
+    r->round[chunk] = -1; /* the wait for the chunk begins its round */
     pthread_mutex_unlock(&r->lock);
     return r->servers.ops->pull(r->servers.ctx, chunk, step / r->n_steps);
 }
@@ -155,7 +156,7 @@ static int64_t rounds_version(void *ctx, int chunk)
     struct rounds *r = ctx;
     int64_t version = r->servers.ops->version(r->servers.ctx, chunk), taken = 0;
     pthread_mutex_lock(&r->lock);
-    if (r->own_pace && version == r->round[chunk]) /* else its answer is there */
+    if (r->own_pace && version == r->round[chunk]) /* otherwise its answer is here */
         taken = r->taken[chunk];
     pthread_mutex_unlock(&r->lock);
     return version < 0 ? version : version * r->n_steps + taken;
@@ -167,14 +168,16 @@ static int rounds_is_busy(void *ctx, int chunk)
     return r->servers.ops->is_busy(r->servers.ctx, chunk);
 }
 
-/* A round's samples are given out at once; its steps read them side by side. */
+/* Returns the position of the current step within the round's samples, which servers assign all at
+ * once. */
 static uint64_t rounds_samples(void *ctx)
 {
     struct rounds *r = ctx;
     uint64_t first = r->servers.ops->samples(r->servers.ctx);
     int64_t taken = 0;
     pthread_mutex_lock(&r->lock);
-    for (int i = 0; i < r->chunks->n_chunks; i++) /* one at its end takes no more steps */
+    for (int i = 0; i < r->chunks->n_chunks;
+         i++) /* a chunk at the end of its round makes no more steps */
         taken = r->taken[i] > taken ? r->taken[i] : taken;
     pthread_mutex_unlock(&r->lock);
     return first > 0 ? first + (uint64_t)(taken * r->batch) : 0;
@@ -253,7 +256,7 @@ static const struct updates_ops rounds_ops = {
     .destroy = rounds_destroy,
 };
 
-/* In memory that servers on this host read, if there is such. */
+/* Allocates `change`, in memory that servers on this host can read if possible. */
 static enum status make_change(struct rounds *r)
 {
     size_t bytes = (size_t)r->chunks->n_elems * sizeof(float);

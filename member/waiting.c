@@ -1,4 +1,5 @@
-/* member/waiting.c - see waiting.h. */
+/* member/waiting.c - a thread that checks twice a second what the member waits for, and asks
+ * servers for their status; see waiting.h. */
 #include "member/waiting.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -19,9 +20,9 @@ enum {
     SECOND_MS = 30000,  /* time until its second line */
     CHANGE_MS = 3000,   /* pause before a line that names another program; doubled with each line */
     CHANGES_MS = 60000, /* longest such pause: two reasons may alternate */
-    ASK_MS = 1000,      /* for a server to answer */
+    ASK_MS = 1000,      /* timeout of a request for a status */
     ASK_EACH_MS = 1000,
-    ANSWER_MS = 10000 /* without an answer, of connected servers that name no worker */
+    ANSWER_MS = 10000 /* time after which a connected server that names no worker is reported */
 };
 
 enum { PS0, OTHER, N_ASKED };
@@ -39,18 +40,18 @@ struct waiting {
     pthread_t thread;
     int runs;
     struct waiting_lines lines;
-    char whom[STATUS_WAITING_BYTES];   /* that ps 0 names; empty: none */
+    char whom[STATUS_WAITING_BYTES];   /* workers that ps 0 names; empty: none */
     char slower[STATUS_WAITING_BYTES]; /* workers that it waits for; empty: none */
-    int64_t asked_ns;                  /* when it was asked last */
-    int64_t said_ms;                   /* of the wait, at its last line; 0: none */
+    int64_t asked_ns;                  /* time of the last request */
+    int64_t said_ms;                   /* duration of the wait at its last line; 0: none */
     struct net_path_watch path;
 
-    pthread_mutex_t lock; /* guards the next */
+    pthread_mutex_t lock; /* guards the field below */
     pthread_cond_t ends;
     int ending;
 };
 
-/* Compares two texts but for their digits. */
+/* Returns whether two texts are equal apart from digits. */
 static int is_same(const char *a, const char *b)
 {
     for (;; a++, b++) {
@@ -95,7 +96,7 @@ static void drop_asked(struct asked *a)
     *a = (struct asked){.asker = NULL};
 }
 
-/* Asks ps `server` whom training waits for, and removes this member itself from the answer. */
+/* Requests from ps `server` the workers that training waits for, and removes this member itself. */
 static void ask_server(struct waiting *w, struct asked *a, int server, const char *address)
 {
     struct net_status s;
@@ -180,9 +181,9 @@ static void check_wait(struct waiting *w)
     find_whom(w, &wait, whom);
     struct net_exchange_wait now;
     w->cfg.updates->ops->waits(w->cfg.updates->ctx, &now);
-    if (now.ms < wait.ms) /* an answer came while ps 0 was asked */
+    if (now.ms < wait.ms) /* the wait ended while ps 0 was asked */
         return;
-    if (!whom[0]) { /* no program is named: the one named before is back */
+    if (!whom[0]) { /* no program is named: the one named before has answered */
         if (w->lines.whom[0])
             w->cfg.changed(w->cfg.ctx, NULL, 0);
         return;

@@ -1,7 +1,7 @@
-/* member/waiting.h - logs whom a member waits for, once it has waited for 3 s: a server that is
- * not connected, or the workers that ps 0 names in its status.
+/* member/waiting.h - logs which program a member waits for, once it has waited for 3 s: a server
+ * that is not connected, or the workers that ps 0 names in its status.
  * Owns:    a thread.
- * Threads: create and destroy from one; `changed` is called in its own.
+ * Threads: create and destroy from one thread; its own thread calls `changed`.
  * Errors:  ST_NOMEM, logged. */
 #ifndef MEMBER_WAITING_H
 #define MEMBER_WAITING_H
@@ -10,7 +10,7 @@
 #include "net/wire/status.h"
 
 struct waiting_config {
-    const struct updates *updates; /* borrowed; its waits may be NULL: then nothing is waited for */
+    const struct updates *updates; /* borrowed; if its `waits` is NULL, there are no waits */
     const char *ps0;               /* address; borrowed */
     /* Called twice a second during a wait, with "worker 1 (never joined)" and the time waited.
      * NULL: the wait is over. */
@@ -24,14 +24,14 @@ void waiting_set_member(struct waiting *w, int member); /* this one's index; NUL
 void waiting_destroy(struct waiting *w);                /* NULL is fine */
 
 /* Times of a wait's lines: after 3 s, after 30 s, then after twice as long each time. A line that
- * names another program, apart from figures, comes 3 s after the line before it; this pause doubles
- * each time, up to 60 s. */
+ * names another program, apart from figures, follows 3 s after the line before it; this pause
+ * doubles each time, up to 60 s. */
 struct waiting_lines {
-    char whom[STATUS_WAITING_BYTES]; /* of the last line; empty: none in this wait */
-    int64_t line_ms;                 /* when the next is due */
-    int64_t change_ms, gap_ms;       /* when one for another is; time from the line before to it */
+    char whom[STATUS_WAITING_BYTES]; /* program in the last line; empty: no line in this wait */
+    int64_t line_ms;                 /* when the next line is due */
+    int64_t change_ms, gap_ms;       /* when a line on another program is due; pause before it */
 };
-/* Writes the other workers that servers wait for, though steps take no longer than before: "worker
+/* Writes the other workers that servers wait for although steps are not slower than before: "worker
  * 2 (slower than this one)"; empty: none. */
 void waiting_name_slower(const struct net_status *s, int self, char whom[STATUS_WAITING_BYTES]);
 int waiting_line_is_due(struct waiting_lines *l, const char *whom, int64_t ms);
