@@ -33,7 +33,7 @@ struct bench {
     int batch;
     float loss;
     struct backend_data *data; /* resident: DATA_BATCHES batches */
-    uint32_t *item;            /* [of the data set] their order */
+    uint32_t *item;            /* [of the data set] order of its items */
     uint64_t n_steps, n_passes;
 };
 
@@ -57,7 +57,7 @@ static void *take(size_t bytes)
     return p;
 }
 
-/* One flat block, as the worker has it, so that its pages can be pinned. */
+/* Allocates one flat block, as the worker does, so that its pages can be pinned. */
 static float *params_take(struct bench *b, float ***out)
 {
     size_t n_params = (size_t)b->model->n_params, n = 0;
@@ -132,7 +132,7 @@ static void resident_begin(struct bench *b, int graphs)
     free(keep);
 }
 
-/* n steps, to their end. */
+/* Runs n steps and waits for their end. */
 static void resident_steps(struct bench *b, int n)
 {
     const struct resident_ops *ops = b->backend->resident;
@@ -169,7 +169,7 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Of this process: what a busy machine disturbs least. */
+/* Returns the processor time of this process, which other programs disturb least. */
 static int64_t cpu_now_ns(void)
 {
     struct timespec t;
@@ -177,7 +177,7 @@ static int64_t cpu_now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* *cpu: likewise, for each second of processor time. */
+/* Returns the median by the clock; *cpu: the same per second of processor time. */
 static double median_images_per_second(struct bench *b, int n_rounds, int n_steps, double *cpu)
 {
     static double rate[2][MAX_ROUNDS];

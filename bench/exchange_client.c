@@ -34,7 +34,7 @@ static const char *opt_ps_hosts = "", *opt_cpu_of = "";
 static int64_t opt_task_index = 0, opt_workers = 1, opt_params = 1, opt_param_bytes = 1 << 20;
 static int64_t opt_chunk_bytes = CHUNKS_DEFAULT_BYTES, opt_warmup = 3, opt_steps = 100;
 static int64_t opt_limit_s = 120;
-static int opt_log_level = LOG_LEVEL_WARN, opt_shared_memory = 0; /* the latter: auto */
+static int opt_log_level = LOG_LEVEL_WARN, opt_shared_memory = 0; /* opt_shared_memory 0: auto */
 
 static struct security_config opt_security = {.role = ROLE_WORKER};
 
@@ -76,7 +76,7 @@ struct client {
     struct hosts ps;
     struct chunks *chunks;
     float *params, *own_gradient;
-    float *gradient; /* own_gradient, or the segment's data */
+    float *gradient; /* own_gradient, or the data of the segment */
     struct segment *segment;
     struct net_exchange *x;
     int64_t *step_ns; /* opt_steps */
@@ -84,7 +84,7 @@ struct client {
     int n_clocks;
 };
 
-/* What one timed run gave; CPU in nanoseconds. */
+/* Results of one timed run; CPU in nanoseconds. */
 struct window {
     int64_t begin_ns, end_ns, cpu_ns, others_cpu_ns;
 };
@@ -123,7 +123,7 @@ static int64_t others_cpu_ns(const struct client *c)
     return sum;
 }
 
-/* Element k of a worker's gradient: workers and neighbours differ. */
+/* Returns element k of a worker's gradient: workers and neighbouring elements differ. */
 static float gradient_at(int64_t worker, int64_t k)
 {
     return 1e-3f * (float)(worker + 1) * (float)(1 + k % PATTERN);
@@ -227,7 +227,8 @@ done:
     return st;
 }
 
-/* The servers' sums and SGD, done here again: the workers' gradients differ by a factor. */
+/* Computes the servers' sums and SGD again, and compares: the workers' gradients differ by a
+ * factor. */
 static enum status check(const struct client *c)
 {
     struct net_exchange_stats stats;
@@ -244,7 +245,7 @@ static enum status check(const struct client *c)
     for (int64_t k = 0; k < c->chunks->n_elems; k++) {
         float mean = gradient_at(0, k) * (float)(opt_workers + 1) / 2;
         float want = -sgd.learning_rate * mean * (float)(opt_warmup + opt_steps);
-        /* Additions round, one in each step. */
+        /* Additions round once in each step. */
         if (!(fabsf(c->params[k] - want) <= 0.02f * fabsf(want))) {
             LOG_E("parameter element %" PRId64 " is %g after the last step, not %g", k,
                   (double)c->params[k], (double)want);

@@ -59,7 +59,7 @@ static enum status send_all(int fd, const char *data, int64_t n)
     return ST_OK;
 }
 
-/* ST_NOT_FOUND: the peer has closed before the first byte. */
+/* Receives n bytes. ST_NOT_FOUND: the peer has closed before the first byte. */
 static enum status receive_all(int fd, char *data, int64_t n)
 {
     for (int64_t left = n; left > 0;) {
@@ -75,7 +75,7 @@ static enum status receive_all(int fd, char *data, int64_t n)
     return ST_OK;
 }
 
-/* Both calls wait at most PEER_LIMIT_S for the peer. */
+/* Limits each send and receive to PEER_LIMIT_S, and sends small messages at once. */
 static void prepare(int fd)
 {
     const int one = 1;
@@ -85,7 +85,7 @@ static void prepare(int fd)
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
-/* --apart: onto the first core for this process (0) or the last one (1) of those allowed. */
+/* --apart: pins this process to the first allowed core (0) or the last one (1). */
 static enum status pin(int last)
 {
     cpu_set_t allowed, one;
@@ -104,7 +104,7 @@ static enum status pin(int last)
     return ST_OK;
 }
 
-/* The child's life: until the parent closes the connection. */
+/* Runs the child until the parent closes the connection. */
 static int answer(const struct sockaddr_in *addr, char *buffer)
 {
     enum status st = ST_OK;
@@ -186,7 +186,7 @@ static enum status listen_on_loopback(int *fd, struct sockaddr_in *addr)
     if (*fd < 0 || bind(*fd, (struct sockaddr *)addr, sizeof *addr) < 0 || listen(*fd, 1) < 0 ||
         getsockname(*fd, (struct sockaddr *)addr, &length) < 0)
         return failed("listen on 127.0.0.1");
-    prepare(*fd); /* accept() waits no longer either */
+    prepare(*fd); /* limits accept(), too */
     return ST_OK;
 }
 

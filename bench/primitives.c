@@ -31,7 +31,7 @@ static void die(const char *what, int code)
             die(#call, code_);                                                                     \
     } while (0)
 
-/* Aligned floats in [-scale, scale). */
+/* Returns aligned floats in [-scale, scale). */
 static float *floats(int64_t n, float scale)
 {
     size_t bytes = ((size_t)n * sizeof(float) + 63) / 64 * 64;
@@ -109,7 +109,7 @@ static void arg(struct call *c, int which, dnnl_memory_t mem)
     c->args[c->n_args++] = (dnnl_exec_arg_t){which, mem};
 }
 
-/* The argument in a fresh tensor of the format that the primitive likes. */
+/* Creates the argument as a new tensor in the format that the primitive prefers. */
 static dnnl_memory_t arg_new(struct call *c, int which, dnnl_primitive_desc_t pd, dnnl_query_t what)
 {
     dnnl_memory_t mem = memory(query(pd, what));
@@ -412,7 +412,7 @@ static double median(double *v, int n)
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-/* Microseconds of each layer's forward and backward, each the least of 20. */
+/* Prints the microseconds of each layer's forward and backward, each the least of 20. */
 static void layers_print(void)
 {
     double least[2][N_LAYERS];

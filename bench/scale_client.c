@@ -1,17 +1,16 @@
 /* bench/scale_client.c - many synthetic workers in one process, for bench/scale.
  *
- * Each worker is what a server sees of a real one: its own exchange client
- * (net/exchange/exchange.h) with its own connections, driven by its own thread. A step: wait for
- * the simulated compute time (on a clock, no CPU used), push every chunk of a synthetic model, wait
- * for all new versions. With
- * --mode=pull a step asks for every chunk's present version instead, which measures one direction
- * alone. With --primitives nothing is connected: the loops that a server runs over a chunk are
- * timed on memory that no cache holds.
+ * A server sees each of them as a real worker: it has its own exchange client
+ * (net/exchange/exchange.h), its own connections, and its own thread. A step waits for the
+ * simulated compute time (on a clock, without CPU), pushes every chunk of a synthetic model, and
+ * waits for all new versions. --mode=pull instead pulls every chunk's current version, which
+ * measures one direction only. --primitives connects to no server: it times the loops that a server
+ * runs over a chunk, on memory that no cache holds.
  *
- * The CPU time of this process and of the servers (--watch_pids) is taken when the first worker
- * here begins and ends the measured steps, and so is the whole machine's, so that the load of
- * others can be told; in sync mode no other worker is more than a step away. Prints one line of
- * JSON. Exit codes: 0, 1 a failure or the deadline, 2 usage. */
+ * The CPU times of this process, of the servers (--watch_pids) and of the whole machine, which
+ * shows the load of other programs, are read when the first worker here begins and ends the
+ * measured steps. In sync mode all workers are at most one step apart. Prints one line of JSON.
+ * Exit codes: 0, 1 a failure or the deadline, 2 usage. */
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/flags.h"
@@ -85,7 +84,7 @@ static const struct flags_program program = {
     .n_flags = sizeof flags / sizeof *flags,
 };
 
-/* One instant: the clock, and CPU seconds used so far. */
+/* A point in time: the clock, and the CPU seconds used so far. */
 struct mark {
     int64_t ns;
     double own, watched, machine;
@@ -109,8 +108,8 @@ struct crowd {
     struct worker *workers; /* [opt_n] */
     clockid_t watched[MAX_WATCHED];
     int n_watched;
-    struct mark begin, end; /* written by the first worker alone */
-    pthread_mutex_t lock;   /* guards what follows */
+    struct mark begin, end; /* written by the first worker only */
+    pthread_mutex_t lock;   /* guards the fields below */
     pthread_cond_t changed;
     int n_ended, given_up;
 };
@@ -118,11 +117,12 @@ struct crowd {
 static double cpu_seconds(clockid_t id)
 {
     struct timespec ts = {0, 0};
-    clock_gettime(id, &ts); /* of a process that is gone: 0 */
+    clock_gettime(id, &ts); /* 0 for a process that has exited */
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-/* Seconds that the machine's cores were not idle, since it started; stolen ones count. */
+/* Returns the seconds that the machine's cores were not idle since its start, including stolen
+ * time. */
 static double machine_seconds(void)
 {
     double t[8] = {0};
@@ -144,7 +144,7 @@ static struct mark take_mark(const struct crowd *c)
     return m;
 }
 
-/* Ends early when the crowd gives up. */
+/* Waits for the simulated time. Ends early when the crowd stops. */
 static void simulate_compute(struct worker *w, int64_t step)
 {
     double ms = opt_compute_ms + (w->member == 0 ? opt_straggler_ms : 0);
@@ -212,7 +212,7 @@ static void *worker_main(void *arg)
     pthread_mutex_lock(&w->crowd->lock);
     w->crowd->n_ended++;
     if (w->st != ST_OK)
-        w->crowd->given_up = 1; /* the others would wait for it */
+        w->crowd->given_up = 1; /* otherwise all other workers would wait for it */
     pthread_cond_broadcast(&w->crowd->changed);
     pthread_mutex_unlock(&w->crowd->lock);
     return NULL;
@@ -274,7 +274,7 @@ done:
     return st;
 }
 
-/* Waits for all workers that run, until the deadline; then nobody is waited for. */
+/* Waits for all running workers, until the deadline. */
 static enum status wait_for_all(struct crowd *c, int n_running)
 {
     int64_t deadline = clock_deadline_ns(opt_deadline_s * 1000);
@@ -393,7 +393,7 @@ done:
     return st;
 }
 
-/* The loops of a server over a chunk, each chunk of a block larger than the caches in turn. */
+/* Runs the loops of a server over each chunk of a block larger than the caches. */
 static void run_loop(int which, float *a, float *b, size_t n)
 {
     struct optim_config sgd;
@@ -415,7 +415,8 @@ static enum status run_primitives(void)
     float *a = calloc(all, sizeof *a), *b = calloc(all, sizeof *b);
     enum status st = a && b ? ST_OK : ST_NOMEM;
     if (st == ST_OK) {
-        memset(a, 0, PRIMITIVE_BYTES); /* real pages, not the one of zeros */
+        /* allocates real pages instead of the shared page of zeros */
+        memset(a, 0, PRIMITIVE_BYTES);
         memset(b, 0, PRIMITIVE_BYTES);
     }
     for (int which = 0; which < 4 && st == ST_OK; which++) {

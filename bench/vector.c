@@ -32,7 +32,7 @@ struct set {
 struct contestant {
     const char *name;
     void (*pass)(struct set *s);
-    int n_arrays; /* of floats; halves count as floats' room */
+    int n_arrays; /* floats only; halves count as floats */
     double moved; /* bytes read and written for one element */
     int optimizer, momentum;
 };
@@ -132,7 +132,7 @@ static void pass_crc32c(struct set *s)
     sink = digest_crc32c(0, s->array[0], s->n * sizeof(float));
 }
 
-/* Slots stand one after the other, old and new apart, as on a server. */
+/* Slots are one behind the other, old and new in separate arrays, as on a server. */
 static void pass_optim(struct set *s)
 {
     optim_apply(&s->optim, ++s->step, s->n, s->array[0], 1e-3f, s->array[1], s->array[3],
@@ -140,7 +140,7 @@ static void pass_optim(struct set *s)
 }
 
 static const struct contestant contestants[] = {
-    {"memcpy", pass_memcpy, 2, 8, -1, 0}, /* first: the measure of the others */
+    {"memcpy", pass_memcpy, 2, 8, -1, 0}, /* first: all other loops are compared with it */
     {"read and sum", pass_read, 1, 4, -1, 0},
     {"vector_scale", pass_scale, 2, 8, -1, 0},
     {"vector_add_scaled", pass_add_scaled, 2, 12, -1, 0},
@@ -177,7 +177,7 @@ static void prepare(const struct contestant *c, size_t bytes, float *room, struc
         for (size_t i = 0; i < s->n; i++)
             s->array[a][i] = 0.25f + (float)(i % 1024) / 1024;
     }
-    if (c->pass == pass_add_unaligned) /* the same numbers, a byte further */
+    if (c->pass == pass_add_unaligned) /* the same numbers, shifted by a byte */
         memmove((char *)s->array[0] + 1, s->array[0], (s->n - 16) * sizeof(float));
     if (c->optimizer < 0)
         return;
@@ -186,7 +186,7 @@ static void prepare(const struct contestant *c, size_t bytes, float *room, struc
         s->optim.momentum = 0.9f;
 }
 
-/* Of this thread: what other programs take of the processor does not count. */
+/* Returns the processor time of this thread, which excludes other programs. */
 static double cpu_seconds(void)
 {
     struct timespec ts;
@@ -194,7 +194,7 @@ static double cpu_seconds(void)
     return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-/* GB/s over at least `turn` seconds. */
+/* Returns GB/s over at least `turn` seconds. */
 static double measure(const struct contestant *c, struct set *s, double turn)
 {
     c->pass(s);
