@@ -1,16 +1,17 @@
-/* checkpoint/job_over.h - has this member's job ended before it was started? One that is started
- * again after its job's end finds no server, and nobody is left who could tell it. What the servers
- * leave in their folder can (--checkpoint_dir, where the worker sees it, too). It is taken for the
- * end only where all of this holds:
+/* checkpoint/job_over.h - detects that this member's job ended before the member was started. A
+ * member that is started again after its job's end finds no server. If it can read the servers'
+ * folder (--checkpoint_dir), it checks the files there. The job is over only if all of this holds:
  *   - the newest manifest is of the job's last step, and the job is this worker's (its model, data,
  *     batch size, optimizer, seed, mode, and no fewer steps);
  *   - the folder's last owner is the ps 0 of this worker's --ps_hosts;
- *   - that one ended in order: what says that it is up, or was killed (`up-ADDRESS`), is gone;
- *   - the files of --export and --summary_json are there, of this step, and no older than that
- *     owner's claim (lease-E): else the worker has something left to do, for which it waits for the
- * servers to be started again. Not looked at: with --restore, which begins anew, and with --join,
- * whose job is not known. Owns:    nothing; reads, and writes no file. Threads: one at a time.
- * Errors:  none: what cannot be read says nothing, and the worker goes on waiting. */
+ *   - that ps 0 shut down in order: its file `up-ADDRESS`, which a killed one leaves, is gone;
+ *   - the files of --export and --summary_json exist, are of this step, and are no older than that
+ *     owner's claim (lease-E). Otherwise the worker must still write them, and waits until the
+ *     servers are started again.
+ * There is no check with --restore, which starts a new training, and with --join, where the worker
+ * does not have the job's settings.
+ * Owns:    nothing; reads, and writes no file. Threads: one at a time.
+ * Errors:  none: if a file cannot be read, the worker continues to wait. */
 #ifndef CHECKPOINT_JOB_OVER_H
 #define CHECKPOINT_JOB_OVER_H
 #include "net/wire/job.h"
@@ -19,11 +20,11 @@ struct job_over {
     const char *folder;                     /* all borrowed */
     const char *ps0;                        /* its address in --ps_hosts */
     const char *export_file, *summary_json; /* NULL: none */
-    const struct net_join *join;            /* what this worker joins with */
-    int said;                               /* that it waits, for an output that is missing */
+    const struct net_join *join;            /* join request of this worker */
+    int said;                               /* it has logged that it waits for a missing output */
 };
 
-/* 1: it has ended, which is logged. */
+/* Returns 1, and logs it, if the job is over. */
 int job_over_look(struct job_over *o);
 
 #endif

@@ -1,4 +1,5 @@
-/* checkpoint/manifest.h - what names a checkpoint: one step of one job, with all servers' files.
+/* checkpoint/manifest.h - the manifest of a checkpoint: one step of one job, with all servers'
+ * files.
  *
  * A checkpoint of N servers is N files (shard_file.h), in a folder that they share or each in its
  * server's own, and in ps 0's folder, by the names in names.h, its manifest, written last: without
@@ -6,10 +7,10 @@
  * of the text before. `checkpoint` is TensorFlow's text file: the newest, and those kept.
  *
  * Owns:    a manifest that was read owns its lists and its table of parameters.
- * Threads: values; one at a time in one folder writes.
+ * Threads: values; only one thread at a time writes in a folder.
  * Errors:  writing: ST_IO, ST_NOMEM, logged. Reading: ST_NOT_FOUND; ST_CORRUPT: what is in the
- * file; ST_IO, ST_NOMEM (also: no descriptors): it could not be read now, which says nothing of
- *          that. Not logged, a sentence in `why`. */
+ * file; ST_IO, ST_NOMEM (also: no descriptors): it could not be read now, and may be good. Not
+ *          logged; `why` gets a sentence. */
 #ifndef CHECKPOINT_MANIFEST_H
 #define CHECKPOINT_MANIFEST_H
 #include "base/hosts.h"
@@ -24,8 +25,8 @@ enum {
                              again, a network folder's may have another handle */
 };
 
-/* Of a region: the parent's version that its values go back to, and the CRC-32C of that; and the
- * step of its own at which the optimizer's slots were zero. */
+/* For a region: the parent's version on which its values are based, and its CRC-32C; and the
+ * region's step at which the optimizer's slots were zero. */
 struct checkpoint_parent_version {
     int known;
     int64_t version;
@@ -33,9 +34,9 @@ struct checkpoint_parent_version {
     int64_t slots_since;
 };
 
-/* How far training was at the step, and who had done it. */
+/* Progress of training at the step, and the programs that took part. */
 struct checkpoint_progress {
-    int known;              /* 0: written before there was this; nothing below is set */
+    int known;              /* 0: from a version without it; no field below is set */
     uint64_t position;      /* samples that were read up to the step, of all passes */
     int n_members, *member; /* indices, ascending */
     struct hosts servers;   /* addresses; a server's number is its place */
@@ -65,21 +66,21 @@ enum status checkpoint_manifest_digest(const struct net_job *job, const struct c
 enum status checkpoint_manifest_write(const char *folder, const struct checkpoint_manifest *m);
 enum status checkpoint_manifest_read(const char *path, struct checkpoint_manifest **out,
                                      char why[MANIFEST_WHY_BYTES]);
-/* Samples that were read up to the checkpoint. */
+/* Returns the number of samples that were read up to the checkpoint. */
 uint64_t checkpoint_manifest_position(const struct checkpoint_manifest *m);
 void checkpoint_manifest_free(struct checkpoint_manifest *m); /* NULL is fine */
 
 /* One of a folder's manifests. */
 struct checkpoint_manifest_place {
-    struct checkpoint_id id; /* as the manifest says; as the name says if it cannot be read */
+    struct checkpoint_id id; /* from the manifest; from its name if it cannot be read */
     int old;                 /* about to be removed */
     int n_files;
-    int readable; /* 0: why says what is wrong */
-    int unread;   /* 1: it could not be read now, which says nothing of what is in it */
+    int readable; /* 0: `why` names the fault */
+    int unread;   /* it could not be read now, but may be good */
     char why[MANIFEST_WHY_BYTES];
 };
-/* All of the folder's, newest first, the unreadable where their names belong. *out is malloc'd. A
- * folder that is not there has none. ST_INVALID, ST_IO; ST_NOMEM, also of one of them; logged. */
+/* Lists all manifests of the folder, newest first, with unreadable ones ordered by name. *out is
+ * malloc'd. A missing folder has none. ST_INVALID, ST_IO, ST_NOMEM; logged. */
 enum status checkpoint_retention_list(const char *folder, struct checkpoint_manifest_place **out,
                                       int *n);
 

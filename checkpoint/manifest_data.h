@@ -4,9 +4,9 @@
 #include "net/wire/job_data.h"
 #include <jansson.h>
 
-/* NULL: no memory. JSON null where nothing is said of the data. */
+/* Returns the object for the manifest, JSON null for an unknown data set; NULL: out of memory. */
 json_t *manifest_data_to_json(const struct job_data *d);
-/* o: NULL or JSON null where nothing is said, as by older versions. 0: it is no such record. */
+/* Reads the object; NULL and JSON null (from older versions): unknown. Returns 0 if malformed. */
 int manifest_data_from_json(const json_t *o, struct job_data *out);
 
 #endif

@@ -6,9 +6,9 @@
 #include "net/wire/job.h"
 #include <jansson.h>
 
-/* Takes `job`, which may be NULL, and returns it; NULL: out of memory. */
+/* Adds the keys to `job`, owns it (it may be NULL), and returns it; NULL: out of memory. */
 json_t *manifest_input_add(json_t *job, const struct net_job *from);
-/* 0: it is malformed. */
+/* Reads the keys. Returns 0 if they are malformed. */
 int manifest_input_read(const json_t *job, struct net_job *to);
 
 #endif

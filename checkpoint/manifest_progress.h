@@ -5,10 +5,10 @@
 #include "checkpoint/manifest.h"
 #include <jansson.h>
 
-/* 1 if the progress was added to the manifest's object. */
+/* Adds the progress to the manifest's object. Returns 0 if memory ran out. */
 int manifest_progress_add(json_t *root, const struct checkpoint_progress *p);
-/* Of the manifest of `step`. Of one without, nothing is known. Its lists are the caller's, whatever
- * comes back. */
+/* Reads the progress from the manifest of `step`; p->known is 0 if it has none. The caller frees
+ * the lists of p, even after an error. */
 enum status manifest_progress_read(const json_t *root, int64_t step, struct checkpoint_progress *p);
 void manifest_progress_free(struct checkpoint_progress *p); /* its lists */
 

@@ -7,9 +7,9 @@
 #include "kernels/vector/optim.h"
 #include <jansson.h>
 
-/* Takes `optimizer` and returns it; NULL: out of memory. */
+/* Adds the keys to `optimizer`, owns it, and returns it; NULL: out of memory. */
 json_t *manifest_schedule_add(json_t *optimizer, const struct optim_config *from);
-/* 0: it is malformed; bounds are optim_check's to see. */
+/* Reads the keys. Returns 0 if they are malformed; optim_check checks the bounds. */
 int manifest_schedule_read(const json_t *optimizer, struct optim_config *to);
 
 #endif

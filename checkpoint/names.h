@@ -34,7 +34,7 @@ struct checkpoint_id {
     uint64_t generation; /* 0: none; of a name in epoch 0: not known */
     int64_t step;
 };
-/* < 0: a is older than b. */
+/* Compares two checkpoints; returns < 0 if a is older than b. */
 int checkpoint_names_compare(struct checkpoint_id a, struct checkpoint_id b);
 
 /* File names, without a folder. */
@@ -56,7 +56,7 @@ struct checkpoint_name {
     struct checkpoint_id id;    /* generation 0: of epoch 0 */
     int old, server, n_servers; /* server: -1 for a manifest's */
 };
-/* What the name means, by itself. */
+/* Parses a name, without looking at the file. */
 void checkpoint_name_parse(const char *name, struct checkpoint_name *out);
 
 #endif

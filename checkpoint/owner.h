@@ -1,6 +1,6 @@
 /* checkpoint/owner.h - asks whether the process that claimed a folder of checkpoints is alive, so
- * that a program does not take the folder of a running job by mistake. A claim itself (folder.h)
- * asks nothing: it fences the owner before, which loses its steps since its last checkpoint.
+ * that a program does not claim the folder of a running job by mistake. A claim itself (folder.h)
+ * does not ask: it fences the previous owner, which loses its steps since its last checkpoint.
  *
  * A ps 0 is alive if a server answers at the address in its lease and names the lease's
  * incarnation; it is gone if another process does, or the caller has its address. A worker without

@@ -1,13 +1,10 @@
-/* checkpoint/restore.h - reading a checkpoint back: whatever number of servers and whatever
- * chunks it was written with, any chunk of its parameters can be had.
- * Files of servers whose folders are their own are not there (`folder` of the manifest): then what
- * they hold cannot be read here.
- * Owns:    the manifest, the open files, a table of their tensors.
- * Threads: find, open and close from one; the rest from any.
- * Errors:  ST_NOT_FOUND (a folder without checkpoints), ST_CORRUPT (there are, none is whole);
- *          ST_IO, ST_NOMEM (also: no descriptors): the newest could not be read now, and nothing
- *          older was taken for that: to be tried again. Logged, as is each checkpoint that was
- *          passed over. */
+/* checkpoint/restore.h - reads a checkpoint. Any range of its parameters can be read, with any
+ * number of servers and any chunks in which it was written. Files in a server's own folder
+ * (`folder` in the manifest) cannot be read here. Owns:    the manifest, the open files, a table of
+ * their tensors. Threads: find, open and close from one; the rest from any. Errors:  ST_NOT_FOUND
+ * (a folder without checkpoints), ST_CORRUPT (there are, none is whole); ST_IO, ST_NOMEM (also: no
+ * descriptors): the newest could not be read now, and nothing older was taken for that: to be tried
+ * again. Logged, as is each checkpoint that was passed over. */
 #ifndef CHECKPOINT_RESTORE_H
 #define CHECKPOINT_RESTORE_H
 #include "checkpoint/manifest.h"
@@ -64,16 +61,16 @@ void checkpoint_restore_close(struct checkpoint_restore *r); /* NULL is fine */
 /* Of parts: its files are those alone. */
 const struct checkpoint_manifest *checkpoint_restore_manifest(const struct checkpoint_restore *r);
 int checkpoint_restore_has_file(const struct checkpoint_restore *r, int file); /* it is here */
-/* 1 if those elements and their slots can be read here. */
+/* Returns 1 if those elements and their slots can be read here. */
 int checkpoint_restore_holds(const struct checkpoint_restore *r, int64_t first, int64_t n);
-/* Of `n` elements of the flat block of all parameters, from `first` on (those of one chunk, or
- * less): their value, their slots (NULL: they have none) one after the other, and the lowest
- * version of any of them. Each tensor that is used was compared with its checksum: ST_CORRUPT, then
- * this checkpoint cannot be used. */
+/* Reads `n` elements of the flat block of all parameters, beginning with `first` (at most those of
+ * one chunk): their values, their slots (NULL: none) one after the other, and the lowest version of
+ * any of them. Each tensor is compared with its checksum. ST_CORRUPT: this checkpoint cannot be
+ * used. */
 enum status checkpoint_restore_read(const struct checkpoint_restore *r, int64_t first, int64_t n,
                                     float *value, float *slots, int64_t *version);
-/* The samples as they were with the model's first chunk (ps/store/samples.h), malloc'd; *n 0: the
- * checkpoint says nothing of them. ST_CORRUPT: what it says is no list of numbers. */
+/* Reads the samples that were stored with the model's first chunk (ps/store/samples.h), malloc'd;
+ * *n 0: the checkpoint has none. ST_CORRUPT: they are no list of numbers. */
 enum status checkpoint_restore_samples(const struct checkpoint_restore *r, uint64_t **list,
                                        size_t *n);
 
