@@ -112,8 +112,8 @@ static enum status check_layout(const struct worker *w)
     return ST_MISMATCH;
 }
 
-/* --evaluate, --predict: refuses default data unless training used them: their figures would be
- * taken for those of the user's own data. */
+/* --evaluate, --predict: refuses default data unless training used them: their figures would look
+ * like those of the user's own data. */
 static enum status check_named(const struct worker *w, const char *file)
 {
     const struct options *o = &w->opt;
@@ -434,8 +434,8 @@ static enum status compare_trained_on(const struct worker *w)
     return st;
 }
 
-/* Logs the classes without training samples. With --data_shard=own, another worker may have
- * some. */
+/* Logs the classes without training samples. Another worker may have some if --data_shard=own is
+ * set. */
 static void say_lacking_classes(const struct worker *w)
 {
     const struct dataset *sets[] = {w->test, w->validation};

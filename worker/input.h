@@ -13,10 +13,10 @@
  * different sizes or columns of different names, or one has targets and one labels, or samples to
  * evaluate or predict have other channels than in training. */
 enum status input_open(struct worker *w);
-/* Before training: sets the normalisation by the flags. Called when validation data are held out,
+/* Sets the normalisation before training, by the flags. Called when validation data are held out,
  * because it may measure the training data. */
 enum status input_prepare(struct worker *w);
-/* --evaluate, --predict (flag): normalises as in the training of this file, or by the flags if the
+/* Normalises (--evaluate, --predict) as in the training of this file, or by the flags if the
  * file does not record it. */
 enum status input_normalise_as(struct worker *w, const char *flag, const char *file,
                                const struct weights_origin *told);

@@ -6,11 +6,11 @@
 #define WORKER_INPUT_RANGE_H
 #include "worker/worker.h"
 
-/* Before training, when all sets are open; sets w->range for --export. */
+/* Compares all open sets before training; sets w->range for --export. */
 enum status input_range_compare(struct worker *w);
-/* --evaluate, --predict: compares the file's samples with the test set. */
+/* Compares (--evaluate, --predict) the file's samples with the test set. */
 enum status input_range_compare_file(const struct worker *w, const char *flag, const char *file);
-/* Before training, when the model is known: warns of a column of a table whose numbers dominate all
+/* Warns before training, when the model is known, of a column of a table whose numbers dominate all
  * others, unless they are normalised. */
 void input_range_check_columns(const struct worker *w);
 /* Checks --mean and --std that were given as numbers, for samples of d. */

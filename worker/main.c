@@ -448,7 +448,7 @@ static enum status run_worker(struct worker *w)
         w->ended_by = 0;
     pthread_cond_broadcast(&w->signalled);
     pthread_mutex_unlock(&w->lock);
-    /* With servers each worker evaluates its part again; the first one waits for the others. */
+    /* Each worker with servers evaluates its part again; the first one waits for all parts. */
     int said = w->validated.stopped_early && w->validated.known && w->opt.ps_hosts.n == 0;
     if (!said && !result.left)
         st = validate_last(w, result.global_step);

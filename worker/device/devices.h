@@ -4,16 +4,16 @@
  *                    is low (if it is high without a process, it is measured twice), and no other
  *                    Weir process has reserved it. Fewer or none are no error. If the user named
  *                    the GPUs in CUDA_VISIBLE_DEVICES and too few are idle, busy ones are used,
- *                    too, with a warning that names their users. With `named`, auto without a
- *                    number takes those, if they are free
+ *                    too, with a warning that names their users. If `named` is set, auto without
+ *                    a number chooses those, if they are free
  *     all            each GPU that CUDA shows; an error if there is none
  *     none           no GPU
  *     0,2            CUDA's numbers, by CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER
  *     GPU-8932f937   a UUID or the beginning of one, also MIG-...; an error if it does not exist
  *
- * With memory_fraction that part of a GPU is reserved, beside the parts of other processes. auto
- * prefers an idle GPU, then one where the part fits; on a named GPU it is an error if it does not
- * fit. auto reserves before it measures, so two processes never choose the same GPU, not even
+ * If memory_fraction is set, that part of a GPU is reserved, beside the parts of other processes.
+ * auto prefers an idle GPU, then one where the part fits; on a named GPU it is an error if it does
+ * not fit. auto reserves before it measures, so two processes never choose the same GPU, not even
  * simultaneously. A GPU named by its user is used even if another process reserved it, with a
  * warning.
  * Owns:    the reservations in struct devices, until devices_release or the process's exit.

@@ -12,10 +12,10 @@
  * A parameter is stored and updated on its layer's device if the backend supports that, otherwise
  * on the host. A rule that assigns cpu to its name keeps it on the host (placement_keeps_on_host).
  *
- * A device that does not exist is an error that names the layer and the existing devices. With soft
- * placement the layer is put on the tower's own device instead, with a log line.
- * Owns:    its own memory; the request's is borrowed while it lives. Threads: immutable once
- *          created.
+ * A device that does not exist is an error that names the layer and the existing devices. If soft
+ * placement is allowed, the layer is put on the tower's own device instead, with a log line.
+ * Owns:    its own memory; the request's is borrowed while it lives.
+ * Threads: immutable once created.
  * Errors:  ST_INVALID (a rule that decides nothing, a device that does not exist), ST_NOMEM. */
 #ifndef WORKER_PLACE_PLACEMENT_H
 #define WORKER_PLACE_PLACEMENT_H

@@ -1,5 +1,5 @@
 /* worker/train/tower_batch.h - the samples of one batch of a tower: their items and their
- * addresses. Those of a set of bytes are used in place, unless they are augmented; others are
+ * addresses. Samples of a set of bytes are used in place, unless they are augmented; others are
  * converted to floats.
  * Owns:    its lists, and the memory of floats and augmented samples.
  * Threads: one at a time. Errors: ST_NOMEM, and those of dataset_sample, logged. */

@@ -30,7 +30,7 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
                         struct trainer_result *out);
 /* Shows the program that training waits for (progress_wait); any thread. */
 void trainer_wait(struct trainer *t, const char *whom, int64_t ms);
-/* With local updates: ends training before the next step, with all parameters of one step; any
+/* Ends training with local updates before the next step, with all parameters of one step; any
  * thread. */
 void trainer_stop_soon(struct trainer *t);
 void trainer_stop(struct trainer *t); /* any thread; the caller also cancels the exchange */

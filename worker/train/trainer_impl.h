@@ -130,7 +130,7 @@ enum trainer_push_scope {
  * logged: it is not finite, or (lowest) the loss is not, and that ends the run. */
 enum status trainer_finite_check(struct trainer *t, int layer, int64_t step,
                                  enum trainer_push_scope *out);
-/* With TRAINER_PUSH_ALL: scales all gradients of the step to cfg.clip_norm if they exceed it: at
+/* Scales (TRAINER_PUSH_ALL) all gradients of the step to cfg.clip_norm if they exceed it: at
  * once or, alone, in the pushes that follow. */
 void trainer_finite_clip(struct trainer *t, int64_t step);
 
