@@ -368,10 +368,15 @@ static void test_follower(void **state)
     struct net_join_reply reply;
     static const int member[] = {0, 1};
     setup(&r, 1, 1);
-    assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_RETRY);
-    assert_int_equal(begin(&r, plan_of(&r, 3, member, 2, &alone)), ST_OK);
+    assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_REFUSED);
+    assert_string_equal(reply.why,
+                        "this server is ps:1 of its job; --ps_hosts must begin with ps:0");
     struct net_join told = {
         .member = 0, .incarnation = 10, .job = job_of(2), .chunks = r.chunks, .generation = 2};
+    r.handler.join(r.handler.ctx, &told, "ipv4:10.0.0.7:5000", &reply);
+    assert_int_equal(reply.answer, JOIN_RETRY); /* ps 0 sent it here */
+    assert_string_equal(reply.why, "this server has not followed the others to generation 0.2 yet");
+    assert_int_equal(begin(&r, plan_of(&r, 3, member, 2, &alone)), ST_OK);
     r.handler.join(r.handler.ctx, &told, "ipv4:10.0.0.7:5000", &reply);
     assert_true(reply.answer == JOIN_RETRY && reply.generation == 3); /* ps 0 is to tell it first */
     told.generation = 3;

@@ -114,6 +114,7 @@ static enum join_answer judge_ended(struct service *s, const struct net_join *re
     if (s->cfg.serve && req->member == 0) { /* it may bring the next, in a format of its own */
         admission_drop_formats(s);
         admission_waits_for_formats(s, req, why, why_bytes);
+        why[0] = 0; /* it does not wait for the formats of others */
         return JOIN_INIT;
     }
     snprintf(why, why_bytes,
@@ -231,6 +232,27 @@ static enum rival_verdict judge_rival(const struct service *s, struct run *r, in
     return rival_judge(&r->members[rank], req->incarnation, heard_ns, clock_now_ns());
 }
 
+/* Returns true if the joiner takes this server for its ps 0, and it is another server of a job. A
+ * worker asks ps 0 before all other servers, so one that knows a generation has found ps 0.
+ * `why` receives the reason, or otherwise the plan for which a worker of the job waits here. */
+static bool is_taken_for_ps0(const struct service *s, const struct net_join *req, char *why,
+                             size_t why_bytes)
+{
+    if (!s->cfg.first_join || s->cfg.self == 0)
+        return false;
+    if (req->generation > 0)
+        snprintf(why, why_bytes,
+                 "this server has not followed the others to generation " TERM_FMT " yet",
+                 TERM_ARG(req->generation));
+    else if (s->cfg.self > 0)
+        snprintf(why, why_bytes, "this server is ps:%d of its job; --ps_hosts must begin with ps:0",
+                 s->cfg.self);
+    else
+        snprintf(why, why_bytes,
+                 "this server is to join a job; --ps_hosts must begin with ps:0 of that job");
+    return req->generation == 0;
+}
+
 /* What a joiner is told: WELCOME with its rank; INIT: a first plan is wanted. *news: somebody waits
  * now who did not. Under the lock. */
 static enum join_answer judge_join(struct service *s, const struct net_join *req, const char *peer,
@@ -241,6 +263,8 @@ static enum join_answer judge_join(struct service *s, const struct net_join *req
     struct run *r = s->run;
     if (s->closed[0])
         return judge_closed(s, req, why, why_bytes);
+    if (!r && is_taken_for_ps0(s, req, why, why_bytes))
+        return JOIN_REFUSED;
     enum join_answer answer = check_job(s, r, req, why, why_bytes);
     if (answer != JOIN_WELCOME)
         return answer;
@@ -489,7 +513,8 @@ void service_join(void *ctx, const struct net_join *req, const char *peer,
     reply->answer = try_join(s, req, peer, reply, &r, &rank);
     if (reply->answer == JOIN_INIT) { /* a first plan, then once more */
         reply->answer = JOIN_RETRY;
-        snprintf(reply->why, sizeof reply->why, "the first plan is being made");
+        if (!reply->why[0])
+            snprintf(reply->why, sizeof reply->why, "the first plan is being made");
         if (make_first(s, req, reply->why, sizeof reply->why) != ST_OK)
             reply->answer = JOIN_REFUSED;
         else if (!s->cfg.first_join)

@@ -25,6 +25,19 @@ class Admission(harness.Test):
         job.start_worker(1)
         job.finish()
 
+    def test_server_order_differs_refused(self):
+        """Both servers wait for a job: a worker that asks ps:1 as its ps:0 ends, with the fix."""
+        job = self.job(n_ps=2, n_workers=1, flags=FLAGS)
+        job.start_ps(0)
+        job.start_ps(1)
+        worker = job.start_worker(0, "--ps_hosts=" + ",".join(reversed(job.ps_hosts)))
+        worker.wait(60, 1)
+        text = "this server is ps:1 of its job; --ps_hosts must begin with ps:0"
+        worker.wait_line("refused this worker: " + text)
+        job.ps[1].wait_line("worker 0 from .* refused: " + text)
+        job.start_worker(0)
+        job.finish()
+
     def test_started_twice(self):
         """The guide's command on a second host, with the first one's --task_index."""
         job = self.started_job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
