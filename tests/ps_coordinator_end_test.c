@@ -1,6 +1,7 @@
 /* tests/ps_coordinator_end_test.c - ps 0's coordinator (ps/coordinator/coordinator.h), where a job
  * ends otherwise than by its last step, or ps 0 alone does; and what it says again and again. */
 #include "ps/coordinator/coordinator_state.h"
+#include "ps/coordinator/coordinator_times.h"
 #include "tests/coordinator_rig.h"
 #include <stdlib.h>
 #include <string.h>
@@ -189,6 +190,42 @@ static void test_a_wait_before_the_first_step_names_no_step(void **state)
     line.arg[0] = 0;
     coordinator_line_text(r.c, &line, NULL, text, sizeof text);
     assert_non_null(strstr(text, "training waits at step 0: 0 workers are there"));
+    free(r.c);
+}
+
+static enum coordinator_server_kind kind_of(const struct rig *r, int server)
+{
+    struct coordinator_server_view v;
+    coordinator_view_server(r->c, server, &v);
+    return v.kind;
+}
+
+/* While steps are made, a server may be silent for long; where they stand for it, it is missing
+ * before a line is due. */
+static void test_a_server_that_holds_training_up_is_missing(void **state)
+{
+    struct rig r;
+    struct coordinator_line wait;
+    two_servers(&r);
+    rig_let_pass(&r, 1000);
+    rig_let_pass(&r, 10000); /* training stands, and both call */
+    assert_int_equal(kind_of(&r, 1), SERVER_PRESENT);
+    r.n_servers = 1;
+    for (int i = 0; i < 8; i++)
+        trains(&r);
+    assert_int_equal(kind_of(&r, 1), SERVER_PRESENT);
+    r.n_servers = 2;
+    trains(&r);
+    r.n_servers = 1;
+    rig_let_pass(&r, OVERDUE_MS + 1000);
+    assert_false(coordinator_view_waits_for(r.c, &wait));
+    assert_int_equal(kind_of(&r, 1), SERVER_SILENT);
+    rig_let_pass(&r, FRESH_MS - OVERDUE_MS);
+    assert_true(coordinator_view_waits_for(r.c, &wait));
+    assert_int_equal(wait.id, WAIT_SILENT);
+    r.n_servers = 2;
+    rig_let_pass(&r, 1000);
+    assert_int_equal(kind_of(&r, 1), SERVER_PRESENT);
     free(r.c);
 }
 
@@ -507,8 +544,8 @@ int main(void)
         test_all_fail, test_all_fail_and_a_server_is_silent, test_all_fail_with_a_folder,
         test_one_fails_after_the_other, test_one_fails_after_a_loss, test_its_word_comes_late,
         test_all_fail_after_a_server_has_left, test_a_wait_before_the_first_step_names_no_step,
-        test_not_all_fail, test_a_stopped_job_ends_where_it_is,
-        test_a_stopped_job_without_workers_ends,
+        test_a_server_that_holds_training_up_is_missing, test_not_all_fail,
+        test_a_stopped_job_ends_where_it_is, test_a_stopped_job_without_workers_ends,
         test_a_stopped_job_does_not_wait_for_a_worker_that_never_came,
         test_a_stopped_job_ends_with_fewer_than_min_workers,
         test_a_stopped_job_that_no_worker_is_in_ends, test_a_stopped_job_that_cannot_begin_ends,

@@ -10,6 +10,7 @@ enum {
     BEAT_MS = 3000,        /* an answer without news */
     CLOSED_MS = 20,        /* a server ends its call to make another: within this; */
     AGAIN_MS = 500,        /* and calls again after an answer, at the latest */
+    OVERDUE_MS = 3500,     /* BEAT_MS + AGAIN_MS: a server that runs has called within */
     FIRST_CALL_MS = 4000,  /* a server that lives on calls a new ps 0 within */
     LINE_MS = 5000,        /* how often it is said what is waited for */
     REJOIN_MS = 10000,     /* for a worker that lives to come into a new generation, at least; */

@@ -98,11 +98,20 @@ int coordinator_view_n_servers(const struct coordinator_state *c)
     return c->n_slots;
 }
 
+/* Returns true for a server with chunks that is silent for ms while training makes no step. */
+static bool holds_up(const struct coordinator_state *c, const struct coordinator_server *s,
+                     int64_t ms)
+{
+    return s->life == LIFE_KNOWN && s->number > 0 && s->held &&
+           server_registry_is_silent(c, s, ms) && c->awake - c->moved >= STILL_MS * MS;
+}
+
 void coordinator_view_server(const struct coordinator_state *c, int server,
                              struct coordinator_server_view *out)
 {
     const struct coordinator_server *s = &coordinator_servers(c)[server];
-    int silent = s->life != LIFE_KNOWN || server_registry_is_silent(c, s, SILENT_MS);
+    int silent = s->life != LIFE_KNOWN || server_registry_is_silent(c, s, SILENT_MS) ||
+                 holds_up(c, s, OVERDUE_MS);
     *out = (struct coordinator_server_view){.number = s->number, .heard_ms = -1, .up_ms = -1};
     if (s->life == LIFE_NONE || (s->number < 0 && silent) || has_left(c, s))
         out->kind = SERVER_NONE;
@@ -193,12 +202,9 @@ static int silent_holder(const struct coordinator_state *c)
 /* Of the plan, with chunks, and silent; training moves on when it did so lately. */
 static int silent_server(const struct coordinator_state *c)
 {
-    for (int i = 0; i < c->n_slots; i++) {
-        const struct coordinator_server *s = &coordinator_servers(c)[i];
-        if (s->life == LIFE_KNOWN && s->number > 0 && s->held &&
-            server_registry_is_silent(c, s, FRESH_MS) && c->awake - c->moved >= STILL_MS * MS)
+    for (int i = 0; i < c->n_slots; i++)
+        if (holds_up(c, &coordinator_servers(c)[i], FRESH_MS))
             return i;
-    }
     return -1;
 }
 
