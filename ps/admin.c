@@ -174,7 +174,7 @@ static void fill_shares(const struct net_plan *plan, struct net_status *out)
 
 /* As ps 0 knows them: servers, checkpoints, what is under way. */
 static enum status fill_job(const struct admin *s, struct coordinator_shell *c,
-                            struct net_status *out)
+                            struct net_status *out, bool *lacks_workers)
 {
     static const enum server_state states[] = {[SERVER_PRESENT] = SERVER_HERE,
                                                [SERVER_SILENT] = SERVER_MISSING,
@@ -199,6 +199,7 @@ static enum status fill_job(const struct admin *s, struct coordinator_shell *c,
     if (snap.plan)
         fill_shares(snap.plan, out);
     memcpy(out->change, snap.change, sizeof out->change);
+    *lacks_workers = snap.lacks_workers;
     snprintf(out->checkpoints.folder, sizeof out->checkpoints.folder, "%.*s",
              (int)sizeof out->checkpoints.folder - 1, s->folder);
     out->checkpoints.last = snap.last_step;
@@ -271,7 +272,8 @@ static int64_t *evaluations_lacking(const struct admin *s, const struct run *run
 }
 
 /* Writes whom training waits for, if the servers have made no step for a while. */
-static enum status fill_waits(const struct admin *s, const struct run *run, struct net_status *out)
+static enum status fill_waits(const struct admin *s, const struct run *run, bool lacks_workers,
+                              struct net_status *out)
 {
     enum status st = ST_OK;
     struct service_pace pace;
@@ -285,8 +287,10 @@ static enum status fill_waits(const struct admin *s, const struct run *run, stru
         return ST_OK;
     out->waiting_ms = pace.stood_ms;
     ps_region_waits(s->cfg.region, parent);
-    struct ps_waits_config cfg = {
-        .status = out, .n_hosts = s->cfg.worker_hosts->n, .parent = parent};
+    struct ps_waits_config cfg = {.status = out,
+                                  .lacks_workers = lacks_workers,
+                                  .n_hosts = s->cfg.worker_hosts->n,
+                                  .parent = parent};
     if (run && pace.is_slow) {
         late = calloc((size_t)run->plan->n_members, sizeof *late);
         evaluates = evaluations_lacking(s, run);
@@ -306,6 +310,7 @@ static enum status on_status(void *ctx, int with_model, struct net_status *out)
 {
     struct admin *s = ctx;
     int ended;
+    bool lacks_workers = false;
     enum status st = ST_OK;
     struct run *run = service_run(s->cfg.service, &ended);
     struct coordinator_shell *c = node_coordinator(s->cfg.node);
@@ -315,7 +320,7 @@ static enum status on_status(void *ctx, int with_model, struct net_status *out)
                                .up_ms = ms_since(s->start_ns),
                                .checkpoints = {.last = -1, .ordered = -1, .next_ms = -1},
                                .best = {.step = -1}};
-    TRY(c ? fill_job(s, c, out) : fill_plan(s, run, out));
+    TRY(c ? fill_job(s, c, out, &lacks_workers) : fill_plan(s, run, out));
     if (run) {
         TRY(fill_run(s, run, with_model, out));
         out->state = ended                             ? STATE_DONE
@@ -324,7 +329,7 @@ static enum status on_status(void *ctx, int with_model, struct net_status *out)
                                                        : STATE_TRAINING;
     }
     TRY(fill_refusals(s, out));
-    st = fill_waits(s, run, out);
+    st = fill_waits(s, run, lacks_workers, out);
 done:
     run_unref(run);
     return st;

@@ -122,7 +122,8 @@ void ps_waits_name(const struct ps_waits_config *cfg, char text[STATUS_WAITING_B
         return;
     name_servers(s, &l);
     if (l.n == 0 && s->change[0] && s->state != STATE_TRAINING)
-        snprintf(text, STATUS_WAITING_BYTES, "the servers: %s", s->change);
+        snprintf(text, STATUS_WAITING_BYTES, "%s: %s",
+                 cfg->lacks_workers ? "workers" : "the servers", s->change);
     else if (l.n == 0 && s->generation == 0 && s->server <= 0)
         name_first(cfg, &l);
     else if (l.n == 0 && cfg->parent && cfg->parent[0])

@@ -7,6 +7,7 @@
 
 struct ps_waits_config {
     const struct net_status *status; /* complete, but for `waiting` */
+    bool lacks_workers;              /* the status' change waits for workers, not for servers */
     int n_hosts;                     /* workers of --worker_hosts */
     const int *late; /* by rank: chunks that have waited for its contribution for longer than steps
                         take; NULL: none has */

@@ -148,6 +148,21 @@ static void before_a_job_the_first_worker_is_named(void **state)
     assert_string_equal(named(j), "the servers: ps:1 (h:1) has not called it yet");
 }
 
+/* All workers have left, and the servers have stopped for it. */
+static void a_job_below_min_workers_waits_for_workers(void **state)
+{
+    char text[STATUS_WAITING_BYTES], label[STATUS_WAITING_BYTES];
+    struct job *j = training();
+    (void)state;
+    j->s.state = STATE_STOPPED;
+    snprintf(j->s.change, sizeof j->s.change, "training waits at step 7: 0 workers are there");
+    const struct ps_waits_config cfg = {.status = &j->s, .lacks_workers = true, .n_hosts = 3};
+    ps_waits_name(&cfg, text);
+    assert_string_equal(text, "workers: training waits at step 7: 0 workers are there");
+    net_status_waiting_label(text, label);
+    assert_string_equal(label, "workers");
+}
+
 static void long_lists_are_cut_and_reasons_are_whole(void **state)
 {
     struct job *j = training();
@@ -290,7 +305,8 @@ int main(void)
         workers_that_compute_are_not_named, absent_workers_are_named_with_the_reason,
         late_workers_are_named, absent_workers_hold_nothing_up_where_no_step_needs_them,
         servers_go_first, before_a_job_the_first_worker_is_named,
-        long_lists_are_cut_and_reasons_are_whole, a_sentence_has_the_time,
-        a_label_has_no_running_figures, a_speed_ends_where_training_stands, slow_steps_do_not_stand,
-        generations_without_a_step_stand, steps_below_the_highest_one_count, a_model_has_a_name);
+        a_job_below_min_workers_waits_for_workers, long_lists_are_cut_and_reasons_are_whole,
+        a_sentence_has_the_time, a_label_has_no_running_figures, a_speed_ends_where_training_stands,
+        slow_steps_do_not_stand, generations_without_a_step_stand,
+        steps_below_the_highest_one_count, a_model_has_a_name);
 }

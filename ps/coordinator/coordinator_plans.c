@@ -336,6 +336,7 @@ enum status coordinator_plans_snapshot(struct coordinator_shell *l,
         if (coordinator_view_waits_for(l->state, &wait)) {
             coordinator_line_text(l->state, &wait, l->cfg.folder, text, sizeof text);
             snprintf(s.change, sizeof s.change, "%.*s", (int)sizeof s.change - 1, text);
+            s.lacks_workers = wait.id == WAIT_WORKERS;
         }
         s.last_step = coordinator_view_last_step(l->state);
         s.order_step = coordinator_view_order_step(l->state);

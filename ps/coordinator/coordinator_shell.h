@@ -105,6 +105,7 @@ struct coordinator_plans_snapshot {
     int n_servers;
     struct coordinator_shell_server *servers; /* ps 0 first */
     char change[CONTROL_TEXT_BYTES];          /* what is waited for, one sentence; empty: nothing */
+    bool lacks_workers;                       /* the change waits for workers, not for servers */
     int64_t last_step, order_step; /* checkpoints: the last that is whole, being made; -1: none */
     struct best_evaluation best;   /* whose checkpoint is kept */
     int64_t next_ms;               /* as coordinator_view_next_ms */

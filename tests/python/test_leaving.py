@@ -36,6 +36,12 @@ class Leaving(harness.Test):
         for p in processes:
             self.assertNotRegex(p.output(), gives_up, p.name)
 
+    def status(self, job):
+        p = self.start("weirctl", [os.path.join(harness.BIN, "weirctl"), "status",
+                                   "--ps_hosts=" + job.ps_hosts[0]])
+        p.wait(30)
+        return p.output()
+
     def test_all_workers(self):
         """They leave by name, the servers wait; whoever is started again goes on."""
         for n_ps, n_workers in ((1, 1), (2, 3)):
@@ -44,6 +50,8 @@ class Leaving(harness.Test):
             self.terminate(job.workers, (0,))
             self.wait_lines(job.workers, r"left the job at step \d+")
             job.ps[0].wait_line(r"training waits at step \d+: 0 workers are there, --min_workers=1")
+            harness.until(lambda: "waiting for workers: training waits at step" in
+                          self.status(job), "weirctl names the workers")
             job.start_worker(0, self.record())
             job.workers = job.workers[:1]
             summary = job.finish(120)[0]
