@@ -23,7 +23,7 @@ void rig_server_says(struct rig *r, int i)
     struct rig_server *s = &r->server[i];
     struct net_control_reply reply = {.step = -1};
     struct net_control said = {.n_servers = 1,
-                               .incarnation = 9 + (uint64_t)i,
+                               .incarnation = 9 + (uint64_t)(i + SERVERS * s->restarts),
                                .stopped = !s->runs,
                                .lowest = r->version,
                                .highest = r->version};
@@ -136,6 +136,9 @@ void rig_step(struct rig *r, struct coordinator_event e)
             r->n_done++;
         if (a->kind == ACT_LINE && a->line.id == LINE_CHECKPOINT_NO_LAST)
             coordinator_line_text(r->c, &a->line, NULL, r->no_last, sizeof r->no_last);
+        if (a->kind == ACT_LINE && a->line.id >= LINE_CHECKPOINT_SILENT &&
+            a->line.id <= LINE_CHECKPOINT_MANIFEST)
+            coordinator_line_text(r->c, &a->line, NULL, r->given_up, sizeof r->given_up);
         if (a->kind == ACT_LINE && !r->lines[a->line.id]++)
             r->said[a->line.id] = r->now;
     }

@@ -14,6 +14,7 @@ struct rig_server {
     uint64_t heard_ps0, heard_epoch; /* whom it obeyed last */
     uint64_t order;
     int phase;
+    int restarts;     /* each is another process */
     int hangs;        /* its file is not written */
     int runs;         /* it does not stop */
     int has_called;   /* so that it has an answer */
@@ -35,6 +36,7 @@ struct rig {
     enum status manifest_st, owner_st; /* of manifests, and of looks at the folder's owner */
     enum status find_st;               /* of looks for a checkpoint */
     char no_last[640];                 /* the text of the last LINE_CHECKPOINT_NO_LAST */
+    char given_up[640];                /* the text of the last checkpoint that was given up */
     uint32_t manifest;                 /* that is not; 0 */
     int lines[COORDINATOR_N_LINES];    /* how often each was said */
     int64_t said[COORDINATOR_N_LINES]; /* when, first */

@@ -200,6 +200,40 @@ static enum coordinator_server_kind kind_of(const struct rig *r, int server)
     return v.kind;
 }
 
+/* The same disk fails while the job trains, and as ps 0 ends. */
+static void test_a_checkpoint_given_up_at_the_end_says_so(void **state)
+{
+    struct rig r;
+    rig_open(&r, 1);
+    r.manifest_st = ST_IO;
+    rig_ask(&r);
+    rig_let_pass(&r, 1000);
+    assert_string_equal(r.given_up, "checkpoint at step 3 given up: its manifest could not be "
+                                    "written; training goes on");
+    rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                            .command = {.what = COORDINATOR_FINISH}});
+    rig_let_pass(&r, MOST_MS);
+    assert_string_equal(r.given_up,
+                        "checkpoint at step 3 given up: its manifest could not be written");
+    free(r.c);
+}
+
+static void test_a_server_that_is_started_anew_wrote_no_part(void **state)
+{
+    struct rig r;
+    rig_open(&r, 1);
+    rig_let_pass(&r, 1000);
+    rig_server_joins(&r);
+    r.server[1].hangs = 1;
+    rig_ask(&r);
+    rig_let_pass(&r, 1000);
+    r.server[1] = (struct rig_server){.restarts = 1};
+    rig_let_pass(&r, 10000); /* ps 0 waits for calls of the process before */
+    assert_string_equal(r.given_up,
+                        "checkpoint at step 3 given up: ps:1 ended before it wrote its part");
+    free(r.c);
+}
+
 /* While steps are made, a server may be silent for long; where they stand for it, it is missing
  * before a line is due. */
 static void test_a_server_that_holds_training_up_is_missing(void **state)
@@ -544,6 +578,8 @@ int main(void)
         test_all_fail, test_all_fail_and_a_server_is_silent, test_all_fail_with_a_folder,
         test_one_fails_after_the_other, test_one_fails_after_a_loss, test_its_word_comes_late,
         test_all_fail_after_a_server_has_left, test_a_wait_before_the_first_step_names_no_step,
+        test_a_checkpoint_given_up_at_the_end_says_so,
+        test_a_server_that_is_started_anew_wrote_no_part,
         test_a_server_that_holds_training_up_is_missing, test_not_all_fail,
         test_a_stopped_job_ends_where_it_is, test_a_stopped_job_without_workers_ends,
         test_a_stopped_job_does_not_wait_for_a_worker_that_never_came,

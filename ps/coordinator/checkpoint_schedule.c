@@ -67,12 +67,13 @@ static void give_up(struct coordinator_state *c, enum coordinator_line_id line, 
                     struct coordinator_out *out)
 {
     struct checkpoint_schedule *k = &c->ckpt;
-    int n_written = 0;
+    int n_written = 0, ends = c->finishing || k->step >= c->train_steps;
     for (int i = 0; i < c->n_slots; i++)
         n_written += ordered_server(c, i) && ordered_server(c, i)->order == k->order &&
                      ordered_server(c, i)->phase == CONTROL_WRITTEN;
     coordinator_add_line(
-        out, &(struct coordinator_line){line, server, -1, {k->step, n_written, k->n_files}});
+        out, &(struct coordinator_line){
+                 line, server, ends ? LINE_ENDS : -1, {k->step, n_written, k->n_files}});
     if (k->why == WHY_ASKED || k->why == WHY_TIME)
         answer_requests(c);
     k->not_before = c->awake + RETRY_MS * MS;
@@ -91,7 +92,7 @@ void checkpoint_schedule_cancel(struct coordinator_state *c)
 void checkpoint_schedule_lost(struct coordinator_state *c, int slot, struct coordinator_out *out)
 {
     if (c->ckpt.phase == SCHEDULE_ORDERED && coordinator_servers(c)[slot].ordered >= 0)
-        give_up(c, LINE_CHECKPOINT_FAILED, slot, out);
+        give_up(c, LINE_CHECKPOINT_LOST, slot, out);
 }
 
 /* -1, or a server of the plan that does not call: no order would come to it. */

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 struct text {
     const struct coordinator_state *c;
@@ -106,7 +107,9 @@ static void no_last_text(const struct text *t)
     char last[64] = "there is none before it";
     if (l->arg[0] >= 0)
         snprintf(last, sizeof last, "the last one is at step %" PRId64, l->arg[0]);
-    if (l->id == LINE_CHECKPOINT_DISK)
+    if (l->id == LINE_CHECKPOINT_NO_VALUES)
+        snprintf(t->at, t->bytes, "no checkpoint yet: the first values are still coming in");
+    else if (l->id == LINE_CHECKPOINT_DISK)
         snprintf(t->at, t->bytes,
                  "no checkpoint: %s has not answered for 5 minutes (is its disk there?); %s",
                  t->folder, last);
@@ -142,6 +145,11 @@ static void checkpoint_text(const struct text *t)
                      " given up: ps:%d could not take or write its part; training goes on",
                      l->arg[0], t->number);
         break;
+    case LINE_CHECKPOINT_LOST:
+        snprintf(t->at, t->bytes,
+                 "checkpoint at step %" PRId64 " given up: ps:%d ended before it wrote its part",
+                 l->arg[0], t->number);
+        break;
     case LINE_CHECKPOINT_UNANSWERED:
         snprintf(t->at, t->bytes,
                  "checkpoint at step %" PRId64
@@ -172,12 +180,17 @@ static void checkpoint_text(const struct text *t)
                  " damaged, as its log says: the one before is looked for",
                  t->server, l->arg[0]);
         break;
-    case LINE_CHECKPOINT_NO_VALUES:
-        snprintf(t->at, t->bytes, "no checkpoint yet: the first values are still coming in");
-        break;
     default:
         no_last_text(t);
     }
+}
+
+/* Cuts off what is not true of a checkpoint after which no step is made. */
+static void checkpoint_end_text(const struct text *t)
+{
+    char *tail = t->l->worker == LINE_ENDS ? strstr(t->at, "; training goes on") : NULL;
+    if (tail)
+        *tail = 0;
 }
 
 static void evaluation_text(const struct text *t)
@@ -356,7 +369,7 @@ void coordinator_line_text(const struct coordinator_state *c, const struct coord
     else if (l->id >= LINE_SERVER_LOST && l->id <= LINE_WORKER_CLAIM)
         server_text(&t);
     else if (l->id >= LINE_CHECKPOINT_SILENT && l->id <= LINE_CHECKPOINT_NO_LAST)
-        checkpoint_text(&t);
+        checkpoint_text(&t), checkpoint_end_text(&t);
     else if (l->id >= LINE_BEST && l->id <= LINE_EARLY_STOP)
         evaluation_text(&t);
     else if (l->id != LINE_NONE)

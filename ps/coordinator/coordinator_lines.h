@@ -23,6 +23,7 @@
     X(LINE_JOB_ANEW, 'W')                                                                          \
     X(LINE_CHECKPOINT_SILENT, 'W')                                                                 \
     X(LINE_CHECKPOINT_FAILED, 'W')                                                                 \
+    X(LINE_CHECKPOINT_LOST, 'W')                                                                   \
     X(LINE_CHECKPOINT_UNANSWERED, 'W')                                                             \
     X(LINE_CHECKPOINT_SLOW, 'W')                                                                   \
     X(LINE_CHECKPOINT_MANIFEST, 'W')                                                               \
@@ -57,10 +58,12 @@ enum coordinator_line_id {
         COORDINATOR_N_LINES
 };
 
+enum { LINE_ENDS = 1 }; /* training makes no step after the checkpoint */
+
 struct coordinator_line {
     enum coordinator_line_id id;
     int server, worker; /* slot, index; -1: none; LINE_SERVER_LOST: 1: it was started anew,
-                           2: it was given up */
+                           2: it was given up; a checkpoint that was given up: LINE_ENDS */
     int64_t arg[3];
 };
 

@@ -251,6 +251,7 @@ class Alone(harness.Test):
         self.assert_ends_as(want, 0)
         self.assertRegex(worker.output(), "cannot write: File too large.*ulimit -f")
         self.assertIn("given up; training goes on", worker.output())
+        self.assertNotIn("checkpoint at step %d given up; " % STEPS, worker.output())
         self.assertIn("the last checkpoint, of step %d, could not be written to %s: " %
                       (STEPS, self.folder()), worker.output())
         self.assertEqual(sorted(os.listdir(self.folder())), ["folder-id", "lease-1", "worker-lock"])

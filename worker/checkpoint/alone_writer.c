@@ -33,6 +33,7 @@ struct alone_writer {
     pthread_cond_t wake;
     int busy, ending, stop_soon, fenced;
     enum status written; /* result of the last copy */
+    bool is_last;        /* training ends with the copy */
     int64_t copied;      /* step of the copy, or the step that training continued from */
     int64_t next_ns;
     int is_best; /* the copy is the best checkpoint; then all of `best` but its id is set */
@@ -89,8 +90,8 @@ static enum status write_manifest(const struct alone_writer *s,
 
 /* Writes the copy of this step as a checkpoint. best: it is also the best one, and *kept receives 1
  * if it was recorded as such; NULL: it is not. */
-static enum status save(struct alone_writer *s, int64_t step, struct checkpoint_best *best,
-                        int *kept)
+static enum status save(struct alone_writer *s, int64_t step, bool is_last,
+                        struct checkpoint_best *best, int *kept)
 {
     struct checkpoint_shard_file f;
     struct safetensors_written file;
@@ -118,7 +119,10 @@ static enum status save(struct alone_writer *s, int64_t step, struct checkpoint_
         sweep.keep = s->cfg.keep;
         sweep.writing = id;
     } else if (st != ST_REFUSED) {
-        LOG_W("checkpoint at step %" PRId64 " given up; training goes on", step);
+        if (is_last)
+            LOG_W("checkpoint at step %" PRId64 " given up", step);
+        else
+            LOG_W("checkpoint at step %" PRId64 " given up; training goes on", step);
         sweep.given_up = id;
     }
     enum status swept = st == ST_REFUSED ? st : checkpoint_retention_sweep(f.folder, &sweep);
@@ -141,10 +145,11 @@ static void *saver_main(void *arg)
         }
         int64_t step = s->copied;
         struct checkpoint_best best = s->best, *is_best = s->is_best ? &best : NULL;
+        bool is_last = s->is_last;
         s->is_best = 0;
         pthread_mutex_unlock(&s->lock);
         int kept = 0;
-        enum status st = save(s, step, is_best, &kept);
+        enum status st = save(s, step, is_last, is_best, &kept);
         pthread_mutex_lock(&s->lock);
         s->busy = 0;
         s->best_is_kept |= kept;
@@ -281,6 +286,7 @@ static void wait_until_written(struct alone_writer *s) REQUIRES(s->lock)
  * diverged state (ST_INVALID) was logged before: another attempt would not write it either. */
 static enum status save_last(struct alone_writer *s, int64_t step) REQUIRES(s->lock)
 {
+    s->is_last = true;
     wait_until_written(s);
     if (s->copied != step && !s->fenced)
         copy(s, step);
