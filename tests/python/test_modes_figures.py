@@ -12,15 +12,15 @@ import test_modes
 class Figures(test_modes.Case):
     def test_delay_compensation(self):
         for mode in ("--sync_mode=async", "--sync_mode=ssp --staleness=4"):
-            job = self.started_job([*mode.split(), "--train_steps=240", "--delay_compensation=0.5"],
-                                   n_ps=2)
+            job = self.start_job([*mode.split(), "--train_steps=240", "--delay_compensation=0.5"],
+                                 n_ps=2)
             self.check(job, 240, applied=1)
 
     def test_all_in_16_bits(self):
         """Gradients in bf16, parameters in fp16: every mode trains, and ends with the same bits."""
         for mode in (["--sync_mode=async", "--delay_compensation=0.5"],
                      ["--sync_mode=ssp", "--staleness=2"], ["--replicas_to_aggregate=2"]):
-            job = self.started_job([*mode, "--train_steps=240", "--wire_dtype=bf16,fp16"], n_ps=2)
+            job = self.start_job([*mode, "--train_steps=240", "--wire_dtype=bf16,fp16"], n_ps=2)
             self.check(job, 240)
 
     def test_a_worker_alone(self):
@@ -34,9 +34,9 @@ class Figures(test_modes.Case):
 
     def test_stragglers(self):
         path = self.path("ps.json")
-        job = self.started_job(["--train_steps=40", "--log_every=1"], slow=1,
-                               ps_flags=["--log_stragglers", "--straggler_ms=5",
-                                         "--summary_json=" + path])
+        job = self.start_job(["--train_steps=40", "--log_every=1"], slow=1,
+                             ps_flags=["--log_stragglers", "--straggler_ms=5",
+                                       "--summary_json=" + path])
         for step in (5, 15, 25):
             job.workers[1].wait_line("training step %d done" % step)
             with harness.paused(job.workers[1]):
@@ -63,7 +63,7 @@ class Figures(test_modes.Case):
         self.assertGreater(s["sent_bytes"], s["received_bytes"])
 
     def test_no_lines_unless_asked(self):
-        job = self.started_job(["--train_steps=10"], n_workers=2, slow=1)
+        job = self.start_job(["--train_steps=10"], n_workers=2, slow=1)
         self.check(job, 10, least=0)
         self.assertNotIn(" waited ", job.ps[0].output().replace("others waited", ""))
 
