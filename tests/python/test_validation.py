@@ -246,7 +246,7 @@ class Validation(harness.Test):
                 (["--validation_split=0.95"], "--validation_split"),
                 (["--ps_hosts=localhost:1", "--worker_hosts=localhost:2", "--sync_mode=async",
                   *STOP],
-                 "with servers it is for --sync_mode=sync")):
+                 "with servers the flag is for --sync_mode=sync")):
             worker, _ = self.train(*flags, status=2)
             self.assertIn(said, worker.output())
         worker, _ = self.train("--validation_split=0.0001", status=1)
