@@ -158,7 +158,8 @@ static void end_node(struct app *app, const struct ps_cluster *c, int exit_code)
     ps_region_stop(app->region, atomic_load(&app->replaced) ? NULL : app->error);
     region_server_stop(app->part);
     node_destroy(app->node);
-    if (opt.checkpoint_dir && app->ended && exit_code <= 128)
+    bool is_by_signal = exit_code > 128 && exit_code != EXIT_RETRY;
+    if (opt.checkpoint_dir && app->ended && !is_by_signal)
         node_ended(opt.checkpoint_dir, c->address);
 }
 
