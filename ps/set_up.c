@@ -2,14 +2,19 @@
 #include "ps/set_up.h"
 #include "base/cores.h"
 #include "base/descriptors.h"
+#include "base/process.h"
+#include "base/slow_wait.h"
 #include "base/threads.h"
 #include "net/rpc/environment.h"
 #include "ps/shutdown.h"
+#include <signal.h>
+#include <unistd.h>
 
 enum {
     MAX_AUTO_THREADS = 8,
     OWN_DESCRIPTORS = 4,   /* a segment, what listens, a connection that is being tested */
     OWN_THREADS = 5,       /* for members, plans, ps 0, the coordinator and its folder */
+    START_END_S = 15,      /* for a start that a signal ends */
     CHECKPOINT_THREADS = 3 /* for this server's parts, for its file, for a missing ps 0 */
 };
 
@@ -72,6 +77,16 @@ static void on_control_closed(void *ctx, uint64_t call)
     node_control_closed(((struct app *)ctx)->node, call);
 }
 
+/* Bounds the start once a signal has come: the main thread may hang in a call of the folder. The
+ * signal stays for it. */
+static void on_signal(void *ctx)
+{
+    struct app *app = ctx;
+    int sig = ps_shutdown_take_signal(app);
+    process_end_within(START_END_S, 128 + sig, app->opt->checkpoint_dir);
+    kill(getpid(), sig);
+}
+
 enum status ps_set_up_node(const struct ps_cluster *c, struct app *app)
 {
     struct node_config cfg = {
@@ -97,7 +112,11 @@ enum status ps_set_up_node(const struct ps_cluster *c, struct app *app)
         .region = app->region ? &app->hooks : NULL,
         .ctx = app,
     };
-    return node_create(&cfg, &app->node);
+    const char *read = app->opt->restore ? app->opt->restore : app->opt->checkpoint_dir;
+    struct slow_wait *wait = read ? slow_wait_begin(read, app->signal_fd, on_signal, app) : NULL;
+    enum status st = node_create(&cfg, &app->node);
+    slow_wait_end(wait);
+    return st;
 }
 
 enum status ps_set_up_region(const struct ps_cluster *c, struct app *app)

@@ -28,5 +28,17 @@ class HungFolder(harness.Test):
                             "process ends without waiting for it" % folder)
         self.kill(job.workers[0], job.ps[0])
 
+    def test_a_start_names_the_folder_and_ends_by_a_signal(self):
+        folder = self.path("ckpt")
+        flags = ["--checkpoint_dir=" + folder, "--save_steps=20"]
+        self.started_job(n_ps=1, n_workers=1, model="small", flags=FLAGS, ps_flags=flags).finish()
+        hangs = {**os.environ, "HANG": "60-0-of-1",
+                 "LD_PRELOAD": preload.library(self, preload.HANGING_READS)}
+        job = self.job(n_ps=1, n_workers=1, model="small", flags=[*FLAGS, "--train_steps=100"])
+        job.start_ps(0, *flags, env=hangs, wait=False)
+        job.ps[0].wait_line("%s is still being read, for 3 s now" % folder)
+        job.ps[0].stop(signal.SIGTERM, 60, 143)
+        job.ps[0].wait_line("%s has not answered for 15 s: this process ends" % folder)
+
 
 harness.main(__name__)

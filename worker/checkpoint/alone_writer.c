@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/guarded.h"
 #include "base/log.h"
+#include "base/slow_wait.h"
 #include "base/threads.h"
 #include "checkpoint/shard_file.h"
 #include "kernels/vector/finite.h"
@@ -207,7 +208,10 @@ enum status alone_writer_create(const struct alone_writer_config *cfg, struct al
     clock_cond_init(&s->wake);
     CHECK(updates_state(cfg->folder.updates, &s->state));
     TRY(take_memory(s));
-    TRY(alone_folder_open(&s->cfg.folder, &s->folder));
+    struct slow_wait *wait = slow_wait_begin(s->cfg.folder.path, -1, NULL, NULL);
+    st = alone_folder_open(&s->cfg.folder, &s->folder);
+    slow_wait_end(wait);
+    TRY(st);
     if (s->folder.rounding.n_bytes > 0)
         s->job.rounding = s->folder.rounding;
     s->server = s->folder.name;
