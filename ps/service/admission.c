@@ -1,5 +1,5 @@
-/* ps/service/admission.c - see service.h: who may settle a job, who did, and whether there is room
- * for one worker more. */
+/* ps/service/admission.c - see service.h: decides which worker may settle a job, records which one
+ * did, and checks whether there is room for one more worker. */
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "ps/service/service_impl.h"
@@ -36,7 +36,7 @@ int admission_waits_for_first(struct service *s, const struct net_join *req, cha
     return 1;
 }
 
-/* ST_NOMEM. */
+/* Records the number format that the request asks for. ST_NOMEM. */
 static enum status note_format(struct admission_formats *f, const struct net_join *req,
                                int64_t now_ns)
 {
@@ -59,7 +59,8 @@ static enum status note_format(struct admission_formats *f, const struct net_joi
     return ST_OK;
 }
 
-/* Who asks no more is gone, or was refused: its place is another's. Returns how many ask. */
+/* Frees the entries of processes that asked no more: each is gone, or was refused, and another may
+ * have its place. Returns the number of the remaining entries. */
 static int count_formats(struct admission_formats *f, int64_t now_ns)
 {
     int n = 0;
@@ -72,8 +73,9 @@ static int count_formats(struct admission_formats *f, int64_t now_ns)
     return n;
 }
 
-/* 1: a member of that mode was told what to take; *by: which, or whose line is the thinnest, -1: a
- * checkpoint says. */
+/* Finds the format for a job of this mode. Returns nonzero if the format is fixed, by a checkpoint
+ * or by the flags of a member. *by is that member, or the one with the slowest line; -1: a
+ * checkpoint's format, or no request. */
 static int find_format(const struct admission_formats *f, int in_lockstep,
                        struct admission_format *out, int *by)
 {
@@ -141,7 +143,8 @@ void admission_choose_format(struct service *s, struct net_job *job)
     int told = find_format(&s->formats, job_in_lockstep(job), &found, &by);
     job->push_dtype = found.push_dtype;
     job->version_dtype = s->cfg.outer ? DTYPE_F32 : found.version_dtype;
-    if (job_sends_changes(job) && !job_in_lockstep(job)) /* a checkpoint's, of another mode */
+    /* The format is a checkpoint's, of another mode. */
+    if (job_sends_changes(job) && !job_in_lockstep(job))
         job->version_dtype = DTYPE_F32;
     if (by >= 0 && !s->formats.said++)
         LOG_I("number format %s: %s worker %d", dtype_name(found.push_dtype),
@@ -169,7 +172,7 @@ void admission_note_setter(struct service *s, const struct net_join *req, const 
     int64_t now_ns = clock_now_ns();
     if (setter->incarnation != req->incarnation && setter->incarnation &&
         now_ns - setter->heard_ns < JOIN_QUEUE_EXPIRY_MS * 1000000LL)
-        return; /* it is about to */
+        return; /* the earlier worker is about to settle the job */
     *setter = (struct join_queue_entry){
         .member = req->member, .incarnation = req->incarnation, .heard_ns = now_ns};
     snprintf(setter->peer, sizeof setter->peer, "%s", peer);
@@ -187,7 +190,8 @@ void admission_name_setter(const struct service *s, const struct net_join *req, 
         s->setter.member, s->setter.peer);
 }
 
-/* "worker 3 is": one that may be given up; NULL: all are there. */
+/* Returns a member that is missing or has left, with its index in *index, or NULL if all are
+ * present. */
 static const struct member *missing_member(const struct run *r, int *index)
 {
     for (int i = 0; i < r->plan->n_members; i++) {

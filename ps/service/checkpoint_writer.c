@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { END_MS = 2000 }; /* for a file that nobody waits for any more */
+enum { END_MS = 2000 }; /* longest wait for a file that is no longer needed */
 
 struct checkpoint_writer {
     struct checkpoint_writer_config cfg;
@@ -53,7 +53,8 @@ void checkpoint_writer_destroy(struct checkpoint_writer *s)
     free(s);
 }
 
-/* The service's present run, a reference, if it is of the generation and has chunks here. */
+/* Returns a reference to the service's present run if it is of the generation and has chunks
+ * here. */
 static enum status take_run(struct checkpoint_writer *s, uint64_t generation, struct run **out)
 {
     int ended;
@@ -118,7 +119,7 @@ void checkpoint_writer_state(struct checkpoint_writer *s, struct checkpoint_writ
                                             .n_servers = s->n_servers,
                                             .phase = (enum checkpoint_writer_phase)state.phase,
                                             .file = state.file};
-    /* it may succeed when it is ordered again: of a later step, or once the lane is free */
+    /* A repeated order may succeed: with a later step, or once the writer is free. */
     if (state.phase == SHARD_WRITER_FAILED &&
         (state.failure == ST_RANGE || state.failure == ST_BUSY))
         out->phase = CHECKPOINT_WRITER_PAST;

@@ -1,6 +1,6 @@
-/* ps/service/generation.c - see service.h: from one run to the next. What the next needs is made
- * and filled while the one before, stopped, is still in place; then they are swapped, and whoever
- * waits for an answer of the old one is told to come to the new one. */
+/* ps/service/generation.c - see service.h: replaces one run by the next. The service creates and
+ * fills the next run while the stopped run is still in place, and then swaps them. A member that
+ * waits for an answer of the old run receives the order to join the new one. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The present run or one that is kept, with a reference; NULL: there is none of that generation. */
+/* Returns a new reference to the present run or a kept one of that generation, or NULL. */
 static struct run *find_run(struct service *s, uint64_t generation)
 {
     pthread_mutex_lock(&s->lock);
@@ -25,7 +25,7 @@ static struct run *find_run(struct service *s, uint64_t generation)
     return r;
 }
 
-/* Takes the runs behind this one off, for the caller. Under the lock. */
+/* Detaches the runs behind this one and returns them. The caller holds the lock. */
 static struct run *cut_older(struct run *r)
 {
     struct run *older = r->older;
@@ -59,8 +59,7 @@ static void log_run(const struct run *r, int first)
               TERM_ARG(p->generation), p->step, p->n_members, p->servers.n);
 }
 
-/* How long each member of `r` was waited for, added to what `late` has of it. ST_NOMEM: nothing
- * has changed. */
+/* Adds to `late` how long each member of `r` was awaited. After ST_NOMEM nothing has changed. */
 static enum status add_late(const struct run *r, struct late_total **late, int *n)
 {
     int most = r->plan->n_members ? r->plan->member[r->plan->n_members - 1] + 1 : 0;
@@ -84,7 +83,8 @@ static enum status add_late(const struct run *r, struct late_total **late, int *
     return ST_OK;
 }
 
-/* What the new run's member of that rank was before. Under the lock. */
+/* Copies a member's state from the old run, or from the list of joiners, to the new run. The caller
+ * holds the lock. */
 static void carry_member(struct service *s, const struct run *old, struct run *r, int rank)
 {
     int index = r->plan->member[rank];
@@ -113,8 +113,9 @@ static void carry_member(struct service *s, const struct run *old, struct run *r
         join_queue_drop(&s->waiting, w);
 }
 
-/* Of the runs before, the one that this goes on from stays, since others may have to fetch from it;
- * those of generations that were given up do not. Returns all but that one. Under the lock. */
+/* Keeps, of the earlier runs, the one that this run continues, since other servers may have to
+ * fetch from it. Returns the remaining runs, which include those of abandoned generations. The
+ * caller holds the lock. */
 static struct run *keep_holder(struct run *r, struct run *old)
 {
     struct run **at = &old;
@@ -125,7 +126,7 @@ static struct run *keep_holder(struct run *r, struct run *old)
     return old;
 }
 
-/* Puts the run in the old one's place; returns what nobody needs any more. */
+/* Puts the run in the old one's place and returns the runs that no server needs any more. */
 static struct run *swap_runs(struct service *s, struct run *r, int *over)
 {
     pthread_mutex_lock(&s->lock);
@@ -140,7 +141,7 @@ static struct run *swap_runs(struct service *s, struct run *r, int *over)
     if (!same_job)
         s->n_late = 0;
     else
-        add_late(old, &s->late, &s->n_late); /* without memory figures are lost */
+        add_late(old, &s->late, &s->n_late); /* without memory these figures are lost */
     gone = keep_holder(r, old);
     s->run = r;
     *over = generation_end_run(r);
@@ -179,7 +180,7 @@ static enum status make_run(struct service *s, const struct net_plan *plan,
     return st;
 }
 
-/* Those whom nobody has to wait for in the run that has just begun. */
+/* Marks in the store of the new run the members that are done, so that no step waits for them. */
 static void leave_done(struct service *s, struct run *r)
 {
     for (int i = 0; i < r->plan->n_members; i++) {
@@ -191,7 +192,8 @@ static void leave_done(struct service *s, struct run *r)
     }
 }
 
-/* Who was a member speaks again, as one, in the run that has begun. */
+/* Marks the streams of the old run's members as untrusted until each member sends a piece in the
+ * new run. */
 static void doubt_streams(struct service *s, const struct run *old)
 {
     for (int i = 0; i < old->plan->n_members; i++) {
@@ -203,9 +205,9 @@ static void doubt_streams(struct service *s, const struct run *old)
     }
 }
 
-/* Releases what the runs before hold, if the next takes nothing from them: no server has to hold a
- * model twice to go back to a checkpoint. Every later plan of the coordinator is then from a
- * checkpoint, or the first, until one of them settles. */
+/* Releases the values of the earlier runs, if the next run uses none of them, so that no server
+ * holds a model twice when it goes back to a checkpoint. Every later plan of the coordinator then
+ * starts from a checkpoint, or is a first plan, until one of them settles. */
 static void empty_before(struct service *s, struct run *old)
 {
     pthread_mutex_lock(&s->lock);
@@ -215,7 +217,7 @@ static void empty_before(struct service *s, struct run *old)
     handover_empty(old->store);
 }
 
-/* Under `change`. */
+/* Begins a run. The caller holds `change`. */
 static enum status begin_run(struct service *s, const struct net_plan *plan,
                              const struct checkpoint_restore *restore)
 {
@@ -257,7 +259,7 @@ enum status generation_begin(struct service *s, const struct net_plan *plan,
     return st;
 }
 
-/* As generation_make_first_plan; under `change`. */
+/* Makes the first plan (generation_make_first_plan). The caller holds `change`. */
 static enum status first_plan(struct service *s, const struct net_join *req, char *why,
                               size_t why_bytes)
 {
@@ -268,9 +270,9 @@ static enum status first_plan(struct service *s, const struct net_join *req, cha
         .generation = r ? r->generation + 1 : 1, .join = req, .servers = s->cfg.ps_hosts};
     run_unref(r);
     if (r && !ended)
-        return ST_OK; /* another was faster */
+        return ST_OK; /* another joiner was faster */
     if (s->cfg.self > 0 && req->generation > first.generation)
-        first.generation = req->generation; /* ps 0's */
+        first.generation = req->generation; /* the generation of ps 0 */
     enum status st = planner_make_first(&first, &plan);
     if (st == ST_OK)
         st = begin_run(s, plan, NULL);
@@ -306,7 +308,7 @@ void generation_cancel(struct service *s, uint64_t generation)
     shard_fetch_cancel(s->gather, generation);
 }
 
-/* The run that chunks are wanted of; NULL: *why says why not. */
+/* Returns a reference to the stopped run of that generation, or NULL with the reason in *why. */
 static struct run *find_stopped(struct service *s, uint64_t generation,
                                 char why[CONTROL_TEXT_BYTES])
 {
@@ -323,7 +325,7 @@ static struct run *find_stopped(struct service *s, uint64_t generation,
     return NULL;
 }
 
-/* ST_RANGE: it does not fit any more. */
+/* Adds a chunk to the reply. ST_RANGE: the reply has no room for it. */
 static enum status hand_on(struct run *r, int chunk, int64_t step, struct net_fetch_reply *reply)
 {
     struct handover_chunk t;

@@ -1,9 +1,10 @@
-/* ps/service/join.c - see service.h: who may join, and what a joiner is told.
+/* ps/service/join.c - see service.h: decides whether a worker may join, and fills in the reply.
  *
- * A join is judged by the plan in force. Its members are let in, whatever process comes as one: the
- * last one counts, unless the one before lives (rival.h). While a stopped run waits for the next
- * plan everybody waits. At ps 0 whoever is in no plan is put on the list from which the next one
- * takes them; one without an index gets the lowest that nobody has, and keeps it. */
+ * A join is judged by the plan in force. Any process may join as a member of that plan: the last
+ * one counts, unless the process before it lives (rival.h). Between the stop of a run and the next
+ * plan every joiner waits. At ps 0 a joiner that is in no plan is put on the list from which the
+ * next plan draws its new members; one without an index receives the lowest free index, and keeps
+ * it. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
@@ -16,11 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Without a stream for so long: its index can be another's. How often it is news that one asks. */
+/* Time without a stream after which a member's index may be reused, and the interval at which a
+ * repeated request counts as news. */
 #define GONE_NS INT64_C(10000000000)
 #define ASKS_NS INT64_C(1000000000)
 
-/* Whether the joiner speaks of the job in force. */
+/* Checks whether the joiner's job is the job in force. */
 static enum join_answer check_job(struct service *s, const struct run *r,
                                   const struct net_join *req, char *why, size_t why_bytes)
 {
@@ -39,7 +41,8 @@ static enum join_answer check_job(struct service *s, const struct run *r,
                  req->job.n_workers, admission_max_workers(s));
         return JOIN_REFUSED;
     }
-    if (joins) { /* a job that runs, or ran: what it leaves out goes without check */
+    /* Joins a job that runs, or ran: the fields that the request omits are not checked. */
+    if (joins) {
         full.job.n_workers = r ? r->job.n_workers : JOB_MAX_WORKERS;
         full.member = 0;
         if (req->job.train_steps == 0)
@@ -55,7 +58,7 @@ static enum join_answer check_job(struct service *s, const struct run *r,
     return JOIN_WELCOME;
 }
 
-/* The rank of the plan's member that this process is or may be; -1: none. */
+/* Returns the rank of the plan's member that this process is or may be; -1: none. */
 static int rank_of(const struct service *s, const struct run *r, const struct net_join *req)
 {
     int rank = req->member >= 0 ? net_plan_rank(r->plan, req->member) : -1;
@@ -65,15 +68,16 @@ static int rank_of(const struct service *s, const struct run *r, const struct ne
         if (r->members[i].incarnation == req->incarnation ||
             r->members[i].expected == req->incarnation)
             return i;
-    /* Its index may be another's by now, who is there; or, if this one was not started anew but
-     * lives on from another generation, has just come. */
+    /* Another process may have this index by now. This one gets the place only if the other is
+     * missing and has not joined yet, or has been missing for long, or if this process was started
+     * again and does not live on from another generation. */
     const struct member *m = rank >= 0 ? &r->members[rank] : NULL;
     int64_t missing_ns = m && m->missing_ns ? clock_now_ns() - m->missing_ns : 0;
     int lives_on = req->generation > 0;
     return m && m->missing_ns && (!m->incarnation || !lives_on || missing_ns > GONE_NS) ? rank : -1;
 }
 
-/* The lowest index behind the first workers' that nobody has. */
+/* Returns the lowest index that is free and not one of the job's first workers. */
 static int free_index(struct service *s, const struct run *r)
 {
     int index = r->job.n_workers;
@@ -82,7 +86,7 @@ static int free_index(struct service *s, const struct run *r)
     return index;
 }
 
-/* Puts it on the list. 1: it was not there. Under the lock. */
+/* Puts the joiner on the list. Returns nonzero if it was not there. The caller holds the lock. */
 static int note_waiter(struct service *s, const struct run *r, const struct net_join *req,
                        const char *peer)
 {
@@ -107,14 +111,14 @@ static int note_waiter(struct service *s, const struct run *r, const struct net_
     return is_new;
 }
 
-/* Of a job that is over. */
+/* Judges a join to a job that is over. */
 static enum join_answer judge_ended(struct service *s, const struct net_join *req, char *why,
                                     size_t why_bytes)
 {
-    if (s->cfg.serve && req->member == 0) { /* it may bring the next, in a format of its own */
+    if (s->cfg.serve && req->member == 0) { /* it may bring the next job, in a format of its own */
         admission_drop_formats(s);
         admission_waits_for_formats(s, req, why, why_bytes);
-        why[0] = 0; /* it does not wait for the formats of others */
+        why[0] = 0; /* it does not wait for the requests of other members */
         return JOIN_INIT;
     }
     snprintf(why, why_bytes,
@@ -123,7 +127,7 @@ static enum join_answer judge_ended(struct service *s, const struct net_join *re
     return JOIN_RETRY;
 }
 
-/* Of a service that lets nobody in any more: it ends. */
+/* Judges a join to a service that is closed because it ends. */
 static enum join_answer judge_closed(struct service *s, const struct net_join *req, char *why,
                                      size_t why_bytes)
 {
@@ -134,8 +138,9 @@ static enum join_answer judge_closed(struct service *s, const struct net_join *r
     return JOIN_REFUSED;
 }
 
-/* A member's process is there, though nobody can be let in; one that is gone may have left, or been
- * removed, but this is another, that stays. 1: it is news. Under the lock. */
+/* Records that a member's process is here while no process can be admitted. If the earlier process
+ * has gone, this is a new one, even if the earlier one left or was removed. Returns nonzero if that
+ * is news. The caller holds the lock. */
 static int note_stopped(struct member *m, const struct net_join *req)
 {
     uint64_t before = m->incarnation ? m->incarnation : m->expected;
@@ -159,15 +164,16 @@ static int is_of_other_ps0(const struct run *r, const struct net_join *req)
     return req->generation > 0 && req->ps0 && req->ps0 != r->plan->ps0;
 }
 
-/* The generation that it knows is another one, and this server's is not above it. */
+/* Returns nonzero if the joiner was in another generation that this server's does not exceed. */
 static int is_behind(const struct run *r, const struct net_join *req)
 {
     return req->generation > r->generation ||
            (is_of_other_ps0(r, req) && req->generation == r->generation);
 }
 
-/* It was in a generation of another ps 0, and cannot come to this one, which is not above it: ps 0
- * is to make one that is (s->claim). 1: that is news. Under the lock. */
+/* Records in s->claim that the joiner was in a generation of another ps 0, which this one does not
+ * exceed. The joiner can join only a higher generation, so that ps 0 is to make one. Returns
+ * nonzero if that is news. The caller holds the lock. */
 static int note_claim(struct service *s, const struct run *r, const struct net_join *req)
 {
     int news = s->cfg.self == 0 && is_of_other_ps0(r, req) && is_behind(r, req) &&
@@ -177,8 +183,8 @@ static int note_claim(struct service *s, const struct run *r, const struct net_j
     return news;
 }
 
-/* A member is let in if it knows no other generation than this one, which goes on. Under the lock.
- */
+/* Admits a member unless it was in another generation than this one, or this one has stopped. The
+ * caller holds the lock. */
 static enum join_answer judge_generation(struct service *s, struct run *r, int rank,
                                          const struct net_join *req, int *news,
                                          struct net_join_reply *reply)
@@ -190,11 +196,11 @@ static enum join_answer judge_generation(struct service *s, struct run *r, int r
     uint64_t named = r->generation;
     int claims =
         leads && other && behind && !r->ended; /* this generation, begun or not, is to end */
-    /* one that lives on from another ps 0's generation was not started by mistake */
+    /* A process that lives on from another ps 0's generation was not started by mistake. */
     int known = !claims && rival_is_known(&r->members[rank], req->incarnation, clock_now_ns());
     if (claims || (stopped && !untold && !behind && !known))
         *news |= note_stopped(&r->members[rank], req);
-    if (untold) { /* by its index it might be let in as a member that it is not any more */
+    if (untold) { /* by its index it might be admitted in place of another member */
         why = "ps:0 has not told it of generation " TERM_FMT " yet";
     } else if (behind) {
         why = !other  ? "this server has not followed the others to generation " TERM_FMT " yet"
@@ -211,9 +217,10 @@ static enum join_answer judge_generation(struct service *s, struct run *r, int r
     return why ? JOIN_RETRY : JOIN_WELCOME;
 }
 
-/* Of two processes that join as one worker, the later one counts. A Join may come after its process
- * has died, and after that of the one started in its place: so one that lost its place may take it
- * back, once, from another that has not spoken. */
+/* Returns nonzero if a later process has replaced this one. When two processes join as one worker,
+ * the later one counts. But a Join may arrive after its process has died, and after the Join of the
+ * successor: so a process that lost its place may regain it once from a process that has not sent a
+ * piece. */
 static int is_replaced(const struct member *m, uint64_t incarnation)
 {
     if (m->incarnation == incarnation || m->previous != incarnation)
@@ -221,8 +228,9 @@ static int is_replaced(const struct member *m, uint64_t incarnation)
     return m->took_back == incarnation || (m->spoke && m->took_back != m->incarnation);
 }
 
-/* As rival_judge, where it is to be judged: ps 0 says it for all, since a process that it let in
- * may find streams of a dead one at other servers; where nobody speaks to ps 0, each does. */
+/* Judges a rival where this server is to judge it. Where workers send pieces to ps 0, only ps 0
+ * judges, since a process that it admitted may find streams of a dead one at other servers.
+ * Otherwise every server judges. */
 static enum rival_verdict judge_rival(const struct service *s, struct run *r, int rank,
                                       const struct net_join *req)
 {
@@ -232,9 +240,9 @@ static enum rival_verdict judge_rival(const struct service *s, struct run *r, in
     return rival_judge(&r->members[rank], req->incarnation, heard_ns, clock_now_ns());
 }
 
-/* Returns true if the joiner takes this server for its ps 0, and it is another server of a job. A
- * worker asks ps 0 before all other servers, so one that knows a generation has found ps 0.
- * `why` receives the reason, or otherwise the plan for which a worker of the job waits here. */
+/* Returns true if the joiner mistakes this server for its ps 0, and it is another server of a job.
+ * A worker asks ps 0 before all other servers, so one with a generation has found ps 0. `why`
+ * receives the reason, or otherwise the plan for which a worker of the job waits here. */
 static bool is_taken_for_ps0(const struct service *s, const struct net_join *req, char *why,
                              size_t why_bytes)
 {
@@ -253,8 +261,8 @@ static bool is_taken_for_ps0(const struct service *s, const struct net_join *req
     return req->generation == 0;
 }
 
-/* What a joiner is told: WELCOME with its rank; INIT: a first plan is wanted. *news: somebody waits
- * now who did not. Under the lock. */
+/* Judges a join: WELCOME with the rank in *rank; INIT asks for a first plan. *news is set if the
+ * list or the claims changed. The caller holds the lock. */
 static enum join_answer judge_join(struct service *s, const struct net_join *req, const char *peer,
                                    int *rank, int *news, struct net_join_reply *reply)
 {
@@ -277,7 +285,7 @@ static enum join_answer judge_join(struct service *s, const struct net_join *req
         waits |= admission_waits_for_first(s, req, why, why_bytes);
         return waits ? JOIN_RETRY : JOIN_INIT;
     }
-    int stopped = r && !r->ended && handover_is_stopped(r->store); /* nothing keeps it any more */
+    int stopped = r && !r->ended && handover_is_stopped(r->store); /* no run keeps it any more */
     if ((*rank < 0 || stopped) && membership_was_removed(s, req->incarnation)) {
         snprintf(why, why_bytes, "it was removed from the job; start it again if it is to be in");
         return JOIN_REFUSED;
@@ -311,7 +319,8 @@ static enum join_answer judge_join(struct service *s, const struct net_join *req
     return rival == RIVAL_LATE || replaced ? JOIN_REFUSED : JOIN_RETRY;
 }
 
-/* Bits are promised, but for members that compute alike alone. */
+/* Logs that a worker computes with other arithmetic than the job's first one. Bit-identity holds
+ * only for members that compute alike. */
 static void log_arithmetic(const struct run *r, int rank, const struct net_join *req)
 {
     const struct member *m = &r->members[rank];
@@ -322,8 +331,8 @@ static void log_arithmetic(const struct run *r, int rank, const struct net_join 
             r->plan->member[rank], req->job.arithmetic, r->job.arithmetic);
 }
 
-/* Makes the joiner its member's present incarnation; returns the old one's stream, to be failed.
- * Under the lock. */
+/* Makes the joiner its member's present incarnation. Returns the earlier process's stream, which
+ * the caller ends. The caller holds the lock. */
 static uint64_t admit_worker(struct service *s, struct run *r, int rank, const struct net_join *req,
                              const char *peer)
 {
@@ -354,7 +363,7 @@ static uint64_t admit_worker(struct service *s, struct run *r, int rank, const s
     return old;
 }
 
-/* What ps 0 says besides. */
+/* Adds the shard map and the servers, which only ps 0 sends. */
 static enum status fill_plan(const struct net_plan *p, struct net_join_reply *reply)
 {
     size_t bytes = (size_t)p->chunks->n_chunks * sizeof *reply->server;
@@ -401,7 +410,7 @@ static void fill_reply(const struct service *s, const struct run *r, int rank,
     }
 }
 
-/* As judge, and lets in whom it welcomes: *out is the run, a reference. */
+/* Judges a join and admits a welcome joiner: then *out is a new reference to the run. */
 static enum join_answer try_join(struct service *s, const struct net_join *req, const char *peer,
                                  struct net_join_reply *reply, struct run **out, int *rank)
 {
@@ -434,8 +443,9 @@ static void fill_generation(struct service *s, struct net_join_reply *reply)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* It was let in, and has only to speak: that it did not get further is known soon. Who is asked
- * for the first values has to make them before. */
+/* Records that a member was admitted and need only send a piece, so that a member that gets no
+ * further is noticed soon. A member that makes the first values is not recorded: it has to make
+ * them first. */
 static void note_came(struct service *s, struct run *r, int rank, uint64_t incarnation)
 {
     pthread_mutex_lock(&s->lock);
@@ -448,7 +458,8 @@ static void note_came(struct service *s, struct run *r, int rank, uint64_t incar
         service_roster_changed(s);
 }
 
-/* It is remembered while the worker is waited for; of one that is here another was refused. */
+/* Logs a refusal, and stores it while the worker is missing. A refusal of another process than the
+ * member that is here is not stored. */
 static void note_refusal(struct service *s, const struct net_join *req, const char *peer,
                          const char *why)
 {
@@ -465,7 +476,7 @@ static void note_refusal(struct service *s, const struct net_join *req, const ch
     pthread_mutex_unlock(&s->lock);
 }
 
-/* A job as the joiner has it, with the number format that all ask for. */
+/* Makes the first plan from the joiner's job, with the number format that all members ask for. */
 static enum status make_first(struct service *s, const struct net_join *req, char *why,
                               size_t why_bytes)
 {
@@ -482,7 +493,7 @@ static enum status make_first(struct service *s, const struct net_join *req, cha
                              : generation_make_first_plan(s, &first, why, why_bytes);
 }
 
-/* Stores the worker's text on its data. If memory lacks, the text before it stays. */
+/* Stores the worker's text on its data. Without memory the previous text stays. */
 static void keep_trained_on(struct service *s, const char *text)
 {
     pthread_mutex_lock(&s->told_lock);
@@ -511,7 +522,7 @@ void service_join(void *ctx, const struct net_join *req, const char *peer,
     int rank;
     *reply = (struct net_join_reply){.step = -1};
     reply->answer = try_join(s, req, peer, reply, &r, &rank);
-    if (reply->answer == JOIN_INIT) { /* a first plan, then once more */
+    if (reply->answer == JOIN_INIT) { /* makes a first plan, then judges the join again */
         reply->answer = JOIN_RETRY;
         if (!reply->why[0])
             snprintf(reply->why, sizeof reply->why, "the first plan is being made");
@@ -521,13 +532,14 @@ void service_join(void *ctx, const struct net_join *req, const char *peer,
             reply->answer = try_join(s, req, peer, reply, &r, &rank);
     }
     if (reply->answer == JOIN_RETRY && s->cfg.self > 0)
-        fill_generation(s, reply); /* news, where it waits for nothing else */
+        /* Reports a new generation to a member that has no other reason to wait. */
+        fill_generation(s, reply);
     if (r) {
         keep_trained_on(s, req->trained_on);
         fill_reply(s, r, rank, reply);
     } else if (reply->answer == JOIN_REFUSED)
         note_refusal(s, req, peer, reply->why);
-    else /* it asks again and again, and names us on its own side */
+    else /* it asks again and again, and logs the server on its own side */
         LOG_D("worker %d from %s has to wait: %s", req->member, peer, reply->why);
     if (r && reply->answer == JOIN_WELCOME)
         note_came(s, r, rank, req->incarnation);

@@ -31,7 +31,7 @@ struct join_queue_entry *join_queue_find_member(struct join_queue *w, int member
     return NULL;
 }
 
-/* Of "ipv4:10.0.0.7:51234" all before the port. */
+/* Returns the length of the host in "ipv4:10.0.0.7:51234", without the port. */
 static size_t host_bytes(const char *peer)
 {
     const char *colon = strrchr(peer, ':');
@@ -52,7 +52,8 @@ static int count_host(const struct join_queue *w, const char *peer)
     return n;
 }
 
-/* Of the host that has most (the newcomer's, if it has as many), the one heard of longest ago. */
+/* Returns the entry to replace: that of the host with the most entries (the newcomer's if it has as
+ * many) whose last request is the oldest. */
 static struct join_queue_entry *weakest(struct join_queue *w, const char *newcomer)
 {
     struct join_queue_entry *weakest = NULL;

@@ -1,4 +1,4 @@
-/* ps/service/membership.c - see service.h: who leaves, who is missing, who is there and waits. */
+/* ps/service/membership.c - see service.h: handles members that leave, and reports the roster. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "ps/service/service_impl.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The rank of that process in the run; -1: it has none. Under the lock. */
+/* Returns the rank of that process in the run; -1: none. The caller holds the lock. */
 static int rank_of_process(const struct run *r, int member, uint64_t incarnation)
 {
     int rank = r && incarnation ? net_plan_rank(r->plan, member) : -1;
@@ -17,7 +17,7 @@ static int rank_of_process(const struct run *r, int member, uint64_t incarnation
                                                                                             : -1;
 }
 
-/* 1 if it was in a run that is over. Under the lock. */
+/* Returns nonzero if the process was in a run that is over. The caller holds the lock. */
 static int left_earlier(struct run *r, int member, uint64_t incarnation)
 {
     for (; r; r = r->older) {
@@ -28,7 +28,8 @@ static int left_earlier(struct run *r, int member, uint64_t incarnation)
     return 0;
 }
 
-/* It goes on until the next generation, which is to begin without it. 1: news. */
+/* Marks a member that asked to leave. It continues until the next generation, which begins without
+ * it. Returns nonzero if that is news. */
 static int note_leaver(struct service *s, const struct net_leave *leave)
 {
     pthread_mutex_lock(&s->lock);
@@ -43,8 +44,9 @@ static int note_leaver(struct service *s, const struct net_leave *leave)
     return news;
 }
 
-/* 1 if that was its job's last member. `complete`: a run that has all steps; NULL. *left: the run
- * that it has left, a reference; NULL: none. *rank: its in there. Under the lock. */
+/* Removes a member from its run. `complete` is the run that has all steps, or NULL. *left receives
+ * a new reference to the run that the member left, or is unchanged; *rank is its rank there.
+ * Returns nonzero if it was the last member of its job. The caller holds the lock. */
 static int take_out(struct service *s, const struct net_leave *leave, const struct run *complete,
                     struct run **left, int *rank)
 {
@@ -56,7 +58,7 @@ static int take_out(struct service *s, const struct net_leave *leave, const stru
     int here = m->incarnation == leave->incarnation &&
                (!leave->generation || leave->generation == r->generation);
     m->done = leave->done && (here || r == complete);
-    m->leaving = !m->done; /* if it had steps that the servers have lost since, too */
+    m->leaving = !m->done; /* also if it made steps that the servers have lost since */
     m->failed = m->leaving && leave->error[0];
     if (!m->missing_ns)
         m->missing_ns = clock_now_ns();
@@ -65,7 +67,7 @@ static int take_out(struct service *s, const struct net_leave *leave, const stru
     return generation_end_run(r);
 }
 
-/* The run in force if it has all steps, a reference; NULL: it has not. */
+/* Returns a new reference to the run in force if it has all steps, or NULL. */
 static struct run *complete_run(struct service *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -77,7 +79,7 @@ static struct run *complete_run(struct service *s)
     return NULL;
 }
 
-/* All servers are told; ps 0 says it for all. */
+/* Logs a worker's error. It is sent to all servers; ps 0 alone logs it. */
 static void log_error(const struct service *s, const struct net_leave *leave)
 {
     static struct log_kind kind = {.limit = {.burst = MEMBER_LINES}};
@@ -136,8 +138,8 @@ void membership_forget_stream(struct service *s, uint64_t stream)
         service_roster_changed(s);
 }
 
-/* A member has nothing to say where there are no chunks, and does not wait for such a server: who
- * has joined ps 0 is not missed there, and nobody at another. */
+/* Fills in a member's entry. A member sends no pieces to a server without chunks, and does not wait
+ * for it: ps 0 does not miss a member that has joined, and such other servers miss no member. */
 static struct roster_entry roster_entry_of(const struct run *r, int is_ps0, int rank,
                                            int64_t now_ns)
 {

@@ -20,7 +20,7 @@ static enum status set_members(struct net_plan *p, const int *member, int n)
     return ST_OK;
 }
 
-/* As of its first step. */
+/* Copies the contributions as they were at the plan's first step. */
 static enum status set_contributed(struct net_plan *p, const struct net_contribution *list, int n)
 {
     enum status st = net_plan_contributions_copy(list, n, &p->contributed);
@@ -37,7 +37,7 @@ enum status planner_make_first(const struct planner_first *f, struct net_plan **
     TRY(p ? ST_OK : ST_NOMEM);
     *p = (struct net_plan){
         .generation = f->generation, .ps0 = f->ps0, .job = f->join->job, .source = PLAN_FIRST};
-    p->job.asked_steps = 0; /* a plan's to say */
+    p->job.asked_steps = 0; /* only a plan sets it */
     p->job.wire_auto = p->job.outer_unsaid = 0;
     if (f->from) {
         p->source = PLAN_CHECKPOINT;
@@ -45,9 +45,10 @@ enum status planner_make_first(const struct planner_first *f, struct net_plan **
         p->position = checkpoint_manifest_position(f->from);
         snprintf(p->restore, sizeof p->restore, "%s", f->restore);
         TRY(set_contributed(p, f->from->progress.contributed, f->from->progress.n_contributed));
-        if (f->from->job.rounding.n_bytes > 0) /* as its steps so far */
+        if (f->from->job.rounding.n_bytes > 0) /* the same rounding as in its steps so far */
             p->job.rounding = f->from->job.rounding;
-        if (!p->job.data.n_train) /* a client that says nothing of its data was the first to come */
+        /* The first joiner was a client that does not describe its data. */
+        if (!p->job.data.n_train)
             p->job.data = f->from->job.data;
     }
     TRY(chunks_create(c->params, c->n_params, c->chunk_bytes, &p->chunks));
@@ -63,7 +64,7 @@ done:
     return st;
 }
 
-/* The new map, from that of the plan before. */
+/* Derives the new shard map from that of the plan before. */
 static enum status set_shard(struct net_plan *p, const struct net_plan *base)
 {
     int *prev = malloc((size_t)p->servers.n * sizeof *prev);
@@ -120,20 +121,21 @@ done:
     return st;
 }
 
-/* The files that have a chunk of now, of those of the checkpoint: wanted[n_files]. */
+/* Marks the checkpoint's files that contain a part of this chunk in an array of n_files. */
 static void find_files(const struct checkpoint_manifest *m, const struct net_chunk *c,
                        unsigned char *wanted)
 {
     const struct chunks *then = m->chunks;
     int low = 0, high = then->n_chunks;
-    while (low < high) { /* the first chunk that ends behind the beginning of this one */
+    while (low < high) { /* the first chunk that ends after the beginning of this one */
         int mid = (low + high) / 2;
         if (then->chunks[mid].first + then->chunks[mid].n_elems <= c->first)
             low = mid + 1;
         else
             high = mid;
     }
-    memset(wanted, m->shard == NULL, (size_t)m->n_files); /* not recorded: it may be any */
+    /* Where the map is not recorded, every file may contain it. */
+    memset(wanted, m->shard == NULL, (size_t)m->n_files);
     for (; m->shard && low < then->n_chunks && then->chunks[low].first < c->first + c->n_elems;
          low++)
         wanted[m->shard[low]] = 1;

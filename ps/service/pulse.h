@@ -1,7 +1,9 @@
-/* ps/service/pulse.h - how fast the steps of a server's store follow each other at present, and
- * since when none has been made. A generation that makes no step is no progress: many in a row
- * would hide that a job stands.
- * Owns:    nothing. Threads: none; under its user's lock. Errors: none. */
+/* ps/service/pulse.h - measures the present pace of the steps of a server's store, and the time
+ * since the last step. A generation that makes no step is no progress: otherwise many generations
+ * in a row would hide that training stands.
+ * Owns:    nothing.
+ * Threads: none; its user's lock guards it.
+ * Errors:  none. */
 #ifndef PS_SERVICE_PULSE_H
 #define PS_SERVICE_PULSE_H
 #include <stdbool.h>
@@ -9,7 +11,7 @@
 
 enum {
     PULSE_POINTS = 16,
-    PULSE_GAP_MS = 625,    /* between two points: together they cover 10 s, or more */
+    PULSE_GAP_MS = 625,    /* between two points: together they cover at least 10 s */
     PULSE_STANDS_MS = 3000 /* least time without a step after which training stands */
 };
 
@@ -19,25 +21,25 @@ struct pulse_point {
 
 struct pulse {
     uint64_t generation;
-    int64_t highest;  /* step that was ever made; -1: none */
-    int64_t moved_ns; /* time of that step; before any: of the first pulse_note */
-    struct pulse_point point[PULSE_POINTS]; /* the generation's, the newest first */
+    int64_t highest;  /* highest step so far; -1: none */
+    int64_t moved_ns; /* time of the last new step; before any step: of the first pulse_note */
+    struct pulse_point point[PULSE_POINTS]; /* points of the generation, the newest first */
     int n;
 };
 
-/* Looks at the step of a generation; step -1: it has no values yet. now_ns never falls. */
+/* Records the step of a generation; -1: it has no values yet. now_ns never decreases. */
 void pulse_note(struct pulse *p, uint64_t generation, int64_t step, int64_t now_ns);
 /* Returns the milliseconds since a step was made. */
 int64_t pulse_stood_ms(const struct pulse *p, int64_t now_ns);
-/* True if no step was made for PULSE_STANDS_MS and for three times as long as steps take. */
+/* Returns true if no step was made for PULSE_STANDS_MS and for three times a step's duration. */
 bool pulse_stands(const struct pulse *p, int64_t now_ns);
 /* Returns the steps per second between the points; 0: training stands, or there is one point. */
 double pulse_rate(const struct pulse *p, int64_t now_ns);
 
 struct service_pace {
     double steps_per_s;
-    int64_t stood_ms; /* since the last step was made; without a job: since the service was made */
-    int is_slow;      /* pulse_stands */
+    int64_t stood_ms; /* since the last step; without a job: since the service was created */
+    int is_slow;      /* nonzero if pulse_stands */
 };
 
 struct service;

@@ -14,20 +14,20 @@ int rival_is_known(const struct member *m, uint64_t incarnation, int64_t now_ns)
 enum rival_verdict rival_judge(struct member *m, uint64_t incarnation, int64_t heard_ns,
                                int64_t now_ns)
 {
-    if (!m->incarnation) /* in this generation nobody is there yet */
+    if (!m->incarnation) /* no process has joined in this generation */
         return rival_is_known(m, incarnation, now_ns) ? RIVAL_WAITS : RIVAL_NONE;
     if (m->incarnation == incarnation || !m->stream)
         return RIVAL_NONE;
     if (!m->rival_last_ns || now_ns - m->rival_last_ns > RIVAL_PAUSE_MS * MS)
         m->rival_first_ns = now_ns;
     m->rival_last_ns = now_ns;
-    if (m->leaving) /* its place is free soon */
+    if (m->leaving) /* its place will be free soon */
         return RIVAL_WAITS;
     int spoke = heard_ns - m->rival_first_ns >= RIVAL_SPOKE_MS * MS;
     int open = now_ns - m->rival_first_ns >= RIVAL_OPEN_MS * MS;
     if (!spoke && !open)
         return RIVAL_WAITS;
-    m->rival_last_ns = 0; /* who asks next may come when this one has died */
+    m->rival_last_ns = 0; /* the next request may arrive after this process died */
     return RIVAL_LATE;
 }
 

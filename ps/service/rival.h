@@ -1,39 +1,44 @@
-/* ps/service/rival.h - a second process that wants to be a member whose process runs: mostly one
- * that was started with another's --task_index. The first one keeps its place while it lives; what
- * was started in the place of one that has died gets it at once, for a dead one has no stream.
- * A host that is cut off or without power leaves its stream open until keepalive ends it: until the
- * first one is known to live, the second is told to ask again. Private to the service.
+/* ps/service/rival.h - judges a second process that asks for the place of a member whose process
+ * runs. Usually an operator started it with another worker's --task_index. The first process keeps
+ * its place while it lives. The successor of a dead process gets the place at once, because a dead
+ * process has no stream. A host that is cut off or without power leaves its stream open until
+ * keepalive ends it: until the first process proves to be alive, the second is asked to retry.
+ * Private to the service.
  * Threads: rival_judge under the service's lock. */
 #ifndef PS_SERVICE_RIVAL_H
 #define PS_SERVICE_RIVAL_H
 #include "ps/service/run.h"
 
 enum {
-    /* It lives if it speaks so long after the other came: longer than what a dead process has sent
-     * may be on its way. */
+    /* The first process lives if it sends a piece so long after the second asked. This is longer
+     * than a dead process's last data can be in flight. */
     RIVAL_SPOKE_MS = 10000,
-    /* Or if its stream is still there: longer than keepalive lets that of a dead host stay. */
+    /* It also lives if its stream is still open so much later: keepalive ends the stream of a dead
+     * host sooner. */
     RIVAL_OPEN_MS = 60000,
-    /* A process that was there so short a while ago is coming back: longer than from one of its
-     * joins to the next (net/exchange/session.h), and the round trip. */
+    /* A process that was present so short a time ago is expected back. This is longer than the time
+     * between two of its joins (net/exchange/session.h) and the round trip. */
     RIVAL_KNOWN_MS = 5000,
-    RIVAL_PAUSE_MS = 20000, /* nobody asked for so long: who asks then is another one */
+    /* After a pause this long, the next request counts as that of a new rival. */
+    RIVAL_PAUSE_MS = 20000,
 };
 
 enum rival_verdict {
-    RIVAL_NONE,  /* no other process is there as this member, as far as is known */
-    RIVAL_WAITS, /* one is, that may be dead */
-    RIVAL_LATE,  /* one lives */
+    RIVAL_NONE,  /* no other known process is this member */
+    RIVAL_WAITS, /* another process is this member, and may be dead */
+    RIVAL_LATE,  /* another process is this member, and lives */
 };
 
-/* Between two generations nobody has a stream: 1: another process than `incarnation` is known as
- * `m` and was here, or asked, shortly before now_ns, so that it has the place before who comes
- * anew. */
+/* Returns nonzero if another process than `incarnation` is recorded as `m` and was present, or
+ * asked to join, shortly before now_ns. Between two generations no member has a stream: then that
+ * process has precedence over a newcomer. */
 int rival_is_known(const struct member *m, uint64_t incarnation, int64_t now_ns);
-/* Of the process `incarnation` that asks at now_ns to be `m`; heard_ns: the member's last piece. */
+/* Judges the process `incarnation`, which asks at now_ns to be `m`. heard_ns is the time of the
+ * member's last piece. */
 enum rival_verdict rival_judge(struct member *m, uint64_t incarnation, int64_t heard_ns,
                                int64_t now_ns);
-/* "worker 0 runs at ipv4:10.0.0.7:5000 (gpu7), ...": what both are to do. */
+/* Writes to `why` where both processes run and what the operator can do: "another process is worker
+ * 0: it runs at ipv4:10.0.0.7:5000 (gpu7), ...". */
 void rival_name(const struct member *m, int index, const struct net_join *req, const char *peer,
                 char *why, size_t why_bytes);
 

@@ -20,7 +20,7 @@ static enum status load(const struct run_config *cfg, const struct run *r)
     enum status st = ST_OK;
     TRY(handover_load(r->store, load_chunk, (void *)cfg));
     if (!cfg->restore)
-        return ST_OK; /* a server that has no chunks needs none */
+        return ST_OK; /* a server that has no chunks needs no file */
     TRY(checkpoint_restore_samples(cfg->restore, &list, &n));
     st = handover_set_samples(r->store, list, n);
     if (st != ST_OK)

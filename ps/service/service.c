@@ -1,8 +1,8 @@
-/* ps/service/service.c - see service.h: pieces and streams.
+/* ps/service/service.c - see service.h: receives pieces and keeps streams.
  *
- * A `caller` belongs to a stream: it remembers, from one piece to the next, the run and the member
- * that speaks, so that a piece on its way to the store takes no lock that all share. The store
- * knows streams by number (stream_table.h) and says for which one an answer is. */
+ * A `caller` belongs to a stream: it stores, from one piece to the next, the run and the member
+ * that sends, so that a piece needs no lock that all streams share. The store identifies streams by
+ * number (stream_table.h), and names the stream of each answer. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/threads.h"
@@ -10,12 +10,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* One stream's; touched by the thread that handles its frames, one after the other. */
+/* State of one stream; only the thread that handles its frames, one by one, uses it. */
 struct caller {
-    uint64_t number;            /* in the table of streams */
-    struct run *run;            /* the run it speaks to, a reference; NULL at first */
-    struct net_frame_head head; /* the last that enter_run looked at */
-    int is_local;               /* counted in `turns` */
+    uint64_t number;            /* of the table of streams */
+    struct run *run;            /* run that it sends to, a reference; NULL at first */
+    struct net_frame_head head; /* last head that enter_run checked */
+    int is_local;               /* nonzero: it is counted in `turns` */
 };
 
 static struct net_piece piece_of(const struct store_answer *a)
@@ -41,7 +41,8 @@ void service_roster_changed(void *ctx)
         s->cfg.roster_changed(s->cfg.ctx);
 }
 
-/* The store's answer to an earlier piece. Without its stream it is lost: the member asks again. */
+/* Sends the store's answer to an earlier piece. If the stream has closed, the answer is lost and
+ * the member asks again. */
 void service_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
                     const struct store_answer *a)
 {
@@ -51,17 +52,17 @@ void service_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
     stream_table_send(s->streams, from, head, &piece, a->payload);
 }
 
-/* The run that the caller's piece belongs to: a reference, which a member's caller keeps, and which
- * on_piece gives back where the caller is no member. NULL: no job yet. Notes over which stream a
- * member speaks. Without a lock where nothing has changed since its last piece: the reference keeps
- * its run's address from being used again. */
+/* Returns a reference to the run that the caller's piece belongs to, or NULL if there is no job
+ * yet. A member's caller keeps the reference; otherwise on_piece releases it. Records the stream of
+ * a member. It locks nothing if nothing has changed since the last piece: the reference prevents
+ * reuse of the run's address. */
 static struct run *enter_run(struct service *s, const struct net_frame_head *head,
                              struct net_stream *stream, struct caller *c)
 {
     if (c->run && c->run == s->run && frame_same_head(head, &c->head))
         return c->run;
     struct run *old = c->run;
-    uint64_t before = 0; /* the member's stream */
+    uint64_t before = 0; /* earlier stream of the member */
     int trusted = 0, news = 0;
     pthread_mutex_lock(&s->lock);
     struct run *r = s->run;
@@ -79,7 +80,7 @@ static struct run *enter_run(struct service *s, const struct net_frame_head *hea
             }
         }
     }
-    c->run = trusted ? r : NULL; /* who does not belong here keeps no run from its end */
+    c->run = trusted ? r : NULL; /* a client that is no member must not keep a run after its end */
     c->head = *head;
     pthread_mutex_unlock(&s->lock);
     net_stream_trust(stream, trusted);
@@ -89,7 +90,7 @@ static struct run *enter_run(struct service *s, const struct net_frame_head *hea
         service_roster_changed(s);
     if (r && !net_stream_is_local(stream))
         store_sum(r->store);
-    if (r) /* of each chunk, an answer to a PUSH and one to a PULL may be on their way */
+    if (r) /* for each chunk an answer to a PUSH and one to a PULL may be in flight */
         net_stream_set_limit(stream, 2 * r->n_bytes);
     run_unref(old);
     return r;
@@ -103,8 +104,8 @@ static void fail_stream(struct net_stream *stream, const struct net_frame_head *
     net_stream_fail(stream, head, chunk, why);
 }
 
-/* Likewise, but it may come again: it has joined at the process that was here before this one, and
- * cannot know yet that this is another. */
+/* Ends the stream, but the member may join again: it had joined the process that was here before
+ * this one, and cannot detect the replacement yet. */
 static void close_stream(struct net_stream *stream, const struct net_frame_head *head,
                          const char *why)
 {
@@ -113,7 +114,7 @@ static void close_stream(struct net_stream *stream, const struct net_frame_head 
     net_stream_close(stream, why);
 }
 
-/* What is kept of a stream, made at its first piece; NULL if it cannot be. */
+/* Returns the state of a stream, created at its first piece, or NULL if that fails. */
 static struct caller *caller_of(struct service *s, struct net_stream *stream)
 {
     struct caller *c = net_stream_user(stream);

@@ -1,9 +1,9 @@
-/* ps/service/service_impl.h - what service.c (pieces and streams), join.c (who joins), membership.c
- * (who leaves, who is there), admission.c, wait_lines.c and generation.c (one run after the other)
- * share; private to them.
+/* ps/service/service_impl.h - shared by service.c (pieces and streams), join.c (joins),
+ * membership.c (leaves and the roster), admission.c, wait_lines.c and generation.c (the sequence of
+ * runs); private to them.
  *
- * Locks: the service's guards runs' members and is never held over a call into the store's chunks
- * or the net. `change` is held over a whole begin, outside the service's. */
+ * The service's lock guards the members of runs, and is never held over a call into the store's
+ * chunks or the net. `change` is held over a whole begin, outside the service's lock. */
 #ifndef PS_SERVICE_SERVICE_IMPL_H
 #define PS_SERVICE_SERVICE_IMPL_H
 #include "base/core_turns.h"
@@ -18,22 +18,23 @@
 #include "ps/store/stragglers.h"
 #include <pthread.h>
 
-/* What a member's process asks for. */
+/* Number format that a member's process asks for. */
 struct admission_format {
-    uint64_t incarnation; /* 0: nobody has asked */
+    uint64_t incarnation; /* 0: no process has asked */
     int64_t heard_ns;
     enum dtype push_dtype, version_dtype;
-    int is_auto, in_lockstep; /* its line asks for that; its job's mode */
+    /* nonzero: it leaves the format to its line; its job's mode is in lockstep */
+    int is_auto, in_lockstep;
 };
-/* Number formats that members ask for (wire_auto) before there is a job: the job has what the
- * thinnest line asks for, or what a member was told to take. Of each member the last process
- * counts, while it asks on. */
+/* Number formats that members ask for (wire_auto) before there is a job. The job gets the format
+ * that a member's flags set, or else the one that the slowest line asks for. Only the last process
+ * of each member counts, while it keeps asking. */
 struct admission_formats {
-    struct admission_format *asked; /* by index, n_asked, of whom some may not have come */
+    struct admission_format *asked; /* by index; an entry may be unused */
     int n_asked;
-    int64_t since_ns; /* the first has; 0: nobody */
-    int said;         /* who decided */
-    int fixed;        /* a checkpoint says: */
+    int64_t since_ns; /* time of the first request; 0: none */
+    int said;         /* nonzero: a line reported the choice */
+    int fixed;        /* nonzero: a checkpoint fixes the formats below */
     enum dtype push_dtype, version_dtype;
 };
 
@@ -41,34 +42,36 @@ struct service {
     struct service_config cfg; /* with an address */
     struct stream_table *streams;
     pthread_mutex_t change; /* one begin at a time */
-    pthread_mutex_t lock;   /* guards run, the members in it, and all below up to the ticker */
+    pthread_mutex_t lock;   /* guards run, its members, and the fields below up to the ticker */
     pthread_cond_t wake;
     struct run *_Atomic run; /* NULL before the first plan; written under the lock */
     int stopping;
-    uint64_t claim; /* as in struct generation_state */
+    uint64_t claim; /* see struct generation_state */
     struct join_queue waiting;
-    int64_t first_asked_ns; /* somebody else than worker 0 wanted to settle a job; 0: nobody */
+    /* first time that another worker than 0 asked to settle a job; 0: never */
+    int64_t first_asked_ns;
     struct refusals refusals;
-    struct admission_formats formats; /* what members of a job to come ask for */
-    struct join_queue_entry setter; /* who settled the job, or is about to; incarnation 0: nobody */
-    uint64_t *removed;              /* incarnations of members that somebody had removed */
+    struct admission_formats formats; /* requests of members before there is a job */
+    /* worker that settled the job, or is about to; incarnation 0: none */
+    struct join_queue_entry setter;
+    uint64_t *removed; /* incarnations of members that the operator removed */
     int n_removed;
-    int has_all_steps;       /* admission_set_all_steps */
-    char closed[512];        /* why nobody is let in any more; "": that is not so */
+    int has_all_steps;       /* see admission_set_all_steps */
+    char closed[512];        /* reason to refuse every join; "": joins are open */
     struct late_total *late; /* of the job's earlier generations, by index */
     int n_late;
     struct pulse pulse;
-    struct net_path_watch path; /* the ticker's alone */
+    struct net_path_watch path; /* used by the ticker alone */
     pthread_t ticker;
     int has_ticker;
-    struct shard_fetch *gather; /* of the begin under way */
+    struct shard_fetch *gather; /* of the begin in progress */
     _Atomic uint64_t received_bytes, sent_bytes;
-    struct core_turns turns;   /* busy are members on this host */
-    pthread_mutex_t told_lock; /* its holder takes no other lock */
-    char *trained_on;          /* join_trained_on; guarded by it */
+    struct core_turns turns;   /* counts the members on this host as busy */
+    pthread_mutex_t told_lock; /* its holder locks nothing else */
+    char *trained_on;          /* see join_trained_on; told_lock guards it */
 };
 
-/* Lines that honest workers bring about, in a large job many at once. */
+/* Log lines that honest workers cause; in a large job many at once. */
 enum { MEMBER_LINES = 1024 };
 #define LOG_MEMBER(...)                                                                            \
     do {                                                                                           \
@@ -76,62 +79,65 @@ enum { MEMBER_LINES = 1024 };
         log_write_few(&kind_, LOG_LEVEL_INFO, __VA_ARGS__);                                        \
     } while (0)
 
-/* service.c */
 void service_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
                     const struct store_answer *a);
 void service_roster_changed(void *ctx);
 
-/* join.c: of the handler. */
+/* Functions of the handler in join.c. */
 void service_join(void *ctx, const struct net_join *req, const char *peer,
                   struct net_join_reply *reply);
 
-/* membership.c: of the handler. */
+/* Functions of the handler in membership.c. */
 void membership_leave(void *ctx, const struct net_leave *leave);
-/* A stream has closed: its member has none now. */
+/* Notes that a stream closed, so that its member has no stream. */
 void membership_forget_stream(struct service *s, uint64_t stream);
-/* It is refused, as membership_remove has it. Under the lock. */
+/* Returns nonzero if the operator removed this process (membership_remove). The caller holds the
+ * lock. */
 int membership_was_removed(const struct service *s, uint64_t incarnation);
 
-/* wait_lines.c: the ticker's thread. */
+/* Runs the ticker's thread (wait_lines.c). */
 void *wait_lines_main(void *arg);
 
-/* admission.c; all under the lock. */
+/* Functions of admission.c; the caller holds the lock. */
 int admission_max_workers(const struct service *s);
-/* 1: no job is settled yet, and this worker has to wait for the one that is to, as `why` says. */
+/* Returns nonzero, with a reason in `why`, while no job is settled and this worker must wait for
+ * worker 0 to settle it. */
 int admission_waits_for_first(struct service *s, const struct net_join *req, char *why,
                               size_t why_bytes);
-/* Notes what number format the member asks for. No job is settled yet. 1: its job is to have what
- * all lines ask for, and not all members have come, as `why` says, or there is no memory. */
+/* Notes the number format that the member asks for before a job is settled. Returns nonzero, with a
+ * reason in `why`, if its job waits for the requests of all members, or if there is no memory. */
 int admission_waits_for_formats(struct service *s, const struct net_join *req, char *why,
                                 size_t why_bytes);
-/* The job, if it has wire_auto, gets what is known so far of members of its mode. */
+/* Sets the number format of a job with wire_auto from the requests of members of its mode. */
 void admission_choose_format(struct service *s, struct net_job *job);
-/* Nobody has asked for anything. */
+/* Drops all requests for a format. */
 void admission_drop_formats(struct service *s);
-/* Its job is to be the one in force; two that come at once do not change places. */
+/* Notes that this worker settles the job; another one that asks shortly after does not replace
+ * it. */
 void admission_note_setter(struct service *s, const struct net_join *req, const char *peer);
-/* Adds to why another job is refused whose the one in force is, and what can be done. */
+/* Appends to the reason of a refusal which worker settled the job, and a remedy. */
 void admission_name_setter(const struct service *s, const struct net_join *req, char *why,
                            size_t why_bytes);
-/* WELCOME: there is room for one that is in no plan; RETRY: there may be soon. */
+/* Returns WELCOME if there is room for one more worker that is in no plan, RETRY if there may be
+ * soon, else REFUSED. */
 enum join_answer admission_check_room(const struct service *s, const struct run *r,
                                       const struct net_join *req, char *why, size_t why_bytes);
 
 /* generation.c */
-/* Of the handler. */
+/* Functions of the handler in generation.c. */
 void generation_fetch(void *ctx, const struct net_fetch_request *request,
                       struct net_fetch_reply *reply);
 void generation_squares(void *ctx, const struct net_squares *squares,
                         struct net_squares_reply *reply);
-/* Gives back a reference to a run, and to each that is kept behind it. NULL is fine. */
+/* Releases a run and the runs that are kept behind it. NULL is fine. */
 void generation_release_runs(struct run *r);
-/* 1 if all members are done, for the first time. Under the lock. */
+/* Returns nonzero if all members are done, for the first time. The caller holds the lock. */
 int generation_end_run(struct run *r);
-/* The first plan, from what the first member brings, where nobody else makes plans. ST_OK also if
- * there is one already; else a sentence in `why`. */
+/* Makes the first plan from the request of the first member, where no coordinator makes plans. Also
+ * returns ST_OK if a plan exists; otherwise writes a sentence to `why`. */
 enum status generation_make_first_plan(struct service *s, const struct net_join *req, char *why,
                                        size_t why_bytes);
-/* The job is done: its lines, and done. */
+/* Logs the end of the job and calls `done`. */
 void generation_report_done(struct service *s, struct run *r);
 
 #endif

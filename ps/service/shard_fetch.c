@@ -11,41 +11,42 @@
 #include <string.h>
 
 enum {
-    STALL_MS = 60000, /* how long no chunk may come; twice as long after each try that brought */
-    STALL_MAX_MS = 960000, /* none, up to this: a large chunk over a very slow link */
-    LINE_MS = 5000,        /* how often it is said how far it is */
+    /* Time without a chunk until a try ends; doubled after each try without a chunk,. */
+    STALL_MS = 60000,
+    STALL_MAX_MS = 960000, /* up to this value, for a large chunk over a very slow link */
+    LINE_MS = 5000,        /* interval of the progress lines */
 };
 
-/* Chunks that a run fetched which did not succeed. */
+/* Chunks that a failed run fetched. */
 struct kept {
     uint64_t before, ps0;
     int64_t step;
-    int n;                        /* of the job; 0: nothing is kept */
-    struct handover_chunk *chunk; /* by number; value NULL: not that one */
+    int n;                        /* chunks of the job; 0: nothing is kept */
+    struct handover_chunk *chunk; /* by number; value NULL: not kept */
 };
 
 struct shard_fetch {
-    struct kept kept; /* of the thread that runs, as the next */
+    struct kept kept; /* used by the thread that runs; so is stall_ms */
     int64_t stall_ms;
 
-    pthread_mutex_t lock;        /* guards all below */
-    uint64_t cancelled;          /* generation; SHARD_FETCH_ALL stays */
-    uint64_t generation;         /* that the client fetches for */
-    struct fetch_client *client; /* NULL: nothing is being fetched */
+    pthread_mutex_t lock;        /* guards all fields below */
+    uint64_t cancelled;          /* a generation; SHARD_FETCH_ALL stays */
+    uint64_t generation;         /* generation that the client fetches for */
+    struct fetch_client *client; /* NULL: no fetch in progress */
 };
 
-/* One run. */
+/* State of one run. */
 struct fetching {
     struct shard_fetch *g;
     const struct shard_fetch_request *r;
-    int *chunk;    /* wanted from the present holder */
-    uint8_t *here; /* [n_chunks] came from another server, now or in an earlier run */
+    int *chunk;    /* chunks to request from the present holder */
+    uint8_t *here; /* [n_chunks] nonzero: another server sent it, now or in an earlier run */
 
-    /* Of the present holder. */
+    /* Fields of the present holder. */
     const char *from;
     int n, n_here, n_new; /* chunks; new: in this run */
     double mb, mb_here;
-    int64_t line_ns; /* the next line */
+    int64_t line_ns; /* time of the next line */
 };
 
 enum status shard_fetch_create(struct shard_fetch **out)
@@ -77,7 +78,7 @@ void shard_fetch_destroy(struct shard_fetch *g)
     free(g);
 }
 
-/* Under the lock. */
+/* Returns nonzero if the generation is cancelled. The caller holds the lock. */
 static int is_cancelled(const struct shard_fetch *g, uint64_t generation)
 {
     return g->cancelled == generation || g->cancelled == SHARD_FETCH_ALL;
@@ -93,7 +94,7 @@ void shard_fetch_cancel(struct shard_fetch *g, uint64_t generation)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* The client that a cancel is to end; ST_CANCELLED: one came before. */
+/* Sets the client that a cancel ends. ST_CANCELLED: the cancel arrived earlier. */
 static enum status set_client(struct shard_fetch *g, struct fetch_client *client,
                               uint64_t generation)
 {
@@ -121,7 +122,7 @@ static enum status take_own(const struct shard_fetch_request *r, int chunk)
     return st;
 }
 
-/* Of the chunk with its slots. */
+/* Returns the size of a chunk with its slots. */
 static double megabytes(const struct net_plan *p, int chunk)
 {
     const struct net_chunk *c = &p->chunks->chunks[chunk];
@@ -130,7 +131,7 @@ static double megabytes(const struct net_plan *p, int chunk)
     return (double)c->n_elems * sizeof(float) * (1 + n_slots) * 1e-6;
 }
 
-/* "23 of 97 chunks, 1.2 of 7.0 GB from HOST" */
+/* Logs "23 of 97 chunks, 1.2 of 7.0 GB from HOST". */
 static void log_progress(const struct fetching *run, const char *what)
 {
     int large = run->mb >= 1000;
@@ -173,8 +174,8 @@ static enum status on_fetched(void *ctx, const struct net_fetched *c)
     return ST_OK;
 }
 
-/* This server's chunks that the holder of that number has: how many are wanted, and which of them
- * are not here yet. */
+/* Lists this server's chunks that the holder has and that are not here yet. Returns their
+ * number. */
 static int count_wanted(struct fetching *run, int holder)
 {
     const struct net_plan *p = run->r->plan;
@@ -238,7 +239,7 @@ done:
     return st;
 }
 
-/* What an earlier run fetched. */
+/* Uses the chunks that an earlier run fetched. */
 static enum status use_kept(struct fetching *run, int own)
 {
     enum status st = ST_OK;
@@ -262,7 +263,7 @@ done:
     return st;
 }
 
-/* Without memory they are fetched again. */
+/* Keeps the chunks that were fetched. Without memory the next run fetches them again. */
 static void keep_chunks(struct fetching *run)
 {
     const struct net_plan *p = run->r->plan;

@@ -1,5 +1,5 @@
-/* ps/service/square_sender.c - see square_sender.h. A step's numbers are kept until those of the
- * step after next come: no server is further than that before all have taken them. */
+/* ps/service/square_sender.c - see square_sender.h. A step's squares are kept until those of the
+ * second step after it arrive: no server gets that far before all servers have accepted them. */
 #include "ps/service/square_sender.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -12,9 +12,9 @@
 
 enum {
     CALL_MS = 5000,
-    AGAIN_MS = 50,       /* to one that is away or not ready; each time twice as long, */
-    AGAIN_MAX_MS = 1000, /* up to this */
-    LINE_MS = 5000,      /* a step that waits for so long for one of them gets a line */
+    AGAIN_MS = 50,       /* first pause before a retry; each pause is twice as long, */
+    AGAIN_MAX_MS = 1000, /* up to this value */
+    LINE_MS = 5000,      /* a step that waits this long for a peer gets a log line */
 };
 
 struct peer {
@@ -24,10 +24,10 @@ struct peer {
     struct peer_client *client;
     pthread_t thread;
     int has_thread;
-    double *square; /* [n] the thread's own copy of what it sends */
+    double *square; /* [n] the thread's own copy of the squares that it sends */
 
-    /* Of the thread. */
-    int64_t sent; /* the last step that was taken */
+    /* Fields of the thread. */
+    int64_t sent; /* last step that the peer accepted */
     int64_t again_ms, line_ns;
 };
 
@@ -36,14 +36,15 @@ struct square_sender {
     int self, n, n_peers; /* n: chunks here */
     struct peer *peers;
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t wake;
     int stopping;
-    int64_t step;      /* the last that was put */
+    int64_t step;      /* last step that was put */
     double *square[2]; /* [n] by the step's last bit */
 };
 
-/* Waits for a step that the peer has not taken; 0: the end. Copies what is to be sent. */
+/* Waits for a step that the peer has not accepted, and copies its squares. Returns zero when the
+ * sender is to end. */
 static int next_step(struct peer *p, int64_t *step)
 {
     struct square_sender *s = p->sender;
@@ -58,7 +59,7 @@ static int next_step(struct peer *p, int64_t *step)
     return go;
 }
 
-/* Until the time; 1: the sender is to end. */
+/* Waits for the duration. Returns nonzero if the sender is to end. */
 static int wait_until(struct square_sender *s, int64_t ms)
 {
     int64_t ns = clock_deadline_ns(ms);
@@ -70,7 +71,8 @@ static int wait_until(struct square_sender *s, int64_t ms)
     return stopping;
 }
 
-/* One call. 1: there is an end of it, for this step or, *over, for all. */
+/* Makes one call. Returns nonzero if the peer needs no retry of this step or, with *over, of
+ * any. */
 static int send_squares(struct peer *p, int64_t step, int *over, char why[CONTROL_TEXT_BYTES])
 {
     const struct square_sender *s = p->sender;
@@ -138,7 +140,7 @@ done:
     return st;
 }
 
-/* Chunks of each server in the plan; returns how many of the others have any. */
+/* Counts the chunks of each server in the plan. Returns how many other servers have chunks. */
 static int count_chunks(const struct net_plan *plan, int self, int *n_chunks)
 {
     int n = 0;

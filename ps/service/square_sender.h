@@ -1,19 +1,20 @@
-/* ps/service/square_sender.h - tells the other servers of a generation what this one's chunks add
- * to the norm of each step's mean gradient (store/clip.c), each until it has taken it: whoever is
- * away or busy is told again.
+/* ps/service/square_sender.h - sends the squares of this server's chunks, its part of the norm of
+ * each step's mean gradient (store/clip.c), to the other servers of a generation. It retries each
+ * server that is away or busy until that server accepts them.
  * Owns:    for each other server that has chunks a channel and a thread.
- * Threads: put from any, destroy by one, after the last put; it ends the calls under way.
+ * Threads: put from any, destroy from one, after the last put; it ends the calls in flight.
  * Errors:  ST_NOMEM, logged. */
 #ifndef PS_SERVICE_SQUARE_SENDER_H
 #define PS_SERVICE_SQUARE_SENDER_H
 #include "net/wire/plan.h"
 
 struct square_sender;
-/* plan: copied from. self: this server's number in it. *out: NULL if there is nobody to be told, or
- * nothing to tell, or the job's servers do not clip by the norm. */
+/* Creates a sender. `plan` is copied from; `self` is this server's number in it. *out is NULL if
+ * there is no other server to send to, nothing to send, or the servers do not clip by the norm. */
 enum status square_sender_create(const struct net_plan *plan, int self, struct square_sender **out);
-void square_sender_destroy(struct square_sender *s); /* NULL is fine */
-/* As store_config.squares; ctx: the sender. Steps come one after the other. */
+void square_sender_destroy(struct square_sender *s); /* NULL is fine. */
+/* Queues the squares of a step; steps follow each other. It is a callback for store_config.squares
+ * with the sender as ctx. */
 void square_sender_put(void *ctx, int64_t step, const double *square, int n);
 
 #endif

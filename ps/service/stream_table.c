@@ -1,8 +1,8 @@
-/* ps/service/stream_table.c - see stream_table.h. A number is a place in the table and a count of
- * the streams that stood there. Places are made when they are first needed and never given back, so
- * that looking one up needs no lock: whoever has a number got it after its place was made. A
- * place's lock is held to take a reference to its stream, never while that is used: a stream that
- * breaks under a send closes, in whatever thread that is, without waiting for the sender. */
+/* ps/service/stream_table.c - see stream_table.h. A number combines a place in the table with a
+ * count of the streams that had the place. Places are created when first needed and never freed, so
+ * a look-up needs no lock: a thread that has a number got it after its place was created. A place's
+ * lock is held only while a thread adds a reference to its stream: a stream that breaks during a
+ * send closes, in any thread, without waiting for the sender. */
 #include "ps/service/stream_table.h"
 #include "base/guarded.h"
 #include <pthread.h>
@@ -12,7 +12,7 @@ struct place {
     pthread_mutex_t lock;      /* guards stream and number */
     struct net_stream *stream; /* NULL: closed */
     uint64_t number;           /* of the present or last stream */
-    int next_free;             /* the table's lock */
+    int next_free;             /* the table's lock guards it */
 };
 
 struct stream_table {
@@ -75,8 +75,8 @@ uint64_t stream_table_open(struct stream_table *s, struct net_stream *stream)
     return number;
 }
 
-/* Returns the place, locked, if the stream of that number is open; else NULL. clang cannot follow a
- * lock that the returned place has, here and in the two callers below. */
+/* Returns the place, locked, if the stream of that number is open; else NULL. clang cannot follow
+ * the returned place's lock, here and in the two callers below. */
 static struct place *lock_place(struct stream_table *s, uint64_t number) UNCHECKED_LOCKS
 {
     struct place *p = s->places[number % STREAM_TABLE_MAX];
@@ -102,7 +102,7 @@ void stream_table_close(struct stream_table *s, uint64_t number) UNCHECKED_LOCKS
     pthread_mutex_unlock(&s->lock);
 }
 
-/* The stream of that number, if it is open; a reference. */
+/* Returns a reference to the stream of that number if it is open, or NULL. */
 static struct net_stream *ref_stream(struct stream_table *s, uint64_t number) UNCHECKED_LOCKS
 {
     struct place *p = lock_place(s, number);

@@ -1,4 +1,4 @@
-/* ps/service/wait_lines.c - see service.h: now and then a line names whom training waits for. */
+/* ps/service/wait_lines.c - see service.h: logs at intervals which workers training waits for. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/utf8.h"
@@ -12,16 +12,17 @@ enum {
     MIN_REFUSAL_BYTES = 64 /* room for a reason with its first words */
 };
 
-/* "worker 1 (10.0.0.7:2223), worker 3, and 5 more" */
+/* Text such as "worker 1 (10.0.0.7:2223), worker 3, and 5 more". */
 struct names {
     char text[400];
     size_t at;
     int n;
-    char refused[480]; /* "; worker 1 was refused 12 s ago: ...", of those that are named */
+    char refused[480]; /* "; worker 1 was refused 12 s ago: ...", for the workers named */
     size_t refused_at;
 };
 
-/* Whoever waits for it may not know that it was there. Under the lock. */
+/* Adds the refusal of a worker, since the operator who waits for it may not have seen it. The
+ * caller holds the lock. */
 static void add_refusal(struct names *l, const struct service *s, int member)
 {
     const struct refusal *r = refusals_find(&s->refusals, member);
@@ -34,7 +35,7 @@ static void add_refusal(struct names *l, const struct service *s, int member)
     l->refused_at += utf8_copy_words(l->refused + l->refused_at, room, text);
 }
 
-/* Under the lock. */
+/* Adds a worker's name. The caller holds the lock. */
 static void add_name(struct names *l, struct service *s, int member, const char *note)
 {
     if (l->n++ >= 4)
@@ -55,7 +56,8 @@ static void end_names(struct names *l)
         snprintf(l->text + l->at, sizeof l->text - l->at, ", and %d more", l->n - 4);
 }
 
-/* Before the first join all are waited for, later those that have not come or went away. */
+/* Names the absent workers: before the first join all, later those that have not joined or have
+ * left. Returns nonzero if the caller is to log them. */
 static int name_absent(struct service *s, struct run *r, struct names *l)
 {
     int n = r ? r->plan->n_members : s->cfg.worker_hosts->n;
@@ -70,7 +72,7 @@ static int name_absent(struct service *s, struct run *r, struct names *l)
         else if (m->leaving && m->missing_ns)
             add_name(l, s, index, ", which left");
     }
-    for (int i = 0; n == 0 && i < s->refusals.n; i++) /* whoever comes is taken */
+    for (int i = 0; n == 0 && i < s->refusals.n; i++) /* here any worker may join */
         add_refusal(l, s, s->refusals.refusal[i].member);
     pthread_mutex_unlock(&s->lock);
     end_names(l);
@@ -82,7 +84,7 @@ static void log_missing(struct service *s, struct run *r, int64_t wait_ns)
     struct names absent = {.n = 0}, late = {.n = 0};
     int64_t step = 0;
     if (!r && s->cfg.self > 0)
-        return; /* it waits for ps 0, which says for whom that waits */
+        return; /* it waits for ps 0, which logs the workers that it waits for */
     if (name_absent(s, r, &absent)) {
         LOG_I("waiting for %s to join%s", absent.n ? absent.text : "the first worker",
               absent.refused);
@@ -119,7 +121,7 @@ void service_pace(struct service *s, struct service_pace *out)
     int64_t step = r && r->n_bytes > 0 ? store_step(r->store) : -1;
     pthread_mutex_lock(&s->lock);
     int64_t now_ns = clock_now_ns();
-    if (ended) /* the next job starts its figures again */
+    if (ended) /* the next job restarts its figures */
         s->pulse = (struct pulse){.n = 0};
     else
         pulse_note(&s->pulse, r ? r->generation : 0, step, now_ns);
