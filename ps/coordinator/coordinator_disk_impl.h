@@ -1,13 +1,14 @@
-/* ps/coordinator/coordinator_disk_impl.h - what coordinator_disk.c (the thread, its orders) and
- * coordinator_find.c (looks for a checkpoint) share. Private to them. */
+/* ps/coordinator/coordinator_disk_impl.h - shared by coordinator_disk.c (the thread and its
+ * orders) and coordinator_find.c (the search for a checkpoint). Private to them. */
 #ifndef PS_COORDINATOR_COORDINATOR_DISK_IMPL_H
 #define PS_COORDINATOR_COORDINATOR_DISK_IMPL_H
 #include "checkpoint/folder.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
 
-/* What the disk's thread alone uses, but for what `lock` guards. */
+/* State of the disk's thread, which alone uses it. `lock` guards the fields that other threads
+ * use. */
 struct coordinator_disk {
-    struct coordinator_shell *l; /* NULL: it has gone, nothing is posted any more; under the lock */
+    struct coordinator_shell *l; /* NULL: destroyed, nothing is posted; under the lock */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     int n, stopping, busy;
@@ -19,21 +20,21 @@ struct coordinator_disk {
     const char *folder, *restore_path, *address;
     char folder_id[FOLDER_ID_BYTES];
     int keep;
-    enum status failed;      /* no checkpoint was whole, or the newest could not be read, */
+    enum status failed;      /* no checkpoint was complete, or the newest could not be read, */
     uint64_t failed_version; /* with these folders, */
-    int64_t failed_until_ns; /* which is not looked at again before; 0: none */
+    int64_t failed_until_ns; /* which are not read again before this time; 0: none */
     uint64_t incarnation, first_epoch;
     struct checkpoint_lease looked_at; /* lease of the owner that was checked at the start */
     struct checkpoint_lease lease;
 };
 
-/* Posts the result of an order to the coordinator, if that still exists. After a search: `name` and
- * `found` (NULL: no checkpoint), which this function takes over; else name is NULL. */
+/* Posts the result of an order to the coordinator, if that still exists. A search passes `name`
+ * and `found` (NULL: no checkpoint), which this function then owns; otherwise name is NULL. */
 void coordinator_disk_post(struct coordinator_disk *d, const struct coordinator_mail *m,
                            struct checkpoint_restore *found, const char *name);
-/* Looks for what a first job can go on from. */
+/* Searches for the checkpoint that a first job can resume from. */
 void coordinator_find_first(struct coordinator_disk *d, struct coordinator_disk_request *o);
-/* Looks for what the next generation goes on from, as the order says. */
+/* Searches for the checkpoint that the next generation resumes from, as the order requires. */
 void coordinator_find_next(struct coordinator_disk *d, struct coordinator_disk_request *o);
 
 #endif

@@ -1,7 +1,8 @@
-/* ps/coordinator/coordinator_folders.h - what servers have said of their folders of checkpoints: a
- * folder with another id than ps 0's is its server's own, and ps 0 knows of the parts in it what
- * that server says. Private to the shell.
- * Threads: values; copies may be used anywhere. Errors: ST_NOMEM. */
+/* ps/coordinator/coordinator_folders.h - the servers' reports of their checkpoint folders. A
+ * folder whose id differs from that of ps 0's folder belongs to its server alone, and ps 0
+ * learns of the parts in it only by that server's reports. Private to the shell.
+ * Threads: values; copies may be used anywhere.
+ * Errors:  ST_NOMEM. */
 #ifndef PS_COORDINATOR_COORDINATOR_FOLDERS_H
 #define PS_COORDINATOR_COORDINATOR_FOLDERS_H
 #include "checkpoint/restore.h"
@@ -10,7 +11,7 @@
 struct coordinator_folder {
     char address[CONTROL_TEXT_BYTES];
     char id[CONTROL_FOLDER_BYTES];
-    int called; /* in this life of ps 0 */
+    int called; /* the server has called in this life of ps 0 */
     int is_own, knows_parts, n_parts;
     struct net_part *parts;
 };
@@ -18,20 +19,21 @@ struct coordinator_folder {
 struct coordinator_folders {
     int n;
     struct coordinator_folder *list;
-    uint64_t version;             /* another one whenever something is */
-    char why[MANIFEST_WHY_BYTES]; /* of the last file that was not there, or not yet */
+    uint64_t version;             /* changes with every change of the list */
+    char why[MANIFEST_WHY_BYTES]; /* reason why the last file was not found, or not yet */
 };
 
 void coordinator_folders_free(struct coordinator_folders *f);
 int coordinator_folders_any_own(const struct coordinator_folders *f);
-/* NULL: nothing is known of it. */
+/* Returns the server's folder; NULL: no report of it has arrived. */
 const struct coordinator_folder *coordinator_folders_at(const struct coordinator_folders *f,
                                                         const char *address);
-/* As checkpoint_elsewhere's; ctx: struct coordinator_folders, of the servers that may be asked. */
+/* Checks whether a server has a file in its own folder, as checkpoint_elsewhere's function does.
+ * ctx: struct coordinator_folders of the servers that may be asked. */
 enum status coordinator_folders_has(void *ctx, const struct checkpoint_manifest *m, int file,
                                     char why[MANIFEST_WHY_BYTES]);
-/* Gives each chunk of a plan that resumes from a checkpoint to a server that can read it. is_named:
- * it is what --restore names. ST_NOT_FOUND: nobody can; logged. */
+/* Assigns each chunk of a plan that resumes from a checkpoint to a server that can read it.
+ * is_named: --restore names the checkpoint. ST_NOT_FOUND, logged: no server can read a chunk. */
 enum status coordinator_folders_restrict(const struct coordinator_folders *f, struct net_plan *p,
                                          const struct checkpoint_restore *from, int is_named);
 

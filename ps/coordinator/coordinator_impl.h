@@ -1,8 +1,7 @@
-/* ps/coordinator/coordinator_impl.h - what the coordinator's files share:
- * coordinator.c (events, timers), server_registry.c (what servers say), failure_detector.c (who is
- * late or gone), reconfigure.c (from one generation to the next), checkpoint_schedule.c,
- * evaluation.c (the best checkpoint, early stopping), command.c,
- * coordinator_view.c. Private to them. */
+/* ps/coordinator/coordinator_impl.h - shared by the coordinator's files: coordinator.c (events,
+ * timers), server_registry.c (reports of servers), failure_detector.c (late and absent workers),
+ * reconfigure.c (from one generation to the next), checkpoint_schedule.c, evaluation.c (best
+ * checkpoint, early stopping), command.c, coordinator_view.c. Private to them. */
 #ifndef PS_COORDINATOR_COORDINATOR_IMPL_H
 #define PS_COORDINATOR_COORDINATOR_IMPL_H
 #include "ps/coordinator/coordinator_state.h"
@@ -28,7 +27,7 @@ static inline struct evaluation_part *coordinator_parts(const struct coordinator
 {
     return (struct evaluation_part *)((char *)c + c->parts_at);
 }
-/* Row `server` of a table of bits, by worker. */
+/* Returns row `server` of a table with one bit for each worker. */
 static inline unsigned char *coordinator_bits(const struct coordinator_state *c, size_t table,
                                               int server)
 {
@@ -37,23 +36,22 @@ static inline unsigned char *coordinator_bits(const struct coordinator_state *c,
 
 /* coordinator.c */
 int coordinator_add_action(struct coordinator_out *out,
-                           const struct coordinator_action *a); /* 0: no room */
+                           const struct coordinator_action *a); /* returns 0: no room */
 void coordinator_add_line(struct coordinator_out *out, const struct coordinator_line *line);
 void coordinator_order_disk(struct coordinator_state *c, struct coordinator_out *out,
                             enum disk_task disk, uint32_t *op);
-/* Somebody knows of this term of another ps 0: as soon as a higher epoch is recorded, plans are of
- * that. 0: it is not believed. */
+/* Raises the epoch above that of `claim`, the term of another ps 0 that a worker or server
+ * reported; plans use it once it is recorded. Returns 0: the claim is not credible. */
 int coordinator_note_claim(struct coordinator_state *c, uint64_t claim);
-/* Another ps 0 has taken this one's place. */
+/* Ends this ps 0: another one has replaced it, or (is_unsure) may have. */
 void coordinator_fence(struct coordinator_state *c, int is_unsure, struct coordinator_out *out);
-/* A step is wanted when the awake clock shows this. */
+/* Requests a step for when the awake clock shows this time. */
 void coordinator_wake_at(const struct coordinator_state *c, struct coordinator_out *out,
                          int64_t awake);
 
 /* server_registry.c */
-int server_registry_find(const struct coordinator_state *c, const char *address); /* -1 */
-int server_registry_add(struct coordinator_state *c,
-                        const char *address); /* -1: there is no room */
+int server_registry_find(const struct coordinator_state *c, const char *address); /* -1: none */
+int server_registry_add(struct coordinator_state *c, const char *address);        /* -1: no room */
 void server_registry_control(struct coordinator_state *c, const struct coordinator_event *e,
                              struct coordinator_out *out);
 void server_registry_closed(struct coordinator_state *c, uint64_t call);
@@ -63,35 +61,37 @@ int server_registry_is_silent(const struct coordinator_state *c, const struct co
 int server_registry_is_leaving(const struct coordinator_server *s);
 int server_registry_is_joining(const struct coordinator_state *c,
                                const struct coordinator_server *s);
-/* It is in the plan, and a generation that begins does not wait for it. */
+/* Returns nonzero if the server is in the plan, but a new generation does not wait for it. */
 int server_registry_is_gone(const struct coordinator_state *c, const struct coordinator_server *s);
-/* Some that are there have not heard that this ps 0 ends. */
+/* Returns nonzero if a server that is present has not received the news that this ps 0 ends. */
 int server_registry_has_unaware(const struct coordinator_state *c);
-/* -1, or a slot of the settled generation whose chunks are gone. */
+/* Returns the slot of a server whose chunks of the settled generation are lost, or -1. */
 int server_registry_find_lost(const struct coordinator_state *c);
-/* -1, or a slot whose server does not begin the plan in force: it cannot read its checkpoint. */
+/* Returns the slot of a server that cannot read the checkpoint of the plan in force, or -1. */
 int server_registry_find_unreadable(const struct coordinator_state *c);
-/* Slots of the next plan. */
+/* Writes the slots of the next plan's servers, and returns their number. */
 int server_registry_next(const struct coordinator_state *c, int *slot);
-/* The lowest version of all servers of the plan, the highest. */
+/* Returns the lowest (or highest) version of all servers of the plan. */
 int64_t server_registry_lowest(const struct coordinator_state *c);
 int64_t server_registry_highest(const struct coordinator_state *c);
 
 /* failure_detector.c */
 void failure_detector_note_workers(struct coordinator_state *c, const struct coordinator_event *e);
-/* What server `slot` says of who is missing there; n: -1: nothing yet. */
+/* Records which workers server `slot` reports as missing. */
 void failure_detector_note_missing(struct coordinator_state *c, int slot,
                                    const struct net_missing *list, int n);
-/* A generation begins: nobody has been heard. anew: nor is anybody missed by what was before. */
+/* Begins a generation: no server has had contact with any worker in it yet. 'anew' also discards
+ * since when each worker has been missed. */
 void failure_detector_begin(struct coordinator_state *c, int anew);
 void failure_detector_settle(struct coordinator_state *c);
-/* It speaks to ps 0, and never came to another server of its generation. */
+/* Returns nonzero if the worker is connected to ps 0, but not yet to another server of its
+ * generation. */
 int failure_detector_is_unreached(const struct coordinator_state *c, int worker);
 struct failure_detector_census {
-    int n_gone;                                 /* that leave or were removed, and are not there */
-    int n_next, n_by[LOT_JOINS + 1], unreached; /* unreached: a slot that no worker reaches; -1 */
+    int n_gone; /* workers that leave or were removed, and have no stream */
+    int n_next, n_by[LOT_JOINS + 1], unreached; /* slot that no worker reaches; -1 */
 };
-/* Gives each worker its lot. */
+/* Decides each worker's lot. */
 void failure_detector_judge(struct coordinator_state *c, struct coordinator_out *out,
                             struct failure_detector_census *out_census);
 
@@ -103,33 +103,34 @@ void reconfigure_on_planned(struct coordinator_state *c, const struct coordinato
 void reconfigure_on_found(struct coordinator_state *c, const struct coordinator_event *e);
 void reconfigure_step(struct coordinator_state *c, struct coordinator_out *out);
 int reconfigure_all_stopped(const struct coordinator_state *c);
-/* The plan in force cannot begin any more: it is made again as soon as there are workers enough. */
+/* Returns nonzero if the plan in force cannot begin any more: it is made again once there are
+ * enough workers. */
 int reconfigure_plan_is_void(const struct coordinator_state *c);
-int reconfigure_all_done(const struct coordinator_state *c); /* every member has left, done */
+int reconfigure_all_done(const struct coordinator_state *c); /* all made all steps and left */
 
 /* checkpoint_schedule.c */
 void checkpoint_schedule_step(struct coordinator_state *c, struct coordinator_out *out);
-void checkpoint_schedule_cancel(struct coordinator_state *c); /* a Stop is out */
+void checkpoint_schedule_cancel(struct coordinator_state *c); /* a Stop was sent */
 void checkpoint_schedule_written(struct coordinator_state *c, const struct coordinator_event *e,
                                  struct coordinator_out *out);
-/* A server was started anew. */
+/* Abandons a checkpoint that needs a file of server `slot`, which was restarted. */
 void checkpoint_schedule_lost(struct coordinator_state *c, int slot, struct coordinator_out *out);
 int checkpoint_schedule_is_asked(const struct coordinator_state *c);
-/* For `last_step`: one of a generation that did not know that the job ends early is not its last,
- * though it is of that step. */
+/* Returns the value of `last_step` after this checkpoint. A generation that did not yet have the
+ * job's early end makes no last checkpoint, even at that step. */
 int64_t checkpoint_schedule_counts(const struct coordinator_state *c, uint64_t generation,
                                    int64_t step);
 
 /* evaluation.c */
 void evaluation_note(struct coordinator_state *c, const struct coordinator_event *e,
                      struct coordinator_out *out);
-/* A job begins at this step, or goes back to it. */
+/* Discards evaluations after `step`, at which a job begins or to which it rolls back. */
 void evaluation_rewind(struct coordinator_state *c, int64_t step);
-/* What comes of the evaluation that did best: before and after the checkpoints' turn. */
+/* Follows the checkpoint of the best evaluation; called before and after the schedule's step. */
 void evaluation_follow(struct coordinator_state *c, struct coordinator_out *out);
-/* 1: a checkpoint of *step is wanted at once, the one at which training stands. */
+/* Returns nonzero if a checkpoint of *step, where training stands, is needed at once. */
 int evaluation_wants_checkpoint(const struct coordinator_state *c, int64_t *step);
-/* The job is to end, by a plan that says so. */
+/* Returns nonzero if the job must end early, by a plan without further steps. */
 int evaluation_ends_job(const struct coordinator_state *c);
 void evaluation_best_recorded(struct coordinator_state *c, const struct coordinator_event *e,
                               struct coordinator_out *out);

@@ -1,12 +1,13 @@
-/* ps/coordinator/coordinator_lines.h - the log lines of ps 0's decisions, as values: a state
- * machine says which line and its numbers, the shell makes the text. Threads: values. */
+/* ps/coordinator/coordinator_lines.h - log lines about ps 0's decisions, as values: a state
+ * machine names the line and its numbers, the shell writes the text.
+ * Threads: values. */
 #ifndef PS_COORDINATOR_COORDINATOR_LINES_H
 #define PS_COORDINATOR_COORDINATOR_LINES_H
 #include <stddef.h>
 #include <stdint.h>
 
-/* X(name, level): the texts are in coordinator_lines.c. WAIT_...: what a job that stands waits
- * for; each names what would end the wait. */
+/* X(name, level): the texts are in coordinator_lines.c. WAIT_... names the reason why a job
+ * makes no steps, and its text the event that ends the wait. */
 #define COORDINATOR_LINES(X)                                                                       \
     X(LINE_NONE, 'D')                                                                              \
     X(LINE_WORKER_LATE, 'W')                                                                       \
@@ -62,15 +63,15 @@ enum { LINE_ENDS = 1 }; /* training makes no step after the checkpoint */
 
 struct coordinator_line {
     enum coordinator_line_id id;
-    int server, worker; /* slot, index; -1: none; LINE_SERVER_LOST: 1: it was started anew,
-                           2: it was given up; a checkpoint that was given up: LINE_ENDS */
+    int server, worker; /* slot, index; -1: none. LINE_SERVER_LOST: worker is 1 after a restart, 2
+                           if the server was given up. A checkpoint that was given up: LINE_ENDS */
     int64_t arg[3];
 };
 
 struct coordinator_state;
 char coordinator_line_level(enum coordinator_line_id id); /* D I W E */
-/* folder: of checkpoints, to be named; NULL: there is none. The texts name addresses: of the state
- * that the line came from. */
+/* Writes the text of a line. folder: checkpoint folder to name, NULL: none. The text names
+ * addresses, which it reads from the state that produced the line. */
 void coordinator_line_text(const struct coordinator_state *c, const struct coordinator_line *l,
                            const char *folder, char *text, size_t bytes);
 

@@ -1,6 +1,5 @@
-/* ps/coordinator/coordinator_shell_impl.h - what the shell's files share: coordinator_shell.c (the
- * thread, the mailbox), coordinator_plans.c (plans as data), coordinator_disk.c (files). Private.
- */
+/* ps/coordinator/coordinator_shell_impl.h - shared by the shell's files: coordinator_shell.c
+ * (thread, mailbox), coordinator_plans.c (plans as data), coordinator_disk.c (files). Private. */
 #ifndef PS_COORDINATOR_COORDINATOR_SHELL_IMPL_H
 #define PS_COORDINATOR_COORDINATOR_SHELL_IMPL_H
 #include "base/guarded.h"
@@ -12,9 +11,9 @@
 #include <pthread.h>
 
 enum { COORDINATOR_KEPT_PLANS = 8, COORDINATOR_MAX_MAIL = 8192, COORDINATOR_DISK_ORDERS = 16 };
-#define OWN_CALLS ((uint64_t)1 << 62) /* numbers of ps 0's calls to itself; no other is so high */
+#define OWN_CALLS ((uint64_t)1 << 62) /* numbers of ps 0's calls to itself start here */
 
-/* An event that waits. */
+/* A queued event. */
 struct coordinator_mail {
     enum coordinator_event_kind kind;
     uint64_t call;
@@ -32,24 +31,25 @@ struct coordinator_disk_request {
     uint32_t op;
     enum disk_task what;
     uint64_t epoch;
-    struct net_plan *plan; /* MANIFEST: owned, as the next */
+    struct net_plan *plan; /* MANIFEST: owned, as `files` */
     struct safetensors_written *files;
-    char (*own)[FOLDER_ID_BYTES]; /* of each file's server, where its folder is its own; else "" */
+    char (*own)[FOLDER_ID_BYTES]; /* folder id of each file's server if the folder is its own; else
+                                     "" */
     int n_files;
     struct checkpoint_parent_version parent;
-    char *trained_on; /* MANIFEST: owned; NULL: not known */
+    char *trained_on; /* MANIFEST: owned; NULL: unknown */
     int64_t step;
-    uint64_t generation;                /* SWEEP, with `step`: of the order that came to nothing */
+    uint64_t generation;                /* SWEEP, with `step`: of the failed order */
     struct coordinator_folders folders; /* FIND: of the next generation's servers; owned */
-    struct checkpoint_id before;        /* FIND: an older one is wanted; generation 0: the newest */
+    struct checkpoint_id before;        /* FIND: only older ones count; generation 0: the newest */
     struct best_evaluation best;        /* BEST */
-    int lists;    /* what is kept is wanted, for those with folders of their own */
-    int searches; /* no order of the coordinator's: what a first job can resume from */
+    int lists;    /* the order also lists kept checkpoints, for servers with own folders */
+    int searches; /* a search for a first job, not an order of the coordinator's */
 };
 
-/* Checkpoints that are whole, or may become so; newest first. */
+/* Checkpoints that are complete or may become so; newest first. */
 struct coordinator_saved {
-    int known, older_stay, n; /* older_stay: there are more */
+    int known, older_stay, n; /* older_stay: more exist */
     struct net_kept list[CONTROL_MAX_KEPT];
 };
 
@@ -59,25 +59,25 @@ struct coordinator_shell {
     struct coordinator_shell_config cfg;
     uint64_t incarnation;            /* of this process */
     struct coordinator_state *state; /* changed by the thread, under the lock */
-    struct hosts servers;            /* as a job begins */
+    struct hosts servers;            /* servers at a job's start */
     pthread_t thread, disk_thread;
     int has_thread, has_disk_thread;
     struct coordinator_disk *disk;
 
-    /* The thread's own. */
-    struct net_plan *kept[COORDINATOR_KEPT_PLANS]; /* the newest last; plans in force before */
-    int64_t held_ns; /* time since which drained servers have to stay; 0: none has to */
+    /* The fields that the thread alone uses. */
+    struct net_plan *kept[COORDINATOR_KEPT_PLANS]; /* plans so far; newest last */
+    int64_t held_ns; /* time since which drained servers must stay; 0: none must */
 
-    pthread_mutex_t lock; /* guards all below, and `plan` where it is changed */
+    pthread_mutex_t lock; /* guards all fields below, and `plan` where it changes */
     pthread_cond_t wake;
-    char folder_id[FOLDER_ID_BYTES]; /* empty: the folder has none, or it could not be read yet */
+    char folder_id[FOLDER_ID_BYTES]; /* empty: none, or not read yet */
     struct net_plan *plan;           /* in force: the last of `kept`; NULL */
     int64_t wake_ns;
     int news, changed, stopping, finished;
     int n_mail, mail_room;
     struct coordinator_mail *mail;
-    uint64_t requested; /* checkpoints */
-    int has_job;        /* `first` waits to be taken */
+    uint64_t requested; /* checkpoints requested */
+    int has_job;        /* `first` is pending */
     struct net_plan *first;
     __typeof__(((struct coordinator_event *)0)->job) job;
     struct {
@@ -85,62 +85,64 @@ struct coordinator_shell {
         int answered, cancelled;
         struct net_control_reply reply;
     } own;
-    struct coordinator_folders folders; /* by slot; changed by the thread alone */
+    struct coordinator_folders folders; /* changed by the thread alone */
     struct coordinator_saved saved;
-    int searches;      /* the disk is to look for what a first job can resume from, */
-    uint64_t searched; /* as it last did when folders.version was one less */
-    int64_t said_ns;   /* when the wait for it may be told of again */
-    struct checkpoint_restore *disk_found; /* by FIND, for the plan that follows; */
+    int searches;                          /* the disk must search for a first job's checkpoint, */
+    uint64_t searched;                     /* its last search saw folders.version one less */
+    int64_t said_ns;                       /* earliest time of the next line about that wait */
+    struct checkpoint_restore *disk_found; /* found by FIND, for the plan that follows; */
     char disk_name[CONTROL_TEXT_BYTES];    /* its name in the plan */
 };
 
-/* coordinator_shell.c; under the lock, which is released while there is no memory for it. What it
- * tells is waited for: it is lost only where all ends. */
+/* Queues an event (coordinator_shell.c); releases the lock while it waits for memory. An event
+ * is lost only when the shell ends. */
 void coordinator_shell_post(struct coordinator_shell *l, const struct coordinator_mail *m)
     REQUIRES(l->lock);
 
-/* coordinator_plans.c, by the thread */
-/* What the state asks for. ST_NOMEM and the like; not logged. */
+/* coordinator_plans.c; the thread alone calls these. */
+/* Makes the plan that the state requires. ST_NOMEM and other errors are not logged. */
 enum status coordinator_plan_make(struct coordinator_shell *l, struct net_plan **out);
-void coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next); /* given */
+void coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next); /* owns it */
 const struct net_plan *coordinator_plan_of(const struct coordinator_shell *l, uint64_t generation);
-/* Returns the checkpoint that its plan goes on from; generation 0: none is, or --restore's file. */
+/* Returns the checkpoint that the generation's plan resumes from; generation 0: none, or
+ * --restore's file. */
 struct checkpoint_id coordinator_plan_checkpoint(const struct coordinator_shell *l,
                                                  uint64_t generation);
 void coordinator_plans_free(struct coordinator_shell *l);
 
-/* coordinator_folders.c, by the thread but for can_restore */
+/* coordinator_folders.c; the thread alone calls these, except can_restore. */
 void coordinator_folders_note(struct coordinator_shell *l, const struct net_control *c);
-/* Of the servers that a plan made now would have, but for ps 0. */
+/* Copies the folders of the servers that a plan made now would have, without ps 0's. */
 enum status coordinator_folders_copy(const struct coordinator_shell *l,
                                      struct coordinator_folders *out);
 void coordinator_folders_keep(struct coordinator_shell *l, uint64_t generation, int64_t step);
-/* The reply borrows `room`. */
+/* Fills a reply, which borrows `room`. */
 void coordinator_folders_fill_reply(struct coordinator_shell *l, struct net_control_reply *reply,
                                     struct coordinator_saved *room);
-/* 0: a first job has to wait until servers have said what they have; why. Under the lock. */
+/* Returns 0, with the reason, while a first job must wait for servers' reports of their folders.
+ * The caller holds the lock. */
 int coordinator_folders_can_restore(struct coordinator_shell *l, char *why, size_t why_bytes);
 
 /* coordinator_evaluation.c */
-/* What the folder says of the best evaluation. */
+/* Reads the best evaluation from the folder. */
 enum status coordinator_evaluation_find_best(const struct coordinator_shell *l,
                                              struct best_evaluation *out);
-/* By the disk's thread. */
+/* Records the best evaluation; the disk's thread calls it. */
 enum status coordinator_evaluation_record_best(const char *folder,
                                                const struct best_evaluation *best);
 
 /* coordinator_disk.c */
 void coordinator_disk_search(struct coordinator_shell *l);
 enum status coordinator_disk_create(struct coordinator_shell *l);
-/* Until then nothing that is ordered is done: the folder is claimed by who has the port alone. */
+/* Starts the thread. No order is carried out before: only the process that has the port may
+ * claim the folder. */
 enum status coordinator_disk_start(struct coordinator_shell *l);
 void coordinator_disk_destroy(struct coordinator_shell *l);
-/* Begins it; its end is posted. */
+/* Begins an order; its result is posted. */
 void coordinator_disk_order(struct coordinator_shell *l, const struct coordinator_action *a);
 void coordinator_disk_servers(struct coordinator_shell *l, const struct hosts *servers);
-/* Returns 1 while the newest list of servers is not in the folder yet: `drained`, the address of a
- * server that the list lacks, has to stay. Logs that once it has lasted a few seconds. By the
- * thread. */
+/* Returns nonzero while the newest list of servers is not in the folder yet: the server at
+ * `drained`, which the list lacks, must stay. Logs a long wait once. The thread alone calls it. */
 int coordinator_disk_records_servers(struct coordinator_shell *l, const char *drained);
 
 #endif

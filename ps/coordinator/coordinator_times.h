@@ -1,34 +1,34 @@
-/* ps/coordinator/coordinator_times.h - the times by which ps 0 decides. Private to the coordinator.
- */
+/* ps/coordinator/coordinator_times.h - durations that ps 0's decisions depend on. Private to the
+ * coordinator. */
 #ifndef PS_COORDINATOR_COORDINATOR_TIMES_H
 #define PS_COORDINATOR_COORDINATOR_TIMES_H
 
 /* In milliseconds. */
 enum {
-    SILENT_MS = 15000,     /* a server that was not heard of for so long is silent */
-    FRESH_MS = 6000,       /* one that is to join has called within */
-    BEAT_MS = 3000,        /* an answer without news */
-    CLOSED_MS = 20,        /* a server ends its call to make another: within this; */
-    AGAIN_MS = 500,        /* and calls again after an answer, at the latest */
+    SILENT_MS = 15000,     /* a server without a call for so long is silent */
+    FRESH_MS = 6000,       /* a server may join if it has called within this time */
+    BEAT_MS = 3000,        /* ps 0 answers a call without news after this time */
+    CLOSED_MS = 20,        /* a server that ended its call makes another within this time; */
+    AGAIN_MS = 500,        /* and calls again this long after an answer, at the latest */
     OVERDUE_MS = 3500,     /* BEAT_MS + AGAIN_MS: a server that runs has called within */
-    FIRST_CALL_MS = 4000,  /* a server that lives on calls a new ps 0 within */
-    LINE_MS = 5000,        /* how often it is said what is waited for */
-    REJOIN_MS = 10000,     /* for a worker that lives to come into a new generation, at least; */
-    SPEAK_MS = 2000,       /* once it has, to speak */
-    RETRY_MS = 1000,       /* after a checkpoint that was given up, a plan that was not made */
-    ANSWER_MS = 3000,      /* for a server to take an order */
-    PACE_MS = 100,         /* over which the pace of training is taken */
-    AHEAD_MS = 10,         /* for an order to come to all servers */
-    RECORD_MS = 5000,      /* after an epoch, or a list of servers, that could not be recorded */
-    MOST_EPOCHS = 1 << 16, /* by which it is raised at once, at most; what is above is no job's */
-    STILL_MS = 2000,       /* training has not moved for so long: a checkpoint is of where it is */
-    FINISH_MS = 3000,      /* at the end: for a generation to settle, for a server to call */
-    LAST_MS = 30000,       /* at the end: for all to stop, and be taken */
-    WRITE_MS = 300000,     /* for the slowest file after the first, and for the manifest */
-    BEST_MS = 30000,       /* for the servers to take a checkpoint of the best evaluation */
-    LOOK_MS = 1000,        /* the awake clock counts at most so much between two steps, */
-    STEP_MS = 500,         /* which come at least so often */
-    REFUSE_MS = 10000,     /* a worker that did not reach a server is not taken in for so long, */
+    FIRST_CALL_MS = 4000,  /* a server that still runs calls a new ps 0 within this time */
+    LINE_MS = 5000,        /* interval of the lines about a wait */
+    REJOIN_MS = 10000,     /* least time for a live worker to enter a new generation; */
+    SPEAK_MS = 2000,       /* once it has entered, time until its first message */
+    RETRY_MS = 1000,       /* pause after a checkpoint that was given up, or a failed plan */
+    ANSWER_MS = 3000,      /* time for a server to accept an order */
+    PACE_MS = 100,         /* interval over which the pace of training is measured */
+    AHEAD_MS = 10,         /* time for an order to reach all servers */
+    RECORD_MS = 5000,      /* pause after a failed record of an epoch or a list of servers */
+    MOST_EPOCHS = 1 << 16, /* largest rise of the epoch at once; a higher claim is no job's */
+    STILL_MS = 2000,       /* after this time without a step, a checkpoint saves the present one */
+    FINISH_MS = 3000,      /* at the end: time for a generation to settle, a server to call */
+    LAST_MS = 30000,       /* at the end: time for all to stop, and for the snapshot */
+    WRITE_MS = 300000,     /* time for the slowest file after the first, and for the manifest */
+    BEST_MS = 30000,       /* time for the servers to begin a checkpoint of the best evaluation */
+    LOOK_MS = 1000,        /* most time that the awake clock counts between two steps, */
+    STEP_MS = 500,         /* which follow each other at least this often */
+    REFUSE_MS = 10000,     /* a worker that did not reach a server may not join for so long, */
     REFUSE_MAX_MS = 600000 /* doubled each time up to this */
 };
 

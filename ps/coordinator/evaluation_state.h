@@ -1,10 +1,10 @@
-/* ps/coordinator/evaluation_state.h - what a coordinator knows of evaluations of the validation
+/* ps/coordinator/evaluation_state.h - the coordinator's record of evaluations of the validation
  * data (evaluation.c). Private to the coordinator. */
 #ifndef PS_COORDINATOR_EVALUATION_STATE_H
 #define PS_COORDINATOR_EVALUATION_STATE_H
 #include "ps/coordinator/coordinator_values.h"
 
-/* What one part of an evaluation came to. */
+/* Result of one part of an evaluation. */
 struct evaluation_part {
     int heard;
     int64_t n, right;
@@ -12,24 +12,26 @@ struct evaluation_part {
 };
 
 struct evaluation_state {
-    uint64_t generation, ps0; /* of the one heard of last, as what follows; 0: none yet */
+    uint64_t generation, ps0; /* of the last evaluation, as the next fields; 0: none yet */
     int64_t step;
     int n_parts, n_heard;
     struct job_validation data;
-    int64_t n, right; /* of all parts, once they are there */
+    int64_t n, right; /* sums over all parts, once all were reported */
     double loss;
     struct best_evaluation best;
     struct best_evaluation
-        next;      /* is the best, once its checkpoint is there and named; known 0: none */
-    int taken;     /* all servers have that one's chunks */
-    int64_t since; /* awake: it is to be made */
-    uint32_t op;   /* DISK_BEST of `ordered`, beside which no checkpoint is begun, since its
-                      sweep would take that one's files; 0: none is under way */
-    struct best_evaluation ordered; /* known 0: training went back behind it */
-    int64_t from; /* evaluations count from here, where none is the best on these data */
-    int ends;     /* the job ends at `end_step`, without a lower loss since that of best */
+        next;      /* becomes the best once its checkpoint is written and recorded; known 0: none */
+    int taken;     /* all servers hold the chunks of `next` */
+    int64_t since; /* awake clock: time at which its checkpoint was requested */
+    uint32_t op;   /* DISK_BEST of `ordered`; until it ends no checkpoint is begun, since its sweep
+                      would delete files of `ordered`; 0: none */
+    struct best_evaluation ordered; /* known 0: training rolled back behind it */
+    int64_t from; /* evaluations are counted from this step if no best exists for these data */
+    int ends; /* the job ends at `end_step`: n_since evaluations brought no loss below that of best
+               */
     int64_t end_step, n_since;
-    int ended; /* it does: train_steps is where; said of generations above `ended_in` */
+    int ended; /* the job has ended early, at train_steps; generations above `ended_in` have this
+                  end */
     uint64_t ended_in;
 };
 

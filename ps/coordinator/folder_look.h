@@ -1,10 +1,10 @@
 /* ps/coordinator/folder_look.h - reads from the checkpoint folder, while ps 0 does not answer,
- * whether the job is over for this server: another ps 0 may have ended it, or have gone on without
- * the server. The folder may hang: a lane reads it (base/lane.h).
+ * whether the job is over for this server: another ps 0 may have ended it, or may continue it
+ * without the server. A read of the folder may hang, so a lane does it (base/lane.h).
  *
  * Owns:    a copy of the question until it is answered.
- * Threads: post from any; `end` comes from the lane's thread, with no lock held.
- * Errors:  a folder that cannot be read says nothing: both answers are false. */
+ * Threads: post from any; the lane's thread calls `end`, with no lock held.
+ * Errors:  if the folder cannot be read, both answers are false. */
 #ifndef PS_COORDINATOR_FOLDER_LOOK_H
 #define PS_COORDINATOR_FOLDER_LOOK_H
 #include "base/lane.h"
@@ -13,7 +13,7 @@ struct folder_look {
     const char *folder, *address; /* of this server; borrowed for ever */
     uint64_t generation;          /* of this server's store; 0: it has none */
     bool has_all_steps;           /* without a generation: the newest checkpoint has all steps */
-    bool is_left_out;             /* in one: a newer one goes on, without this server */
+    bool is_left_out;             /* in a generation: a newer one runs without this server */
     void (*end)(void *ctx, const struct folder_look *look); /* not once the lane is destroyed */
     void *ctx;
 };

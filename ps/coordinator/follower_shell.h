@@ -1,9 +1,10 @@
-/* ps/coordinator/follower_shell.h - carries out what a server's follower decides (follower.h):
- * keeps a control call at ps 0, begins plans (plan_applier.h), stops the store, hands orders for
- * checkpoints to the writer. At ps 0 the call goes to the coordinator beside it.
- * Owns:    one thread, that of its plan applier.
- * Threads: any; finish and destroy from one. wake, request and leave never block.
- * Errors:  ST_NOMEM; what ps 0 refuses is logged, then `refused`. */
+/* ps/coordinator/follower_shell.h - carries out the decisions of a server's follower
+ * (follower.h): keeps a control call open at ps 0, begins plans (plan_applier.h), stops the
+ * store, passes orders for checkpoints to the writer. At ps 0 the call goes to the coordinator
+ * in the same process.
+ * Owns:    one thread, and that of its plan applier.
+ * Threads: any; finish and destroy from one. These never block: _wake, _want, _leave.
+ * Errors:  ST_NOMEM; a refusal of ps 0 is logged, then `refused` is called. */
 #ifndef PS_COORDINATOR_FOLLOWER_SHELL_H
 #define PS_COORDINATOR_FOLLOWER_SHELL_H
 #include "ps/checkpoint/own_folder.h"
@@ -15,22 +16,22 @@ struct net_control_reply;
 struct follower_shell_config {
     struct service *service;
     struct checkpoint_writer *writer; /* NULL: no checkpoints */
-    const char *addr, *address;       /* of ps 0; of this server; borrowed for ever, as all here */
-    const char *folder;               /* of checkpoints; NULL: there are none */
-    const char *folder_id;            /* empty: it has none */
-    struct own_folder *own_folder;    /* of the folder; NULL: there is none, or it is ps 0's */
-    const char *restore_folder;       /* of the one that --restore means */
-    int self, n_servers;              /* joining: not used */
-    int joining;                      /* the server was not there when the job began */
-    int64_t done_ms;                  /* as follower_shell_start's */
-    /* As peer_client_control and peer_client_cancel, with `peer`. */
+    const char *addr, *address;    /* of ps 0; of this server; all strings are borrowed for ever */
+    const char *folder;            /* of checkpoints; NULL: none */
+    const char *folder_id;         /* empty: it has none */
+    struct own_folder *own_folder; /* of the folder; NULL: none, or it is ps 0's */
+    const char *restore_folder;    /* folder of --restore's checkpoint */
+    int self, n_servers;           /* not used if joining */
+    int joining;                   /* the server joins after the job began */
+    int64_t done_ms;               /* as follower_start's */
+    /* Make and cancel a control call, like peer_client_control and peer_client_cancel. */
     enum status (*call)(void *peer, const struct net_control *request, int64_t deadline_ms,
                         struct net_control_reply *reply, char *why);
     void (*cancel)(void *peer);
     void *peer;
     void (*refused)(void *ctx); /* this process cannot belong to the job */
     void (*drained)(void *ctx); /* nothing is left to do here */
-    void (*failed)(void *ctx);  /* likewise, since the job has failed; logged */
+    void (*failed)(void *ctx);  /* nothing is left to do, since the job failed; logged */
     void *ctx;
 };
 
@@ -39,13 +40,14 @@ enum status follower_shell_create(const struct follower_shell_config *cfg,
                                   struct follower_shell **out);
 enum status follower_shell_start(struct follower_shell *f);
 void follower_shell_stop(
-    struct follower_shell *f); /* the writer is not used any more; NULL is fine */
+    struct follower_shell *f); /* the writer is not used any more; NULL is allowed */
 void follower_shell_destroy(struct follower_shell *f);
 void follower_shell_wake(
     struct follower_shell *f); /* workers, the writer or the store have changed */
-void follower_shell_want(struct follower_shell *f);  /* a checkpoint now */
-void follower_shell_leave(struct follower_shell *f); /* its chunks are to go to the others */
-/* Waits for a last checkpoint: until ps 0 says that it was made or given up, or is gone. */
+void follower_shell_want(struct follower_shell *f);  /* requests a checkpoint */
+void follower_shell_leave(struct follower_shell *f); /* hands its chunks to other servers */
+/* Waits for the last checkpoint: until ps 0 reports that it was made or given up, or ps 0 is
+ * gone. */
 void follower_shell_finish(struct follower_shell *f);
 
 #endif

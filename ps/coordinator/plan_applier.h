@@ -1,41 +1,40 @@
-/* ps/coordinator/plan_applier.h - takes plans up for a server: reads the checkpoint or fetches
- * chunks from their holders (generation_begin), in a thread of its own, so that whoever coordinates
- * goes on talking. What fails is tried again, less and less often, until it succeeds or another
- * plan takes its place.
+/* ps/coordinator/plan_applier.h - applies plans for a server: reads the checkpoint or fetches
+ * chunks from their holders (generation_begin). It does so in a thread of its own, so that the
+ * follower keeps its call to ps 0. A plan that fails is retried with growing pauses, until it
+ * succeeds or another plan replaces it.
  * Owns:    one thread, a copy of the plan.
- * Threads: any; `changed` comes from its own thread, with no lock held.
- * Errors:  ST_NOMEM; why a plan could not be applied is logged. */
+ * Threads: any; `changed` is called in its own thread, with no lock held.
+ * Errors:  ST_NOMEM; the reason why a plan could not be applied is logged. */
 #ifndef PS_COORDINATOR_PLAN_APPLIER_H
 #define PS_COORDINATOR_PLAN_APPLIER_H
 #include "checkpoint/restore.h"
 #include "net/wire/plan.h"
 #include "ps/service/service.h"
 
-/* Behind a manifest's name in a plan: it lies where --restore says. */
+/* Suffix of a manifest's name in a plan: the manifest is in the folder of --restore. */
 #define PLAN_RESTORE_MARK "@restore"
 
 struct plan_applier_config {
     struct service *service;
-    const char *folder;         /* where the manifests lie that plans name, */
-    const char *restore_folder; /* or, with PLAN_RESTORE_MARK; both borrowed for ever */
-    const char *address;        /* of this server; likewise */
+    const char *folder;         /* folder of the manifests that plans name, */
+    const char *restore_folder; /* or, with PLAN_RESTORE_MARK; both are borrowed for ever */
+    const char *address;        /* of this server; borrowed for ever */
     void (*changed)(void *ctx); /* a plan was applied, or could not be */
     void *ctx;
 };
 
 struct plan_applier;
 enum status plan_applier_create(const struct plan_applier_config *cfg, struct plan_applier **out);
-void plan_applier_destroy(
-    struct plan_applier *t); /* NULL is fine; what fetches chunks is cancelled */
-/* From now on this plan, which is copied. One that is under way or was applied is not begun
- * again; another that is under way fetches no more chunks. restore: what it goes on from, given;
- * NULL: what the plan names. Waits for memory where there is none. */
+void plan_applier_destroy(struct plan_applier *t); /* NULL is allowed; cancels a fetch of chunks */
+/* Replaces the plan by a copy of this one. A plan under way or applied is not begun again;
+ * another plan under way fetches no more chunks. restore: checkpoint to resume from, owned from
+ * now on; NULL: the one that the plan names. Waits while memory is lacking. */
 void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
                        struct checkpoint_restore *restore);
-/* Returns the generation of the last plan whose checkpoint is damaged where this server reads it;
- * 0: there is none. */
+/* Returns the generation of the last plan whose checkpoint is damaged where this server reads
+ * it; 0: no plan's is. */
 uint64_t plan_applier_unreadable(struct plan_applier *t);
-/* The generation that was applied last; 0: none yet. */
+/* Returns the generation applied last; 0: none yet. */
 uint64_t plan_applier_generation(struct plan_applier *t);
 
 #endif
