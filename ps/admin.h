@@ -1,9 +1,9 @@
-/* ps/admin.h - what people are told of a job, and what they may have done (net/wire/status.h).
- * Every server says how things stand with itself; ps 0, who coordinates, has the whole, and alone
- * takes commands.
- * Owns:    the job's model as a worker brought it, for workers that join later; the pages over
- * HTTP. Threads: people's functions from any; none waits for anything but locks that are held
- * briefly. Errors:  ST_NOMEM. */
+/* ps/admin.h - answers an operator's status requests and commands (net/wire/status.h). Every
+ * server reports its own state; ps 0, the coordinator, reports that of the whole job, and alone
+ * accepts commands.
+ * Owns:    the job's model as a worker sent it, for workers that join later; the HTTP pages.
+ * Threads: the handlers from any; they wait only for locks that are held briefly.
+ * Errors:  ST_NOMEM. */
 #ifndef PS_ADMIN_H
 #define PS_ADMIN_H
 #include "ps/node.h"
@@ -16,7 +16,7 @@ struct admin_config {
     struct ps_region *region;     /* borrowed; NULL: none */
     const struct hosts *ps_hosts; /* borrowed for ever, as the next */
     const struct hosts *worker_hosts;
-    const char *folder; /* of checkpoints; likewise; NULL: none are kept */
+    const char *folder; /* of checkpoints; borrowed for ever; NULL: none are kept */
     int self;
     int pages_fd; /* as ps_monitor_config's listen_fd; -1: no pages */
     int task;
@@ -24,8 +24,8 @@ struct admin_config {
 
 struct admin;
 enum status admin_create(const struct admin_config *cfg, struct admin **out);
-void admin_stop(struct admin *s);    /* no more pages; before the node goes; NULL is fine */
-void admin_destroy(struct admin *s); /* NULL is fine */
+void admin_stop(struct admin *s);    /* ends the pages, before the node; or NULL */
+void admin_destroy(struct admin *s); /* NULL is allowed */
 struct net_admin_handlers admin_make_handlers(struct admin *s);
 
 #endif

@@ -1,7 +1,8 @@
-/* ps/app.h - the server as a program: its parts, and what ends it. Private to main.c, set_up.c and
- * shutdown.c.
+/* ps/app.h - the server as a program: its parts, and the reasons why it ends. Private to main.c,
+ * set_up.c and shutdown.c.
  * Owns:    its parts; main frees them.
- * Threads: any sets what is atomic, and wakes main by event_fd; all else is main's.
+ * Threads: any thread sets the atomic fields, and wakes main by event_fd; all other fields are
+ *          main's.
  * Errors:  none. */
 #ifndef PS_APP_H
 #define PS_APP_H
@@ -13,24 +14,24 @@
 
 enum { WHY_BYTES = 512 };
 
-/* What main waits for, and what the callbacks reach. */
+/* State of the program: the events that main waits for, and the parts that callbacks use. */
 struct app {
     const struct ps_options *opt;
     int signal_fd, event_fd;
     _Atomic int job_done, refused, over, failed;
-    _Atomic int replaced;    /* by another ps 0, which the region goes on with */
-    _Atomic int unsure;      /* whether it was replaced: the folder does not answer */
-    const char *error;       /* error_of, as it ends; for the region's parent */
-    _Atomic int parent_lost; /* the region's: what it learnt last was not delivered */
-    _Atomic int cut_off;     /* and before its last step, so that it ends: */
-    char why[WHY_BYTES];     /* this is why; written before cut_off, not again */
+    _Atomic int replaced;    /* replaced by another ps 0, which continues the region */
+    _Atomic int unsure;      /* it may have been replaced: the folder does not answer */
+    const char *error;       /* error at the end (error_of), for the region's parent */
+    _Atomic int parent_lost; /* the region's last update did not reach the parent */
+    _Atomic int cut_off;     /* the parent was lost before the last step, so the region ends: */
+    char why[WHY_BYTES];     /* reason, written once, before cut_off */
     struct node *node;
-    struct thread_pool *threads; /* of updates */
-    struct ps_region *region;    /* ps 0's; NULL: this group is none */
-    struct region_server *part;  /* of other servers, which are told whether it is one */
+    struct thread_pool *threads; /* threads for updates */
+    struct ps_region *region;    /* ps 0's; NULL: not a region */
+    struct region_server *part;  /* for the servers other than ps 0 */
     struct coordinator_region_hooks hooks;
-    int ended;      /* in order */
-    int lacks_last; /* and without the last checkpoint */
+    int ended;      /* shut down in order */
+    int lacks_last; /* shut down without the last checkpoint */
 };
 
 #endif

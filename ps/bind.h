@@ -1,4 +1,5 @@
-/* ps/bind.h - where a server listens that is not reached at its own address (NAT, docker -p).
+/* ps/bind.h - the address that a server listens on if clients reach it at another one (NAT,
+ * docker -p).
  * Owns: nothing. Threads: any. Errors: ST_INVALID, logged. */
 #ifndef PS_BIND_H
 #define PS_BIND_H
@@ -6,8 +7,8 @@
 
 enum { BIND_BYTES = 300 };
 
-/* --bind=HOST or HOST:PORT beside the server's own address host:port, which gives the port that is
- * left out; NULL or empty: own itself. */
+/* Writes the address of --bind=HOST or HOST:PORT; the server's own address host:port supplies a
+ * missing port. bind NULL or empty: copies own. */
 enum status ps_bind_address(const char *bind, const char *own, char out[BIND_BYTES]);
 
 #endif

@@ -1,6 +1,6 @@
 /* ps/options.h - the values of the server's flags, and the cluster that they describe.
  * Owns:    nothing; strings point into argv.
- * Threads: none; the main thread, before the others start.
+ * Threads: none; the main thread, before it starts other threads.
  * Errors:  ST_INVALID, logged with the flag and the fix. */
 #ifndef PS_OPTIONS_H
 #define PS_OPTIONS_H
@@ -16,41 +16,41 @@
 
 struct ps_region_options {    /* docs/guide/regions.md */
     const char *parent_hosts; /* "": this group is not a region */
-    int64_t index, n_regions; /* of regions; n_regions 0: not given */
+    int64_t index, n_regions; /* number of this region, of all; n_regions 0: not given */
     int64_t steps, fragments, overlap, max_drift;
-    int64_t parent_timeout;            /* s; 0: none */
+    int64_t parent_timeout;            /* seconds; 0: none */
     int outer;                         /* enum optim_kind; -1: not given */
-    double outer_rate, outer_momentum; /* -1: by the model's size */
+    double outer_rate, outer_momentum; /* -1: chosen by the model's size */
     double overlap_mix;                /* -1: none */
     const char *dtype;
     enum dtype push_dtype, version_dtype; /* parsed from `dtype` */
-    int wire_auto;                        /* `dtype` is auto: by the speed of the connection */
+    int wire_auto; /* `dtype` is auto: chosen by the speed of the connection */
     int64_t wire_step_ms;
 };
 
 struct ps_options {
     struct ps_region_options region;
     const char *ps_hosts, *worker_hosts, *job_name;
-    int64_t task_index;           /* of the flag, or set by ps_options_find_cluster */
+    int64_t task_index;           /* from the flag, or set by ps_options_find_cluster */
     int64_t slurm_ps, slurm_port; /* slurm_ps 0: not given */
     const char *address, *bind;   /* "": not given */
     int serve, join, drain;
-    int64_t leave;                        /* number of the server to remove, a command; -1: none */
-    int64_t threads;                      /* 0: by cores */
-    int64_t update_threads;               /* 0: by cores */
-    int shared_memory;                    /* 0: auto, 1: off */
-    int64_t max_model_bytes;              /* on this server */
+    int64_t leave;           /* server that the command --leave removes; -1: no such command */
+    int64_t threads;         /* 0: by the number of cores */
+    int64_t update_threads;  /* 0: by the number of cores */
+    int shared_memory;       /* 0: auto; nonzero: off */
+    int64_t max_model_bytes; /* limit for this server */
     const char *checkpoint_dir, *restore; /* NULL: none */
     int take_over;                        /* claim the folder although its owner is alive */
-    int64_t save_steps, save_secs;        /* 0: not by that */
+    int64_t save_steps, save_secs;        /* 0: not by steps, not by time */
     int64_t keep_checkpoint_max;          /* 0: all */
-    int64_t worker_timeout;               /* s */
+    int64_t worker_timeout;               /* seconds */
     int64_t min_workers, max_workers;     /* min 0: not given */
     int log_stragglers;
     int64_t straggler_ms;
     const char *summary_json, *trace; /* NULL: none */
     int64_t metrics_port;             /* 0: none */
-    const char *metrics_bind;         /* "": where this server listens */
+    const char *metrics_bind;         /* "": the address that this server listens on */
     struct security_config security;  /* the role is set later */
     int log_level, quiet;
     int64_t ready_fd; /* -1: none */
@@ -59,9 +59,9 @@ struct ps_options {
 
 struct ps_cluster {
     struct hosts ps, workers, parents, joining; /* joining: its own address, with --join */
-    struct cluster found; /* as it was found; its lists are ps and workers above */
-    int self;             /* place in ps; -1: it joins */
-    const char *address;  /* of this server */
+    struct cluster found;                       /* as found; its lists are ps and workers above */
+    int self;                                   /* index in ps; -1: the server joins */
+    const char *address;                        /* of this server */
     char bind[BIND_BYTES];
     char pages[HTTP_ADDRESS_BYTES]; /* --metrics_port; empty: none */
 };

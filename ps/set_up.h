@@ -1,7 +1,7 @@
-/* ps/set_up.h - the server's parts, made as its flags say and joined to each other: what one of
- * them calls of another goes by the app.
- * Owns:    what is made is the app's.
- * Threads: main's, before anything is served.
+/* ps/set_up.h - creates the server's parts as its flags require and connects them: calls from
+ * one part to another go through the app.
+ * Owns:    nothing; the app owns the parts.
+ * Threads: main's, before the server accepts calls.
  * Errors:  as region.h, region_server.h, node.h. */
 #ifndef PS_SET_UP_H
 #define PS_SET_UP_H
@@ -10,9 +10,9 @@
 
 enum status ps_set_up_region(const struct ps_cluster *c, struct app *app);
 enum status ps_set_up_node(const struct ps_cluster *c, struct app *app);
-/* It borrows c and app. */
+/* Returns the service's configuration, which borrows c and app. */
 struct service_config ps_set_up_service_config(const struct ps_cluster *c, struct app *app);
-int ps_set_up_n_threads(int64_t asked); /* 0: as many as there are cores for */
+int ps_set_up_n_threads(int64_t asked); /* 0: one for each usable core */
 /* Checks that this process may have the threads and descriptors that the server needs. */
 enum status ps_set_up_reserve(const struct ps_options *opt, const struct ps_cluster *c);
 

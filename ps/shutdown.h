@@ -1,17 +1,18 @@
-/* ps/shutdown.h - what ends the server: a signal, the job's end, or what another thread says.
+/* ps/shutdown.h - the events that end the server: a signal, the end of the job, or a request of
+ * another thread.
  * Owns:    nothing; app's two descriptors are main's.
- * Threads: ps_shutdown_on_*: any; the others: main's.
+ * Threads: ps_shutdown_on_*: any; the other functions: main's.
  * Errors:  a wait that fails counts as SIGTERM. */
 #ifndef PS_SHUTDOWN_H
 #define PS_SHUTDOWN_H
 #include "ps/app.h"
 
-/* Signals are taken by descriptor in the main thread; all other threads inherit the mask. Returns
- * the descriptor; < 0: none was to be had, errno says why. */
+/* Makes the main thread receive signals by a descriptor; all other threads inherit the mask.
+ * Returns the descriptor, or < 0 with errno set. */
 int ps_shutdown_open_signals(void);
-int ps_shutdown_signal_pending(void *app, int ms); /* 1: a signal came, and is still to be taken */
-int ps_shutdown_take_signal(struct app *app);      /* its number */
-/* Callbacks of the parts, with the app. */
+int ps_shutdown_signal_pending(void *app, int ms); /* nonzero: a signal is pending */
+int ps_shutdown_take_signal(struct app *app);      /* returns its number */
+/* Requests of the parts, which pass the app as ctx. */
 void ps_shutdown_on_refused(void *ctx);
 void ps_shutdown_on_done(void *ctx);
 void ps_shutdown_on_replaced(void *ctx);
@@ -19,9 +20,10 @@ void ps_shutdown_on_unsure(void *ctx);
 void ps_shutdown_on_over(void *ctx);
 void ps_shutdown_on_failed(void *ctx);
 void ps_shutdown_on_parent_lost(void *ctx, int complete, const char *why);
-/* Returns the signal that came, or 0 when the job is done (and --serve does not keep us). */
+/* Returns the received signal, or 0 when the job is done (unless --serve keeps the server
+ * running). */
 int ps_shutdown_wait(struct app *app);
-/* The last checkpoint. From here on a second signal ends the process at once. */
+/* Makes the last checkpoint. From here on a second signal ends the process at once. */
 void ps_shutdown_finish_node(struct app *app);
 
 #endif

@@ -6,19 +6,19 @@
 #include <stdbool.h>
 
 struct ps_waits_config {
-    const struct net_status *status; /* complete, but for `waiting` */
+    const struct net_status *status; /* complete except for `waiting` */
     bool lacks_workers;              /* the status' change waits for workers, not for servers */
     int n_hosts;                     /* workers of --worker_hosts */
-    const int *late; /* by rank: chunks that have waited for its contribution for longer than steps
-                        take; NULL: none has */
-    const int64_t *evaluates; /* by rank: the step whose evaluation lacks its part; -1: none does;
-                                 NULL: all have their parts */
-    const char *parent; /* as ps_region_waits writes; NULL, "": it waits for no parent group */
+    const int *late; /* by rank: chunks that have waited for its contribution longer than steps
+                        last; NULL: none has */
+    const int64_t *evaluates; /* by rank: step whose evaluation lacks its part, -1: none; NULL: no
+                                 evaluation lacks a part */
+    const char *parent;       /* text of ps_region_waits; NULL, "": no wait for a parent group */
 };
 
-/* Writes "worker 1 (never joined), worker 3 (no connection for 12 s)"; empty: training waits for
- * no other program.
- * A worker that is connected and computes is named only where it is late. */
+/* Writes "worker 1 (never joined), worker 3 (no connection for 12 s)", or an empty text if
+ * training waits for no other program. A worker that is connected and computes is named only
+ * where it is late. */
 void ps_waits_name(const struct ps_waits_config *cfg, char text[STATUS_WAITING_BYTES]);
 
 #endif
