@@ -1,27 +1,28 @@
-/* net/exchange/exchange.h - the client's side of an exchange: contributions out, versions in, with
- * all servers of the job. Serves the worker, and a region's server, which is one of its parent
- * group's (ps/region/region.h).
+/* net/exchange/exchange.h - the client's side of an exchange with all servers of the job: it
+ * sends contributions and receives versions. A worker uses it, and so does a region's server,
+ * which is a member of its parent group (ps/region/region.h).
  *
- * A push borrows the caller's gradient until wait() says that the chunk's answer is there and the
- * bytes are no longer referenced; the version's bytes are written straight into params. A broken
- * stream is opened again without end (a line names the server every few seconds) and what was not
- * answered is sent again under the same identity, so that it counts once (I3).
- * Where wait() fails, the bytes stay borrowed until destroy() has returned.
+ * A push borrows the caller's gradient until net_exchange_wait() returns ST_OK for the chunk:
+ * then the answer has arrived and nothing refers to the bytes any more. The version is written
+ * straight into params. A broken stream is reopened without limit (a log line names the server
+ * every few seconds). Requests without an answer are sent again under the same identity, so each
+ * counts once (I3). If a wait fails, the bytes stay borrowed until net_exchange_destroy() has
+ * returned.
  *
- * When a generation ends, push, pull and wait return ST_REBASED, nothing more is written to params,
- * and the bytes stay borrowed, until start() is called again: it returns with the versions and the
- * step to go on from, and the member's place. A planned end is at a step, and comes chunk by chunk:
- * wait says so first for some; what remains of the contributions that make that step must still be
- * pushed, and is counted.
+ * When a generation ends, push, pull and wait return ST_REBASED, and params are not written any
+ * more. Gradients stay borrowed until the next net_exchange_start(), which returns with the
+ * versions, the step to continue from and the member's place. A planned end is at a step, and is
+ * reported chunk by chunk: wait returns ST_REBASED for some chunks first; the caller must still
+ * push its other contributions to that step, and they count.
  *
- * Of a job with wire_auto the first start measures the line, says what number format it asks for,
- * and takes the one that the job then has.
+ * If the job has wire_auto, the first start measures the line, reports the number format that
+ * suits it, and then uses the format that the job has.
  *
  * Owns:    channels, streams, two threads.
- * Threads: push, wait from any thread.
+ * Threads: push and wait from any thread.
  * Errors:  ST_REFUSED (another model or job; logged with the server's sentence), ST_CANCELLED
- *          after cancel(), ST_REBASED, ST_DEADLINE, ST_PROTOCOL,
- *          ST_UNAVAILABLE (a server has lost the parameters; logged). */
+ *          after cancel(), ST_REBASED, ST_DEADLINE, ST_PROTOCOL, ST_UNAVAILABLE (a server has
+ *          lost the parameters; logged). */
 #ifndef NET_EXCHANGE_EXCHANGE_H
 #define NET_EXCHANGE_EXCHANGE_H
 #include "base/hosts.h"
@@ -30,35 +31,36 @@
 struct net_exchange_config {
     const struct hosts *ps_hosts; /* borrowed for ever */
     struct net_join join;         /* job, chunks: borrowed for ever */
-    float *params;                /* flat block, chunks->n_elems floats; in: initial values (sent if
-                                     the servers ask this member for INIT); out: versions */
-    void (*first_values)(void *ctx, float *params); /* writes the initial values again, where all
-                                                       begins anew; NULL: it cannot */
-    /* Asked by the first start, where ps 0 has not answered for 10 s, and every 10 s from then on:
-     * 1: the job has ended, and start returns ST_CANCELLED. NULL: it waits without end. */
+    float *params; /* flat block of chunks->n_elems floats; in: initial values (sent if the servers
+                      request INIT from this member); out: versions */
+    /* Writes the initial values again if the job restarts at its beginning; NULL: not possible. */
+    void (*first_values)(void *ctx, float *params);
+    /* Called by the first start while ps 0 does not answer: after 10 s, and then every 10 s.
+     * Nonzero: the job has ended, and start returns ST_CANCELLED. NULL: start waits without end. */
     int (*is_over)(void *ctx);
-    void *ctx;                   /* of both */
-    int64_t wait_line_ms;        /* how often a missing server is named; 0: 5000 */
-    int64_t first_line_ms;       /* likewise, before it has joined: when first; 0: 1000 */
-    struct thread_pool *threads; /* that share the copying of versions out of a server's memory;
-                                    borrowed; NULL: the network's thread alone */
-    int step_ms;                 /* with wire_auto: that a step is reckoned to take; 0: 100 */
-    int shared_memory; /* with servers on this host, payloads cross by reference (segment.h) */
-    int event_fd;      /* an eventfd above 0, to which 1 is added when a wait that is not over may
-                          be: an answer came, or the generation or all has ended; 0: none */
+    void *ctx;                   /* argument of both callbacks */
+    int64_t wait_line_ms;        /* interval between log lines about a missing server; 0: 5000 */
+    int64_t first_line_ms;       /* time until the first such line before the join; 0: 1000 */
+    struct thread_pool *threads; /* threads that help to copy versions out of a server's memory;
+                                    borrowed; NULL: only the network's thread copies */
+    int step_ms;                 /* with wire_auto: assumed duration of a step; 0: 100 */
+    int shared_memory; /* nonzero: payloads to and from servers on this host pass by reference
+                          (segment.h) */
+    int event_fd;      /* eventfd above 0 that is incremented when a wait may have become ready: an
+                          answer arrived, or the generation or the exchange has ended; 0: none */
 };
 
 struct net_exchange_stats {
-    uint64_t sent_bytes, received_bytes; /* payload */
-    uint64_t shared_bytes;               /* of these, through shared memory */
+    uint64_t sent_bytes, received_bytes; /* payload bytes */
+    uint64_t shared_bytes;               /* part of these that passed through shared memory */
     uint64_t applied, duplicate, stale, reconnects;
 };
 
-/* Where this member goes on, and, in lockstep, which of the samples are its. */
+/* Step from which this member continues, and, in lockstep, its share of the samples. */
 struct net_start {
     int64_t step;
-    uint64_t generation; /* 0: there are no servers */
-    uint64_t ps0;        /* who made its plan */
+    uint64_t generation; /* 0: the job has no servers */
+    uint64_t ps0;        /* incarnation of the ps 0 that made the plan */
     struct net_place place;
 };
 
@@ -66,74 +68,83 @@ struct net_exchange;
 enum status net_exchange_create(const struct net_exchange_config *cfg, struct net_exchange **out);
 void net_exchange_destroy(struct net_exchange *x); /* NULL is fine */
 
-/* Where contributions, made in `dtype`, are so that nothing of them is copied on their way to a
- * server on this host: its data are a flat block of chunks->n_elems values, zeros at first. With a
- * reference for the caller, who may outlive the exchange; NULL: there is no such place, or the
- * job's contributions are in another dtype. */
+/* Returns a segment for contributions in `dtype`, from which a server on this host reads without
+ * a copy: a flat block of chunks->n_elems values, initially zeros. The caller receives a
+ * reference, which may outlive the exchange. NULL: there is no such segment, or the job's
+ * contributions have another dtype. */
 struct segment *net_exchange_gradients(struct net_exchange *x, enum dtype dtype);
 
-/* Waits for all servers (without end, or until cancel), joins, sends or fetches the first version.
- * out->step: the step to go on from; in lockstep all chunks are at it, also where this member's
- * last life ended in the middle of a step. Member 0 is asked for INIT; others wait until it has
- * come. Again after ST_REBASED, when no thread is in push, pull or wait any more; a line then names
- * the generation. */
+/* Waits for all servers (without end, or until cancel), joins, and sends or fetches the first
+ * version. out->step is the step to continue from; in lockstep all chunks are at it, even if
+ * this member's last process ended in the middle of a step. The servers request INIT from member
+ * 0; other members wait until it has arrived. After ST_REBASED the caller calls it again once no
+ * thread is in push, pull or wait; a log line then names the generation. */
 enum status net_exchange_start(struct net_exchange *x, struct net_start *out);
 
-/* Contribution to `chunk`, computed on version `step`. data: the chunk's n_elems floats. Chunks
- * with low numbers overtake others that wait to be sent; small ones gather until there are 128 KB,
- * or until flush or wait. weight 0: it counts, but adds nothing; data are not read. */
+/* Queues a contribution to `chunk`, computed on version `step`. data: the chunk's n_elems
+ * floats. Chunks with low numbers overtake others in the queue. Small ones are gathered until
+ * there are 128 KB, or until flush or wait. A contribution of weight 0 counts but adds nothing;
+ * its data are not read. */
 enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, const float *data,
                               float weight);
-/* The same with data that are in the job's dtype of contributions already. */
+/* Queues a contribution whose data already have the job's dtype of contributions. */
 enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t step,
                                       const void *data, float weight);
-/* Contributions to `step` did not count, and are a part of those that come next, so that what was
- * not sent of them (residuals.h) is so, too. Nothing is under way. */
+/* Notes that the contributions to `step` did not count and that the next ones will include them,
+ * so the unsent part that they had included (residuals.h) is included again. The caller has no
+ * request in flight. */
 void net_exchange_take_back(struct net_exchange *x, int64_t step);
-/* What is not sent yet of the chunk's contributions so far (residuals.h): n_elems floats, valid
- * until the next push. NULL: nothing is kept in this job's number format. */
+/* Returns the part of the chunk's contributions so far that rounding has kept back
+ * (residuals.h): n_elems floats, valid until the next push. NULL: the job's number format keeps
+ * nothing back. */
 const float *net_exchange_unsent(const struct net_exchange *x, int chunk);
-/* So much was left over by the contribution that made version `version`, or an earlier one: the
- * next has it. Before the first push, where something is kept. */
+/* Sets the unsent part that the contribution to version `version` or an earlier one left over;
+ * the next contribution includes it. Called before the first push, if the format keeps anything
+ * back. */
 void net_exchange_set_unsent(struct net_exchange *x, int chunk, int64_t version,
                              const float *unsent);
-/* Asks for a chunk's version `step` or later, in fp32 whatever the job's dtype of versions (used
- * after training by members that evaluate and export). */
+/* Requests a chunk's version `step` or later, in fp32 whatever the job's dtype of versions.
+ * Members that evaluate and export use it after training. */
 enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step);
-/* Has everything sent that was pushed or pulled. */
+/* Starts to send every push and pull that is queued. */
 void net_exchange_flush(struct net_exchange *x);
-/* Flushes; waits until each chunk in [first, first + n) has no push or pull under way and its
- * version is at least `step`. Blocks without end while servers reconnect; ST_CANCELLED after
- * cancel. */
+/* Flushes, then waits until each chunk in [first, first + n) has no push or pull pending and its
+ * version is at least `step`. Blocks without limit while servers reconnect; returns ST_CANCELLED
+ * after cancel. */
 enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t step);
-/* The same until a time of base/clock.h, which may be past: ST_DEADLINE. INT64_MAX: without end. */
+/* Waits as net_exchange_wait does, but at most until a time of base/clock.h, which may be past,
+ * and then returns ST_DEADLINE. INT64_MAX: without limit. */
 enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, int64_t step,
                                     int64_t deadline_ns);
-/* Whether a push or pull of the chunk is under way, so that another is ST_BUSY. Not where a
- * generation has ended. Sends nothing. */
+/* Returns nonzero if a push or pull of the chunk is pending, so that another returns ST_BUSY.
+ * Returns 0 after the generation has ended. Sends nothing. */
 int net_exchange_is_busy(struct net_exchange *x, int chunk);
-/* Version held in params for a chunk. */
+/* Returns the version of the chunk that params hold. */
 int64_t net_exchange_version(struct net_exchange *x, int chunk);
-/* Where chunks go each at its own pace: 1 + the first sample of this member's next step, as the
- * answer for chunk 0 has said; so nothing may be under way for it. 0: none has. */
+/* Returns 1 + the first sample of this member's next step, from the last answer for chunk 0; 0:
+ * no answer has contained it. Only for modes in which each chunk advances by itself. The caller
+ * has no request for chunk 0 pending. */
 uint64_t net_exchange_samples(struct net_exchange *x);
-/* Tells ps 0 that this member wants to go, and waits until it knows. The next generation will be
- * without it: start then returns ST_CANCELLED, and it is time to leave. While others call what
- * they like. Before the first start has returned there is nobody who has to know. ST_DEADLINE: ps 0
- * was not reached in time; it will still be told if it is. */
+/* Sends ps 0 the request to leave, and waits until ps 0 has acknowledged it. The next generation
+ * excludes this member: start then returns ST_CANCELLED, and the caller should leave. Other
+ * threads may call any function at the same time. Before the first start has returned, nothing
+ * is sent. ST_DEADLINE: ps 0 was not reached in time; the request is still sent if ps 0 is
+ * reached later. */
 enum status net_exchange_leave_soon(struct net_exchange *x, int64_t deadline_ms);
-int net_exchange_is_leaving(struct net_exchange *x); /* ps 0 knows */
-/* Says goodbye to all servers (deadline_ms for each); done: this member has the job's last
- * versions, and all servers are told, also where it has not followed them to their generation. */
+/* Returns nonzero once ps 0 has acknowledged that request. */
+int net_exchange_is_leaving(struct net_exchange *x);
+/* Sends all servers a leave message (deadline_ms for each). done: this member has the job's last
+ * versions; then the message also goes to servers of a generation that this member has not
+ * entered. */
 enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadline_ms);
-/* Likewise, since this member ends for good, with this error (one line, cut to fit in
- * LEAVE_ERROR_BYTES): all servers are told, and ps 0 says so. */
+/* Sends all servers a leave message with the error that ends this member for good (one line, cut
+ * to fit in LEAVE_ERROR_BYTES); ps 0 logs it. */
 enum status net_exchange_leave_failed(struct net_exchange *x, int done, const char *error,
                                       int64_t deadline_ms);
-/* For how long net_exchange_start or _wait, while one is under way, has tried to join ps 0 in vain,
- * from the first try that failed; 0: none has since ps 0 answered. */
+/* Returns for how long net_exchange_start or _wait, if one is running, has failed to join ps 0,
+ * counted from the first failed attempt; 0: no attempt has failed since the last answer of ps 0. */
 int64_t net_exchange_silence_ms(struct net_exchange *x);
-void net_exchange_cancel(struct net_exchange *x); /* async-signal-UNsafe; wakes every waiter */
+void net_exchange_cancel(struct net_exchange *x); /* not async-signal-safe; wakes every waiter */
 void net_exchange_stats(struct net_exchange *x, struct net_exchange_stats *out);
 
 #endif

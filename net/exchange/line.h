@@ -1,6 +1,7 @@
-/* net/exchange/line.h - how fast the line to a server is, and which number format that asks for
- * (--wire_dtype=auto, docs/design/exchange.md).
- * Owns:    nothing. Threads: a call blocks its own thread alone.
+/* net/exchange/line.h - measures the speed of the line to a server, and chooses the number
+ * format that suits it (--wire_dtype=auto, docs/design/exchange.md).
+ * Owns:    nothing.
+ * Threads: a call blocks only its own thread.
  * Errors:  as net_unary_call, and ST_INVALID (not a status); not logged, a sentence in `why`. */
 #ifndef NET_EXCHANGE_LINE_H
 #define NET_EXCHANGE_LINE_H
@@ -9,24 +10,25 @@
 
 struct net_line {
     double rtt_s;
-    double bytes_per_s; /* each way, one way after the other */
-    int has_job;        /* the server has a job already, not over; then nothing was measured */
-    int is_loopback;    /* the address says so: its rate was not measured */
+    double bytes_per_s; /* rate in each direction, measured one after the other */
+    int has_job;        /* nonzero: the server already has a job that is not over; then nothing was
+                           measured */
+    int is_loopback; /* nonzero: the address is a loopback address, so the rate was not measured */
 };
-/* Asks for the server's status some times, with more and more bytes there and back: 2.4 MB each way
- * at most, and nothing after two seconds but what is under way then. */
+/* Requests the server's status several times, with growing requests and replies: at most 2.4 MB
+ * in each direction. After two seconds it starts no further request. */
 enum status net_line_measure(const char *addr, struct net_line *out, char why[CONTROL_TEXT_BYTES]);
 
-/* An exchange: what crosses in fp32 each way, and what it comes after. */
+/* Load that an exchange puts on the line: its size in fp32, and the steps between two exchanges. */
 struct net_line_use {
-    double bytes;  /* of fp32, each way */
-    int steps;     /* of a member, from one exchange to the next */
-    double step_s; /* that each of these takes */
+    double bytes;  /* size in fp32, in each direction */
+    int steps;     /* steps of a member from one exchange to the next */
+    double step_s; /* duration of one step */
 };
 enum { LINE_TEXT_BYTES = 192 };
-/* Of fp32, int8 and int4 the first in which an exchange takes no more than a fifth of the time that
- * the steps take; int4, where none does. On a line like that of a local network (a round trip below
- * 5 ms, 100 Mbit/s and more): fp32. text: why, as "int8: 94 Mbit/s, ...". */
+/* Returns the first of fp32, int8 and int4 in which an exchange lasts at most a fifth of the
+ * time of its steps; int4 if none does. A line as fast as a local network (round trip below 5
+ * ms, at least 100 Mbit/s) gets fp32. text: the reason, for example "int8: 94 Mbit/s, ...". */
 enum dtype net_line_choose(const struct net_line *l, const struct net_line_use *use,
                            char text[LINE_TEXT_BYTES]);
 

@@ -1,8 +1,8 @@
-/* net/exchange/link.h - one server, as the exchange sees it: its channel, the call under way and
- * what waits to be sent. Private to net/exchange, as exchange_impl.h, whose lock covers this, too.
- * Owns:    the channel, the call, what it maps of the server's memory.
- * Threads: gRPC's pollers call back; see the members for what is under x->lock.
- * Errors:  a call that fails is told to the session. */
+/* net/exchange/link.h - one server from the exchange's view: its channel, the current call and
+ * the requests in the queue. Private to net/exchange; the lock of exchange_impl.h covers it.
+ * Owns:    the channel, the call, its mapping of the server's memory.
+ * Threads: gRPC's pollers call back; the fields name those that x->lock guards.
+ * Errors:  a call that fails is an event for the session. */
 #ifndef NET_EXCHANGE_LINK_H
 #define NET_EXCHANGE_LINK_H
 #include "net/exchange/exchange.h"
@@ -14,65 +14,78 @@
 
 struct server_set;
 
-/* Requests to be sent, one bit for each chunk: chunks of the first layers go first, because the
- * next forward needs them first. */
+/* Queue of requests, one bit for each chunk. Chunks of the first layers are sent first, because
+ * the next forward pass needs them first. */
 struct request_queue {
     uint64_t *bits;
-    int lowest; /* no bit is set below this word */
+    int lowest; /* index of a word below which no bit is set */
     size_t n, bytes;
 };
 
-/* One server, as the exchange sees it. */
+/* State of one server for the exchange. */
 struct link {
     struct net_exchange *x;
     char *addr; /* host:port */
     struct net_channel *channel;
-    struct grpc_runtime_op join_op; /* with `join`: of the join under way */
+    struct grpc_runtime_op join_op; /* operation of the current join, with `join` */
     struct unary_batch join;
     struct bidi stream;
-    struct segment_name offered; /* the server's memory, by its last answer */
-    struct segment *arena;       /* the server's versions, if it is on this host; NULL */
-    int told;                    /* that it is has been logged */
-    int64_t send_begin_ns, send_chunk, send_step; /* of the frame going out, for the trace */
+    struct segment_name offered; /* name of the server's memory, from its last answer */
+    struct segment *arena;       /* segment with the server's versions, if it is on this host;
+                                    NULL: none */
+    int told;                    /* nonzero: use of the shared memory has been logged */
+    int64_t send_begin_ns, send_chunk, send_step; /* values of the frame that is being sent, for
+                                                     the trace */
     struct net_span *spans;
     size_t spans_room;
-    uint8_t *change; /* room for one that lay in the server's memory; NULL: none did yet */
+    uint8_t *change; /* copy of a change that lay in the server's memory; NULL: none was received
+                        yet */
 
-    int index;                    /* of the server; -1: not yet; this and the following: x->lock */
-    grpc_call *call;              /* join or stream, a reference; NULL: not there yet, or gone */
-    int calling, cancelled;       /* one is under way, or about to be; it is to end */
-    int up;                       /* the stream takes requests */
-    int received;                 /* a message came over it */
-    int64_t failed_ns, silent_ns; /* its last join that failed, and for how long all have; 0 */
-    int retired; /* the server is not of this generation: the session knows nothing of it */
-    int n_users; /* threads that carry an action out */
+    int index;                    /* number of the server; -1: not yet known. x->lock guards this
+                                     field and those below */
+    grpc_call *call;              /* reference to the call of the join or stream; NULL: there is
+                                     no call */
+    int calling, cancelled;       /* calling: a call is active or about to start; cancelled: it
+                                     must end */
+    int up;                       /* nonzero: requests can be sent over the stream */
+    int received;                 /* nonzero: a message has arrived over the stream */
+    int64_t failed_ns, silent_ns; /* time of the last failed join, and for how long all joins
+                                     have failed; 0: none */
+    int retired; /* nonzero: the server is not in this generation, and the session has no such
+                    link */
+    int n_users; /* threads that carry out an action */
     struct link *next_retired;
-    char reason[BIDI_REASON_BYTES]; /* why the last call ended */
-    int fetched;                    /* all its chunks' versions, in this generation */
-    int lends;                      /* the server has opened our segment */
-    int n_under_way, told_busy;     /* requests; whether the session knows of any */
+    char reason[BIDI_REASON_BYTES]; /* reason why the last call ended */
+    int fetched;                    /* nonzero: all its chunks' versions have arrived in this
+                                       generation */
+    int lends;                      /* nonzero: the server has mapped this program's segment */
+    int n_under_way, told_busy;     /* number of pending requests; nonzero: the session's last
+                                       report of them was "busy" */
     struct net_frame_head head;
     struct request_queue queue;
-    size_t in_flight; /* bytes sent that the server has neither answered nor said to have TAKEN */
-    int stalled;      /* requests wait for that to become less */
+    size_t in_flight; /* bytes sent that the server has acknowledged neither by an answer nor by
+                         TAKEN */
+    int stalled;      /* nonzero: requests wait until in_flight becomes smaller */
 };
 
 enum status link_create(struct net_exchange *x, const char *addr, struct link **out);
-void link_close(struct link *l);     /* its channel; when nothing is under way on it */
-void link_destroy(struct link *l);   /* likewise, and all; when its last callback has returned */
+void link_close(struct link *l); /* closes the channel; no call may be active */
+/* closes and frees the link; its last callback must have returned */
+void link_destroy(struct link *l);
 int link_idle(const struct link *l); /* under x->lock */
-/* The session's actions. */
+/* Starts the join that the session orders, as the functions below carry out its other actions. */
 void link_join(struct link *l, const struct session_action *a);
 void link_open(struct link *l, const struct session_action *a);
 void link_cancel(struct link *l);
 void link_leave(struct link *l, const struct session_action *a);
-void link_pump(struct link *l, int eager); /* the next frame; eager: however small it is */
-/* Tells the session something about the link, and does what it says. */
+void link_pump(struct link *l, int eager); /* sends the next frame; eager: even a small one */
+/* Passes an event of the link to the session and carries out its actions. */
 void exchange_session_step_link(struct link *l, struct session_event *e);
-/* The link's call has ended, as e says. set: the answer's servers, to be turned to; or NULL. */
+/* Reports to the session, by e, that the link's call has ended. set: servers of the answer,
+ * which the exchange changes to; or NULL. */
 void exchange_session_end_call(struct link *l, struct session_event *e, const char *reason,
                                struct server_set *set);
-void exchange_session_report_busy(struct link *l); /* where n_under_way and told_busy differ */
+void exchange_session_report_busy(struct link *l); /* called if n_under_way and told_busy differ */
 void exchange_session_unuse_link(struct link *l);
 
 #endif

@@ -1,11 +1,11 @@
-/* net/exchange/peer_client.h - what one server of a job asks or tells another, one call after the
- * other: ps 0 how it stands and what is to be done (control.h), what its chunks add to a norm
- * (squares.h), and, in a region, what the other is to know (gate.h).
+/* net/exchange/peer_client.h - calls that one server of a job makes to another, one after the
+ * other: to ps 0 its state, answered by orders (control.h); the share of its chunks in a norm
+ * (squares.h); and, in a region, messages on gates (gate.h).
  * Owns:    its channel.
- * Threads: one calls, any cancels.
+ * Threads: one calls, any may cancel.
  * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_CANCELLED, ST_REFUSED (as unary.h), ST_PROTOCOL (the
- *          other knows no such call, or would not take the message), ST_NOMEM; not logged, a
- *          sentence in `why`. */
+ *          peer has no such call, or rejects the message), ST_NOMEM; not logged, a sentence in
+ *          `why`. */
 #ifndef NET_EXCHANGE_PEER_CLIENT_H
 #define NET_EXCHANGE_PEER_CLIENT_H
 #include "base/status.h"
@@ -16,7 +16,7 @@
 struct peer_client;
 enum status peer_client_create(const char *addr, struct peer_client **out);
 void peer_client_destroy(struct peer_client *c); /* NULL is fine */
-/* Ends the call under way with ST_CANCELLED; if there is none, the next. */
+/* Ends the current call with ST_CANCELLED; if no call is active, the next one. */
 void peer_client_cancel(struct peer_client *c);
 
 enum status peer_client_control(struct peer_client *c, const struct net_control *request,

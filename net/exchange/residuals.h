@@ -1,11 +1,11 @@
-/* net/exchange/residuals.h - what was not sent of a member's contributions so far, rounded off or
- * left out (topk), to be added to the next ones (error feedback), so that nothing of a gradient is
- * lost, only late.
+/* net/exchange/residuals.h - error feedback: keeps the part of a member's contributions that was
+ * rounded off or left out (topk), and adds it to the next contributions, so that no part of a
+ * gradient is lost but only sent later.
  *
- * A step that is done again after a change of generation, or whose answer did not come, is rounded
- * again from what it was rounded from the first time: so each chunk has two, that into its step and
- * that out of it. After a way back to an older step than the last, as to a checkpoint, it begins
- * with nothing again.
+ * A step may be repeated after a change of generation, or because its answer did not arrive;
+ * then it is rounded from the same values as the first time. So each chunk has two residuals,
+ * the one added to its last step and the one left over by it. After a return to an older step
+ * than the last, for example to a checkpoint, the residual starts at zero.
  *
  * Owns:    two floats for each value.
  * Threads: one at a time for each chunk.
@@ -19,16 +19,18 @@ struct residuals;
 
 enum status residuals_create(const struct chunks *chunks, struct residuals **out);
 void residuals_destroy(struct residuals *r); /* NULL is fine */
-/* The chunk's contribution to `step` is about to be rounded: n_elems floats that are to be added to
- * it, and over which what is rounded off is to be written (quant_encode). If nothing is, because
- * the step is skipped, they are added to the next one. */
+/* Returns n_elems floats for rounding the chunk's contribution to `step`: the caller adds them
+ * to it and overwrites them with the part that is rounded off (quant_encode). If the caller does
+ * not, because the step is skipped, they are added to the next contribution. */
 float *residuals_of(struct residuals *r, int chunk, int64_t step);
-/* What the chunk's last contribution left over. */
+/* Returns the residual that the chunk's last contribution left over. */
 const float *residuals_last(const struct residuals *r, int chunk);
-/* It is this, n_elems floats, and `step` the last; of another process. */
+/* Sets the residual to `left` (n_elems floats) and the last step to `step`, as another process
+ * has saved them. */
 void residuals_set(struct residuals *r, int chunk, int64_t step, const float *left);
-/* The contribution to `step`, if that was the last, did not count, and is a part of what its sender
- * contributes next: to that is added what was added to this one, and not what it left over. */
+/* Notes that the contribution to `step`, if that was the last, did not count and will be part of
+ * the sender's next one. The next one then gets the residual that was added to this one, and not
+ * the residual that this one left over. */
 void residuals_take_back(struct residuals *r, int chunk, int64_t step);
 
 #endif

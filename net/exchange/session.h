@@ -1,91 +1,95 @@
-/* net/exchange/session.h - what a member of a job does about joins, generations and leaving, as a
- * pure state machine: events in, actions out. The shell around it (exchange_session.c, link.c)
- * carries the actions out and reports what became of them; it decides nothing.
+/* net/exchange/session.h - decides on a member's joins, generations and leaving as a pure state
+ * machine: events in, actions out. The shell around it (exchange_session.c, link.c) carries out
+ * the actions and reports their results; it decides nothing.
  *
- * Inside there is no clock, thread, lock, log line, allocation or wait. The state is one flat block
- * without pointers: a copy is a snapshot. Links are numbered as the servers of the present
- * generation; 0 is ps 0. Each event is legal in each state; what means nothing there is ignored.
- * The generation is a term: an answer of an older one is ignored, and none is ever entered twice or
- * after a newer one.
+ * The session has no clock, thread, lock, log line, allocation or wait. Its state is one flat
+ * block without pointers, so a copy is a snapshot. Links have the numbers of the servers in the
+ * present generation; 0 is ps 0. Each event is legal in each state and is ignored where it has
+ * no meaning. The generation works as a term: an answer of an older one is ignored, and the
+ * session never enters one twice or after a newer one.
  *
- * START wants all servers of a newer generation joined: ps 0 is asked until it tells one
- * (SET_SERVERS), then the others are joined (BEGIN); one without chunks is joined as well, but,
- * where ps 0 decides when the job is over, not waited for. A generation ends by REBASE, chunk by
- * chunk, where streams stay until nothing is under way on them; or at once, where a server is heard
- * to be in a newer one (REBASED), be it that it welcomes this member there or has it wait: after
- * that ps 0 alone is asked, until it tells that one too. A link that breaks is joined again for as
- * long as the state wants it; while one of another server is down, ps 0 is asked now and then.
+ * START ends when all servers of a newer generation are joined. The session joins ps 0 until it
+ * answers with a new generation (SET_SERVERS), and then joins its other servers (BEGIN). It also
+ * joins a server without chunks, but does not wait for it where ps 0 decides when the job is
+ * over. A generation ends in one of two ways: by REBASE, chunk by chunk, and streams stay until
+ * no request on them is pending; or at once (REBASED), when a server reports a newer generation,
+ * whether it admits this member there or makes it wait. After that the session joins ps 0 alone,
+ * until ps 0 answers with that generation too. A broken link is joined again for as long as the
+ * state requires it; while a link to another server is down, the session also contacts ps 0 at
+ * intervals.
  *
- * Owns:    nothing; session_bytes says how large the caller makes the block.
+ * Owns:    nothing; session_bytes returns the size of the block that the caller allocates.
  * Threads: none of its own; the caller serialises.
- * Errors:  none; a session that cannot go on is FAILED. */
+ * Errors:  none; a session that cannot continue is FAILED. */
 #ifndef NET_EXCHANGE_SESSION_H
 #define NET_EXCHANGE_SESSION_H
 #include "net/exchange/session_event.h"
 #include <stddef.h>
 
-enum { SESSION_MAX_BACKOFF_MS = 2000 }; /* from an answer to the next join, at most */
+enum { SESSION_MAX_BACKOFF_MS = 2000 }; /* longest pause between an answer and the next join */
 
 enum session_state {
     SESSION_NEW,
-    SESSION_ASKING,  /* started: ps 0 is asked for a newer generation */
-    SESSION_JOINING, /* started: the generation's servers are joined */
-    SESSION_RUNNING, /* all are, or were, and come back */
-    SESSION_ENDING,  /* some chunk has its last version; what is under way goes on */
-    SESSION_REBASED, /* the generation is over: nothing goes on before the next START */
-    SESSION_LEAVING, /* servers are told goodbye */
-    SESSION_LEFT,    /* they have been */
-    SESSION_FAILED,  /* ended by `st` */
+    SESSION_ASKING,  /* started: requests a newer generation from ps 0 */
+    SESSION_JOINING, /* started: joins the generation's servers */
+    SESSION_RUNNING, /* all servers were joined; broken links are joined again */
+    SESSION_ENDING,  /* a chunk has its last version; pending requests continue */
+    SESSION_REBASED, /* the generation is over: no request until the next START */
+    SESSION_LEAVING, /* sends leave messages to the servers */
+    SESSION_LEFT,    /* the leave messages are sent */
+    SESSION_FAILED,  /* ended by the error `st` */
     SESSION_CLOSED,
     SESSION_N_STATES
 };
 
-/* The call that a link has under way. */
+/* The call that a link has active. */
 enum link_phase {
-    LINK_HELD, /* none, and none is wanted */
-    LINK_DOWN, /* none; a join at retry_ns */
+    LINK_HELD, /* no call, and none will start */
+    LINK_DOWN, /* no call; a join starts at retry_ns */
     LINK_JOINING,
-    LINK_OPENING, /* of a stream */
+    LINK_OPENING, /* opens its stream */
     LINK_STREAMING,
     LINK_N_PHASES
 };
 
 enum link_progress {
     PROGRESS_NONE,    /* not joined in this generation */
-    PROGRESS_JOINED,  /* it was, and is again when it comes back */
-    PROGRESS_FETCHED, /* likewise, and all its chunks' values are here */
+    PROGRESS_JOINED,  /* joined in this generation; joined again after a broken link */
+    PROGRESS_FETCHED, /* joined, and the values of all its chunks have arrived */
 };
 
-/* Of something to be done once: that a link's call is cancelled, that its server is told. */
+/* Progress of a task that is done once: cancelling a link's call, or sending its leave message. */
 enum session_do { DO_NOTHING, DO_DUE, DO_STARTED };
 
 enum session_leave {
     LEAVE_STAYS,
-    LEAVE_WANTED,    /* at the next generation; ps 0 is to be told */
-    LEAVE_REPORTING, /* a call is under way */
-    LEAVE_REPORTED,  /* ps 0 knows: the next generation is without this member */
+    LEAVE_WANTED,    /* leaves at the next generation; ps 0 must be informed */
+    LEAVE_REPORTING, /* a leave call to ps 0 is active */
+    LEAVE_REPORTED,  /* ps 0 has acknowledged: the next generation excludes this member */
 };
 
 struct session_link {
     enum link_phase phase;
     enum link_progress progress;
-    enum session_do cancel; /* of the call under way */
-    enum session_do tell;   /* goodbye */
-    int idle;               /* its server has no chunk: nothing waits for it */
-    int busy;               /* requests are under way */
-    int waits;              /* its server is there, and has this member wait */
-    int lost;               /* a line said that its stream was lost, and one is to say it is back */
-    int answers;            /* the last join was answered, though with "ask again", */
-    int64_t answers_ns;     /* and all since then */
+    enum session_do cancel; /* cancelling the active call */
+    enum session_do tell;   /* sending the leave message */
+    int idle;               /* nonzero: its server has no chunks, so no caller waits for it */
+    int busy;               /* nonzero: requests are pending */
+    int waits;              /* nonzero: its server answers, and makes this member wait */
+    int lost;               /* nonzero: a log line has reported its stream as lost, and another
+                               must report its return */
+    int answers;            /* nonzero: the last join was answered, even if with "retry" */
+    int64_t answers_ns;     /* time since which all joins were answered */
     int64_t retry_ns, backoff_ms;
-    int64_t down_ns, line_ns; /* since when it has none; when to say so next */
+    int64_t down_ns, line_ns; /* time since which it has no stream; time of the next log line on
+                                 that */
 };
 
 struct session_config {
     int max_servers;
-    int member;            /* this member's index; -1: ps 0 is to give it one */
-    int may_move;          /* it joins a running job: ps 0 may assign it another index */
-    int can_renew;         /* the member can compute its first values again */
+    int member;            /* this member's index; -1: ps 0 assigns one */
+    int may_move;          /* nonzero: it joins a running job, and ps 0 may assign another index */
+    int can_renew;         /* nonzero: the member can compute its first values again */
     int64_t wait_line_ms;  /* pause between lines on a missing server */
     int64_t first_line_ms; /* time until the first such line before the join; 0: 1000 */
 };
@@ -95,23 +99,23 @@ struct session {
     enum session_state state;
     enum session_leave leave;
     enum status st, leave_st;
-    int done; /* LEAVING: after the last step */
+    int done; /* LEAVING: nonzero after the last step */
     int n_links;
     int member;
-    int has_first_values; /* the parameters are, or those of them that were not fetched yet */
+    int has_first_values; /* nonzero: params hold first values where no version was fetched yet */
     uint64_t generation;  /* 0: none yet */
-    uint64_t ps0;         /* who made its plan */
-    uint64_t heard;       /* the newest that a server has told, */
-    uint64_t heard_ps0;   /* and who made its plan */
+    uint64_t ps0;         /* incarnation of the ps 0 that made its plan */
+    uint64_t heard;       /* newest generation that a server has reported, */
+    uint64_t heard_ps0;   /* and the ps 0 that made its plan */
     struct net_place place;
-    int64_t now_ns, tell_ns;    /* tell_ns: WANTED: not before */
-    int64_t doubt_ns;           /* ps 0 is not asked for other servers' sake before */
+    int64_t now_ns, tell_ns;    /* tell_ns: in WANTED, earliest time of the leave call */
+    int64_t doubt_ns;           /* earliest time to contact ps 0 because of other servers */
     struct session_link link[]; /* [2 * max_servers]; the second half is SET_SERVERS' scratch */
 };
 
 size_t session_bytes(int max_servers);
 void session_init(struct session *s, const struct session_config *cfg);
-/* now_ns never falls. */
+/* Processes one event and appends actions to *out. now_ns never decreases. */
 void session_step(struct session *s, const struct session_event *event, int64_t now_ns,
                   struct session_out *out);
 

@@ -1,5 +1,6 @@
-/* net/exchange/session_event.h - what goes into a session (session.h) and what comes out: events
- * and actions. Threads: values. */
+/* net/exchange/session_event.h - the events that a session (session.h) receives and the actions
+ * that it returns.
+ * Threads: values. */
 #ifndef NET_EXCHANGE_SESSION_EVENT_H
 #define NET_EXCHANGE_SESSION_EVENT_H
 #include "base/status.h"
@@ -8,16 +9,17 @@
 
 enum session_event_kind {
     EVENT_START,
-    EVENT_JOIN_ANSWER,  /* link, answer, generation (RETRY: 0, or the server's); if it lets this
-                           member in also step, and of ps 0 place, map, n_servers, from, idle */
-    EVENT_JOIN_FAILED,  /* link, st: REFUSED, PROTOCOL and NOMEM are for good */
+    EVENT_JOIN_ANSWER,  /* link, answer, generation (RETRY: 0, or the server's); if the server
+                           admits this member also step, and from ps 0 place, map, n_servers,
+                           from, idle */
+    EVENT_JOIN_FAILED,  /* link, st: REFUSED, PROTOCOL and NOMEM are final */
     EVENT_STREAM_UP,    /* link */
     EVENT_STREAM_DOWN,  /* link; received */
     EVENT_BUSY,         /* link, busy */
     EVENT_FETCHED_ALL,  /* link */
     EVENT_REBASE,       /* a chunk has its last version of this generation */
-    EVENT_LEAVE_SOON,   /* at the next generation */
-    EVENT_LEAVE,        /* now; done; failed: for good, with an error */
+    EVENT_LEAVE_SOON,   /* leave at the next generation */
+    EVENT_LEAVE,        /* leave at once; done; failed: leaves for good, with an error */
     EVENT_LEAVE_ANSWER, /* link, soon, st */
     EVENT_FAIL,         /* st */
     EVENT_TIMER,
@@ -26,8 +28,8 @@ enum session_event_kind {
 };
 
 enum session_map {
-    MAP_BAD,  /* does not fit chunks and servers */
-    MAP_SAME, /* as this generation's */
+    MAP_BAD,  /* map does not fit chunks and servers */
+    MAP_SAME, /* map is this generation's */
     MAP_OTHER,
 };
 
@@ -37,28 +39,30 @@ struct session_event {
     enum status st;
     enum join_answer answer;
     uint64_t generation;
-    uint64_t ps0; /* who made its plan */
-    int64_t step; /* lowest version there; -1: it has no values */
+    uint64_t ps0; /* incarnation of the ps 0 that made its plan */
+    int64_t step; /* lowest version on the server; -1: it has no values */
     struct net_place place;
     enum session_map map;
     int n_servers;
-    const int *from;  /* [n_servers], borrowed for the step: each one's present number, 0 for the
-                         first; -1: a new one */
-    const char *idle; /* [n_servers], likewise: 1: no chunk is there; NULL: some are everywhere */
+    const int *from;  /* [n_servers], borrowed for the step: present number of each server's
+                         link, 0 for the first; -1: a new server */
+    const char *idle; /* [n_servers], borrowed for the step: nonzero: the server has no chunks;
+                         NULL: every server has some */
     int busy, received, soon, done, failed;
 };
 
 enum session_action_kind {
-    ACTION_JOIN,        /* link, generation (newest heard of), ps0, member */
+    ACTION_JOIN,        /* link, generation (newest that is known), ps0, member */
     ACTION_OPEN,        /* link, generation, rank, first: the stream */
-    ACTION_CANCEL,      /* link: its call */
-    ACTION_SET_SERVERS, /* the event's; from the next action on links are numbered so */
-    ACTION_BEGIN,       /* START has what it wants: place */
-    ACTION_OUT,         /* START ends: the next generation is without this member */
-    ACTION_REBASED,     /* nothing that is under way or held counts any more */
+    ACTION_CANCEL,      /* link: cancel its call */
+    ACTION_SET_SERVERS, /* use the event's servers; from the next action on links have their
+                           numbers */
+    ACTION_BEGIN,       /* START is complete: place */
+    ACTION_OUT,         /* START ends, because the next generation excludes this member */
+    ACTION_REBASED,     /* no pending request and no held version counts any more */
     ACTION_FAIL,        /* st */
     ACTION_LEAVE_CALL,  /* link, soon, done */
-    ACTION_LEFT,        /* st: the goodbyes are over */
+    ACTION_LEFT,        /* st: all leave messages are sent, or their time is over */
     ACTION_LINE,        /* link, line, seconds */
 };
 
@@ -90,8 +94,9 @@ enum { SESSION_ACTIONS = 64 };
 
 struct session_out {
     int n;
-    int more;        /* step again, with TIMER at the same time, when these are carried out */
-    int64_t wake_ns; /* when TIMER is due; INT64_MAX: never */
+    int more;        /* nonzero: when these actions are carried out, step again with TIMER at the
+                        same time */
+    int64_t wake_ns; /* time of the next TIMER; INT64_MAX: never */
     struct session_action act[SESSION_ACTIONS];
 };
 

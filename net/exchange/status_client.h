@@ -1,35 +1,39 @@
-/* net/exchange/status_client.h - asks a server how its job stands, has something done there, or
- * tells it of an evaluation. Threads: a call blocks its own thread alone. Errors:  ST_UNAVAILABLE,
- * ST_DEADLINE, ST_PROTOCOL, ST_NOMEM; not logged, a sentence in `why`. */
+/* net/exchange/status_client.h - requests a job's status from a server, sends it a command, or
+ * sends it an evaluation.
+ * Threads: a call blocks only its own thread.
+ * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_PROTOCOL, ST_NOMEM; not logged, a sentence in `why`. */
 #ifndef NET_EXCHANGE_STATUS_CLIENT_H
 #define NET_EXCHANGE_STATUS_CLIENT_H
 #include "net/wire/status.h"
 #include <stdbool.h>
 
-/* One call each: connects, asks, and goes. *out: net_status_free it. why: of CONTROL_TEXT_BYTES. */
+/* Connects, makes one call and disconnects, as the function below does for commands. The caller
+ * frees *out with net_status_free. why: room for CONTROL_TEXT_BYTES. */
 enum status status_client_ask(const char *addr, int with_model, int64_t deadline_ms,
                               struct net_status *out, char *why);
 enum status status_client_send_command(const char *addr, const struct net_command *command,
                                        int64_t deadline_ms, struct net_command_reply *out,
                                        char *why);
 
-/* Asks one server for its status again and again over one channel: a look-up of its name, or a
- * handshake, that takes longer than one deadline is complete in a later call. One thread. */
+/* Requests one server's status repeatedly over one channel, so that a look-up of its name, or a
+ * handshake, that lasts longer than one deadline is complete in a later call. One thread. */
 struct status_asker;
 enum status status_asker_create(const char *addr, struct status_asker **out); /* ST_NOMEM */
 void status_asker_destroy(struct status_asker *a);                            /* NULL is fine */
-/* As status_client_ask, without the model. At ST_DEADLINE `why` is "no answer". */
+/* Requests the status as status_client_ask does, but without the model. At ST_DEADLINE `why` is
+ * "no answer". */
 enum status status_asker_ask(struct status_asker *a, int64_t deadline_ms, struct net_status *out,
                              char *why);
 /* Returns true if the last call's error is the server's state, and not only a slow start of the
  * channel: a call over an established connection ran out, or several calls in a row have failed. */
 bool status_asker_is_unanswered(const struct status_asker *a);
 
-/* An evaluation is told again and again until ps 0 lets its sender go on: all over one channel. */
+/* Sends an evaluation repeatedly, all over one channel, until ps 0 allows its sender to
+ * continue. */
 struct status_client;
 enum status status_client_create(const char *addr, struct status_client **out); /* ST_NOMEM */
 void status_client_destroy(struct status_client *e);                            /* NULL is fine */
-/* One thread at a time. why: as above. */
+/* Sends the evaluation once. One thread at a time. why: room for CONTROL_TEXT_BYTES. */
 enum status status_client_send_evaluation(struct status_client *e,
                                           const struct net_evaluation *evaluation,
                                           int64_t deadline_ms, struct net_evaluation_reply *out,

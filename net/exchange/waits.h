@@ -1,4 +1,6 @@
-/* net/exchange/waits.h - what the callers of an exchange wait for. Threads: any. Errors: none. */
+/* net/exchange/waits.h - reports which server the callers of an exchange wait for, and why.
+ * Threads: any.
+ * Errors:  none. */
 #ifndef NET_EXCHANGE_WAITS_H
 #define NET_EXCHANGE_WAITS_H
 #include "net/rpc/bidi.h"
@@ -8,14 +10,14 @@
 struct net_exchange;
 
 struct net_exchange_wait {
-    int64_t ms; /* since the last answer, or since net_exchange_start or _wait
-                   was called, or the first of several in a row; 0: no caller waits */
-    int server; /* whose answer is waited for */
+    int64_t ms; /* time since the last answer, or since net_exchange_start or _wait was called, or
+                   the first of several in a row; 0: no caller waits */
+    int server; /* server whose answer the callers wait for */
     char address[CONTROL_TEXT_BYTES];
-    char reason[BIDI_REASON_BYTES]; /* why this server is not connected, or has this member wait;
-                                        empty: it is connected, or has not answered yet */
-    int is_asked;                   /* the reason is the server's own */
-    int is_said;                    /* since then a line has named a server that is not reached */
+    char reason[BIDI_REASON_BYTES]; /* reason why this server is not connected or makes this member
+                                       wait; empty: it is connected, or has not answered yet */
+    int is_asked;                   /* nonzero: the reason is the server's own text */
+    int is_said; /* nonzero: since then a log line has named a server that cannot be reached */
 };
 
 void net_exchange_waits(struct net_exchange *x, struct net_exchange_wait *out);
