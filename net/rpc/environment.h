@@ -1,7 +1,8 @@
-/* net/rpc/environment.h - gRPC's demands on its process: threads and descriptors, and a variable
- * that it would end the process over (SIGABRT), which each program checks with its flags.
+/* net/rpc/environment.h - the resources that gRPC needs in its process: threads, descriptors,
+ * and a valid value of a variable. gRPC aborts the process (SIGABRT) if that variable is
+ * invalid, so each program checks it together with its flags.
  * Owns:    nothing.
- * Threads: net_environment_check before the first one; the others any.
+ * Threads: net_environment_check before the first thread; the other functions any.
  * Errors:  ST_INVALID, logged with the variable, its value and the fix. */
 #ifndef NET_RPC_ENVIRONMENT_H
 #define NET_RPC_ENVIRONMENT_H
@@ -10,7 +11,7 @@
 
 enum {
     NET_GRPC_DESCRIPTORS = 5,
-    NET_EXCHANGE_THREADS = 2 /* of an exchange */
+    NET_EXCHANGE_THREADS = 2 /* threads of one exchange */
 };
 
 enum status net_environment_check(void);
@@ -18,7 +19,7 @@ enum status net_environment_check(void);
 bool net_environment_is_poll(void);
 /* Returns how many threads gRPC starts by itself, with its first user. */
 int net_environment_threads(void);
-/* Returns how many descriptors a server's connections are not given (accept.h). */
+/* Returns the number of descriptors that a server keeps free of connections (accept.h). */
 int net_accept_kept_descriptors(void);
 
 #endif

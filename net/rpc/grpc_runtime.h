@@ -1,8 +1,8 @@
-/* net/rpc/grpc_runtime.h - the process's footing on gRPC-core: set-up, completion queue,
- * operations. Every tag given to gRPC is a struct grpc_runtime_op; the poller that takes it off the
- * queue calls `done`. No gRPC function is ever called while one of our locks is held, because gRPC
- * may call back (a slice's destroy function) on the calling thread. Private to net/: the one header
- * here, with those that include it, that shows gRPC's types.
+/* net/rpc/grpc_runtime.h - the process's use of gRPC-core: set-up, completion queue, operations.
+ * Every tag passed to gRPC is a struct grpc_runtime_op; the poller that removes it from the
+ * queue calls `done`. No gRPC function is called while one of our locks is held, because gRPC
+ * may call back (a slice's destroy function) on the calling thread. Private to net/: only this
+ * header, and those that include it, contain gRPC's types.
  * Owns:    a pollers object owns its queue and threads.
  * Threads: any.
  * Errors:  ST_NOMEM, ST_INTERNAL (no thread; logged). */
@@ -18,7 +18,7 @@
 
 enum { GRPC_RUNTIME_MAX_MESSAGE_BYTES = FRAME_MAX_BYTES, GRPC_RUNTIME_MAX_THREADS = 256 };
 
-/* Users of gRPC are counted: each init needs its shutdown. */
+/* Counts the users of gRPC: each init needs its shutdown. */
 void grpc_runtime_init(void);
 void grpc_runtime_shutdown(void);
 
@@ -28,18 +28,19 @@ struct grpc_runtime_op {
 };
 void grpc_runtime_op_init(struct grpc_runtime_op *op,
                           void (*done)(struct grpc_runtime_op *op, int ok));
-/* Hands the batch to gRPC. 0: gRPC would not take it, and `done` will not be called. */
+/* Starts a batch of operations. Returns 0 if gRPC refuses it; `done` is then never called. */
 int grpc_runtime_op_start(struct grpc_runtime_op *op, grpc_call *call, const grpc_op *ops,
                           size_t n_ops);
 void grpc_runtime_op_arm(
-    struct grpc_runtime_op *op); /* before any other gRPC function that takes the op as tag */
+    /* prepares the op as a tag; called before any other gRPC function that receives it */
+    struct grpc_runtime_op *op);
 
-/* A number that gRPC lets one set on a channel or a server. */
+/* A numeric setting of a gRPC channel or server. */
 struct grpc_runtime_setting {
     const char *key;
     int value;
 };
-/* gRPC's form of n of them; args is [n], and borrowed by what is returned. */
+/* Returns n settings in gRPC's form, which points to args ([n]). */
 grpc_channel_args grpc_runtime_args(const struct grpc_runtime_setting *settings, size_t n,
                                     grpc_arg *args);
 
@@ -49,15 +50,15 @@ grpc_completion_queue *grpc_runtime_pollers_queue(struct grpc_runtime_pollers *p
 /* Handles what is still queued, then ends the threads. NULL is fine. */
 void grpc_runtime_pollers_destroy(struct grpc_runtime_pollers *p);
 
-/* The slices of a received message as spans; the array grows in *spans (*room entries, malloc'd).
- * ST_NOMEM. */
+/* Lists the slices of a received message as spans. The array *spans (*room entries, malloc'd)
+ * grows as needed. ST_NOMEM. */
 enum status grpc_runtime_spans_of(grpc_byte_buffer *message, struct net_span **spans, size_t *room,
                                   size_t *n);
-/* A copy of the message in one piece, malloc'd. ST_NOMEM. */
+/* Copies the message into one malloc'd piece. ST_NOMEM. */
 enum status grpc_runtime_bytes_of(grpc_byte_buffer *message, uint8_t **data, size_t *bytes);
-/* A slice's text for a log line: at most `room` - 1 bytes, nothing unprintable. */
+/* Copies a slice's text for a log line: at most `room` - 1 bytes, only printable ones. */
 void grpc_runtime_slice_text(grpc_slice s, char *text, size_t room);
-/* Likewise, and gives the slice back. */
+/* Copies the text as grpc_runtime_slice_text does, and releases the slice. */
 void grpc_runtime_status_text(grpc_slice s, char *text, size_t room);
 
 #endif

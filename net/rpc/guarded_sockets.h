@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-/* Has connections to a port of a server of this process guarded, from its start to its end. */
+/* Starts, and ends, the guarding of connections to a port of a server of this process. */
 void guarded_sockets_add_port(int port);
 void guarded_sockets_remove_port(int port);
 /* Returns false if gRPC must not receive the connection that was accepted: its client has closed it

@@ -1,17 +1,20 @@
-/* net/rpc/listen.h - a server's port: bound, or why not. Private to net/.
- * Owns: nothing. Threads: the one that makes the server.
- * Errors: ST_INVALID (an address that is not ours, logged), ST_BUSY (in use, logged), ST_CANCELLED.
- */
+/* net/rpc/listen.h - binds a server's port, or reports why that fails. Private to net/.
+ * Owns:    nothing.
+ * Threads: the one that creates the server.
+ * Errors:  ST_INVALID (an address that this host does not have), ST_BUSY (in use), ST_NOMEM (no
+ *          descriptor is free), all logged; ST_CANCELLED. */
 #ifndef NET_RPC_LISTEN_H
 #define NET_RPC_LISTEN_H
 #include "net/rpc/grpc_runtime.h"
 #include "net/rpc/server.h"
 
-/* ST_INVALID, logged: not host:port; without a port gRPC would choose its own. */
+/* Checks that addr is host:port; otherwise returns ST_INVALID, logged. Without a port gRPC would
+ * choose one. */
 enum status net_listen_check(const char *addr);
-/* certificate: a place for credentials_server. Binds all addresses that the checked addr names; a
- * name's may be bound in part, which is logged. Where one is in use, tries again for 10 s, if there
- * is a pause: its last user may be ending. */
+/* Binds all addresses that the checked addr names. If addr is a name, binding some of its
+ * addresses is enough, and the failures are logged. If an address is in use and there is a
+ * pause, tries again for 10 s, because its last user may be ending. certificate: a place for
+ * credentials_server. */
 enum status net_listen(grpc_server *server, const char *addr, const struct net_server_pause *pause,
                        _Atomic uint64_t *certificate, int *port);
 

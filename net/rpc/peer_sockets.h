@@ -1,7 +1,8 @@
-/* net/rpc/peer_sockets.h - the sockets that gRPC has open to a server, which it shows nobody: found
- * by the address that they are connected to. For a forked child, which closes its copies: while any
- * process has one, the server takes the connection's dead owner for alive.
- * Threads: any. Errors: none. */
+/* net/rpc/peer_sockets.h - finds the sockets that gRPC has open to a server by the address that
+ * they are connected to, because gRPC does not expose them. A forked child closes its copies
+ * with this: while any process has one, the server considers the connection's dead owner alive.
+ * Threads: any.
+ * Errors:  none. */
 #ifndef NET_RPC_PEER_SOCKETS_H
 #define NET_RPC_PEER_SOCKETS_H
 #include <netinet/in.h>
@@ -13,7 +14,7 @@ struct peer_socket_address {
 };
 
 /* Reads gRPC's text of a peer, "ipv4:10.0.0.7:2222" or "ipv6:%5B::1%5D:2222". Returns false, and
- * sets port 0, where it is none of these. */
+ * sets port 0, for any other text. */
 bool peer_sockets_read_address(const char *text, struct peer_socket_address *out);
 /* Closes all descriptors of this process that are sockets connected to that address. Sends nothing:
  * the connections stay those of other processes that have them. */

@@ -1,6 +1,8 @@
-/* net/rpc/reach.h - asks whether any program listens at an address, whatever it speaks, and how
- * long this host takes to resolve the name in an address. Owns: nothing. Threads: any; a call
- * blocks its own. Errors: none. */
+/* net/rpc/reach.h - checks whether any program listens at an address, whatever its protocol, and
+ * measures how long this host needs to resolve the name in an address.
+ * Owns:    nothing.
+ * Threads: any; a call blocks only its own thread.
+ * Errors:  none. */
 #ifndef NET_RPC_REACH_H
 #define NET_RPC_REACH_H
 #include <stdbool.h>
@@ -8,8 +10,9 @@
 
 /* Returns true if a program accepts a connection at host:port within this time. */
 bool reach_is_listening(const char *addr, int64_t ms);
-/* Resolves the name in host:port. Returns the milliseconds that this took: a resolver waits for 5 s
- * until it asks the next name server, longer than many a deadline. -1: no name server answered. */
+/* Resolves the name in host:port. Returns the duration in milliseconds: a resolver waits for 5 s
+ * before it contacts the next name server, longer than many a deadline. -1: no name server
+ * answered. */
 int64_t reach_resolve_ms(const char *addr);
 
 #endif

@@ -1,8 +1,8 @@
-/* net/rpc/reasons.h - why a call failed, in this project's words where gRPC names parts of itself.
- * Private to net/.
+/* net/rpc/reasons.h - replaces texts of gRPC that name its internals by this project's words for
+ * why a call failed. Private to net/.
  * Owns:    nothing.
  * Threads: any, with no lock held.
- * Errors:  none; a text that is not known stays as it is. */
+ * Errors:  none; an unknown text stays as it is. */
 #ifndef NET_RPC_REASONS_H
 #define NET_RPC_REASONS_H
 #include <stddef.h>

@@ -1,10 +1,11 @@
 /* net/rpc/server.h - the RPC server: weir.v1.Weir and grpc.health.v1.Health on one address.
- * Handlers run on the server's own threads and must not block; they may call any function here but
- * stop and destroy. Frames of one stream are handed over one at a time, in order.
+ * Handlers run on the server's own threads and must not block; they may call any function here
+ * except stop and destroy. The handler receives the frames of one stream one at a time, in
+ * order.
  * Owns:    its threads, streams, and a reference to each buffer queued for sending.
- * Memory:  per stream one decoded frame (FRAME_MAX_BYTES) and at most net_stream_set_limit's bytes
- *          of payload by reference; with a member that reads this host's memory, of each chunk the
- *          payload of the last answer, by reference.
+ * Memory: per stream one decoded frame (FRAME_MAX_BYTES) and at most net_stream_set_limit's
+ * bytes of payload by reference; for a member that reads this host's memory, also the payload of
+ * each chunk's last answer, by reference.
  * Threads: net_stream_send and net_stream_fail from any.
  * Errors:  ST_BUSY port in use, ST_INVALID address; logged with the address. */
 #ifndef NET_RPC_SERVER_H
@@ -20,54 +21,60 @@
 #include "net/wire/status.h"
 
 struct net_server;
-struct net_stream; /* one Exchange call; alive until stream_closed returned, and while referred to
-                    */
+struct net_stream; /* one Exchange call; lives until stream_closed has returned and all
+                      references are released */
 
 struct net_server_handler {
     void *ctx;
-    /* Fills *reply; refusals are answers, not errors. peer: "ipv4:10.0.0.7:51234". With
-     * reply->segment, payloads go through shared memory where the member is on this host. */
+    /* Fills *reply; refusals are answers, not errors. peer: "ipv4:10.0.0.7:51234". If the
+     * handler sets reply->segment, payloads for a member on this host pass through shared
+     * memory. */
     void (*join)(void *ctx, const struct net_join *req, const char *peer,
                  struct net_join_reply *reply);
     void (*leave)(void *ctx, const struct net_leave *leave);
-    /* One piece of a frame; piece and payload are valid for the call. The crc was NOT checked. With
-     * piece->shared_offset the payload lies in the member's memory, has no crc, and may change. */
+    /* Receives one piece of a frame; piece and payload are valid for the call. The crc was NOT
+     * checked. If piece->shared_offset is set, the payload lies in the member's memory, has no
+     * crc, and may change. */
     void (*piece)(void *ctx, struct net_stream *stream, const struct net_frame_head *head,
                   const struct net_piece *piece);
-    /* Nothing more comes from or goes to the stream; it is to be looked up no more. */
+    /* Notes that the stream is closed: the handler must not look it up any more. */
     void (*stream_closed)(void *ctx, struct net_stream *stream);
-    /* Another server's word, valid for the call; answered now or later by net_server_control_reply.
-     * NULL: there is nobody to take it. */
+    /* Receives another server's state, valid for the call; net_server_control_reply answers it
+     * now or later. NULL: this server refuses such calls. */
     void (*control)(void *ctx, struct net_server *server, const struct net_control *request,
                     uint64_t call);
-    /* That call has ended before it was answered, or its connection has; may be NULL. */
+    /* Notes that the call, or its connection, has ended before the answer; may be NULL. */
     void (*control_closed)(void *ctx, uint64_t call);
-    /* Another server wants chunks that this one had; fills *reply by net_fetch_put, from the first
-     * on, as many as fit. NULL: it hands on none. */
+    /* Answers another server's request for chunks that this one had: fills *reply by
+     * net_fetch_put, from the first on, with as many as fit. NULL: this server sends none. */
     void (*fetch)(void *ctx, const struct net_fetch_request *request,
                   struct net_fetch_reply *reply);
-    /* Another server's part of a norm, valid for the call; fills *reply. NULL: it takes none. */
+    /* Receives another server's part of a norm, valid for the call; fills *reply. NULL: this
+     * server accepts none. */
     void (*squares)(void *ctx, const struct net_squares *squares, struct net_squares_reply *reply);
-    /* Likewise of a region's server, of its chunks. */
+    /* Receives a message of a region's server about its chunks, valid for the call; fills
+     * *reply. NULL: this server accepts none. */
     void (*gate)(void *ctx, const struct net_gate *gate, struct net_squares_reply *reply);
 };
 
-/* What people ask (status.h); NULL: nobody answers. */
+/* Answers to operators' requests (status.h); NULL: such a request is refused. */
 struct net_admin_handlers {
     void *ctx;
-    /* A member was let in; may be NULL. */
+    /* Notes that a member was admitted; may be NULL. */
     void (*joined)(void *ctx, const struct net_join *join);
     /* Fills *out, which is zeros and is freed by the server. ST_NOMEM. */
     enum status (*status)(void *ctx, int with_model, struct net_status *out);
     void (*command)(void *ctx, const struct net_command *command, struct net_command_reply *out);
-    /* A worker's evaluation; *out is zeros. */
+    /* Receives a worker's evaluation; *out is zeros. */
     void (*evaluated)(void *ctx, const struct net_evaluation *evaluation,
                       struct net_evaluation_reply *out);
-    /* A worker's report: in how many ms the next is wanted. NULL: none is. */
+    /* Receives a worker's report. Returns the milliseconds until the next one is due. NULL: no
+     * reports are needed. */
     int (*reported)(void *ctx, const struct net_report *report);
 };
 
-/* Waits so long; not 0: something else is to be done, and nothing more is tried. */
+/* Waits for `ms`. Returns nonzero if the server must not try again, because the program has
+ * other work, such as to shut down. */
 struct net_server_pause {
     int (*wait)(void *ctx, int ms);
     void *ctx;
@@ -78,55 +85,56 @@ struct net_server_config {
     int n_threads;    /* pollers; 0: 2 */
     struct net_server_handler handler;
     struct net_admin_handlers admin;
-    size_t max_reply_bytes; /* of answers under way, but for streams' and one that is longer alone;
-                               0: 256 MiB */
-    struct net_server_pause pause; /* between tries to bind a port that is in use; NULL: one try */
-    int max_unauthenticated_calls; /* calls of whom nobody here knows (unauthenticated_calls.h); 0:
-                                      128 */
+    size_t max_reply_bytes;        /* limit for answers in flight, except those of streams; a longer
+                                      answer is sent only by itself; 0: 256 MiB */
+    struct net_server_pause pause; /* between attempts to bind a port that is in use; NULL: one
+                                      attempt */
+    int max_unauthenticated_calls; /* limit for calls without proof of identity
+                                      (unauthenticated_calls.h); 0: 128 */
 };
 
-/* The port is this server's, and nobody is heard before the start. */
+/* Binds the port. No call is accepted before net_server_start. */
 enum status net_server_bind(const struct net_server_config *cfg, struct net_server **out);
-/* Once. admin: instead of the config's; NULL: those. */
+/* Starts to accept calls; called once. admin: replaces the config's handlers; NULL: those stay. */
 void net_server_start(struct net_server *s, const struct net_admin_handlers *admin);
-/* Both. */
+/* Binds the port and starts the server. */
 enum status net_server_create(const struct net_server_config *cfg, struct net_server **out);
 int net_server_port(const struct net_server *s); /* the bound port, also if addr asked for 0 */
 /* Refuses new calls, lets queued answers go out for at most grace_ms, then ends every call. */
 void net_server_stop(struct net_server *s, int64_t grace_ms);
 void net_server_destroy(struct net_server *s); /* stops first; NULL is fine */
 
-/* Answers a call that the handler was given; nothing if it has ended. reply: NULL if nobody here
- * coordinates, or the caller is to come again (`later`). */
+/* Answers a call that the handler was passed; does nothing if the call has ended. reply: NULL if
+ * this server does not coordinate, or the caller must repeat the call (`later`). */
 void net_server_control_reply(struct net_server *s, uint64_t call,
                               const struct net_control_reply *reply);
 
-/* For who sends from another thread than the handler's: what is sent after the stream closed is
- * dropped. The server's stop waits until all references are back. */
+/* Keeps the stream for a sender on another thread than the handler's. An answer sent after the
+ * stream has closed is dropped. net_server_stop waits until all references are released. */
 void net_stream_ref(struct net_stream *stream);
 void net_stream_unref(struct net_stream *stream);
-/* Queues one answer. head/piece: copied (payload field ignored). payload: NULL, or a buffer of
- * which a reference is taken until the bytes are sent (or read, if it lies in the segment of the
- * join's reply); [offset, offset + bytes) of it goes out.
- * After the stream broke it is dropped silently. */
+/* Queues one answer. head/piece: copied (payload field ignored). payload: NULL, or a buffer, of
+ * which the server holds a reference until the bytes are sent (or read, if it lies in the
+ * segment of the join's reply); its bytes [offset, offset + bytes) are sent. If the stream is
+ * broken, the answer is dropped silently. */
 void net_stream_send(struct net_stream *stream, const struct net_frame_head *head,
                      const struct net_piece *piece, struct buf *payload, size_t offset,
                      size_t bytes);
-/* Payload that may wait to be sent (at first 64 MiB); a peer for which more would is cut off. */
+/* Sets the limit of queued payload (at first 64 MiB); a peer that exceeds it is cut off. */
 void net_stream_set_limit(struct net_stream *stream, size_t bytes);
-/* 1: a member speaks over it; 0, as at first: it is one of those of which there may not be many
- * (unauthenticated_calls.h). */
+/* Sets whether a member uses the stream. If not, as at first, the stream counts among the calls
+ * that are limited in number (unauthenticated_calls.h). */
 void net_stream_trust(struct net_stream *stream, int trusted);
-/* Ends the stream; its member is to join again. */
+/* Ends the stream; its member must join again. */
 void net_stream_close(struct net_stream *stream, const char *why);
 /* Sends REFUSED with `why`, then ends the stream. */
 void net_stream_fail(struct net_stream *stream, const struct net_frame_head *head, uint32_t chunk,
                      const char *why);
-/* 1: its member and this server read each other's memory, so that they are on one host and payloads
- * to it need no checksum (crc32c 0). */
+/* Returns nonzero if its member and this server read each other's memory. Then both are on one
+ * host, and payloads to the member need no checksum (crc32c 0). */
 int net_stream_is_local(const struct net_stream *stream);
 const char *net_stream_peer(const struct net_stream *stream);
-/* A place for the handler's own pointer (the member it belongs to); NULL at first. */
+/* Stores the handler's own pointer (the member that the stream belongs to); NULL at first. */
 void net_stream_set_user(struct net_stream *stream, void *user);
 void *net_stream_user(struct net_stream *stream);
 

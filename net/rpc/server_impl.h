@@ -1,4 +1,5 @@
-/* net/rpc/server_impl.h - what server*.c and stream.c share. Private to them. */
+/* net/rpc/server_impl.h - the state and functions that server*.c and stream.c share. Private to
+ * them. */
 #ifndef NET_RPC_SERVER_IMPL_H
 #define NET_RPC_SERVER_IMPL_H
 #include "net/rpc/grpc_runtime.h"
@@ -26,7 +27,7 @@ enum server_method {
 
 extern const char *const server_method_paths[N_METHODS];
 
-/* A call that is not an Exchange. */
+/* State of a call that is not an Exchange. */
 struct server_call {
     struct grpc_runtime_op op, close_op;
     struct net_server *server;
@@ -36,13 +37,15 @@ struct server_call {
     enum server_method method;
     grpc_byte_buffer *incoming, *outgoing;
     int cancelled;
-    _Atomic int n_ops; /* of Watch and Coordinate; 0: the answer's batch is the only one */
+    _Atomic int n_ops; /* pending operations of a Watch or Coordinate; 0: other methods, which
+                          have only the answer's batch */
     struct unauthenticated_call unauthenticated;
-    struct server_call *next, *prev; /* in one of the server's lists, under its lock */
-    int stop_seen;                   /* Watch; likewise */
-    uint64_t number;                 /* Coordinate: the handler's name for it */
-    size_t reply_bytes;              /* of its answer while that is under way, under the lock */
-    int64_t reply_ns;                /* since when */
+    struct server_call *next, *prev; /* links of one of the server's lists, under its lock */
+    int stop_seen;                   /* Watch: the call has seen the stop; under the lock */
+    uint64_t number;                 /* Coordinate: the call's number for the handler */
+    size_t reply_bytes;              /* bytes of its answer while that is in flight, under the
+                                        lock */
+    int64_t reply_ns;                /* time when the answer was sent */
 };
 
 struct net_server {
@@ -52,57 +55,61 @@ struct net_server {
     struct grpc_runtime_pollers *pollers;
     struct grpc_runtime_op shutdown_op;
     int port;
-    _Atomic uint64_t certificate; /* the number of the one in use */
+    _Atomic uint64_t certificate; /* number of the certificate in use */
     size_t max_reply_bytes;
-    grpc_resource_quota *quota; /* what gRPC may have for all connections */
+    grpc_resource_quota *quota; /* memory that gRPC may use for all connections */
     struct unauthenticated_calls unauthenticated;
     struct peer_segments peer_segments;
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
     int started, stopping, shut;
     int n_calls; /* calls of any kind that still hold memory */
     struct net_stream *streams;
     struct server_call *watches;
-    struct server_call *controls; /* that wait for their answers */
-    uint64_t n_controls;          /* so far: numbers them */
-    struct server_call *replies;  /* whose answers are under way, the newest first */
-    size_t reply_bytes;           /* of those answers */
-    int n_trusted;                /* streams that are no guests */
-    int resizing;                 /* a thread sets the quota to their number */
+    struct server_call *controls; /* Coordinate calls that wait for their answers */
+    uint64_t n_controls;          /* number of Coordinate calls so far */
+    struct server_call *replies;  /* calls whose answers are in flight, the newest first */
+    size_t reply_bytes;           /* bytes of those answers */
+    int n_trusted;                /* streams of members */
+    int resizing;                 /* nonzero: a thread sets the quota by n_trusted */
 };
 
-/* Takes the call over. The caller has counted it in n_calls. */
+/* Starts a stream on the call and becomes its owner. The caller has counted it in n_calls. */
 void net_stream_open(struct net_server *s, grpc_call *call);
-/* Lets what is queued go out, then ends the stream; for server.c, with a reference held. */
+/* Sends the queued answers, then ends the stream; for server.c, which holds a reference. */
 void net_stream_end(struct net_stream *stream, grpc_status_code code, const char *text);
-/* The next stream that net_server_stop has not yet ended, with a reference; under s->lock. */
+/* Returns the next stream that net_server_stop has not yet ended, with a reference. The caller
+ * holds s->lock. */
 struct net_stream *net_stream_next_to_stop(struct net_server *s);
-/* So many streams more, or fewer, are members'; the quota follows. */
+/* Adds `more` (may be negative) to the number of members' streams, and sets the quota
+ * accordingly. */
 void net_server_trusts(struct net_server *s, int more);
-/* One call less; wakes net_server_stop. */
+/* Counts one call less, and wakes net_server_stop. */
 void server_reply_call_gone(struct net_server *s);
 
-/* Answers a call, and frees it when the answer is out. data: given to it; NULL: status alone. */
+/* Answers a call, and frees it when the answer is sent. data: the function becomes its owner;
+ * NULL: only the status is sent. */
 void server_reply_send(struct server_call *c, uint8_t *data, size_t bytes, grpc_status_code code,
                        const char *text);
 void server_reply_done(struct grpc_runtime_op *op, int ok);
-/* The answer, or what kept it from being made. */
+/* Sends the encoded answer, or the error that prevented it. */
 void server_reply_send_packed(struct server_call *c, enum status st, uint8_t *data, size_t n);
-/* The message cannot be answered; logged. */
+/* Ends a call whose message cannot be answered, and logs the reason. */
 void server_reply_refuse(struct server_call *c, const char *why);
-/* An answer of so many bytes goes out. 0: too much is under way; the call is ended instead. */
+/* Counts an answer of so many bytes. Returns 0 if too many bytes are in flight: then the call is
+ * ended instead. */
 int server_reply_count(struct server_call *c, size_t bytes);
 void server_reply_free_call(struct server_call *c);
-/* One of a Coordinate's two operations, its answer and its end, is over. */
+/* Counts the end of one of a Coordinate's two operations, its answer and its close. */
 void server_reply_op_done(struct server_call *c);
 
-/* The call's message is there; borrowed. */
+/* Processes the call's request, whose bytes are borrowed. */
 void server_methods_serve(struct server_call *c, const uint8_t *data, size_t bytes);
 void server_waits_serve_control(struct server_call *c, const uint8_t *data, size_t bytes);
-/* Sends data, which is given to it, and stays. */
+/* Sends data, which it owns from then on, and keeps the call open. */
 void server_waits_watch(struct server_call *c, uint8_t *data, size_t bytes);
-/* Ends every call that stays, and every stream: the server stops. */
+/* Ends every call that is kept open, and every stream, because the server stops. */
 void server_waits_end_calls(struct net_server *s);
 
 #endif

@@ -1,19 +1,18 @@
-/* net/rpc/unary.h - one message there, one back, waited for by the thread that asks, on a queue
- * that serves nobody else. What servers ask each other and people ask servers goes this way; what
- * workers send while they train does not.
- * Private to net/.
- * Owns:    a channel; it connects when it is used.
- * Threads: one calls, any cancels.
- * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_CANCELLED, ST_REFUSED (not by who this program
- *          is, or shows to be), ST_PROTOCOL (the server knows no such method,
- *          or would not take the message), ST_NOMEM; not logged, a sentence in `why`. */
+/* net/rpc/unary.h - calls of one request and one reply. The calling thread waits for the reply
+ * on a queue of its own. Calls between servers and those of operators use it; the traffic of
+ * workers during training does not. Private to net/.
+ * Owns:    a channel, which connects when it is used.
+ * Threads: one calls, any may cancel.
+ * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_CANCELLED, ST_REFUSED (this program's identity may
+ *          not make this call), ST_PROTOCOL (the server has no such method, or rejects the
+ *          message), ST_NOMEM; not logged, a sentence in `why`. */
 #ifndef NET_RPC_UNARY_H
 #define NET_RPC_UNARY_H
 #include "base/status.h"
 #include "net/wire/message.h"
 
 struct net_unary;
-/* max_reply_bytes: of the longest message that is taken. */
+/* Makes a client of one server. max_reply_bytes: longest reply that it accepts. */
 enum status net_unary_create(const char *addr, int max_reply_bytes, struct net_unary **out);
 void net_unary_destroy(struct net_unary *u); /* NULL is fine */
 
@@ -22,22 +21,23 @@ struct net_unary_bytes {
     uint8_t *data;
     size_t n;
 };
-/* method: "/weir.v1.Weir/Coordinate"; static. reply: malloc'd, given to the caller. The call ends
- * at the deadline at the latest. */
+/* Makes a call, which ends at the deadline at the latest. method: static text such as
+ * "/weir.v1.Weir/Coordinate". reply: malloc'd; the caller frees it. */
 enum status net_unary_call(struct net_unary *u, const char *method,
                            const struct net_unary_bytes *request, int64_t deadline_ms,
                            struct net_unary_bytes *reply, char why[MESSAGE_WHY_BYTES]);
-/* Ends the call under way with ST_CANCELLED; if there is none, the next. */
+/* Ends the current call with ST_CANCELLED; if no call is active, the next one. */
 void net_unary_cancel(struct net_unary *u);
 
-/* What a client packs, sends and reads for one call; `why`: what goes wrong, "out of
- * memory" at first. */
+/* Request and reply of one call, encoded. `why`: the reason of a failure, "out of memory" at
+ * first. */
 struct net_unary_messages {
     struct net_unary_bytes request, reply;
     char why[MESSAGE_WHY_BYTES];
 };
-/* Frees both. st: how it went, up to the reply's reading; returns it, and a reply that could be
- * read and is not valid as ST_PROTOCOL. why: m's, if it did not go well. */
+/* Frees both messages. st: result of the call and of reading the reply. Returns st, but
+ * ST_PROTOCOL for a reply that decodes and is invalid. why: receives m's reason unless st is
+ * ST_OK. */
 enum status net_unary_end(struct net_unary_messages *m, enum status st,
                           char why[CONTROL_TEXT_BYTES]);
 

@@ -1,9 +1,9 @@
-/* net/rpc/unary_batch.h - what a client's call of one message there, one back consists of: the
- * operations, and what they bring. Who starts them waits for them (unary.h), or is called
+/* net/rpc/unary_batch.h - the operations of a client's call of one request and one reply, and
+ * their results. Their starter waits for them (unary.h), or is called back
  * (net/exchange/link.c). Private to net/.
- * Owns:    both messages, and what the server says besides.
- * Threads: of its owner.
- * Errors:  `code`; GRPC_STATUS_INTERNAL until the server, or gRPC, says something else. */
+ * Owns:    both messages, and the server's metadata and status.
+ * Threads: its owner's.
+ * Errors:  `code`; GRPC_STATUS_INTERNAL until the server, or gRPC, sets another. */
 #ifndef NET_RPC_UNARY_BATCH_H
 #define NET_RPC_UNARY_BATCH_H
 #include "net/rpc/credentials.h"
@@ -12,18 +12,20 @@
 enum { UNARY_BATCH_OPS = 6 };
 
 struct unary_batch {
-    grpc_byte_buffer *outgoing, *incoming; /* incoming: NULL until it is there, or for ever */
+    grpc_byte_buffer *outgoing, *incoming; /* incoming: NULL until the reply has arrived, and
+                                              after a failure */
     struct credentials_metadata shown;
     grpc_metadata_array initial, trailing;
     grpc_status_code code;
     grpc_slice details;
 };
 
-/* data: copied. ops: to be started as one batch; *b stays where it is until that has ended. */
+/* Prepares a call. data: copied. ops: the caller starts them as one batch; *b must not move
+ * until that has ended. */
 void unary_batch_init(struct unary_batch *b, const uint8_t *data, size_t bytes,
                       grpc_op ops[UNARY_BATCH_OPS]);
-/* Gives all back but `incoming`; text: of the status, for a log line, as grpc_runtime_slice_text.
- */
+/* Frees everything but `incoming`. text: receives the status's text for a log line, as from
+ * grpc_runtime_slice_text. */
 void unary_batch_end(struct unary_batch *b, char *text, size_t room);
 
 #endif

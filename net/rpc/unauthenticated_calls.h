@@ -1,12 +1,13 @@
-/* net/rpc/unauthenticated_calls.h - the calls of whom nobody here knows, and how many of them there
- * may be.
+/* net/rpc/unauthenticated_calls.h - limits the number of calls whose senders have not shown that
+ * they belong to the job.
  *
- * A call may hold half of the longest message for as long as its peer likes. So there is room for
- * some calls whose sender has not shown that it belongs here: those whose request is not complete,
- * Watches, streams over which no member speaks. One more ends the oldest of the host that has most
- * (the newcomer's, if it has as many): who floods the list displaces its own.
- * Owns:    nothing; a guest is part of its call, and leaves before that goes.
- * Threads: any. gRPC is called, so none of our locks may be held.
+ * A call may hold memory for half of the longest message for as long as its peer likes. So only
+ * a limited number of calls may be open without such proof: calls whose request is not complete,
+ * Watches, and streams over which no member has sent a frame. One more call ends the oldest call
+ * of the host that has the most (the newcomer's own host if it has as many), so that a host that
+ * floods the list displaces its own calls.
+ * Owns:    nothing; an entry is part of its call, and leaves the list before the call is freed.
+ * Threads: any. gRPC is called, so the caller holds none of our locks.
  * Private to net/. */
 #ifndef NET_RPC_UNAUTHENTICATED_CALLS_H
 #define NET_RPC_UNAUTHENTICATED_CALLS_H
@@ -17,8 +18,8 @@
 enum { UNAUTHENTICATED_CALLS_MAX = 128 };
 
 struct unauthenticated_call {
-    grpc_call *call; /* NULL: it is not on the list */
-    uint64_t host;   /* of its peer, a hash */
+    grpc_call *call; /* the call; NULL: not on the list */
+    uint64_t host;   /* hash of its peer's host */
     struct unauthenticated_call *next, *prev;
 };
 
@@ -31,13 +32,13 @@ struct unauthenticated_calls {
 void unauthenticated_calls_init(struct unauthenticated_calls *l,
                                 int max); /* max 0: UNAUTHENTICATED_CALLS_MAX */
 void unauthenticated_calls_free(struct unauthenticated_calls *l);
-/* Comes last; those that are too many by then are ended. */
+/* Adds a call as the newest, and ends calls until the list is within its limit. */
 void unauthenticated_calls_enter(struct unauthenticated_calls *l, struct unauthenticated_call *g,
                                  grpc_call *call);
-/* Likewise, but ends nobody, itself the newest: it was no guest before. */
+/* Adds a call as the newest without ending any call, because it was outside the list until now. */
 void unauthenticated_calls_return(struct unauthenticated_calls *l, struct unauthenticated_call *g,
                                   grpc_call *call);
-/* 1: it was there. */
+/* Removes a call. Returns nonzero if it was on the list. */
 int unauthenticated_calls_leave(struct unauthenticated_calls *l, struct unauthenticated_call *g);
 
 #endif
