@@ -1,13 +1,13 @@
-/* ps/coordinator/checkpoint_schedule.c - see coordinator.h: one checkpoint after the other, beside
- * changes and never in their way.
+/* ps/coordinator/checkpoint_schedule.c - the schedule of checkpoints (coordinator.h): one after
+ * the other, beside changes of the generation, which they never delay.
  *
- * An order names a step that the chunks are about to come to, or are at. Servers say that they wait
- * for it, have taken their chunks, have written their file; then the manifest is written. A Stop
- * before all have taken their chunks cancels it; afterwards it depends on no generation any more.
- * One that was due meanwhile, by steps or by time, follows as soon as that has ended.
- * Nothing here waits for a disk: a file or a manifest that does not come is given up, with a line.
- * Nobody is told of a job's last version before its checkpoint is on the disk, or could not be
- * made: members that have left could not do again what a server that dies takes with it. */
+ * An order names a step that the chunks have or reach soon. Servers report that they wait for
+ * it, hold their chunks of it, have written their file; then the manifest is written. A Stop
+ * before all servers hold their chunks cancels the order; later it depends on no generation. A
+ * checkpoint that falls due before the last one has ended follows it at once. Nothing here waits
+ * for a disk: a late file or manifest is given up, with a line. No worker receives a job's last
+ * version before its checkpoint is on the disk or has failed: members that have left could not
+ * redo the steps that a server loses when it dies. */
 #include "ps/coordinator/coordinator_impl.h"
 
 static struct coordinator_server *ordered_server(const struct coordinator_state *c, int i)
@@ -16,7 +16,7 @@ static struct coordinator_server *ordered_server(const struct coordinator_state 
     return s->ordered >= 0 ? s : NULL;
 }
 
-/* It is done with, made or not. */
+/* Ends the checkpoint, whether it was made or not. */
 static void end_checkpoint(struct coordinator_state *c, int made)
 {
     struct checkpoint_schedule *k = &c->ckpt;
@@ -28,7 +28,7 @@ static void end_checkpoint(struct coordinator_state *c, int made)
     c->number++;
 }
 
-/* Whoever asked for it is told that it was made, or given up. */
+/* Answers all accepted requests: their checkpoint was made or given up. */
 static void answer_requests(struct coordinator_state *c)
 {
     struct checkpoint_schedule *k = &c->ckpt;
@@ -54,7 +54,7 @@ int checkpoint_schedule_is_asked(const struct coordinator_state *c)
 }
 
 /* Marks a generation whose last step cannot be saved. look_at_owner() releases that step to the
- * workers, once it knows that no other ps 0 has claimed the folder. */
+ * workers, after a check that no other ps 0 has claimed the folder. */
 static void release_last_step(struct coordinator_state *c, uint64_t generation)
 {
     struct checkpoint_schedule *k = &c->ckpt;
@@ -95,7 +95,7 @@ void checkpoint_schedule_lost(struct coordinator_state *c, int slot, struct coor
         give_up(c, LINE_CHECKPOINT_LOST, slot, out);
 }
 
-/* -1, or a server of the plan that does not call: no order would come to it. */
+/* Returns a server of the plan that does not call, so that no order would reach it; else -1. */
 static int absent_server(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++) {
@@ -111,7 +111,7 @@ static int64_t lower_of(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Steps that training makes while an order goes round, from those that it has made lately. */
+/* Updates the number of steps that training makes while an order reaches all servers. */
 static void note_pace(struct coordinator_state *c)
 {
     struct checkpoint_schedule *k = &c->ckpt;
@@ -127,7 +127,8 @@ static void note_pace(struct coordinator_state *c)
     k->pace_step = c->own_highest;
 }
 
-/* Where all chunks are, or can be had of: all have stopped, or training stands. */
+/* Returns nonzero if training makes no steps: all servers have stopped, or no version has
+ * changed for a while. */
 static int is_still(const struct coordinator_state *c)
 {
     if (c->phase == PHASE_STOPPING)
@@ -135,7 +136,7 @@ static int is_still(const struct coordinator_state *c)
     return c->awake - c->moved >= STILL_MS * MS || reconfigure_all_done(c);
 }
 
-/* The step of the next checkpoint; -1: none can be. */
+/* Returns the step of the next checkpoint; -1: none is possible. */
 static int64_t choose_step(const struct coordinator_state *c, enum checkpoint_schedule_why why)
 {
     const struct checkpoint_schedule *k = &c->ckpt;
@@ -143,7 +144,7 @@ static int64_t choose_step(const struct coordinator_state *c, enum checkpoint_sc
             last = c->train_steps;
     if (why != WHY_STEPS && c->own_lowest < 0)
         return -1;
-    if (lowest < 0) /* others have not called since they have their first values */
+    if (lowest < 0) /* other servers have not called since they received their first values */
         lowest = c->own_lowest;
     if (why != WHY_STEPS && (!c->lockstep || is_still(c)))
         return lowest;
@@ -176,7 +177,7 @@ static void order_checkpoint(struct coordinator_state *c, enum checkpoint_schedu
     c->number++;
 }
 
-/* Why one is due; the rest says when to look again. 0: none is. */
+/* Returns nonzero, with the reason, if a checkpoint is due; else requests the next check. */
 static int is_due(struct coordinator_state *c, enum checkpoint_schedule_why *why,
                   struct coordinator_out *out)
 {
@@ -237,7 +238,7 @@ static void begin_checkpoint(struct coordinator_state *c, struct coordinator_out
     }
     step = choose_step(c, why);
     if (step >= 0 && step == k->last_step && (why != WHY_STEPS || step >= c->train_steps)) {
-        answer_requests(c); /* there is one */
+        answer_requests(c); /* this step's checkpoint exists */
         k->not_before = c->awake + RETRY_MS * MS;
         return;
     }
@@ -252,10 +253,10 @@ static void begin_checkpoint(struct coordinator_state *c, struct coordinator_out
     k->not_before = c->awake + RETRY_MS * MS;
 }
 
-/* What the servers of the order have come to. */
+/* Counts of the servers in each state of the order, and a server in each failed state. */
 struct outlook {
     int n_taken, n_written, failed, past, silent, unanswered; /* slots; -1: none */
-    int diverged;                                             /* why it failed */
+    int diverged; /* it failed because a parameter is not finite */
 };
 
 static struct outlook look_at_servers(struct coordinator_state *c)
@@ -293,9 +294,10 @@ static void order_manifest(struct coordinator_state *c, struct coordinator_out *
     coordinator_order_disk(c, out, DISK_MANIFEST, &k->op);
 }
 
-/* An order whose step is far away gives way to one that is wanted now, and any other to that of the
- * best evaluation, where training stands; and one that was asked for while training stands is not
- * of a step ahead, but of where it is. */
+/* Returns nonzero if the order must be replaced. An order for a step far ahead yields to a
+ * requested checkpoint; any order yields to the best evaluation's, where training stands. An
+ * order on request yields if training stands before its step: the next one is for the present
+ * step. */
 static int gives_way(const struct coordinator_state *c)
 {
     const struct checkpoint_schedule *k = &c->ckpt;
@@ -332,7 +334,7 @@ static void follow_order(struct coordinator_state *c, struct coordinator_out *ou
         k->diverged = o.diverged;
         give_up(c, LINE_CHECKPOINT_FAILED, o.failed, out);
     } else if (o.past >= 0) {
-        if (k->why != WHY_BEST) /* that was not ahead: training stands, and the disk is busy */
+        if (k->why != WHY_BEST) /* not ahead: training stands, the disk is busy */
             k->factor = k->factor < 1024 ? k->factor * 2 : k->factor;
         if (!k->past_since)
             k->past_since = c->awake;
@@ -380,7 +382,7 @@ void checkpoint_schedule_written(struct coordinator_state *c, const struct coord
     if (e->st == ST_OK && step > k->last_step && e->disk.step >= 0)
         k->last_step = step;
     if (!waited || c->fenced)
-        return; /* it was given up, the disk is free again; or this process ends */
+        return; /* the order was given up and the disk is free again, or this process ends */
     if (e->st != ST_OK) {
         give_up(c, LINE_CHECKPOINT_MANIFEST, -1, out);
         return;
@@ -392,8 +394,8 @@ void checkpoint_schedule_written(struct coordinator_state *c, const struct coord
     end_checkpoint(c, 1);
 }
 
-/* What orders that came to nothing, of this life or an earlier one, have left in the folder goes
- * before the next: a full disk must not be filled by them. Files of the last may come late. */
+/* Deletes the files of failed orders, of this life or an earlier one, before the next order:
+ * they must not fill the disk. Files of the last failed order may still arrive. */
 static void sweep_folder(struct coordinator_state *c, struct coordinator_out *out)
 {
     struct checkpoint_schedule *k = &c->ckpt;
@@ -430,8 +432,8 @@ static void look_while_empty(struct coordinator_state *c, struct coordinator_out
         order_look(c, RECORD_MS, out);
 }
 
-/* Checks the folder's owner before the workers receive a last step that is not saved: another ps 0
- * may have claimed the folder and resumed an older step, and the job would have two results. */
+/* Checks the folder's owner before the workers receive a last step that is not saved: another ps
+ * 0 may have claimed the folder and resumed an older step, and the job would have two results. */
 static void look_at_owner(struct coordinator_state *c, struct coordinator_out *out)
 {
     struct checkpoint_schedule *k = &c->ckpt;
@@ -483,8 +485,8 @@ static void set_hold_last(struct coordinator_state *c, struct coordinator_out *o
         k->hold_last = on;
 }
 
-/* The last, when this process ends: of where all have stopped. 1: there is nothing more to wait
- * for. */
+/* Returns nonzero once nothing is left to wait for before this process exits. Its last
+ * checkpoint is of the step at which all servers have stopped. */
 static int is_finished(struct coordinator_state *c, struct coordinator_out *out)
 {
     struct checkpoint_schedule *k = &c->ckpt;
@@ -493,7 +495,7 @@ static int is_finished(struct coordinator_state *c, struct coordinator_out *out)
     int64_t lowest = server_registry_lowest(c);
     if (k->phase != SCHEDULE_IDLE)
         return 0;
-    if (c->eval.op && c->awake < c->finish_at + LAST_MS * MS) { /* `best` is written meanwhile */
+    if (c->eval.op && c->awake < c->finish_at + LAST_MS * MS) { /* `best` is still being written */
         coordinator_wake_at(c, out, c->finish_at + LAST_MS * MS);
         return 0;
     }
@@ -514,14 +516,14 @@ static int is_finished(struct coordinator_state *c, struct coordinator_out *out)
         coordinator_add_line(
             out, &(struct coordinator_line){
                      LINE_CHECKPOINT_NO_LAST, absent_server(c), -1, {k->last_step, 0, 0}});
-        k->no_last = !k->diverged; /* no other start would make that one */
+        k->no_last = !k->diverged; /* after a restart it would fail, too */
         return 1;
     }
     coordinator_wake_at(c, out, c->finish_at + more);
     return 0;
 }
 
-/* From here on replies say that this ps 0 ends. */
+/* Lets all replies from here on report that this ps 0 ends. */
 static void close_calls(struct coordinator_state *c)
 {
     if (!c->closing)
@@ -529,7 +531,8 @@ static void close_calls(struct coordinator_state *c)
     c->closing = 1;
 }
 
-/* Nobody but ps 0 knows that a job has failed: it stays until the others do. */
+/* Finishes this process. Only ps 0 has the fact that a job has failed: it stays until all
+ * servers have received it. */
 static void finish_process(struct coordinator_state *c, struct coordinator_out *out)
 {
     const struct coordinator_action a = {.kind = ACT_FINISHED};
@@ -550,7 +553,7 @@ void checkpoint_schedule_step(struct coordinator_state *c, struct coordinator_ou
     int stands = c->phase == PHASE_STOPPING && reconfigure_all_stopped(c);
     if (c->finishing)
         ready = stands || (ready && reconfigure_all_done(c));
-    else /* it may stand for long, until there are workers enough */
+    else /* training may stand for long, until there are enough workers */
         ready |= stands && checkpoint_schedule_is_asked(c);
     note_pace(c);
     if (c->has_folder && c->phase == PHASE_RUNNING)

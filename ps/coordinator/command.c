@@ -1,9 +1,10 @@
-/* ps/coordinator/command.c - see coordinator_impl.h: what operators ask for. */
+/* ps/coordinator/command.c - requests of operators (coordinator_impl.h). */
 #include "ps/coordinator/coordinator_impl.h"
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Of the plan in force; or one that has no place there, but still chunks that others need. */
+/* Returns the slot of this server of the plan in force, or of one without a place in it whose
+ * chunks other servers still need; else -1. */
 static int slot_of(const struct coordinator_state *c, int number)
 {
     for (int i = 0; i < c->n_slots; i++)
@@ -33,8 +34,8 @@ static void remove_worker(struct coordinator_state *c, int index)
         w->remove = 1;
 }
 
-/* It is to go already, and its chunks have been on their way for a while: who asks once more does
- * not want to wait for them. */
+/* Returns nonzero if the server already leaves and has been handing on its chunks for a while: a
+ * repeated request ends the wait for them. */
 static int is_too_slow(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     return (s->leaving || s->drained) && s->held && s->held == s->incarnation &&
@@ -42,7 +43,8 @@ static int is_too_slow(const struct coordinator_state *c, const struct coordinat
            c->awake - c->entered >= SILENT_MS * MS;
 }
 
-/* A server that is silent as it is asked for is taken for gone: the operator has looked. */
+/* Makes a server leave. One that is silent at the request counts as gone: the operator has
+ * checked. */
 static void drain(struct coordinator_state *c, int number)
 {
     struct coordinator_server *s = &coordinator_servers(c)[slot_of(c, number)];

@@ -1,4 +1,5 @@
-/* ps/coordinator/coordinator.c - see coordinator.h: events in, then whatever they make due. */
+/* ps/coordinator/coordinator.c - steps of the state machine (coordinator.h): handles the event,
+ * then does all that has become due. */
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/coordinator_impl.h"
 #include <string.h>
@@ -8,7 +9,7 @@ static size_t align_size(size_t n)
     return (n + 63) / 64 * 64;
 }
 
-/* Where everything lies; the state itself comes first. */
+/* Computes the offsets in the block, which the state itself begins. */
 static void lay_out(struct coordinator_state *c, int max_servers, int max_workers)
 {
     size_t s = (size_t)max_servers, w = (size_t)max_workers, bits = s * ((w + 7) / 8);
@@ -42,7 +43,7 @@ void coordinator_init(struct coordinator_state *c, int max_servers, int max_work
     c->lost = -1;
     c->ckpt.step = c->ckpt.last_step = -1;
     c->ckpt.factor = 1;
-    c->ckpt.unmade = 1; /* an earlier life may have left something */
+    c->ckpt.unmade = 1; /* an earlier life may have left files */
     c->ckpt.n_swept = -1;
     c->own_lowest = c->own_highest = -1;
     for (int i = 0; i < max_workers; i++) {
@@ -63,7 +64,7 @@ int coordinator_add_action(struct coordinator_out *out, const struct coordinator
 void coordinator_add_line(struct coordinator_out *out, const struct coordinator_line *line)
 {
     const struct coordinator_action a = {.kind = ACT_LINE, .line = *line};
-    if (out->n < COORDINATOR_MAX_ACTIONS - 8) /* what is more than a line has room in any case */
+    if (out->n < COORDINATOR_MAX_ACTIONS - 8) /* other actions always find room */
         coordinator_add_action(out, &a);
 }
 
@@ -130,7 +131,7 @@ static void on_start(struct coordinator_state *c, const struct coordinator_start
     c->done_ms = s->done_ms;
     c->eval.best = s->best;
     c->began = c->awake;
-    /* none that another ps 0 gave has the number of one of ours */
+    /* no number of another ps 0 equals one of ours */
     c->number = c->ckpt.order = s->incarnation >> 1 | 1;
     for (int i = 0; i < s->servers->n; i++) {
         int slot = server_registry_add(c, s->servers->addr[i]);
@@ -153,7 +154,7 @@ static void on_recorded(struct coordinator_state *c, const struct coordinator_ev
     c->n = 0;
     c->number++;
     if (c->epoch <
-        c->recorded) /* a claim that came meanwhile may be above: that is recorded next */
+        c->recorded) /* a claim received since then may be above it: that is recorded next */
         c->epoch = c->recorded;
 }
 
@@ -172,7 +173,7 @@ static void on_disk(struct coordinator_state *c, const struct coordinator_event 
         reconfigure_on_found(c, e);
 }
 
-/* Recorded before it is told to anybody. What cannot be recorded is tried again. */
+/* Records the epoch before any reply contains it. A failed record is retried. */
 static void record_epoch(struct coordinator_state *c, struct coordinator_out *out)
 {
     if (c->epoch == c->recorded || c->epoch_op)
@@ -188,7 +189,7 @@ static void record_epoch(struct coordinator_state *c, struct coordinator_out *ou
     }
 }
 
-/* This process was started anew after a job's last step, and no worker comes to it any more. */
+/* Ends a finished job in a restarted process, if no worker joins. */
 static void end_if_done(struct coordinator_state *c, struct coordinator_out *out)
 {
     const struct coordinator_action a = {.kind = ACT_DONE};

@@ -1,6 +1,6 @@
-/* ps/coordinator/coordinator_disk.c - see coordinator_shell_impl.h: what the coordinator orders
- * from the folder of checkpoints, by a thread of its own. A disk that hangs holds up this thread
- * and the orders behind it, and nothing else; at the end it is left to the process' own end. */
+/* ps/coordinator/coordinator_disk.c - carries out the coordinator's orders to the checkpoint
+ * folder, in a thread of its own. A disk that hangs delays this thread and the orders behind it,
+ * and nothing else; at the end such a thread is abandoned, and ends with the process. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/threads.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum {
-    CHECK_MS = 60000, /* for files to be seen here, which others have written on a network folder */
+    CHECK_MS = 60000, /* for files of other servers to appear here, on a network folder */
     LEAVE_MS = 2000,
     MEMORY_MS = 50, /* retry interval after a failed allocation */
 };
@@ -40,7 +40,7 @@ void coordinator_disk_post(struct coordinator_disk *d, const struct coordinator_
         if (name) {
             struct checkpoint_restore *before = l->disk_found;
             l->disk_found = found;
-            found = before; /* closed below: that may take long */
+            found = before; /* closed below, which may last long */
             snprintf(l->disk_name, sizeof l->disk_name, "%s", name);
         }
         coordinator_shell_post(l, m);
@@ -77,7 +77,7 @@ static void record_epoch(struct coordinator_disk *d, struct coordinator_disk_req
     m.epoch = d->lease.epoch;
     if (m.st == ST_OK && d->first_epoch == 0) {
         d->first_epoch = d->lease.epoch;
-        coordinator_find_first(d, o); /* the owner so far may have written a newer one */
+        coordinator_find_first(d, o); /* the last owner may have written a newer one */
     }
     if (m.st == ST_OK)
         know_folder(d);
@@ -95,8 +95,9 @@ static int wait_until(void *ctx, int64_t until_ns)
     return stopping;
 }
 
-/* A manifest may come late: when the next plan is of an older checkpoint, which servers read until
- * they are in its generation, or when that was found and is about to be planned. */
+/* Keeps the checkpoints in use out of a sweep. A late manifest may be newer than the checkpoint
+ * of the next plan, which servers read until they are in its generation, or than one that was
+ * found and is planned next. */
 static void spare_checkpoints(struct coordinator_disk *d, struct checkpoint_sweep *sweep_folder)
 {
     pthread_mutex_lock(&d->lock);
@@ -113,7 +114,7 @@ static void spare_checkpoints(struct coordinator_disk *d, struct checkpoint_swee
                      (int)(mark ? (size_t)(mark - p->restore) : strlen(p->restore)), p->restore);
             checkpoint_name_parse(name, &is);
             sweep_folder->base = is.id;
-            if (is.id.generation == 0) /* of epoch 0: the name does not tell which */
+            if (is.id.generation == 0) /* of epoch 0: the name does not contain the generation */
                 sweep_folder->keep = 0;
         }
         if (l->disk_found) {
@@ -125,7 +126,7 @@ static void spare_checkpoints(struct coordinator_disk *d, struct checkpoint_swee
     pthread_mutex_unlock(&d->lock);
 }
 
-/* With who has taken part, which the plan says. */
+/* Writes the manifest, with the members' contributions, which the plan has. */
 static enum status put_manifest(const char *folder, struct checkpoint_manifest *m,
                                 const struct net_plan *p)
 {
@@ -188,7 +189,7 @@ static enum status write_manifest(struct coordinator_disk *d,
     return st;
 }
 
-/* No manifest goes: there is no newer one in its place. */
+/* Deletes the files of the failed order. No manifest is deleted, since no newer one replaces it. */
 static enum status sweep_folder(struct coordinator_disk *d,
                                 const struct coordinator_disk_request *o)
 {
@@ -197,7 +198,7 @@ static enum status sweep_folder(struct coordinator_disk *d,
     return checkpoint_retention_sweep(d->folder, &sweep_folder);
 }
 
-/* The one that was so far goes as any other. */
+/* Records the best evaluation. The checkpoint of the previous best is deleted like any other. */
 static enum status record_best(struct coordinator_disk *d, const struct coordinator_disk_request *o)
 {
     struct checkpoint_sweep sweep_folder = {
@@ -211,8 +212,8 @@ static enum status record_best(struct coordinator_disk *d, const struct coordina
     return st;
 }
 
-/* For those whose folders are their own: what they may not remove. From a folder in which
- * something failed, or that is another now, nothing is concluded. */
+/* Publishes the list of kept checkpoints, for servers with folders of their own, which must not
+ * delete them. A folder that failed or was replaced has no valid list. */
 static void report_kept(struct coordinator_disk *d, const struct coordinator_disk_request *o,
                         enum status made)
 {
@@ -264,9 +265,9 @@ static enum status record_servers(struct coordinator_disk *d, const char *server
     return st;
 }
 
-/* Keeps a list that could not be written, unless a newer one is there. Another owner of the folder
- * uses the list that it found: this process does not write it again, and releases no server. Under
- * the lock. */
+/* Keeps a list that could not be written, unless a newer one exists. Another owner of the folder
+ * uses the list that it found: then this process does not write the list again, and releases no
+ * server. The caller holds the lock. */
 static void keep_servers(struct coordinator_disk *d, char *servers, enum status st)
 {
     if (d->servers) {
@@ -345,7 +346,7 @@ static void *disk_main(void *arg)
     return NULL;
 }
 
-/* Given. 0: the lane is full; it is freed. */
+/* Queues the order and owns it. Returns 0 if the queue is full; then the order is freed. */
 static int put_order(struct coordinator_disk *d, struct coordinator_disk_request *o)
 {
     pthread_mutex_lock(&d->lock);
@@ -359,7 +360,7 @@ static int put_order(struct coordinator_disk *d, struct coordinator_disk_request
     return room;
 }
 
-/* What the manifest says, copied: the plan may be gone when the disk is ready. */
+/* Copies the manifest's data into the order: the plan may be gone when the disk is ready. */
 static enum status fill_manifest(struct coordinator_shell *l, struct coordinator_disk_request *o)
 {
     struct coordinator_manifest_view v;
@@ -542,7 +543,7 @@ void coordinator_disk_destroy(struct coordinator_shell *l)
     int hangs = d->busy;
     d->l = NULL;
     pthread_mutex_unlock(&d->lock);
-    if (hangs) { /* it ends with the process, and so does what it uses */
+    if (hangs) { /* the thread and all that it uses end with the process */
         LOG_W("%s does not answer: what is being written there is left to itself", d->folder);
         pthread_detach(l->disk_thread);
         return;

@@ -1,5 +1,5 @@
-/* ps/coordinator/coordinator_evaluation.c - see coordinator_shell_impl.h: workers' evaluations into
- * the mailbox, and the best one in the folder's file `best`. */
+/* ps/coordinator/coordinator_evaluation.c - puts workers' evaluations into the mailbox, and
+ * reads and writes the best one in the folder's file `best` (coordinator_shell_impl.h). */
 #include "checkpoint/best.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
 
@@ -10,7 +10,7 @@ void coordinator_evaluation_report(struct coordinator_shell *l,
     const struct coordinator_mail m = {.kind = COORDINATOR_EVALUATED, .evaluation = *evaluation};
     pthread_mutex_lock(&l->lock);
     enum evaluation_go verdict = evaluation_verdict(l->state, evaluation, out);
-    if (verdict == EVALUATION_NEW && l->n_mail < COORDINATOR_MAX_MAIL) /* else it asks again */
+    if (verdict == EVALUATION_NEW && l->n_mail < COORDINATOR_MAX_MAIL) /* else it is resent */
         coordinator_shell_post(l, &m);
     out->again = verdict != EVALUATION_GO;
     pthread_mutex_unlock(&l->lock);

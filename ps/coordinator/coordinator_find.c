@@ -1,5 +1,5 @@
-/* ps/coordinator/coordinator_find.c - see coordinator_disk_impl.h: the looks for a checkpoint, by
- * the disk's thread. */
+/* ps/coordinator/coordinator_find.c - the searches for a checkpoint (coordinator_disk_impl.h),
+ * which the disk's thread makes. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
@@ -12,7 +12,7 @@
 enum { FAILED_MS = 10000 };
 
 /* Finds the newest checkpoint, or the newest before the one that is damaged where a server reads
- * it; with --restore none of a life before this one's, but what it names. */
+ * it. With --restore a checkpoint of an earlier life counts only if --restore names it. */
 static enum status find(struct coordinator_disk *d, struct coordinator_disk_request *o,
                         struct checkpoint_restore **out, const char **mark)
 {
@@ -46,7 +46,7 @@ static enum status find(struct coordinator_disk *d, struct coordinator_disk_requ
         return st;
     *mark = PLAN_RESTORE_MARK;
     st = checkpoint_restore_find_with(d->restore_path, &elsewhere, out);
-    return st == ST_NOT_FOUND ? ST_IO : st; /* it was there */
+    return st == ST_NOT_FOUND ? ST_IO : st; /* it existed before */
 }
 
 static int is_early(const struct coordinator_disk *d, const struct coordinator_disk_request *o)
@@ -63,7 +63,7 @@ static void note_failure(struct coordinator_disk *d, const struct coordinator_di
     d->failed_until_ns = failed ? clock_deadline_ns(FAILED_MS) : 0;
 }
 
-/* As find; what could not be used just now is not read again, nor said. */
+/* Finds a checkpoint like find(), but neither reads nor logs again one that failed a moment ago. */
 static enum status find_again(struct coordinator_disk *d, struct coordinator_disk_request *o,
                               struct checkpoint_restore **out, const char **mark)
 {
@@ -76,7 +76,7 @@ static enum status find_again(struct coordinator_disk *d, struct coordinator_dis
     return st;
 }
 
-/* A first job that waits orders it once more. */
+/* Requests one more search for a first job that waits. */
 static void search_again(struct coordinator_disk *d)
 {
     pthread_mutex_lock(&d->lock);
@@ -88,7 +88,7 @@ static void search_again(struct coordinator_disk *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* The newest that is whole takes the place of the one that is not. */
+/* Finds the newest complete checkpoint, instead of one that is incomplete. */
 void coordinator_find_first(struct coordinator_disk *d, struct coordinator_disk_request *o)
 {
     const struct checkpoint_elsewhere elsewhere = {coordinator_folders_has, &o->folders};

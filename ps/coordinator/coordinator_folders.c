@@ -1,4 +1,6 @@
-/* ps/coordinator/coordinator_folders.c - see coordinator_folders.h, coordinator_shell_impl.h. */
+/* ps/coordinator/coordinator_folders.c - records the servers' reports of their folders
+ * (coordinator_folders.h), and fills replies with the kept checkpoints
+ * (coordinator_shell_impl.h). */
 #include "ps/coordinator/coordinator_folders.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -118,7 +120,7 @@ static int is_same(const struct coordinator_folder *f, const struct net_control 
     return 1;
 }
 
-/* Under the lock. */
+/* Returns the entry for an address. The caller holds the lock. */
 static struct coordinator_folder *slot_of(struct coordinator_shell *l, const char *address)
 {
     int n = coordinator_view_n_servers(l->state), slot = 0;
@@ -146,7 +148,7 @@ void coordinator_folders_note(struct coordinator_shell *l, const struct net_cont
     struct coordinator_folder *f = slot_of(l, c->address);
     struct net_part *parts =
         f && !is_same(f, c) ? malloc((size_t)c->n_parts * sizeof *parts + 1) : NULL;
-    if (parts) { /* else its next call says it again */
+    if (parts) { /* without memory the server's next call reports it again */
         is_new = is_own && (!f->is_own || strcmp(f->address, c->address) != 0);
         if (c->n_parts > 0)
             memcpy(parts, c->parts, (size_t)c->n_parts * sizeof *parts);
@@ -162,7 +164,7 @@ void coordinator_folders_note(struct coordinator_shell *l, const struct net_cont
     }
     pthread_mutex_unlock(&l->lock);
     if (is_new && LOG_LEVEL_INFO >= log_level_get()) {
-        static struct log_kind kind; /* who calls says what it likes */
+        static struct log_kind kind; /* any caller can cause this line */
         log_write_few(&kind, LOG_LEVEL_INFO,
                       "checkpoints: the server at %s keeps its parts in a folder of its own",
                       c->address);
@@ -210,7 +212,7 @@ static int is_kept(const struct net_kept *list, int n, struct net_kept id)
     return 0;
 }
 
-/* In front; the oldest makes room. */
+/* Inserts a checkpoint in front; a full list drops the oldest. */
 static void keep_checkpoint(struct coordinator_saved *k, uint64_t generation, int64_t step)
 {
     struct net_kept id = {generation, step};
@@ -249,7 +251,8 @@ void coordinator_folders_fill_reply(struct coordinator_shell *l, struct net_cont
     reply->n_kept = room->n;
 }
 
-/* Why the checkpoint that was found cannot be resumed from yet; ST_NOT_FOUND: it cannot be. */
+/* Checks whether the found checkpoint can be resumed from; if not yet, writes the reason.
+ * ST_NOT_FOUND: it never can. */
 static enum status look_elsewhere(struct coordinator_folders *f,
                                   const struct checkpoint_restore *from, char *why,
                                   size_t why_bytes)

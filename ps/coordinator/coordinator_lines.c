@@ -1,4 +1,5 @@
-/* ps/coordinator/coordinator_lines.c - see coordinator_lines.h: the texts. */
+/* ps/coordinator/coordinator_lines.c - texts of the log lines about ps 0's decisions
+ * (coordinator_lines.h). */
 #include "ps/coordinator/coordinator_lines.h"
 #include "base/status.h"
 #include "ps/coordinator/coordinator_view.h"
@@ -13,7 +14,7 @@ struct text {
     const char *folder;
     char *at;
     size_t bytes;
-    int number;                           /* of the server; -1 */
+    int number;                           /* number of the server; -1: none */
     char server[CONTROL_TEXT_BYTES + 32]; /* "ps:1 (10.0.0.7:2221)" */
     char worker[COORDINATOR_ADDRESS_BYTES + 32];
 };
@@ -80,7 +81,7 @@ static void server_text(const struct text *t)
                  TERM_ARG((uint64_t)l->arg[0]));
 }
 
-/* Whoever the others had to wait for, some at most. */
+/* Writes the servers that the change waits for, a few at most. */
 static void behind_text(const struct coordinator_state *c, char *text, size_t bytes)
 {
     int n = 0, more = 0;
@@ -135,7 +136,7 @@ static void checkpoint_text(const struct text *t)
                  " given up: %s has not been heard of for 15 s; is it there?",
                  l->arg[0], t->server);
         break;
-    case LINE_CHECKPOINT_FAILED: /* its own log says why */
+    case LINE_CHECKPOINT_FAILED: /* the server's own log has the reason */
         if (t->number == 0)
             snprintf(t->at, t->bytes, "checkpoint at step %" PRId64 " given up; training goes on",
                      l->arg[0]);
@@ -174,7 +175,7 @@ static void checkpoint_text(const struct text *t)
             "no checkpoints while %s does not call; is it there, with the same --checkpoint_dir?",
             t->server);
         break;
-    case LINE_CHECKPOINT_UNREAD: /* its own log says why */
+    case LINE_CHECKPOINT_UNREAD: /* the server's own log has the reason */
         snprintf(t->at, t->bytes,
                  "%s finds the checkpoint at step %" PRId64
                  " damaged, as its log says: the one before is looked for",
@@ -185,7 +186,7 @@ static void checkpoint_text(const struct text *t)
     }
 }
 
-/* Cuts off what is not true of a checkpoint after which no step is made. */
+/* Cuts off the words that are wrong for a checkpoint after which training makes no step. */
 static void checkpoint_end_text(const struct text *t)
 {
     char *tail = t->l->worker == LINE_ENDS ? strstr(t->at, "; training goes on") : NULL;

@@ -1,6 +1,6 @@
-/* ps/coordinator/coordinator_plans.c - see coordinator_shell_impl.h: plans as data. The coordinator
- * says who takes part and what is resumed from; the tables are made here, and the newest plans are
- * kept: the one in force, those that chunks or a checkpoint may still be of. */
+/* ps/coordinator/coordinator_plans.c - plans as data (coordinator_shell_impl.h). The coordinator
+ * names members, servers and the step or checkpoint to resume from; this file makes the tables.
+ * It keeps the newest plans: the one in force, and those of chunks or checkpoints still in use. */
 #include "base/log.h"
 #include "checkpoint/job_check.h"
 #include "checkpoint/names.h"
@@ -37,7 +37,7 @@ void coordinator_plans_free(struct coordinator_shell *l)
     checkpoint_restore_close(l->disk_found);
 }
 
-/* Addresses of the view's servers, borrowed from the state. ST_NOMEM. */
+/* Lists the addresses of the view's servers, borrowed from the state. ST_NOMEM. */
 static enum status list_servers(const struct coordinator_shell *l,
                                 const struct coordinator_plan_view *v, struct hosts *out)
 {
@@ -48,7 +48,7 @@ static enum status list_servers(const struct coordinator_shell *l,
     return out->addr ? ST_OK : ST_NOMEM;
 }
 
-/* To servers that can read what they get. */
+/* Assigns chunks to servers that can read them from the checkpoint. */
 static enum status restrict_plan(const struct coordinator_shell *l,
                                  const struct checkpoint_restore *from, struct net_plan **plan)
 {
@@ -61,7 +61,7 @@ static enum status restrict_plan(const struct coordinator_shell *l,
     return st;
 }
 
-/* A job's first: what the first worker has brought, with the servers that there are. */
+/* Makes a job's first plan from the first worker's job and the present servers. */
 static enum status make_first(struct coordinator_shell *l, const struct coordinator_plan_view *v,
                               const struct hosts *servers, struct net_plan **out)
 {
@@ -114,7 +114,7 @@ static enum status make_next(const struct coordinator_shell *l,
     return st == ST_OK && v->source == PLAN_CHECKPOINT ? restrict_plan(l, l->disk_found, out) : st;
 }
 
-/* In a region. */
+/* Completes the plan in a region. */
 static void fill_gates(const struct coordinator_shell *l, struct net_plan *p)
 {
     const struct coordinator_region_hooks *r = l->cfg.region;
@@ -138,7 +138,7 @@ enum status coordinator_plan_make(struct coordinator_shell *l, struct net_plan *
                                   : make_next(l, &v, &servers, out));
     fill_gates(l, *out);
 done:
-    free(servers.addr); /* what it lists is the state's */
+    free(servers.addr); /* the addresses in it belong to the state */
     if (st != ST_OK)
         LOG_W("the plan of generation " TERM_FMT " cannot be made: %s; it is tried again",
               TERM_ARG(v.generation), status_text(st));
@@ -169,8 +169,8 @@ static void log_servers(const struct net_plan *old, const struct net_plan *p)
     }
 }
 
-/* The oldest makes room, but for the one that the next plans are made of, and that of a checkpoint
- * that is being written. */
+/* Keeps a plan in place of the oldest one, except the one that the next plans are made from and
+ * that of a checkpoint being written. */
 static void keep_plan(struct coordinator_shell *l, struct net_plan *next)
 {
     struct coordinator_plan_view v;
@@ -198,14 +198,15 @@ void coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next
     pthread_mutex_lock(&l->lock);
     struct checkpoint_restore *first = l->cfg.restore, *found = l->disk_found;
     l->plan = next;
-    l->cfg.restore = l->disk_found = NULL; /* open files keep their room on the disk */
+    l->cfg.restore = l->disk_found = NULL; /* open files still occupy the disk */
     pthread_mutex_unlock(&l->lock);
     checkpoint_restore_close(first);
     checkpoint_restore_close(found);
     keep_plan(l, next);
 }
 
-/* It can be this job's; else a sentence. Under the lock. */
+/* Checks whether the worker fits the checkpoint; if not, writes a sentence. The caller holds the
+ * lock. */
 static enum status check_join(struct coordinator_shell *l, struct net_join *full, char *why,
                               size_t why_bytes)
 {
@@ -217,7 +218,7 @@ static enum status check_join(struct coordinator_shell *l, struct net_join *full
             "it has no checkpoint to go on from, and lets those that were not started with --join begin anew");
         return ST_NOT_FOUND;
     }
-    if (full->job.n_workers == 0) /* it came by --join to what this goes on from */
+    if (full->job.n_workers == 0) /* by --join, to this checkpoint */
         full->job.n_workers = m->job.n_workers;
     enum status st = m ? checkpoint_job_check_restored(m, full, why, why_bytes) : ST_OK;
     if (st == ST_OK && m)
@@ -225,12 +226,12 @@ static enum status check_join(struct coordinator_shell *l, struct net_join *full
     return st;
 }
 
-/* What the coordinator is told of a first job. Under the lock. */
+/* Fills the event of a first job. The caller holds the lock. */
 static void fill_job(struct coordinator_shell *l, const struct net_join *full)
 {
     const struct checkpoint_manifest *m =
         l->cfg.restore && !l->plan ? checkpoint_restore_manifest(l->cfg.restore) : NULL;
-    int as_then = m && full->generation > 0 && m->progress.known; /* it lives on without us */
+    int as_then = m && full->generation > 0 && m->progress.known; /* an older job */
     l->job.train_steps = full->job.train_steps;
     l->job.step = m ? m->step : 0;
     l->job.lockstep = job_in_lockstep(&full->job);
@@ -244,7 +245,7 @@ static void fill_job(struct coordinator_shell *l, const struct net_join *full)
     pthread_cond_broadcast(&l->wake);
 }
 
-/* Under the lock. */
+/* Accepts a first worker's job. The caller holds the lock. */
 static enum status take_job(struct coordinator_shell *l, const struct net_join *join)
 {
     const struct coordinator_region_hooks *r = l->cfg.region;

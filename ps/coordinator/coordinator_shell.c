@@ -1,6 +1,6 @@
-/* ps/coordinator/coordinator_shell.c - see coordinator_shell.h: the thread, its mailbox, and the
- * actions. What others bring is put into the mailbox under the lock; the thread takes it out, one
- * event after the other, and alone steps the state and carries out what follows.
+/* ps/coordinator/coordinator_shell.c - the thread, its mailbox, and the actions. Other threads
+ * put events into the mailbox under the lock. The thread handles them one by one, and alone
+ * steps the state and carries out the actions.
  * Locks: `lock` is held over a step, never over a call into the service, the store or the net. */
 #include "base/clock.h"
 #include "base/log.h"
@@ -15,9 +15,9 @@
 
 enum {
     MORE_SERVERS = 256, /* slots beyond those of --ps_hosts, for servers that join */
-    FINISH_MS = 340000, /* the core's own bounds are shorter */
+    FINISH_MS = 340000, /* the state machine's own limits are shorter */
     ANNOUNCE_END_MS = 2000,
-    MEMORY_MS = 50, /* until it is asked for again where there was none */
+    MEMORY_MS = 50, /* retry interval after a failed allocation */
 };
 #define NO_MEMORY "ps:0 is out of memory, and waits until there is some"
 
@@ -34,7 +34,7 @@ static void log_line(struct coordinator_shell *l, const struct coordinator_line 
     coordinator_line_text(l->state, line, l->cfg.folder, text, sizeof text);
     pthread_mutex_unlock(&l->lock);
     if (line->id == LINE_SERVER_CLAIM ||
-        line->id == LINE_WORKER_CLAIM) /* any unauthenticated peer's */
+        line->id == LINE_WORKER_CLAIM) /* any unauthenticated peer can cause it */
         LOG_FEW("%s", text);
     else if (coordinator_line_level(line->id) == 'E')
         LOG_E("%s", text);
@@ -44,7 +44,7 @@ static void log_line(struct coordinator_shell *l, const struct coordinator_line 
         LOG_I("%s", text);
 }
 
-/* The state is only this thread's to change: it is as the step has left it. */
+/* Sends a reply about the state, which only this thread changes. */
 static void reply_to(struct coordinator_shell *l, const struct coordinator_action *a)
 {
     struct net_control_reply reply;
@@ -59,7 +59,7 @@ static void reply_to(struct coordinator_shell *l, const struct coordinator_actio
     else if (a->server < 0)
         snprintf(reply.refused, sizeof reply.refused, "%s", a->text);
     if (with_plan && net_plan_copy(l->plan, &reply.plan) != ST_OK)
-        reply.plan = NULL; /* the next answer brings it */
+        reply.plan = NULL; /* the next reply includes it */
     if (a->call & OWN_CALLS) {
         pthread_mutex_lock(&l->lock);
         int waits = a->call == l->own.call && !l->own.answered;
@@ -141,12 +141,12 @@ static void carry_out(struct coordinator_shell *l, const struct coordinator_acti
     }
 }
 
-/* A PLAN's own step follows within it: it is the last that a step orders but for answers. */
+/* Steps the state. A PLAN's result is stepped within it: only replies follow a PLAN. */
 static void step_state(struct coordinator_shell *l, struct coordinator_event *e)
 {
     struct generation_state own;
     struct coordinator_out *out = NULL;
-    while (!(out = malloc(sizeof *out))) { /* no event may be lost: some waits for its answer */
+    while (!(out = malloc(sizeof *out))) { /* no event may be lost: callers wait for answers */
         LOG_FEW(NO_MEMORY);
         clock_sleep_ms(MEMORY_MS);
     }
@@ -178,7 +178,7 @@ struct coordinator_worker_event coordinator_shell_worker(const struct roster_ent
                                              .address = p->address};
 }
 
-/* Who is there, as ps 0's service sees it. */
+/* Passes the list of workers of ps 0's service to the state. */
 static void step_workers(struct coordinator_shell *l)
 {
     struct roster_entry *members = NULL, *waiting = NULL;
@@ -206,14 +206,14 @@ static void step_job(struct coordinator_shell *l)
     struct coordinator_event e = {.kind = COORDINATOR_JOB, .job = l->job};
     step_state(l, &e);
     pthread_mutex_lock(&l->lock);
-    struct net_plan *left = l->first; /* it was not wanted */
+    struct net_plan *left = l->first; /* it was not used */
     l->first = NULL;
     l->has_job = 0;
     pthread_mutex_unlock(&l->lock);
     net_plan_free(left);
 }
 
-/* The oldest that was brought, out of the mailbox; 0: there is none. Under the lock. */
+/* Removes the oldest event from the mailbox; returns 0 if it is empty. Under the lock. */
 static int take_mail(struct coordinator_shell *l, struct coordinator_mail *out)
 {
     if (l->n_mail == 0)
@@ -239,7 +239,7 @@ static void step_mail(struct coordinator_shell *l, struct coordinator_mail *m)
     step_state(l, &e);
     if (!m->control)
         return;
-    coordinator_folders_note(l, m->control); /* of one that was not known before */
+    coordinator_folders_note(l, m->control); /* also of a server that was not known before */
     message_control_free(m->control);
     free(m->control);
 }
@@ -256,7 +256,7 @@ static void *coordinator_shell_main(void *arg)
         pthread_mutex_unlock(&l->lock);
         if (searches)
             coordinator_disk_search(l);
-        if (changed || (!has_mail && !has_job)) /* who is there is looked at all along */
+        if (changed || (!has_mail && !has_job)) /* workers are checked even without events */
             step_workers(l);
         if (has_mail)
             step_mail(l, &m);
@@ -271,7 +271,7 @@ static void *coordinator_shell_main(void *arg)
     return NULL;
 }
 
-/* Room for one more. Under the lock. */
+/* Makes room for one more event. Under the lock. */
 static int has_room(struct coordinator_shell *l)
 {
     if (l->n_mail < l->mail_room)
@@ -285,7 +285,7 @@ static int has_room(struct coordinator_shell *l)
     return 1;
 }
 
-/* Into the room that there is. Under the lock. */
+/* Appends an event; there is room. Under the lock. */
 static void put_mail(struct coordinator_shell *l, const struct coordinator_mail *m)
 {
     l->mail[l->n_mail++] = *m;
@@ -335,7 +335,7 @@ int coordinator_shell_command(struct coordinator_shell *l, enum coordinator_comm
     return can;
 }
 
-/* NULL: the caller can be one of the job's servers. */
+/* Returns NULL if the caller can be one of the job's servers, else the reason. */
 static const char *misfit_reason(const struct coordinator_shell *l, const struct net_control *c)
 {
     const struct hosts *hosts = l->cfg.hosts;
@@ -346,7 +346,7 @@ static const char *misfit_reason(const struct coordinator_shell *l, const struct
     return strcmp(c->address, hosts->addr[0]) == 0 ? "its address is that of ps:0" : NULL;
 }
 
-/* A copy for the mailbox; its lists are its own. */
+/* Copies a message, with its lists, for the mailbox. */
 static struct net_control *copy_control(const struct net_control *c)
 {
     struct net_control *copy = malloc(sizeof *copy);
@@ -404,7 +404,7 @@ static int post_control(struct coordinator_shell *l, const struct net_control *c
         .kind = COORDINATOR_CONTROL, .call = call, .control = copy_control(c)};
     int done = 0;
     *old = 0;
-    if (!m.control) /* it calls again */
+    if (!m.control) /* the server calls again */
         return 0;
     pthread_mutex_lock(&l->lock);
     if (l->n_mail < COORDINATOR_MAX_MAIL)
@@ -591,7 +591,7 @@ int coordinator_shell_finish(struct coordinator_shell *l)
         ;
     deadline = clock_deadline_ns(ANNOUNCE_END_MS);
     while (coordinator_view_is_unheard(l->state) && clock_now_ns() < deadline) {
-        int64_t soon = clock_deadline_ns(20); /* when one that calls no more is gone */
+        int64_t soon = clock_deadline_ns(20); /* until an ended call counts as gone */
         clock_cond_wait(&l->wake, &l->lock, soon < deadline ? soon : deadline);
     }
     int lacks_last = coordinator_view_lacks_last(l->state);

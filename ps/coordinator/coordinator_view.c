@@ -1,4 +1,4 @@
-/* ps/coordinator/coordinator_view.c - see coordinator_view.h. */
+/* ps/coordinator/coordinator_view.c - queries of a coordinator's state (coordinator_view.h). */
 #include "ps/coordinator/coordinator_view.h"
 #include "ps/coordinator/coordinator_impl.h"
 #include <string.h>
@@ -31,15 +31,16 @@ void coordinator_view_manifest(const struct coordinator_state *c,
                                               .file = coordinator_files(c)};
 }
 
-/* It was started anew and has lost the settled generation's chunks: its next plan is another. */
+/* Returns nonzero if the server was restarted and lost its chunks of the settled generation: it
+ * waits for the next plan. */
 static int waits_for_next_plan(const struct coordinator_state *c,
                                const struct coordinator_server *s)
 {
     return c->settled == c->generation && s->held && s->held != s->incarnation;
 }
 
-/* Returns 1 if the server drained or left and the generation without it has settled: its process
- * may exit. */
+/* Returns nonzero if the server drained or left and the generation without it has settled: its
+ * process may exit. */
 static int has_left(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     return c->generation && s->number < 0 && (s->leaving || s->drained) &&
@@ -175,7 +176,7 @@ static int waits_in_stop(const struct coordinator_state *c, struct coordinator_l
     return set_line(out, WAIT_STOP, slot, s->number, 0);
 }
 
-/* A worker of the generation that gets to no server but ps 0. */
+/* Returns a worker of the generation that reaches no server but ps 0; else -1. */
 static int find_unreached(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->max_workers; i++) {
@@ -187,7 +188,8 @@ static int find_unreached(const struct coordinator_state *c)
     return -1;
 }
 
-/* It has left the plan, the others need its chunks, and it does not call. */
+/* Returns a server outside the plan that does not call, but holds chunks that other servers
+ * need; else -1. */
 static int silent_holder(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++) {
@@ -199,7 +201,7 @@ static int silent_holder(const struct coordinator_state *c)
     return -1;
 }
 
-/* Of the plan, with chunks, and silent; training moves on when it did so lately. */
+/* Returns a server of the plan with chunks that is silent while training makes no step; else -1. */
 static int silent_server(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++)
@@ -306,8 +308,8 @@ uint64_t coordinator_view_given(const struct coordinator_state *c)
     return c->ckpt.given;
 }
 
-/* Without a folder none but servers that live on may know which generations there have been: they
- * are given the time to call. */
+/* Without a folder only servers that still run can report earlier generations: ps 0 waits for
+ * them to call. */
 int coordinator_view_takes_job(const struct coordinator_state *c, struct coordinator_line *line)
 {
     *line = (struct coordinator_line){.id = LINE_NONE, .server = -1, .worker = -1};
@@ -331,7 +333,7 @@ int coordinator_view_takes_job(const struct coordinator_state *c, struct coordin
     return 1;
 }
 
-/* One that calls no more is gone, or about to call again. */
+/* A server whose call ended is gone, or calls again soon. */
 int coordinator_view_is_unheard(const struct coordinator_state *c)
 {
     for (int i = 1; i < c->n_slots; i++) {

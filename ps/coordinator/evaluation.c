@@ -1,12 +1,12 @@
-/* ps/coordinator/evaluation.c - see coordinator_impl.h: what comes of evaluations of the validation
- * data, where all workers go from step to step together.
+/* ps/coordinator/evaluation.c - the consequences of evaluations of the validation data, in jobs
+ * whose workers make all steps together.
  *
- * Who evaluates the parameters of a step contributes nothing to the next before ps 0 lets it: so
- * training stands at that step, and all servers have its chunks. One with a lower loss than all
- * before has its checkpoint made there and then; it is the best once that is on the disk and named.
- * Where there was none for as many evaluations as the worker says, the job ends at that step: a
- * Stop, and a plan whose job has no more steps. Both follow from the best one and the step alone,
- * so that a ps 0 that is started anew comes to the same again. */
+ * A worker that evaluates the parameters of a step contributes nothing to the next step before
+ * ps 0 lets it: training stands at that step, and all servers have its chunks. If the loss is
+ * lower than all before, its checkpoint is made at once; the evaluation is the best once that is
+ * written and recorded. If as many evaluations as the worker requires brought no lower loss, the
+ * job ends at that step: a Stop, and a plan without further steps. Both follow from the best
+ * evaluation and the step alone, so that a restarted ps 0 decides the same. */
 #include "ps/coordinator/coordinator_impl.h"
 #include <math.h>
 
@@ -21,28 +21,28 @@ static int is_whole(const struct evaluation_state *s)
     return s->n_parts > 0 && s->n_heard == s->n_parts;
 }
 
-/* Of the job's last step, by one worker: no later generation evaluates that again. Without a plan:
- * as far as the folder's newest checkpoint says. */
+/* Returns nonzero for an evaluation of the job's last step by one worker: no later generation
+ * repeats it. Without a plan the folder's newest checkpoint names the last step. */
 static int is_of_the_end(const struct coordinator_state *c, const struct net_evaluation *v)
 {
     int64_t last = c->generation ? c->train_steps : c->all_steps_before ? c->ckpt.last_step : -1;
     return v->n_parts == 1 && v->step == last;
 }
 
-/* It is of the parameters that this generation has. */
+/* Returns nonzero if the evaluated parameters are those of this generation. */
 static int is_current(const struct coordinator_state *c, const struct net_evaluation *v)
 {
     int same = v->generation == c->generation && v->ps0 == c->incarnation;
     return c->generation && (same || (is_of_the_end(c, v) && server_registry_lowest(c) == v->step));
 }
 
-/* Training has gone on since. */
+/* Returns nonzero if training has made steps since the evaluation. */
 static int is_late(const struct evaluation_state *s, const struct net_evaluation *v)
 {
     return s->generation == v->generation && s->ps0 == v->ps0 && v->step < s->step;
 }
 
-/* Something may come of it now. */
+/* Returns nonzero if the evaluation can have consequences now. */
 static int is_wanted(const struct coordinator_state *c, const struct net_evaluation *v)
 {
     const struct evaluation_state *s = &c->eval;
@@ -64,7 +64,8 @@ static void begin_evaluation(struct coordinator_state *c, const struct net_evalu
         coordinator_parts(c)[i].heard = 0;
 }
 
-/* In the parts' order, whatever that of their coming. 0: they are not the whole set. */
+/* Adds up the parts in their order, whatever the order of their arrival. Returns 0 if they are
+ * not the whole set. */
 static int add_up(struct coordinator_state *c)
 {
     struct evaluation_state *s = &c->eval;
@@ -81,7 +82,7 @@ static int add_up(struct coordinator_state *c)
     return s->n == s->data.n && s->n > 0;
 }
 
-/* Whose checkpoint the new best is: the last step's is made but once. */
+/* Returns the generation of the new best's checkpoint: the last step's is made only once. */
 static uint64_t generation_of_next(const struct coordinator_state *c, int64_t step)
 {
     const struct checkpoint_schedule *k = &c->ckpt;
@@ -185,7 +186,7 @@ void evaluation_follow(struct coordinator_state *c, struct coordinator_out *out)
     const struct checkpoint_schedule *k = &c->ckpt;
     if (!s->next.known)
         return;
-    if (s->op) { /* a disk that hangs holds up no evaluation for good */
+    if (s->op) { /* a disk that hangs delays an evaluation only so long */
         coordinator_wake_at(c, out, k->op_since + WRITE_MS * MS);
         if (c->awake - k->op_since >= WRITE_MS * MS)
             drop_next_best(c, out);
@@ -209,12 +210,12 @@ void evaluation_follow(struct coordinator_state *c, struct coordinator_out *out)
         drop_next_best(c, out); /* its files or its manifest could not be written */
     } else if (!s->taken && s->next.step < c->train_steps &&
                (c->generation != s->next.generation || c->phase == PHASE_STOPPING)) {
-        s->next.known = 0; /* who is there in the next generation evaluates that step again */
+        s->next.known = 0; /* the members of the next generation evaluate that step again */
     } else if (!s->taken) {
         coordinator_wake_at(c, out, s->since + BEST_MS * MS);
         if (c->awake - s->since >= BEST_MS * MS)
             drop_next_best(c, out);
-        else if (c->phase == PHASE_RUNNING) /* of the last step: in the generation that there is */
+        else if (c->phase == PHASE_RUNNING) /* the last step's: in the present one */
             s->next.generation = c->generation;
     }
 }
@@ -234,7 +235,7 @@ void evaluation_best_recorded(struct coordinator_state *c, const struct coordina
             drop_next_best(c, out);
         return;
     }
-    s->best = s->ordered; /* given up meanwhile or not: that is what the folder says */
+    s->best = s->ordered; /* even if it was given up: the folder has it now */
     if (is_next || (s->best.known && s->next.loss >= s->best.loss))
         s->next.known = 0;
     if (s->best.known)
@@ -267,7 +268,8 @@ static void fill_reply(const struct coordinator_state *c, const struct net_evalu
     out->loss = s->loss;
 }
 
-/* The Stop with which the job ends is not everywhere yet: a contribution might count. */
+/* Returns nonzero while the Stop that ends the job has not reached all servers: a contribution
+ * might still count. */
 static int is_stopping(const struct coordinator_state *c)
 {
     return evaluation_ends_job(c) || (c->phase == PHASE_STOPPING && !reconfigure_all_stopped(c));
@@ -282,7 +284,7 @@ enum evaluation_go evaluation_verdict(const struct coordinator_state *c,
     fill_reply(c, v, out);
     if (c->finishing || v->n_parts > c->max_workers || (c->generation && !c->lockstep))
         return EVALUATION_GO;
-    if (c->phase != PHASE_RUNNING && is_of_the_end(c, v) && !is_known) /* a change takes a while */
+    if (c->phase != PHASE_RUNNING && is_of_the_end(c, v) && !is_known) /* during a change */
         return c->awake - c->entered < BEST_MS * MS ? EVALUATION_WAIT : EVALUATION_GO;
     if (!is_current(c, v))
         return EVALUATION_GO;
@@ -291,7 +293,7 @@ enum evaluation_go evaluation_verdict(const struct coordinator_state *c,
     }
     if (!coordinator_parts(c)[v->part].heard)
         return c->phase == PHASE_STOPPING ? EVALUATION_GO : EVALUATION_NEW;
-    if (v->part > 0) /* the first waits for all */
+    if (v->part > 0) /* the sender of part 0 waits for all parts */
         return EVALUATION_GO;
     if (!is_whole(s))
         return c->phase == PHASE_STOPPING ? EVALUATION_GO : EVALUATION_WAIT;
@@ -299,7 +301,7 @@ enum evaluation_go evaluation_verdict(const struct coordinator_state *c,
         return EVALUATION_WAIT;
     int64_t step;
     if (s->next.known && s->next.step == s->step && s->step >= c->train_steps)
-        return EVALUATION_WAIT; /* no later reply tells whether it is the best */
+        return EVALUATION_WAIT; /* no later reply reports whether it is the best */
     return evaluation_wants_checkpoint(c, &step) && step == s->step ? EVALUATION_WAIT
                                                                     : EVALUATION_GO;
 }

@@ -1,9 +1,9 @@
-/* ps/coordinator/failure_detector.c - see coordinator_impl.h: which workers are there. One is
- * missed by each server of its generation to which it has no stream; the time since when anybody
- * has missed it runs on the awake clock, which stands while ps 0 itself does not run. One that
- * never came is waited for without end, unless --min_workers says with how few training may begin,
- * or the job is older than ps 0. One that speaks to ps 0 and not to another server is late like any
- * other, and is not taken in again at once. */
+/* ps/coordinator/failure_detector.c - decides which workers are present. Each server of a
+ * worker's generation to which it has no stream misses it. The time of its absence runs on the
+ * awake clock, which stands while ps 0 itself does not run. ps 0 waits without end for a worker
+ * that never joined, unless --min_workers lets training begin with fewer, or the job is older
+ * than ps 0. A worker that is connected to ps 0 but not to another server is late like any
+ * other, and may not rejoin at once. */
 #include "ps/coordinator/coordinator_impl.h"
 #include <stdbool.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static void set_bit(unsigned char *bits, int i, int on)
     bits[i / 8] = (unsigned char)((bits[i / 8] & ~(1 << (i % 8))) | (on ? 1 << (i % 8) : 0));
 }
 
-/* From what all servers have said: who misses the worker. */
+/* Recomputes which server misses the worker, from the reports of all servers. */
 static void update_missed(struct coordinator_state *c, int worker)
 {
     struct coordinator_worker *w = &coordinator_workers(c)[worker];
@@ -48,7 +48,7 @@ static void set_missing(struct coordinator_state *c, int slot, int worker, int m
     update_missed(c, worker);
 }
 
-/* A server that misses the worker says that it has come there. */
+/* Records a report that the worker has joined at a server that misses it. */
 static void note_came(struct coordinator_state *c, int worker, int came)
 {
     struct coordinator_worker *w = &coordinator_workers(c)[worker];
@@ -58,7 +58,7 @@ static void note_came(struct coordinator_state *c, int worker, int came)
     w->came_at = c->awake;
 }
 
-/* Once a Stop is out streams end by themselves. */
+/* Ignored after a Stop, since streams end then by themselves. */
 void failure_detector_note_missing(struct coordinator_state *c, int slot,
                                    const struct net_missing *list, int n)
 {
@@ -68,7 +68,7 @@ void failure_detector_note_missing(struct coordinator_state *c, int slot,
     for (int i = 0; i < c->max_workers; i++) {
         if (!coordinator_workers(c)[i].in_plan)
             continue;
-        while (k < n && list[k].member < i) /* ascending, as its sender has them */
+        while (k < n && list[k].member < i) /* in ascending order, as sent */
             k++;
         int missing = k < n && list[k].member == i;
         set_missing(c, slot, i, missing);
@@ -107,9 +107,9 @@ static void note_worker(struct coordinator_state *c, const struct coordinator_wo
         w->contact = contact;
     int waits = from->waits;
     if (!w->in_plan && from->failed && from->incarnation == w->incarnation)
-        w->left_step = -1; /* its word came after it was found to be away */
-    /* ps 0 is not in the plan's generation: its members ask in the one before. Who was done there
-     * and has been started again is wanted where the plan goes back behind its steps. */
+        w->left_step = -1; /* its error arrived after it was found absent */
+    /* ps 0 is not in the plan's generation: members join in the one before. A worker that
+     * finished there and was restarted counts only if the plan rolls back behind its last step. */
     int is_out = from->done && c->plan_source == PLAN_MEMORY;
     if (!is_present)
         waits |= !w->in_plan && from->asked && !is_out && from->missing_ms < REJOIN_MS;
@@ -123,7 +123,7 @@ static void note_worker(struct coordinator_state *c, const struct coordinator_wo
     if (w->incarnation != from->incarnation)
         w->came = 0;
     if (!w->joined && from->joined && w->since != INT64_MAX)
-        w->since = c->awake; /* until now it was waited for, not missed */
+        w->since = c->awake; /* it had never joined until now, so it was not missing */
     w->incarnation = from->incarnation;
     w->joined = from->joined != 0;
     w->leaving = from->leaving != 0;
@@ -153,9 +153,9 @@ void failure_detector_note_workers(struct coordinator_state *c, const struct coo
             note_worker(c, &e->workers.worker[i], is_present);
 }
 
-/* Until when one that no server has heard in this generation is waited for, missed since then, even
- * if --worker_timeout is less. A worker that lives may be slow to leave what it does for the new
- * generation; but one that has come speaks next. */
+/* Returns the time until which ps 0 waits for a worker without contact in this generation, even
+ * if --worker_timeout is less. A live worker may be slow to enter the new generation; but once
+ * it has joined, it sends soon. */
 static int64_t first_word_due(const struct coordinator_state *c, const struct coordinator_worker *w,
                               int64_t since)
 {
@@ -163,32 +163,32 @@ static int64_t first_word_due(const struct coordinator_state *c, const struct co
     return c->phase == PHASE_RUNNING && w->came && spoken < due ? spoken : due;
 }
 
-/* Returns true for a worker that has never come, and that training waits for without a limit. */
+/* Returns true for a worker that never joined, and for which training waits without a limit. */
 static bool never_came(const struct coordinator_state *c, const struct coordinator_worker *w)
 {
     return !w->joined && !w->wanted && !c->lives_on && c->min_workers == 0 &&
            c->plan_step < c->train_steps;
 }
 
-/* 1: its time is up; else a step is wanted when it is. */
+/* Returns nonzero if the worker's time is up; else requests a step for that time. */
 static int is_late(struct coordinator_state *c, struct coordinator_worker *w,
                    struct coordinator_out *out)
 {
     int running = c->phase == PHASE_RUNNING, is_back = !running && w->asked;
-    /* it is in the generation that begins, and waits for a server */
+    /* the worker is in the generation that begins, and waits for a server */
     if (c->phase == PHASE_BEGINNING && w->joined && w->in_plan &&
         !has_bit(coordinator_bits(c, c->missing_at, 0), (int)(w - coordinator_workers(c))))
         is_back = 1;
     if (never_came(c, w))
         return 0;
     if (!running && !c->workers_generation)
-        return 0; /* ps 0 holds no generation yet, in which it could see that a worker is there */
+        return 0; /* ps 0 has no generation yet in which workers could report */
     if (is_back || (w->since == INT64_MAX && running))
         return 0;
     if (!running && w->late)
         return 1;
     int64_t since = w->since != INT64_MAX ? w->since : c->stopped;
-    /* it asks ps 0 again and again while it waits for a server */
+    /* the worker retries at ps 0 while it waits for a server */
     if ((!running || (w->missed_by == 0 && w->heard)) && w->contact > since)
         since = w->contact;
     int64_t due = since + c->worker_timeout_ms * MS;
@@ -218,20 +218,19 @@ static enum worker_lot lot_of(struct coordinator_state *c, struct coordinator_wo
         return LOT_REMOVED;
     if (w->leaving)
         return LOT_LEAVES;
-    if (c->stop_asked && never_came(c, w)) /* the job's end does not wait for it */
+    if (c->stop_asked && never_came(c, w)) /* the job's end does not wait */
         return LOT_NONE;
     return is_late(c, w, out) ? LOT_LATE : LOT_STAYS;
 }
 
-/* It speaks to ps 0, and never came to another server of its generation. */
 int failure_detector_is_unreached(const struct coordinator_state *c, int worker)
 {
     const struct coordinator_worker *w = &coordinator_workers(c)[worker];
     return w->missed_by > 0 && !w->heard && !has_bit(coordinator_bits(c, c->missing_at, 0), worker);
 }
 
-/* Where no worker at all gets to a server, it is the server that is named, and nobody dropped;
- * unless others want to come, or are done with all steps. */
+/* Keeps the workers that cannot reach a server if no worker reaches it: then the server is
+ * named, and no worker dropped. Other workers that join, or have made all steps, prevent this. */
 static void spare_unreached(struct coordinator_state *c, struct failure_detector_census *census)
 {
     int n = 0, slot = -1;

@@ -1,4 +1,5 @@
-/* ps/coordinator/folder_look.c - see folder_look.h. */
+/* ps/coordinator/folder_look.c - reads the checkpoint folder in a lane, to see whether the job
+ * is over for this server (folder_look.h). */
 #include "ps/coordinator/folder_look.h"
 #include "base/hosts.h"
 #include "checkpoint/folder.h"
@@ -10,11 +11,11 @@
 #include <string.h>
 
 struct look_job {
-    struct lane_job job; /* first: the lane gives its address */
+    struct lane_job job; /* first member: the lane passes its address */
     struct folder_look look;
 };
 
-/* Returns true if the newest checkpoint has all steps of its job. A folder without a lease has had
+/* Returns true if the newest checkpoint has all steps of its job. A folder without a lease had
  * no ps 0: it is this server's own. */
 static bool has_all_steps(const char *folder)
 {
@@ -51,8 +52,8 @@ static bool is_unlisted(const struct folder_look *look)
     return lacks;
 }
 
-/* Returns true if the job goes on without this server: a checkpoint is newer than its generation,
- * so that a ps 0 that restarts does not use the chunks that are here. */
+/* Returns true if the job continues without this server: a checkpoint is newer than its
+ * generation, so that a restarted ps 0 does not use this server's chunks. */
 static bool is_left_out(const struct folder_look *look)
 {
     const struct checkpoint_restore_query newest = {.folder = look->folder};

@@ -1,4 +1,5 @@
-/* ps/coordinator/follower.c - see follower.h. */
+/* ps/coordinator/follower.c - the steps of a server's follower (follower.h): handles the event,
+ * then keeps one call to ps 0 under way. */
 #include "ps/coordinator/follower.h"
 #include <string.h>
 
@@ -6,11 +7,11 @@
 
 enum {
     RETRY_MS = 500,
-    FIRST_LINE_MS = 1000, /* not for a moment's absence */
-    LINE_MS = 10000,      /* how often a missing ps 0 is named */
-    SILENT_MS = 17000,    /* at the end: ps 0 is not there any more; longer than a call takes */
-    ENDED_MS = 1000,      /* likewise, where the job has all its steps */
-    GONE_MS = 10000,      /* a ps 0 that is missing for so long may have ended without a word */
+    FIRST_LINE_MS = 1000, /* a shorter absence of ps 0 is not logged */
+    LINE_MS = 10000,      /* interval of the lines about a missing ps 0 */
+    SILENT_MS = 17000,    /* at the end: ps 0 is gone after this time, longer than a call takes */
+    ENDED_MS = 1000,      /* at the end: the same, if the job has all its steps */
+    GONE_MS = 10000,      /* a ps 0 missing for so long may have ended without a message */
 };
 
 static void add_action(struct follower_out *out, enum follower_action_kind kind, int arg)
@@ -38,7 +39,7 @@ void follower_init(struct follower *f)
     f->phase = CONTROL_IDLE;
 }
 
-/* The last order goes on as soon as the store is in its generation. */
+/* Passes the last order to the writer as soon as the store is in its generation. */
 static void take_order(struct follower *f, struct follower_out *out)
 {
     if (f->order_step < 0) {
@@ -65,7 +66,8 @@ static void take_order(struct follower *f, struct follower_out *out)
     out->act[out->n - 1].step = f->order_step;
 }
 
-/* What it knows of the job is what counts, and until it has a plan nothing moves. */
+/* Follows another life of ps 0. Its state of the job is the valid one, and until it sends a plan
+ * training stops here. */
 static void follow_leader(struct follower *f, const struct net_control_reply *r,
                           struct follower_out *out)
 {
@@ -80,9 +82,9 @@ static void follow_leader(struct follower *f, const struct net_control_reply *r,
         add_action(out, FOLLOWER_ACT_STOP, 0);
 }
 
-/* A Stop is of the generation in force; who is not in it has nothing to stop. A server that the
- * generation in force has no place for is told no plan: whoever still waits here has to go where
- * the plan says. */
+/* Obeys a reply's Stop, plan and settled generation. A Stop applies to a store in the generation
+ * in force. A server without a place in that generation receives no plan, but stops: members
+ * that still wait here must go to the servers of the plan. */
 static void follow_plan(struct follower *f, const struct net_control_reply *r,
                         struct follower_out *out)
 {
@@ -105,7 +107,7 @@ static void follow_plan(struct follower *f, const struct net_control_reply *r,
     }
 }
 
-/* 1: it is not obeyed. */
+/* Returns nonzero if the reply is of a replaced ps 0, which is not obeyed. */
 static int is_fenced(struct follower *f, const struct net_control_reply *r,
                      struct follower_out *out)
 {
@@ -147,7 +149,7 @@ static void on_reply(struct follower *f, const struct net_control_reply *r,
         return;
     f->drained = 1;
     f->failed = r->failed;
-    f->acknowledges = r->closing; /* ps 0, which ends, waits for the call that shows it was heard */
+    f->acknowledges = r->closing; /* ps 0 ends, and waits for the call that acknowledges this */
     if (!f->acknowledges)
         add_action(out, FOLLOWER_ACT_DRAINED, 0);
 }
@@ -172,7 +174,7 @@ static void on_failed(struct follower *f, enum status st, struct follower_out *o
     f->call = CALL_RESTING;
     f->rest_until = f->now + RETRY_MS * MS;
     if (f->now >= f->done_at && f->store.generation == 0) {
-        f->done_at = INT64_MAX; /* the folder is looked at once */
+        f->done_at = INT64_MAX; /* the folder is checked once */
         add_look(f, out);
     }
     if (f->store.generation && f->now - f->missed >= GONE_MS * MS && f->now >= f->look_at) {
@@ -187,9 +189,9 @@ static void on_failed(struct follower *f, enum status st, struct follower_out *o
     add_action(out, FOLLOWER_ACT_MISSING, 0);
 }
 
-/* Ends a server that was dropped while it hung or could not be reached, and so never received the
- * order to exit. A look may last: what it found no longer counts once ps 0 answers, or the store is
- * in another generation. */
+/* Ends a server that was dropped while it hung or could not be reached, and so never received
+ * the order to exit. The check may last long: its result no longer counts once ps 0 answers, or
+ * the store is in another generation. */
 static void on_looked(struct follower *f, const struct follower_event *e, struct follower_out *out)
 {
     int has_job = f->store.generation > 0;
@@ -203,7 +205,7 @@ static void on_looked(struct follower *f, const struct follower_event *e, struct
     add_action(out, FOLLOWER_ACT_DRAINED, !has_job);
 }
 
-/* While training goes on its steps are no news. */
+/* Records the store's state. Steps of running training are not sent at once. */
 static void on_store(struct follower *f, const struct follower_store *now, struct follower_out *out)
 {
     const struct follower_store *was = &f->store;
@@ -266,7 +268,8 @@ static void handle_event(struct follower *f, const struct follower_event *e,
     }
 }
 
-/* One call is under way at any time; what is news ends it, so that the next tells of it. */
+/* Keeps one call under way at any time. A change of the state cancels it, so that the next call
+ * reports the change. */
 static void keep_calling(struct follower *f, struct follower_out *out)
 {
     int ends = f->refused || (f->drained && !f->acknowledges);
@@ -325,7 +328,7 @@ int follower_is_heard(const struct follower *f, int64_t now_ns)
 {
     int64_t missed = f->missed ? now_ns - f->missed : 0, heard = now_ns - f->heard;
     return f->drained || f->refused || f->given >= f->wanted ||
-           f->store.generation == 0 || /* nothing here that a checkpoint would lack */
+           f->store.generation == 0 || /* no checkpoint needs this server's chunks */
            (f->closing && (f->missed || heard >= ENDED_MS * MS)) || heard >= SILENT_MS * MS ||
            (f->store.ended && missed >= ENDED_MS * MS);
 }

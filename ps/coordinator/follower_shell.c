@@ -1,6 +1,7 @@
-/* ps/coordinator/follower_shell.c - see follower_shell.h. The thread calls again and again; news
- * ends the call under way, so that the next tells of it.
- * Locks: `lock` is never held over a call_ps0 into the service, the writer or the net. */
+/* ps/coordinator/follower_shell.c - keeps a control call to ps 0 under way and carries out the
+ * follower's actions (follower_shell.h). A change of the state cancels the call, and the next
+ * call reports it.
+ * Locks: `lock` is never held over a call into the service, the writer or the net. */
 #include "ps/coordinator/follower_shell.h"
 #include "base/clock.h"
 #include "base/guarded.h"
@@ -22,29 +23,29 @@
 #include <unistd.h>
 
 enum {
-    CALL_MS = 12000,    /* longer than ps 0 takes to answer without news */
-    LAST_MS = 60000,    /* for the last checkpoint */
-    LOOK_MS = 500,      /* how often that is looked at */
-    LOOK_END_MS = 2000, /* for the folder to be read, at the end */
+    CALL_MS = 12000,    /* longer than ps 0 waits to answer without news */
+    LAST_MS = 60000,    /* timeout of the last checkpoint */
+    LOOK_MS = 500,      /* interval of the checks for it */
+    LOOK_END_MS = 2000, /* time for a read of the folder, at the end */
 };
 
 struct follower_shell {
     struct follower_shell_config cfg;
     struct plan_applier *applier;
-    struct lane *looks; /* NULL: at ps 0, which does not miss itself, and without a folder */
+    struct lane *looks; /* NULL: at ps 0, which is never absent for itself, and without a folder */
     pthread_t thread;
     int has_thread;
 
-    /* The thread's own. */
-    struct net_control_reply reply;        /* the last, while it is handled */
-    char why[CONTROL_TEXT_BYTES];          /* of the call that failed last */
-    int calls, ends;                       /* a call is wanted; there is nothing more to do */
-    struct checkpoint_id ordered;          /* last, of this server's part */
-    uint64_t added;                        /* order whose part the own_folder was told of */
-    char ps0_folder[CONTROL_FOLDER_BYTES]; /* its id, as it was heard last */
-    char folder_id[FOLDER_ID_BYTES];       /* of this server's, as the own_folder has read it */
-    int says_folder;                       /* which kind of folder it is has not been said since */
-    uint64_t tidied, tidied_by;            /* number of the reply, and who had sent it */
+    /* The fields that the thread alone uses. */
+    struct net_control_reply reply;        /* last reply, while it is handled */
+    char why[CONTROL_TEXT_BYTES];          /* reason of the last failed call */
+    int calls, ends;                       /* a call is due; nothing is left to do */
+    struct checkpoint_id ordered;          /* last order for this server's part */
+    uint64_t added;                        /* order whose part own_folder has recorded */
+    char ps0_folder[CONTROL_FOLDER_BYTES]; /* id of ps 0's folder in the last reply */
+    char folder_id[FOLDER_ID_BYTES];       /* id of this server's folder, read by own_folder */
+    int says_folder;                       /* the kind of folder is to be logged */
+    uint64_t tidied, tidied_by; /* last reply with which the folder was cleaned, and its ps 0 */
 
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t wake;
@@ -53,7 +54,7 @@ struct follower_shell {
     int wants, leaves, changed, stopping;
     bool has_looked; /* `looked` is not reported to the state yet */
     struct folder_look looked;
-    int ended; /* the thread has: nothing is asked any more */
+    int ended; /* the thread has ended */
 };
 
 static void wake_thread(struct follower_shell *f)
@@ -87,7 +88,7 @@ void follower_shell_leave(struct follower_shell *f)
 
 static void step_state(struct follower_shell *f, const struct follower_event *e);
 
-/* By the lane's thread. */
+/* Stores the result of a look at the folder; the lane's thread calls it. */
 static void on_looked(void *ctx, const struct folder_look *look)
 {
     struct follower_shell *f = ctx;
@@ -98,7 +99,7 @@ static void on_looked(void *ctx, const struct folder_look *look)
     follower_shell_wake(f);
 }
 
-/* Reports to the state what a look at the folder has found. */
+/* Reports the result of a look at the folder to the state. */
 static void step_looked(struct follower_shell *f)
 {
     pthread_mutex_lock(&f->lock);
@@ -132,7 +133,7 @@ static void on_drained(struct follower_shell *f, int how)
     int is_done = how == 1;
     f->ends = 1;
     if (how == 2) {
-        if (f->cfg.self != 0) /* it has said so */
+        if (f->cfg.self != 0) /* ps 0 has logged it itself */
             LOG_E(
                 "ps:0 (%s) says that all workers have ended with an error: the job has failed; its log names the errors",
                 f->cfg.addr);
@@ -220,7 +221,7 @@ static void step_state(struct follower_shell *f, const struct follower_event *e)
     pthread_mutex_lock(&f->lock);
     follower_step(&f->state, e, clock_now_ns(), &out);
     f->wake_ns = out.wake_ns;
-    pthread_cond_broadcast(&f->wake); /* finish looks at it */
+    pthread_cond_broadcast(&f->wake); /* finish checks the state */
     pthread_mutex_unlock(&f->lock);
     f->calls |= out.call;
     for (int i = 0; i < out.n; i++)
@@ -242,7 +243,7 @@ static void step_store(struct follower_shell *f)
     step_state(f, &e);
 }
 
-/* Before ps 0 hears that the part was written. */
+/* Records a written part in own_folder, before the report to ps 0. */
 static void note_part(struct follower_shell *f, const struct checkpoint_writer_state *s)
 {
     if (!f->cfg.own_folder || s->phase != CHECKPOINT_WRITER_WRITTEN || f->added == s->order)
@@ -253,7 +254,7 @@ static void note_part(struct follower_shell *f, const struct checkpoint_writer_s
     f->added = s->order;
 }
 
-/* The writer's phases are those of the message. */
+/* Reports the writer's progress to the state. Its phases are those of the message. */
 static void step_snapshot(struct follower_shell *f)
 {
     struct checkpoint_writer_state s;
@@ -284,19 +285,19 @@ static void step_news(struct follower_shell *f)
     for (int i = 0; i < wants; i++)
         step_state(f, &want);
     pthread_mutex_lock(&f->lock);
-    f->wants -= wants; /* not before the state knows of them: finish looks at both */
+    f->wants -= wants; /* not before the state has them: finish checks both */
     pthread_mutex_unlock(&f->lock);
     if (leaves)
         step_state(f, &leave);
 }
 
-/* Members of the generation that have no stream here. */
+/* Lists the members of the generation that have no stream here. */
 static void fill_missing(struct follower_shell *f, struct net_control *out)
 {
     struct roster_entry *members = NULL, *waiting = NULL;
     int n = 0, n_waiting = 0;
     if (membership_roster(f->cfg.service, &members, &n, &waiting, &n_waiting) != ST_OK)
-        return; /* told by the next call */
+        return; /* the next call reports them */
     out->missing = malloc((size_t)(n > 0 ? n : 1) * sizeof *out->missing);
     for (int i = 0; out->missing && i < n; i++)
         if (members[i].missing_ms >= 0 && !members[i].done)
@@ -306,8 +307,8 @@ static void fill_missing(struct follower_shell *f, struct net_control *out)
     free(waiting);
 }
 
-/* Once its id was read: which kind of folder this server has. 1: its own; 0: ps 0's, or it is not
- * known yet. */
+/* Finds out, once the folder's id was read, which kind of folder this server has. Returns
+ * nonzero if it is the server's own, 0 if it is ps 0's or not known yet. */
 static int sort_folder(struct follower_shell *f)
 {
     if (!own_folder_id(f->cfg.own_folder, f->folder_id))
@@ -336,8 +337,7 @@ static int note_folder(struct follower_shell *f)
         snprintf(f->ps0_folder, sizeof f->ps0_folder, "%s", ps0);
         checkpoint_writer_set_home(f->cfg.writer, ps0);
         f->says_folder = 1;
-        /* One that was lost, and is there again, has another id. The own_folder waits for the disk.
-         */
+        /* A folder that was lost and replaced has another id. own_folder waits for the disk. */
         if (ps0[0] && strcmp(ps0, f->folder_id) != 0)
             own_folder_reread_id(f->cfg.own_folder);
     }
@@ -347,13 +347,13 @@ static int note_folder(struct follower_shell *f)
 static void fill_folder(struct follower_shell *f, struct net_control *out)
 {
     if (f->cfg.own_folder) {
-        sort_folder(f); /* the own_folder may have read it meanwhile */
+        sort_folder(f); /* own_folder may have read it since */
         out->knows_parts = own_folder_parts(f->cfg.own_folder, &out->parts, &out->n_parts);
     }
     snprintf(out->folder, sizeof out->folder, "%s", f->folder_id);
 }
 
-/* What ps 0 says of checkpoints, if it is the one that is obeyed. */
+/* Passes ps 0's list of kept checkpoints to own_folder, if this ps 0 is obeyed. */
 static void note_kept(struct follower_shell *f)
 {
     const struct net_control_reply *r = &f->reply;
@@ -400,7 +400,7 @@ static void call_ps0(struct follower_shell *f)
     message_control_reply_free(&f->reply);
 }
 
-/* Waits until there is news, or it is time. */
+/* Waits until something has changed, or for the time of the next step. */
 static void wait_for_news(struct follower_shell *f) REQUIRES(f->lock)
 {
     while (!f->stopping && !f->changed && !f->wants && !f->leaves)

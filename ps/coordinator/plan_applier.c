@@ -1,4 +1,5 @@
-/* ps/coordinator/plan_applier.c - see plan_applier.h. */
+/* ps/coordinator/plan_applier.c - the thread that applies plans, its retries, and the report of
+ * a damaged checkpoint (plan_applier.h). */
 #include "ps/coordinator/plan_applier.h"
 #include "base/clock.h"
 #include "base/guarded.h"
@@ -25,10 +26,10 @@ struct plan_applier {
 
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t wake;
-    struct net_plan *next;              /* to be applied; NULL: nothing is */
-    struct checkpoint_restore *restore; /* for it; NULL: what it names */
+    struct net_plan *next;              /* next plan to apply; NULL: none */
+    struct checkpoint_restore *restore; /* checkpoint for it; NULL: the one that it names */
     uint64_t asked, taken; /* generations: of the last plan, of the one applied last, */
-    uint64_t busy;         /* of the one being applied; 0: none is */
+    uint64_t busy;         /* of the one being applied; 0: none */
     uint64_t failing;      /* generation of the plan that failed last; 0: no plan failed */
     int64_t failing_ns;    /* time of that plan's first failure */
     int64_t again_ms;      /* back-off until its next try */
@@ -36,8 +37,9 @@ struct plan_applier {
     int stopping;
 };
 
-/* Returns 1 if the coordinator can restore an older checkpoint instead of this plan's. It cannot if
- * --restore named the file, or if the file's name lacks a generation, which orders checkpoints. */
+/* Returns nonzero if the coordinator can restore an older checkpoint instead of this plan's. It
+ * cannot if --restore named the file, or if the file's name lacks a generation, which orders
+ * checkpoints. */
 static int can_be_passed(const struct net_plan *plan)
 {
     struct checkpoint_name is;
@@ -205,7 +207,7 @@ void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
     struct net_plan *copy = NULL;
     pthread_mutex_lock(&t->lock);
     int wanted = t->asked != plan->generation;
-    while (wanted && !t->stopping && net_plan_copy(plan, &copy) != ST_OK) { /* ordered but once */
+    while (wanted && !t->stopping && net_plan_copy(plan, &copy) != ST_OK) { /* ordered only once */
         LOG_FEW("no memory for the plan of generation " TERM_FMT "; waiting until there is some",
                 TERM_ARG(plan->generation));
         clock_cond_wait(&t->wake, &t->lock, clock_deadline_ns(MEMORY_MS));
@@ -223,7 +225,7 @@ void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
     uint64_t busy = t->busy;
     pthread_cond_broadcast(&t->wake);
     pthread_mutex_unlock(&t->lock);
-    if (busy) /* nobody wants it any more, and its holders may be gone */
+    if (busy) /* that plan is replaced, and its holders may be gone */
         generation_cancel(t->cfg.service, busy);
     net_plan_free(old);
     checkpoint_restore_close(old_restore);

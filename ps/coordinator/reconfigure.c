@@ -1,10 +1,10 @@
-/* ps/coordinator/reconfigure.c - see coordinator.h: from one generation to the next.
+/* ps/coordinator/reconfigure.c - the change from one generation to the next (coordinator.h).
  *
- * RUNNING -> STOPPING: a server or worker comes, goes, or is lost; a Stop is out. When all servers
- * of the plan have stopped (or one has lost its chunks, so that nobody's count), the next plan is
- * made: BEGINNING. When all servers are in it, it is settled: RUNNING. If a server is lost before,
- * the plan is made again from the generation that was settled last, whose stores are kept so far.
- * Each call takes at most one step. */
+ * RUNNING -> STOPPING: a server or worker joins, leaves, or is lost; a Stop is sent. Once all
+ * servers of the plan have stopped (or one has lost its chunks, so that the others' do not
+ * count), the next plan is made: BEGINNING. Once all servers are in it, it is settled: RUNNING.
+ * If a server is lost before, the plan is made again from the last settled generation, whose
+ * stores are kept until then. Each call makes at most one step. */
 #include "ps/coordinator/coordinator_impl.h"
 #include <stdbool.h>
 
@@ -46,7 +46,8 @@ int reconfigure_all_done(const struct coordinator_state *c)
 static int64_t lowest_of_all(const struct coordinator_state *c)
 {
     int64_t lowest = server_registry_lowest(c);
-    return lowest < 0 ? c->own_lowest /* servers have not called since they got values */ : lowest;
+    return lowest < 0 ? c->own_lowest /* servers have not called since they got values */
+                      : lowest;
 }
 
 static bool has_steps_left(const struct coordinator_state *c)
@@ -54,13 +55,14 @@ static bool has_steps_left(const struct coordinator_state *c)
     return lowest_of_all(c) < c->train_steps && !reconfigure_all_done(c);
 }
 
-/* First values are there, and steps are left. */
+/* Returns nonzero if all servers have values, and steps are left. */
 static int can_plan(const struct coordinator_state *c)
 {
     return lowest_of_all(c) >= 0 && has_steps_left(c);
 }
 
-/* Somebody was in a generation of another ps 0 that is not below this one, and cannot come here. */
+/* Returns nonzero if a worker or server was in a generation of another ps 0 that is not below
+ * this one: it cannot enter this one. */
 static int is_outranked(const struct coordinator_state *c)
 {
     return c->generation && term_epoch(c->generation) < c->recorded;
@@ -132,7 +134,7 @@ static void end_without_workers(struct coordinator_state *c, struct coordinator_
     coordinator_add_line(out, &(struct coordinator_line){LINE_JOB_STOPPED, -1, -1, {-1, 0, 0}});
 }
 
-/* A generation that began while no worker could join has fewer workers than training takes. */
+/* Returns true if a generation that began while no worker could join has too few workers. */
 static bool is_too_few(const struct coordinator_state *c,
                        const struct failure_detector_census *census)
 {
@@ -152,7 +154,7 @@ static void step_running(struct coordinator_state *c, struct coordinator_out *ou
         stop_all(c);
 }
 
-/* Everybody that the next plan is for, ascending. */
+/* Writes the members of the next plan in ascending order. Returns their number. */
 static int next_members(const struct coordinator_state *c, int *member)
 {
     int n = 0;
@@ -164,7 +166,8 @@ static int next_members(const struct coordinator_state *c, int *member)
     return n;
 }
 
-/* 1: there are workers enough to go on. */
+/* Returns nonzero if there are enough workers to continue. Ends a job whose workers have all
+ * made all steps. */
 static int has_enough_workers(struct coordinator_state *c,
                               const struct failure_detector_census *census,
                               struct coordinator_out *out)
@@ -187,14 +190,14 @@ static int has_enough_workers(struct coordinator_state *c,
     return census->n_next > 0 && census->n_next + census->n_by[LOT_DONE] >= least;
 }
 
-/* It has left for good, with an error; not, that it was told to leave. */
+/* Returns nonzero if the worker ended with an error, not by an order to leave. */
 static int has_failed(const struct coordinator_worker *w)
 {
     return w->lot == LOT_LEAVES && w->failed;
 }
 
-/* Nobody is left, nor wants to come, and all ended with an error for good; whoever left in another
- * way, and no step was made since, may come back, and go on. */
+/* Returns nonzero if no worker is left or waits to join, and all ended with an error. A worker
+ * that left in another way, and no step was made since, may still return and continue. */
 static int all_failed(const struct coordinator_state *c)
 {
     int64_t lowest = server_registry_lowest(c);
@@ -211,8 +214,8 @@ static int all_failed(const struct coordinator_state *c)
     return n > 0;
 }
 
-/* All servers are told, then this process ends; no checkpoint is made of it. One that is being
- * written may become whole. */
+/* Ends a failed job: all servers are informed, then this process ends. No checkpoint is made.
+ * One that is being written may still be completed. */
 static void end_if_failed(struct coordinator_state *c, struct coordinator_out *out)
 {
     const struct coordinator_action a = {.kind = ACT_FAILED};
@@ -259,7 +262,8 @@ static void order_find(struct coordinator_state *c, struct coordinator_out *out)
     coordinator_order_disk(c, out, DISK_FIND, &c->op);
 }
 
-/* What the next generation resumes from. `lost`: a slot whose chunks are gone; -1. */
+/* Decides from which step or checkpoint the next generation resumes. `lost`: slot of a server
+ * whose chunks are lost; -1. */
 static void decide_source(struct coordinator_state *c, int lost, struct coordinator_out *out)
 {
     struct failure_detector_census census;
@@ -270,10 +274,10 @@ static void decide_source(struct coordinator_state *c, int lost, struct coordina
     }
     failure_detector_judge(c, out, &census);
     int goes_on = !c->finishing && !c->job_failed && has_enough_workers(c, &census, out);
-    /* no worker can come, and all count as there */
+    /* no worker can join, and all count as present */
     int cannot_begin = again && !c->workers_generation && c->failed != ST_OK;
     if (c->stop_asked && (census.n_next == 0 || cannot_begin) &&
-        !c->serves) /* else the next worker ends it */
+        !c->serves) /* with --serve the next worker ends it */
         end_without_workers(c, out);
     else if (!goes_on && !c->finishing)
         end_if_failed(c, out);
@@ -302,7 +306,7 @@ void reconfigure_on_found(struct coordinator_state *c, const struct coordinator_
     c->failed = ST_OK;
     if (e->st == ST_OK || e->st == ST_NOT_FOUND) {
         c->next_step = e->st == ST_OK ? e->disk.step : -1;
-        c->pending = PENDING_PLAN; /* made by the next step, of who is there then */
+        c->pending = PENDING_PLAN; /* the next step makes it, with the workers present then */
         c->op = 0;
         return;
     }
@@ -323,14 +327,14 @@ static int all_inside(const struct coordinator_state *c)
     return 1;
 }
 
-/* The checkpoint that a find has brought is what the plan is of. */
+/* Plans a generation from the checkpoint that a find returned. */
 static void plan_found(struct coordinator_state *c, struct coordinator_out *out)
 {
     struct failure_detector_census census;
     int again = c->phase == PHASE_BEGINNING && c->plan_source != PLAN_MEMORY;
     c->pending = PENDING_NONE;
     c->lost = server_registry_find_lost(c);
-    if (c->lost < 0 && (!again || (all_inside(c) && !c->redo))) /* who was silent has come */
+    if (c->lost < 0 && (!again || (all_inside(c) && !c->redo))) /* the silent server has returned */
         return;
     failure_detector_judge(c, out, &census);
     if (c->finishing || !has_enough_workers(c, &census, out))
@@ -358,7 +362,8 @@ static void settle_generation(struct coordinator_state *c)
     failure_detector_settle(c);
 }
 
-/* A server that is in a generation of another ps 0, not below this one, cannot begin it. */
+/* Returns nonzero if a server outside this generation was in one of another ps 0 that is not
+ * below it: it cannot begin this one. */
 static int has_outside_claim(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++)
@@ -393,7 +398,7 @@ static void step_beginning(struct coordinator_state *c, struct coordinator_out *
         decide_source(c, -1, out);
 }
 
-/* Lines about those who come and go; then they are what the plan says. */
+/* Logs the workers that join or leave, then makes the members of the next plan those in force. */
 static void take_workers(struct coordinator_state *c, struct coordinator_out *out)
 {
     static const enum coordinator_line_id lines[] = {[LOT_LATE] = LINE_WORKER_LATE,
@@ -429,21 +434,21 @@ static void take_workers(struct coordinator_state *c, struct coordinator_out *ou
         if (in || w->in_plan)
             w->left_step = in || has_failed(w) ? -1 : c->next_step > 0 ? c->next_step : 0;
         if (!in && w->remove && !w->incarnation)
-            w->remove = 0; /* whoever comes as this worker later was not meant */
+            w->remove = 0; /* a later process of this index was not meant */
         w->wanted = (int8_t)(in && (w->wanted || w->lot == LOT_JOINS));
         w->in_plan = (int8_t)in;
         w->waits = w->waits && !in;
     }
 }
 
-/* The plan is made: it is in force. */
+/* Puts the plan into force, since it was made. */
 static void publish_plan(struct coordinator_state *c, struct coordinator_out *out)
 {
     const int *slot = coordinator_ints(c, c->numbers_at);
     checkpoint_schedule_cancel(c);
     take_workers(c, out);
     const struct coordinator_server *lost = c->lost >= 0 ? &coordinator_servers(c)[c->lost] : NULL;
-    /* for somebody who could not come before */
+    /* for a worker or server that could not enter before */
     int is_raised = c->generation && term_epoch(c->next_generation) != term_epoch(c->generation);
     if (lost)
         coordinator_add_line(
@@ -454,11 +459,11 @@ static void publish_plan(struct coordinator_state *c, struct coordinator_out *ou
                                                                             : 0,
                                             {c->next_source == PLAN_CHECKPOINT, c->next_step,
                                              (int64_t)c->next_generation}});
-    if (is_raised && c->from_start && !c->lives_on && c->next_step <= 0) /* else it was said */
+    if (is_raised && c->from_start && !c->lives_on && c->next_step <= 0) /* else logged before */
         coordinator_add_line(out, &(struct coordinator_line){LINE_JOB_ANEW, -1, -1, {0, 0, 0}});
     if (c->next_source != PLAN_MEMORY) {
         evaluation_rewind(c, c->next_source == PLAN_CHECKPOINT ? c->next_step : 0);
-        /* whose it is the find does not say: the last step's is made again */
+        /* the find does not return the checkpoint's generation: the last step's is made again */
         c->ckpt.last_step = c->next_source == PLAN_CHECKPOINT
                                 ? checkpoint_schedule_counts(c, c->eval.ended_in, c->next_step)
                                 : -1;
@@ -473,7 +478,7 @@ static void publish_plan(struct coordinator_state *c, struct coordinator_out *ou
     c->plan_source = c->next_source;
     c->plan_step = c->next_step;
     failure_detector_begin(c, is_raised);
-    c->ckpt.hold_last = c->has_folder; /* a new store begins so */
+    c->ckpt.hold_last = c->has_folder; /* as a new store begins */
     c->redo = 0;
     enter_phase(c, PHASE_BEGINNING);
 }
@@ -521,8 +526,8 @@ void reconfigure_on_job(struct coordinator_state *c, const struct coordinator_ev
     order_plan(c, e->job.from_checkpoint ? PLAN_CHECKPOINT : PLAN_FIRST, e->job.step, out);
 }
 
-/* A find or a plan that comes to nothing is tried again and again: it is said once, and again when
- * it does so in another way. */
+/* Returns nonzero if this failure was logged. A failed find or plan is retried often: it is
+ * logged once, and again if the failure differs. */
 static int was_logged(struct coordinator_state *c, const struct coordinator_line *l)
 {
     if (l->id != WAIT_FIND_FAILED && l->id != WAIT_PLAN_FAILED)
@@ -533,12 +538,12 @@ static int was_logged(struct coordinator_state *c, const struct coordinator_line
     return was;
 }
 
-/* What a change waits for is said now and then. */
+/* Logs from time to time what a change waits for. */
 static void log_wait(struct coordinator_state *c, struct coordinator_out *out)
 {
     struct coordinator_line l;
     if ((c->phase == PHASE_EMPTY && !c->failed && !c->epoch_failed) ||
-        c->pending == PENDING_PLAN) /* that takes no time */
+        c->pending == PENDING_PLAN) /* plans are made at once */
         return;
     if (!coordinator_view_waits_for(c, &l)) {
         c->line = c->awake + LINE_MS * MS;

@@ -1,6 +1,6 @@
-/* ps/coordinator/server_registry.c - see coordinator_impl.h: the servers, by address, what each has
- * said last, and what that means for the next generation. One that has no place in a plan and does
- * not call any more is forgotten when its slot is needed. */
+/* ps/coordinator/server_registry.c - the servers, by address, with their last reports, and the
+ * consequences for the next generation. The slot of a server that has no place in a plan and
+ * does not call any more can be reused. */
 #include "ps/coordinator/coordinator_impl.h"
 #include <string.h>
 
@@ -22,8 +22,8 @@ int server_registry_is_joining(const struct coordinator_state *c,
            c->generation && !server_registry_is_silent(c, s, FRESH_MS);
 }
 
-/* Who holds chunks of the settled generation is waited for: silence is no loss. Who was only to
- * join is not, once it is silent or not wanted any more. */
+/* ps 0 waits for a server that holds chunks of the settled generation: silence is no loss. It
+ * does not wait for a server that was only to join, once that is silent or must leave. */
 int server_registry_is_gone(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     if (s->number <= 0 || s->held)
@@ -85,7 +85,7 @@ int64_t server_registry_lowest(const struct coordinator_state *c)
     return lowest == INT64_MAX ? -1 : lowest;
 }
 
-/* A server without chunks says that it has all steps, too: it does not count before all have. */
+/* Ignores servers that have all steps, as one without chunks reports it, unless all do. */
 int64_t server_registry_highest(const struct coordinator_state *c)
 {
     int64_t highest = c->own_lowest < c->train_steps ? c->own_highest : -2;
@@ -119,7 +119,7 @@ int server_registry_find(const struct coordinator_state *c, const char *address)
     return -1;
 }
 
-/* Nobody needs what is known of it. */
+/* Returns nonzero if the slot's record is not needed any more. */
 static int can_be_reused(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     return s->life == LIFE_NONE || (s->number < 0 && !s->held && !s->call && s->ordered < 0 &&
@@ -163,8 +163,9 @@ static void begin_life(struct coordinator_state *c, int slot, uint64_t incarnati
     s->stopped = 0;
 }
 
-/* The end of a process ends its calls at once; of a host that is cut off, keepalive does: who calls
- * with another incarnation meanwhile did not take its place. */
+/* Returns nonzero if another process called from this address and may still run. The end of a
+ * process closes its calls at once; for a host that is cut off, keepalive does. Until then a
+ * call with another incarnation does not replace it. */
 static int is_doubted(const struct coordinator_state *c, const struct coordinator_server *s,
                       uint64_t other)
 {
@@ -188,8 +189,8 @@ static void refuse_call(uint64_t call, int later, const char *text, struct coord
     coordinator_add_action(out, &a);
 }
 
-/* What it knows of another ps 0: an earlier one, above whose epochs ours has to be; or, if it has
- * obeyed us before, a later one. */
+/* Handles the server's report of another ps 0: an earlier one, so that our epoch must be above
+ * its; or, if the server has obeyed us before, a later one, which replaces us. */
 static void note_claim(struct coordinator_state *c, int slot, const struct net_control *from,
                        struct coordinator_out *out)
 {
@@ -274,10 +275,10 @@ void server_registry_closed(struct coordinator_state *c, uint64_t call)
 void server_registry_answer(struct coordinator_state *c, struct coordinator_out *out)
 {
     if (!c->recorded || c->fenced)
-        return; /* nobody hears of an epoch before it is recorded */
+        return; /* no server receives an epoch before it is recorded */
     for (int i = 0; i < c->n_slots; i++) {
         struct coordinator_server *s = &coordinator_servers(c)[i];
-        if (!s->call || (c->epoch != c->recorded && !s->obeyed)) /* it may have to be above its */
+        if (!s->call || (c->epoch != c->recorded && !s->obeyed)) /* ours may have to rise */
             continue;
         if (s->seen != c->number || c->awake - s->called >= BEAT_MS * MS)
             reply_to(c, i, out);
