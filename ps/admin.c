@@ -1,4 +1,5 @@
-/* ps/admin.c - see admin.h. */
+/* ps/admin.c - collects the status of this server, and at ps 0 of the job, and carries out
+ * operators' commands (admin.h). */
 #include "ps/admin.h"
 #include "base/clock.h"
 #include "ps/model_name.h"
@@ -17,11 +18,11 @@
 struct admin {
     struct admin_config cfg;
     int64_t start_ns;
-    struct ps_monitor *monitor; /* NULL: there are no pages */
-    char folder[PATH_MAX];      /* cfg.folder, good from any folder; empty: there is none */
+    struct ps_monitor *monitor; /* NULL: no pages */
+    char folder[PATH_MAX];      /* absolute path of cfg.folder; empty: none */
 
-    pthread_mutex_t lock; /* guards what follows */
-    char *model;          /* of the member that was let in last; NULL: none said it */
+    pthread_mutex_t lock; /* guards the fields below */
+    char *model;          /* model of the last admitted member; NULL: none sent it */
     char model_name[STATUS_MODEL_BYTES];
     int hidden_units;
 };
@@ -37,7 +38,7 @@ static void on_joined(void *ctx, const struct net_join *join)
     pthread_mutex_lock(&s->lock);
     if (join->model && (!s->model || strcmp(s->model, join->model) != 0)) {
         char *copy = strdup(join->model);
-        if (copy) { /* else the one before stays */
+        if (copy) { /* without memory the previous one stays */
             free(s->model);
             s->model = copy;
             ps_model_name(copy, s->model_name);
@@ -59,7 +60,7 @@ static enum member_state state_of(const struct roster_entry *p)
     return p->missing_ms >= 0 ? MEMBER_MISSING : MEMBER_TRAINING;
 }
 
-/* state: JOINING, or what the person itself says. */
+/* Adds a member to the status: as joining, or in the state that its entry has. */
 static void add_member(const struct admin *s, const struct roster_entry *p, int joining,
                        struct net_status *out)
 {
@@ -74,7 +75,7 @@ static void add_member(const struct admin *s, const struct roster_entry *p, int 
         snprintf(m->address, sizeof m->address, "%s", s->cfg.worker_hosts->addr[p->member]);
 }
 
-/* Why those were refused that are not here; without a job they are all that is known of members. */
+/* Adds the reasons of refused joins; without a job nothing else is known of workers. */
 static enum status fill_refusals(const struct admin *s, struct net_status *out)
 {
     struct refusals *all;
@@ -102,7 +103,7 @@ done:
     return st;
 }
 
-/* How long the others waited for the members, and whom they wait for now. */
+/* Adds how long training waited for each member, and for which it waits now. */
 static enum status fill_lateness(const struct admin *s, const struct run *run,
                                  struct net_status *out)
 {
@@ -159,7 +160,7 @@ done:
     return st;
 }
 
-/* Each server's share of the parameters. */
+/* Adds each server's share of the parameters. */
 static void fill_shares(const struct net_plan *plan, struct net_status *out)
 {
     for (int i = 0; i < out->n_servers; i++) {
@@ -172,7 +173,7 @@ static void fill_shares(const struct net_plan *plan, struct net_status *out)
     }
 }
 
-/* As ps 0 knows them: servers, checkpoints, what is under way. */
+/* Fills in servers, checkpoints and pending work from ps 0's coordinator. */
 static enum status fill_job(const struct admin *s, struct coordinator_shell *c,
                             struct net_status *out, bool *lacks_workers)
 {
@@ -216,7 +217,7 @@ done:
     return st;
 }
 
-/* As any other server knows them. */
+/* Fills in servers from the plan, at a server other than ps 0. */
 static enum status fill_plan(const struct admin *s, const struct run *run, struct net_status *out)
 {
     const struct hosts *hosts = run ? &run->plan->servers : s->cfg.ps_hosts;

@@ -26,8 +26,8 @@
 #include <unistd.h>
 
 enum { STOP_GRACE_MS = 2000, COMMAND_MS = 10000, LOOK_MS = 50 };
-enum { WORKERS_MS = 10000 }; /* for workers to hear that the region has ended */
-enum { END_S = 15 };         /* for all that follows the last checkpoint */
+enum { WORKERS_MS = 10000 }; /* for workers to receive the region's end */
+enum { END_S = 15 };         /* for all work after the last checkpoint */
 
 static struct ps_options opt;
 
@@ -58,7 +58,7 @@ static void log_stats(struct service *service)
           (double)st.sent_bytes * 1e-6);
 }
 
-/* ST_OK, or what kept the figures from being written. */
+/* Writes the figures of --summary_json. Returns ST_OK or the reason of the failure. */
 static enum status write_summary(struct service *service)
 {
     struct late_total *late = NULL;
@@ -76,13 +76,14 @@ static enum status write_summary(struct service *service)
     return st;
 }
 
-/* What was to be done is done: no restart helps, but where there was no room. */
+/* Returns the exit code after the job's end, by the result of writing its figures: a restart
+ * helps only where the disk was full. */
 static int output_exit_code(enum status st)
 {
     return st == ST_FULL ? EXIT_RETRY : st == ST_OK ? 0 : EXIT_PERMANENT;
 }
 
-/* Why it ends with EXIT_PERMANENT, for a region's parent; NULL: it does not. */
+/* Returns the reason of EXIT_PERMANENT, for a region's parent; NULL: another exit code. */
 static const char *error_of(struct app *app, int parent_lost)
 {
     return atomic_load(&app->unsure)    ? NULL
@@ -92,7 +93,8 @@ static const char *error_of(struct app *app, int parent_lost)
                                         : NULL;
 }
 
-/* Training is over; they ask how it goes on, are refused, and end. */
+/* Waits until the workers have left: training is over, so their requests are refused and they
+ * end. */
 static void await_workers(struct service *service)
 {
     int64_t deadline = clock_deadline_ns(WORKERS_MS);
@@ -100,7 +102,7 @@ static void await_workers(struct service *service)
         poll(NULL, 0, LOOK_MS);
 }
 
-/* Bounds what is still to come: a thread may hang in a folder that does not answer. */
+/* Bounds the rest of the shutdown: a thread may hang in a folder that does not answer. */
 static void bound_end(int exit_code)
 {
     char what[PATH_MAX + 64];
@@ -182,10 +184,10 @@ static int serve_job(struct ps_cluster *c, struct app *app)
                                           .n_threads = ps_set_up_n_threads(opt.threads),
                                           .handler = service_handler(service),
                                           .pause = {ps_shutdown_signal_pending, app}};
-    TRY(net_server_bind(&net, &server)); /* the last user of the port is gone from here on: */
+    TRY(net_server_bind(&net, &server)); /* from here on no other process uses the port, */
     if (*c->pages)
         TRY(http_listen(c->pages, &pages_fd));
-    TRY(ps_set_up_node(c, app)); /* what it wrote into the folder is there */
+    TRY(ps_set_up_node(c, app)); /* and the folder has all that the last one wrote */
     TRY(node_start(app->node, service));
     TRY(ps_region_start(app->region, service));
     const struct admin_config told = {.service = service,
@@ -197,7 +199,7 @@ static int serve_job(struct ps_cluster *c, struct app *app)
                                       .self = c->self,
                                       .pages_fd = pages_fd,
                                       .task = (int)opt.task_index};
-    pages_fd = -1; /* given away */
+    pages_fd = -1; /* now owned by admin */
     TRY(admin_create(&told, &status));
     const struct net_admin_handlers admin = admin_make_handlers(status);
     net_server_start(server, &admin);
@@ -222,7 +224,7 @@ done:
     return exit_code ? exit_code : status_exit_code(st);
 }
 
-/* --leave: asks ps 0, and says what it answers. */
+/* Carries out --leave: sends the command to ps 0, and logs the reply. */
 static int request_leave(const struct ps_cluster *c)
 {
     struct net_command command = {.kind = COMMAND_DRAIN_SERVER, .index = (int)opt.leave};

@@ -1,4 +1,4 @@
-/* ps/model_name.c - see model_name.h. */
+/* ps/model_name.c - reads a network's name from its JSON text (model_name.h). */
 #include "ps/model_name.h"
 #include "base/utf8.h"
 #include <jansson.h>

@@ -1,4 +1,5 @@
-/* ps/node.c - see node.h. */
+/* ps/node.c - creates, starts and ends a server's coordinator or follower and its checkpoints
+ * (node.h). */
 #include "ps/node.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -21,16 +22,16 @@
 #include <unistd.h>
 
 enum {
-    OVER_MS = 10000, /* for others to come to a job that may be over, at least */
-    TIDY_MS = 2000,  /* for a folder to be tidied up, at the end */
+    OVER_MS = 10000, /* least time for other programs to join a job that may be over */
+    TIDY_MS = 2000,  /* time to delete old files of a folder, at the end */
 };
 
 struct node {
     struct node_config cfg;
     char restore_folder[PATH_MAX];
     char folder_id[FOLDER_ID_BYTES];
-    struct own_folder *own_folder; /* of the others' folders */
-    /* Of ps 0, until it starts: */
+    struct own_folder *own_folder; /* of a server other than ps 0 */
+    /* The fields of ps 0 until it starts its coordinator. */
     struct checkpoint_restore *restore;
     struct hosts servers;
     uint64_t incarnation;
@@ -38,14 +39,15 @@ struct node {
     int is_claimed;                /* true if the lease is of this process' claim */
     int64_t over_ms;               /* as done_ms of coordinator_shell.h, follower_shell.h */
     char restored[CONTROL_TEXT_BYTES];
-    struct net_server *_Atomic server; /* that calls come by */
+    struct net_server *_Atomic server; /* server that receives the calls */
     struct checkpoint_writer *writer;
     struct coordinator_shell *coordinator; /* ps 0 */
     struct follower_shell *follower;       /* every server */
-    struct peer_client *client;            /* the others: to ps 0 */
+    struct peer_client *client;            /* of a server other than ps 0: to ps 0 */
 };
 
-/* What says that this server is up: who finds his own when he starts was killed. */
+/* Writes the path of the mark that this server runs: a server that finds its own mark at its
+ * start was killed before. */
 static void up_path(const char *folder, const char *address, char path[PATH_MAX])
 {
     snprintf(path, PATH_MAX, "%s/up-%s", folder, address);
@@ -55,8 +57,8 @@ void node_ended(const char *folder, const char *address)
 {
     char path[PATH_MAX];
     up_path(folder, address, path);
-    /* Not durably: a machine that fails right now only brings it back, and to wait for the disk
-     * would be time in which to be killed. */
+    /* The removal is not synced: a machine that fails now only restores the mark, and a wait for
+     * the disk would be time in which the process can be killed. */
     unlink(path);
 }
 
@@ -71,7 +73,7 @@ static void mark_up(struct node *s)
             "if this server is killed at the job's very end, its next life waits for the next job; stop it then");
 }
 
-/* The folder of what --restore names, or the checkpoints' own. */
+/* Finds the folder of --restore's checkpoint, or else that of the checkpoints. */
 static void find_folder(struct node *s)
 {
     struct stat st;
@@ -116,7 +118,7 @@ static enum status claim_and_find(struct node *s)
     st = checkpoint_folder_claim(s->cfg.folder, s->incarnation, s->cfg.ps_hosts->addr[0], 0,
                                  &s->lease, &s->lease);
     s->is_claimed = st == ST_OK;
-    if (st != ST_IO && st != ST_FULL) /* else training waits until the folder can be written */
+    if (st != ST_IO && st != ST_FULL) /* else training waits for the folder */
         TRY(st);
     TRY(find_restore(s));
     if (s->restore)
@@ -127,7 +129,7 @@ done:
     return st;
 }
 
-/* The servers that the folder names, if they were made of this --ps_hosts. */
+/* Reads the list of servers in the folder, if it was made from this --ps_hosts. */
 static enum status find_servers(struct node *s)
 {
     const struct hosts *given = s->cfg.ps_hosts;
@@ -182,7 +184,7 @@ enum status node_create(const struct node_config *cfg, struct node **out)
     }
     if (cfg->self == 0)
         TRY(find_servers(s));
-    if (cfg->folder) /* a start that fails leaves nothing */
+    if (cfg->folder) /* a failed start leaves no mark */
         mark_up(s);
     *out = s;
     s = NULL;
@@ -233,7 +235,7 @@ static void on_reply(void *ctx, uint64_t call, const struct net_control_reply *r
     net_server_control_reply(atomic_load(&s->server), call, reply);
 }
 
-/* Gives away what the coordinator is to own. */
+/* Creates the coordinator, which then owns the checkpoint to restore. */
 static enum status make_coordinator(struct node *s, struct service *service)
 {
     struct coordinator_shell_config cfg = {
@@ -264,7 +266,8 @@ static enum status make_coordinator(struct node *s, struct service *service)
     };
     if (s->restore)
         admission_fix_format(service, &checkpoint_restore_manifest(s->restore)->job);
-    /* killed at the very end, it does not outlast a wait for worker 0, which may have left */
+    /* after a kill at the very end, the server does not outlast a wait for worker 0, which may
+     * have left */
     if (checkpoint_restore_has_all_steps(s->restore))
         admission_set_all_steps(service, s->over_ms ? 0 : s->cfg.worker_timeout_ms);
     memcpy(cfg.restored, s->restored, sizeof cfg.restored);
@@ -283,7 +286,7 @@ static void cancel_ps0(void *peer)
     peer_client_cancel(peer);
 }
 
-/* ps 0 follows itself, without a call over the net. */
+/* Creates the follower. ps 0 follows itself, without a call over the net. */
 static enum status make_follower(struct node *s, struct service *service)
 {
     enum status st = ST_OK;
@@ -412,10 +415,10 @@ void node_destroy(struct node *s)
 {
     if (!s)
         return;
-    follower_shell_stop(s->follower); /* else it calls a coordinator that does not answer */
+    follower_shell_stop(s->follower); /* otherwise it calls a coordinator that does not answer */
     coordinator_shell_stop(s->coordinator);
-    checkpoint_writer_destroy(s->writer); /* tells them of its last change */
-    own_folder_destroy(s->own_folder, clock_deadline_ns(TIDY_MS)); /* likewise */
+    checkpoint_writer_destroy(s->writer); /* reports its last change to both */
+    own_folder_destroy(s->own_folder, clock_deadline_ns(TIDY_MS)); /* reports, too */
     follower_shell_destroy(s->follower);
     coordinator_shell_destroy(s->coordinator);
     peer_client_destroy(s->client);

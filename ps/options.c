@@ -39,7 +39,7 @@ static struct ps_options raw = {
                .wire_step_ms = 100},
 };
 
-/* worker's flags have no target here: ps accepts them and does not use them. */
+/* Flags of worker have no target here: ps accepts them and does not use them. */
 #define FOR_PS(name, type, field, ...) FLAG_ROW(name, type, &raw.field, __VA_ARGS__)
 #define FOR_WORKER(name, type, field, ...) FLAG_ROW(name, type, NULL, __VA_ARGS__)
 #define FOR_JOB FOR_WORKER

@@ -1,4 +1,4 @@
-/* ps/set_up.c - see set_up.h. */
+/* ps/set_up.c - creates and connects the server's parts (set_up.h). */
 #include "ps/set_up.h"
 #include "base/cores.h"
 #include "base/descriptors.h"
@@ -12,9 +12,9 @@
 
 enum {
     MAX_AUTO_THREADS = 8,
-    OWN_DESCRIPTORS = 4,   /* a segment, what listens, a connection that is being tested */
+    OWN_DESCRIPTORS = 4,   /* a segment, the listening socket, a connection under test */
     OWN_THREADS = 5,       /* for members, plans, ps 0, the coordinator and its folder */
-    START_END_S = 15,      /* for a start that a signal ends */
+    START_END_S = 15,      /* time for a start that a signal ends */
     CHECKPOINT_THREADS = 3 /* for this server's parts, for its file, for a missing ps 0 */
 };
 
@@ -151,8 +151,9 @@ enum status ps_set_up_region(const struct ps_cluster *c, struct app *app)
     return c->parents.n > 0 ? ps_region_create(&cfg, &app->region) : ST_OK;
 }
 
-/* More threads than there is work for only hand it to and fro: with 2 cores, one thread moves a
- * tenth more bytes per second than two, for one worker and for two. */
+/* Returns the number of threads for the usable cores. More threads than work only pass it to
+ * each other: with 2 cores, one thread moves a tenth more bytes per second than two, for one
+ * worker and for two. */
 static int auto_threads(void)
 {
     int half = cores_usable().n / 2;
@@ -175,7 +176,7 @@ enum status ps_set_up_reserve(const struct ps_options *opt, const struct ps_clus
     return st == ST_OK ? descriptors_reserve(descriptors) : st;
 }
 
-/* How long others wait for worker 0; -1: as long as it takes. */
+/* Returns how long other workers wait for worker 0; -1: without a limit. */
 static int64_t first_wait_ms(const struct ps_options *opt)
 {
     if (opt->min_workers == 0)

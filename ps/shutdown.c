@@ -1,4 +1,4 @@
-/* ps/shutdown.c - see shutdown.h. */
+/* ps/shutdown.c - waits for the events that end the server (shutdown.h). */
 #include "ps/shutdown.h"
 #include "base/log.h"
 #include <errno.h>
@@ -93,7 +93,7 @@ void ps_shutdown_on_parent_lost(void *ctx, int complete, const char *why)
     wake(app);
 }
 
-/* 1: the signal ends the wait. */
+/* Returns nonzero if the signal ends the wait. */
 static int takes_signal(struct app *app, int signo)
 {
     static int draining;
@@ -148,7 +148,7 @@ void ps_shutdown_finish_node(struct app *app)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-    ps_region_await_end(app->region); /* other servers are there until the node ends */
+    ps_region_await_end(app->region); /* other servers stay until the node ends */
     app->lacks_last = !node_finish(app->node);
     app->ended = 1;
 }

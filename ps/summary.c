@@ -1,4 +1,5 @@
-/* ps/summary.c - see summary.h. Numbers alone, so nothing needs quoting. */
+/* ps/summary.c - writes the final figures (summary.h). All values are numbers, so nothing needs
+ * quoting. */
 #include "ps/summary.h"
 #include "base/log.h"
 #include "files/durable.h"

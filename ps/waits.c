@@ -1,4 +1,4 @@
-/* ps/waits.c - see waits.h. */
+/* ps/waits.c - names the members and servers that hold up training (waits.h). */
 #include "ps/waits.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -73,7 +73,7 @@ static void name_members(const struct ps_waits_config *cfg, struct names *l)
     bool all = needs_all(s);
     for (int i = 0; i < s->n_members; i++) {
         const struct net_status_member *m = &s->members[i];
-        bool is_first = s->step < 0 && m->rank == 0; /* it brings the first values */
+        bool is_first = s->step < 0 && m->rank == 0; /* this worker sends the first values */
         if (m->rank >= 0 && is_absent(m) && (all || is_first || m->awaited > 0))
             add_absent(l, m);
     }
@@ -82,7 +82,7 @@ static void name_members(const struct ps_waits_config *cfg, struct names *l)
         if (is_training(&s->members[i]) && cfg->evaluates[s->members[i].rank] >= 0)
             add_part(l, s->members[i].member, "the validation at step",
                      cfg->evaluates[s->members[i].rank]);
-    bool validates = l->n > n_absent; /* workers that are late wait for this evaluation, too */
+    bool validates = l->n > n_absent; /* late workers wait for this evaluation, too */
     for (int i = 0; i < s->n_members && cfg->late && !validates; i++)
         if (is_training(&s->members[i]) && cfg->late[s->members[i].rank] > 0)
             add_part(l, s->members[i].member, "step", s->step);
