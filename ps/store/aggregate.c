@@ -36,17 +36,18 @@ float aggregate_limit(const struct aggregate *a, float weight)
     double times = (double)weight * a->n_members;
     if (a->may_overflow || (a->n_members == 1 && weight == 1)) /* nothing is added or multiplied */
         return FLT_MAX;
-    return (float)(FLT_MAX / (times > 1 ? times : 1) / 2); /* half: roundings on the way */
+    /* Half of it: sums are rounded on the way. */
+    return (float)(FLT_MAX / (times > 1 ? times : 1) / 2);
 }
 
-enum { BLOCK = 2048 }; /* elements that are decoded at once, to stay in cache */
+enum { BLOCK = 2048 }; /* elements to decode at once, so that they stay in cache */
 
 struct addition {
     float *sum;
     float weight, limit;
     enum dtype dtype;
-    int is_first; /* overwrites the last step's sum */
-    size_t bad;   /* the first element above the limit, at which it ended; SIZE_MAX: none */
+    int is_first; /* nonzero: it overwrites the last step's sum */
+    size_t bad;   /* first element above the limit, where the addition ended; SIZE_MAX: none */
 };
 
 static void add_floats(const struct addition *r, size_t first, const void *src, size_t n)
@@ -69,15 +70,16 @@ static void add_run(void *ctx, size_t first, const void *src, size_t n)
             values = decoded;
         }
         add_floats(r, first + at, values, now);
-        /* after, since it lies in cache now */
+        /* checked after the addition, since the block is in cache now */
         size_t bad = r->is_first ? finite_first_above(r->dtype, block, now, r->limit) : now;
         if (bad < now)
             r->bad = first + at + bad;
     }
 }
 
-/* Adds it to the sum. What overwrites an older sum is looked at as it is added; else all of it
- * before, as a sum cannot be taken apart again. SIZE_MAX, or the element above the limit. */
+/* Adds a contribution to the sum. If it overwrites an older sum, it is checked while it is added;
+ * otherwise it is checked first, as an addition cannot be undone. Returns SIZE_MAX, or the element
+ * above the limit. */
 static size_t add_next(struct aggregate *a, const struct net_payload *payload, float weight,
                        int is_copy)
 {
@@ -107,13 +109,13 @@ static void take_those_whose_turn_came(struct aggregate *a)
         struct aggregate_copy *p = &a->parked[a->next];
         struct net_span span = {p->copy->data, dtype_bytes(a->dtype, a->n)};
         struct net_payload payload = {&span, 0, span.n};
-        take_next(a, &payload, p->weight, 1); /* it was looked at when it came */
+        take_next(a, &payload, p->weight, 1); /* it was checked on arrival */
         buf_unref(p->copy);
         p->copy = NULL;
     }
 }
 
-/* All are there: those that are not in the sum stay where they lie. */
+/* Lists the contributions that are not in the sum, once all arrived; they stay in place. */
 static void list_terms(struct aggregate *a, int member, const struct net_payload *payload,
                        float weight)
 {
@@ -138,7 +140,7 @@ static void list_terms(struct aggregate *a, int member, const struct net_payload
     }
 }
 
-/* Its turn is still to come. */
+/* Copies a contribution that is ahead of its turn. */
 static enum status park_copy(struct aggregate *a, int member, const struct net_payload *payload,
                              float weight, size_t *bad)
 {

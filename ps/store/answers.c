@@ -1,7 +1,7 @@
-/* ps/store/answers.c - see chunk_state.h: who is owed an answer, and who waits for whom. What is
- * owed stands in the chunk, at its member; once the lock is released, answers are collected and
- * sent in batches, so that no callback runs under a lock. Locks: a chunk's, then (inside buf_unref)
- * its pool's. */
+/* ps/store/answers.c - see chunk_state.h: collects and sends owed answers, and finds the members
+ * that others wait for. An owed answer is recorded in the chunk, at its member. Once the lock is
+ * released, answers are collected and sent in batches, so that no callback runs under a lock.
+ * Locks:   a chunk's, then (inside buf_unref) its pool's. */
 #include "base/digest.h"
 #include "ps/store/chunk_state.h"
 #include <stdarg.h>
@@ -19,8 +19,8 @@ void answer_refuse(struct store_answer *answer, const char *fmt, ...)
     answer->why = answer->text;
 }
 
-/* Versions are summed up as they are made; those from before the first member that needs it, here.
- */
+/* Computes checksums of versions that were made before the first member needed them; later versions
+ * have them from the start. */
 void answer_set_version(const struct store *s, struct chunk_state *c, int64_t number,
                         enum dtype dtype, struct store_answer *answer)
 {
@@ -59,7 +59,8 @@ void answer_set_unchanged(const struct store *s, int64_t number, struct store_an
 enum dtype answer_dtype(const struct chunk_state *c, int64_t step, int64_t number)
 {
     int changes =
-        dtype_block(c->version_dtype) > 1; /* from the version before, which it must have */
+        /* A change is relative to the version before, which the receiver must have. */
+        dtype_block(c->version_dtype) > 1;
     return changes && number != step + 1 ? DTYPE_F32 : c->version_dtype;
 }
 
@@ -73,7 +74,7 @@ static int64_t lowest_clock(const struct store *s, const struct chunk_state *c)
     return lowest;
 }
 
-/* How far a member's clock may be for its answers to go out; where it does not matter there is no
+/* Returns the largest clock of a member whose answers may be sent, or INT64_MAX where there is no
  * limit. */
 static int64_t clock_limit(const struct store *s, const struct chunk_state *c)
 {
@@ -82,29 +83,31 @@ static int64_t clock_limit(const struct store *s, const struct chunk_state *c)
     return consistency_limit(lowest_clock(s, c), s->job.staleness, atomic_load(&s->n_restarts));
 }
 
-/* 1: the member's push is counted, but its answer has to wait for slower members. */
+/* Returns nonzero if the member's push is counted, but its answer has to wait for slower
+ * members. */
 static int is_ahead(const struct store *s, const struct chunk_state *c, int member, int64_t limit)
 {
     return c->waiters[member].clock > limit && !atomic_load(&s->left[member]);
 }
 
-/* In lockstep: this version and those above it are not sent in answer to pushes yet. */
+/* Returns, in lockstep, the first version that is not yet sent in answer to pushes. */
 static int64_t withheld_from(const struct store *s)
 {
     int last = s->lockstep && atomic_load_explicit(&s->hold_last, memory_order_relaxed);
     return last ? s->job.train_steps : INT64_MAX;
 }
 
-/* Where chunks go each at its own pace, pushes are answered all along, or others would not come to
- * their end. There whoever has all steps asks for the last version by its number; in lockstep one
- * that comes late, as it begins. */
+/* Where chunks advance independently, pushes are always answered: otherwise other chunks would not
+ * reach their end. There a worker that has all steps pulls the last version by number. In lockstep
+ * a late worker does so as it begins. */
 int answer_withholds_last(const struct store *s, int64_t number)
 {
     return number >= s->job.train_steps &&
            atomic_load_explicit(&s->hold_last, memory_order_relaxed);
 }
 
-/* The present version goes out to the member. What is averaged has no gradient to compensate. */
+/* Records that the present version is sent to the member. A parameter that is averaged has no
+ * gradient to compensate. */
 static void note_sent(const struct store *s, struct chunk_state *c, int member)
 {
     struct waiter *w = &c->waiters[member];
@@ -120,14 +123,14 @@ void answer_defer(struct chunk_state *c, const struct arrival *a)
     struct waiter *w = &c->waiters[a->head->member];
     int64_t step = (int64_t)a->piece->step;
     if (w->pusher == a->head->incarnation && w->push_step == step)
-        return; /* it does already */
+        return; /* it waits already */
     w->pusher = a->head->incarnation;
     w->push_step = step;
     w->push_kind = PIECE_APPLIED;
     w->push_ns = a->now_ns;
 }
 
-/* Holds an answer back that carries a version which is not sent yet: it goes out later. */
+/* Withholds an answer whose version is not sent yet: the answer follows later. */
 static void withhold_answer(const struct store *s, struct chunk_state *c, const struct arrival *a,
                             struct store_answer *answer)
 {
@@ -141,7 +144,8 @@ static void withhold_answer(const struct store *s, struct chunk_state *c, const 
     *answer = (struct store_answer){.kind = PIECE_NONE, .chunk = answer->chunk};
 }
 
-/* 1: the version that the push made is its answer, and goes out once the lock is released. */
+/* Returns nonzero if the version that the push made is its answer, which is sent once the lock is
+ * released. */
 static int is_answered_next(const struct store *s, const struct chunk_state *c, int member,
                             int new_version)
 {
@@ -181,7 +185,8 @@ struct target {
     uint64_t samples;
     uint64_t incarnation, from;
     enum piece_kind kind;
-    /* WHOLE: fp32, versions are not; KEPT: the receiver has it; NOTHING: no version */
+    /* WHOLE: the value in fp32, where versions are not; KEPT: the receiver has it; NOTHING: no
+     * version */
     enum { GIVE_WIRE, GIVE_WHOLE, GIVE_KEPT, GIVE_NOTHING, N_GIVES } give;
 };
 
@@ -197,7 +202,7 @@ static int gives_pusher(const struct chunk_state *c, int64_t step)
     return gives_dtype(c, answer_dtype(c, step, c->version));
 }
 
-/* Notes who is owed an answer, from member *from on. Under the chunk's lock. */
+/* Lists owed answers, from member *from on. The caller holds the chunk's lock. */
 static int collect_owed(struct store *s, struct chunk_state *c, int *from, struct target *t)
 {
     int n = 0, stopped = c->is_stopped;
@@ -234,7 +239,7 @@ static int collect_owed(struct store *s, struct chunk_state *c, int *from, struc
     return n;
 }
 
-/* What the target's answer carries, once for all that are given the same. */
+/* Sets the version in the target's answer, once for all targets with the same one. */
 static void answer_target(const struct store *s, struct chunk_state *c, const struct target *t,
                           struct store_answer *answer)
 {

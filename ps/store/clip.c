@@ -1,8 +1,8 @@
-/* ps/store/clip.c - see chunk_state.h: clipping by the norm, in lockstep. A chunk that has all
- * contributions of a step waits until every chunk of the model has, here and on the other servers:
- * then the norm of the step's mean gradient is known, the same number everywhere, and all versions
- * are made. Whoever brings the last part of it makes them, one chunk after the other.
- * Locks: a chunk's, the norm's; never both. */
+/* ps/store/clip.c - see chunk_state.h: clips by the norm, in lockstep. A chunk that has all
+ * contributions of a step waits until every chunk of the model has, here and on the other servers.
+ * Then the norm of the step's mean gradient is complete, the same number everywhere, and all
+ * versions are made. The thread that adds the last part makes them, one chunk after the other.
+ * Locks:   a chunk's, the norm's; never both. */
 #include "kernels/vector/clip.h"
 #include "base/log.h"
 #include "ps/store/chunk_state.h"
@@ -32,7 +32,7 @@ static void finish_all(struct store *s, int64_t step)
     }
 }
 
-/* Others are told before this server does its own work. */
+/* Sends this server's parts to the other servers before it does its own work. */
 static void act(struct store *s, int64_t step, int news)
 {
     int n = 0;

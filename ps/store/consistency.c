@@ -1,25 +1,26 @@
 /* ps/store/consistency.c - see consistency.h.
  *
  * sync            the mean of all members' contributions makes a version (I2).
- * backup workers  sync, but the first so many make it, summed in the order they come; the others'
- *                 are answered STALE with the version that did without them.
+ * backup workers  sync, but the first so many make it, summed in order of arrival; later ones are
+ *                 answered STALE with the version that was made without them.
  * async           each contribution makes a version.
  * ssp             async, but a member that is ahead gets no answer until clock - lowest clock <=
  *                 staleness (Ho et al. 2013), where a member's clock at a chunk is the number of
  *                 its contributions that counted.
  *
- * Why nobody waits for ever in ssp. A worker pushes all chunks that are not finished, then waits
- * for all answers: so at a worker that waits, its clocks at all chunks are equal. Were there a ring
- * of workers, each waiting at some chunk for the next one, then each were more than `staleness`
- * ahead of the next; going round, the differences cannot sum to 0. A process that dies may leave
- * its member's clocks one apart; therefore every restart makes the bound one larger, which is more
- * than such a difference can add up to. One that left by name and came back neither waits nor is
- * waited for. A chunk that has reached train_steps holds nobody.
+ * Why ssp has no deadlock. A worker pushes all chunks that are not finished, then waits for all
+ * answers: so at a worker that waits, its clocks at all chunks are equal. Assume a ring of workers,
+ * each of which waits at some chunk for the next one. Then each is more than `staleness` ahead of
+ * the next; around the ring the differences cannot sum to 0. A process that dies may leave its
+ * member's clocks one apart; therefore every restart makes the bound one larger, which is more than
+ * such a difference can add up to. A member that left in order and returned neither waits nor is
+ * waited for. A chunk that has reached train_steps blocks no member.
  *
- * With backup workers: suppose that all wait; let Z be the one whose present round of pushes began
- * first, waiting at a chunk that is at version w. Not all that contributed to w did so before their
- * present round, else their present pushes were for w and would complete it. One that did in its
- * present round did it after that began, but before w existed, which Z had when its own began. */
+ * Why backup workers have none. Suppose that all wait; let Z be the worker whose present round of
+ * pushes began first, waiting at a chunk that is at version w. Not all contributors to w
+ * contributed before their present round, else their present pushes were for w and would complete
+ * it. One that contributed in its present round did so after that round began, but before w
+ * existed. Z had w when its own round began, so that its round did not begin first. */
 #include "ps/store/consistency.h"
 
 enum consistency_mode consistency_mode_of(const struct net_job *job)
@@ -31,17 +32,18 @@ enum consistency_mode consistency_mode_of(const struct net_job *job)
     return job_in_lockstep(job) ? CONSISTENCY_SYNC : CONSISTENCY_BACKUP;
 }
 
-/* Of the version that the push was computed on. */
+/* Age of the version that the push was computed on. */
 enum age { PRESENT, PREVIOUS, OLDER, N_AGES };
 
-/* What the chunk knows of the member at that step. */
+/* State of the member at that step in the chunk's record. */
 enum record {
-    NEW,       /* nothing: its last contribution was for an earlier step, or there was none, or it
-                  was another process's for a later one */
+    /* No record: its last contribution was for an earlier step, or there was none, or it was
+     * another process's for a later one. */
+    NEW,
     WAITING,   /* this process waits for the answer to this very push */
-    COUNTED,   /* it counted, sent by this process, and was answered */
-    RESTARTED, /* it counted, sent by an earlier process of the member */
-    OVERTAKEN, /* this process's contribution for a later step counted */
+    COUNTED,   /* counted, sent by this process, and answered */
+    RESTARTED, /* counted, sent by an earlier process of the member */
+    OVERTAKEN, /* a contribution of this process for a later step counted */
     N_RECORDS
 };
 
@@ -50,12 +52,12 @@ enum record {
 #define STALE VERDICT_STALE
 #define WAIT VERDICT_WAIT
 
-/* What is repeated while its first answer is held back (hold_last) is answered like any other
- * repeat, but for ssp, where holding answers back is what the mode is about.
- * sync: version s+1 took a contribution of every member, so what is repeated of step s was counted,
- * whatever the record says: a store that goes on from another's versions has none.
- * async, ssp: a member has one push per chunk in flight, so its last one is enough to know a
- * repeat; a process that was restarted computed its gradient again, on other samples: it is another
+/* A push that is repeated while its first answer is held back (hold_last) is answered like any
+ * other repeat, except in ssp, where the mode itself holds answers back.
+ * sync: version s+1 contains a contribution of every member, so a repeat of step s was counted,
+ * whatever the record is: a store that continues from another's versions has no record. async, ssp:
+ * a member has one push per chunk in flight, so its last one is enough to recognise a repeat; a
+ * process that was restarted computed its gradient again, on other samples: it is another
  * contribution. */
 static const enum verdict_kind verdicts[CONSISTENCY_N_MODES][N_AGES][N_RECORDS] = {
     /*                                 NEW    WAITING COUNTED RESTARTED OVERTAKEN */
@@ -89,8 +91,8 @@ static enum record record_of(const struct consistency_push *p)
     return p->step < p->last_step && p->same_process ? OVERTAKEN : NEW;
 }
 
-/* Its number among those that make the version: in sync the sum is in member order (I2); with
- * backup workers whoever comes next is next, so that none is kept aside; else there is but one. */
+/* Returns the contribution's number in its version. In sync the sum is in member order (I2); with
+ * backup workers it is in order of arrival, so that none is parked; otherwise there is only one. */
 static int slot_of(enum consistency_mode mode, const struct consistency_push *p)
 {
     if (mode == CONSISTENCY_SYNC)

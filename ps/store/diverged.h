@@ -1,18 +1,21 @@
-/* ps/store/diverged.h - says that a chunk's version is not finite, though the one before and what
- * came to it were: once, with the parameter. Private to this folder, as chunk_state.h is.
- * Threads: as it says. Errors: none. */
+/* ps/store/diverged.h - logs once, with the parameter, that a chunk's version is not finite
+ * although the version before and the contributions were. Private to this folder.
+ * Threads: see each function.
+ * Errors:  none. */
 #ifndef PS_STORE_DIVERGED_H
 #define PS_STORE_DIVERGED_H
 #include "ps/store/chunk_state.h"
 
-/* The parameter that has the chunk's element. Any thread. */
+/* Returns the parameter that contains the chunk's element. Any thread may call it. */
 const struct net_param *diverged_param_at(const struct store *s, const struct chunk_state *c,
                                           size_t element);
-/* The present version is not finite from this element on; SIZE_MAX: it is. Under the lock. */
+/* Notes that the present version is not finite from this element on; SIZE_MAX: it is finite. The
+ * caller holds the lock. */
 void diverged_note(struct chunk_state *c, size_t element);
-/* What is to be said, which is left to the caller; SIZE_MAX: nothing. Under the lock. */
+/* Returns the element that the caller is to log, and resets it; SIZE_MAX: none. The caller holds
+ * the lock. */
 size_t diverged_take(struct chunk_state *c);
-/* Says it of the update of this step; not under the lock. */
+/* Logs the element of the update of this step. The caller does not hold the lock. */
 void diverged_log(const struct store *s, const struct chunk_state *c, size_t element, int64_t step);
 
 #endif

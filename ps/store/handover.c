@@ -1,9 +1,9 @@
-/* ps/store/handover.c - see store.h: how a store ends, and how the next goes on from what it held.
+/* ps/store/handover.c - see store.h: ends a store, and fills the next one from it.
  *
- * A stop is final and at once: each chunk keeps the version that it has, and answers REBASE to
+ * A stop is final and immediate: each chunk keeps the version that it has, and answers REBASE to
  * every piece that waits there or arrives later. The versions of two chunks may then differ by a
  * step; the next generation begins at the last step that is complete on every server.
- * Locks: a chunk's alone. */
+ * Locks:   a chunk's alone. */
 #include "ps/store/handover.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/versions.h"
@@ -44,7 +44,7 @@ void handover_empty(struct store *s)
         store_empty_chunk(s, c);
         pthread_mutex_unlock(&c->lock);
     }
-    ps_pool_destroy(s->pool); /* stopped chunks take nothing from it */
+    ps_pool_destroy(s->pool); /* stopped chunks need no further buffers */
     s->pool = NULL;
 }
 
@@ -94,7 +94,7 @@ void handover_drop(struct handover_chunk *t)
     *t = (struct handover_chunk){.version = -1};
 }
 
-/* The chunk's first version, whatever it had before. */
+/* Sets the chunk's first version, and replaces any that it had. */
 static void set_first(struct chunk_state *c, struct chunk_version *v, int64_t version)
 {
     pthread_mutex_lock(&c->lock);
@@ -104,7 +104,8 @@ static void set_first(struct chunk_state *c, struct chunk_version *v, int64_t ve
     pthread_mutex_unlock(&c->lock);
 }
 
-/* What lies in a segment stays out: members here have another one open. */
+/* Uses the value by reference unless it lies in a segment: members here have another segment
+ * open. */
 static enum status adopt_value(struct store *s, struct chunk_state *c, struct buf *value,
                                struct chunk_version *v)
 {

@@ -1,50 +1,52 @@
-/* ps/store/handover.h - what a store's chunks begin with: from the store before, from another
- * server, from a checkpoint.
- * Owns:    what was taken has references, which the holder gives back.
- * Threads: any takes; a store is filled before its first piece, by one.
+/* ps/store/handover.h - fills a store's chunks from the store before, from another server, or from
+ * a checkpoint.
+ * Owns:    nothing; a struct handover_chunk holds references, which its user releases.
+ * Threads: any may call handover_take; one thread fills a store before its first piece.
  * Errors:  not logged. */
 #ifndef PS_STORE_HANDOVER_H
 #define PS_STORE_HANDOVER_H
 #include "ps/store/store.h"
 
-/* Releases what the chunks of a stopped store hold: versions, slots,
- * contributions. Their numbers stay, and members are sent to the next generation as before. */
+/* Releases the versions, slots and contributions of a stopped store. The chunks' version numbers
+ * stay, and members are still directed to the next generation. */
 void handover_empty(struct store *s);
 
-/* A chunk's version, references that the holder gives back; slots: NULL: it has none. Where chunks
- * go each at its own pace the model's first one has a list of samples (samples.h), a copy. */
+/* A chunk's version; the holder releases the references. slots is NULL if there are none. Where
+ * chunks advance independently, the model's first chunk has a list of samples (samples.h), a
+ * copy. */
 struct handover_chunk {
     int64_t version;
     struct buf *value, *slots;
     uint64_t *samples;
-    size_t n_samples; /* 0: there is no list */
+    size_t n_samples; /* 0: no list */
 };
 void handover_drop(struct handover_chunk *t);
-/* In lockstep version `step`, one of the last two; -1, and in other modes: the present one.
- * ST_NOT_FOUND: not owned; ST_RANGE: not there; ST_NOMEM. Not logged. */
+/* Copies references to version `step` of a chunk, one of the last two, in lockstep; to the present
+ * version for -1 and in other modes. ST_NOT_FOUND: not owned; ST_RANGE: no such version; ST_NOMEM.
+ * Not logged. */
 enum status handover_take(struct store *s, int chunk, int64_t step, struct handover_chunk *out);
-/* Before the first piece, to a store whose chunk it is: what another one had, by reference where
- * that can be. ST_NOMEM. */
+/* Sets a chunk before the first piece to another store's, by reference where possible. ST_NOMEM. */
 enum status handover_give(struct store *s, int chunk, const struct handover_chunk *t);
 
-/* Likewise, what another server had, as copies. ST_PROTOCOL: it does not fit the chunk. */
+/* A chunk of another server, which handover_copy copies. ST_PROTOCOL: it does not fit the chunk. */
 struct handover_copied {
     int64_t version;
     const float *value, *slots; /* slots: one after the other */
     size_t n_value, n_slots;    /* numbers in each */
-    const uint64_t *samples;    /* as in handover_chunk */
+    const uint64_t *samples;    /* see handover_chunk */
     size_t n_samples;
 };
 enum status handover_copy(struct store *s, int chunk, const struct handover_copied *c);
 
-/* Before the first piece: each chunk's version, value and slots (NULL: it has none) as `load` gives
- * them; it logs what it fails for. */
+/* Sets, before the first piece, each chunk's version, value and slots (NULL: none) by `load`, which
+ * logs its errors. */
 enum status handover_load(struct store *s,
                           enum status (*load)(void *ctx, int chunk, float *value, float *slots,
                                               int64_t *version),
                           void *ctx);
 
-/* Likewise, of a checkpoint. n 0: there is no list. ST_PROTOCOL, ST_NOMEM. */
+/* Sets, before the first piece, a checkpoint's list of samples. n 0: no list. ST_PROTOCOL,
+ * ST_NOMEM. */
 enum status handover_set_samples(struct store *s, const uint64_t *list, size_t n);
 
 #endif

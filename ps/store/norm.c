@@ -8,13 +8,13 @@ struct step {
     int64_t step; /* -1: none yet */
     int n_missing, n_own_missing;
     uint8_t *known;       /* [n_chunks] */
-    double *square, *own; /* [n_chunks]; [n_own] those of this server's chunks once more */
+    double *square, *own; /* [n_chunks]; [n_own] the values of this server's chunks again */
 };
 
 struct ps_norm {
     int n_chunks, n_own, self;
     int *server;          /* [n_chunks] */
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     struct step steps[2]; /* by the step's last bit */
 };
 
@@ -63,7 +63,7 @@ void ps_norm_destroy(struct ps_norm *n)
     free(n);
 }
 
-/* NULL: that step is over. Under the lock. */
+/* Returns the step's state, or NULL if the step is over. The caller holds the lock. */
 static struct step *find(struct ps_norm *n, int64_t step)
 {
     struct step *s = &n->steps[step & 1];
@@ -76,7 +76,7 @@ static struct step *find(struct ps_norm *n, int64_t step)
     return step == s->step ? s : NULL;
 }
 
-/* Under the lock. */
+/* Sets a chunk's part. The caller holds the lock. */
 static void put(const struct ps_norm *n, struct step *s, int chunk, double square, int *news)
 {
     if (s->known[chunk])

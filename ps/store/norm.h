@@ -1,35 +1,36 @@
-/* ps/store/norm.h - the norm of a step's mean gradient over all chunks of the model, on whatever
- * server they are: what each chunk adds to the sum of squares, and which of that is still missing.
- * The sum is in the order of the chunks, so that its bits do not depend on which server has which
- * chunk, nor on who was first.
+/* ps/store/norm.h - the norm of a step's mean gradient over all chunks of the model on all servers.
+ * It collects the part of each chunk in the sum of squares, and the missing parts. The sum is in
+ * the order of the chunks, so that its bits depend neither on the shard map nor on the order of
+ * arrival.
  *
- * Two steps are kept: a server may be one step further than another whose norm is still to come.
- * Owns:    for each chunk of the model, what it adds, twice.
- * Threads: any; a lock of its own, with which no other is taken.
- * Errors:  ST_NOMEM; ST_RANGE: not what that server has. */
+ * Two steps are kept: a server may be one step ahead of another whose norm is incomplete.
+ * Owns:    two values for each chunk of the model.
+ * Threads: any; it has its own lock, whose holder locks nothing else.
+ * Errors:  ST_NOMEM; ST_RANGE: the number of values does not match that server's chunks. */
 #ifndef PS_STORE_NORM_H
 #define PS_STORE_NORM_H
 #include "base/status.h"
 #include <stdint.h>
 
 struct ps_norm;
-/* server: [n_chunks], each chunk's; copied. self: this server's number there. */
+/* Copies the shard map server[n_chunks]; self is this server's number in it. */
 enum status ps_norm_create(int n_chunks, const int *server, int self, struct ps_norm **out);
-void ps_norm_destroy(struct ps_norm *n); /* NULL is fine */
+void ps_norm_destroy(struct ps_norm *n); /* NULL is fine. */
 
 enum {
-    NORM_OWN = 1, /* now all of this server's chunks are there */
-    NORM_ALL = 2  /* now all chunks are */
+    NORM_OWN = 1, /* all of this server's chunks have their part */
+    NORM_ALL = 2  /* all chunks have their part */
 };
-/* What this server's chunk adds at step `step`, or all chunks of another server, n of them,
- * ascending. *news: of the two above those that came about by this; what is there already, or of a
- * step before the two, changes nothing. */
+/* Sets the part of a chunk of this server at step `step`, or the n_squares parts of another
+ * server's chunks, ascending. *news receives the events above that this caused. A repeated part, or
+ * one of a step before the two, changes nothing. */
 void ps_norm_put(struct ps_norm *n, int64_t step, int chunk, double square, int *news);
 enum status ps_norm_put_server(struct ps_norm *n, int64_t step, int server, const double *square,
                                int n_squares, int *news);
-/* After NORM_OWN, until the step after next: what this server's chunks add, ascending. */
+/* Returns the parts of this server's chunks, ascending. Valid after NORM_OWN, until the step after
+ * next. */
 const double *ps_norm_own(struct ps_norm *n, int64_t step, int *n_own);
-/* After NORM_ALL, likewise: the sum of squares. */
+/* Returns the sum of squares. Valid after NORM_ALL, until the step after next. */
 double ps_norm_squares(struct ps_norm *n, int64_t step);
 
 #endif

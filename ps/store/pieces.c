@@ -1,8 +1,8 @@
-/* ps/store/pieces.c - see store.h: a piece's way through the store, which goes one way. It is
- * validated: a list of checks, cheapest first, before any lock is taken. Then, under its chunk's
- * lock, a push is judged (consistency.h), the verdict is applied, and what goes back at once is
- * answered; pulls and first values need no judgement. Once the lock is released, those are answered
- * who waited for that. */
+/* ps/store/pieces.c - see store.h: a piece's way through the store, in one direction. First
+ * checks validate the piece, cheapest first, before any lock. Then, under its chunk's lock, a
+ * push is judged (consistency.h), the verdict is applied, and the immediate answer is set; pulls
+ * and first values need no judgement. Once the lock is released, members that waited for this
+ * are answered. */
 #include "net/wire/fragments.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/diverged.h"
@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* 1 if the member may speak; else *answer says why not. */
+/* Returns nonzero if the member may send; otherwise *answer contains the reason. */
 static int check_sender(struct store *s, const struct net_frame_head *head,
                         struct store_answer *answer)
 {
@@ -38,7 +38,7 @@ static int check_sender(struct store *s, const struct net_frame_head *head,
     return 1;
 }
 
-/* What the piece's payload has to be in. */
+/* Returns the dtype that the payload of this piece must have. */
 static enum dtype wanted_dtype(const struct store *s, const struct chunk_state *c,
                                const struct net_piece *piece)
 {
@@ -48,14 +48,15 @@ static enum dtype wanted_dtype(const struct store *s, const struct chunk_state *
     return whole || piece->dtype == DTYPE_F32 ? DTYPE_F32 : c->version_dtype;
 }
 
-/* With element `bad`, which is not taken. */
+/* Describes the fault of element `bad`, which was rejected. */
 static const char *what_is_wrong(const struct net_payload *p, enum dtype dtype, size_t n,
                                  size_t bad)
 {
     return payload_first_bad(p, dtype, n) == bad ? "is not finite" : "is too large to be added up";
 }
 
-/* Names whose it is and the parameter. By the worker's index, as its own flags have it. */
+/* Refuses a piece with the parameter's name and the worker's index, as in the worker's own
+ * flags. */
 static void refuse_not_finite(const struct store *s, const struct chunk_state *c,
                               const struct arrival *a, size_t bad, struct store_answer *answer)
 {
@@ -66,7 +67,7 @@ static void refuse_not_finite(const struct store *s, const struct chunk_state *c
                   what_is_wrong(&a->piece->payload, a->piece->dtype, c->n, bad));
 }
 
-/* 1 if what the piece carries fits the chunk; else *answer says why not. */
+/* Returns nonzero if the piece's content fits the chunk; otherwise *answer contains the reason. */
 static int check_content(const struct store *s, const struct chunk_state *c,
                          const struct net_piece *piece, struct store_answer *answer)
 {
@@ -85,7 +86,7 @@ static int check_content(const struct store *s, const struct chunk_state *c,
         answer_refuse(answer, "chunk %" PRIu32 ": step %" PRIu64 " is too large", piece->chunk,
                       piece->step);
     else if (piece->kind == PIECE_PUSH && piece->weight != 0 &&
-             !(isnormal(piece->weight) && piece->weight > 0)) /* a mean divides by it */
+             !(isnormal(piece->weight) && piece->weight > 0)) /* the mean divides by it */
         answer_refuse(answer,
                       "chunk %" PRIu32 ": weight %g is neither 0 nor finite and at least %g",
                       piece->chunk, (double)piece->weight, (double)FLT_MIN);
@@ -99,7 +100,8 @@ static int check_content(const struct store *s, const struct chunk_state *c,
     return answer->kind == PIECE_NONE;
 }
 
-/* The chunk that the piece is for and fits, if its sender may speak; NULL: *answer says why not. */
+/* Returns the chunk of the piece, if the piece fits it and its sender may send. Otherwise it
+ * returns NULL, and *answer contains the reason. */
 static struct chunk_state *validate_piece(struct store *s, const struct net_frame_head *head,
                                           const struct net_piece *piece,
                                           struct store_answer *answer)
@@ -131,8 +133,8 @@ static void answer_present(const struct store *s, struct chunk_state *c, const s
         answer_set_version(s, c, c->version, first ? DTYPE_F32 : dtype, answer);
 }
 
-/* The version that the contribution was computed on, if it was sent to this member and another has
- * come since. */
+/* Returns the version that the contribution was computed on, if it was sent to this member and a
+ * newer version exists. */
 static const struct buf *base_of(const struct store *s, const struct chunk_state *c,
                                  const struct waiter *w, int64_t step)
 {
@@ -140,10 +142,10 @@ static const struct buf *base_of(const struct store *s, const struct chunk_state
     return known && step < c->version ? w->base : NULL;
 }
 
-/* The push counts. In async it is answered at once, else when its version is there and, in ssp, the
- * slower members have come near. Where each contribution makes a version its weight means nothing:
- * it is a mean of one; but 0, which its sender skipped, stays 0. Returns 1 if there is a new
- * version. */
+/* Counts a push. In async it is answered at once, else when its version is made and, in ssp, the
+ * slower members are near enough. Where each contribution makes a version its weight has no effect,
+ * since the mean has one term; but a weight of 0, from a sender that skipped, stays 0. Returns
+ * nonzero if there is a new version. */
 static int count_push(struct store *s, struct chunk_state *c, const struct arrival *a, int slot,
                       struct store_answer *answer)
 {
@@ -183,7 +185,7 @@ static int count_push(struct store *s, struct chunk_state *c, const struct arriv
     return made;
 }
 
-/* Returns 1 if there is a new version. */
+/* Applies the verdict. Returns nonzero if there is a new version. */
 static int apply_push(struct store *s, struct chunk_state *c, const struct arrival *a,
                       struct verdict verdict, struct store_answer *answer)
 {
@@ -208,7 +210,7 @@ static int apply_push(struct store *s, struct chunk_state *c, const struct arriv
     return 0;
 }
 
-/* Returns 1 if there is a new version. */
+/* Judges a push and applies the verdict. Returns nonzero if there is a new version. */
 static int handle_push(struct store *s, struct chunk_state *c, const struct arrival *a,
                        struct store_answer *answer)
 {
@@ -227,7 +229,7 @@ static int handle_push(struct store *s, struct chunk_state *c, const struct arri
     return apply_push(s, c, a, consistency_verdict(s->mode, &p), answer);
 }
 
-/* The piece is answered when the version is there. */
+/* Records that the piece is to be answered when the version exists. */
 static void await_version(struct chunk_state *c, const struct arrival *a, int64_t number,
                           enum dtype dtype)
 {
@@ -237,8 +239,8 @@ static void await_version(struct chunk_state *c, const struct arrival *a, int64_
     w->pull_dtype = dtype;
 }
 
-/* The version that was asked for, where it is still held: a worker that has to redo a step needs
- * all chunks at that version (I4). */
+/* Answers with the requested version, where it is still held: a worker that has to redo a step
+ * needs all chunks at that version (I4). */
 static void handle_pull(struct store *s, struct chunk_state *c, const struct arrival *a,
                         struct store_answer *answer)
 {
@@ -246,7 +248,7 @@ static void handle_pull(struct store *s, struct chunk_state *c, const struct arr
     if (number < 0 && s->lockstep && answer_withholds_last(s, c->version))
         number = version_find(c, c->version - 1) ? c->version - 1 : c->version;
     if (c->version < 0 || number > c->version || answer_withholds_last(s, number)) {
-        await_version(c, a, number > 0 ? number : 0, a->piece->dtype); /* the first one is 0 */
+        await_version(c, a, number > 0 ? number : 0, a->piece->dtype); /* the first version is 0 */
         return;
     }
     if (s->job.sync_mode != JOB_SYNC || number < 0 || !version_find(c, number))
@@ -255,7 +257,8 @@ static void handle_pull(struct store *s, struct chunk_state *c, const struct arr
     answer_set_version(s, c, number, a->piece->dtype, answer);
 }
 
-/* Returns 1 if there is a new version, which the first member's values are. */
+/* Makes the first version from the first member's values. Returns nonzero if there is a new
+ * version. */
 static int handle_init(struct store *s, struct chunk_state *c, const struct arrival *a,
                        struct store_answer *answer)
 {
@@ -267,7 +270,7 @@ static int handle_init(struct store *s, struct chunk_state *c, const struct arri
             refuse_not_finite(s, c, a, bad, answer);
             return 0;
         }
-        if (s->cfg.outer) { /* it asks the others for the first values */
+        if (s->cfg.outer) { /* the region asks other regions for the first values */
             s->cfg.outer->first(s->cfg.outer->ctx, c->chunk, &a->piece->payload);
             await_version(c, a, 0, c->version_dtype);
             return 0;
@@ -283,7 +286,8 @@ static int handle_init(struct store *s, struct chunk_state *c, const struct arri
     return first;
 }
 
-/* What the piece does to its chunk. Returns 1 if there is a new version. Under the chunk's lock. */
+/* Applies the piece to its chunk. Returns nonzero if there is a new version. The caller holds the
+ * chunk's lock. */
 static int handle_piece(struct store *s, struct chunk_state *c, const struct arrival *a,
                         struct store_answer *answer)
 {
@@ -320,7 +324,7 @@ void store_piece(struct store *s, const struct net_frame_head *head, const struc
     if ((new_version || complete) && piece->kind == PIECE_PUSH && s->job.sync_mode == JOB_SYNC &&
         (c->shelf == 0 || s->lockstep))
         stragglers_note(s->stragglers, &late);
-    /* ssp: a member's pull may be its first word after a restart, which moves the bound */
+    /* ssp: a pull may be a member's first message after a restart, which moves the bound */
     if (new_version || (piece->kind == PIECE_PULL && s->mode == CONSISTENCY_SSP))
         answer_owed(s, c);
     if (awaits_norm)

@@ -1,5 +1,5 @@
-/* ps/store/pool.c - see pool.h. The pool counts its owner and every buffer that is out. Buffers in
- * the segment are made when they are first needed and kept for good, which a shelf has room for. */
+/* ps/store/pool.c - see pool.h. The pool counts its owner and every buffer in use. Buffers in the
+ * segment are created when first needed and then kept until the end; a shelf has room for them. */
 #include "ps/store/pool.h"
 #include "base/log.h"
 #include <pthread.h>
@@ -8,20 +8,20 @@
 struct shelf {
     struct ps_pool *pool;
     pthread_mutex_t lock;
-    struct buf *idle[PS_POOL_MAX_KEEP]; /* guarded by lock, as n_idle */
+    struct buf *idle[PS_POOL_MAX_KEEP]; /* lock guards it and n_idle */
     int n_idle;
-    size_t offset, stride; /* of those in the segment */
-    int n_places, n_made;  /* how many can be there, and are; n_made: guarded by lock */
+    size_t offset, stride; /* of the buffers in the segment */
+    int n_places, n_made;  /* places in the segment, possible and made; lock guards n_made */
 };
 
 struct ps_pool {
     _Atomic int refs;
     int keep, n_shelves;
-    _Atomic int closed; /* the owner has gone: nothing is kept any more */
-    _Atomic int told;   /* the log says that the segment's memory cannot be had */
+    _Atomic int closed; /* nonzero: the owner has ended, and nothing is kept */
+    _Atomic int told;   /* nonzero: a log line reported that the segment has no memory */
     struct shelf *shelves;
     struct segment *segment;   /* NULL: none */
-    _Atomic int segment_users; /* the owner, and every buffer of the segment that is out */
+    _Atomic int segment_users; /* the owner, and every buffer of the segment in use */
 };
 
 static void pool_unref(struct ps_pool *pool)
@@ -40,8 +40,8 @@ static void release_segment(struct ps_pool *pool)
         segment_unref(pool->segment);
 }
 
-/* Takes out the idle buffer that came back last, of those in the segment or of the others; NULL:
- * there is none. Under the lock. */
+/* Removes the idle buffer that returned last, of those in the segment or outside; returns NULL if
+ * there is no such buffer. The caller holds the lock. */
 static struct buf *take_idle(struct shelf *s, int in_segment)
 {
     int k = s->n_idle - 1;
@@ -59,8 +59,7 @@ static void put_back(struct buf *b, void *ctx)
     struct shelf *s = ctx;
     struct ps_pool *pool = s->pool;
     struct buf *surplus = b;
-    int is_shared =
-        b->shared != 0; /* another thread may take or free b once the lock is released */
+    int is_shared = b->shared != 0; /* another thread may use or free b once the lock is released */
     pthread_mutex_lock(&s->lock);
     int open = !atomic_load(&pool->closed);
     if (open && b->shared && s->n_idle == pool->keep)
@@ -109,13 +108,15 @@ void ps_pool_share(struct ps_pool *pool, int shelf, struct segment *segment, siz
     s->n_places = n < pool->keep ? n : pool->keep;
 }
 
-/* The number of the shelf's next new place in the segment, or -1; under the lock. */
+/* Returns the number of the shelf's next new place in the segment, or -1. The caller holds the
+ * lock. */
 static int next_place(struct shelf *s)
 {
     return s->n_made < s->n_places ? s->n_made++ : -1;
 }
 
-/* 0: there is no memory for the place, which will not be tried again. */
+/* Reserves the memory of a place. Returns zero if the memory is lacking; the place is not tried
+ * again. */
 static int reserve_place(struct ps_pool *pool, const struct shelf *s, int place)
 {
     char why[SEGMENT_WHY_BYTES];

@@ -1,15 +1,15 @@
-/* ps/store/samples.c - see samples.h. At most as many batches are in hand or to be given out again
- * as there ever were members at once: new ones are begun only when none is left of the others. */
+/* ps/store/samples.c - see samples.h. The batches in hand or to reassign are at most as many as the
+ * members ever were at once: a new batch begins only when no batch is left to reassign. */
 #include "ps/store/samples.h"
 #include <stdlib.h>
 #include <string.h>
 
 struct ps_samples {
-    uint64_t batch, next; /* next: was never given out */
+    uint64_t batch, next; /* `next` was never assigned */
     int n_members;
-    uint64_t *in_hand; /* [n_members] 1 + the first sample of a member's batch; 0: it has none */
+    uint64_t *in_hand;       /* [n_members] 1 + the first sample of a member's batch; 0: no batch */
     int *counted, n_counted; /* members whose batches make the next version */
-    uint64_t *again;         /* to be given out again, ascending */
+    uint64_t *again;         /* to reassign, ascending */
     size_t n_again, at;
 };
 

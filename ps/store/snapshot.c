@@ -1,6 +1,6 @@
-/* ps/store/snapshot.c - see snapshot.h. A chunk that has not come to its version points to the
- * snapshot; that is all that the way of a piece sees of it.
- * Locks: a chunk's alone. */
+/* ps/store/snapshot.c - see snapshot.h. A chunk that has not reached its version points to the
+ * snapshot; the code that handles a piece uses nothing else of it.
+ * Locks:   a chunk's alone. */
 #include "ps/store/snapshot.h"
 #include "base/log.h"
 #include "ps/store/chunk_state.h"
@@ -13,8 +13,8 @@ struct snapshot {
     void (*done)(void *ctx);
     void *ctx;
     int64_t step;
-    _Atomic int n_left;           /* chunks that are still to come */
-    struct snapshot_chunk *chunk; /* as the store's; each guarded by its chunk's lock */
+    _Atomic int n_left;           /* chunks that are not held yet */
+    struct snapshot_chunk *chunk; /* by the store's order; each guarded by its chunk's lock */
 };
 
 enum status snapshot_create(struct store *store, void (*done)(void *ctx), void *ctx,
@@ -54,7 +54,7 @@ void snapshot_destroy(struct snapshot *s)
     free(s);
 }
 
-/* Version `number` of the chunk, under its lock. */
+/* Holds version `number` of the chunk. The caller holds its lock. */
 static void hold(struct snapshot *s, const struct chunk_state *c, const struct chunk_version *v,
                  int64_t number)
 {
@@ -82,8 +82,8 @@ void snapshot_chunk_changed(struct chunk_state *c)
     count_down(s);
 }
 
-/* Takes the chunk's version, or has it taken when it is made. 0: it is not kept any more, or will
- * never be made. */
+/* Holds the chunk's version, or has it held when it is made. Returns zero if it is no longer kept,
+ * or will never be made. */
 static int take_or_await(struct snapshot *s, struct chunk_state *c)
 {
     int64_t number = s->store->lockstep || c->version < s->step ? s->step : c->version;
@@ -103,7 +103,7 @@ enum status snapshot_begin(struct snapshot *s, int64_t step)
     struct store *store = s->store;
     int ok = 1;
     s->step = step;
-    atomic_store(&s->n_left, store->n_owned + 1); /* one of them is this function */
+    atomic_store(&s->n_left, store->n_owned + 1); /* one of them stands for this function */
     for (int i = 0; i < store->n_owned && ok; i++) {
         struct chunk_state *c = &store->owned[i];
         pthread_mutex_lock(&c->lock);

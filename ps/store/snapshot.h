@@ -1,11 +1,11 @@
-/* ps/store/snapshot.h - one version of every chunk of a store, with the optimizer's slots that
- * belong to it, taken while training goes on: both by reference (I1); the next version of a chunk
- * whose slots are held writes its own elsewhere.
+/* ps/store/snapshot.h - one version of every chunk of a store with its optimizer slots, held while
+ * training continues. Both are held by reference (I1); the next version of a chunk whose slots are
+ * held writes its slots elsewhere.
  * Owns:    references to values and slots from begin to end.
  * Memory:  while a snapshot lasts, each chunk's value and slots.
- * Threads: one at a time calls these; `done` comes from whatever thread makes the last version,
- *          under its chunk's lock, or from begin, and may take no lock but one that is never held
- *          while these or a store's functions are called.
+ * Threads: one at a time calls these. `done` is called by the thread that makes the last version,
+ *          under its chunk's lock, or by begin. It may lock only what is never held during calls of
+ *          these or a store's functions.
  * Errors:  ST_NOMEM; ST_RANGE: a chunk is past the step, or ends before it. */
 #ifndef PS_STORE_SNAPSHOT_H
 #define PS_STORE_SNAPSHOT_H
@@ -14,28 +14,29 @@
 
 struct snapshot_chunk {
     int chunk;
-    int64_t version;   /* the step; where chunks go each at its own pace, maybe a later one */
-    struct buf *value; /* NULL: not there yet */
-    struct buf *slots; /* the slots one after the other; NULL: there are none */
-    uint64_t *samples; /* the model's first chunk: of that moment (samples.h); else NULL */
+    int64_t version;   /* the step; a later one is possible where chunks advance independently */
+    struct buf *value; /* NULL: not held yet */
+    struct buf *slots; /* one after the other; NULL: none */
+    uint64_t *samples; /* of the model's first chunk, at that moment (samples.h); else NULL */
     size_t n_samples;
 };
 
 struct snapshot;
-/* The store: borrowed until destroy. */
+/* Borrows the store until destroy. */
 enum status snapshot_create(struct store *store, void (*done)(void *ctx), void *ctx,
                             struct snapshot **out);
-void snapshot_destroy(struct snapshot *s); /* NULL is fine */
-/* Version `step` of every chunk: in lockstep at once where it is the present one or the one before,
- * both of which are kept (I4), else when it is made. Where chunks go each at its own pace, the
- * present version at once if it is `step` or a later one. done is called once when all are there,
- * if the snapshot is not ended before. ST_RANGE: the step is past at a chunk, or no version `step`
- * will be made, as the job or the store ends before; then nothing is held. A chunk that is stopped
- * later, before it comes to the step, never does: the caller ends the snapshot. */
+void snapshot_destroy(struct snapshot *s); /* NULL is fine. */
+/* Holds version `step` of every chunk. In lockstep that is immediate if it is the present version
+ * or the one before, both of which are kept (I4), else when it is made. Where chunks advance
+ * independently, the present version is held at once if it is `step` or a later one. `done` is
+ * called once when all are held, unless the snapshot ends before. ST_RANGE: the step is past at a
+ * chunk, or no version `step` will be made, as the job or the store ends before; then nothing is
+ * held. A chunk that is stopped later, before the step, never reaches it: the caller ends the
+ * snapshot. */
 enum status snapshot_begin(struct snapshot *s, int64_t step);
-/* Whether it is complete or not: nothing is held and nothing more is taken. */
+/* Ends a snapshot, complete or not: it releases all and holds no more. */
 void snapshot_end(struct snapshot *s);
-/* Complete once done was called; valid until end. */
+/* Returns the chunks, complete once `done` was called; valid until end. */
 const struct snapshot_chunk *snapshot_chunks(const struct snapshot *s, int *n);
 
 #endif

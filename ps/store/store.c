@@ -1,6 +1,6 @@
-/* ps/store/store.c - see store.h: what a store is made of, who may speak, and questions about all
- * its chunks. What a piece does is in pieces.c.
- * Locks: a chunk's. */
+/* ps/store/store.c - see store.h: creates a store, admits members, and answers questions about all
+ * its chunks. pieces.c handles pieces.
+ * Locks:   a chunk's. */
 #include "base/log.h"
 #include "net/wire/fragments.h"
 #include "ps/store/chunk_state.h"
@@ -13,7 +13,8 @@ static int members_of(const struct store_config *cfg)
     return cfg->n_members > 0 ? cfg->n_members : cfg->job->n_workers;
 }
 
-/* What create will take, in bytes; doubles, so that nothing overflows. */
+/* Checks the bytes that create will allocate against the limit, in doubles, so that nothing
+ * overflows. */
 static enum status check_memory(const struct store_config *cfg, int *n_owned)
 {
     double elems = 0;
@@ -60,12 +61,12 @@ static enum status chunk_state_init(struct store *s, struct chunk_state *c, int 
     c->version_dtype = chunks_dtype(s->cfg.chunks, c->chunk, s->job.version_dtype);
     c->sum.dtype = job_push_dtype(&s->job, s->cfg.chunks, c->chunk);
     c->sum.whole = s->norm != NULL;
-    c->sum.may_overflow = s->norm && c->param->rule == PARAM_TRAINED; /* the norm tells */
+    c->sum.may_overflow = s->norm && c->param->rule == PARAM_TRAINED; /* the norm shows it */
     return aggregate_init(&c->sum, s->pool, c->shelf);
 }
 
-/* The model's first chunk has the samples with it. In lockstep, and where the job does not say how
- * many a step has, members know by themselves what they read. */
+/* Creates the samples, which belong to the model's first chunk. In lockstep, and where the job has
+ * no batch size, members derive their samples themselves. */
 static enum status make_samples(struct store *s)
 {
     if (s->lockstep || s->shelf_of[0] < 0 || s->job.batch <= 0)
@@ -73,15 +74,15 @@ static enum status make_samples(struct store *s)
     return ps_samples_create(s->n_members, s->job.batch, s->cfg.position, &s->samples);
 }
 
-/* Bytes from one of a chunk's places in the segment to the next. */
+/* Returns the bytes from one of a chunk's places in the segment to the next. */
 static size_t place_bytes(const struct store *s, const struct chunk_state *c)
 {
     return SEGMENT_STAMP_BYTES + ((dtype_bytes(c->version_dtype, c->n) + 63) & ~(size_t)63);
 }
 
-/* Lays out places for versions in a segment that members on this host read. In lockstep those that
- * a member still reads are the present ones, so that the three that turn over and one to spare are
- * enough; else each member may read another. Versions that find no place go by TCP. */
+/* Lays out places for versions in a segment that members on this host read. In lockstep a version
+ * that a member still reads is the present one, so that three in rotation and a spare one are
+ * enough; else each member may read another. Versions without a place go by TCP. */
 static void share_versions(struct store *s)
 {
     char why[SEGMENT_WHY_BYTES];
@@ -120,9 +121,9 @@ enum status store_create(const struct store_config *cfg, struct store **out)
     s->mode = consistency_mode_of(cfg->job);
     s->lockstep = s->mode == CONSISTENCY_SYNC;
     atomic_init(&s->hold_last, cfg->hold_last);
-    /* Three versions turn over; in sync mode copies that wait come from the same shelf. What is
-     * sent of versions that do not go out as they are stands on shelves of its own, behind, and
-     * behind those the slots. */
+    /* Three versions rotate; in sync mode copies that wait use the same shelf. Wire forms of
+     * versions that are encoded have their own shelves, behind these, and slots have theirs behind
+     * those. */
     TRY(ps_pool_create(3 * n_owned, 3 + s->n_members, &s->pool));
     s->owned = calloc((size_t)n_owned + 1, sizeof *s->owned);
     s->shelf_of = malloc((size_t)n_chunks * sizeof *s->shelf_of);

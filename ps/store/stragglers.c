@@ -1,9 +1,8 @@
-/* ps/store/stragglers.c - see stragglers.h. A step's chunks report one by one, from any thread;
- * whoever brings the last report books the step. The next step's reports cannot come before that
- * (I4), the ring has room for a few steps all the same: a client that drives chunks apart distorts
- * figures at most. The longest wait of a step is one atomic word, wait above member, so that the
- * larger wins.
- */
+/* ps/store/stragglers.c - see stragglers.h. A step's chunks report one by one, from any thread; the
+ * thread of the last report books the step. The next step's reports cannot arrive before that (I4);
+ * the ring has room for a few steps all the same: a client that drives chunks apart can only
+ * distort figures. The longest wait of a step is one atomic word, wait above member, so that the
+ * larger wins. */
 #include "ps/store/stragglers.h"
 #include "base/log.h"
 #include <inttypes.h>
@@ -14,7 +13,7 @@
 enum { RING = 4, MEMBER_BITS = 13 };
 
 struct slot {
-    _Atomic int n_chunks;     /* that have reported */
+    _Atomic int n_chunks;     /* chunks that have reported */
     _Atomic uint64_t longest; /* wait in us << MEMBER_BITS | member */
 };
 
@@ -25,9 +24,9 @@ struct total {
 struct stragglers {
     struct stragglers_config cfg;
     struct slot ring[RING];
-    struct total *totals;                       /* n_members */
+    struct total *totals;                       /* [n_members] */
     _Atomic uint64_t n_booked;                  /* steps */
-    _Atomic uint64_t recent[STRAGGLERS_RECENT]; /* of each of the last, as in `longest` */
+    _Atomic uint64_t recent[STRAGGLERS_RECENT]; /* `longest` of each of the last steps */
 };
 
 enum status stragglers_create(const struct stragglers_config *cfg, struct stragglers **out)
@@ -63,7 +62,7 @@ static int64_t wait_of(uint64_t word)
     return (int64_t)(word >> MEMBER_BITS);
 }
 
-/* "worker 1 (10.0.0.7:2223)" */
+/* Returns a text such as "worker 1 (10.0.0.7:2223)". */
 static const char *name_of(const struct hosts *hosts, int index, char *text, size_t room)
 {
     if (hosts && index < hosts->n)

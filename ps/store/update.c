@@ -1,5 +1,5 @@
-/* ps/store/update.c - see update.h. A block is small enough that it and all that belongs to it stay
- * in the first-level cache between the loops, so each byte of the chunk moves once. */
+/* ps/store/update.c - see update.h. A block is small enough that it and its inputs stay in the
+ * first-level cache between the loops, so each byte of the chunk moves once. */
 #include "ps/store/update.h"
 #include "base/digest.h"
 #include "kernels/vector/compensate.h"
@@ -13,12 +13,12 @@ enum { BLOCK = 2048, PART = 16 * BLOCK }; /* elements */
 
 struct pass {
     struct ps_update *u;
-    int sums; /* the checksum is made on the way, block after block */
+    int sums; /* nonzero: the checksum is computed block after block */
     uint32_t crc;
     size_t bad, not_finite;
 };
 
-/* Elements that lie in one piece, cut into parts; an element that is bad is looked for in each. */
+/* Contiguous elements, cut into parts; each part searches for its first bad element. */
 struct shared_pass {
     struct pass *whole;
     size_t first, n;
@@ -26,8 +26,9 @@ struct shared_pass {
     _Atomic size_t bad, not_finite;
 };
 
-/* The block's gradient, of r->others and the last term's n elements from src on: r->sum, weight and
- * others; where it lies, or in `sum`, where r->others may be. */
+/* Computes the block's gradient from r->others and the last term's n elements from src on: sets
+ * r->sum, weight and others. The gradient is read in place or put into `sum`, where r->others may
+ * lie. */
 static void add_last(const struct ps_update *u, size_t first, const void *src, struct optim_run *r,
                      float *sum)
 {
@@ -49,7 +50,8 @@ static void add_last(const struct ps_update *u, size_t first, const void *src, s
     r->others = NULL;
 }
 
-/* The k-th term's n elements from `first` on, as floats; src: where those of `arrived` lie. */
+/* Returns the k-th term's n elements from `first` on, as floats; src is the address of those of
+ * `arrived`. */
 static const void *term_block(const struct ps_update *u, int k, size_t first, const void *src,
                               size_t n, float *decoded)
 {
@@ -62,7 +64,7 @@ static const void *term_block(const struct ps_update *u, int k, size_t first, co
     return decoded;
 }
 
-/* The sum and all terms but the last; NULL: there are none. */
+/* Returns the sum and all terms but the last, or NULL if there are none. */
 static const float *add_first(const struct ps_update *u, size_t first, const void *src, size_t n,
                               float *sum)
 {
@@ -84,7 +86,7 @@ static size_t last_slot(const struct ps_update *u, size_t first)
     return (size_t)(u->n_slots - 1) * u->n + first;
 }
 
-/* The form for the wire of the block, which may change its value. */
+/* Returns the wire form of the block. Encoding may change the block's value. */
 static const void *encode_block(const struct ps_update *u, size_t first, float *value, size_t n)
 {
     char *wire = (char *)u->wire + dtype_bytes(u->wire_dtype, first);
@@ -99,7 +101,7 @@ static const void *encode_block(const struct ps_update *u, size_t first, float *
     return wire;
 }
 
-/* src: the elements of `arrived`, if there is one. */
+/* Makes a block of the version. src: the elements of `arrived`, if it exists. */
 static void run_block(struct pass *p, size_t first, const void *src, size_t n)
 {
     struct ps_update *u = p->u;
@@ -125,17 +127,17 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
     const void *out = value;
     if (u->wire)
         out = encode_block(u, first, value, n);
-    else if (u->residual) /* it goes as it is: nothing is left over */
+    else if (u->residual) /* sent unencoded: there is no residual */
         memset(u->new_slots + last_slot(u, first), 0, n * sizeof(float));
     if (p->sums)
         p->crc = digest_crc32c(p->crc, out, dtype_bytes(u->wire_dtype, n));
-    /* after, since it lies in cache now */
+    /* checked last, since the block is in cache now */
     size_t not_finite = finite_first_bad(DTYPE_F32, value, n);
     if (not_finite < n && p->not_finite == SIZE_MAX)
         p->not_finite = first + not_finite;
     float limit =
         u->arrived >= 0 && u->terms[u->arrived].limit > 0 ? u->terms[u->arrived].limit : FLT_MAX;
-    /* what is finite was made of what is, but for a bound on each element */
+    /* finite inputs make a finite value, but the limits of each element need a check */
     int may_be = not_finite < n || limit < FLT_MAX || u->step.clip > 0;
     size_t bad = u->arrived < 0 || !may_be ? n : finite_first_above(u->dtype, src, n, limit);
     if (bad < n && p->bad == SIZE_MAX)
@@ -185,13 +187,13 @@ static void run_blocks(void *ctx, size_t first, const void *src, size_t n)
         p->crc = digest_crc32c(p->crc, out, dtype_bytes(u->wire_dtype, n));
 }
 
-/* Nobody contributed: nothing moves, the slots neither. */
+/* Makes a version without a contribution: the value and the slots do not change. */
 static uint32_t keep_version(const struct ps_update *u)
 {
     int n_slots = u->slots ? u->n_slots : 0;
     vector_copy(u->value, u->old, u->n);
     for (size_t i = 0; dtype_block(u->wire_dtype) > 1 && i < u->n; i++)
-        u->value[i] += 0.0f; /* as whoever adds no change: -0 becomes 0 */
+        u->value[i] += 0.0f; /* like the addition of no change: -0 becomes 0 */
     if (n_slots > 0 && u->new_slots != u->slots)
         vector_copy(u->new_slots, u->slots, u->n * (size_t)n_slots);
     if (u->wire && dtype_block(u->wire_dtype) > 1)

@@ -1,8 +1,10 @@
-/* ps/store/update.h - a chunk's next version, made in one pass over memory: the contributions
- * that are left are added to the sum of the others, the optimizer runs, the new value is written,
- * encoded for the wire and summed up, block by block while it lies in cache. The same bits as the
- * steps one after the other, and however many threads share it. Owns: nothing. Threads: any; the
- * outputs are the caller's alone. Errors: none. */
+/* ps/store/update.h - makes a chunk's next version in one pass over memory: it adds the remaining
+ * contributions to the sum of the earlier ones, runs the optimizer, writes the new value, encodes
+ * it for the wire and computes its checksum, block by block while it lies in cache. The bits are
+ * the same as those of the steps one after the other, for any number of threads.
+ * Owns:    nothing.
+ * Threads: any; the outputs are the caller's alone.
+ * Errors:  none. */
 #ifndef PS_STORE_UPDATE_H
 #define PS_STORE_UPDATE_H
 #include "base/thread_pool.h"
@@ -14,44 +16,46 @@
 struct ps_term {
     struct net_payload payload;
     float weight;
-    float limit;          /* of `arrived`: the largest magnitude that is taken; 0: what is finite */
+    float limit;          /* largest accepted magnitude in `arrived`; 0: any finite one */
     struct net_span span; /* of a payload that lies in a copy */
 };
 
 struct ps_update {
-    const struct net_param *param; /* whose rule decides: optimizer or average */
+    const struct net_param *param; /* its rule decides: optimizer or average */
     struct optim_step step;        /* from optim_begin; not read for averages */
     size_t n;                      /* elements of the chunk */
-    const float *sum;              /* of the other contributions, weighted; NULL: there are none */
-    /* Those that are added to it, in this order, all of dtype; none: the sum alone, and without one
-     * the version is the one before, with its slots. Each lies in one piece, but `arrived`, which
-     * was not looked at either; -1: there is none such. */
+    const float *sum;              /* weighted sum of the earlier contributions; NULL: none */
+    /* Contributions to add to the sum, in this order, all of dtype. Without any the sum alone
+     * counts, and without a sum the version is the one before, with its slots. Each payload is
+     * contiguous except that of `arrived`, which is also unchecked; -1: no such contribution. */
     const struct ps_term *terms;
     int n_terms, arrived;
     enum dtype dtype;
     float scale;        /* makes the sum a mean: 1 / total weight */
     const float *old;   /* the version before */
-    const float *slots; /* the optimizer's, of the version before; NULL if it has none */
+    const float *slots; /* the optimizer's slots of the version before; NULL: none */
     int n_slots;
-    int residual; /* the last slot is the residual of what members get */
+    int residual; /* nonzero: the last slot is the rounding residual of the wire form */
 
     float compensation; /* DC-ASGD's lambda */
-    const float *base;  /* the version that the contribution was computed on; NULL: none of that */
+    const float *base;  /* version that the contribution was computed on; NULL: no compensation */
 
-    float *value;                /* out: the new version */
-    float *new_slots;            /* out: its slots; may be `slots` */
-    enum dtype wire_dtype;       /* of what members get; in blocks: what changed, whose rounding's
-                                    residual is the last slot */
-    int sums;                    /* 1: the checksum is wanted */
-    struct thread_pool *threads; /* that share it; NULL: the caller's alone */
-    void *wire;        /* out: encoded; NULL where wire_dtype is fp32: members get `value` */
-    size_t not_finite; /* out: the first element of `value` that is not finite; SIZE_MAX: none, or
-                      it is the version before */
+    float *value;     /* output: the new version */
+    float *new_slots; /* output: its slots; may be `slots` */
+    /* Format that members receive; in blocks: changes, with the rounding residual in the last
+     * slot. */
+    enum dtype wire_dtype;
+    int sums;                    /* nonzero: compute the checksum */
+    struct thread_pool *threads; /* that share the pass; NULL: the caller's thread alone */
+    void *wire; /* output: encoded; NULL where wire_dtype is fp32: members receive `value` */
+    /* Output: first element of `value` that is not finite; SIZE_MAX: none, or the version is the
+     * one before. */
+    size_t not_finite;
 };
 
-/* *crc: the CRC-32C of what members get, or 0 if it is not wanted. Returns SIZE_MAX, or the first
- * element of `arrived` that is not finite or above its limit: then what is in the outputs is to be
- * dropped. */
+/* Makes the version. *crc receives the CRC-32C of the wire form, or 0 if `sums` is zero. Returns
+ * SIZE_MAX, or the first element of `arrived` that is not finite or above its limit: then the
+ * caller drops the outputs. */
 size_t ps_update_run(struct ps_update *u, uint32_t *crc);
 
 #endif

@@ -1,7 +1,9 @@
-/* ps/store/version.h - one version of a chunk: its value and slots, which the optimizer goes on
- * from, and what members are sent. In an fp32 job value and what is sent are one buffer.
+/* ps/store/version.h - one version of a chunk: its value and slots, from which the optimizer
+ * continues, and its wire form for members. In an fp32 job the value and the wire form are one
+ * buffer.
  * Owns:    a reference to each buffer; they are immutable (I1).
- * Threads: none of its own; the store keeps it under its chunk's lock. Errors: none. */
+ * Threads: none of its own; the store keeps it under its chunk's lock.
+ * Errors:  none. */
 #ifndef PS_STORE_VERSION_H
 #define PS_STORE_VERSION_H
 #include "base/buf.h"
@@ -11,10 +13,10 @@
 struct chunk_version {
     struct buf *value; /* fp32; NULL: there is no such version */
     struct buf *wire;  /* of `dtype` */
-    struct buf *slots; /* the optimizer's, one after the other; NULL: there are none (any more) */
+    struct buf *slots; /* the optimizer's, one after the other; NULL: none, or released */
     enum dtype dtype;
-    int kept;        /* 1: it is the one before, since the chunk had no turn (fragments.h) */
-    int summed;      /* 1: crc32c is known: once for all answers */
+    int kept;   /* nonzero: it equals the one before, since the chunk had no turn (fragments.h) */
+    int summed; /* nonzero: crc32c is set, once for all answers */
     uint32_t crc32c; /* of wire */
 };
 

@@ -1,6 +1,7 @@
 /* ps/store/versions.c - see chunk_state.h: contributions, and the versions that they make. The
- * buffers of a new version are taken before anything changes. All under the chunk's lock.
- * Locks: (inside buf_unref and ps_pool_take) the pool's. */
+ * buffers of a new version are allocated before anything changes. All functions run under the
+ * chunk's lock.
+ * Locks:   (inside buf_unref and ps_pool_take) the pool's. */
 #include "ps/store/versions.h"
 #include "base/core_turns.h"
 #include "base/trace.h"
@@ -17,11 +18,12 @@ const struct chunk_version *version_find(const struct chunk_state *c, int64_t nu
         v = &c->present;
     else if (number == c->version - 1)
         v = &c->previous;
-    return v && v->value ? v : NULL; /* the first after a restore has none before it */
+    return v && v->value ? v : NULL; /* the first version after a restore has no predecessor */
 }
 
-/* Room for the next version's slots. In lockstep those of the previous version, which end with it;
- * else the present one's: they are written over. Unless somebody else reads them. */
+/* Provides the buffer of the next version's slots. In lockstep it reuses that of the previous
+ * version, which ends then; else that of the present one, which is overwritten. It allocates a
+ * buffer if another reader holds that one. */
 static enum status take_slots(struct store *s, const struct chunk_state *c, struct buf **slots)
 {
     struct buf *used = s->lockstep ? c->previous.slots : c->present.slots;
@@ -35,7 +37,7 @@ static enum status take_slots(struct store *s, const struct chunk_state *c, stru
                         slots);
 }
 
-/* ST_NOMEM leaves *v empty. */
+/* Leaves *v empty after ST_NOMEM. */
 enum status version_reserve(struct store *s, const struct chunk_state *c, struct chunk_version *v)
 {
     enum dtype dtype = c->version_dtype;
@@ -63,7 +65,7 @@ void version_encode(const struct chunk_state *c, struct chunk_version *v)
     }
 }
 
-/* A chunk of which an update takes long enough for the thread to move to another core for it. */
+/* Size of a chunk whose update is long enough to move the thread to another core. */
 enum { TURN_BYTES = 64 << 10 };
 
 static int begin_turn(struct store *s, const struct chunk_state *c)
@@ -71,14 +73,14 @@ static int begin_turn(struct store *s, const struct chunk_state *c)
     return s->cfg.turns && c->n * sizeof(float) >= TURN_BYTES && core_turns_begin(s->cfg.turns);
 }
 
-/* 1: the next version is the present one: the chunk has no turn. Not in a region's store, which
- * changes versions that wait. */
+/* Returns nonzero if the next version is the present one, as the chunk has no turn. Never in a
+ * region's store, which changes versions that wait. */
 static int is_kept(const struct store *s, const struct chunk_state *c)
 {
     return !s->cfg.outer && !fragments_turn(&s->job, s->fragment, c->chunk, c->version);
 }
 
-/* The buffers of the next version: the present one's, or new ones. */
+/* Provides the buffers of the next version: the present one's, or new ones. */
 static enum status take_next(struct store *s, const struct chunk_state *c,
                              struct chunk_version *next)
 {
@@ -97,8 +99,8 @@ done:
     return st;
 }
 
-/* Computes the next version in `next`, from the contributions that are there, the mean times
- * `factor`; 0 (all are in the sum): it is the one before. As ps_update_run. */
+/* Computes the next version in `next`, from the mean of the contributions times `factor`. Factor 0
+ * (all are in the sum): it is the version before. Returns the result of ps_update_run. */
 static size_t compute_version(struct store *s, struct chunk_state *c, const struct buf *base,
                               double factor, struct chunk_version *next)
 {
@@ -130,13 +132,13 @@ static size_t compute_version(struct store *s, struct chunk_state *c, const stru
                           outer ? (uint64_t)outer->slots_since(outer->ctx) : 0, &u.step);
     next->summed = u.sums;
     int turn = begin_turn(s, c);
-    u.threads = turn ? NULL : s->cfg.threads; /* all cores have work of their own */
+    u.threads = turn ? NULL : s->cfg.threads; /* all cores have their own work */
     size_t bad = ps_update_run(&u, &next->crc32c);
     if (turn)
         core_turns_end(s->cfg.turns);
-    if (bad != SIZE_MAX) /* it is dropped */
+    if (bad != SIZE_MAX) /* the version is dropped */
         return bad;
-    if (u.sum || u.n_terms > 0) /* else it is as the one before */
+    if (u.sum || u.n_terms > 0) /* otherwise it equals the version before */
         diverged_note(c, u.not_finite);
     return bad;
 }
@@ -146,8 +148,8 @@ static int gives_samples(const struct store *s, const struct chunk_state *c)
     return s->samples && c->chunk == 0;
 }
 
-/* The elements of the contribution that came are looked at on the way; where slots are written
- * over, before. */
+/* Tries to make the version. The elements of the last contribution are checked on the way; where
+ * slots are overwritten, before. */
 static size_t try_version(struct store *s, struct chunk_state *c, const struct buf *base,
                           struct chunk_version *next)
 {
@@ -179,8 +181,9 @@ static void make_version(struct store *s, struct chunk_state *c, const struct ch
     aggregate_reset(&c->sum);
 }
 
-/* All contributions are there. What the previous version had is used again, as when the next is
- * made: a member has contributed here only with all chunks at the present one. */
+/* Makes the chunk wait for the norm, once all contributions arrived. The previous version's buffers
+ * are reused, as when the next version is made: a member contributes here only once it has all
+ * chunks at the present version. */
 static void await_norm(struct chunk_state *c, const struct chunk_version *next)
 {
     chunk_version_drop(&c->previous);
@@ -189,8 +192,8 @@ static void await_norm(struct chunk_state *c, const struct chunk_version *next)
     c->pending = CHUNK_PENDING_NORM;
 }
 
-/* The next version is computed: it is made, or, 0, waits for other regions. Its slots may be those
- * that the previous one had. */
+/* Makes the computed next version, or returns zero if it waits for other regions. Its slots may be
+ * the previous version's. */
 static int make_or_wait(struct store *s, struct chunk_state *c, const struct chunk_version *next)
 {
     const struct outer_hooks *outer = s->cfg.outer;
@@ -259,8 +262,8 @@ enum status version_contribute(struct store *s, struct chunk_state *c,
     }
     if (next.value && !next.kept)
         *bad = try_version(s, c, from->base, &next);
-    if (*bad != SIZE_MAX) { /* it was this one: others were looked at when they came */
-        if (next.slots && next.slots == c->previous.slots) /* written over; as in await_norm() */
+    if (*bad != SIZE_MAX) { /* the last one is bad: earlier ones were checked on arrival */
+        if (next.slots && next.slots == c->previous.slots) /* overwritten; see await_norm() */
             chunk_version_drop(&c->previous);
         c->sum = before;
         st = ST_INVALID;
