@@ -30,9 +30,9 @@ struct outer_hooks {
  * nothing if there is a version. value has n_elems floats. */
 enum status outer_set_first(struct store *s, int chunk, int64_t version, const float *value);
 
-/* How a chunk's version that waits is made. `from` NULL: its value becomes `to`; else the computed
- * value plus `to` minus `from`; both NULL: the computed value. With `mixed`, to and from are set:
- * the value is `mix` of the computed one, and the rest of `to`. */
+/* Describes how a chunk's version that waits is made. `from` NULL: its value becomes `to`; else the
+ * computed value plus `to` minus `from`; both NULL: the computed value. If `mixed` is set, so are
+ * to and from: the value is `mix` of the computed one, and the rest of `to`. */
 struct outer_adoption {
     const float *to, *from;
     int mixed;

@@ -1,12 +1,12 @@
 /* ps/store/store.h - the chunks that one server owns: their versions, and the effect of pieces.
  *
  * A version is an immutable buffer (I1); the present version and the one before are kept (I4). In
- * sync mode the last contribution of a step makes the next version in one pass (I2). With clip_norm
- * the last contribution to all chunks on all servers makes the versions of all chunks (clip.c). In
- * async and ssp mode each contribution makes one (consistency.c). A piece is checked before memory
- * is allocated for it (I9), and a contribution counts once (I3). No version is made beyond
- * train_steps, nor after the stop that ends a store: the next generation's store continues from its
- * contents.
+ * sync mode the last contribution of a step makes the next version in one pass (I2). If clip_norm
+ * is set, the last contribution to all chunks on all servers makes the versions of all chunks
+ * (clip.c). In async and ssp mode each contribution makes one (consistency.c). A piece is checked
+ * before memory is allocated for it (I9), and a contribution counts once (I3). No version is made
+ * beyond train_steps, nor after the stop that ends a store: the next generation's store continues
+ * from its contents.
  *
  * Owns:    versions, optimizer slots, sums, contributions that wait. Create allocates sums and
  *          slots; versions and copies are allocated when first needed, then reused.
