@@ -1,4 +1,4 @@
-/* ps/checkpoint/own_folder.c - see part_keeper.h. */
+/* ps/checkpoint/own_folder.c - see own_folder.h. */
 #include "ps/checkpoint/own_folder.h"
 #include "base/clock.h"
 #include "base/guarded.h"
@@ -17,32 +17,34 @@ enum { AGAIN_MS = 10000, MAX_LOOKS = 30, MAX_ORDERED = 16 };
 
 struct kept_part {
     struct checkpoint_part part;
-    int is_own; /* written by this server, at its address */
+    int is_own; /* nonzero: this server wrote it, at its address */
 };
 
 struct own_folder {
     struct own_folder_config cfg;
     pthread_t thread;
 
-    pthread_mutex_t lock; /* guards all below */
+    pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t wake;
     int begun, known, stopping;
-    int busy;                /* the thread waits for the disk */
-    int left;                /* destroyed meanwhile */
-    int looks;               /* at files of which some could not be read, one after the other */
+    int busy;                /* nonzero: the thread waits for the disk */
+    int left;                /* nonzero: destroyed while the thread waited */
+    int looks;               /* consecutive looks at files of which some could not be read */
     struct kept_part *parts; /* newest first */
     int n_parts;
-    int has_keep; /* `keep` is to be carried out; its list is ours */
+    int has_keep; /* nonzero: `keep` is pending; this module owns its list */
     struct checkpoint_keep keep;
     char home[FOLDER_ID_BYTES];
-    char id[FOLDER_ID_BYTES]; /* the folder's; empty: it has none */
-    int asked, answered;      /* how often it was to be read, and has been */
-    uint64_t n_ordered;       /* so far; the last of them: */
+    char id[FOLDER_ID_BYTES]; /* the folder's; empty: none */
+    int asked, answered;      /* number of requests to read the id, and of answers */
+    uint64_t n_ordered;       /* orders so far; the last of them: */
     struct checkpoint_id ordered[MAX_ORDERED];
-    uint64_t keep_ordered, tidying_ordered; /* n_ordered as `keep`, as the word under way, came */
+    /* N_ordered when `keep`, or the sweep in progress, was requested. */
+    uint64_t keep_ordered, tidying_ordered;
 };
 
-/* ST_OK: all its bytes are as they were written. ST_IO, ST_NOMEM: they may be. */
+/* Checks a part's file. ST_OK: all its bytes are as they were written. ST_IO, ST_NOMEM: it may be
+ * whole. */
 static enum status check(const struct own_folder *k, const struct checkpoint_part *p, int *is_own)
 {
     char name[MANIFEST_NAME_BYTES], path[PATH_MAX], why[SAFETENSORS_WHY_BYTES];
@@ -60,7 +62,7 @@ static enum status check(const struct own_folder *k, const struct checkpoint_par
     return st;
 }
 
-/* Under the lock. 0: there is no memory. */
+/* Adds a part. Returns zero if there is no memory. The caller holds the lock. */
 static int add(struct own_folder *k, const struct checkpoint_part *part, int is_own)
 {
     int at = 0;
@@ -81,7 +83,7 @@ static int add(struct own_folder *k, const struct checkpoint_part *part, int is_
     return 1;
 }
 
-/* Takes the lock again after the disk has worked. Returns 0 if the own_folder was destroyed. */
+/* Locks again after a wait for the disk. Returns zero if the own_folder was destroyed. */
 static int end_work(struct own_folder *k) ACQUIRES(k->lock)
 {
     pthread_mutex_lock(&k->lock);
@@ -96,14 +98,14 @@ static void begin_work(struct own_folder *k) RELEASES(k->lock)
     pthread_mutex_unlock(&k->lock);
 }
 
-/* By the thread, which alone changes the id. An empty list, a file that is missing, may be of a
- * folder that is not mounted. */
+/* Checks that the folder still has the known id: an empty list, or a missing file, may belong to a
+ * folder that is not mounted. Only the thread, which alone changes the id, calls it. */
 static enum status still_is(const struct own_folder *k)
 {
     return k->id[0] ? checkpoint_folder_is(k->cfg.folder, k->id) : ST_OK;
 }
 
-/* Returns 0 if the own_folder was destroyed. */
+/* Reads the folder's id. Returns zero if the own_folder was destroyed. */
 static int read_id(struct own_folder *k) REQUIRES(k->lock)
 {
     char id[FOLDER_ID_BYTES];
@@ -113,15 +115,15 @@ static int read_id(struct own_folder *k) REQUIRES(k->lock)
     if (!end_work(k))
         return 0;
     k->answered = asked;
-    if (st == ST_OK && strcmp(id, k->id) != 0) { /* else it stays what it was */
+    if (st == ST_OK && strcmp(id, k->id) != 0) { /* otherwise the id stays the same */
         memcpy(k->id, id, sizeof k->id);
         k->known = k->n_parts = k->looks = 0;
     }
     return 1;
 }
 
-/* What lies there, read whole; with what cannot be read for long left out. 0: the own_folder was
- * destroyed. */
+/* Reads the parts in the folder completely; leaves out those that stay unreadable. Returns zero if
+ * the own_folder was destroyed. */
 static int look(struct own_folder *k) REQUIRES(k->lock)
 {
     struct checkpoint_part *list = NULL;
@@ -176,19 +178,20 @@ static void forget(struct own_folder *k, const struct checkpoint_part *gone)
     k->n_parts = n;
 }
 
-/* 1: it was ordered after the word that is being carried out. */
+/* Returns nonzero if the checkpoint was ordered after the sweep in progress was requested. */
 static int needs(void *ctx, struct checkpoint_id id)
 {
     struct own_folder *k = ctx;
     pthread_mutex_lock(&k->lock);
-    int is_needed = k->n_ordered - k->tidying_ordered > MAX_ORDERED; /* not known of all */
+    /* Some orders are no longer recorded. */
+    int is_needed = k->n_ordered - k->tidying_ordered > MAX_ORDERED;
     for (uint64_t i = k->tidying_ordered; i < k->n_ordered && !is_needed; i++)
         is_needed = checkpoint_names_compare(k->ordered[i % MAX_ORDERED], id) == 0;
     pthread_mutex_unlock(&k->lock);
     return is_needed;
 }
 
-/* Returns 0 if the own_folder was destroyed. */
+/* Carries out the pending sweep. Returns zero if the own_folder was destroyed. */
 static int tidy(struct own_folder *k) REQUIRES(k->lock)
 {
     struct checkpoint_keep keep = k->keep;
@@ -209,7 +212,7 @@ static int tidy(struct own_folder *k) REQUIRES(k->lock)
     for (int i = 0; gone && i < n; i++)
         if (is_gone(k, &gone[i].part))
             gone[n_gone++] = gone[i];
-    if (st != ST_OK || still_is(k) != ST_OK) /* after it */
+    if (st != ST_OK || still_is(k) != ST_OK) /* checked after the removal */
         n_gone = 0;
     int there = end_work(k);
     for (int i = 0; there && i < n_gone; i++)
@@ -332,7 +335,7 @@ void own_folder_sweep(struct own_folder *k, const struct checkpoint_keep *keep)
 {
     struct checkpoint_id *list = malloc(((size_t)keep->n_kept + 1) * sizeof *list);
     if (!list)
-        return; /* the next word does it */
+        return; /* the next request does it */
     if (keep->n_kept > 0)
         memcpy(list, keep->kept, (size_t)keep->n_kept * sizeof *list);
     pthread_mutex_lock(&k->lock);
@@ -347,7 +350,7 @@ void own_folder_sweep(struct own_folder *k, const struct checkpoint_keep *keep)
     free(old);
 }
 
-/* Under the lock. How many it chose. */
+/* Chooses the parts to report and returns their number. The caller holds the lock. */
 static int choose(const struct own_folder *k, struct net_part *out)
 {
     int n = 0, n_own = 0;

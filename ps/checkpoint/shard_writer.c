@@ -1,9 +1,9 @@
-/* ps/checkpoint/shard_writer.c - see shard_writer.h. A file is written by a thread of its own at
- * the lowest priority: on a machine that computes, too, it takes what time training leaves. It
- * holds no lock that training takes; what does, the lane's thread does itself. The capture and the
- * order that it is for belong to whoever `use` says: the caller of order and cancel while it begins
- * and ends it, the chunks while it is armed, the lane's thread while it writes. Locks: the writer's
- * is the last: a chunk's may be held when it is taken. */
+/* ps/checkpoint/shard_writer.c - see shard_writer.h. A separate thread of the lowest priority
+ * writes a file, so that on a machine that also computes it uses only the time that training
+ * leaves. It holds no lock that training needs; the writer's own thread does the work under locks.
+ * `use` names the present owner of the capture and of its order: the caller of order and cancel
+ * while it begins and ends it, the chunks while it is armed, the writer's thread while it writes.
+ * Locks:   the writer's is the last: a thread may hold a chunk's when it locks it. */
 #include "ps/checkpoint/shard_writer.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -23,17 +23,17 @@ struct shard_writer {
     void (*changed)(void *ctx);
     void *ctx;
     pthread_t thread;
-    struct shard_writer_order order; /* under way; owner and release: to be given back */
+    struct shard_writer_order order; /* in progress; owner and release: still to release */
     struct snapshot *capture;
 
-    pthread_mutex_t lock; /* guards all below */
+    pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t wake;
     enum use use;
     int captured, stopping;
-    int wanted;  /* the order under way, still */
-    int calling; /* `changed`, or giving back what was borrowed */
-    int ended;   /* the thread, but for its return */
-    int left;    /* destroyed, while a file was being written */
+    int wanted;  /* nonzero: the order in progress is still needed */
+    int calling; /* nonzero: in `changed`, or in the release of what was borrowed */
+    int ended;   /* nonzero: the thread has ended, but for its return */
+    int left;    /* nonzero: destroyed while a file was being written */
     struct shard_writer_state state;
     int64_t busy_step; /* of the file that is being written */
 };
@@ -47,7 +47,8 @@ static void on_captured(void *ctx)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* 0: this writer was destroyed, what is around it may be gone. Else destroy waits for end_call. */
+/* Begins a call to the outside. Returns zero if this writer was destroyed: then the objects around
+ * it may be gone. Otherwise destroy waits for end_call. */
 static int begin_call(struct shard_writer *w)
 {
     pthread_mutex_lock(&w->lock);
@@ -83,7 +84,7 @@ struct writing {
 static void *writing_main(void *arg)
 {
     struct writing *w = arg;
-    setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY); /* Linux: of this thread */
+    setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY); /* on Linux: of this thread */
     w->st = snapshot_file_write(w->file, w->capture, &w->written);
     return NULL;
 }
@@ -100,7 +101,7 @@ static enum status write_aside(const struct checkpoint_shard_file *file,
     return w.st;
 }
 
-/* Whoever has the capture: it and what the order borrowed are needed no more. */
+/* Releases the capture and the borrowed objects of the order. The owner of the capture calls it. */
 static void drop_order(struct shard_writer *w)
 {
     snapshot_destroy(w->capture);
@@ -116,7 +117,7 @@ static void write_file(struct shard_writer *w)
     struct safetensors_written file = {0};
     enum status st = write_aside(&w->order.file, w->capture, &file);
     if (!begin_call(w))
-        return; /* the process is ending */
+        return; /* the process exits */
     drop_order(w);
     end_call(w);
     if (st == ST_OK)
@@ -145,7 +146,7 @@ static void *lane_main(void *arg)
             continue;
         }
         w->use = USE_LANE;
-        if (w->wanted) /* else the state is that of a later order, which was refused */
+        if (w->wanted) /* otherwise the state is that of a later order, which was refused */
             w->state.phase = SHARD_WRITER_WRITING;
         w->state.busy = 1;
         w->state.busy_since_ns = clock_now_ns();
@@ -206,7 +207,7 @@ int shard_writer_destroy(struct shard_writer *w, int64_t deadline_ns)
     if (left) {
         LOG_W("the disk has not taken this server's file of step %" PRId64 "; it is not waited for",
               step);
-        pthread_detach(w->thread); /* it never touches anything else again */
+        pthread_detach(w->thread); /* the thread uses nothing else again */
         return 0;
     }
     pthread_join(w->thread, NULL);
@@ -214,7 +215,8 @@ int shard_writer_destroy(struct shard_writer *w, int64_t deadline_ns)
     return 1;
 }
 
-/* Takes the capture for the caller; 0: it is being written, or about to be. */
+/* Makes the caller the owner of the capture. Returns zero if the capture is being written, or will
+ * be at once. */
 static int seize_capture(struct shard_writer *w)
 {
     pthread_mutex_lock(&w->lock);
@@ -237,8 +239,8 @@ static void set_state(struct shard_writer *w, enum use use, enum shard_writer_ph
     pthread_mutex_unlock(&w->lock);
 }
 
-/* The state is that of a new order, FAILED so far; whether the file of the one before is still
- * being written stays. */
+/* Sets the state to that of a new order, FAILED at first; whether the file of the order before is
+ * still being written does not change. */
 static void begin_state(struct shard_writer *w, uint64_t order, uint64_t generation, int64_t step)
 {
     pthread_mutex_lock(&w->lock);
@@ -266,7 +268,7 @@ void shard_writer_order(struct shard_writer *w, const struct shard_writer_order 
         drop_order(w);
         w->order = *order;
         pthread_mutex_lock(&w->lock);
-        w->captured = 0; /* nobody sets it any more before begin */
+        w->captured = 0; /* no thread sets it again before begin */
         pthread_mutex_unlock(&w->lock);
         enum status st = snapshot_create(order->store, on_captured, w, &w->capture);
         if (st == ST_OK)

@@ -1,5 +1,7 @@
-/* ps/checkpoint/snapshot_file.h - a server's file of a checkpoint, from what a snapshot holds.
- * Owns: nothing. Threads: any. Errors: ST_NOMEM (logged), and as checkpoint_shard_file_write. */
+/* ps/checkpoint/snapshot_file.h - writes a server's file of a checkpoint from a snapshot.
+ * Owns:    nothing.
+ * Threads: any.
+ * Errors:  ST_NOMEM (logged), and those of checkpoint_shard_file_write. */
 #ifndef PS_CHECKPOINT_SNAPSHOT_FILE_H
 #define PS_CHECKPOINT_SNAPSHOT_FILE_H
 #include "checkpoint/shard_file.h"
