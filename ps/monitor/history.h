@@ -1,6 +1,8 @@
-/* ps/monitor/history.h - a job's course in a bounded number of points: where there are too many,
- * two neighbours become one, which from then on stands for twice the time.
- * Owns: nothing. Threads: values. Errors: none. */
+/* ps/monitor/history.h - the progress of a job in a bounded number of points: when the list is
+ * full, neighbouring points are merged in pairs, and each then covers twice the time.
+ * Owns:    nothing.
+ * Threads: none; these are values.
+ * Errors:  none. */
 #ifndef PS_MONITOR_HISTORY_H
 #define PS_MONITOR_HISTORY_H
 #include <stdint.h>
@@ -9,8 +11,8 @@ enum { HISTORY_POINTS = 512 }; /* even */
 
 struct history_point {
     double unix_s;  /* its end */
-    double seconds; /* that it stands for */
-    int64_t step;   /* then; -1: none yet */
+    double seconds; /* duration that it covers */
+    int64_t step;   /* step at that time; -1: none yet */
     double loss_sum;
     int64_t n_losses;
     int64_t samples;
@@ -18,7 +20,7 @@ struct history_point {
 
 struct history {
     int n;
-    int n_each, n_last; /* additions behind a point; behind the last one; zeros: none yet */
+    int n_each, n_last; /* additions in a full point, and in the last one; zeros: none yet */
     struct history_point point[HISTORY_POINTS];
 };
 

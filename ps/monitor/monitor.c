@@ -1,4 +1,4 @@
-/* ps/monitor/monitor.c - see monitor.h: the look once a second, health. */
+/* ps/monitor/monitor.c - see monitor.h: records the state once a second, and judges health. */
 #include "ps/monitor/monitor.h"
 #include "base/clock.h"
 #include "checkpoint/names.h"
@@ -19,8 +19,8 @@
 enum {
     LOOK_MS = 500,
     FRESH_MS = 1000,
-    STALL_S = 60,    /* a step that takes longer, */
-    STALL_STEPS = 10 /* and longer than so many did, is a stalled one */
+    STALL_S = 60,    /* a step that lasts longer, */
+    STALL_STEPS = 10 /* and longer than so many steps did, is stalled */
 };
 
 static double unix_now(void)
@@ -49,7 +49,8 @@ static void take_pulse(struct ps_monitor *m, struct monitor_pulse *p)
     run_unref(run);
 }
 
-/* Of the first generation seen here, what was made before it was seen counts, too. */
+/* Counts the steps and samples since the last pulse. For the first generation seen here, earlier
+ * steps of it count, too. */
 static void count_pulse(const struct monitor_pulse *before, struct monitor_pulse *p)
 {
     int is_first = before->generation == 0 || before->step < 0;
@@ -64,7 +65,8 @@ static void count_pulse(const struct monitor_pulse *before, struct monitor_pulse
         p->samples += (int64_t)(p->position - position);
 }
 
-/* A generation that makes no step is no move: many in a row would hide that a job stands. */
+/* Notes that the step grew. A generation that makes no step is no move: otherwise many in a row
+ * would hide that a job stands. */
 static void note_move(struct ps_monitor *m, const struct monitor_pulse *p)
 {
     const struct monitor_pulse *before = &m->window[0];
@@ -146,7 +148,7 @@ double monitor_loss(const struct ps_monitor *m)
     return (double)NAN;
 }
 
-/* When the manifest of the last checkpoint was written. */
+/* Finds the time at which the manifest of the last checkpoint was written. */
 static void find_saved(struct ps_monitor *m)
 {
     int64_t last = m->status.checkpoints.last;
@@ -236,13 +238,13 @@ void monitor_look(struct ps_monitor *m)
         return;
     if (m->cfg.status(m->cfg.ctx, 0, &status) != ST_OK) {
         net_status_free(&status);
-        return; /* out of memory: the one before stays */
+        return; /* out of memory: the previous copy stays */
     }
     net_status_free(&m->status);
     m->status = status;
     m->status_ns = clock_now_ns();
     service_stats(m->cfg.service, &m->stats);
-    if (m->stats.no_chunks) /* the status has the job's end there */
+    if (m->stats.no_chunks) /* the status contains the job's last step there */
         m->status.step = -1;
     find_saved(m);
     monitor_see_workers(m);
@@ -257,7 +259,7 @@ void monitor_disk(const struct ps_monitor *m, struct monitor_disk *out)
                                      (double)v.f_blocks * (double)v.f_frsize};
 }
 
-/* Whom a stalled step waits for. */
+/* Returns the member that most chunks of a stalled step wait for, or NULL. */
 static const struct net_status_member *awaited_member(const struct net_status *s)
 {
     const struct net_status_member *most = NULL;
@@ -296,7 +298,8 @@ int monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES])
 }
 
 /* Names the missing workers at once, although the server has done its part and they may return in
- * time. After 3 s without a step it names, like a worker's line, whom training waits for. */
+ * time. After 3 s without a step it names, like a worker's line, the programs that training waits
+ * for. */
 static void write_missing(FILE *f, const struct net_status *s)
 {
     char sentence[STATUS_SENTENCE_BYTES];

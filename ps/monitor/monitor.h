@@ -1,12 +1,12 @@
-/* ps/monitor/monitor.h - a server's pages over HTTP: metrics, health, the status page and what it
- * shows; and what workers report of themselves for it. They are made of copies: no lock that
- * training takes is held longer than for reading a few numbers.
- *     /             the status page       /status.json   what it shows
- *     /metrics      for Prometheus        /healthz       200, or 503 and why
- * Owns:    the HTTP server, the last report of each worker, the job's course since this process
+/* ps/monitor/monitor.h - a server's pages over HTTP: metrics, health, the status page and its data;
+ * also the workers' reports for them. The pages are made of copies: no lock that training needs is
+ * held longer than for reading a few numbers.
+ *     /             the status page       /status.json   its data
+ *     /metrics      for Prometheus        /healthz       200, or 503 and the reason
+ * Owns:    the HTTP server, the last report of each worker, the job's progress since this process
  *          was started.
  * Threads: reported from any.
- * Errors:  as http_server_create. */
+ * Errors:  those of http_server_create. */
 #ifndef PS_MONITOR_MONITOR_H
 #define PS_MONITOR_MONITOR_H
 #include "net/wire/report.h"
@@ -15,27 +15,29 @@
 struct service;
 
 struct ps_monitor_config {
-    int listen_fd;      /* http/listen.h; given to it, also where that cannot be made */
-    const char *folder; /* of checkpoints; borrowed for ever; NULL: none are kept */
+    int listen_fd;      /* from http/listen.h; the monitor owns it, even if create fails */
+    const char *folder; /* folder of checkpoints; borrowed; NULL: none are kept */
     int task;
-    /* 1: takes part in the job, 0: does not, -1: there is no job here yet. Called from any thread.
-     */
+    /* Returns 1 if the worker takes part in the job, 0 if not, -1 if there is no job here yet.
+     * Called from any thread. */
     int (*takes_part)(void *ctx, int worker);
     struct service *service; /* borrowed until destroy */
-    /* As net_admin_handlers's. */
+    /* Returns the job's status, like net_admin_handlers's. */
     enum status (*status)(void *ctx, int with_model, struct net_status *out);
     void *ctx;
 };
 
 struct ps_monitor;
 enum status ps_monitor_create(const struct ps_monitor_config *cfg, struct ps_monitor **out);
-/* Nobody is answered any more, nothing is asked for; before what it asks goes. NULL is fine. */
+/* Answers no more requests and calls no more callbacks; called before their objects are destroyed.
+ * NULL is fine. */
 void ps_monitor_stop(struct ps_monitor *m);
-void ps_monitor_destroy(struct ps_monitor *m); /* NULL is fine */
-/* The worker is not to be there any more. From any thread; NULL is fine. */
+void ps_monitor_destroy(struct ps_monitor *m); /* NULL is fine. */
+/* Notes that the worker was removed. May be called from any thread; NULL is fine. */
 void ps_monitor_removed(struct ps_monitor *m, int worker);
-/* ctx: the monitor. Returns in how many ms the next is wanted. One of a worker that takes no part
- * is not looked at; a line says so, where it never did. */
+/* Receives a report; ctx is the monitor. Returns the time in ms until the next report is due. A
+ * report of a worker that is not in the job is ignored; a line reports that if the worker never was
+ * in it. */
 int ps_monitor_reported(void *ctx, const struct net_report *report);
 
 #endif

@@ -1,5 +1,5 @@
-/* ps/monitor/monitor_json.c - see monitor_impl.h: what the status page shows, as one document. A
- * number that is not known is null. */
+/* ps/monitor/monitor_json.c - see monitor_impl.h: the data of the status page, as one document. An
+ * unknown number is null. */
 #include "base/clock.h"
 #include "base/term.h"
 #include "base/utf8.h"
@@ -16,7 +16,8 @@ static json_t *real_or_null(double v)
     return isfinite(v) ? json_real(v) : json_null();
 }
 
-/* Names come from peers and folders: where one is no UTF-8, '?' for all that is not ASCII. */
+/* Names are sent by peers or are those of folders: if one is not UTF-8, '?' replaces all that is
+ * not ASCII. */
 static json_t *make_text(const char *s)
 {
     char *copy = strdup(s);
@@ -65,7 +66,7 @@ static json_t *server_json(const struct net_status_server *v)
                      seconds_or_null(v->heard_ms), "up_s", seconds_or_null(v->up_ms));
 }
 
-/* Both lists are taken; NULL: memory ran out. */
+/* Appends an item; owns both. Returns NULL if memory ran out. */
 static json_t *append_item(json_t *list, json_t *item)
 {
     if (list && json_array_append_new(list, item) == 0)
@@ -120,7 +121,7 @@ static json_t *checkpoints_json(const struct ps_monitor *m)
     const struct net_status_checkpoints *c = &m->status.checkpoints;
     struct monitor_disk disk;
     struct timespec now;
-    if (!m->cfg.folder || !c->folder[0]) /* another server does not know */
+    if (!m->cfg.folder || !c->folder[0]) /* another server has no folder */
         return json_null();
     clock_gettime(CLOCK_REALTIME, &now);
     monitor_disk(m, &disk);

@@ -1,5 +1,5 @@
-/* ps/monitor/monitor_metrics.c - see monitor_impl.h: a server's metrics. What is not known is left
- * out. docs/reference/metrics.md names them all. */
+/* ps/monitor/monitor_metrics.c - see monitor_impl.h: a server's metrics. Unknown figures are left
+ * out. docs/reference/metrics.md lists all metrics. */
 #include "http/metrics.h"
 #include "ps/monitor/monitor_impl.h"
 #include <inttypes.h>
@@ -87,7 +87,7 @@ static void write_members(FILE *f, const struct net_status *s)
     }
 }
 
-/* What each worker has, in a family of its own. */
+/* A figure of each worker, in its own family. */
 struct worker_family {
     const char *name, *type, *help;
     double (*value)(const struct net_status_member *w);
@@ -124,7 +124,7 @@ static double missing_seconds(const struct net_status_member *w)
 }
 
 static const struct worker_family families[] = {
-    /* the first: also of those that are lost */
+    /* the first one also covers lost workers */
     {"weir_ps_worker_present", "gauge", "1: the worker is here, or is done; 0: it is not.",
      is_present},
     {"weir_ps_worker_missing_seconds", "gauge", "For how long it has been gone.", missing_seconds},
@@ -137,7 +137,8 @@ static const struct worker_family families[] = {
      "Chunks here that others now wait for, 100 ms or longer, for this worker's sake.", is_awaited},
 };
 
-/* A worker is in the list once as a member, and perhaps once more as one that waits. */
+/* Returns nonzero if the worker was written already: it may be listed as a member and also as a
+ * joiner. */
 static int is_listed_before(const struct net_status *s, int i)
 {
     for (int k = 0; k < i && s->members[i].rank < 0; k++)
@@ -146,7 +147,8 @@ static int is_listed_before(const struct net_status *s, int i)
     return 0;
 }
 
-/* A job goes on without a worker that is gone; who watches is to hear of it until it is back. */
+/* Writes the lost workers. A job continues without a lost worker; the operator sees it until it is
+ * back. */
 static void write_lost(FILE *f, struct ps_monitor *m)
 {
     char number[16];

@@ -1,24 +1,24 @@
-/* ps/monitor/monitor_reports.c - see monitor.h: what workers tell of themselves. */
+/* ps/monitor/monitor_reports.c - see monitor.h: receives the workers' reports. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "ps/monitor/monitor_impl.h"
 #include <math.h>
 
 enum {
-    REPORT_MS = 1000,   /* between two of a worker's reports, */
-    REPORT_EACH_MS = 8, /* and of all workers': the more there are, the rarer */
+    REPORT_MS = 1000,   /* least time between two reports of a worker, */
+    REPORT_EACH_MS = 8, /* and of any workers: more workers report more rarely */
     SPEED_REPORTS = 5,  /* a speed counts until so many reports in a row are missing */
     REFUSED_LINE_MS = 60000
 };
 
-/* Under the lock. */
+/* Returns the time between two reports of a worker. The caller holds the lock. */
 static int report_ms(const struct ps_monitor *m)
 {
     int each = m->n_workers * REPORT_EACH_MS;
     return each > REPORT_MS ? each : REPORT_MS;
 }
 
-/* Under the lock. */
+/* Adds the figures of a report. The caller holds the lock. */
 static void add_report(struct ps_monitor *m, struct monitor_worker *w, const struct net_report *r)
 {
     const struct net_report *b = &w->last;
@@ -34,7 +34,8 @@ static void add_report(struct ps_monitor *m, struct monitor_worker *w, const str
     m->n_losses += r->n_losses;
 }
 
-/* Of a worker that has left, the last report may come late; others say what they are not. */
+/* Logs a refused report, unless the worker was in the job: the last report of a worker that left
+ * may arrive late. Other such reports claim a wrong worker. */
 static void refuse(struct ps_monitor *m, int worker)
 {
     int64_t now = clock_now_ns();
@@ -71,7 +72,7 @@ int ps_monitor_reported(void *ctx, const struct net_report *report)
     return each;
 }
 
-/* Under the lock. */
+/* Returns nonzero if the last report is recent. The caller holds the lock. */
 static int is_fresh(const struct monitor_worker *w)
 {
     return w->last.life && clock_now_ns() - w->at_ns < REPORT_STALE_MS * INT64_C(1000000);
@@ -83,7 +84,7 @@ int monitor_reports_latest(struct ps_monitor *m, int worker, struct monitor_work
     *out = m->workers[worker];
     int fresh = is_fresh(out);
     if (clock_now_ns() - out->at_ns > SPEED_REPORTS * report_ms(m) * INT64_C(1000000))
-        out->images_per_s = (double)NAN; /* the worker reports no more: it may hang */
+        out->images_per_s = (double)NAN; /* the worker stopped reporting: it may hang */
     pthread_mutex_unlock(&m->lock);
     return fresh;
 }

@@ -1,5 +1,8 @@
-/* ps/monitor/page.h - page.html, the status page, whose bytes the build puts into the program.
- * Owns: nothing. Threads: any. Errors: none. */
+/* ps/monitor/page.h - the bytes of page.html, the status page, which the build embeds in the
+ * program.
+ * Owns:    nothing.
+ * Threads: any.
+ * Errors:  none. */
 #ifndef PS_MONITOR_PAGE_H
 #define PS_MONITOR_PAGE_H
 #include <stddef.h>
