@@ -88,7 +88,8 @@ static void search_again(struct coordinator_disk *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Finds the newest complete checkpoint, instead of one that is incomplete. */
+/* Searches for the newest complete checkpoint. The first job resumes from it, unless that job
+ * has been planned already. */
 void coordinator_find_first(struct coordinator_disk *d, struct coordinator_disk_request *o)
 {
     const struct checkpoint_elsewhere elsewhere = {coordinator_folders_has, &o->folders};

@@ -38,6 +38,7 @@ static inline unsigned char *coordinator_bits(const struct coordinator_state *c,
 int coordinator_add_action(struct coordinator_out *out,
                            const struct coordinator_action *a); /* returns 0: no room */
 void coordinator_add_line(struct coordinator_out *out, const struct coordinator_line *line);
+/* Orders work on the disk. *op becomes the number that its DISK event will have. */
 void coordinator_order_disk(struct coordinator_state *c, struct coordinator_out *out,
                             enum disk_task disk, uint32_t *op);
 /* Raises the epoch above that of `claim`, the term of another ps 0 that a worker or server
@@ -52,10 +53,13 @@ void coordinator_wake_at(const struct coordinator_state *c, struct coordinator_o
 /* server_registry.c */
 int server_registry_find(const struct coordinator_state *c, const char *address); /* -1: none */
 int server_registry_add(struct coordinator_state *c, const char *address);        /* -1: no room */
+/* Records a server's report, and answers its previous call if that still waits. */
 void server_registry_control(struct coordinator_state *c, const struct coordinator_event *e,
                              struct coordinator_out *out);
 void server_registry_closed(struct coordinator_state *c, uint64_t call);
+/* Answers the calls of servers that lack the newest state, or that have waited for BEAT_MS. */
 void server_registry_answer(struct coordinator_state *c, struct coordinator_out *out);
+/* Returns nonzero if the server has not called for more than ms. */
 int server_registry_is_silent(const struct coordinator_state *c, const struct coordinator_server *s,
                               int64_t ms);
 int server_registry_is_leaving(const struct coordinator_server *s);
@@ -110,11 +114,12 @@ int reconfigure_all_done(const struct coordinator_state *c); /* all made all ste
 
 /* checkpoint_schedule.c */
 void checkpoint_schedule_step(struct coordinator_state *c, struct coordinator_out *out);
-void checkpoint_schedule_cancel(struct coordinator_state *c); /* a Stop was sent */
+void checkpoint_schedule_cancel(struct coordinator_state *c); /* at a Stop */
 void checkpoint_schedule_written(struct coordinator_state *c, const struct coordinator_event *e,
                                  struct coordinator_out *out);
 /* Abandons a checkpoint that needs a file of server `slot`, which was restarted. */
 void checkpoint_schedule_lost(struct coordinator_state *c, int slot, struct coordinator_out *out);
+/* Returns nonzero while a requested checkpoint is neither made nor given up. */
 int checkpoint_schedule_is_asked(const struct coordinator_state *c);
 /* Returns the value of `last_step` after this checkpoint. A generation that did not yet have the
  * job's early end makes no last checkpoint, even at that step. */
@@ -122,6 +127,7 @@ int64_t checkpoint_schedule_counts(const struct coordinator_state *c, uint64_t g
                                    int64_t step);
 
 /* evaluation.c */
+/* Records a part of an evaluation, and judges the evaluation once it has all parts. */
 void evaluation_note(struct coordinator_state *c, const struct coordinator_event *e,
                      struct coordinator_out *out);
 /* Discards evaluations after `step`, at which a job begins or to which it rolls back. */

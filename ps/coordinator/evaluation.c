@@ -215,7 +215,7 @@ void evaluation_follow(struct coordinator_state *c, struct coordinator_out *out)
         coordinator_wake_at(c, out, s->since + BEST_MS * MS);
         if (c->awake - s->since >= BEST_MS * MS)
             drop_next_best(c, out);
-        else if (c->phase == PHASE_RUNNING) /* the last step's: in the present one */
+        else if (c->phase == PHASE_RUNNING) /* last step: save it in this generation */
             s->next.generation = c->generation;
     }
 }

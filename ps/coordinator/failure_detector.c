@@ -58,7 +58,7 @@ static void note_came(struct coordinator_state *c, int worker, int came)
     w->came_at = c->awake;
 }
 
-/* Ignored after a Stop, since streams end then by themselves. */
+/* Ignores reports after a Stop, since streams end then by themselves. */
 void failure_detector_note_missing(struct coordinator_state *c, int slot,
                                    const struct net_missing *list, int n)
 {

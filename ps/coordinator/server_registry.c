@@ -22,8 +22,9 @@ int server_registry_is_joining(const struct coordinator_state *c,
            c->generation && !server_registry_is_silent(c, s, FRESH_MS);
 }
 
-/* ps 0 waits for a server that holds chunks of the settled generation: silence is no loss. It
- * does not wait for a server that was only to join, once that is silent or must leave. */
+/* Decides whether a server is gone. ps 0 waits for a server that holds chunks of the settled
+ * generation: silence is no loss. It does not wait for a server that was only to join, once that
+ * is silent or must leave. */
 int server_registry_is_gone(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     if (s->number <= 0 || s->held)
@@ -278,7 +279,7 @@ void server_registry_answer(struct coordinator_state *c, struct coordinator_out 
         return; /* no server receives an epoch before it is recorded */
     for (int i = 0; i < c->n_slots; i++) {
         struct coordinator_server *s = &coordinator_servers(c)[i];
-        if (!s->call || (c->epoch != c->recorded && !s->obeyed)) /* ours may have to rise */
+        if (!s->call || (c->epoch != c->recorded && !s->obeyed)) /* ours may have to exceed it */
             continue;
         if (s->seen != c->number || c->awake - s->called >= BEAT_MS * MS)
             reply_to(c, i, out);
