@@ -1,6 +1,7 @@
-/* net/security/certificate.h - X.509 certificates in words and in PEM: what one says, and whether
- * three files (certificate with its chain, key, CAs) fit together.
- * Threads: any. Errors: ST_INVALID, ST_NOMEM; not logged, a sentence in `why`. */
+/* net/security/certificate.h - reads facts from X.509 certificates, explains verification errors
+ * in words, and checks that three files (certificate with its chain, key, CAs) fit together.
+ * Threads: any.
+ * Errors:  ST_INVALID, ST_NOMEM; not logged, a sentence in `why`. */
 #ifndef NET_SECURITY_CERTIFICATE_H
 #define NET_SECURITY_CERTIFICATE_H
 #include "base/status.h"
@@ -14,50 +15,53 @@ enum {
     CERTIFICATE_DATE_BYTES = 32,
 };
 
-/* What is wrong with a certificate. */
+/* Reasons to reject a certificate. */
 enum certificate_error {
     CERTIFICATE_EXPIRED,
     CERTIFICATE_NOT_YET,
     CERTIFICATE_FOREIGN, /* not signed by one of our CAs */
-    CERTIFICATE_PURPOSE, /* a client's as a server's, or the other way round */
-    CERTIFICATE_ROLE,    /* a server's without the role ps */
-    CERTIFICATE_HOST,    /* a server's that names other hosts */
+    CERTIFICATE_PURPOSE, /* a client's certificate used as a server's, or the reverse */
+    CERTIFICATE_ROLE,    /* a server's certificate without the role ps */
+    CERTIFICATE_HOST,    /* a server's certificate for other hosts */
     CERTIFICATE_OTHER,
     CERTIFICATE_N_ERRORS
 };
-/* Of X509_V_ERR_...; APPLICATION_VERIFICATION is the role. */
+/* Returns the reason for an X509_V_ERR_... code; APPLICATION_VERIFICATION means the role. */
 enum certificate_error certificate_error(int error);
 
-/* 1: it names the host, or the address. */
+/* Returns nonzero if the certificate names this host or address. */
 int certificate_names(X509 *x, const char *host);
-/* The roles that its URIs name. */
+/* Returns the roles that its URIs name. */
 unsigned certificate_roles(X509 *x);
-/* "CN=ps, O=job", or its first other name; cut to fit, nothing unprintable. */
+/* Writes the subject, for example "CN=ps, O=job", or the first alternative name; cut to fit,
+ * printable characters only. */
 void certificate_name(X509 *x, char name[CERTIFICATE_NAME_BYTES]);
-/* "2026-11-26 17:31 UTC" */
+/* Writes the time as "2026-11-26 17:31 UTC". */
 void certificate_date(const ASN1_TIME *t, char text[CERTIFICATE_DATE_BYTES]);
-/* What X509_verify_cert has found wrong: words that go on after the name of the peer's certificate,
- * as "has expired on ...". ca: the file of CAs; server: it was to be a server's. */
+/* Writes the error that X509_verify_cert has found, in words that follow the name of the peer's
+ * certificate, for example "has expired on ...". ca: the file of CAs; server: nonzero if a
+ * server's certificate was expected. */
 void certificate_problem(X509_STORE_CTX *c, const char *ca, int server,
                          char why[CERTIFICATE_WHY_BYTES]);
 
-/* Three files' texts, and their names for the reason. */
+/* Texts of the three files, and their paths for messages. */
 struct certificate_files {
     const char *cert, *key, *ca;
     const char *cert_path, *key_path, *ca_path;
 };
 
-/* What the first certificate says. */
+/* Facts of the first certificate in the file. */
 struct certificate_facts {
     unsigned roles;
     char name[CERTIFICATE_NAME_BYTES];
     char ends[CERTIFICATE_DATE_BYTES];
-    int64_t seconds_left;                /* below 0: it has expired */
-    char problem[CERTIFICATE_WHY_BYTES]; /* why peers with the same CAs will refuse it; "": no */
+    int64_t seconds_left;                /* negative: the certificate has expired */
+    char problem[CERTIFICATE_WHY_BYTES]; /* reason for which peers with the same CAs will refuse
+                                            it; "": none */
 };
 
-/* ST_INVALID: a file holds something else than it should, or the key is not the certificate's.
- * server: peers will ask for a server's certificate as well. */
+/* Checks the files. Returns ST_INVALID if a file has unexpected contents, or the key does not
+ * belong to the certificate. server: nonzero if peers also expect a server's certificate. */
 enum status certificate_files_check(const struct certificate_files *f, int server,
                                     struct certificate_facts *out, char why[CERTIFICATE_WHY_BYTES]);
 

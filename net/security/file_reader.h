@@ -4,9 +4,9 @@
  *
  * A thread exists only while files are read, with all signals blocked. One read runs at a time.
  * Owns:    nothing; a reader is static and is never destroyed.
- * Threads: any, with no lock held that `read` takes.
- * Errors:  none; `read` logs its own. A file that is not read in time, or has no thread to read it,
- *          is one line with its name. */
+ * Threads: any, with no lock held that `read` locks.
+ * Errors:  none; `read` logs its own. A file that is not read in time, or has no thread to read
+ *          it, is one line with its name. */
 #ifndef NET_SECURITY_FILE_READER_H
 #define NET_SECURITY_FILE_READER_H
 #include <pthread.h>
@@ -34,10 +34,11 @@ struct file_reader {
         .read = (read_), .keeps = (keeps_), .lock = PTHREAD_MUTEX_INITIALIZER                      \
     }
 
-/* Has the files read, and returns when a read that began after this call has ended, or when the
- * read under way has taken FILE_READER_WAIT_MS. */
+/* Starts a read of the files. Returns when a read that began after this call has ended, or when
+ * the current read has lasted FILE_READER_WAIT_MS. */
 void file_reader_look(struct file_reader *r);
-/* Waits for the end of that read, however long it takes: there are no earlier values to use. */
+/* Reads the files and waits until the read has ended, however long that lasts, because there are
+ * no earlier values to use. */
 void file_reader_look_first(struct file_reader *r);
 
 #endif

@@ -21,19 +21,19 @@ enum {
 enum { HTTP2_END_STREAM = 1, HTTP2_END_HEADERS = 4, HTTP2_MAX_SETTINGS_BYTES = 16 << 10 };
 
 struct http2_frame {
-    uint32_t bytes; /* of its payload */
+    uint32_t bytes; /* bytes of its payload */
     uint32_t stream;
     uint8_t kind, flags;
 };
 
 struct http2_frames {
     uint32_t skip;   /* bytes up to the next head: a payload, at first a client's preface */
-    uint32_t n_head; /* bytes of that head that have come */
+    uint32_t n_head; /* bytes of that head that have arrived */
     uint8_t head[HTTP2_HEAD_BYTES];
 };
 
-/* Advances *at to the end of the next frame head and fills *frame: true. False if `end` comes
- * first; the next bytes are then to follow in the next call. */
+/* Advances *at to the end of the next frame head, fills *frame and returns true. Returns false
+ * if it reaches `end` before; the next call then receives the bytes that follow. */
 bool http2_frames_next(struct http2_frames *f, const uint8_t **at, const uint8_t *end,
                        struct http2_frame *frame);
 

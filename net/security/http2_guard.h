@@ -30,9 +30,9 @@
 enum {
     HTTP2_MAX_BLOCK_BYTES = 64 << 10,
     HTTP2_MAX_BLOCK_FRAMES = 16,
-    HTTP2_MAX_STREAMS = 256, /* as gRPC tells clients */
-    /* A client may have heard of a stream's end, and opened the next, before the thread that sent
-     * the end has noted it. */
+    HTTP2_MAX_STREAMS = 256, /* the limit that gRPC sends to clients */
+    /* A client may have learned of a stream's end, and opened the next, before the thread that
+     * sent the end has noted it. */
     HTTP2_MAX_OPEN = 2 * HTTP2_MAX_STREAMS,
     HTTP2_MAX_RESETS = 100,
     HTTP2_MAX_HOST_RESETS = 400,
@@ -51,18 +51,19 @@ struct http2_guard {
     _Atomic bool has_opened;    /* the client has opened a stream */
     _Atomic int received, sent; /* order the use by one thread before the use by the next */
     struct http2_frames in, out;
-    uint32_t n_preface;                 /* bytes of the client's preface that have come */
-    bool has_settings;                  /* the client's first frame has come */
-    uint32_t block_bytes, block_frames; /* of the header block that is received */
+    uint32_t n_preface;                 /* bytes of the client's preface that have arrived */
+    bool has_settings;                  /* the client's first frame has arrived */
+    uint32_t block_bytes, block_frames; /* size of the header block that is being received */
     uint32_t newest;                    /* highest number of a stream that the client has opened */
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     uint32_t open[HTTP2_MAX_OPEN];
     int n_open;
     struct http2_rate resets;
 };
 
-void http2_guard_init(struct http2_guard *g); /* its lock; begin makes the rest */
+/* makes the lock; http2_guard_begin sets the other fields */
+void http2_guard_init(struct http2_guard *g);
 void http2_guard_free(struct http2_guard *g);
 /* Counts a connection that its client had closed, or the server refuses, before it was used. */
 void http2_guard_count_unused(const struct peer_address *from);
@@ -71,14 +72,14 @@ bool http2_guard_is_flooding(const struct peer_address *from);
 /* Begins with a new connection. */
 void http2_guard_begin(struct http2_guard *g, const struct peer_address *from);
 
-/* Follows n bytes that came from the client. False: the client is cut off, and gRPC must receive
- * neither these bytes nor any that follow. */
+/* Checks n bytes from the client. Returns false if the client is cut off: then gRPC must receive
+ * neither these bytes nor any later ones. */
 bool http2_guard_received(struct http2_guard *g, const void *bytes, size_t n);
-/* Follows n bytes that were sent to the client. */
+/* Checks n bytes that were sent to the client. */
 void http2_guard_sent(struct http2_guard *g, const void *bytes, size_t n);
 /* Notes that the connection has ended. */
 void http2_guard_end(struct http2_guard *g);
-/* True if the client was cut off, by bytes of either direction. */
+/* Returns true if the client was cut off, because of bytes of either direction. */
 bool http2_guard_is_cut(struct http2_guard *g);
 
 #endif

@@ -1,12 +1,13 @@
-/* net/security/security.h - what this program shows its peers, and what it asks of them: its
- * certificate, and its token. One for the process, as its identity is; without a start nothing is
- * shown or asked.
+/* net/security/security.h - the identity that this program shows its peers, and the one that it
+ * requires of them: certificate and token. There is one per process. Without a start the program
+ * shows and requires nothing.
  *
- * Files that have changed are read again when they are next needed: certificates with the next
- * connection, a token with the next call. A file that cannot be used, or whose file system does not
- * answer, changes nothing, with a line; a caller waits for it once, at most FILE_READER_WAIT_MS.
- * Owns:    what was read.
- * Threads: the start before others; then any.
+ * Changed files are read again when they are next needed: certificates with the next connection,
+ * a token with the next call. If a file is invalid, or its file system does not answer, the
+ * values read before stay in use, and a line is logged; a caller waits for it once, at most
+ * FILE_READER_WAIT_MS.
+ * Owns:    the values that were read.
+ * Threads: the start before other threads exist; then any.
  * Errors:  ST_INVALID, ST_IO, ST_NOMEM; logged with the flag and the fix. */
 #ifndef NET_SECURITY_SECURITY_H
 #define NET_SECURITY_SECURITY_H
@@ -17,37 +18,37 @@
 
 struct security_config {
     const char *cert, *key, *ca; /* PEM files: --tls_...; "" or NULL: none. Borrowed for ever */
-    const char *token_file;      /* likewise */
-    unsigned role;               /* what this program acts as */
+    const char *token_file;      /* path; "" or NULL: none. Borrowed for ever */
+    unsigned role;               /* role of this program */
 };
 
-/* Reads and checks all, and says what is used. */
+/* Reads and checks all files, and logs which are in use. */
 enum status security_start(const struct security_config *cfg);
 
 int security_has_tls(void);
 int security_has_token(void);
 
-/* The certificate in use. Each that is read has a higher number than the one before. */
+/* The certificate in use. Each one that is read has a higher number than the one before. */
 struct security_identity {
     const char *cert, *client_cert; /* PEM; the latter for connections as a client */
     const char *key, *ca;           /* PEM */
     uint64_t number;                /* from 1 on */
 };
-/* A reference; NULL: there is no TLS. */
+/* Returns a reference to the identity in use; NULL: no TLS. */
 const struct security_identity *security_identity_now(void);
 void security_identity_unref(const struct security_identity *i); /* NULL is fine */
-/* The number of the one in use, after a look at the files. */
+/* Returns the number of the identity in use, after a check of the files. */
 uint64_t security_identity_number(void);
 
-/* The roles of the n bytes that a peer shows; 0: of none. */
+/* Returns the roles of the n bytes that a peer shows as its token; 0: the token is not valid. */
 unsigned security_token_roles(const char *shown, size_t n);
-/* A copy of what this program shows, malloc'd, to be given to free; NULL: nothing. */
+/* Returns a copy of this program's token, which the caller frees; NULL: none. */
 char *security_token_copy(void);
 
-/* Once for the process: traffic with this host:port can be read and changed on its way. */
+/* Warns, once per process, that traffic with this host:port can be read and changed on its way. */
 void security_warn_plain(const char *addr);
 
-/* What the lines of others name. */
+/* Returns the path of the file, for log lines of other files. */
 const char *security_cert_path(void);
 const char *security_ca_path(void);
 

@@ -1,12 +1,13 @@
-/* net/security/tokens.h - secrets that calls carry, and for which roles each is.
+/* net/security/tokens.h - secrets that calls carry, with the roles that each one grants.
  *
- * The file has lines `ROLES TOKEN`, ROLES being some of ps, worker, admin with commas between, or
- * `TOKEN` alone, which is for ps and worker; empty lines and those that begin with # are left out.
- * A token is 16 to 512 visible ASCII characters. A program shows the first that is for its own
- * role; a server takes each of its lines, so that a new token can stand beside the old one.
+ * The file has lines `ROLES TOKEN`, where ROLES is a list of ps, worker, admin with commas
+ * between, or `TOKEN` alone, which grants ps and worker; empty lines and lines that begin with #
+ * are ignored. A token is 16 to 512 visible ASCII characters. A program shows the first token
+ * that has its own role; a server accepts every line, so that a new token can stand beside the
+ * old one.
  * Owns:    copies of the lines.
  * Threads: any.
- * Errors:  ST_INVALID, ST_NOMEM, and those of the file; not logged, words in `why` that go on after
+ * Errors:  ST_INVALID, ST_NOMEM, and those of the file; not logged, words in `why` that follow
  *          the file's name. */
 #ifndef NET_SECURITY_TOKENS_H
 #define NET_SECURITY_TOKENS_H
@@ -18,18 +19,18 @@ struct tokens {
     int n;
     struct token {
         unsigned roles;
-        unsigned char digest[32]; /* SHA-256, which is compared */
+        unsigned char digest[32]; /* SHA-256 of the token, which is compared */
         char *text;
     } * line;
 };
 
-/* text: of a file. */
+/* Parses the text of a file. */
 enum status tokens_parse(const char *text, struct tokens *out, char why[FILE_WHY_BYTES]);
 void tokens_free(struct tokens *t);
-/* What whoever shows these n bytes is allowed; 0: no line has them. Takes as long whichever line it
- * is, and whether one is. */
+/* Returns the roles that these n bytes grant as a token; 0: no line contains them. The duration
+ * depends neither on the line that matches nor on whether one does. */
 unsigned tokens_roles(const struct tokens *t, const char *shown, size_t n);
-/* What who has the role is to show; NULL: nothing is for it. */
+/* Returns the token that a program with this role shows; NULL: none has the role. */
 const char *tokens_own(const struct tokens *t, unsigned role);
 
 #endif
