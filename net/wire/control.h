@@ -1,6 +1,6 @@
-/* net/wire/control.h - what servers tell each other: server k > 0 says how things stand with it and
- * what it has seen, ps 0 answers as soon as it has something else to say (or after a while, all the
- * same). Both messages are the sender's whole state, so one that is lost is made good by the next.
+/* net/wire/control.h - messages between ps 0 and the other servers. Server k > 0 sends its state
+ * and what it has received so far; ps 0 answers as soon as its orders change, or after a while.
+ * Both messages contain the sender's whole state, so the next message replaces a lost one.
  * Owns:    its lists.
  * Threads: values.
  * Errors:  none. */
@@ -15,34 +15,34 @@ enum {
     CONTROL_MAX_KEPT = 256
 };
 
-/* How far a server is with its part of a checkpoint. In the order of weir.proto. */
+/* Progress of a server with its part of a checkpoint, in the order of weir.proto. */
 enum control_phase {
     CONTROL_IDLE,
-    CONTROL_ARMED,   /* waits for its chunks to come to the step */
-    CONTROL_WRITING, /* all were taken */
+    CONTROL_ARMED,   /* waits for its chunks to reach the step */
+    CONTROL_WRITING, /* all chunks are captured and are being written */
     CONTROL_WRITTEN,
     CONTROL_FAILED,
     CONTROL_PAST,     /* the chunks were beyond the step already */
-    CONTROL_DIVERGED, /* a parameter is not finite: nothing is written */
+    CONTROL_DIVERGED, /* a parameter is not finite: the server writes nothing */
     CONTROL_N_PHASES
 };
 
 struct net_plan; /* plan.h */
 
-/* A member that has no stream here now. */
+/* A member that has no stream to the sender now. */
 struct net_missing {
     int member; /* index */
-    int64_t ms; /* since when */
-    int came;   /* it has joined here in this generation, and has only to speak */
+    int64_t ms; /* time since then */
+    int came;   /* nonzero: it has joined here in this generation, but sent no frame yet */
 };
 
-/* A server's file of a checkpoint, in a folder of its own. */
+/* A server's file of a checkpoint, in a folder that ps 0 does not share. */
 struct net_part {
     uint64_t generation;
     int64_t step;
-    int server, n_servers; /* whose file it is */
+    int server, n_servers; /* server whose file it is */
     uint64_t bytes;
-    uint32_t crc32c; /* of its header */
+    uint32_t crc32c; /* CRC-32C of its header */
 };
 
 struct net_kept {
@@ -51,62 +51,70 @@ struct net_kept {
 };
 
 struct net_control {
-    int server, n_servers;            /* joining: 0 */
+    int server, n_servers;            /* number, and number of servers; while joining: 0 */
     uint64_t incarnation;             /* random at process start, not 0 */
-    uint64_t generation;              /* that its job is in; 0: there is none */
-    uint64_t ps0;                     /* who made its plan, as in struct net_plan */
-    uint64_t heard_ps0, heard_epoch;  /* of the ps 0 that was obeyed last; 0: none yet */
-    uint64_t unreadable;              /* generation of the plan in force, which does not begin here,
-                                         since its checkpoint is damaged; 0: none */
+    uint64_t generation;              /* generation of its job; 0: it has no job */
+    uint64_t ps0;                     /* ps 0 that made its plan, as in struct net_plan */
+    uint64_t heard_ps0, heard_epoch;  /* the ps 0 that was obeyed last; 0: none yet */
+    uint64_t unreadable;              /* generation of the plan in force if it cannot begin here,
+                                         because its checkpoint is damaged; 0: none */
     uint64_t seen;                    /* number of the last reply; 0: none yet */
-    uint64_t serial;                  /* of this request; those of a process rise */
-    uint64_t wanted;                  /* checkpoints asked for here so far */
+    uint64_t serial;                  /* number of this request; a process counts upwards */
+    uint64_t wanted;                  /* checkpoints requested at this server so far */
     uint64_t order;                   /* the last checkpoint order that was accepted; 0: none */
-    int phase;                        /* of it: enum control_phase */
-    uint64_t bytes;                   /* of its file, once it is written */
-    uint32_t crc32c;                  /* likewise */
-    char address[CONTROL_TEXT_BYTES]; /* where the server is reached */
-    int joining;                      /* it was not there when the job began */
-    int leaving;                      /* it wants to hand on its chunks and go */
+    int phase;                        /* progress of that order: enum control_phase */
+    uint64_t bytes;                   /* size of the checkpoint's file, once it is written */
+    uint32_t crc32c;                  /* CRC-32C of that file's header, once it is written */
+    char address[CONTROL_TEXT_BYTES]; /* address of the server */
+    int joining;                      /* nonzero: the server was not in the job when it began */
+    int leaving;                      /* nonzero: the server asks to hand on its chunks and leave */
     uint64_t stop;                    /* the last Stop that was obeyed; 0: none */
-    int stopped;                      /* nothing moves here any more */
-    int64_t lowest, highest;          /* versions here; -1: a chunk has none yet */
+    int stopped;                      /* nonzero: versions here do not change any more */
+    int64_t lowest, highest;          /* range of versions here; -1: a chunk has none yet */
     int n_missing;
-    struct net_missing *missing;       /* given to the receiver, as `parts` */
-    char folder[CONTROL_FOLDER_BYTES]; /* of checkpoints; empty: there is none, or none is known */
-    int knows_parts;                   /* of a folder of its own, */
-    int n_parts;                       /* the newest of which are */
+    struct net_missing *missing;       /* the receiver becomes its owner, as of `parts` */
+    char folder[CONTROL_FOLDER_BYTES]; /* id of its checkpoint folder; empty: none, or not known */
+    int knows_parts;                   /* nonzero: the list of a folder of its own is known, */
+    int n_parts;                       /* the newest files of which are these */
     struct net_part *parts;
 };
 
 struct net_control_reply {
-    uint64_t number;                  /* another one whenever something below is */
-    char refused[CONTROL_TEXT_BYTES]; /* not empty: the server cannot belong to the job, stop it */
-    char restore[CONTROL_TEXT_BYTES]; /* the manifest's name to go on from; empty: from the start */
-    uint64_t generation;              /* of the plan in force; 0: there is none yet */
-    uint64_t order;                   /* the last one's number, which no other ps 0 has given */
-    int64_t step;                     /* where it is to be taken; -1: it is cancelled */
-    uint64_t given;                   /* wanted checkpoints that were made, or given up */
-    uint64_t incarnation;             /* of ps 0 */
-    uint64_t epoch;        /* of ps 0: a lower one than known is of one that was replaced */
-    int closing;           /* no more orders will come: ps 0 is about to end */
+    uint64_t number;                  /* changes whenever a field below changes */
+    char refused[CONTROL_TEXT_BYTES]; /* not empty: the server cannot belong to the job and must
+                                         stop */
+    char restore[CONTROL_TEXT_BYTES]; /* name of the manifest to continue from; empty: from the
+                                         start */
+    uint64_t generation;              /* generation of the plan in force; 0: none yet */
+    uint64_t order;                   /* id of the latest checkpoint order, unique across
+                                         coordinators */
+    int64_t step;                     /* step of that checkpoint; -1: it is cancelled */
+    uint64_t given;                   /* requested checkpoints that were made or abandoned */
+    uint64_t incarnation;             /* incarnation of ps 0 */
+    uint64_t epoch;        /* epoch of ps 0; one lower than the highest known belongs to a
+                              replaced ps 0 */
+    int closing;           /* nonzero: ps 0 is about to exit and sends no more orders */
     uint64_t stop;         /* number of the last Stop; 0: none yet */
-    int64_t stop_step;     /* no chunk goes beyond this version; -1: beyond where it is */
-    struct net_plan *plan; /* in force, to a server that is not in its generation, else NULL; given
-                              to the receiver */
-    uint64_t settled;      /* every server is in this generation */
-    int drained;           /* no chunk is the caller's any more: it can end */
-    int failed;            /* closing: the job has, all its workers ended with an error */
-    char folder[CONTROL_FOLDER_BYTES]; /* ps 0's */
-    int knows_kept;                    /* what is not kept can go, */
-    int older_stay;                    /* but for what is older than the last of: */
+    int64_t stop_step;     /* highest version that a chunk may reach; -1: its present one */
+    struct net_plan *plan; /* plan in force, for a server that is not in its generation;
+                              otherwise NULL; the receiver becomes its owner */
+    uint64_t settled;      /* generation that every server is in */
+    int drained;           /* nonzero: the caller has no chunks any more and can exit */
+    int failed;            /* closing: nonzero if the job failed, because all its workers ended
+                              with an error */
+    char folder[CONTROL_FOLDER_BYTES]; /* id of ps 0's folder */
+    int knows_kept;                    /* nonzero: files of checkpoints that are not in `kept`
+                                          may be deleted, */
+    int older_stay;                    /* nonzero: except those older than the last of `kept` */
     int n_kept;
-    struct net_kept *kept;          /* newest first; given to the receiver */
-    char later[CONTROL_TEXT_BYTES]; /* not sent. Not empty: no answer, the call ends with this, as
-                                       if nobody was there: ST_UNAVAILABLE */
+    struct net_kept *kept;          /* newest first; the receiver becomes its owner */
+    char later[CONTROL_TEXT_BYTES]; /* not sent. Not empty: there is no answer, and the call ends
+                                       with this text and ST_UNAVAILABLE, as if no server were
+                                       reached */
 };
 
-/* What the messages themselves hold; the structs are the caller's, and may be of zeros. */
+/* Frees the members of a message, not the struct, which is the caller's. A struct of zeros is
+ * fine. */
 void message_control_free(struct net_control *control);
 void message_control_reply_free(struct net_control_reply *reply);
 

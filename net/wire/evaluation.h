@@ -1,32 +1,34 @@
-/* net/wire/evaluation.h - what a worker tells ps 0 of the validation data, as plain values, and
- * what it is told. Each says the whole, so that one that is lost is made good by the next. Threads:
- * values. Errors: none. */
+/* net/wire/evaluation.h - a worker's report on the validation data to ps 0, and the reply, as
+ * plain values. Each report is complete, so the next one replaces a lost one.
+ * Threads: values.
+ * Errors:  none. */
 #ifndef NET_WIRE_EVALUATION_H
 #define NET_WIRE_EVALUATION_H
 #include "net/wire/job_data.h"
 #include <stdint.h>
 
-/* Of the parameters of one step, on one of the parts that the set is in. */
+/* Evaluation of one step's parameters on one part of the validation set. */
 struct net_evaluation {
     uint64_t generation, ps0; /* as in struct net_plan */
     int64_t step;
-    int part, n_parts;          /* from 0 on, 1 to JOB_MAX_WORKERS */
-    int64_t n, right;           /* samples of the part; of these, classified right */
-    double loss;                /* sum over them; may be infinite or not a number */
-    int no_accuracy;            /* the set has targets: `right` says nothing */
+    int part, n_parts;          /* index from 0 on; number of parts, 1 to JOB_MAX_WORKERS */
+    int64_t n, right;           /* samples of the part; number of them classified correctly */
+    double loss;                /* sum of the loss over them; may be infinite or NaN */
+    int no_accuracy;            /* nonzero: the set has targets, and `right` has no meaning */
     struct job_validation data; /* the whole set */
-    int64_t every, patience;    /* steps from one to the next, 0: at the end alone; evaluations
-                                   without a lower loss that end the job, 0: none do */
+    int64_t every, patience;    /* steps between evaluations, 0: only one at the end; evaluations
+                                   without a lower loss that end the job, 0: no limit */
 };
 
 struct net_best {
-    int64_t step;          /* -1: there is none */
-    double loss, accuracy; /* accuracy NaN: of targets */
+    int64_t step;          /* step; -1: none */
+    double loss, accuracy; /* accuracy is NaN for targets */
 };
 
 struct net_evaluation_reply {
-    int again;        /* 1: the same is to be sent again soon, and no contribution before */
-    int64_t n, right; /* of all parts; n 0: they are not there, or not known */
+    int again;        /* nonzero: the worker must send the same again soon, and no contribution
+                         before */
+    int64_t n, right; /* sums of all parts; n 0: not complete, or not known */
     double loss;
     struct net_best best;
 };

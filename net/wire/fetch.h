@@ -1,5 +1,6 @@
-/* net/wire/fetch.h - chunks that another server had in the generation before, with their slots:
- * asked for by the number, sent as many at a time as fit one message, the rest asked for again.
+/* net/wire/fetch.h - chunks, with their slots, from the server that had them in the previous
+ * generation. The receiver requests them by number. One message contains as many as fit, and the
+ * receiver requests the others again.
  *
  * Owns:    a reply references to the buffers in it.
  * Threads: values.
@@ -11,46 +12,51 @@
 #include "net/wire/control.h"
 
 enum {
-    FETCH_REPLY_BYTES = 16 << 20, /* of values and slots in one message; any one chunk's fit; the
-                                     rest, with one list of samples, has 64 bytes for each chunk */
-    FETCH_REPLY_CHUNKS = 4096,    /* in one message */
+    FETCH_REPLY_BYTES = 16 << 20, /* values and slots in one message; each single chunk fits. Its
+                                     other fields, with one list of samples, need 64 bytes for
+                                     each chunk */
+    FETCH_REPLY_CHUNKS = 4096,    /* chunks in one message */
     FETCH_MESSAGE_BYTES = FETCH_REPLY_BYTES + 64 * FETCH_REPLY_CHUNKS,
 };
 
 struct net_fetch_request {
-    uint64_t generation; /* the one before */
-    int64_t step;        /* the version; where chunks go each at its own pace: the newest is sent */
+    uint64_t generation; /* the previous generation */
+    int64_t step;        /* version; in modes where each chunk advances by itself the newest is
+                            sent */
     int n;               /* > 0 */
     int *chunk;
 };
 
-/* One chunk as it came; 4-byte aligned, valid for the call. */
+/* A received chunk; 4-byte aligned, valid for the call. */
 struct net_fetched {
     int chunk;
     int64_t version; /* >= 0 */
     const float *value, *slots;
-    size_t n_value, n_slots; /* numbers; n_slots counts those of all slots, may be 0 */
-    const uint64_t *samples; /* as in the proto; unchecked */
+    size_t n_value, n_slots; /* counts of numbers; n_slots is for all slots together, and may be
+                                0 */
+    const uint64_t *samples; /* as in weir.proto; unchecked */
     size_t n_samples;
 };
 
-/* What a server's handler fills, one chunk after the other in the order asked for. */
+/* One chunk of the reply. The server's handler adds them in the order of the request. */
 struct net_fetch_item {
     int chunk;
     int64_t version;
-    struct buf *value, *slots; /* little-endian fp32, the first so many bytes; slots: may be NULL */
+    struct buf *value, *slots; /* little-endian fp32, the first value_bytes or slots_bytes; slots
+                                  may be NULL */
     size_t value_bytes, slots_bytes;
-    uint64_t *samples; /* a copy is taken */
+    uint64_t *samples; /* list, which is copied */
     size_t n_samples;
 };
 struct net_fetch_reply {
-    char refused[CONTROL_TEXT_BYTES]; /* not empty: they are not handed on, a sentence */
+    char refused[CONTROL_TEXT_BYTES]; /* not empty: the server refuses, with this sentence */
     int n, room;
     struct net_fetch_item *item;
     size_t bytes;
-    size_t list_bytes; /* of the items' samples */
+    size_t list_bytes; /* bytes of the items' samples */
 };
-/* Takes references and copies. ST_RANGE: it is full, the rest will be asked for again; ST_NOMEM. */
+/* Adds a chunk: references its buffers and copies the list. ST_RANGE: the reply is full, and the
+ * receiver will request this chunk again; ST_NOMEM. */
 enum status net_fetch_put(struct net_fetch_reply *reply, const struct net_fetch_item *item);
 void net_fetch_reply_free(struct net_fetch_reply *reply); /* zeros are fine */
 

@@ -19,7 +19,7 @@ enum {
     FRAME_MAX_PIECES = 1024,
     FRAME_MAX_BYTES = 8 << 20,
     FRAME_MAX_WHY = 511,
-    FRAME_HEAD_MAX = 64, /* bytes of an encoded frame head at most */
+    FRAME_HEAD_MAX = 64, /* longest encoded frame head */
     PIECE_HEAD_MAX = 96 + FRAME_MAX_WHY + 8,
 };
 
@@ -58,19 +58,19 @@ struct net_piece {
     uint64_t step;
     float weight;
     uint32_t crc32c;
-    int unsummed; /* not from the wire: crc32c is 0, and the peer, on this host, need not give one;
-                     or the payload crossed by reference */
-    enum dtype dtype; /* of the payload; PULL: of the one wanted; from the wire: unchecked */
+    int unsummed;     /* not from the wire: crc32c is 0, which is valid because the peer is on this
+                         host, or the payload passed by reference */
+    enum dtype dtype; /* of the payload; PULL: of the requested version; from the wire: unchecked */
     char why[FRAME_MAX_WHY + 1];
     struct net_payload payload;
-    /* Instead of a payload, where it lies in the sender's segment (segment.h): 1 + offset, 0: it
-     * does not; from the wire: unchecked. */
+    /* Position of the payload in the sender's segment (segment.h), instead of a payload: 1 +
+     * offset; 0: the piece contains the payload; from the wire: unchecked. */
     uint64_t shared_offset;
     uint32_t shared_bytes;
-    uint64_t shared_stamp; /* down: it was stamped so */
-    int shared;            /* up: the answer may come so */
-    int ask_taken;         /* up: TAKEN is wanted */
-    uint64_t samples;      /* down: 1 + the first sample of the receiver's next step; 0: not said */
+    uint64_t shared_stamp; /* down: stamp of the payload */
+    int shared;            /* up: the answer may pass by shared memory */
+    int ask_taken;         /* up: the sender requests TAKEN */
+    uint64_t samples;      /* down: 1 + the first sample of the receiver's next step; 0: unset */
 };
 
 struct net_frame_head {
@@ -79,15 +79,16 @@ struct net_frame_head {
     uint64_t incarnation;
 };
 
-/* 1: the same member speaks, in the same generation. */
+/* Returns nonzero if the same member sent both, in the same generation. */
 static inline int frame_same_head(const struct net_frame_head *a, const struct net_frame_head *b)
 {
     return a->generation == b->generation && a->member == b->member &&
            a->incarnation == b->incarnation;
 }
 
-/* Decodes a frame. Head first (wherever it stands), then each piece is given to on_piece, in order,
- * until one returns other than ST_OK (passed on). why: at least 128 bytes. */
+/* Decodes a frame: first the head, wherever it lies, then each piece, which it passes to
+ * on_piece in order. A status other than ST_OK from on_piece ends the decoding and is returned.
+ * why: room for at least 128 bytes. */
 enum status frame_decode(const struct net_span *spans, size_t n_spans, struct net_frame_head *head,
                          enum status (*on_piece)(void *ctx, const struct net_frame_head *head,
                                                  const struct net_piece *piece),
@@ -99,24 +100,27 @@ size_t frame_encode_head(const struct net_frame_head *head, uint8_t *out);
  * (payload_bytes of them, from elsewhere). Returns the length, at most PIECE_HEAD_MAX. */
 size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_bytes, uint8_t *out);
 
-/* Gives a piece whose payload lies in the sender's segment that payload, by way of *span. 0: it is
- * not inside, or the piece carries a payload as well; NULL has no inside. */
+/* Sets the payload of a piece from the sender's segment, by way of *span. Returns 0 if the
+ * position is not inside the segment (segment NULL: never inside), or the piece contains a
+ * payload as well. */
 int payload_find(const struct segment *segment, struct net_piece *piece, struct net_span *span);
-/* CRC-32C of the payload. */
+/* Returns the CRC-32C of the payload. */
 uint32_t payload_crc32c(const struct net_payload *p);
-/* The first of its n elements that is not finite; SIZE_MAX: there is none. */
+/* Returns the index of the first of n elements that is not finite; SIZE_MAX: none. */
 size_t payload_first_bad(const struct net_payload *p, enum dtype d, size_t n);
-/* Likewise the first of a magnitude above `limit`, above 0 and finite, or not finite. */
+/* Returns the index of the first of n elements that is not finite or whose magnitude is above
+ * `limit` (finite, above 0); SIZE_MAX: none. */
 size_t payload_first_above(const struct net_payload *p, enum dtype d, size_t n, float limit);
-/* Calls fn for runs of its n elements of d, in order: src has any alignment, `first` counts
- * elements and is a multiple of `unit`, which is one of d's block and at most DTYPE_BLOCK_MAX. What
- * the end of a span cuts is put together. The payload has dtype_bytes(d, n). */
+/* Calls fn for runs of the n elements of d, in order. src has any alignment. `first` counts
+ * elements and is a multiple of `unit`, which is a multiple of d's block and at most
+ * DTYPE_BLOCK_MAX. Elements that the end of a span cuts are put together. The payload has
+ * dtype_bytes(d, n). */
 void payload_each_run(const struct net_payload *p, enum dtype d, size_t n, size_t unit,
                       void (*fn)(void *ctx, size_t first, const void *src, size_t n), void *ctx);
-/* Copies all of it to dst. */
+/* Copies the whole payload to dst. */
 void payload_copy(const struct net_payload *p, void *dst);
-/* Decodes all of it, n elements of dtype d, to dst. crc: NULL, or where its CRC-32C goes, worked
- * out while the bytes are in cache. */
+/* Decodes the whole payload, n elements of dtype d, to dst. crc: NULL, or the place for its
+ * CRC-32C, computed while the bytes are in cache. */
 void payload_decode(const struct net_payload *p, enum dtype d, size_t n, float *dst, uint32_t *crc);
 
 #endif

@@ -1,7 +1,9 @@
-/* net/wire/gate.h - what ps 0 of a region and its other servers tell each other of their chunks at
- * the region's gates (ps/region/region_chunks.h). One call has several of these; it may come twice.
+/* net/wire/gate.h - messages between ps 0 of a region and its other servers about their chunks
+ * at the region's gates (ps/region/region_chunks.h). One call contains several; it may arrive
+ * twice.
  * Owns:    a message its list, of buffers one reference each.
- * Threads: values. Errors: none. */
+ * Threads: values.
+ * Errors:  none. */
 #ifndef NET_WIRE_GATE_H
 #define NET_WIRE_GATE_H
 #include "base/buf.h"
@@ -10,20 +12,20 @@
 enum gate_kind {
     /* to ps 0 */
     GATE_FIRST, /* a member's first value of the chunk */
-    GATE_MADE,  /* this version was made */
+    GATE_MADE,  /* this version is complete */
     GATE_WAITS, /* this version is computed, and waits */
-    GATE_VALUE, /* as it was asked for */
+    GATE_VALUE, /* present value, as requested by READ */
     /* from ps 0 */
     GATE_BEGIN, /* the chunk's first version */
-    GATE_WHOLE, /* the version that waits becomes this */
-    GATE_ADD,   /* this is added to it */
-    GATE_OWN,   /* it is made as it was computed */
-    GATE_READ,  /* the present value is asked for */
-    GATE_MIX,   /* `mix` of the version that waits, and the rest of this, make it */
+    GATE_WHOLE, /* replaces the version that waits */
+    GATE_ADD,   /* is added to the version that waits */
+    GATE_OWN,   /* the version that waits becomes valid as computed */
+    GATE_READ,  /* requests the present value */
+    GATE_MIX,   /* averages: weight `mix` for the version that waits, 1 - `mix` for this value */
     GATE_N_KINDS
 };
 
-/* Of one message; one item always fits. */
+/* Limits of one message; one item always fits. */
 enum { GATE_MAX_ITEMS = 1024, GATE_BATCH_BYTES = 4 << 20 };
 
 struct net_gate_item {
@@ -32,7 +34,8 @@ struct net_gate_item {
     int64_t version;
     int64_t slots_since; /* BEGIN: the version at which the optimizer's slots are zero */
     float mix;           /* MIX: 0 to 1 */
-    int alone;           /* OWN: it is made without the parent, and so are those that follow */
+    int alone;           /* OWN: nonzero if this version and the following ones do not wait for
+                            the parent */
     struct buf *value;   /* little-endian fp32, the whole chunk; NULL: none */
 };
 
@@ -42,6 +45,6 @@ struct net_gate {
     int n;                    /* 1 to GATE_MAX_ITEMS */
     struct net_gate_item *item;
 };
-void message_gate_free(struct net_gate *g); /* what it holds; zeros are fine */
+void message_gate_free(struct net_gate *g); /* frees the members; zeros are fine */
 
 #endif

@@ -1,5 +1,6 @@
-/* net/wire/job_data.h - which data set a job trains on: enough of it to see that two members read
- * the same one. Threads: values. */
+/* net/wire/job_data.h - describes the data set that a job trains on, so that members can check
+ * that they read the same one.
+ * Threads: values. */
 #ifndef NET_WIRE_JOB_DATA_H
 #define NET_WIRE_JOB_DATA_H
 #include "base/status.h"
@@ -7,28 +8,29 @@
 #include <stdint.h>
 
 enum { JOB_DATA_NAME_BYTES = 128 };
-/* What a sample's labels are; numbered as in weir.proto. */
+/* Kind of a sample's labels; numbered as in weir.proto. */
 enum job_labels { JOB_LABELS_UNSAID, JOB_LABELS_CLASSES, JOB_LABELS_TARGETS, JOB_LABELS_N_KINDS };
 
 struct job_data {
-    int64_t n_train, n_test; /* samples; n_train 0: nothing is said of the data */
-    int dim[3];              /* of a sample: channels, rows, columns */
-    int classes;             /* of the training set; or targets of each sample */
+    int64_t n_train, n_test; /* numbers of samples; n_train 0: the data are not described */
+    int dim[3];              /* dimensions of a sample: channels, rows, columns */
+    int classes;             /* classes in the training set; or targets of each sample */
     enum job_labels labels;
-    /* CRC-32C: of samples as they lie in memory, of labels as 32-bit little-endian numbers */
+    /* CRC-32C of samples as they lie in memory, and of labels as 32-bit little-endian numbers */
     uint32_t train_samples, train_labels, test_samples, test_labels;
-    uint32_t class_names; /* of the classes' names in the order of their labels; 0: not said */
-    int own;              /* each member has data of its own: --data_shard=own */
-    int standardized;     /* the samples' columns are standardized: --standardize */
-    int files; /* the name is of training samples that were given by themselves, --train_data */
+    uint32_t class_names; /* CRC-32C of the classes' names in the order of their labels; 0: unset */
+    int own;              /* nonzero: each member has data of its own: --data_shard=own */
+    int standardized;     /* nonzero: the samples' columns are standardized: --standardize */
+    int files; /* nonzero: `name` is the path of --train_data, which has only the training
+                  samples */
     char
         name[JOB_DATA_NAME_BYTES]; /* where its member found it, in printable ASCII; may be empty */
 };
 
-/* Which validation data an evaluation is of. n 0: nothing is said of them. */
+/* Validation data of an evaluation. n 0: not described. */
 struct job_validation {
     int64_t n;                /* samples */
-    uint32_t samples, labels; /* CRC-32C, as above */
+    uint32_t samples, labels; /* CRC-32C, as in struct job_data */
 };
 static inline int job_validation_same(const struct job_validation *a,
                                       const struct job_validation *b)
@@ -36,19 +38,21 @@ static inline int job_validation_same(const struct job_validation *a,
     return a->n == b->n && a->samples == b->samples && a->labels == b->labels;
 }
 
-/* Evaluations behind one step up to another, one each `every` steps; 0: none are. Either step may
- * lie between two of them, as a job's last does. */
+/* Returns the number of evaluations after step `behind` and up to step `upto`, one each `every`
+ * steps; 0: no evaluations. Either step may lie between two of them, as a job's last one does. */
 static inline int64_t job_evaluations(int64_t behind, int64_t upto, int64_t every)
 {
     return every > 0 ? upto / every - behind / every : 0;
 }
 
-/* ST_OK if two members may train with these together, or one of them says nothing. ST_MISMATCH with
- * a sentence that names the first difference and both folders. Where each member has data of its
- * own, samples of one shape, labels of one kind and classes of the same names are asked for. */
+/* Returns ST_OK if two members may train together with these data, or one of them has no
+ * description. Returns ST_MISMATCH with a sentence that names the first difference and both
+ * folders. If each member has data of its own, only the shape of samples, the kind of labels and
+ * the names of classes must agree. */
 enum status job_data_compare(const struct job_data *here, const struct job_data *there, char *why,
                              size_t why_bytes);
-/* A copy of the path in printable ASCII, its end if it is too long. */
+/* Sets the name to a copy of the path in printable ASCII; of a path that is too long, to its
+ * end. */
 void job_data_set_name(struct job_data *d, const char *path);
 
 #endif

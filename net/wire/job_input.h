@@ -1,42 +1,45 @@
-/* net/wire/job_input.h - what a job does with samples before the model reads them. All members do
- * the same, evaluation and prediction too. Threads: values. */
+/* net/wire/job_input.h - a job's transformations of samples before the model reads them. All
+ * members use the same ones, in evaluation and prediction too.
+ * Threads: values. */
 #ifndef NET_WIRE_JOB_INPUT_H
 #define NET_WIRE_JOB_INPUT_H
 #include <stddef.h>
 
 enum { JOB_MAX_CHANNELS = 64, JOB_NUMBERS_BYTES = JOB_MAX_CHANNELS * 16 };
 
-/* A number x of channel c becomes (x - mean[c]) / std[c], in float. */
+/* Normalisation: a number x of channel c becomes (x - mean[c]) / std[c], in float. */
 struct job_normal {
     int n;                        /* channels of a sample; 0: numbers stay as they are */
-    float mean[JOB_MAX_CHANNELS]; /* in the samples' unit: bytes are divided by 255 before */
-    float std[JOB_MAX_CHANNELS];  /* likewise; above 0 */
+    float mean[JOB_MAX_CHANNELS]; /* in the samples' unit, after bytes are divided by 255 */
+    float std[JOB_MAX_CHANNELS];  /* in the same unit; above 0 */
 };
 
-/* What is changed at random in a training sample (worker/data/augment.h); pixels, 0: not that. */
+/* Random changes to a training sample (worker/data/augment.h), in pixels; 0: none. */
 struct job_augment {
-    int flip;                /* 1: left becomes right */
+    int flip;                /* nonzero: flips left and right */
     int shift, crop, cutout; /* up to JOB_MAX_AUGMENT */
 };
 enum { JOB_MAX_AUGMENT = 65535, JOB_AUGMENT_BYTES = 64 };
 
-int job_input_augments(const struct job_augment *a); /* 1: anything */
-/* "flip,shift:2,crop:4,cutout:8", some of them, in this order; "" for none. Returns text. */
+int job_input_augments(const struct job_augment *a); /* returns nonzero if there is any change */
+/* Writes the changes as "flip,shift:2,crop:4,cutout:8", only those that are set, in this order;
+ * "" for none. Returns text. */
 const char *job_input_augment_text(const struct job_augment *a, char text[JOB_AUGMENT_BYTES]);
-/* Such a text, each once at most, in any order; 0: it is none. */
+/* Parses such a text, with each change at most once, in any order. Returns 0 if it is not valid. */
 int job_input_augment_parse(const char *text, struct job_augment *out);
 
-/* NULL, or what of it cannot be (static text). */
+/* Returns NULL, or the problem with these values (static text). */
 const char *job_input_normal_problem(const struct job_normal *n);
-/* The channel of the first number that differs; *of: "mean" or "std". -1: they are the same. Where
- * one has none: 0, of the mean. */
+/* Returns the channel of the first number that differs, and sets *of to "mean" or "std". -1:
+ * both are equal. If only one has numbers: 0, of the mean. */
 int job_input_normal_differ(const struct job_normal *a, const struct job_normal *b,
                             const char **of);
 
-/* "0.5,0.25"; "none" for n = 0. Read again, they are the same floats. Returns text. */
+/* Writes the numbers as "0.5,0.25"; "none" for n = 0. Reading the text yields the same floats.
+ * Returns text. */
 const char *job_input_numbers_text(const float *value, int n, char text[JOB_NUMBERS_BYTES]);
-/* How many finite numbers with commas between them the text is, written to out; 0: it is none of
- * that, or more than JOB_MAX_CHANNELS. */
+/* Parses finite numbers with commas between them into out, and returns their count; 0: the text
+ * is not valid, or has more than JOB_MAX_CHANNELS. */
 int job_input_numbers_parse(const char *text, float out[JOB_MAX_CHANNELS]);
 
 #endif

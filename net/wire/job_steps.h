@@ -1,6 +1,7 @@
-/* net/wire/job_steps.h - how many steps a job takes. With data of its own (--data_shard=own), each
- * member may bring another number by the same --epochs: then the job's count. The optimizer of
- * rounds (local_steps), whose default depends on the steps, is then the job's, too.
+/* net/wire/job_steps.h - decides the number of steps of a job. If members have data of their own
+ * (--data_shard=own), each may compute a different number from the same --epochs: then the job's
+ * number applies. The optimizer of rounds (local_steps), whose default depends on the steps, is
+ * then the job's, too.
  * Threads: values. */
 #ifndef NET_WIRE_JOB_STEPS_H
 #define NET_WIRE_JOB_STEPS_H
@@ -16,12 +17,12 @@ enum job_outer {
     JOB_OUTER_ALL = 7
 };
 
-/* Steps that the job was to take when it began. */
+/* Returns the number of steps that the job was to have when it began. */
 int64_t job_asked_steps(const struct net_job *job);
-/* Returns true if the member takes the job's steps whatever its own are: both have data of their
- * own, and count its steps by the same --epochs. */
+/* Returns true if the member uses the job's steps instead of its own: both have data of their
+ * own, and compute steps from the same --epochs. */
 bool job_steps_follow(const struct net_job *job, const struct net_job *member);
-/* Sets the steps, and what the schedules of learning rates count by. */
+/* Sets the steps, and the counts on which the schedules of learning rates depend. */
 void job_set_steps(struct net_job *job, int64_t steps);
 /* Returns the member's `optim` with the fields of `outer`, the job's, that its command line leaves
  * out. */

@@ -1,9 +1,9 @@
-/* net/wire/message.h - the control messages (join, leave) between protobuf-c and plain structs.
- * What comes from a peer is bounded: a decoder takes at most MESSAGE_MAX_MEMORY.
+/* net/wire/message.h - converts the control messages (join, leave) between protobuf-c and plain
+ * structs. Input from a peer is bounded: a decoder uses at most MESSAGE_MAX_MEMORY.
  * Owns:    nothing.
  * Threads: any.
- * Errors:  ST_PROTOCOL (does not decode), ST_INVALID (decodes, but a value is out of bounds), both
- *          with a sentence in why and not logged: the caller knows the peer; ST_NOMEM. */
+ * Errors:  ST_PROTOCOL (cannot be decoded), ST_INVALID (a value is out of bounds), both with a
+ *          sentence in `why` and not logged, because the caller has the peer's name; ST_NOMEM. */
 #ifndef NET_WIRE_MESSAGE_H
 #define NET_WIRE_MESSAGE_H
 #include "net/wire/control.h"
@@ -15,18 +15,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* MESSAGE_PROTOCOL rises with each change that an older program would misunderstand or lack: each
- * request names its sender's, and one with another is refused by a sentence with both numbers.
- *     1  until plans. 2  plans, stops, TAKEN, status and commands, fetches. 3  who made a plan.
- *     4  contributions of weight 0; schedules, clipping and the data set in the job. 5  regions.
- *     6  gates in plans: regions of several servers; fragments in the job.
- * Reports are excepted, as people alone look at them: a field of another meaning gets a new number
- * there, and who lacks it shows or tells less. */
+/* MESSAGE_PROTOCOL rises with each change that an older program would misunderstand or lack. Each
+ * request contains its sender's number; the receiver refuses another number with a sentence that
+ * names both.
+ * 1  until plans. 2  plans, stops, TAKEN, status and commands, fetches. 3  who made a plan.
+ * 4  contributions of weight 0; schedules, clipping and the data set in the job. 5  regions.
+ * 6  gates in plans: regions of several servers; fragments in the job.
+ * Reports are an exception, since only operators read them: a field with another meaning gets a new
+ * number there, and a program that lacks it shows or sends less. */
 enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 6, MESSAGE_WHY_BYTES = 512 };
 
-/* Encoded bytes are malloc'd and given to the caller; what a message that was read points to, too.
- * MESSAGE(leave, struct net_leave) declares message_leave_pack() and message_leave_unpack(); the
- * table of a type's fields is in the message_*.c that defines it (message_rows.h). */
+/* Encodes and decodes a message. The caller owns the encoded bytes, which are malloc'd, and the
+ * memory that a decoded message points to. MESSAGE(leave, struct net_leave) declares
+ * message_leave_pack() and message_leave_unpack(); the table of a type's fields is in the
+ * message_*.c that defines it (message_rows.h). */
 struct message_type;
 enum status message_pack(const struct message_type *type, const void *plain, uint8_t **data,
                          size_t *bytes);
@@ -60,14 +62,15 @@ MESSAGE(squares_reply, struct net_squares_reply)
 MESSAGE(gate, struct net_gate) /* answered by a squares_reply */
 
 enum status message_join_pack(const struct net_join *join, uint8_t **data, size_t *bytes);
-/* *chunks backs join->chunks; the caller destroys it, and frees the join's texts. */
+/* Decodes a join. *chunks holds the table of join->chunks; the caller destroys it, and frees the
+ * join's texts. */
 enum status message_join_unpack(const uint8_t *data, size_t bytes, struct net_join *join,
                                 struct chunks **chunks, char why[MESSAGE_WHY_BYTES]);
-void message_join_free(struct net_join *join); /* one of zeros is fine */
+void message_join_free(struct net_join *join); /* a struct of zeros is fine */
 
 enum status message_fetch_reply_pack(const struct net_fetch_reply *reply, uint8_t **data,
                                      size_t *bytes);
-/* What is asked for, who takes it, and how many of them were taken. */
+/* Requested chunks, the function that receives each, and the number received. */
 struct message_fetched {
     int n;
     const int *chunk;
@@ -75,11 +78,12 @@ struct message_fetched {
     void *ctx;
     int n_taken;
 };
-/* Also ST_REFUSED and ST_CORRUPT, and what `take` returns. */
+/* Decodes a reply, and calls to->take for each chunk. Further errors: ST_REFUSED, ST_CORRUPT, and
+ * any error of `take`. */
 enum status message_fetch_reply_unpack(const uint8_t *data, size_t bytes,
                                        struct message_fetched *to, char why[MESSAGE_WHY_BYTES]);
 
-/* Health: the service asked for (at most room - 1 bytes), and an encoded answer. */
+/* Health: the requested service (at most room - 1 bytes), and an encoded answer. */
 enum health_status { HEALTH_SERVING = 1, HEALTH_NOT_SERVING = 2, HEALTH_SERVICE_UNKNOWN = 3 };
 enum status message_health_unpack(const uint8_t *data, size_t bytes, char *service, size_t room);
 enum status message_health_pack(enum health_status status, uint8_t **data, size_t *bytes);

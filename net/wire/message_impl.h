@@ -1,4 +1,4 @@
-/* net/wire/message_impl.h - what the message*.c share. Private to them. */
+/* net/wire/message_impl.h - functions that the message*.c share. Private to them. */
 #ifndef NET_WIRE_MESSAGE_IMPL_H
 #define NET_WIRE_MESSAGE_IMPL_H
 #include "net/wire/message.h"
@@ -19,10 +19,10 @@ struct budget {
  * the budget's allocator; NULL, with a sentence in why: ST_PROTOCOL. */
 void *message_decode(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t bytes,
                      struct budget *b, char why[MESSAGE_WHY_BYTES]);
-/* Encoded bytes are malloc'd and given to the caller. ST_NOMEM. */
+/* Encodes a struct of protobuf-c into malloc'd bytes, which the caller owns. ST_NOMEM. */
 enum status message_encode(const void *wire, uint8_t **data, size_t *bytes);
 
-/* For hooks. Returns zeros that are freed with the room; NULL: no memory. */
+/* Returns zeros for a hook, which are freed with the room; NULL: no memory. */
 void *message_take(struct message_room *room, size_t n, size_t bytes);
 /* Reads, and writes, a message that is part of another. *wire lies in the room. */
 enum status message_read(const struct message_type *type, const void *wire, void *plain, char *why);
@@ -35,25 +35,27 @@ enum status message_fill(const struct message_type *type, const void *plain,
 void message_release(const struct message_type *type, void *plain);
 /* Writes the sentence; returns ST_INVALID. */
 enum status message_invalid(char why[MESSAGE_WHY_BYTES], const char *text);
-/* The list itself: an int and the wire's uint32 look alike where the value is not negative. */
+/* Returns the list itself: an int and the wire's uint32 look alike where the value is not
+ * negative. */
 static inline uint32_t *message_numbers(const int *list)
 {
     return (uint32_t *)(uintptr_t)list;
 }
 
-/* A job, with its table of parameters; from: NULL is refused. n_workers is 0 if it is not given. */
+/* Reads a job, with its table of parameters; `from` NULL is refused. n_workers is 0 if it is
+ * absent. */
 enum status message_job_read(const Weir__V1__Job *from, struct net_job *job, struct chunks **chunks,
                              char why[MESSAGE_WHY_BYTES]);
 enum status message_job_write(const struct net_job *job, const struct chunks *chunks,
                               struct message_room *room, Weir__V1__Job **out);
-/* The model in a job. *text: malloc'd, the caller's; it may be NULL. */
+/* Reads the model in a job. *text: malloc'd, the caller's; may be NULL. */
 enum status message_job_read_model(const Weir__V1__Job *from, char **text, int *hidden_units,
                                    char why[MESSAGE_WHY_BYTES]);
 void message_job_write_model(const char *text, int hidden_units, Weir__V1__Job *to);
 
-int message_evaluation_is_accuracy(double x); /* or NaN */
+int message_evaluation_is_accuracy(double x); /* returns nonzero for an accuracy or NaN */
 
-extern const struct message_type message_plan; /* of a struct net_plan */
+extern const struct message_type message_plan; /* type of a struct net_plan */
 /* Reads n numbers of servers, each below `below`; NULL for n = 0. */
 enum status message_plan_read_map(const uint32_t *from, size_t n, int below, int **out,
                                   char why[MESSAGE_WHY_BYTES]);

@@ -22,8 +22,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Number in a struct. A float is copied bit by bit, as the integer of its size; a uint64 beyond the
- * largest int64 is a negative number to bounds, and so outside those from 0 on. */
+/* Type of a number in a struct. A float is copied bit by bit, as the integer of its size. For
+ * bounds, a uint64 beyond the largest int64 is negative, and so outside bounds that start at 0. */
 enum message_number { IS_BOOL, IS_INT, IS_UINT, IS_INT64 };
 /* clang-format off */
 #define MESSAGE_NUMBER(T, field)                                                                   \
@@ -50,12 +50,12 @@ struct message_row {
     int64_t more;        /* the number on the wire, less the plain one */
     int64_t least, most; /* of the plain number, or of the length */
     double low, high;    /* of a real */
-    const char *why;     /* refusal; NULL: every value is taken, and a text is cut to fit */
+    const char *why;     /* refusal; NULL: every value is accepted, and a text is cut to fit */
     const char *names;   /* words of a choice, with | between them */
     bool is_option;      /* a choice's word may be empty: it is the first then */
-    bool is_quoted;    /* the refusal of a choice quotes the word, and lists those that there are */
-    bool is_printable; /* a text is made so */
-    bool is_inside;    /* an array is part of the struct; else it is malloc'd */
+    bool is_quoted;      /* the refusal of a choice quotes the word, and lists the valid ones */
+    bool is_printable;   /* a text is made so */
+    bool is_inside;      /* an array is part of the struct; else it is malloc'd */
     const struct message_type *type; /* of a part, and of a list's elements */
 };
 

@@ -1,4 +1,4 @@
-/* net/wire/place.h - a member's place in a generation, and which samples are its by that.
+/* net/wire/place.h - a member's place in a generation, which also determines its samples.
  * Threads: values. */
 #ifndef NET_WIRE_PLACE_H
 #define NET_WIRE_PLACE_H
@@ -9,28 +9,28 @@
 #include <stdint.h>
 
 struct net_place {
-    int member; /* its index, for life */
+    int member; /* its index, which never changes */
     int rank;   /* in this generation's frames and sums: 0 to n_members - 1, by index */
     int n_members;
-    int64_t first_step; /* of the generation */
-    uint64_t position;  /* of first_step's first sample */
+    int64_t first_step; /* first step of the generation */
+    uint64_t position;  /* position of first_step's first sample */
     int64_t train_steps;
-    int64_t asked_steps;   /* that the job was to take when it began; 0: not said */
-    int region, n_regions; /* of the samples that come next where the servers are a region's, every
-                              n_regions-th is a member's of region `region`; n_regions 0: all are */
-    int64_t contributed;   /* lockstep: the last version up to first_step that has a contribution of
-                              the member's; 0: none has */
-    struct net_rounding rounding;         /* the job's */
-    enum dtype push_dtype, version_dtype; /* likewise */
-    bool has_outer;            /* `outer` is known, and the job has rounds (local_steps) */
+    int64_t asked_steps;          /* steps that the job was to have when it began; 0: unset */
+    int region, n_regions;        /* in a region: each n_regions-th sample, from number `region`
+                                     on, is read by this region; n_regions 0: all are */
+    int64_t contributed;          /* lockstep: the last version up to first_step that contains a
+                                     contribution of the member; 0: none */
+    struct net_rounding rounding; /* rounding of the job */
+    enum dtype push_dtype, version_dtype; /* number formats of the job */
+    bool has_outer;            /* true if `outer` is known, and the job has rounds (local_steps) */
     struct optim_config outer; /* the job's optimizer of rounds: kind, rate, momentum */
-    int validates;             /* all members have the validation that this one has brought */
+    int validates;             /* nonzero: all members have the same validation as this one */
 };
 
-/* Where the samples of a member's step begin, counted from the first of the first pass (I6), in a
- * region from its own first. */
+/* Returns the position of the first sample of a member's step, counted from the first sample of
+ * the first pass (I6); in a region, counted among the region's samples. */
 uint64_t net_place_position(const struct net_place *p, int batch, int64_t step);
-/* Of all samples, which one a region's is that has this position. */
+/* Returns the number, among all samples, of the region's sample at this position. */
 uint64_t net_place_sample(const struct net_place *p, uint64_t position);
 
 #endif

@@ -1,7 +1,8 @@
-/* net/wire/squares.h - what one server's chunks add to the norm of a step's mean gradient, as it
- * tells every other server of the generation that has chunks.
+/* net/wire/squares.h - the share of one server's chunks in the norm of a step's mean gradient,
+ * which it sends to every other server of the generation that has chunks.
  * Owns:    a request its list.
- * Threads: values. Errors: none. */
+ * Threads: values.
+ * Errors:  none. */
 #ifndef NET_WIRE_SQUARES_H
 #define NET_WIRE_SQUARES_H
 #include "net/wire/control.h"
@@ -16,10 +17,10 @@ struct net_squares {
 };
 
 enum squares_answer {
-    SQUARES_TAKEN,   /* now, or before */
-    SQUARES_LATER,   /* not now: the same again soon */
-    SQUARES_OVER,    /* the generation is over here: nothing of it is wanted */
-    SQUARES_REFUSED, /* they do not fit; `why` says what */
+    SQUARES_TAKEN,   /* accepted, now or before */
+    SQUARES_LATER,   /* not now: the sender must repeat it soon */
+    SQUARES_OVER,    /* the generation is over here: the sender must stop */
+    SQUARES_REFUSED, /* they do not fit; `why` contains the reason */
     SQUARES_N_ANSWERS
 };
 

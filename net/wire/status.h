@@ -1,10 +1,7 @@
-/* net/wire/status.h - how a job stands, and what people want done with it: asked of a running
- * server by weirctl, by any other program that speaks weir.proto, and by a worker that is to join.
- * Whoever reaches a server's port may ask and command; it is protected as the rest of the port is
- * (docs/design/architecture.md, Security).
- * Owns:    a status its lists, table of chunks and model's text.
- * Threads: values.
- * Errors:  none. */
+/* net/wire/status.h - a job's status, and operators' commands. weirctl, other programs that use
+ * weir.proto, and a worker that joins send such requests to a server. They need access to its port,
+ * which is protected as a whole (docs/design/architecture.md, Security).
+ * Owns:    a status its lists, table of chunks and model's text. Threads: values. Errors: none. */
 #ifndef NET_WIRE_STATUS_H
 #define NET_WIRE_STATUS_H
 #include "net/wire/control.h"
@@ -14,7 +11,7 @@
 
 struct net_status_request {
     int with_model;
-    size_t pad_bytes; /* that the reply is to be longer by; STATUS_MAX_PAD_BYTES at most */
+    size_t pad_bytes; /* padding that the reply must contain; at most STATUS_MAX_PAD_BYTES */
 };
 
 /* In the order of weir.proto, number for number, as all of the enums here. */
@@ -31,10 +28,10 @@ enum {
 };
 
 enum member_state {
-    MEMBER_EXPECTED, /* it has not joined yet */
+    MEMBER_EXPECTED, /* has not joined yet */
     MEMBER_TRAINING,
-    MEMBER_MISSING, /* it was here and has no stream now */
-    MEMBER_JOINING, /* waits to be taken in */
+    MEMBER_MISSING, /* was here and has no stream now */
+    MEMBER_JOINING, /* waits to become a member */
     MEMBER_LEAVING,
     MEMBER_LEFT,
     MEMBER_DONE,
@@ -42,80 +39,82 @@ enum member_state {
 };
 
 struct net_status_member {
-    int member, rank; /* index; place in the generation, -1: it has none */
+    int member, rank; /* index; rank in the generation, -1: none */
     enum member_state state;
-    char address[STATUS_ADDRESS_BYTES]; /* or where it joined from; empty: not known */
-    int64_t ms;                         /* MISSING: for how long */
+    char address[STATUS_ADDRESS_BYTES]; /* address, or the one that it joined from; empty: not
+                                           known */
+    int64_t ms;                         /* MISSING: time since then */
     int64_t times, recent_times;    /* sync: steps in which it was the last, in the job, and of the
-                                       last n_recent */
-    double seconds, recent_seconds; /* that the others waited for it in them */
+                                       last n_recent steps */
+    double seconds, recent_seconds; /* waits of other members in them */
     int64_t skipped;                /* contributions that counted with weight 0, in the job */
-    int awaited; /* chunks that others wait for at present for its sake, STATUS_AWAITED_MS or
-                    longer */
-    char refused[STATUS_REFUSAL_BYTES]; /* why a process was that wanted to be this worker, which is
-                                           not here, last; empty: none was */
-    int64_t refused_ms;                 /* how long ago */
+    int awaited; /* chunks for which members now wait because of it, STATUS_AWAITED_MS or longer */
+    char refused[STATUS_REFUSAL_BYTES]; /* why the last process for this absent worker was refused;
+                                           empty: none */
+    int64_t refused_ms;                 /* time since that refusal */
 };
 
 enum server_state {
-    SERVER_UNKNOWN, /* who answers cannot say */
+    SERVER_UNKNOWN, /* not known to the server that answers */
     SERVER_HERE,
-    SERVER_MISSING, /* ps 0 has not heard of it for long */
+    SERVER_MISSING, /* silent at ps 0 for too long */
     SERVER_JOINING,
     SERVER_LEAVING,
     SERVER_N_STATES
 };
 
 struct net_status_server {
-    int server; /* its number; -1: it has no place in the generation */
+    int server; /* its number; -1: not in the generation */
     enum server_state state;
     char address[CONTROL_TEXT_BYTES];
-    uint64_t bytes; /* of the parameters that it has */
+    uint64_t bytes; /* bytes of the parameters that it has */
     int n_chunks;
-    int64_t heard_ms, up_ms; /* since ps 0 heard of it last, first; -1: it has not */
+    int64_t heard_ms, up_ms; /* since ps 0 last, and first, received its message; -1: never */
 };
 
 struct net_status_checkpoints {
-    char folder[CONTROL_TEXT_BYTES]; /* empty: none are kept, or who answers is not ps 0 */
-    int64_t last, ordered;           /* steps: of the last that is whole, being made; -1: none */
-    uint64_t wanted, given;          /* by commands; of these, made or given up */
-    int64_t next_ms; /* until the next is begun by time, whatever step was ordered; -1: not by
-                        time, one is being made, or training stands */
+    char folder[CONTROL_TEXT_BYTES]; /* empty: there are none, or the server that answers is not ps
+                                        0 */
+    int64_t last, ordered;           /* steps of the last complete checkpoint, and of the one being
+                                        made; -1: none */
+    uint64_t wanted, given;          /* requested by commands; of these, made or abandoned */
+    int64_t next_ms; /* until the next one by time; -1: not by time, one is being made, or training
+                        has stopped */
     uint64_t owner;  /* incarnation of the ps 0 that answers, as in its folder's lease */
-    bool is_ending;  /* that ps 0 is shutting down */
+    bool is_ending;  /* true: that ps 0 is shutting down */
 };
 
 struct net_status {
-    int server;          /* who answers: its number; -1: it has none in the generation */
-    uint64_t generation; /* 0: there is no job yet */
+    int server;          /* number of the server that answers; -1: not in the generation */
+    uint64_t generation; /* 0: no job yet */
     enum status_state state;
-    int64_t first_step;    /* of the generation */
+    int64_t first_step;    /* first step of the generation */
     int64_t step, highest; /* lowest and highest version of the server's chunks; -1 */
-    uint64_t position;  /* of step's first sample, counted from the first of the first pass; where
-                           chunks go each at its own pace: so many have counted for it */
-    double steps_per_s; /* at present; 0: no step was made for longer than steps take */
-    int64_t up_ms;      /* since the server was started */
-    struct net_job job; /* of chunks; what follows is NULL without a job */
+    uint64_t position;     /* position of step's first sample in all passes; if each chunk advances
+                              by itself: number of samples that counted */
+    double steps_per_s;    /* present speed; 0: no step for unusually long */
+    int64_t up_ms;         /* time since the server was started */
+    struct net_job job;    /* chunks is NULL without a job */
     struct chunks *chunks;
-    char *model;                         /* JSON text; NULL: not asked for, or not known */
-    char model_name[STATUS_MODEL_BYTES]; /* in that text; empty: not known */
+    char *model;                         /* JSON text; NULL: not requested, or not known */
+    char model_name[STATUS_MODEL_BYTES]; /* name in that text; empty: not known */
     int hidden_units;
     int n_members, n_servers;
-    struct net_status_member *members; /* by rank, then those that wait to be taken in */
+    struct net_status_member *members; /* by rank, then joiners */
     struct net_status_server *servers;
     struct net_status_checkpoints checkpoints;
-    struct net_best best;               /* from ps 0: whose checkpoint is kept for being the best */
-    char change[CONTROL_TEXT_BYTES];    /* the change under way; empty: there is none */
-    char waiting[STATUS_WAITING_BYTES]; /* workers and servers that training waits for, one
-                                           phrase; empty: for none, or not for long */
-    int64_t waiting_ms;                 /* since the last step was made */
+    struct net_best best;               /* from ps 0: the best step, whose checkpoint is kept */
+    char change[CONTROL_TEXT_BYTES];    /* change in progress; empty: none */
+    char waiting[STATUS_WAITING_BYTES]; /* workers and servers that training waits for; empty: none,
+                                           or not for long */
+    int64_t waiting_ms;                 /* time since the last step was made */
     int n_recent;
-    size_t pad_bytes; /* as was asked for; not said of one that was received */
+    size_t pad_bytes; /* requested padding; not set in a received status */
 };
 
-void net_status_free(struct net_status *s); /* what it points to; zeros are fine */
+void net_status_free(struct net_status *s); /* frees the members; zeros are fine */
 
-/* Words for people and in JSON. */
+/* Returns the word for a state, as operators and JSON get it. */
 const char *net_status_state_name(enum status_state state);
 /* Returns "waiting" for a job that trains, but waits for a worker or a server. */
 const char *net_status_state(const struct net_status *s);
@@ -137,14 +136,14 @@ enum command_kind {
 
 struct net_command {
     enum command_kind kind;
-    int index; /* of the worker or the server */
+    int index; /* number of the worker or the server */
 };
 enum command_answer { COMMAND_REFUSED, COMMAND_ACCEPTED, COMMAND_DONE, COMMAND_N_ANSWERS };
 
 struct net_command_reply {
     enum command_answer answer;
     char text[CONTROL_TEXT_BYTES]; /* one sentence */
-    uint64_t wanted; /* a checkpoint's: it is over when checkpoints.given has come to this */
+    uint64_t wanted; /* a checkpoint's: complete when checkpoints.given has reached this number */
 };
 
 #endif
