@@ -175,7 +175,7 @@ static int serve_job(struct ps_cluster *c, struct app *app)
     int pages_fd = -1;
     TRY(ps_set_up_reserve(&opt, c));
     TRY(ps_set_up_region(c, app));
-    /* with one worker, or with most parameters in one layer, all wait for one update */
+    /* with one worker, or with most parameters in one layer, all workers wait for one update */
     TRY(thread_pool_create(ps_set_up_n_threads(opt.update_threads), &app->threads));
     const struct service_config cfg = ps_set_up_service_config(c, app);
     TRY(service_create(&cfg, &service));
