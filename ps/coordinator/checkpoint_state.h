@@ -18,8 +18,8 @@ struct checkpoint_schedule {
     int64_t release_since, look_at; /* awake clock: that request, next check */
     int looks;                      /* `op` is the check of the owner */
     int n_files, hold_last;         /* servers of the order; last HOLD_LAST sent to ps 0's store */
-    int factor; /* distance of an order's step from training; doubled by each order that arrives too
-                   late */
+    int factor; /* multiplies the lead of an order's step over training; doubled by each order that
+                   arrives too late */
     int64_t ordered, taken_at, first_file; /* awake clock */
     int64_t past_since; /* awake clock: first of the orders that all arrived too late, or met a busy
                            disk; 0: none */

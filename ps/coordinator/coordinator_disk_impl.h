@@ -5,8 +5,7 @@
 #include "checkpoint/folder.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
 
-/* State of the disk's thread, which alone uses it. `lock` guards the fields that other threads
- * use. */
+/* State of the disk's thread. Other threads use only the fields that `lock` guards. */
 struct coordinator_disk {
     struct coordinator_shell *l; /* NULL: destroyed, nothing is posted; under the lock */
     pthread_mutex_t lock;

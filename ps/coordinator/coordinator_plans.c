@@ -218,7 +218,7 @@ static enum status check_join(struct coordinator_shell *l, struct net_join *full
             "it has no checkpoint to go on from, and lets those that were not started with --join begin anew");
         return ST_NOT_FOUND;
     }
-    if (full->job.n_workers == 0) /* joined by --join: has no number */
+    if (full->job.n_workers == 0) /* joined by --join: count unknown */
         full->job.n_workers = m->job.n_workers;
     enum status st = m ? checkpoint_job_check_restored(m, full, why, why_bytes) : ST_OK;
     if (st == ST_OK && m)

@@ -65,7 +65,7 @@ struct coordinator_shell {
     struct coordinator_disk *disk;
 
     /* The fields that the thread alone uses. */
-    struct net_plan *kept[COORDINATOR_KEPT_PLANS]; /* plans so far; newest last */
+    struct net_plan *kept[COORDINATOR_KEPT_PLANS]; /* recent plans; newest last */
     int64_t held_ns; /* time since which drained servers must stay; 0: none must */
 
     pthread_mutex_t lock; /* guards all fields below, and `plan` where it changes */
@@ -142,7 +142,8 @@ void coordinator_disk_destroy(struct coordinator_shell *l);
 void coordinator_disk_order(struct coordinator_shell *l, const struct coordinator_action *a);
 void coordinator_disk_servers(struct coordinator_shell *l, const struct hosts *servers);
 /* Returns nonzero while the newest list of servers is not in the folder yet: the server at
- * `drained`, which the list lacks, must stay. Logs a long wait once. The thread alone calls it. */
+ * `drained`, which the list lacks, must stay. Logs a wait of some seconds. Only the thread calls
+ * it. */
 int coordinator_disk_records_servers(struct coordinator_shell *l, const char *drained);
 
 #endif

@@ -25,7 +25,7 @@ enum {
     FINISH_MS = 3000,      /* at the end: time for a generation to settle, a server to call */
     LAST_MS = 30000,       /* at the end: time for all to stop, and for the snapshot */
     WRITE_MS = 300000,     /* time for the slowest file after the first, and for the manifest */
-    BEST_MS = 30000,       /* time for the servers to begin a checkpoint of the best evaluation */
+    BEST_MS = 30000,       /* time for all servers to hold the best evaluation's chunks */
     LOOK_MS = 1000,        /* most time that the awake clock counts between two steps, */
     STEP_MS = 500,         /* which follow each other at least this often */
     REFUSE_MS = 10000,     /* a worker that did not reach a server may not join for so long, */

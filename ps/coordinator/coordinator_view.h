@@ -41,7 +41,7 @@ void coordinator_view_manifest(const struct coordinator_state *c,
 /* Writes the best evaluation that DISK_BEST must record, or the one recorded last. */
 void evaluation_new_best(const struct coordinator_state *c, struct best_evaluation *out);
 void evaluation_best(const struct coordinator_state *c, struct best_evaluation *out);
-/* Answers to the sender of an evaluation, which asks whether it may continue. */
+/* ps 0's answers to the sender of an evaluation, which asks whether it may continue. */
 enum evaluation_go {
     EVALUATION_GO,   /* continue: ps 0 needs nothing more */
     EVALUATION_NEW,  /* ps 0 has not recorded it yet: EVALUATED, then the sender asks again */
@@ -94,7 +94,7 @@ int coordinator_view_is_settled(const struct coordinator_state *c);
 bool coordinator_view_is_ending(const struct coordinator_state *c); /* this ps 0 is shutting down */
 int64_t
 coordinator_view_last_step(const struct coordinator_state *c);      /* of the last checkpoint; -1 */
-int coordinator_view_lacks_last(const struct coordinator_state *c); /* no last checkpoint */
+int coordinator_view_lacks_last(const struct coordinator_state *c); /* nonzero: no last one */
 int64_t coordinator_view_order_step(const struct coordinator_state *c); /* being made; -1 */
 /* Returns the time until the next checkpoint by time begins, whatever step was ordered; -1: not
  * by time, one is being made, or training stands. */
