@@ -15,8 +15,8 @@
 #include "net/wire/control.h"
 
 struct own_folder_config {
-    const char *folder, *address; /* of this server; borrowed */
-    const char *folder_id;        /* as it begins; borrowed; empty: none */
+    const char *folder, *address; /* of this server; borrowed to the program's end */
+    const char *folder_id;        /* as it begins; borrowed like them; empty: none */
     int again_ms;                 /* pause after a failed read of the parts; 0: default */
     void (*changed)(void *ctx);   /* the list of parts changed */
     void *ctx;
