@@ -15,10 +15,11 @@
 struct service;
 
 struct ps_monitor_config {
-    int listen_fd;      /* from http/listen.h; the monitor owns it, even if create fails */
-    const char *folder; /* folder of checkpoints; borrowed; NULL: none are kept */
+    int listen_fd; /* from http/listen.h; the monitor owns it, even if create fails */
+    const char
+        *folder; /* folder of checkpoints; borrowed to the program's end; NULL: none are kept */
     int task;
-    /* Returns 1 if the worker takes part in the job, 0 if not, -1 if there is no job here yet.
+    /* Returns 1 if the worker is in the job, 0 if not, -1 if there is no job here yet.
      * Called from any thread. */
     int (*takes_part)(void *ctx, int worker);
     struct service *service; /* borrowed until destroy */
