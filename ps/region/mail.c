@@ -1,5 +1,5 @@
-/* ps/region/mail.c - see mail.h. All receivers share one thread: who waits for one of them waits
- * for all. Locks: its own, the last that is taken. */
+/* ps/region/mail.c - see mail.h. All receivers share one thread: a wait for one delays all.
+ * Locks:   its own, the last one to be locked. */
 #include "ps/region/mail.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -11,12 +11,12 @@
 #include <string.h>
 
 enum {
-    MOST_VALUES = 8,     /* of one chunk that wait for one receiver */
-    CALL_MS = 5000,      /* to begin with: a slow line gets fewer letters at a time, */
-    CALL_MAX_MS = 60000, /* and up to so long */
-    AGAIN_MS = 20,       /* to one that is away or not ready; each time twice as long, */
+    MOST_VALUES = 8,     /* of one chunk, queued for one receiver */
+    CALL_MS = 5000,      /* first timeout of a call: a slow line gets fewer letters at a time, */
+    CALL_MAX_MS = 60000, /* and a timeout up to this */
+    AGAIN_MS = 20,       /* first pause before a retry; each pause is twice as long, */
     AGAIN_MAX_MS = 1000, /* up to this */
-    LINE_MS = 5000,      /* a letter that waits for so long gets a line */
+    LINE_MS = 5000,      /* a letter that waits this long gets a log line */
 };
 
 struct letter {
@@ -39,16 +39,16 @@ struct mail {
     struct mail_config cfg;
     pthread_t thread;
     int has_thread;
-    /* Of the thread. */
+    /* Fields of the thread. */
     struct peer *peers;
     int64_t again_ms, line_ns;
     struct net_gate_item batch[GATE_MAX_ITEMS];
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t wake;
-    struct letter *first, **end; /* removed by the thread alone */
-    struct peer_client *calling; /* or NULL */
-    uint64_t generation;         /* the newest that has begun here */
+    struct letter *first, **end; /* only the thread removes letters */
+    struct peer_client *calling; /* the client in a call, or NULL */
+    uint64_t generation;         /* newest that has begun here */
     int stopping;
 };
 
@@ -77,7 +77,7 @@ static int is_same_way(const struct letter *a, const struct letter *b)
     return a->generation == b->generation && a->ps0 == b->ps0 && strcmp(a->addr, b->addr) == 0;
 }
 
-/* The first so many of that way go (INT_MAX: all). */
+/* Removes the first n letters of that way (INT_MAX: all). */
 static void drop_letters(struct mail *m, const struct letter *way, int n)
 {
     struct letter *gone = NULL;
@@ -108,7 +108,7 @@ static void drop_letters(struct mail *m, const struct letter *way, int n)
     }
 }
 
-/* Made when it is needed first; NULL: there is no memory. */
+/* Returns the peer, created when first needed; NULL: no memory. */
 static struct peer *peer_of(struct mail *m, const char *addr)
 {
     struct peer *p = m->peers;
@@ -129,7 +129,7 @@ static struct peer *peer_of(struct mail *m, const char *addr)
     return p;
 }
 
-/* Waits for a letter: the first, which stays where it is; NULL: the end. */
+/* Waits for a letter, and returns the first, which stays queued; NULL: the end. */
 static struct letter *await_letter(struct mail *m)
 {
     pthread_mutex_lock(&m->lock);
@@ -140,7 +140,7 @@ static struct letter *await_letter(struct mail *m)
     return l;
 }
 
-/* What goes in one call: the first letter, and those behind it that go the same way. */
+/* Collects the letters of one call: the first, and those after it of the same way. */
 static int gather_letters(struct mail *m, const struct letter *first, int most)
 {
     size_t bytes = 0;
@@ -174,7 +174,8 @@ static int is_over(struct mail *m, const struct letter *l)
     return over;
 }
 
-/* What a line is too slow for is not sent to it again as it was: it would never arrive. */
+/* Adapts to a slow line: a call that timed out is repeated with fewer letters and more time, since
+ * otherwise it would never succeed. */
 static void adapt_to_line(struct peer *p, enum status st, int n, int64_t ms)
 {
     if (st == ST_DEADLINE) {
@@ -205,7 +206,7 @@ static enum status call_peer(struct mail *m, struct peer *p, const struct net_ga
     return st;
 }
 
-/* 0: they are to be sent again. */
+/* Sends letters. Returns zero if they are to be sent again. */
 static int send_letters(struct mail *m, const struct letter *l, char why[CONTROL_TEXT_BYTES])
 {
     struct net_squares_reply reply = {.answer = SQUARES_LATER};
@@ -315,8 +316,9 @@ void mail_destroy(struct mail *m)
     free(m);
 }
 
-/* A value that was asked for over and over, and is on its way: what waits for a receiver that asks
- * without end has a bound. More than one, since the first may be there already. Under the lock. */
+/* Returns nonzero if a requested value is queued often enough. This bounds the queue for a receiver
+ * that repeats its request without end. More than one is allowed, since the first may have arrived
+ * already. The caller holds the lock. */
 static int is_on_its_way(const struct mail *m, const struct letter *l)
 {
     int n = 0;

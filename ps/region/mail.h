@@ -1,8 +1,8 @@
-/* ps/region/mail.h - what a region's server has to say to others of its region, one letter after
- * the other, each until the receiver has taken it, or its generation is over.
+/* ps/region/mail.h - sends letters from a region's server to other servers of its region, one after
+ * the other; each is retried until the receiver has accepted it, or its generation is over.
  *
- * Owns:    letters that are not delivered, its channels, a thread.
- * Threads: put and is_empty from any, also under a chunk's lock; the rest from one.
+ * Owns:    undelivered letters, its channels, a thread.
+ * Threads: put and is_empty from any, also under a chunk's lock; the remaining functions from one.
  * Errors:  ST_NOMEM. */
 #ifndef PS_REGION_MAIL_H
 #define PS_REGION_MAIL_H
@@ -10,23 +10,25 @@
 #include "net/wire/plan.h"
 
 struct mail_config {
-    void (*refused)(void *ctx); /* a letter was: this process is to end; logged; no lock held */
+    /* A receiver refused a letter: this process is to exit; logged; no lock held. */
+    void (*refused)(void *ctx);
     void *ctx;
 };
 
 struct mail;
 enum status mail_create(const struct mail_config *cfg, struct mail **out);
-enum status mail_start(struct mail *m); /* once; letters wait until then */
-/* What is of an earlier generation is not delivered any more. Any thread. */
+enum status mail_start(struct mail *m); /* called once; letters wait until then */
+/* Begins a generation: letters of an earlier one are no longer delivered. May be called from any
+ * thread. */
 void mail_begin(struct mail *m, uint64_t generation);
-/* Ends the thread; what is not delivered is lost. NULL is fine, here and below. */
+/* Ends the thread; undelivered letters are lost. NULL is fine, here and below. */
 void mail_stop(struct mail *m);
 void mail_destroy(struct mail *m);
-/* To that server of the plan, from the one with the number `self`. Takes a reference to the value.
- */
+/* Queues a letter to server `to` of the plan, from the server with the number `self`. Adds a
+ * reference to the value. */
 enum status mail_put(struct mail *m, const struct net_plan *plan, int self, int to,
                      const struct net_gate_item *item);
-/* Nothing of that generation is left to be delivered. */
+/* Returns nonzero if no letter of that generation is left to deliver. */
 int mail_is_empty(struct mail *m, uint64_t generation);
 
 #endif

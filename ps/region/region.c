@@ -1,5 +1,5 @@
-/* ps/region/region.c - see region.h: what a region's store asks and tells, and who waits for it.
- * Locks: a chunk's (the store's), then the region's. */
+/* ps/region/region.c - see region.h: the hooks of a region's store, and the waits for its chunks.
+ * Locks:   a chunk's (the store's), then the region's. */
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/digest.h"
@@ -57,8 +57,9 @@ static int on_waits(void *ctx, int64_t version, int64_t train_steps)
     return must;
 }
 
-/* A contribution is of the version that the gate less the overlap has, or of the first one after
- * it that is seen: of the gate itself at the latest, also while the parent is not known yet. */
+/* Records a made version. A contribution is the version of the gate less the overlap, or the
+ * first one after it that is made: the gate's own at the latest, also while the parent's step is
+ * unknown. */
 void region_made(struct ps_region *r, int chunk, int64_t version, int waits_now, struct buf *value)
 {
     struct piece *p = &region_rewind_pieces(r)[chunk];
@@ -66,7 +67,7 @@ void region_made(struct ps_region *r, int chunk, int64_t version, int waits_now,
         p->waiting = version;
         p->since_ns = clock_now_ns();
     }
-    int is_new = version > p->adopted; /* else a generation that ended has it made again */
+    int is_new = version > p->adopted; /* otherwise a generation that ended has it made again */
     if (is_new && !p->sent && (waits_now || (p->due >= 0 && version >= p->due - r->cfg.overlap))) {
         p->sent = buf_ref(value);
         p->sent_at = version;
@@ -86,7 +87,7 @@ static void on_made(void *ctx, int chunk, int64_t version, int waits_now, struct
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Base is the exchange's until that has ended. */
+/* Stores a first value. The exchange owns base until it has ended. */
 void region_first(struct ps_region *r, int chunk, const struct net_payload *value)
 {
     struct piece *p = &region_rewind_pieces(r)[chunk];
@@ -129,9 +130,9 @@ struct run *region_run(const struct ps_region *r)
     return NULL;
 }
 
-/* Has the version of the chunk made that waits; 0: it does not wait any more. A generation that
- * begins meanwhile comes to it again: what waits is forgotten before the present one is looked up,
- * so that none is forgotten that began later. */
+/* Makes the chunk's version that waits. Returns zero if it no longer waits. A generation that
+ * begins at the same time reaches the version again: the wait is cleared before the present run is
+ * looked up, so that no later wait is cleared. */
 static int adopt_now(struct ps_region *r, const struct region_chunk_adoption *w)
 {
     pthread_mutex_lock(&r->lock);
@@ -140,7 +141,7 @@ static int adopt_now(struct ps_region *r, const struct region_chunk_adoption *w)
     pthread_mutex_unlock(&r->lock);
     struct run *run = region_run(r);
     pthread_mutex_lock(&r->lock);
-    int over = r->next != NULL; /* before there is a run that is not to be touched */
+    int over = r->next != NULL; /* before there is a run that must not be changed */
     pthread_mutex_unlock(&r->lock);
     int made_now = run && !over && region_chunks_adopt(r, run, w);
     if (run)
@@ -158,8 +159,9 @@ void region_make_own(struct ps_region *r, int chunk, int64_t version)
     adopt_now(r, &(struct region_chunk_adoption){.chunk = chunk, .version = version});
 }
 
-/* A generation of the region's has ended after the chunk was adopted, and before all were: it waits
- * again, with a version that it had. Under the lock, which is given away meanwhile. */
+/* Adopts the chunk again: a generation of the region ended after the chunk was adopted, and before
+ * all were, so that the chunk waits again, with an earlier version. The caller holds the lock,
+ * which is released during the adoption. */
 static void adopt_again(struct ps_region *r, int chunk) REQUIRES(r->lock)
 {
     struct piece *p = &r->pieces[chunk];
@@ -175,8 +177,8 @@ static void adopt_again(struct ps_region *r, int chunk) REQUIRES(r->lock)
     pthread_mutex_lock(&r->lock);
 }
 
-/* Under the lock: until something has changed, or a chunk was adopted again. Whatever is waited
- * for, it may need any of them: workers go on only with all chunks. */
+/* Waits until something has changed, or a chunk was adopted again. Every wait may need each chunk:
+ * workers continue only with all chunks. The caller holds the lock. */
 static void await_change(struct ps_region *r) REQUIRES(r->lock)
 {
     int again = 0;
@@ -189,7 +191,7 @@ static void await_change(struct ps_region *r) REQUIRES(r->lock)
         pthread_cond_wait(&r->changed, &r->lock);
 }
 
-/* Waits until the chunk has something to contribute (wants_sent), or is held. */
+/* Waits until the chunk has a contribution (wants_sent), or is held. */
 static enum status await_piece(struct ps_region *r, int chunk, int wants_sent) REQUIRES(r->lock)
 {
     const struct piece *p = &r->pieces[chunk];
@@ -212,7 +214,8 @@ static int64_t next_gate(const struct ps_region *r, int64_t version)
     return gate < r->n_gates ? ps_region_gate_version(&r->cfg, gate + 1, r->train_steps) : -1;
 }
 
-/* A reference to what the chunk's change is counted from: what was contributed, or a copy. */
+/* Returns a reference to the value that the chunk's change is counted from: the contribution, or a
+ * copy. */
 static enum status keep_from(const struct piece *p, const float *from, size_t bytes,
                              struct buf **out)
 {
@@ -227,7 +230,8 @@ done:
     return st;
 }
 
-/* Under the lock: what the chunk makes from now on is for the next gate. */
+/* Ends the round of the chunk: its later versions are for the next gate. The caller holds the
+ * lock. */
 static void retire_value(struct ps_region *r, struct piece *p, int64_t version, struct buf *used)
 {
     buf_unref(p->used);
@@ -265,8 +269,8 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
         return st;
     }
     int64_t version = p->waiting;
-    /* where what was contributed is what waits it becomes the parent's, whose bits the sum of
-     * differences need not have; and so it is for all regions at the end */
+    /* If the waiting version is the contributed one, it becomes the parent's, whose bits the sum of
+     * differences need not have; and so it is for all regions at the end. */
     int last = version >= r->train_steps;
     int counted = p->sent && from == (const float *)p->sent->data;
     int whole = last || (counted && version == p->sent_at);
@@ -276,9 +280,9 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
     p->kept = !to;
     p->mixed = counted && r->cfg.overlap_mix >= 0;
     const struct outer_adoption how = {to, whole ? NULL : from, p->mixed, r->cfg.overlap_mix};
-    region_rewind_note(r, version, &r->adopting); /* before there is such a version */
+    region_rewind_note(r, version, &r->adopting); /* before the version exists */
     pthread_mutex_unlock(&r->lock);
-    /* where it does not wait any more, its next generation comes to it again */
+    /* if it no longer waits, the next generation reaches it again */
     adopt_now(r, &(struct region_chunk_adoption){chunk, version, how, 0});
     buf_unref(used);
     return ST_OK;
@@ -302,7 +306,7 @@ void region_contribute_rest(struct ps_region *r, int chunk)
     struct piece *p = &r->pieces[chunk];
     pthread_mutex_lock(&r->lock);
     if (p->last && p->sent && p->sent_at < r->train_steps) {
-        if (p->counted) /* else the next contribution has both */
+        if (p->counted) /* otherwise the next contribution includes both */
             memcpy(r->before + c->first, p->sent->data, (size_t)c->n_elems * sizeof(float));
         buf_unref(p->sent);
         p->sent = buf_ref(p->last);
@@ -341,7 +345,8 @@ enum status region_contribution(struct ps_region *r, int chunk, const float **va
     return st;
 }
 
-/* Under the lock; a chunk may have waited before the time began. */
+/* Returns the time since since_ns, but not before the job began, as a chunk may have waited longer.
+ * The caller holds the lock. */
 static int64_t waited_since(const struct ps_region *r, int64_t since_ns)
 {
     return clock_now_ns() - (since_ns > r->began_ns ? since_ns : r->began_ns);
@@ -355,16 +360,15 @@ void region_forget(struct ps_region *r)
         version = r->pieces[i].adopted < version ? r->pieces[i].adopted : version;
     r->gate = ps_region_gates(&r->cfg, version, r->train_steps);
     r->due = next_gate(r, version);
-    /* from the moment when all chunks waited, which workers need of all, to the last one's answer
-     */
+    /* from the time when all chunks waited, which workers need, to the last answer */
     if (r->gate_since_ns > 0)
         r->waited_ns += waited_since(r, r->gate_since_ns);
     r->gate_since_ns = 0;
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Under the lock: a chunk that waits for the parent longer than it should, at a version that may be
- * made without; -1: none does. */
+/* Finds a chunk that has waited too long for the parent, at a version that may be made without it;
+ * -1: none. The caller holds the lock. */
 static int find_drifting(const struct ps_region *r, int64_t *version)
 {
     int64_t now = clock_now_ns();
@@ -373,7 +377,7 @@ static int find_drifting(const struct ps_region *r, int64_t *version)
         int long_enough = r->is_alone || now - p->since_ns >= GRACE_MS * INT64_C(1000000);
         int may_go = !p->answered && r->due >= 0 && long_enough &&
                      p->waiting < r->due + r->cfg.max_drift && p->waiting < r->train_steps;
-        /* when one chunk of a version has gone, so do the others */
+        /* when one chunk has passed a version, all others may */
         if (p->waiting > p->adopted && (may_go || p->waiting <= r->let_go)) {
             *version = p->waiting;
             return i;
@@ -434,7 +438,7 @@ const struct outer_hooks *ps_region_outer(struct ps_region *r)
     return &r->outer;
 }
 
-/* Under the lock. */
+/* Frees the job. The caller holds the lock. */
 static void free_job(struct ps_region *r)
 {
     if (r->chunks) {
@@ -454,14 +458,14 @@ static void free_job(struct ps_region *r)
     r->base = r->before = r->change = NULL;
 }
 
-/* Under the lock: what the job that comes needs. */
+/* Allocates the state of a new job. The caller holds the lock. */
 static enum status take_job(struct ps_region *r, const struct chunks *c)
 {
     enum status st = ST_OK;
     size_t bytes = (size_t)c->n_elems * sizeof(float);
     char differs[WHY_BYTES];
     if (r->chunks && chunks_compare(r->chunks, c, differs, sizeof differs) == ST_OK)
-        return ST_OK; /* its first worker's values may have come already */
+        return ST_OK; /* its first worker's values may be here already */
     free_job(r);
     TRY(chunks_create(c->params, c->n_params, c->chunk_bytes, &r->chunks));
     r->pieces = calloc((size_t)c->n_chunks, sizeof *r->pieces);
@@ -520,9 +524,9 @@ void ps_region_wake(struct ps_region *r)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* All steps are made: the exchange comes to its end by itself, also where this process was started
- * with them, and has only just begun to join. Cancelled now, it would leave the parent without a
- * goodbye; one that is not there is not waited for longer than for that. */
+/* Waits until the exchange ends by itself once all steps are made, also where this process was
+ * started with all steps and has just begun to join. A cancel at this time would leave the parent
+ * without a leave message. A parent that does not answer has only the deadline. */
 void ps_region_await_end(struct ps_region *r)
 {
     int64_t deadline = clock_deadline_ns(LEAVE_MS);

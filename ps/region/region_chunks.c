@@ -1,4 +1,5 @@
-/* ps/region/region_chunks.c - see region_chunks.h. Locks: the region's, then the mail's. */
+/* ps/region/region_chunks.c - see region_chunks.h.
+ * Locks:   the region's, then the mail's. */
 #include "ps/region/region_chunks.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -33,7 +34,7 @@ static void send_item(struct ps_region *r, const struct run *run, const struct n
         region_chunks_no_memory(r);
 }
 
-/* With the value, of n floats: to, less from. */
+/* Sends a value of n floats: `to`, less `from`. */
 static void send_value(struct ps_region *r, const struct run *run, struct net_gate_item *item,
                        const float *to, const float *from)
 {
@@ -126,7 +127,8 @@ void region_chunks_read_own(struct ps_region *r, float *params)
         run_unref(run);
 }
 
-/* Under the lock: other servers' values have come, and are copied. */
+/* Copies other servers' values, once all are here. Returns nonzero if so. The caller holds the
+ * lock. */
 static int took_all(struct ps_region *r, const struct run *run, float *params)
 {
     int all = 1;
@@ -142,7 +144,7 @@ static int took_all(struct ps_region *r, const struct run *run, float *params)
     return all;
 }
 
-/* 0: the run has ended meanwhile. */
+/* Reads the values of other servers' chunks. Returns zero if the run has ended. */
 static int read_others(struct ps_region *r, const struct run *run, float *params)
 {
     int over = 0, done = 0;
@@ -189,7 +191,7 @@ enum status region_chunks_read(struct ps_region *r, float *params)
     return ST_OK;
 }
 
-/* NULL: it fits the plan. */
+/* Returns NULL if the message fits the plan, or the fault. */
 static const char *gate_problem(const struct run *run, const struct net_gate *gate)
 {
     if (gate->server == 0 || gate->server >= run->plan->servers.n)
@@ -204,7 +206,7 @@ static const char *gate_problem(const struct run *run, const struct net_gate *ga
     return NULL;
 }
 
-/* Under the lock: it is news of a version. */
+/* Returns nonzero if the item reports a new version. The caller holds the lock. */
 static int is_new(struct piece *p, uint64_t generation, const struct net_gate_item *item)
 {
     int64_t key = 2 * item->version + (item->kind == GATE_WAITS);
@@ -215,7 +217,7 @@ static int is_new(struct piece *p, uint64_t generation, const struct net_gate_it
     return 1;
 }
 
-/* Under the lock. 1: the version waits, and need not. */
+/* Handles an item. Returns nonzero if its version waits without need. The caller holds the lock. */
 static int receive_item(struct ps_region *r, const struct run *run,
                         const struct net_gate_item *item)
 {

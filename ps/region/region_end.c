@@ -1,11 +1,11 @@
-/* ps/region/region_end.c - see region.h: how a region ends that waits for a parent group which is
- * not reached any more: it may have ended. A thread looks at how long that has been so; if it is
- * too long the exchange is cancelled, and the exchanging thread lets the region go on or end.
+/* ps/region/region_end.c - see region.h: ends a region that waits for a parent group that is no
+ * longer reached, and may have ended. A thread measures that time; if it is too long, it cancels
+ * the exchange, and the exchanging thread lets the region continue or end.
  *
- * Where all steps are made the job's last version becomes what the region has computed, so that
- * its workers end as ever. Else the region can only be stopped: what comes next is the parent's.
+ * If all steps are made, the job's last version becomes the region's own value, so that its workers
+ * end as usual. Otherwise the region can only be stopped, since the next version is the parent's.
  *
- * Locks: the region's. */
+ * Locks:   the region's. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "ps/region/region_chunks.h"
@@ -14,7 +14,8 @@
 
 enum { LOOK_MS = 500, LINE_S = 60, POLL_MS = 200, LEARNT_BYTES = 128, NOTHING = -1 };
 
-/* Under the lock: it waits for the parent's answer, and goes no further without. */
+/* Returns nonzero if the chunk waits for the parent's answer, and cannot continue without it. The
+ * caller holds the lock. */
 static int is_stuck(const struct ps_region *r, const struct piece *p)
 {
     int may_drift = r->due >= 0 && p->waiting < r->due + r->cfg.max_drift &&
@@ -22,8 +23,8 @@ static int is_stuck(const struct ps_region *r, const struct piece *p)
     return region_is_held(r, p) && !may_drift;
 }
 
-/* 1: nothing goes on before the parent answers. *version: that the chunks wait with; NOTHING: not
- * even the first values are there. */
+/* Returns nonzero if nothing continues before the parent answers. *version is the version that the
+ * chunks wait with; NOTHING: not even the first values are there. */
 static int waits_for_parent(struct ps_region *r, int64_t *version)
 {
     struct run *run = region_run(r);
@@ -39,8 +40,8 @@ static int waits_for_parent(struct ps_region *r, int64_t *version)
     return stuck;
 }
 
-/* "what it has learnt since round 5 of 6" of that version; the parent's first values are round 0.
- */
+/* Writes "what it has learnt since round 5 of 6" for that version; the parent's first values are
+ * round 0. */
 static void name_learnt(struct ps_region *r, int64_t version, char text[LEARNT_BYTES])
 {
     struct checkpoint_parent_version held;
@@ -78,7 +79,7 @@ void *region_end_watch(void *ctx)
         while (!region_rewind_is_due(r) && clock_cond_wait(&r->changed, &r->lock, deadline) == 0)
             ;
         int ends = region_rewind_is_due(r) || r->ended;
-        struct net_exchange *x = ends ? NULL : r->x; /* until this thread has ended */
+        struct net_exchange *x = ends ? NULL : r->x; /* valid until this thread has ended */
         pthread_mutex_unlock(&r->lock);
         if (ends)
             return NULL;
@@ -101,7 +102,7 @@ void *region_end_watch(void *ctx)
     }
 }
 
-/* All that waits is made as it was computed, whatever generation of the region's comes to it. */
+/* Makes every version that waits as it was computed, in whatever generation of the region. */
 static void let_pass(struct ps_region *r)
 {
     pthread_mutex_lock(&r->lock);
@@ -123,7 +124,7 @@ void region_end_alone(struct ps_region *r, int64_t silent_s)
 {
     char parents[REGION_NAME_BYTES], learnt[LEARNT_BYTES], end[REGION_TEXT_BYTES];
     char why[REGION_TEXT_BYTES];
-    int64_t version = r->stuck_at; /* before the cancel that this follows */
+    int64_t version = r->stuck_at; /* from before the cancel */
     int complete = version >= r->train_steps;
     region_name_parents(r, parents);
     name_learnt(r, version, learnt);

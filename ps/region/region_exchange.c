@@ -1,12 +1,12 @@
 /* ps/region/region_exchange.c - see region.h: the thread that exchanges with the parent group, as
  * one member of its job. Its rounds are the parent's steps.
  *
- *     held < step   the parent has a version that this region does not know: at the gate it is
- *                   taken over, nothing is contributed. So it is after a restart from a checkpoint
- *                   (the contribution was made before), and where others went on meanwhile.
- *     else          contributes on version `step`, and takes the next one over.
+ *     held < step   the parent has a version that this region lacks: the region adopts it at the
+ *                   gate and contributes nothing. This happens after a restart from a checkpoint
+ *                   (the contribution was made before), or if others were faster.
+ *     else          contributes on version `step`, and adopts the next one.
  *
- * Locks: the region's. */
+ * Locks:   the region's. */
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/log.h"
@@ -21,8 +21,8 @@
 
 enum { SAY_MS = 10000, POLL_MS = 200, FIRST_MS = 50 };
 
-/* The region's workers have brought first values, or it resumes with what it has. A store is asked
- * without the region's lock, which its hooks take under their own. */
+/* Returns nonzero if the region's workers have sent first values, or it resumes with values. The
+ * store is called without the region's lock, which its hooks lock under the store's own. */
 static int has_values(struct ps_region *r, const struct run *run)
 {
     if (region_chunks_step(r, run) >= 0)
@@ -35,7 +35,7 @@ static int has_values(struct ps_region *r, const struct run *run)
     return all;
 }
 
-/* The run of the job that has begun, a reference; NULL: this process ends. */
+/* Returns a reference to the run of the job that has begun; NULL: this process ends. */
 static struct run *await_job(struct ps_region *r)
 {
     for (int stopping = 0; !stopping;) {
@@ -53,8 +53,8 @@ static struct run *await_job(struct ps_region *r)
     return NULL;
 }
 
-/* Of a contribution: the samples behind it, with the workers that there are. Fragments wait for
- * their turn equally long in all regions. */
+/* Returns the weight of a contribution: its samples, with the present workers. Fragments wait
+ * equally long for their turn in all regions. */
 static float weigh_contribution(const struct ps_region *r)
 {
     struct run *run = region_run(r);
@@ -64,9 +64,9 @@ static float weigh_contribution(const struct ps_region *r)
     return (float)r->cfg.steps * (float)n * (float)(batch > 0 ? batch : 1);
 }
 
-/* What this server has now, where all begins anew at the parent; else what base has: a version of
- * the parent's, from which what other servers have learnt is counted. On the net's thread, which
- * waits for nobody. */
+/* Reads this server's present values if the parent's job begins from scratch; otherwise base
+ * remains: a version of the parent, from which other servers' changes are counted. Runs on the
+ * net's thread, which must not wait. */
 static void read_values(void *ctx, float *params)
 {
     region_chunks_read_own(ctx, params);
@@ -105,7 +105,7 @@ static enum status make_exchange(struct ps_region *r, const struct run *run)
     return stopping ? ST_CANCELLED : ST_OK;
 }
 
-/* The parent's version is in base. */
+/* Starts the exchange; the parent's version is in base. */
 static enum status start_exchange(struct ps_region *r)
 {
     struct net_start s;
@@ -113,14 +113,14 @@ static enum status start_exchange(struct ps_region *r)
     if (st == ST_OK) {
         r->step = s.step;
         r->parent_has = s.place.contributed;
-        /* in lockstep the versions of a generation have all members' */
+        /* in lockstep the versions of a generation contain all members' contributions */
         r->last_counted = s.step > s.place.first_step ? s.step : s.place.contributed;
     }
     return st;
 }
 
-/* First values for the run that there is now, which may be another than the one whose workers
- * brought theirs: until all its servers have some. */
+/* Sets first values in the present run, which may differ from the run whose workers sent them,
+ * until all its servers have values. */
 static enum status push_first(struct ps_region *r, int64_t version)
 {
     enum status st = ST_OK;
@@ -149,8 +149,8 @@ static enum status push_first(struct ps_region *r, int64_t version)
     return st;
 }
 
-/* Of values that the region has: the parent's version that they go back to, as far as base is
- * that. What a region without a record of it has is taken for the gates that it has passed. */
+/* Finds the parent's version that the region's values are based on, if base matches it. A region
+ * without a record is assumed to have the gates that it has passed. */
 static void resume_from(struct ps_region *r, int64_t version)
 {
     size_t bytes = (size_t)r->chunks->n_elems * sizeof(float);
@@ -162,13 +162,13 @@ static void resume_from(struct ps_region *r, int64_t version)
         int64_t guess = ps_region_gates(&r->cfg, version, r->train_steps);
         *had = (struct checkpoint_parent_version){guess == r->step, guess, crc32c, r->slots_since};
     }
-    /* else others have come there, on another way, after the parent had lost it */
+    /* otherwise other regions reached that round on another way, after the parent had lost it */
     int is_same = had->version != r->step || had->crc32c == crc32c;
     r->held = is_same ? had->version : -1;
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Where the region stands, and the first values, if it has none. */
+/* Finds where the region is, and sets the first values if it has none. */
 static enum status begin_exchange(struct ps_region *r, const struct run *run)
 {
     enum status st = ST_OK;
@@ -206,28 +206,29 @@ done:
     return st;
 }
 
-/* The region comes to its end, and the parent, which has lost rounds, has some left. */
+/* Returns nonzero if the region reaches its end while the parent, which has lost rounds, has some
+ * left. */
 static int is_short(struct ps_region *r)
 {
     return region_at_end(r) && r->step < r->n_gates;
 }
 
-/* The chunk goes back to another version than the parent's, which is in base; of a chunk that had
- * no turn since, they are one. */
+/* Returns nonzero if the chunk's values are based on another version than the parent's in base; for
+ * a chunk without a turn since, both are the same. */
 static int is_behind(const struct ps_region *r, int chunk)
 {
     return r->held < 0 || fragments_turn_between(&r->job, r->fragment, chunk, r->held, r->step);
 }
 
-/* base has the parent's version `step`: what was not contributed since is taken back, of the chunks
- * that the parent has changed since. */
+/* Adopts the parent's version `step` in base: uncontributed changes are dropped, in the chunks that
+ * the parent has changed since. */
 static enum status take_over(struct ps_region *r)
 {
     enum status st = ST_OK;
     if (r->cfg.max_drift > 0)
         TRY(region_hold(r));
     if (is_short(r))
-        return ST_OK; /* it has drifted to the end meanwhile */
+        return ST_OK; /* it has reached the end in the meantime */
     LOG_I("region %d: takes over round %" PRId64 " of the parent group", r->cfg.index, r->step);
     region_adopts(r, r->step);
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++) {
@@ -240,7 +241,7 @@ done:
     return st;
 }
 
-/* What a chunk has changed since the region held the parent's version. */
+/* Computes the chunk's change since the region held the parent's version. */
 static void subtract_base(struct ps_region *r, int chunk, const float *value)
 {
     const struct net_chunk *c = &r->chunks->chunks[chunk];
@@ -254,15 +255,15 @@ static int has_turn(const struct ps_region *r, int chunk, int64_t step)
     return fragments_turn(&r->job, r->fragment, chunk, step);
 }
 
-/* The parent has what was contributed to that step. */
+/* Notes that the parent has the contribution to that step. */
 static void note_counted(struct ps_region *r, int64_t step)
 {
     for (int i = 0; i < r->chunks->n_chunks; i++)
         r->pieces[i].counted |= has_turn(r, i, step);
 }
 
-/* Contributes to the parent's present step. *rebased: a generation of the parent's ended meanwhile;
- * the step is made all the same if all that it needs comes. */
+/* Contributes to the parent's present step. *rebased: a generation of the parent ended during it;
+ * the step is still made if all that it needs arrives. */
 static enum status push_all(struct ps_region *r, int *rebased)
 {
     enum status st = ST_OK;
@@ -281,13 +282,13 @@ static enum status push_all(struct ps_region *r, int *rebased)
         st = st == ST_REBASED ? ST_OK : st;
     }
     net_exchange_flush(r->x);
-    if (st == ST_OK) /* rebased, too: the step may count */
+    if (st == ST_OK) /* also after a rebase: the step may count */
         region_unsent_keep(r, r->step + 1);
 done:
     return st;
 }
 
-/* The parent has answered: no further step is made without. */
+/* Waits for the parent's answer, then stops further steps without the parent. */
 static enum status stop_drift(struct ps_region *r, int *rebased)
 {
     enum status st = net_exchange_wait(r->x, 0, r->chunks->n_chunks, r->step + 1);
@@ -295,9 +296,9 @@ static enum status stop_drift(struct ps_region *r, int *rebased)
     return st == ST_OK ? region_hold(r) : *rebased ? ST_OK : st;
 }
 
-/* A region that has made steps without the parent comes to the job's end before it: the first of
- * the parent's rounds that are left has what it learnt in these (of fragments, the first that is
- * their turn), the others have nothing of it. */
+/* Finishes the rounds of a region that has made steps without the parent and reaches the job's end
+ * before it. The first remaining round (with fragments, the first that is their turn) receives the
+ * changes of these steps, later rounds receive none. */
 static enum status finish_rounds(struct ps_region *r, int *rebased)
 {
     enum status st = ST_OK;
@@ -315,7 +316,8 @@ static enum status finish_rounds(struct ps_region *r, int *rebased)
     return st;
 }
 
-/* The parent's next version of the chunk is in base; changed 0: it is the one that it held. */
+/* Adopts the parent's next version of the chunk, in base; changed is zero if it equals the held
+ * one. */
 static enum status adopt_chunk(struct ps_region *r, int chunk, int changed, int counted)
 {
     if (!changed)
@@ -328,8 +330,8 @@ static enum status adopt_chunk(struct ps_region *r, int chunk, int changed, int 
     return st;
 }
 
-/* All or none: while an answer is missing, a generation of the parent's may end, and go back to the
- * step that was contributed to. */
+/* Adopts all chunks or none: while an answer is missing, a generation of the parent may end, and go
+ * back to the contributed step. */
 static enum status adopt_all(struct ps_region *r, int *rebased)
 {
     enum status st = net_exchange_wait(r->x, 0, r->chunks->n_chunks, r->step + 1);
@@ -342,29 +344,29 @@ static enum status adopt_all(struct ps_region *r, int *rebased)
     return st;
 }
 
-/* What was contributed to that step of the parent's is in the version that it has now. */
+/* Returns nonzero if the parent's present version includes the contribution to that step. */
 static int is_kept(const struct ps_region *r, int64_t step)
 {
     return step >= 0 && r->step > step && r->parent_has > step;
 }
 
-/* The parent has lost rounds: what it lacks of the region's is contributed again, and no more. */
+/* Prepares to contribute again exactly those changes that the parent has lost with its rounds. */
 static void contribute_lost(struct ps_region *r, int chunk)
 {
     struct piece *p = &r->pieces[chunk];
     int kept = is_kept(r, p->given);
     if (kept && (p->rest < 0 || is_kept(r, p->rest)))
         return;
-    p->counted = p->given < 0 && is_behind(r, chunk); /* nothing was given, nor is to be */
+    p->counted = p->given < 0 && is_behind(r, chunk); /* nothing was contributed, nor will be */
     p->rest = -1;
     if (kept)
-        return; /* the rest is counted from what `before` has */
+        return; /* the rest is counted from `before` */
     const struct net_chunk *c = &r->chunks->chunks[chunk];
     memcpy(r->before + c->first, r->base + c->first, (size_t)c->n_elems * sizeof(float));
     p->given = -1;
 }
 
-/* What was given and is not kept is to be given again. */
+/* Marks lost contributions, so that they are contributed again. */
 static void forget_lost(struct ps_region *r)
 {
     for (int i = 0; i < r->chunks->n_chunks; i++)
@@ -372,9 +374,9 @@ static void forget_lost(struct ps_region *r)
             r->pieces[i].given = -1;
 }
 
-/* After a generation of the parent's has ended, before anything was adopted. *again: a step is to
- * be made. The parent says whether what was contributed to the step that was under way counted:
- * where this region was left out of that, it did not, and stays its own. */
+/* Restarts after a generation of the parent has ended, before any adoption. *again: a step is to be
+ * made. The parent reports whether the contribution to the last step counted: if it made that step
+ * without this region, the contribution did not count, and the changes stay the region's own. */
 static enum status come_back(struct ps_region *r, int *again)
 {
     enum status st = ST_OK;
@@ -382,7 +384,7 @@ static enum status come_back(struct ps_region *r, int *again)
     TRY(start_exchange(r));
     int counted = r->step > step && r->parent_has > step;
     if (r->cfg.max_drift > 0 && r->step > step)
-        TRY(region_hold(r)); /* or it comes to its end meanwhile */
+        TRY(region_hold(r)); /* otherwise it may reach its end at the same time */
     *again = r->step <= step || is_short(r);
     for (int i = 0; i < r->chunks->n_chunks && r->step < step; i++)
         contribute_lost(r, i);
@@ -406,8 +408,8 @@ done:
     return st;
 }
 
-/* What goes back to another version than the parent's is nothing to contribute; the region takes
- * part all the same, so that the parent comes to its end. */
+/* Makes one round. Chunks based on another version than the parent's contribute nothing; the region
+ * still participates, so that the parent reaches its end. */
 static enum status exchange_round(struct ps_region *r)
 {
     enum status st = ST_OK;
@@ -442,9 +444,9 @@ done:
     return st;
 }
 
-/* The parent has lost rounds after the region had all its steps: of those that are left, the first
- * (of fragments, the first that is their turn) has what it lacks of the region's values, and
- * nothing is taken over. */
+/* Finishes the rounds of a parent that has lost some after the region made all its steps. The first
+ * remaining round (with fragments, the first that is their turn) receives the changes that the
+ * parent lacks, and nothing is adopted. */
 static enum status finish_ended(struct ps_region *r)
 {
     enum status st = ST_OK;
@@ -479,7 +481,7 @@ done:
     return st;
 }
 
-/* Not each round: where rounds are short, that would be all the log has. */
+/* Logs a round, but not each one: short rounds would fill the log. */
 static void log_round(struct ps_region *r)
 {
     struct net_exchange_stats s;
@@ -525,7 +527,7 @@ done:
     return st;
 }
 
-/* One life of the exchange, from where the region's servers stand. */
+/* Runs one life of the exchange, from the present state of the region's servers. */
 static void run_exchange(struct ps_region *r)
 {
     enum status st = exchange_all(r);

@@ -1,8 +1,9 @@
-/* ps/region/region_impl.h - a region inside: region.c (the hooks, what a chunk waits for),
+/* ps/region/region_impl.h - the state of a region: region.c (the hooks, and the waits of chunks),
  * region_chunks.c (other servers), region_exchange.c (the thread that exchanges, gate by gate),
- * region_rewind.c, region_unsent.c (what was not sent of contributions), region_end.c (a parent
- * that is not reached), region_must_wait.c (its name). Threads: `lock` guards what says so; else
- * the exchanging thread, or set before it. */
+ * region_job.c (the jobs), region_rewind.c, region_unsent.c (unsent rests of contributions),
+ * region_end.c (a parent that is not reached), region_waits.c (its name).
+ * Threads: `lock` guards the fields and functions whose comments name it; the exchanging thread
+ *          owns the remaining fields, or they are set before it starts. */
 #ifndef PS_REGION_REGION_IMPL_H
 #define PS_REGION_REGION_IMPL_H
 #include "net/exchange/exchange.h"
@@ -13,15 +14,15 @@
 #include "ps/service/run.h"
 #include <pthread.h>
 
-/* From that version of the region's on, its values go back to this one of the parent's. */
+/* From region version `from` on, a rollback restores parent version `parent`. */
 struct adoption {
     int64_t from;
     struct checkpoint_parent_version parent;
 };
 enum { N_ADOPTIONS = 64 }; /* more than are made while a checkpoint is written */
-/* Since the region began, or went back to a checkpoint. */
+/* Adoptions since the region began, or went back to a checkpoint. */
 struct adoptions {
-    struct checkpoint_parent_version restored; /* what the checkpoint says */
+    struct checkpoint_parent_version restored; /* the checkpoint's record */
     struct adoption list[N_ADOPTIONS];         /* the newest last */
     int n;
 };
@@ -33,110 +34,117 @@ struct ps_region {
     struct outer_hooks outer;
     struct service *service;
     struct mail *mail; /* to the region's other servers */
-    uint64_t begun;    /* of the exchanging thread: the run whose first versions were sent */
+    uint64_t begun;    /* used by the exchanging thread: the run whose first versions were sent */
     pthread_t thread, drift_thread, watch_thread;
     int has_thread, has_drift_thread, has_watch_thread;
-    struct status_asker *asker; /* of watch_thread: asks ps 0 of the parent group during a wait */
-    pthread_mutex_t lock;       /* guards the next */
+    /* Used by watch_thread: asks ps 0 of the parent group during a wait. */
+    struct status_asker *asker;
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
     int stopping, done;
     char waits_for[STATUS_WAITING_BYTES]; /* programs of the parent group; empty: none */
     struct net_exchange *x;
-    struct piece *next; /* the region goes back to a checkpoint: pieces from then on; or NULL */
-    struct checkpoint_parent_version next_restored; /* what the last plan's checkpoint says */
+    struct piece *next; /* pieces since the region went back to a checkpoint; or NULL */
+    struct checkpoint_parent_version next_restored; /* record of the last plan's checkpoint */
     uint64_t planned;                               /* generation of the last plan */
-    int n_first, has_first; /* plans without values so far; all servers have some, since then */
-    int ended;              /* the exchange has, well or not */
-    int64_t silent_s; /* it was cancelled, since the parent was not reached for so long; 0: no */
-    int64_t stuck_at; /* and the region's version that waited then; -1: it had no values */
-    int is_alone;     /* a gate was passed without an answer: each version waits until it comes */
-    int64_t due;      /* the gate that comes next; -1: not known */
-    int64_t let_go;   /* the last version that a chunk was made of without the parent; 0: none */
-    int64_t began_ns; /* there is a job */
-    int64_t gate_since_ns;                /* all chunks adopted so far waited since then; 0: none */
-    int64_t waited_ns;                    /* of that time, what workers waited for the parent */
-    int64_t slots_since;                  /* the version at which the optimizer's slots were zero */
+    /* Plans without values so far; nonzero: all servers have had values since. */
+    int n_first, has_first;
+    int ended; /* nonzero: the exchange has ended, with success or not */
+    /* Time without the parent after which the exchange was cancelled; 0: it was not. */
+    int64_t silent_s;
+    int64_t stuck_at; /* the region's version that waited then; -1: it had no values */
+    /* Nonzero: a gate was passed without an answer: each version waits until it arrives. */
+    int is_alone;
+    int64_t due;           /* next gate; -1: unknown */
+    int64_t let_go;        /* last version that a chunk reached without the parent; 0: none */
+    int64_t began_ns;      /* start of the job */
+    int64_t gate_since_ns; /* time at which the last adopted chunk began to wait; 0: none */
+    int64_t waited_ns;     /* total time that workers waited for the parent */
+    int64_t slots_since;   /* version at which the optimizer's slots were zero */
     struct adoptions taken, taken_before; /* before: of generations below `since` */
     uint64_t since;
-    struct checkpoint_parent_version adopting; /* that is in base, and is being adopted */
+    struct checkpoint_parent_version adopting; /* the version in base, which is being adopted */
     struct chunks *chunks;  /* NULL: no job yet; not changed once a run has begun */
-    struct piece *pieces;   /* n_chunks */
-    float *base;            /* the parent's version `held`; first the members' first values */
-    float *before, *change; /* base as the round began; what is contributed */
-    /* Of the exchanging thread: */
-    struct net_job job; /* the parent's */
-    int *fragment;      /* each chunk's; NULL: all go at each gate */
+    struct piece *pieces;   /* [n_chunks] */
+    float *base;            /* the parent's version `held`; at first the members' first values */
+    float *before, *change; /* base as the round began; the contribution */
+    /* Fields of the exchanging thread: */
+    struct net_job job; /* the parent's job */
+    int *fragment;      /* by chunk; NULL: all have a turn at each gate */
     int64_t train_steps;
-    int64_t gate, n_gates; /* passed; of the job */
-    int64_t held, step;    /* the parent's versions: that the values go back to, that is in base */
-    int64_t parent_has;    /* the last version that has a contribution of the region's; 0: none */
-    int64_t last_counted;  /* likewise, when it was joined last, of whatever generation */
-    float weight;          /* of a contribution */
+    int64_t gate, n_gates; /* gates passed; gates of the job */
+    int64_t held, step;   /* the parent's versions: the base of the values, and the one in `base` */
+    int64_t parent_has;   /* last version with a contribution of the region; 0: none */
+    int64_t last_counted; /* the same at its last join, of any generation */
+    float weight;         /* of a contribution */
     int64_t said_ns;
-    double exchange_s; /* the last round's, from contribution to answer */
+    double exchange_s; /* duration of the last round, from contribution to answer */
 };
 
-/* The present run, a reference, if it has chunks here; NULL: none. */
+/* Returns a new reference to the present run if it has chunks here, or NULL. */
 struct run *region_run(const struct ps_region *r);
-/* Under the lock: this life of the exchange is to end, or the process. */
+/* Returns nonzero if this life of the exchange, or the process, is to end. The caller holds the
+ * lock. */
 int region_rewind_is_due(const struct ps_region *r);
-/* Likewise: what the present generation's chunks are noted in. */
+/* Returns the pieces that record the present generation's chunks. The caller holds the lock. */
 struct piece *region_rewind_pieces(struct ps_region *r);
-/* The exchange has ended, and all is ready for the next, if there is to be one. */
+/* Prepares the next exchange after this one has ended. Returns nonzero if there is to be one. */
 int region_rewind_finish(struct ps_region *r);
-/* Under the lock: counts the flags' steps in versions of this job (region_job.c). */
+/* Converts the flags' steps to versions of this job (region_job.c). The caller holds the lock. */
 void region_job_count_steps(struct ps_region *r, const struct net_job *job);
-/* Makes r->job, the parent's: its step is a round of the region's. */
+/* Makes r->job, the parent's: its step is a round of the region. */
 void region_job_make(struct ps_region *r, const struct net_job *own);
 /* Warns of a job that has too few exchanges for a good result. */
 void region_job_warn_few(const struct ps_region *r);
-/* Under the lock: the hooks of outer_hooks. */
+/* Implements outer_hooks; the caller holds the lock. */
 int region_must_wait(struct ps_region *r, int64_t version, int64_t train_steps);
 void region_made(struct ps_region *r, int chunk, int64_t version, int waits, struct buf *value);
 void region_first(struct ps_region *r, int chunk, const struct net_payload *value);
-/* What is in base, the parent's version `version`, is adopted next. */
+/* Announces the adoption of base, the parent's version `version`. */
 void region_adopts(struct ps_region *r, int64_t version);
-/* Under the lock: it was, from that version of the region's on. */
+/* Records an adoption from the region's version `from` on. The caller holds the lock. */
 void region_rewind_note(struct ps_region *r, int64_t from,
                         const struct checkpoint_parent_version *parent);
-/* Waits until the chunk waits with a version, and has it made; as outer_adopt, but the job's
- * last version is what base has. ST_CANCELLED. */
+/* Waits until the chunk waits with a version, and has that version made (outer_adopt); the job's
+ * last version is set to base. ST_CANCELLED. */
 enum status region_adopt(struct ps_region *r, int chunk, const float *to, const float *from);
-/* Waits until there is something to contribute at the next gate: *value, the chunk's, borrowed
- * until it is adopted. ST_CANCELLED. */
+/* Waits for the chunk's contribution at the next gate: *value is borrowed until it is adopted.
+ * ST_CANCELLED. */
 enum status region_contribution(struct ps_region *r, int chunk, const float **value);
-/* Waits until all chunks wait, and have them do so until they are adopted. ST_CANCELLED. */
+/* Waits until all chunks wait, and keeps them waiting until they are adopted. ST_CANCELLED. */
 enum status region_hold(struct ps_region *r);
-/* At the job's end, where the parent has rounds left: what the chunk learnt since its last
- * contribution, without the parent, is the next one, if there is any. */
+/* Makes the chunk's changes since its last contribution, made without the parent, the next
+ * contribution, if there are any. For the job's end, where the parent has rounds left. */
 void region_contribute_rest(struct ps_region *r, int chunk);
-/* 1: the next gate is the last. */
+/* Returns nonzero if the next gate is the last. */
 int region_at_end(struct ps_region *r);
-/* The gate is passed, with whatever version it was. */
+/* Notes that the gate is passed, with any version. */
 void region_forget(struct ps_region *r);
-/* All gates are passed. A generation of the region's may still end before all chunks have the last
- * version made: so until the region is stopped. */
+/* Adopts versions again after all gates are passed, until the region is stopped: a generation of
+ * the region may end before all chunks have made the last version. */
 void region_linger(struct ps_region *r);
 void *region_exchange_main(void *r);
-/* Under the lock: it waits with a version that nobody has made yet, nor is going to make without
- * the parent. */
+/* Returns nonzero if the chunk waits with a version that has not been made yet, and will not be
+ * made without the parent. The caller holds the lock. */
 int region_is_held(const struct ps_region *r, const struct piece *p);
-/* The chunk's version that waits is made as it was computed. */
+/* Makes the chunk's version that waits as it was computed. */
 void region_make_own(struct ps_region *r, int chunk, int64_t version);
-/* region_unsent.c. All chunks were pushed for the parent's version `version`, and nothing else. */
+/* Keeps the unsent rests after all chunks were pushed for the parent's version `version`
+ * (region_unsent.c). */
 void region_unsent_keep(struct ps_region *r, int64_t version);
-/* The exchange has started, `held` is known, nothing was pushed. Writes over `change`. */
+/* Restores the unsent rests: the exchange has started, `held` is set, nothing was pushed.
+ * Overwrites `change`. */
 void region_unsent_resume(struct ps_region *r);
-/* Renews waits_for (region_must_wait.c); only the thread of region_end_watch calls it. is_stuck:
- * the region makes no version before the parent answers. */
+/* Renews waits_for (region_waits.c); only the thread of region_end_watch calls it. is_stuck: the
+ * region makes no version before the parent answers. */
 void region_waits_update(struct ps_region *r, struct net_exchange *x, int is_stuck);
-/* region_end.c: the thread that looks for a parent that is not reached. */
+/* Runs the thread that detects a parent that is not reached (region_end.c). */
 void *region_end_watch(void *r);
-/* Goes on, or ends, without a parent that was not reached for so long; says so. Returns when this
- * process ends. */
+/* Continues, or ends, without a parent that was not reached for so long, and logs it. Returns when
+ * this process ends. */
 void region_end_alone(struct ps_region *r, int64_t silent_s);
 enum { REGION_NAME_BYTES = 128, REGION_TEXT_BYTES = 384 };
-/* The parent's servers, or those of them for which there is room. */
+/* Writes the names of the parent's servers, as many as there is room for. */
 void region_name_parents(const struct ps_region *r, char text[REGION_NAME_BYTES]);
 
 #endif

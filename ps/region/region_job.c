@@ -1,11 +1,11 @@
-/* ps/region/region_job.c - see region.h: which jobs a region can train, and the job of the parent
- * group that follows from the region's own.
+/* ps/region/region_job.c - see region.h: checks which jobs a region can train, and derives the job
+ * of the parent group from the region's own.
  *
- * Flags count steps of a worker. Where its workers take local steps, a version of the region is a
- * round of `steps_each` of them, so the numbers of the flags are divided by that once the job is
- * known, and multiplied again in lines and in the parent's job.
+ * Flags count steps of a worker. If the workers make local steps, a version of the region is a
+ * round of `steps_each` of them. So the flags' numbers are divided by it once the job is known, and
+ * multiplied by it again in log lines and in the parent's job.
  *
- * Locks: the region's. */
+ * Locks:   the region's. */
 #include "base/log.h"
 #include "ps/region/region_chunks.h"
 #include "ps/service/service.h"
@@ -70,7 +70,7 @@ void region_job_count_steps(struct ps_region *r, const struct net_job *job)
     r->cfg.max_drift = (r->asked.max_drift + each - 1) / each;
 }
 
-/* Exchanges of each parameter in the whole job. */
+/* Returns the number of exchanges of each parameter in the whole job. */
 static int64_t n_exchanges(const struct ps_region *r)
 {
     int n = r->cfg.fragments > 1 ? r->cfg.fragments : 1;
@@ -88,8 +88,9 @@ void region_job_warn_few(const struct ps_region *r)
             r->cfg.index, n, r->train_steps * r->steps_each, JOB_FEW_EXCHANGES);
 }
 
-/* Momentum needs some exchanges to help; after a single one Nesterov's is one and a half times the
- * mean of the changes, so few exchanges take the mean as it is. */
+/* Sets the parent's optimizer. Momentum needs several exchanges to help: after a single one
+ * Nesterov's step is one and a half times the mean of the changes, so a job with few exchanges uses
+ * the mean itself. */
 static void settle_outer(const struct ps_region *r, struct optim_config *out)
 {
     const struct ps_region_config *c = &r->cfg;

@@ -1,10 +1,10 @@
 /* ps/region/region_rewind.c - see region.h: the region goes back to a checkpoint, since one of its
- * servers has lost its chunks, while its ps 0 lives on. It is then as if all of its servers had
- * been started again: the exchange is given up, without a goodbye, and begins anew with what the
- * checkpoint says. The exchanging thread sees to that when it has come out of what it does;
- * meanwhile what the new generation's chunks make is noted apart, in `next`.
+ * servers has lost its chunks, while its ps 0 still runs. This is like a restart of all its
+ * servers: the exchange is abandoned, without a leave message, and begins again from the
+ * checkpoint's record. The exchanging thread restarts it when its present work has ended; until
+ * then the versions of the new generation's chunks are recorded separately, in `next`.
  *
- * Locks: the region's, then the exchange's. */
+ * Locks:   the region's, then the exchange's. */
 #include "base/log.h"
 #include "base/threads.h"
 #include "ps/region/region_chunks.h"
@@ -50,7 +50,7 @@ void region_rewind_note(struct ps_region *r, int64_t from,
 {
     struct adoptions *a = &r->taken;
     if (r->next || (a->n > 0 && a->list[a->n - 1].from == from))
-        return; /* it goes back; or it is another chunk of it */
+        return; /* it goes back; or this is another chunk of the same adoption */
     if (a->n == N_ADOPTIONS)
         memmove(a->list, a->list + 1, (N_ADOPTIONS - 1) * sizeof *a->list);
     a->n -= a->n == N_ADOPTIONS;
@@ -62,13 +62,13 @@ void ps_region_parent_at(struct ps_region *r, uint64_t generation, int64_t versi
 {
     pthread_mutex_lock(&r->lock);
     const struct adoptions *a = generation < r->since ? &r->taken_before : &r->taken;
-    *out = a->restored; /* until the parent has been reached, and of versions before the list */
+    *out = a->restored; /* until the parent has been reached, and for versions before the list */
     for (int i = 0; i < a->n && a->list[i].from <= version; i++)
         *out = a->list[i].parent;
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Under the lock. */
+/* Goes back to the parent's version in a checkpoint. The caller holds the lock. */
 static enum status rewind_to(struct ps_region *r, const struct checkpoint_parent_version *to)
 {
     int n = r->chunks->n_chunks;
@@ -76,7 +76,7 @@ static enum status rewind_to(struct ps_region *r, const struct checkpoint_parent
         return ST_NOMEM;
     region_rewind_drop_pieces(r->next, n);
     region_rewind_init_pieces(r->next, n);
-    if (r->since != r->planned) /* else its begin is tried again */
+    if (r->since != r->planned) /* otherwise its begin is retried */
         r->taken_before = r->taken;
     r->since = r->planned;
     r->taken = (struct adoptions){.restored = *to};
@@ -103,7 +103,7 @@ enum status ps_region_begin(struct ps_region *r, const struct net_plan *plan)
     else if (r->chunks && plan->source == PLAN_FIRST && r->has_first)
         st = rewind_to(r, &none);
     if (plan->source != PLAN_FIRST)
-        r->has_first = 1; /* no plan goes on from values that some servers lack */
+        r->has_first = 1; /* no plan continues from values that some servers lack */
     pthread_mutex_unlock(&r->lock);
     return st;
 }
@@ -118,7 +118,7 @@ struct piece *region_rewind_pieces(struct ps_region *r)
     return r->next ? r->next : r->pieces;
 }
 
-/* Under the lock: `next` is what there is. */
+/* Replaces the pieces by `next`. The caller holds the lock. */
 static void take_next(struct ps_region *r)
 {
     region_rewind_drop_pieces(r->pieces, r->chunks->n_chunks);
@@ -135,7 +135,7 @@ static void take_next(struct ps_region *r)
     free(r->fragment);
     r->fragment = NULL;
     r->due = r->stuck_at = -1;
-    r->gate_since_ns = r->silent_s = r->waited_ns = 0; /* its time begins anew, too */
+    r->gate_since_ns = r->silent_s = r->waited_ns = 0; /* their time begins again, too */
     r->ended = r->done = 0;
     r->is_alone = 0;
     r->let_go = 0;

@@ -1,5 +1,5 @@
-/* ps/region/region_server.c - see region_server.h. Locks: a chunk's (the store's), its own, the
- * mail's. */
+/* ps/region/region_server.c - see region_server.h.
+ * Locks:   a chunk's (the store's), its own, the mail's. */
 #include "ps/region/region_server.h"
 #include "base/log.h"
 #include "base/term.h"
@@ -17,15 +17,15 @@ struct region_server {
     struct outer_hooks outer;
     struct service *service;
     struct mail *mail;
-    int said;              /* that the group is no region */
-    float *nothing;        /* zeros, of the largest chunk there can be */
-    pthread_mutex_t lock;  /* guards the next */
+    int said;              /* nonzero: a line reported that the group is no region */
+    float *nothing;        /* zeros, as many as the largest possible chunk has */
+    pthread_mutex_t lock;  /* guards the fields below */
     struct net_plan *plan; /* in force, or about to be; NULL: none with gates */
     int self;              /* this server's number in it */
-    int alone;             /* each version waits */
+    int alone;             /* nonzero: each version waits */
     int64_t slots_since;
-    int64_t *told;    /* [n_chunks] the gate before which a version was told last; 0: none */
-    int64_t *waiting; /* [n_chunks] the version that waits for ps 0's word; 0: none does */
+    int64_t *told;    /* [n_chunks] gate before which a version was last reported; 0: none */
+    int64_t *waiting; /* [n_chunks] version that waits for ps 0's order; 0: none */
 };
 
 static int on_waits(void *ctx, int64_t version, int64_t train_steps)
@@ -43,7 +43,7 @@ static void fail_server(struct region_server *p)
     p->cfg.failed(p->cfg.ctx);
 }
 
-/* Under the lock: tells ps 0. */
+/* Sends a letter to ps 0. The caller holds the lock. */
 static void send_to_ps0(struct region_server *p, enum gate_kind kind, int chunk, int64_t version,
                         struct buf *value)
 {
@@ -61,7 +61,7 @@ static struct buf *copy_data(const void *data, size_t bytes)
     return b;
 }
 
-/* What waits will be changed in place: a copy goes. */
+/* Reports a version. One that waits will change in place, so that a copy is sent. */
 static void on_made(void *ctx, int chunk, int64_t version, int waits_now, struct buf *value)
 {
     struct region_server *p = ctx;
@@ -169,8 +169,9 @@ done:
     return st;
 }
 
-/* 1: it is of the generation in force, and of a version that waits: not what came before, nor what
- * ps 0 says of one that waited in the generation before, which comes to it again. */
+/* Returns nonzero if the order is of the generation in force, and for a version that waits. It
+ * drops repeated orders, and those for a version of the generation before, which will wait
+ * again. */
 static int begin_item(struct region_server *p, uint64_t generation,
                       const struct net_gate_item *item)
 {
@@ -215,7 +216,7 @@ static void carry_out(struct region_server *p, const struct run *run,
         fail_server(p);
 }
 
-/* NULL: it fits the plan. */
+/* Returns NULL if the message fits the plan, or the fault. */
 static const char *gate_problem(const struct run *run, const struct net_gate *gate)
 {
     if (gate->server != 0)

@@ -1,13 +1,13 @@
-/* ps/region/region_unsent.c - see region.h: what the region has not sent of its contributions so
- * far (int8, int4, topk) is kept in its folder of checkpoints, so that it is not lost with its
- * server: region-unsent-N.safetensors has what was left over by the contributions that made the
- * parent's version N, a tensor for each chunk: "chunk 0", ...
+/* ps/region/region_unsent.c - see region.h: keeps the unsent rests of contributions (int8, int4,
+ * topk) in the region's folder of checkpoints, so that they survive the server:
+ * region-unsent-N.safetensors has the rests of the contributions to the parent's version N, a
+ * tensor for each chunk: "chunk 0", ...
  *
- * It is written while the parent's answer is on its way, and read by the last version that has a
- * contribution of this region's, as the parent says: whichever of its own checkpoints the region
- * resumes from. The parent may go back by a version or two, so the last few are kept. Where the
- * region's own values are ahead of the parent's, these have what was sent until then, and what
- * counts is what was left over after that. */
+ * The file is written while the parent's answer is in flight. A restarted region reads the file of
+ * the last version with a contribution of this region, which the parent reports, from whichever own
+ * checkpoint it resumes. The parent may go back by a version or two, so the last few files are
+ * kept. If the region's own values are ahead of the parent's, they include what was sent until
+ * then, and the rests after that count. */
 #include "base/log.h"
 #include "files/durable.h"
 #include "files/safetensors.h"
@@ -28,8 +28,7 @@ static int path_of(const struct ps_region *r, int64_t version, char path[PATH_MA
     return version > 0 && n < PATH_MAX;
 }
 
-/* Takes away what is of another version than these, and what a write that was cut short has left
- * behind. */
+/* Removes the files of other versions than these, and the remains of an interrupted write. */
 static void tidy(const struct ps_region *r, int64_t lowest, int64_t highest)
 {
     static const char start[] = "region-unsent-";
@@ -78,7 +77,7 @@ void region_unsent_keep(struct ps_region *r, int64_t version)
     if (!r->cfg.folder || !path_of(r, version, path) || !net_exchange_unsent(r->x, 0))
         return;
     if (write_unsent(r, path) != ST_OK) {
-        durable_remove(path); /* an older one is of a round that the parent has lost */
+        durable_remove(path); /* an older file is of a round that the parent has lost */
         LOG_W(
             "region %d: what is not sent yet of its contributions is lost if this server dies before the next round",
             r->cfg.index);
@@ -86,7 +85,7 @@ void region_unsent_keep(struct ps_region *r, int64_t version)
     tidy(r, version - N_KEPT + 1, r->held > version ? r->held : version);
 }
 
-/* 1: it is of these chunks. */
+/* Returns nonzero if the file is of these chunks. */
 static int fits(const struct ps_region *r, const struct safetensors_entry *e, int n)
 {
     int ok = n == r->chunks->n_chunks;
@@ -95,7 +94,7 @@ static int fits(const struct ps_region *r, const struct safetensors_entry *e, in
     return ok;
 }
 
-/* of: the last version of the parent's now that it counts for. */
+/* Reads the rests; `of` is the last version of the parent that they count for. */
 static enum status read_unsent(struct ps_region *r, const char *path, int64_t of,
                                char why[SAFETENSORS_WHY_BYTES])
 {
@@ -127,7 +126,8 @@ void region_unsent_resume(struct ps_region *r)
     int64_t version = ahead ? r->held : r->last_counted;
     if (!r->cfg.folder || !net_exchange_unsent(r->x, 0))
         return;
-    tidy(r, 0, ahead ? r->held : r->step + 1); /* others are of rounds that the parent has lost */
+    /* Other files are of rounds that the parent has lost. */
+    tidy(r, 0, ahead ? r->held : r->step + 1);
     if (!path_of(r, version, path))
         return;
     if (read_unsent(r, path, ahead ? r->step : version, why) != ST_OK)
