@@ -531,8 +531,8 @@ static void close_calls(struct coordinator_state *c)
     c->closing = 1;
 }
 
-/* Finishes this process. Only ps 0 has the fact that a job has failed: it stays until all
- * servers have received it. */
+/* Finishes this process. After a failed job it stays until all servers have received the
+ * failure, which no other program can report. */
 static void finish_process(struct coordinator_state *c, struct coordinator_out *out)
 {
     const struct coordinator_action a = {.kind = ACT_FINISHED};

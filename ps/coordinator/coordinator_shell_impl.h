@@ -85,7 +85,7 @@ struct coordinator_shell {
         int answered, cancelled;
         struct net_control_reply reply;
     } own;
-    struct coordinator_folders folders; /* changed by the thread alone */
+    struct coordinator_folders folders; /* by slot; only the thread changes it */
     struct coordinator_saved saved;
     int searches;                          /* the disk must search for a first job's checkpoint, */
     uint64_t searched;                     /* its last search saw folders.version one less */

@@ -441,7 +441,7 @@ static void take_workers(struct coordinator_state *c, struct coordinator_out *ou
     }
 }
 
-/* Puts the plan into force, since it was made. */
+/* Puts the plan into force, which has been made. */
 static void publish_plan(struct coordinator_state *c, struct coordinator_out *out)
 {
     const int *slot = coordinator_ints(c, c->numbers_at);
