@@ -44,7 +44,7 @@ struct ps_region_config {
     /* Share of the region's own values that stays at a gate, 0 to 1; < 0: the changes of the
      * overlap are added instead. */
     float overlap_mix;
-    int64_t max_drift; /* steps behind a gate that are made without an answer */
+    int64_t max_drift; /* steps beyond a gate that are made without an answer */
     /* Kind (enum optim_kind) of the parent's servers: sgd to nesterov; < 0: by the number of
      * exchanges. */
     int outer;

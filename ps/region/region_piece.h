@@ -19,7 +19,8 @@ struct piece {
     struct buf *used; /* value that its change was counted from, a reference; NULL: the parent's */
     int kept;         /* nonzero: it was made as it was computed, as it had no turn */
     int mixed;        /* see struct outer_adoption */
-    int counted; /* nonzero: the parent has `sent`; used, like the next, by the exchanging thread */
+    int counted; /* nonzero: the parent has `sent`; only the exchanging thread uses it, given and
+                    rest */
     uint64_t heard_in;    /* for another server's chunk: the generation of its last report, */
     int64_t heard;        /* and twice the reported version, plus 1 if that waits */
     struct buf *read;     /* for such a chunk: its value, as requested */

@@ -1,6 +1,6 @@
 /* ps/store/stragglers.h - records which member each step of the sync mode waited for, and how long:
  * the time between the last contribution and the one before it, at the chunk where that was
- * longest. Under backup workers the chunks advance independently: there the server's first chunk
+ * longest. For backup workers the chunks advance independently: there the server's first chunk
  * stands for all. It also records how often each worker skipped its contribution to that chunk, in
  * every mode.
  * Owns:    a few numbers for each worker; no lock (every piece passes here).
