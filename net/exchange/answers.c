@@ -1,4 +1,4 @@
-/* net/exchange/answers.c - what servers answer to an exchange's requests. */
+/* net/exchange/answers.c - processes the servers' answers to an exchange's requests. */
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "base/trace.h"
@@ -8,8 +8,8 @@
 
 static const struct send_queue_item request_none = {.kind = PIECE_NONE};
 
-/* Whether the piece answers what the chunk has under way; under x->lock. An answer to an earlier
- * life of a request that is queued again is none. */
+/* Returns nonzero if the piece answers the chunk's pending request. A request that is in the queue
+ * again is not answered by an answer to its earlier transmission. The caller holds x->lock. */
 static int is_answer(const struct exchange_chunk *c, const struct net_piece *p)
 {
     if (c->queued)
@@ -27,7 +27,7 @@ static int is_answer(const struct exchange_chunk *c, const struct net_piece *p)
     }
 }
 
-/* Answers that end everything. */
+/* Processes an answer that ends the exchange. */
 static enum status refuse_answer(struct link *l, const struct net_piece *p)
 {
     switch (p->kind) {
@@ -54,7 +54,7 @@ static int all_fetched(const struct link *l)
     return 1;
 }
 
-/* The chunk's request is answered. */
+/* Ends the chunk's request, which is answered. */
 static void complete_request(struct link *l, struct exchange_chunk *c, const struct net_piece *p)
 {
     struct net_exchange *x = l->x;
@@ -86,7 +86,7 @@ static void complete_request(struct link *l, struct exchange_chunk *c, const str
         exchange_session_report_busy(l);
 }
 
-/* The chunk's request will be answered later. */
+/* Processes TAKEN: the answer to the chunk's request will follow. */
 static void note_taken(struct link *l, const struct net_piece *p)
 {
     struct net_exchange *x = l->x;
@@ -97,8 +97,8 @@ static void note_taken(struct link *l, const struct net_piece *p)
     pthread_mutex_unlock(&x->lock);
 }
 
-/* Whether the chunk waits for an answer in this dtype; under x->lock. A change is added to the
- * version before. */
+/* Returns nonzero if the chunk waits for an answer in this dtype. A change is added to the version
+ * before. The caller holds x->lock. */
 static int is_wanted_dtype(const struct exchange_chunk *c, const struct net_piece *p)
 {
     const struct net_exchange *x = c->x;
@@ -110,8 +110,9 @@ static int is_wanted_dtype(const struct exchange_chunk *c, const struct net_piec
     return p->dtype == DTYPE_F32 || (p->dtype == d && c->version + 1 == (int64_t)p->step);
 }
 
-/* The chunk has its last version of this generation, and its request ends without. The session is
- * told first: whoever waits for the chunk may START as soon as that is marked. */
+/* Ends the chunk's request without an answer, because the chunk has its last version of this
+ * generation. The session is stepped first: a thread that waits for the chunk may call START as
+ * soon as it is marked. */
 static void note_ended(struct link *l, const struct net_piece *p)
 {
     struct net_exchange *x = l->x;
@@ -139,7 +140,8 @@ static void note_ended(struct link *l, const struct net_piece *p)
         exchange_session_report_busy(l);
 }
 
-/* The version of a chunk that had no turn, as this member has it: without a payload. */
+/* Returns nonzero if the piece is the version of a chunk that had no turn: this member has it, and
+ * the piece has no payload. */
 static int is_kept(const struct net_exchange *x, const struct net_piece *p)
 {
     return p->kind != PIECE_VERSION && p->step > 0 && p->payload.bytes == 0 &&
@@ -171,7 +173,7 @@ static enum status check_sum(const struct link *l, const struct net_piece *p, ui
     return ST_CORRUPT;
 }
 
-/* After it was read out of the server's memory. */
+/* Checks the stamp after data were read from the server's memory. */
 static enum status check_stamp(const struct link *l, const struct net_piece *p)
 {
     if (!p->shared_offset || segment_stamp(p->payload.span->data) == p->shared_stamp)
@@ -199,8 +201,8 @@ static void decode_part(void *ctx, int k)
                  d->n - at < PART ? d->n - at : PART);
 }
 
-/* Nobody reads the chunk before its answer is complete, so a copy that turns out wrong harms
- * nothing: the right one will follow. */
+/* Decodes a version into params. The caller does not read the chunk before its answer is complete,
+ * so a bad copy does no harm: the right one will follow. */
 static enum status take_version(struct link *l, const struct net_piece *p)
 {
     enum status st = ST_OK;
@@ -230,8 +232,8 @@ static void add_change(void *ctx, size_t first, const void *src, size_t n)
     dtype_add(c->dtype, c->value + first, src, n);
 }
 
-/* What turns out wrong must not have been added: so it is looked at before, and what lies in the
- * server's memory is copied out of it. */
+/* Adds a change to the version in params. A bad change must not be added, so it is checked before,
+ * and a change in the server's memory is copied first. */
 static enum status take_change(struct link *l, const struct net_piece *p)
 {
     enum status st = ST_OK;

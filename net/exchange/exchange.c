@@ -1,5 +1,5 @@
-/* net/exchange/exchange.c - see exchange.h. The links (link.c) carry what the chunks ask for
- * (requests.c); here they are made, kept alive, waited for and ended. */
+/* net/exchange/exchange.c - see exchange.h. Creates and destroys the links, keeps them alive and
+ * waits for them. The links (link.c) send the requests of the chunks (exchange_requests.c). */
 #include "net/exchange/exchange.h"
 #include "base/clock.h"
 #include "base/guarded.h"
@@ -14,7 +14,8 @@
 
 enum { EXCHANGE_WAIT_LINE_MS = 5000, EXCHANGE_RELEASE_MS = 5000, RESUMED_MS = 1000 };
 
-/* Takes one off the list that nothing is under way on; under the lock. */
+/* Removes a retired link without a pending call from the list; NULL: none. The caller holds the
+ * lock. */
 static struct link *find_retired(struct net_exchange *x)
 {
     for (struct link **at = &x->retired; *at; at = &(*at)->next_retired) {
@@ -27,7 +28,7 @@ static struct link *find_retired(struct net_exchange *x)
     return NULL;
 }
 
-/* Tells the session the time when it wants to know, and destroys what is retired. */
+/* Steps the session at the times that it requests, and destroys retired links. */
 static void *reconnect_main(void *arg)
 {
     const struct session_event timer = {.kind = EVENT_TIMER};
@@ -53,7 +54,8 @@ static void *reconnect_main(void *arg)
     return NULL;
 }
 
-/* Memory that servers on this host can read contributions from; without it they go by TCP. */
+/* Makes the segment from which servers on this host read contributions; without it they pass by
+ * TCP. */
 static void make_segment(struct net_exchange *x)
 {
     char why[SEGMENT_WHY_BYTES];
@@ -154,13 +156,14 @@ static int all_idle(const struct net_exchange *x)
     return idle;
 }
 
-/* Nothing new begins any more; the links' memory stays, for callbacks that are about to return. */
+/* Closes the links, so that no call begins. Their memory stays for callbacks that are about to
+ * return. */
 static void close_links(struct net_exchange *x)
 {
     const struct session_event e = {.kind = EVENT_CLOSE};
     exchange_session_step(x, &e);
     pthread_mutex_lock(&x->lock);
-    while (!all_idle(x)) /* calls were cancelled, goodbyes have a deadline */
+    while (!all_idle(x)) /* calls were cancelled, and leave messages have a deadline */
         pthread_cond_wait(&x->changed, &x->lock);
     pthread_mutex_unlock(&x->lock);
     for (int i = 0; i < x->n_links; i++)
@@ -169,7 +172,7 @@ static void close_links(struct net_exchange *x)
         link_close(l);
 }
 
-/* No callback runs any more. */
+/* Frees the links. No callback runs any more. */
 static void free_links(struct net_exchange *x)
 {
     for (int i = 0; i < x->n_links; i++)
@@ -198,7 +201,7 @@ void net_exchange_destroy(struct net_exchange *x)
     int64_t deadline = clock_deadline_ns(EXCHANGE_RELEASE_MS);
     pthread_mutex_lock(&x->lock);
     while (x->n_refs > 0 && clock_cond_wait(&x->changed, &x->lock, deadline) == 0)
-        ; /* release_chunk tells when the last has come back */
+        ; /* release_chunk signals when the last one is released */
     int64_t left = x->n_refs;
     pthread_mutex_unlock(&x->lock);
     grpc_runtime_pollers_destroy(x->pollers);
@@ -231,7 +234,7 @@ void net_exchange_flush(struct net_exchange *x)
         link_pump(x->links[i], 1);
 }
 
-/* Returns 1 when the deadline has come. */
+/* Waits for a change. Returns 1 when the deadline has passed. */
 static int wait_ready(struct net_exchange *x, int64_t deadline_ns) REQUIRES(x->lock)
 {
     if (deadline_ns < INT64_MAX)
@@ -258,8 +261,8 @@ static int is_ready(const struct exchange_chunk *c, int64_t step)
     return c->item.kind == PIECE_NONE && c->refs == 0 && c->version >= step;
 }
 
-/* From the last chunk to the first: answers come in about the order of the requests, so that a
- * thread that waits for the last finds the others there when it wakes. */
+/* Waits from the last chunk to the first: answers arrive in about the order of the requests, so
+ * when the last one wakes the thread the other chunks are usually ready. */
 enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, int64_t step,
                                     int64_t deadline_ns)
 {
@@ -335,7 +338,8 @@ enum status net_exchange_leave_failed(struct net_exchange *x, int done, const ch
     pthread_mutex_unlock(&x->lock);
     exchange_session_step(x, &e);
     pthread_mutex_lock(&x->lock);
-    while (x->n_left == left || x->n_leaves > 0) /* each ends at its deadline at the latest */
+    /* each leave call ends at its deadline at the latest */
+    while (x->n_left == left || x->n_leaves > 0)
         pthread_cond_wait(&x->changed, &x->lock);
     enum status st = x->leave_st;
     pthread_mutex_unlock(&x->lock);
@@ -347,7 +351,7 @@ enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadlin
     return net_exchange_leave_failed(x, done, "", deadline_ms);
 }
 
-/* It leaves before it was a member: nobody has to know. */
+/* Returns nonzero if the session left before it was a member, so that ps 0 needs no message. */
 static int is_out(const struct session *s)
 {
     return s->generation == 0 && s->state == SESSION_REBASED;

@@ -1,8 +1,7 @@
-/* net/exchange/exchange_requests.c - what an exchange's chunks have under way: one request per
- * chunk at most, kept until it is answered, whatever happens to the streams below it.
- *
- * A chunk is ready when its request is answered and gRPC holds no slice of the caller's bytes. An
- * answer that brings nothing new (an older stream's, come late) is left alone. */
+/* net/exchange/exchange_requests.c - the pending requests of an exchange's chunks: at most one per
+ * chunk, kept until it is answered, even if its stream breaks. A chunk is ready when its request is
+ * answered and gRPC holds no slice of the caller's bytes. A late answer from an older stream that
+ * brings nothing new is ignored. */
 #include "net/exchange/exchange_requests.h"
 #include "base/digest.h"
 #include "base/log.h"
@@ -11,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* gRPC takes in all that comes before it hands over any of it. Within a host a whole model would
- * lie there, gone from the caches when its turn comes; so no more than this is under way. */
+/* Limit of bytes sent to a server on this host before it has read them. gRPC receives all that
+ * arrives before it delivers any of it: without a limit a whole model would lie there, and would
+ * have left the caches before it is read. */
 enum { REQUEST_WINDOW_BYTES = 3 << 20 };
 
 void exchange_request_wake_waiters(struct net_exchange *x, const struct exchange_chunk *c)
@@ -44,7 +44,7 @@ static void release_buf(void *owner)
     buf_unref(owner);
 }
 
-/* Takes a reference to the item's bytes for sending. */
+/* References the item's bytes for sending. */
 static void hold_bytes(struct net_exchange *x, struct send_queue_item *item)
 {
     struct exchange_chunk *c = &x->chunks[item->chunk];
@@ -88,7 +88,7 @@ static void unqueue_chunk(struct net_exchange *x, struct link *l, int i)
     q->bytes -= x->chunks[i].item.bytes;
 }
 
-/* The queued chunk that goes next, or -1. */
+/* Returns the queued chunk that is sent next, or -1. */
 static int lowest_queued(struct request_queue *q)
 {
     if (q->n == 0)
@@ -98,7 +98,7 @@ static int lowest_queued(struct request_queue *q)
     return q->lowest * 64 + __builtin_ctzll(q->bits[q->lowest]);
 }
 
-/* Says how the item's payload crosses to this server. */
+/* Chooses how the item's payload is passed to this server. */
 static void choose_way(struct link *l, struct send_queue_item *item)
 {
     item->head = l->head;
@@ -107,16 +107,16 @@ static void choose_way(struct link *l, struct send_queue_item *item)
         item->shared_offset = segment_find(l->x->segment, item->data, item->bytes);
 }
 
-/* Whether the next request has to wait until the server has caught up. Two always go, so that it
- * has one to receive while it works on the other. */
+/* Returns nonzero if the next request must wait for the server's acknowledgement. Two requests are
+ * always sent, so that the server receives one while it processes the other. */
 static int is_full(const struct link *l, size_t bytes)
 {
     return l->arena && l->in_flight > bytes && l->in_flight + bytes > REQUEST_WINDOW_BYTES;
 }
 
-/* What goes out counts until the server has it behind it. Frames of few bytes do not: a TAKEN for
- * each would cost more than they do. Nor do first values: a region's server answers none of them
- * before it has all. */
+/* Counts the bytes that are sent, until the server has acknowledged them. Frames of few bytes do
+ * not count, since a TAKEN for each would cost more than they do. First values do not count either:
+ * a region's server answers them only when it has all. */
 static void count_in_flight(struct link *l, struct send_queue_batch *batch)
 {
     for (int i = 0; l->arena && batch->bytes >= SEND_QUEUE_EAGER_BYTES && i < batch->n; i++) {
@@ -200,14 +200,14 @@ void exchange_request_queue_all(struct link *l)
         }
 }
 
-/* What whole versions of the chunk are asked for in. */
+/* Returns the dtype in which whole versions of the chunk are requested. */
 static enum dtype whole_dtype(const struct net_exchange *x, int chunk)
 {
     enum dtype d = chunks_dtype(x->cfg.join.chunks, chunk, x->version_dtype);
     return dtype_block(d) > 1 ? DTYPE_F32 : d;
 }
 
-/* INIT sends a copy, because its answer is written over the original. */
+/* Copies the first value for INIT, because the answer overwrites the original. */
 static enum status copy_first_value(struct net_exchange *x, int i)
 {
     struct exchange_chunk *c = &x->chunks[i];
@@ -242,13 +242,14 @@ enum status exchange_request_first(struct link *l, int init)
         }
         pthread_mutex_lock(&x->lock);
         c->begin_ns = trace_begin();
-        exchange_request_set_item(l, c, &item); /* link_open tells */
+        /* link_open reports the new request to the session */
+        exchange_request_set_item(l, c, &item);
         pthread_mutex_unlock(&x->lock);
     }
     return ST_OK;
 }
 
-/* Makes `item` the chunk's request and has it sent. */
+/* Makes `item` the chunk's request and starts to send it. */
 static enum status start_request(struct net_exchange *x, int chunk,
                                  const struct send_queue_item *item)
 {
@@ -291,7 +292,7 @@ enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t
         .dtype = dtype,
         .data = data,
         .bytes = dtype_bytes(dtype, (size_t)exchange_request_chunk(x, chunk)->n_elems)};
-    if (weight == 0) { /* skipped: it brings nothing */
+    if (weight == 0) { /* skipped: it adds nothing */
         item.data = NULL;
         item.bytes = 0;
     }

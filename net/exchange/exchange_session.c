@@ -1,10 +1,10 @@
-/* net/exchange/exchange_session.c - the shell of an exchange's session: steps it under the lock,
- * does at once what concerns memory alone, and the rest, gRPC's calls and log lines, without the
- * lock. It decides nothing.
+/* net/exchange/exchange_session.c - the shell of an exchange's session. It steps the session under
+ * the lock, carries out actions on memory at once, and the other actions, gRPC's calls and log
+ * lines, without the lock. It decides nothing.
  *
- * A link has one call at a time. From the step that says JOIN or OPEN until its end is told it
- * counts as calling, though gRPC may not know of it yet; a CANCEL that comes before is remembered
- * by the link. */
+ * A link has one call at a time. From the step that returns JOIN or OPEN until the session
+ * processes the call's end, the link counts as calling, even before gRPC has the call; the link
+ * remembers a CANCEL that arrives before. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
@@ -15,15 +15,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How long ps 0 is silent before it is asked whether the job is over, and how often: who is started
- * together with the servers finds them in that time. */
+/* Silence of ps 0 before is_over is called, and interval between such calls: a member that is
+ * started together with the servers finds them in that time. */
 enum { OVER_MS = 10000 };
 
-/* What a step says, and the links that it means. */
+/* Actions of a step, and their links. */
 struct step {
     struct session_out out;
     struct link *target[SESSION_ACTIONS];
-    char reason[BIDI_REASON_BYTES]; /* the line's */
+    char reason[BIDI_REASON_BYTES]; /* reason for the log line */
 };
 
 static int64_t lowest_version(const struct net_exchange *x)
@@ -35,7 +35,7 @@ static int64_t lowest_version(const struct net_exchange *x)
     return lowest;
 }
 
-/* What was under way and held counts no more. */
+/* Discards all requests and versions. */
 static void forget_all(struct net_exchange *x)
 {
     int64_t lowest = lowest_version(x);
@@ -44,8 +44,8 @@ static void forget_all(struct net_exchange *x)
     exchange_request_forget_all(x);
 }
 
-/* What concerns memory alone; the link that the rest is about, which stays until
- * exchange_session_unuse_link. */
+/* Carries out the part of an action that concerns memory alone. Returns the link for the other
+ * part; the link stays until exchange_session_unuse_link. */
 static struct link *apply_action(struct net_exchange *x, const struct session_action *a,
                                  struct step *step)
 {
@@ -89,7 +89,7 @@ static struct link *apply_action(struct net_exchange *x, const struct session_ac
         x->leave_st = a->st;
         x->n_left++;
         break;
-    case ACTION_FAIL: /* when its line is written */
+    case ACTION_FAIL: /* after its log line is written */
         break;
     }
     if (l)
@@ -157,7 +157,8 @@ static void set_status(struct net_exchange *x, enum status st)
     pthread_mutex_unlock(&x->lock);
 }
 
-/* It cannot wait: an eventfd's number does not get near its end by ones. */
+/* Signals event_fd. The write cannot block: increments of 1 never bring an eventfd's counter near
+ * its limit. */
 void exchange_session_notify(const struct net_exchange *x)
 {
     const uint64_t one = 1;
@@ -193,7 +194,7 @@ static void carry_out(struct net_exchange *x, const struct step *step)
     }
 }
 
-/* What did not fit into one step. */
+/* Steps the session for the actions that did not fit into one step. */
 static void step_on(struct net_exchange *x, struct step *step, int64_t now)
 {
     const struct session_event timer = {.kind = EVENT_TIMER};
@@ -216,7 +217,8 @@ void exchange_session_step(struct net_exchange *x, const struct session_event *e
     step_on(x, &step, now);
 }
 
-/* Under the lock; 0: the session knows nothing of the link. */
+/* Steps the session with an event of the link. Returns 0 if the session has no such link. The
+ * caller holds the lock. */
 static int step_link(struct link *l, struct session_event *e, int64_t now, struct step *step)
 {
     struct net_exchange *x = l->x;
@@ -308,11 +310,11 @@ int exchange_session_ask_if_over(struct net_exchange *x)
     pthread_mutex_unlock(&x->lock);
     int over = x->cfg.is_over(x->cfg.ctx);
     pthread_mutex_lock(&x->lock);
-    /* a server may have answered, or begun, while the folder was read */
+    /* a server may have answered, or a generation begun, while the folder was read */
     return over && x->session->generation == 0 && x->links[0]->silent_ns / 1000000 >= silent_ms;
 }
 
-/* Until gRPC holds none of the caller's bytes and all servers are joined. */
+/* Waits until gRPC holds none of the caller's bytes and all servers are joined. */
 static enum status join_all(struct net_exchange *x)
 {
     const struct session_event e = {.kind = EVENT_START};
@@ -338,9 +340,10 @@ static enum status join_all(struct net_exchange *x)
     return st;
 }
 
-/* In lockstep this member's last life may have ended in the middle of a step: chunks for which it
- * had pushed have gone on since. The step is redone from its beginning, so these are read again as
- * they were then (I4); nobody gets further than that without this member. */
+/* Reads the versions of `step` again. In lockstep this member's last process may have ended in the
+ * middle of a step, after it had pushed to some chunks, which have advanced since. The step is
+ * repeated from its start, with the versions of then (I4); without this member no chunk advances
+ * further. */
 static enum status go_back(struct net_exchange *x, int64_t step)
 {
     enum status st = ST_OK;
@@ -361,7 +364,7 @@ done:
     return st;
 }
 
-/* A server that gives no places has members by their index. */
+/* Returns the member's place; for a server that assigns none, members are ranked by their index. */
 static struct net_place place_of(const struct net_exchange *x)
 {
     const struct net_join *join = &x->cfg.join;
@@ -373,8 +376,8 @@ static struct net_place place_of(const struct net_exchange *x)
                               .train_steps = join->job.train_steps};
 }
 
-/* `before`: the generation that this member was in. In the member's steps, of which so many are one
- * of the servers. */
+/* Logs the new generation. `before`: the generation that this member was in. Steps are counted as
+ * the member's; several of them may be one of the servers. */
 static void log_generation(const struct net_start *s, uint64_t before, int64_t reached,
                            int n_servers, int steps)
 {
@@ -407,7 +410,7 @@ enum status net_exchange_start(struct net_exchange *x, struct net_start *out)
         pthread_mutex_unlock(&x->lock);
         if (st == ST_OK && job_in_lockstep(&x->cfg.join.job))
             st = go_back(x, lowest);
-    } while (st == ST_REBASED); /* while it started; once more */
+    } while (st == ST_REBASED); /* the generation ended during the start: start again */
     if (st != ST_OK)
         return st;
     pthread_mutex_lock(&x->lock);

@@ -1,6 +1,6 @@
-/* net/exchange/link.c - one server as the exchange client sees it: carries out what the session
- * says (exchange_session.c), and tells it what became of it. A join and the stream that follows are
- * one call after the other, so a link's callbacks never overlap with those of an earlier life. */
+/* net/exchange/link.c - one server from the exchange client's view: carries out the session's
+ * actions (exchange_session.c) and reports their results to it. A join and the stream after it are
+ * successive calls, so a link's callbacks never overlap with those of an earlier call. */
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/log.h"
@@ -21,8 +21,8 @@ static grpc_call *make_call(struct link *l, const char *path, int64_t deadline_m
                             deadline_ms);
 }
 
-/* Makes the link's call known, so that link_cancel finds it, and ends it if that was called before.
- */
+/* Stores the link's call, so that link_cancel finds it, and ends it if link_cancel was called
+ * before. */
 static void set_call(struct link *l, grpc_call *call)
 {
     grpc_call_ref(call);
@@ -61,7 +61,7 @@ int link_idle(const struct link *l)
     return !l->calling && l->n_users == 0;
 }
 
-/* Under the lock: something can be sent, and is worth it. */
+/* Returns nonzero if requests can be sent and are worth a frame. The caller holds the lock. */
 static int can_send(const struct link *l, int eager)
 {
     return l->up && bidi_may_send(&l->stream) &&
@@ -149,7 +149,8 @@ static enum bidi_next on_received(void *ctx, grpc_byte_buffer *message)
     pthread_mutex_lock(&l->x->lock);
     int cancelled = l->cancelled;
     pthread_mutex_unlock(&l->x->lock);
-    if (cancelled) { /* of a generation before, maybe, in which the server had other chunks */
+    /* the offer may belong to an earlier generation, in which the server had other chunks */
+    if (cancelled) {
         grpc_byte_buffer_destroy(message);
         return BIDI_CANCEL;
     }
@@ -171,7 +172,7 @@ static void note_answered(struct link *l)
     pthread_mutex_unlock(&l->x->lock);
 }
 
-/* A process that stood still meanwhile has not tried either. */
+/* Notes a failed join. The time in which this process was stopped does not count as silence. */
 static void note_failed(struct link *l)
 {
     const int64_t most = LINK_GAP_MS * INT64_C(1000000);
@@ -193,8 +194,9 @@ static void on_ended(void *ctx, const char *reason)
 
 static const struct bidi_handler stream_handler = {on_received, on_written, on_sent, on_ended};
 
-/* A server that names its memory has opened ours. Each other's memory is on one host alone, where
- * no payload needs a checksum; equal addresses may be two ends of a tunnel. */
+/* Maps the server's memory. A server that names its memory has mapped ours. Two programs that read
+ * each other's memory are on one host, so payloads need no checksum; equal addresses do not prove
+ * that, they may be two ends of a tunnel. */
 static void open_arena(struct link *l)
 {
     struct net_exchange *x = l->x;
@@ -238,8 +240,8 @@ void link_open(struct link *l, const struct session_action *a)
     bidi_release(&l->stream);
 }
 
-/* A member whose steps follow the job's (job_steps_follow) joins with the job's from now on, and
- * with the job's optimizer of rounds. */
+/* Adopts the job's steps and optimizer of rounds for later joins, if the member's steps follow the
+ * job's (job_steps_follow). */
 static void adopt_job(struct net_exchange *x, const struct net_place *place)
 {
     struct net_job *job = &x->cfg.join.job;
@@ -251,7 +253,7 @@ static void adopt_job(struct net_exchange *x, const struct net_place *place)
     pthread_mutex_unlock(&x->lock);
 }
 
-/* The session is told of a server's answer. */
+/* Reports a server's answer to the session. */
 static void report_answer(struct link *l, const struct net_join_reply *reply)
 {
     struct session_event e = {.kind = EVENT_JOIN_ANSWER,
@@ -356,7 +358,7 @@ void link_join(struct link *l, const struct session_action *a)
         on_join(&l->join_op, 0);
 }
 
-/* A goodbye under way. */
+/* A leave call that is active. */
 struct leave_call {
     struct grpc_runtime_op op; /* first: on_left casts */
     struct link *link;

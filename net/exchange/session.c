@@ -1,20 +1,20 @@
-/* net/exchange/session.c - see session.h. session_step has the event's own rules; what follows from
- * the state alone, whatever event led to it, is in settle_session: which links are to be joined,
- * cancelled or told, and whether a START or a LEAVE has come to its end. */
+/* net/exchange/session.c - see session.h. session_step has the rules of each event. settle_session
+ * has the rules that depend on the state alone, whatever event led to it: which links must be
+ * joined, cancelled or sent a leave message, and whether a START or a LEAVE has ended. */
 #include "net/exchange/session.h"
 #include <string.h>
 
 enum {
-    QUICK_MS = 5, /* servers change their generation: the pauses between joins begin so, */
+    QUICK_MS = 5, /* first pause between joins while servers change their generation, */
     QUICK_MAX_MS = 20,
-    QUICK_FOR_MS = 3000, /* and are short for so long after its first answer */
+    QUICK_FOR_MS = 3000, /* time after a server's first answer in which pauses stay short */
     BACKOFF_MS = 100,
-    FIRST_MAX_BACKOFF_MS = 500, /* likewise while none has come: people start servers then */
+    FIRST_MAX_BACKOFF_MS = 500, /* longest pause until the first answer: servers are starting */
     FIRST_LINE_MS = 1000,
     TELL_AGAIN_MS = 1000,
-    DOUBT_MS = 300,        /* a server that is away for so long has ps 0 asked, */
-    DOUBT_AGAIN_MS = 1000, /* and no more often */
-    ACTIONS_OF_SETTLE = 4, /* room kept for what is not a link's */
+    DOUBT_MS = 300,        /* time without a server after which the session contacts ps 0, */
+    DOUBT_AGAIN_MS = 1000, /* and shortest interval between such contacts */
+    ACTIONS_OF_SETTLE = 4, /* room for actions that concern no link */
 };
 
 #define MS ((int64_t)1000000)
@@ -33,19 +33,19 @@ void session_init(struct session *s, const struct session_config *cfg)
     s->link[0] = (struct session_link){.phase = LINK_HELD};
 }
 
-/* 0: nothing new may begin. */
+/* Returns nonzero if new calls may begin. */
 static int is_active(const struct session *s)
 {
     return s->state >= SESSION_ASKING && s->state <= SESSION_ENDING;
 }
 
-/* The present generation comes, or has come, to its end. */
+/* Returns nonzero if the present generation is ending or has ended. */
 static int is_ending(const struct session *s)
 {
     return s->state == SESSION_ASKING || s->state == SESSION_ENDING || s->state == SESSION_REBASED;
 }
 
-/* Whether a link is to be joined while it has no call. */
+/* Returns nonzero if a link must be joined while it has no call. */
 static int is_wanted(const struct session *s, int i)
 {
     if (s->state == SESSION_ASKING)
@@ -58,7 +58,7 @@ static int has_call(const struct session_link *l)
     return l->phase >= LINK_JOINING;
 }
 
-/* A stream that nobody has cancelled is there, or about to be. */
+/* Returns nonzero if the link has or opens a stream that is not being cancelled. */
 static int is_up(const struct session_link *l)
 {
     return (l->phase == LINK_STREAMING || l->phase == LINK_OPENING) && l->cancel == DO_NOTHING;
@@ -97,7 +97,7 @@ static void fail_session(struct session *s, enum status st, struct session_out *
     add_action(out, ACTION_FAIL, 0)->st = st;
 }
 
-/* Joins without delay when it is next down. */
+/* Makes the next join start without delay. */
 static void join_at_once(const struct session *s, struct session_link *l)
 {
     int64_t line_ms = s->cfg.wait_line_ms;
@@ -111,7 +111,7 @@ static void join_at_once(const struct session *s, struct session_link *l)
     l->line_ns = s->now_ns + line_ms * MS;
 }
 
-/* The generation is over: what was under way is given up. */
+/* Cancels the calls of a generation that is over. */
 static void rebase_links(struct session *s, struct session_out *out)
 {
     int asks = s->state == SESSION_ASKING || s->state == SESSION_JOINING;
@@ -124,10 +124,10 @@ static void rebase_links(struct session *s, struct session_out *out)
     add_action(out, ACTION_REBASED, 0);
 }
 
-/* When the next join is due; `asked`: the server is there, and says to ask again. */
+/* Sets the time of the next join. `asked`: the server answered with "retry". */
 static void plan_retry(const struct session *s, struct session_link *l, int asked)
 {
-    if (asked && !l->answers) /* maybe it has only been started, after a long wait for it */
+    if (asked && !l->answers) /* the server may just have been started, after a long wait for it */
         l->answers_ns = s->now_ns;
     l->answers = asked;
     int quick = asked && s->now_ns - l->answers_ns < QUICK_FOR_MS * MS;
@@ -140,7 +140,7 @@ static void plan_retry(const struct session *s, struct session_link *l, int aske
         l->backoff_ms = most;
 }
 
-/* The link's call has ended. `asked`: the server answered, and the join is to be asked again. */
+/* Ends the link's call. `asked`: the server answered with "retry". */
 static void end_call(struct session *s, int i, int asked, struct session_out *out)
 {
     struct session_link *l = &s->link[i];
@@ -148,7 +148,8 @@ static void end_call(struct session *s, int i, int asked, struct session_out *ou
     int was_stream = l->phase != LINK_JOINING && !cancelled && l->progress != PROGRESS_NONE;
     l->cancel = DO_NOTHING;
     l->phase = wanted ? LINK_DOWN : LINK_HELD;
-    if (cancelled) /* by this session, for a join that is due at once: nothing was lost */
+    /* cancelled by this session, for a join that is due at once: no stream was lost */
+    if (cancelled)
         join_at_once(s, l);
     if (was_stream) {
         l->down_ns = s->now_ns;
@@ -164,8 +165,8 @@ static void end_call(struct session *s, int i, int asked, struct session_out *ou
     plan_retry(s, l, asked || cancelled);
 }
 
-/* Whether the event's list of servers can take the present one's place: ps 0 stays, and no two of
- * them are one. */
+/* Returns nonzero if the event's list of servers can replace the present one: ps 0 stays, and no
+ * two new servers have one link. */
 static int list_fits(struct session *s, const struct session_event *e)
 {
     struct session_link *seen = s->link + s->cfg.max_servers;
@@ -179,7 +180,7 @@ static int list_fits(struct session *s, const struct session_event *e)
     return fits;
 }
 
-/* 0: the list of servers does not fit. */
+/* Returns 0 if the list of servers does not fit. */
 static int set_servers(struct session *s, const struct session_event *e, struct session_out *out)
 {
     struct session_link *next = s->link + s->cfg.max_servers;
@@ -206,8 +207,8 @@ static int set_servers(struct session *s, const struct session_event *e, struct 
     return 1;
 }
 
-/* ps 0 says where this member stands: one of the first workers is the one that it is; one that
- * joined later is told, and once more by a ps 0 that has lost its memory. */
+/* Returns nonzero if ps 0 has assigned a valid index: a first worker keeps its own; one that joined
+ * later receives one from ps 0, and again from a ps 0 that has lost its memory. */
 static int place_fits(const struct session *s, const struct net_place *place)
 {
     if (place->n_members == 0)
@@ -215,8 +216,8 @@ static int place_fits(const struct session *s, const struct net_place *place)
     return s->member < 0 || s->cfg.may_move || place->member == s->member;
 }
 
-/* What the first requests on the link's stream are; 0: the server has lost what it cannot get
- * again. */
+/* Finds the first requests of the link's stream. Returns 0 if the server has lost parameters that
+ * cannot be restored. */
 static int find_first(const struct session *s, const struct session_link *l,
                       const struct session_event *e, enum session_first *first)
 {
@@ -229,8 +230,8 @@ static int find_first(const struct session *s, const struct session_link *l,
     return *first != FIRST_RENEW_AND_INIT || s->cfg.can_renew;
 }
 
-/* The server is in the session's generation, and says so for the first time, or again. 0: the
- * session failed. */
+/* Processes the answer of a server that is in the session's generation, the first or a later one.
+ * Returns 0 if the session failed. */
 static int take_answer(struct session *s, const struct session_event *e, struct session_out *out)
 {
     struct session_link *l = &s->link[e->link];
@@ -265,7 +266,7 @@ enum verdict {
     VERDICT_AHEAD,   /* it is in a newer one: the present one is over */
 };
 
-/* The one place where generations are compared. */
+/* Compares the server's generation with the session's; no other function does. */
 static enum verdict judge_generation(struct session *s, const struct session_event *e)
 {
     int older = e->generation<s->generation, newer = e->generation> s->generation;
@@ -284,10 +285,10 @@ static enum verdict judge_generation(struct session *s, const struct session_eve
     return VERDICT_AHEAD;
 }
 
-/* The server's answer was news of a newer generation: nothing goes on in the present one. */
+/* Ends the present generation, because the server's answer named a newer one. */
 static void turn_back(struct session *s, int i, struct session_out *out)
 {
-    s->link[i].phase = LINK_DOWN; /* the call that brought it has ended */
+    s->link[i].phase = LINK_DOWN; /* the call with that answer has ended */
     rebase_links(s, out);
 }
 
@@ -323,9 +324,9 @@ static void on_join_answer(struct session *s, const struct session_event *e,
         add_line(out, LINE_REFUSED, e->link, 0);
         fail_session(s, ST_REFUSED, out);
         end_call(s, e->link, 0, out);
-    } else if (e->answer == JOIN_RETRY) { /* maybe since it is in a newer generation */
+    } else if (e->answer == JOIN_RETRY) { /* the server may be in a newer generation */
         l->waits = 1;
-        int is_member = s->generation > 0; /* else there is none that it comes from */
+        int is_member = s->generation > 0; /* otherwise it has no generation */
         if (is_member && judge_generation(s, e) == VERDICT_AHEAD)
             turn_back(s, e->link, out);
         end_call(s, e->link, 1, out);
@@ -472,8 +473,8 @@ static int all_joined(const struct session *s)
     return 1;
 }
 
-/* A START ends, or asks ps 0. What a leaver stays for is the others' step, and ps 0 says when that
- * is made; if its word is lost, the leaver goes. */
+/* Ends a START, or contacts ps 0. A leaving member stays until the other members have made the
+ * step, which ps 0 reports; if that report is lost, the member leaves. */
 static void settle_start(struct session *s, struct session_out *out)
 {
     struct session_link *first = &s->link[0];
@@ -485,15 +486,15 @@ static void settle_start(struct session *s, struct session_out *out)
         add_action(out, ACTION_OUT, 0);
     }
     if (s->state == SESSION_ASKING && first->phase == LINK_STREAMING && !first->busy)
-        cancel_call(first); /* to join anew, at once */
+        cancel_call(first); /* to join again, at once */
     if (s->state == SESSION_JOINING && all_joined(s)) {
         s->state = SESSION_RUNNING;
         add_action(out, ACTION_BEGIN, 0);
     }
 }
 
-/* Another server has been away for a while, maybe for good, or has this member wait: ps 0 is asked
- * how training goes on, where nothing is under way that would bring its word. */
+/* Contacts ps 0 if another server has been unreachable for a while or makes this member wait, and
+ * no active call would bring an answer of ps 0. */
 static void settle_doubt(struct session *s, struct session_out *out)
 {
     struct session_link *first = &s->link[0];
@@ -510,13 +511,14 @@ static void settle_doubt(struct session *s, struct session_out *out)
             cancel_call(first);
             return;
         }
-        if (s->state != SESSION_JOINING && due_ns < out->wake_ns) /* else answers come */
+        /* otherwise answers will arrive */
+        if (s->state != SESSION_JOINING && due_ns < out->wake_ns)
             out->wake_ns = due_ns;
     }
 }
 
-/* ps 0 is told where it listens to this member: on a stream, or by answering that it has to wait.
- */
+/* Returns nonzero if the leave request can reach ps 0: over a stream, or because ps 0 answers joins
+ * with "retry". */
 static int can_report_leave(const struct session *s)
 {
     const struct session_link *first = &s->link[0];
@@ -540,7 +542,7 @@ static void settle_leave(struct session *s, struct session_out *out)
     }
 }
 
-/* What the link needs now, one action at most. */
+/* Adds the action that the link needs now, if any. */
 static void settle_link(struct session *s, int i, struct session_out *out)
 {
     struct session_link *l = &s->link[i];
