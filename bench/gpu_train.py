@@ -314,7 +314,7 @@ def tuning_names(args):
         return [name for name in args.tuning.split(",") if name]
     worker = subprocess.run([os.path.join(args.bin, "worker"), "--gpu_tuning=?"], text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    found = re.search(r"there are (.*), all, auto and none", worker.stdout)
+    found = re.search(r"is not one of (.*), all, auto and none", worker.stdout)
     if not found:
         sys.exit("gpu_train: %s/worker does not say what --gpu_tuning takes" % args.bin)
     return found.group(1).split(", ")
