@@ -132,10 +132,8 @@ static void on_over(void *ctx)
 static void on_failed(void *ctx)
 {
     struct server *s = ctx;
-    if (s->node == 0 && !s->dying) {
-        watch_failed(s);
+    if (s->node == 0 && !s->dying)
         sim.job_failed = sim.node[0].life;
-    }
     set_flag(s, &s->failed);
 }
 
@@ -323,7 +321,10 @@ static void answer_join(struct server *s, struct sim_call *c)
             r->servers.addr[i] = keep_copy(h.addr[i], strlen(h.addr[i]) + 1);
         hosts_free(&h);
     }
-    if (r->answer == JOIN_WELCOME || r->answer == JOIN_INIT)
+    int is_in = r->answer == JOIN_WELCOME || r->answer == JOIN_INIT;
+    if (is_in && s->watch)
+        watch_joined(s->watch, c->client);
+    if (is_in)
         sim_mark(MARK_join);
     sim_call_answer(c, r);
 }

@@ -51,7 +51,7 @@ void peer_control(struct server *s, struct sim_call *c);
 
 /* watch.c */
 struct watch *watch_create(void);
-/* The coordinator of ps 0 says that all workers have failed. */
-void watch_failed(const struct server *s);
+/* Ps 0 has let the worker of that node in. */
+void watch_joined(struct watch *w, int node);
 
 #endif

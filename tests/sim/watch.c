@@ -24,9 +24,11 @@ struct watch {
      * or slow to hand on their chunks, so that ps 0 does not wait for them, now, as the newest
      * checkpoint was looked for. */
     uint32_t drained[SIM_SERVERS], silent[SIM_SERVERS], slow[SIM_SERVERS], given_up[SIM_SERVERS];
-    int64_t planned_ns;  /* time at which the plan in force was made */
-    uint64_t works_lost; /* generation whose work was given up for such a server; 0 */
-    uint64_t base;       /* generation that the plan being made goes on from */
+    int64_t planned_ns;           /* time at which the plan in force was made */
+    uint64_t works_lost;          /* generation whose work was given up for such a server; 0 */
+    uint64_t base;                /* generation that the plan being made goes on from */
+    int64_t roster_ns;            /* time at which the coordinator last received the roster */
+    int64_t joined_ns[SIM_NODES]; /* time at which ps 0 let the process in */
 };
 
 struct watch *watch_create(void)
@@ -91,6 +93,23 @@ void __wrap_coordinator_init(struct coordinator_state *c, int max_servers, int m
     __real_coordinator_init(c, MOST_SERVERS, MOST_WORKERS);
 }
 
+void watch_joined(struct watch *w, int node)
+{
+    w->joined_ns[node] = sim.now;
+}
+
+/* Checks that no member of the generation that the coordinator has heard of could go on. */
+static void check_failed(const struct watch *w)
+{
+    const struct net_plan *p = w->plan;
+    for (int i = SIM_SERVERS; i < SIM_NODES && p; i++) {
+        const struct worker *k = sim.node[i].state == NODE_UP ? sim_worker(i) : NULL;
+        if (k && !k->failed && k->generation == p->generation && k->ps0 == p->ps0 &&
+            k->phase < PHASE_LEAVE && w->joined_ns[i] < w->roster_ns)
+            sim_fail("end", "the job is said to have failed, and %s is there", sim.node[i].name);
+    }
+}
+
 void __real_coordinator_step(struct coordinator_state *c, const struct coordinator_event *e,
                              int64_t now_ns, struct coordinator_out *out);
 void __wrap_coordinator_step(struct coordinator_state *c, const struct coordinator_event *e,
@@ -101,9 +120,14 @@ void __wrap_coordinator_step(struct coordinator_state *c, const struct coordinat
     struct watch *w = running_watch();
     if (w && e->kind == COORDINATOR_COMMAND && e->command.what == COORDINATOR_DRAIN_SERVER)
         note_drain(w, c, e->command.index);
+    if (w && e->kind == COORDINATOR_WORKERS)
+        w->roster_ns = sim.now;
     __real_coordinator_step(c, e, now_ns, out);
     if (!w)
         return;
+    for (int i = 0; i < out->n; i++)
+        if (out->act[i].kind == ACT_FAILED)
+            check_failed(w);
     sim_digest(coordinator_view_generation(c) ^ (uint64_t)out->n << 32);
     if (e->kind == COORDINATOR_CONTROL && silent_ms(c, e->control->address) == 0)
         w->silent[sim_server_at(e->control->address)] = 0; /* it is waited for again */
@@ -221,18 +245,6 @@ void __wrap_coordinator_disk_order(struct coordinator_shell *l, const struct coo
     for (int i = 0; w && i < SIM_SERVERS && a->disk == DISK_FIND; i++)
         w->given_up[i] = w->silent[i] ? w->silent[i] : w->slow[i];
     __real_coordinator_disk_order(l, a);
-}
-
-/* Checks that no member of the generation is there that could go on. */
-void watch_failed(const struct server *s)
-{
-    const struct net_plan *p = s->watch->plan;
-    for (int i = SIM_SERVERS; i < SIM_NODES && p; i++) {
-        const struct worker *w = sim.node[i].state == NODE_UP ? sim_worker(i) : NULL;
-        if (w && !w->failed && w->generation == p->generation && w->ps0 == p->ps0 &&
-            w->phase < PHASE_LEAVE)
-            sim_fail("end", "the job is said to have failed, and %s is there", sim.node[i].name);
-    }
 }
 
 /* Checks that a server's file of a checkpoint has the right bits of one step. */
