@@ -18,7 +18,7 @@ struct checkpoint_best {
     struct job_validation data; /* the samples; n 0: unknown, from a file of an older version */
 };
 enum status checkpoint_best_read(const char *folder, struct checkpoint_best *out);
-/* Returns whether the path is such a file, by its name and its first bytes. */
+/* Returns nonzero if the path is such a file, by its name and its first bytes. */
 int checkpoint_best_is(const char *path);
 /* Reads `best` before training begins, since training would replace one that it could not read:
  * ST_IO is logged with the fix; a damaged file counts as missing. restore: value of --restore, the

@@ -35,7 +35,8 @@ struct checkpoint_lease {
     char host[LEASE_HOST_BYTES]; /* name of its machine; empty: an older Weir wrote the lease */
 };
 
-/* Creates the folder, durably, if it does not exist. ST_INVALID, ST_IO, or as errno says. */
+/* Creates the folder, durably, if it does not exist. ST_INVALID, ST_IO, or the status of the
+ * errno. */
 enum status checkpoint_folder_make(const char *path);
 /* Writes the name of this machine for a lease. */
 void checkpoint_folder_host(char host[LEASE_HOST_BYTES]);

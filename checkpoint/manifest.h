@@ -21,8 +21,8 @@
 enum {
     MANIFEST_WHY_BYTES = SAFETENSORS_WHY_BYTES + 128,
     FOLDER_ID_BYTES = 33, /* 32 hex digits and a 0 (folder.h) */
-    CHECKPOINT_TRIES = 3, /* at a file that cannot be read, one at once after the other: opened
-                             again, a network folder's may have another handle */
+    CHECKPOINT_TRIES = 3, /* attempts to read a file, without a pause; each opens it again, which
+                             yields a new handle on a network folder */
 };
 
 /* For a region: the parent's version on which its values are based, and its CRC-32C; and the
@@ -34,13 +34,14 @@ struct checkpoint_parent_version {
     int64_t slots_since;
 };
 
-/* Progress of training at the step, and the programs that took part. */
+/* Progress of training at the step, and the programs of the job then. */
 struct checkpoint_progress {
-    int known;              /* 0: from a version without it; no field below is set */
+    int known;              /* 0: the checkpoint has no progress (older version), and no field below
+                               is set */
     uint64_t position;      /* samples that were read up to the step, of all passes */
     int n_members, *member; /* indices, ascending */
-    struct hosts servers;   /* addresses; a server's number is its place */
-    int n_contributed;      /* as of the step, as in a plan (net/wire/plan.h) */
+    struct hosts servers;   /* addresses; a server's number is its position */
+    int n_contributed;      /* at the step, as in a plan (net/wire/plan.h) */
     struct net_contribution *contributed;
     struct checkpoint_parent_version parent;
 };
@@ -49,17 +50,18 @@ struct checkpoint_manifest {
     int64_t step;
     uint64_t generation;
     struct net_job job;
-    struct chunks *chunks; /* what is trained; cut as it was then */
+    struct chunks *chunks; /* parameters, cut into the chunks of that run */
     int n_files;           /* servers */
     struct safetensors_written *files;
-    char (*folder)[FOLDER_ID_BYTES]; /* [n_files] that has the file, if it is not the manifest's:
-                                        its server's own; else empty. NULL: all are in this one */
-    int *shard;       /* [chunks->n_chunks] the file that has the chunk; NULL: not recorded */
-    char *trained_on; /* as in struct net_join, of the member let in last; NULL: not known */
+    /* [n_files] id of the server's own folder that has the file; empty: the manifest's folder.
+     * NULL: all are in the manifest's */
+    char (*folder)[FOLDER_ID_BYTES];
+    int *shard;       /* [chunks->n_chunks] file that has the chunk; NULL: not recorded */
+    char *trained_on; /* as in struct net_join, from the member that joined last; NULL: not known */
     struct checkpoint_progress progress;
 };
 
-/* Names the job in 64 hex digits and a 0: its parameters, optimizer, seed and mode. */
+/* Writes the job's digest, 64 hex digits and a 0, of its parameters, optimizer, seed and mode. */
 enum status checkpoint_manifest_digest(const struct net_job *job, const struct chunks *chunks,
                                        char hex[65]);
 
@@ -70,7 +72,7 @@ enum status checkpoint_manifest_read(const char *path, struct checkpoint_manifes
 uint64_t checkpoint_manifest_position(const struct checkpoint_manifest *m);
 void checkpoint_manifest_free(struct checkpoint_manifest *m); /* NULL is fine */
 
-/* One of a folder's manifests. */
+/* Entry for one of a folder's manifests. */
 struct checkpoint_manifest_place {
     struct checkpoint_id id; /* from the manifest; from its name if it cannot be read */
     int old;                 /* about to be removed */

@@ -1,6 +1,6 @@
-/* checkpoint/manifest_input.h - what a job does with its samples, and what its layers round, in a
- * manifest: keys that are there only where something is done. Private to manifest.c. Threads: any.
- */
+/* checkpoint/manifest_input.h - a job's transformations of samples and the rounding of its layers
+ * in a manifest. A key exists only for a value that is not the default. Private to manifest.c.
+ * Threads: any. */
 #ifndef CHECKPOINT_MANIFEST_INPUT_H
 #define CHECKPOINT_MANIFEST_INPUT_H
 #include "net/wire/job.h"

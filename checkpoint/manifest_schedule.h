@@ -1,7 +1,7 @@
-/* checkpoint/manifest_schedule.h - the course of the learning rate, and
- * clipping, in a manifest: keys that are
- * there only where they are not the default, so that a job of earlier versions keeps its name.
- * Private to manifest.c. Threads: any. */
+/* checkpoint/manifest_schedule.h - the schedule of the learning rate, and clipping, in a manifest.
+ * A key exists only for a value that is not the default, so that the digest of a job of an earlier
+ * version stays the same. Private to manifest.c.
+ * Threads: any. */
 #ifndef CHECKPOINT_MANIFEST_SCHEDULE_H
 #define CHECKPOINT_MANIFEST_SCHEDULE_H
 #include "kernels/vector/optim.h"

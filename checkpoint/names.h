@@ -31,29 +31,29 @@ static inline uint64_t checkpoint_term_epoch(uint64_t generation)
 }
 
 struct checkpoint_id {
-    uint64_t generation; /* 0: none; of a name in epoch 0: not known */
+    uint64_t generation; /* 0: none, or not known (a name in epoch 0) */
     int64_t step;
 };
 /* Compares two checkpoints; returns < 0 if a is older than b. */
 int checkpoint_names_compare(struct checkpoint_id a, struct checkpoint_id b);
 
-/* File names, without a folder. */
+/* Writes the name of a file, without a folder; the next two functions do so for other files. */
 void checkpoint_manifest_name(struct checkpoint_id id, char name[MANIFEST_NAME_BYTES]);
 void checkpoint_manifest_old_name(struct checkpoint_id id, char name[MANIFEST_NAME_BYTES]);
 void checkpoint_manifest_file_name(struct checkpoint_id id, int server, int n_servers,
                                    char name[MANIFEST_NAME_BYTES]);
 
 enum checkpoint_name_kind {
-    CHECKPOINT_NAME_OTHER,        /* none of a checkpoint's */
-    CHECKPOINT_NAME_MANIFEST,     /* also of one about to be removed: `old` */
-    CHECKPOINT_NAME_FILE,         /* a server's */
-    CHECKPOINT_NAME_TEMPORARY,    /* of a server's file or a manifest, never finished */
-    CHECKPOINT_NAME_TEMPORARY_OF, /* of another file of the folder, never finished */
+    CHECKPOINT_NAME_OTHER,        /* no file of a checkpoint */
+    CHECKPOINT_NAME_MANIFEST,     /* manifest, also one about to be removed: `old` */
+    CHECKPOINT_NAME_FILE,         /* file of a server */
+    CHECKPOINT_NAME_TEMPORARY,    /* unfinished file of a server, or unfinished manifest */
+    CHECKPOINT_NAME_TEMPORARY_OF, /* unfinished other file of the folder */
 };
 
 struct checkpoint_name {
     enum checkpoint_name_kind kind;
-    struct checkpoint_id id;    /* generation 0: of epoch 0 */
+    struct checkpoint_id id;    /* generation 0: name of epoch 0 */
     int old, server, n_servers; /* server: -1 for a manifest's */
 };
 /* Parses a name, without looking at the file. */

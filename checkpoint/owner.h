@@ -1,20 +1,21 @@
-/* checkpoint/owner.h - asks whether the process that claimed a folder of checkpoints is alive, so
+/* checkpoint/owner.h - checks whether the process that claimed a folder of checkpoints is alive, so
  * that a program does not claim the folder of a running job by mistake. A claim itself (folder.h)
- * does not ask: it fences the previous owner, which loses its steps since its last checkpoint.
+ * does not check this: it fences the previous owner, which loses its steps since its last
+ * checkpoint.
  *
- * A ps 0 is alive if a server answers at the address in its lease and names the lease's
- * incarnation; it is gone if another process does, or the caller has its address. A worker without
- * servers is alive while the file `worker-lock` is locked; a look takes that lock, shared, for a
- * moment. An owner that cannot be reached, hangs, or whose locks this host does not see counts as
- * gone, as it must for a machine that is gone. It is not known, and the folder is refused, where a
- * program listens that does not say which process it is (it refuses this caller, speaks TLS or
- * another protocol, is an older version), where a loopback address is another machine's, and where
- * the lock cannot be opened.
+ * A ps 0 is alive if a server answers at the address in its lease and reports the lease's
+ * incarnation; it is gone if another process answers, or the caller has its address. A worker
+ * without servers is alive while the file `worker-lock` is locked; the check locks it, shared, for
+ * a moment. An owner that cannot be reached, hangs, or whose locks this host does not see counts as
+ * gone, because a machine that is gone looks the same. The state is unknown, and the folder is
+ * refused, if a program listens that does not identify itself (it refuses this caller, uses TLS or
+ * another protocol, or is an older version), if a loopback address belongs to another machine, or
+ * if the lock cannot be opened.
  *
- * Threads: any. A call waits for an answer, OWNER_ANSWER_MS at most and, before, until its name is
- * resolved.
- * Errors:  ST_REFUSED (the owner is alive, or that is not known), ST_BUSY (it
- *          is shutting down), ST_IO; logged. */
+ * Threads: any. A call waits for an answer, at most OWNER_ANSWER_MS, and before that until its name
+ *          is resolved.
+ * Errors:  ST_REFUSED (the owner is alive, or its state is unknown), ST_BUSY (it is shutting down),
+ *          ST_IO; logged. */
 #ifndef CHECKPOINT_OWNER_H
 #define CHECKPOINT_OWNER_H
 #include "checkpoint/folder.h"
@@ -33,8 +34,8 @@ enum { OWNER_ANSWER_MS = 4000 };
 
 /* Checks that the caller, which listens at this address (NULL: it has none), may claim the folder.
  * An owner with the same address, on the same machine if that is a loopback address, is gone, since
- * the caller has its port. With take_over a living owner has a warning instead of an error.
- * out: receives the lease of the owner that was checked, for the claim. */
+ * the caller has its port. If take_over is set, a living owner causes a warning instead of an
+ * error. out: receives the lease of the owner that was checked, for the claim. */
 enum status checkpoint_owner_check(const char *folder, const char *address, bool take_over,
                                    struct checkpoint_lease *out);
 

@@ -1,8 +1,9 @@
 /* checkpoint/parts.h - the own folder of a server, which other servers do not see. It has the
  * server's parts of checkpoints, but no manifests, which are in ps 0's folder. The server lists its
  * parts, ps 0 answers which of them belong to complete checkpoints, and the server removes the
- * rest. Threads: any; only one at a time cleans or writes. Errors:  ST_IO, ST_INVALID, ST_NOMEM;
- * logged. A damaged file is logged and skipped. */
+ * others.
+ * Threads: any; only one at a time cleans or writes.
+ * Errors:  ST_IO, ST_INVALID, ST_NOMEM; logged. A damaged file is logged and skipped. */
 #ifndef CHECKPOINT_PARTS_H
 #define CHECKPOINT_PARTS_H
 #include "checkpoint/names.h"
@@ -24,19 +25,19 @@ int checkpoint_part_is_from(const struct safetensors_file *f, int server, const 
 enum status checkpoint_parts_list(const char *folder, const char *address,
                                   struct checkpoint_part **out, int *n, int *n_unread);
 
-/* Returns whether the newest part is of its job's last step. Then the job is done, unless another
- * server's part is missing, which only ps 0 can see. */
+/* Returns nonzero if the newest part is of its job's last step. Then the job is done, unless
+ * another server's part is missing, which only ps 0 can see. */
 int checkpoint_parts_have_all_steps(const char *folder);
 
 struct checkpoint_keep {
     const struct checkpoint_id *kept; /* whole checkpoints that ps 0 keeps */
     int n_kept;
     const char *home;             /* id of ps 0's folder; NULL: not known */
-    int older_stay;               /* what is older than the last of them stays, too */
+    int older_stay;               /* nonzero: parts older than the last of `kept` stay, too */
     uint64_t generation;          /* current term of the ps 0 that sent this list */
-    struct checkpoint_id writing; /* ps 0's order under way; generation 0: none */
-    struct checkpoint_id ordered; /* the last, whatever came of it: it may yet be being written;
-                                        what is finished of it does not stay for this */
+    struct checkpoint_id writing; /* ps 0's current order; generation 0: none */
+    struct checkpoint_id ordered; /* last order, whatever its result: it may still be being written;
+                                     its finished parts do not stay because of this */
     /* Called just before each removal; returns 1 to keep the part. May be NULL. */
     int (*needs)(void *ctx, struct checkpoint_id id);
     void *ctx;

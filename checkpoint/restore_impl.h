@@ -1,5 +1,5 @@
-/* checkpoint/restore_impl.h - what restore.c, which opens checkpoints, and restore_read.c, which
- * reads them, share. Private. */
+/* checkpoint/restore_impl.h - the state that restore.c, which opens checkpoints, and
+ * restore_read.c, which reads them, share. Private. */
 #ifndef CHECKPOINT_RESTORE_IMPL_H
 #define CHECKPOINT_RESTORE_IMPL_H
 #include "checkpoint/restore.h"
@@ -17,13 +17,13 @@ struct tensor {
 
 struct checkpoint_restore {
     struct checkpoint_manifest *m;
-    char folder[PATH_MAX], name[PATH_MAX]; /* of the manifest, or of the part */
+    char folder[PATH_MAX], name[PATH_MAX]; /* folder and name of the manifest, or of the part */
     struct safetensors_file **files;       /* m->n_files */
-    struct tensor *tensors;                /* by slot, then by place */
+    struct tensor *tensors;                /* ordered by slot, then by position */
     int n_tensors;
 };
 
-/* The next element, from `at` on, that the slot has a value for. */
+/* Returns the next element, from `at` on, for which the slot has a value. */
 int64_t checkpoint_restore_next_owned(const struct chunks *chunks, int slot, int *param,
                                       int64_t at);
 

@@ -15,13 +15,14 @@
 #define CHECKPOINT_SHARD_FILE_H
 #include "checkpoint/manifest.h"
 
-/* One version of a chunk, with the slots that belong to it. */
+/* A version of a chunk, with the slots that belong to it. */
 struct checkpoint_shard_chunk {
     int chunk;
     int64_t version;
     const float *value;
-    const float *slots;      /* one after the other; NULL: there are none */
-    const uint64_t *samples; /* the model's first chunk: restore.h says of what; else NULL */
+    const float *slots;      /* slots, one after the other; NULL: none */
+    const uint64_t *samples; /* the model's first chunk: the list of checkpoint_restore_samples
+                                (restore.h); otherwise NULL */
     size_t n_samples;
 };
 
@@ -33,15 +34,15 @@ struct checkpoint_shard_file {
     const struct net_job *job;
     const struct chunks *chunks;
     struct checkpoint_progress progress; /* its lists are borrowed for the call */
-    char home[FOLDER_ID_BYTES]; /* of ps 0's folder, which has the manifest; empty: not known */
+    char home[FOLDER_ID_BYTES]; /* id of ps 0's folder, which has the manifest; empty: not known */
 };
-/* Opens one that a manifest or a list of parts names: it is `is`. whole: all of its data are
- * compared with their checksums. What cannot be read is opened anew, CHECKPOINT_TRIES times in all.
- * Errors: as safetensors_open. */
+/* Opens a file that a manifest or a list of parts names, and checks that it is `is`. whole: nonzero
+ * to compare all of its data with their checksums. A file that cannot be read is opened again,
+ * CHECKPOINT_TRIES times in all. Errors: as safetensors_open. */
 enum status checkpoint_shard_file_open(const char *path, const struct safetensors_written *is,
                                        int whole, struct safetensors_file **out,
                                        char why[SAFETENSORS_WHY_BYTES]);
-/* The server's chunks, ascending. */
+/* Writes the server's chunks, in ascending order. */
 enum status checkpoint_shard_file_write(const struct checkpoint_shard_file *cp,
                                         const struct checkpoint_shard_chunk *list, int n,
                                         struct safetensors_written *out);
