@@ -1,17 +1,15 @@
-/* net/security/tls_hooks.c - see tls_hooks.h.
+/* net/security/tls_hooks.c - see tls_hooks.h. gRPC (1.51) calls five functions of libssl by name.
+ * The dynamic linker finds ours, which call the next function of that name.
  *
- * gRPC (1.51) calls five functions of libssl by name, and the dynamic linker finds ours, which
- * call the next by that name. SSL_CTX_set_verify is the last call on each context: what a context
- * lacks is set there. SSL_set_accept_state begins a server's connection, in the thread that has
- * accepted it. SSL_get_error asks what an operation has come to.
- *
- * When a handshake fails, OpenSSL has the alert ready that tells the peer why, and gRPC would close
- * the connection without sending it. Told that the handshake wants more bytes, it sends what is
- * there and waits for the peer, who reads the alert and closes. OpenSSL never takes a handshake
- * that has failed for one that is finished.
- *
- * SSL_read and SSL_write pass what a client and its server send each other, decrypted: a guard
- * (http2_guard.h) follows it, and ends the connection of a client that is to be cut off. */
+ *   - SSL_CTX_set_verify is the last call on each context; the missing settings of a context are
+ *     set there.
+ *   - SSL_set_accept_state begins a server's connection, in the thread that has accepted it.
+ *   - SSL_get_error returns the state of an operation. When a handshake fails, OpenSSL has the
+ *     alert with the reason ready, and gRPC would close the connection without sending it. If the
+ *     result is that the handshake needs more bytes, gRPC sends the alert and waits for the peer,
+ *     which reads it and closes. OpenSSL never treats a failed handshake as finished.
+ *   - SSL_read and SSL_write pass the decrypted bytes between a client and its server: a guard
+ *     (http2_guard.h) checks them, and ends the connection of a client that must be cut off. */
 #include "net/security/tls_hooks.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -30,12 +28,12 @@
 
 enum { ALERT_REASONS = SSL_AD_REASON_OFFSET };
 
-/* What is kept with a connection. */
+/* State of a connection. */
 struct connection {
-    char address[PEER_ADDRESS_BYTES]; /* of the client */
-    struct http2_guard *guard;        /* of what the client sends; NULL: there is none */
-    int told;                         /* why it failed is in the log */
-    int alerted;                      /* and on its way to the peer */
+    char address[PEER_ADDRESS_BYTES]; /* address of the client */
+    struct http2_guard *guard;        /* guard of the client's bytes; NULL: none */
+    int told;                         /* nonzero: the log has the reason of the failure */
+    int alerted;                      /* nonzero: the alert is being sent to the peer */
 };
 
 static int connection_index = -1;
@@ -46,7 +44,7 @@ static _Thread_local struct {
     struct peer_address from;
 } accepted;
 
-/* The functions that ours stand before. */
+/* The functions of OpenSSL that ours call. */
 static void (*next_set_verify)(SSL_CTX *, int, SSL_verify_cb);
 static void (*next_set_accept_state)(SSL *);
 static int (*next_get_error)(const SSL *, int);
@@ -79,7 +77,7 @@ static void connection_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int ind
 {
     const struct connection *l = ptr;
     const SSL *ssl = parent;
-    /* After the server's first flight the client alone has something to say. */
+    /* after the server's first flight only the client can end the handshake */
     if (l && l->address[0] && !l->told && in_handshake(ssl) && SSL_get_state(ssl) != TLS_ST_BEFORE)
         LOG_FEW(
             "the client at %s has not gone on with the handshake when it had seen this server's certificate: it may not take it; its own lines say why",
@@ -128,7 +126,7 @@ void SSL_set_accept_state(SSL *ssl)
     }
 }
 
-/* Of a client's certificate and each above it. */
+/* Verifies a client's certificate and each above it. */
 static int on_verify(int ok, X509_STORE_CTX *c)
 {
     static struct log_kind clients[CERTIFICATE_N_ERRORS];
@@ -165,10 +163,10 @@ void SSL_CTX_set_verify(SSL_CTX *ctx, int mode, SSL_verify_cb cb)
     /* OpenSSL's own order, which libweir offers, begins with AES-256, which takes longer. */
     SSL_CTX_set_ciphersuites(ctx, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:"
                                   "TLS_CHACHA20_POLY1305_SHA256");
-    SSL_CTX_set_num_tickets(ctx, 0); /* each connection shows its certificate anew */
+    SSL_CTX_set_num_tickets(ctx, 0); /* each connection must show its certificate again */
 }
 
-/* What keeps a client out, but for its certificate, of which on_verify tells. */
+/* Reasons to refuse a client, except its certificate, which on_verify logs. */
 static const struct problem {
     const char *text; /* NULL: OpenSSL's */
     int reason[4];
@@ -181,7 +179,7 @@ static const struct problem {
     {NULL, {0}}};
 enum { N_PROBLEMS = sizeof problems / sizeof *problems };
 
-/* Its place in the list; the last is any other. */
+/* Returns the position in the list; the last one is for all other reasons. */
 static int problem_of(int reason)
 {
     for (int i = 0; i < N_PROBLEMS - 1; i++)
@@ -196,7 +194,7 @@ static const char *alert_text(int reason)
     return SSL_alert_desc_string_long(reason - ALERT_REASONS);
 }
 
-/* A server's handshake has failed. */
+/* Logs that a server's handshake has failed. */
 static void log_client_refused(struct connection *l, unsigned long err)
 {
     static struct log_kind kinds[N_PROBLEMS];
@@ -221,8 +219,8 @@ static int has_output(const SSL *ssl)
     return BIO_wpending(SSL_get_wbio(ssl)) > 0;
 }
 
-/* Its peer is to read the alert and close; what it has sent meanwhile is not looked at. Who does
- * not close is cut off when the time for a handshake is up. */
+/* Returns nonzero while the peer has time to read the alert and close; its bytes are ignored. A
+ * peer that does not close is cut off when the time for a handshake is over. */
 static int is_alerted(const SSL *ssl)
 {
     const struct connection *l = SSL_get_ex_data(ssl, connection_index);
@@ -253,7 +251,7 @@ int SSL_get_error(const SSL *ssl, int ret)
     return SSL_ERROR_WANT_READ;
 }
 
-/* NULL: the connection is not a client's of this server. */
+/* Returns the guard; NULL: the connection is not from a client of this server. */
 static struct http2_guard *guard_of(const SSL *ssl)
 {
     const struct connection *l =
@@ -284,7 +282,8 @@ int SSL_write(SSL *ssl, const void *from, int bytes)
 
 void tls_hooks_start(void)
 {
-    /* gRPC's threads go on as the process ends: one in a handshake must not find OpenSSL gone. */
+    /* gRPC's threads continue while the process ends: one in a handshake must not find OpenSSL
+     * gone. */
     OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
     pthread_once(&found, find_next);
     if (connection_index < 0)
@@ -292,7 +291,8 @@ void tls_hooks_start(void)
     atomic_store(&active, 1);
 }
 
-/* A host that unloads libweir goes on with OpenSSL; at the end of a process OpenSSL may be gone. */
+/* A program that unloads libweir continues to use OpenSSL; at the end of a process OpenSSL may be
+ * gone. */
 __attribute__((destructor)) static void unload(void)
 {
     if (connection_index >= 0 && !process_is_ours() && OPENSSL_init_crypto(0, NULL))
