@@ -1,19 +1,17 @@
-/* net/rpc/stream.c - one Exchange call on the server; see server.h.
+/* net/rpc/stream.c - one Exchange call on the server; see server.h. advance_stream() examines the
+ * state and starts the next operations of the call (bidi.h); every function that changes the state
+ * calls it. When the call has ended, the handler is informed and the stream is freed. While a
+ * message is processed, its answers are gathered into few frames (`corked`).
  *
- * advance_stream() looks at the state and starts what should come next on the call (bidi.h);
- * whoever changes the state calls it. When the call has ended the handler is told, and the stream
- * goes.
+ * The server does not read from a peer that sends requests and does not read answers: above
+ * STREAM_MAX_QUEUE queued answers the next message is read only after half of them have been sent.
+ * Queued payload is bounded (net_stream_set_limit); a peer with one request per chunk in flight
+ * cannot reach the limit.
  *
- * While a message is handled, its answers gather to few frames (`corked`).
- *
- * A peer that asks and does not read is not read from either: above STREAM_MAX_QUEUE answers the
- * next message is not fetched until half of them have gone out. And what waits for it is bounded
- * (net_stream_set_limit): a peer that has one request per chunk under way cannot come so far.
- *
- * Where the member and this server read each other's memory (segment.h), payloads cross by
- * reference. What the member sends so lies in its segment, which the stream looks up by
- * incarnation. What it is sent so is lent: the stream holds a reference to each chunk's last answer
- * until the next one, for by its next request the member says that it has read it. */
+ * If the member and this server read each other's memory (segment.h), payloads pass by reference.
+ * The member's payloads lie in its segment, which the stream finds by incarnation. The server's
+ * payloads are lent: the stream holds a reference to each chunk's last answer until the next one,
+ * because the member's next request shows that it has read it. */
 #include "base/log.h"
 #include "base/trace.h"
 #include "net/rpc/bidi.h"
@@ -32,28 +30,30 @@ struct net_stream {
     char *peer;
     void *_Atomic user;
     _Atomic int refs;
-    struct net_stream *next, *prev; /* the server's list and its lock */
+    struct net_stream *next, *prev; /* links of the server's list, under its lock */
     int stop_seen;                  /* likewise */
 
-    struct unauthenticated_call unauthenticated; /* until a member speaks over it */
+    struct unauthenticated_call unauthenticated; /* used until a member sends a frame */
     _Atomic int trusted;
 
     _Atomic int local; /* its member and this server read each other's memory */
     struct net_span *spans;
     size_t spans_room;
-    struct net_frame_head last_head;     /* of the frame being handled */
-    struct segment *segment;             /* of the member in `segment_owner`; NULL: none known */
+    struct net_frame_head last_head;     /* head of the frame that is being processed */
+    struct segment *segment;             /* segment of the member in `segment_owner`; NULL: none
+                                            known */
     struct net_frame_head segment_owner; /* likewise */
-    int64_t send_begin_ns, send_chunk, send_step; /* of the frame going out, for the trace */
+    int64_t send_begin_ns, send_chunk, send_step; /* values of the frame that is being sent, for the
+                                                     trace */
     int send_member;                              /* likewise */
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     struct bidi bidi;
     struct send_queue queue;
     struct send_queue_item *spare; /* items to use again */
     long n_unanswered;
     size_t limit; /* bytes of payload that may wait in the queue */
-    enum { READER_NONE, READER_ONE, READER_MIXED } reads; /* who reads this server's segment */
+    enum { READER_NONE, READER_ONE, READER_MIXED } reads; /* readers of this server's segment */
     struct net_frame_head reader;                         /* READER_ONE: that member */
     struct buf **lent;                                    /* by chunk: references, n_lent of them */
     size_t n_lent;
@@ -69,7 +69,7 @@ void net_stream_ref(struct net_stream *s)
     atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
 }
 
-/* Whoever sends may still look at the call, and change whether it is trusted, until here. */
+/* A sender may use the call, and change whether it is trusted, until here. */
 void net_stream_unref(struct net_stream *s)
 {
     struct net_server *server = s->server;
@@ -109,7 +109,7 @@ static void drop_item(struct send_queue_item *item)
     free(item);
 }
 
-/* Nobody sends or reads any more. */
+/* Releases all lent buffers. No thread sends or reads any more. */
 static void release_lent(struct net_stream *s)
 {
     for (size_t i = 0; i < s->n_lent; i++)
@@ -209,8 +209,9 @@ static int same_member(const struct net_frame_head *a, const struct net_frame_he
     return a->member == b->member && a->incarnation == b->incarnation;
 }
 
-/* The sender reads this server's segment. If two do on one stream, neither is lent anything more:
- * an answer to one says nothing of what the other has read. Under the lock. */
+/* Notes that the sender reads this server's segment. If two members do on one stream, nothing more
+ * is lent to either, since an answer to one does not show what the other has read. The caller holds
+ * the lock. */
 static void note_reader(struct net_stream *s, const struct net_frame_head *head)
 {
     if (s->reads == READER_NONE) {
@@ -221,7 +222,7 @@ static void note_reader(struct net_stream *s, const struct net_frame_head *head)
     }
 }
 
-/* 1 if the sender's segment is open here. */
+/* Returns nonzero if the sender's segment is mapped here. */
 static int find_segment(struct net_stream *s, const struct net_frame_head *head)
 {
     if (!s->segment || !same_member(head, &s->segment_owner)) {
@@ -232,7 +233,7 @@ static int find_segment(struct net_stream *s, const struct net_frame_head *head)
     return s->segment != NULL;
 }
 
-/* Finds the payload in the sender's segment; 0 if there is none: the stream ends. */
+/* Finds the payload in the sender's segment. Returns 0 if it is not there: the stream then ends. */
 static int find_payload(struct net_stream *s, const struct net_frame_head *head,
                         struct net_piece *piece, struct net_span *span)
 {
@@ -394,7 +395,8 @@ static struct send_queue_item *new_item(struct net_stream *s)
     return item;
 }
 
-/* What waits is released first: a peer that does not read would hold it for ever. */
+/* Ends the stream of a peer that does not read. Queued items are released first, because the peer
+ * would hold them without end. */
 static void refuse_flood(struct net_stream *s, const struct net_frame_head *head)
 {
     pthread_mutex_lock(&s->lock);
@@ -407,9 +409,9 @@ static void refuse_flood(struct net_stream *s, const struct net_frame_head *head
     grpc_call_cancel(s->call, NULL);
 }
 
-/* Fills in where the payload lies. It goes by reference if the member reads the segment in which it
- * lies; then *lent is what the chunk's place in s->lent held before, to be released. Else the item
- * holds a reference. Under the lock. */
+/* Sets the position of the payload. It passes by reference if the member reads the segment in which
+ * it lies; then *lent is the buffer that s->lent held for the chunk before, which the caller must
+ * release. Otherwise the item holds a reference. The caller holds the lock. */
 static void add_payload(struct net_stream *s, struct send_queue_item *item, struct buf *payload,
                         size_t offset, struct buf **lent)
 {
