@@ -1,5 +1,6 @@
-/* checkpoint/folder.c - see folder.h: claims, looks, the folder's id. A lease's epoch is its
- * name, which no damage to its bytes changes; what is in it only tells who that is. */
+/* checkpoint/folder.c - see folder.h: claims, checks of the owner, the folder's id. A lease's epoch
+ * is in its name, which damage to its contents does not change; the contents only identify the
+ * owner. */
 #include "checkpoint/folder.h"
 #include "base/log.h"
 #include "files/durable.h"
@@ -17,11 +18,11 @@
 enum { TEXT_BYTES = 4096, MOST_CLAIMS = 16 };
 static const char id_name[] = "folder-id";
 
-/* The highest epochs that the folder's names tell of. */
+/* Highest epochs in the names of the folder's files. */
 struct seen {
-    uint64_t lease; /* 0: there is none */
-    uint64_t any;   /* of anything */
-    int mine;       /* the lease that was asked about is there */
+    uint64_t lease; /* highest epoch of a lease; 0: none */
+    uint64_t any;   /* highest epoch of any file */
+    int mine;       /* nonzero: the lease in question exists */
 };
 
 enum status checkpoint_folder_make(const char *path)
@@ -55,7 +56,7 @@ static void lease_path(const char *folder, uint64_t epoch, char path[PATH_MAX])
     snprintf(path, PATH_MAX, "%s/lease-%" PRIu64, folder, epoch);
 }
 
-/* 0: it is no lease's name. */
+/* Returns the epoch in the name of a lease; 0: another name. */
 static uint64_t lease_epoch(const char *name)
 {
     char own[64];
@@ -66,7 +67,7 @@ static uint64_t lease_epoch(const char *name)
     return strcmp(name, own) == 0 ? epoch : 0;
 }
 
-/* Calls for each of the folder's names. A folder that is not there has none. */
+/* Calls `visit` for each name in the folder. A missing folder has none. */
 static enum status each_name(const char *folder, void (*visit)(void *ctx, const char *name),
                              void *ctx)
 {
@@ -112,7 +113,7 @@ static enum status scan_names(const char *folder, uint64_t mine, struct seen *ou
     return each_name(folder, note_name, &(struct looking){out, mine});
 }
 
-/* Of the file that versions before epochs kept. */
+/* Reads the generation in the file that versions before epochs kept. */
 static uint64_t recorded_generation(const char *folder)
 {
     char path[PATH_MAX];
@@ -127,7 +128,7 @@ static uint64_t recorded_generation(const char *folder)
     return generation;
 }
 
-/* The file's text, at most TEXT_BYTES - 1 of it. ST_NOT_FOUND: not logged. */
+/* Reads the file's text, at most TEXT_BYTES - 1 of it. ST_NOT_FOUND: not logged. */
 static enum status read_text(const char *path, char text[TEXT_BYTES])
 {
     FILE *f = fopen(path, "re");
@@ -144,7 +145,7 @@ static enum status read_text(const char *path, char text[TEXT_BYTES])
     return st;
 }
 
-/* What the lease of the epoch says; without an address if it is damaged. */
+/* Reads the lease of the epoch; it has no address if it is damaged. */
 static enum status read_lease(const char *folder, uint64_t epoch, struct checkpoint_lease *out)
 {
     char path[PATH_MAX], text[TEXT_BYTES];
@@ -172,7 +173,7 @@ static const char *owner_name(const struct checkpoint_lease *l)
     return l->address[0] ? l->address : "an unknown process";
 }
 
-/* ST_BUSY: the epoch has a lease (not logged). */
+/* Creates a lease. ST_BUSY: the epoch already has one (not logged). */
 static enum status record_lease(const char *folder, const struct checkpoint_lease *l)
 {
     char path[PATH_MAX], incarnation[20];
@@ -195,7 +196,8 @@ struct tidying {
     enum status st;
 };
 
-/* What the owner before was about to remove: it may be what training goes on from. */
+/* Renames back a manifest that the previous owner was about to remove: training may continue from
+ * it. */
 static void rename_back(void *ctx, const char *name)
 {
     struct tidying *t = ctx;
@@ -221,7 +223,7 @@ static void remove_lower(void *ctx, const char *name)
     if (epoch == 0 || epoch >= t->epoch)
         return;
     lease_path(t->folder, epoch, path);
-    durable_remove(path); /* the higher one counts anyway */
+    durable_remove(path); /* the higher epoch counts in any case */
 }
 
 static enum status refuse_simultaneous(const char *folder, const struct checkpoint_lease *other)

@@ -1,7 +1,7 @@
-/* checkpoint/restore.c - see restore.h: finds and opens. The tensors' names say which elements
- * of which parameter they are; sorted by place, they must follow each other without gaps, the
- * values over all parameters, each slot over those that are trained; in one server's part they may
- * leave gaps. */
+/* checkpoint/restore.c - see restore.h: finds and opens checkpoints. A tensor's name contains its
+ * parameter and range of elements. Sorted by position, the tensors must follow each other without
+ * gaps, the values over all parameters, each slot over the trained ones; the tensors of one
+ * server's part may leave gaps. */
 #include "base/log.h"
 #include "checkpoint/best.h"
 #include "checkpoint/restore_impl.h"
@@ -14,7 +14,7 @@
 
 static enum status explain_corrupt(char why[MANIFEST_WHY_BYTES], const char *file, const char *text)
 {
-    char copy[SAFETENSORS_WHY_BYTES]; /* text may be in why */
+    char copy[SAFETENSORS_WHY_BYTES]; /* `text` may lie in `why` */
     snprintf(copy, sizeof copy, "%s", text);
     snprintf(why, MANIFEST_WHY_BYTES, "%s %s", file, copy);
     return ST_CORRUPT;
@@ -26,7 +26,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* The parameters by name, malloc'd. */
+/* Returns the parameters sorted by name, malloc'd. */
 static const struct net_param **index_params(const struct chunks *chunks)
 {
     const struct net_param **index = malloc((size_t)chunks->n_params * sizeof *index);
@@ -37,7 +37,8 @@ static const struct net_param **index_params(const struct chunks *chunks)
     return index;
 }
 
-/* Reads a tensor's name; 0: it is none of ours, or is not as long as it says. */
+/* Reads a tensor's name. Returns 0 if the name is not valid, or the tensor does not have the length
+ * in its name. */
 static int place_tensor(const struct checkpoint_manifest *m, const struct net_param **index,
                         struct tensor *t)
 {
@@ -91,7 +92,7 @@ int64_t checkpoint_restore_next_owned(const struct chunks *chunks, int slot, int
     return at;
 }
 
-/* 1 if the tensors cover everything, nothing twice. */
+/* Returns nonzero if the tensors cover every element exactly once. */
 static int check_cover(const struct checkpoint_restore *r)
 {
     const struct chunks *chunks = r->m->chunks;
@@ -120,7 +121,7 @@ static int64_t version_of(const struct safetensors_file *f, const char *name, in
     return text && (*end || version < 0) ? step : version;
 }
 
-/* 1 if no two tensors have the same elements. */
+/* Returns nonzero if no two tensors have the same elements. */
 static int check_apart(const struct checkpoint_restore *r)
 {
     for (int i = 1; i < r->n_tensors; i++) {
@@ -167,14 +168,14 @@ done:
     return st;
 }
 
-/* 1: it says nothing of what is in the file. */
+/* Returns nonzero for an error that does not depend on the file's contents. */
 static int is_unread(enum status st)
 {
     return st == ST_IO || st == ST_NOMEM;
 }
 
-/* Is the file the one that is meant? whole: are its data, too? ST_NOT_FOUND, ST_CORRUPT, or it
- * could not be read now. */
+/* Opens a file and checks that it is the expected one; whole: with its data. ST_NOT_FOUND,
+ * ST_CORRUPT, or an error because it could not be read now. */
 static enum status open_file(struct checkpoint_restore *r, int i, const char *name, int whole,
                              char why[MANIFEST_WHY_BYTES])
 {
@@ -198,7 +199,7 @@ static enum status new_restore(const char *folder, const char *name,
     return ST_OK;
 }
 
-/* The manifest of that name, or, if it is about to be removed, of its other name. */
+/* Reads the manifest of that name, or, if it is about to be removed, of its other name. */
 static enum status read_manifest(struct checkpoint_restore *r, char why[MANIFEST_WHY_BYTES])
 {
     char path[2 * PATH_MAX + 8];
@@ -210,7 +211,7 @@ static enum status read_manifest(struct checkpoint_restore *r, char why[MANIFEST
     return checkpoint_manifest_read(path, &r->m, why);
 }
 
-/* Those that are here, though their servers had folders of their own, have been copied. */
+/* Opens the files. A file of a server's own folder that is here has been copied here. */
 static enum status open_files(struct checkpoint_restore *r,
                               const struct checkpoint_restore_query *q, int *n_elsewhere,
                               char why[MANIFEST_WHY_BYTES])
@@ -225,7 +226,7 @@ static enum status open_files(struct checkpoint_restore *r,
         st = open_file(r, i, file, q->whole, why);
         if (st == ST_NOT_FOUND && (!m->folder || !m->folder[i][0]))
             return ST_CORRUPT;
-        if (st == ST_IO) { /* another file may be damaged for good, or missing */
+        if (st == ST_IO) { /* continue: another file may be damaged permanently, or missing */
             snprintf(unread, sizeof unread, "%s", why);
             continue;
         }
@@ -297,7 +298,7 @@ static enum status find_in_folder(const struct checkpoint_restore_query *q,
                               : ST_CORRUPT;
         if (st == ST_OK || st == ST_BUSY)
             break;
-        if (is_unread(st)) { /* newer work is not given up for that */
+        if (is_unread(st)) { /* do not fall back to an older checkpoint for that */
             log_unread(q->folder, name, st, list[i].readable ? why : list[i].why);
             break;
         }
@@ -359,7 +360,7 @@ enum status checkpoint_restore_find_with(const char *path,
     return checkpoint_restore_open(&q, out);
 }
 
-/* The manifest that a checkpoint of these parts alone would have. */
+/* Makes the manifest that a checkpoint of these parts alone would have. */
 static enum status make_manifest(const struct checkpoint_restore_parts *parts,
                                  struct checkpoint_manifest **out)
 {

@@ -39,8 +39,8 @@ struct checkpoint_restore_query {
     int whole; /* nonzero: every byte is checked now. 0: only the manifest, and each file's size and
                   header; data are checked when they are read, so that a server reads only its own
                   chunks */
-    const struct checkpoint_elsewhere
-        *elsewhere; /* NULL: files in other folders are assumed to exist */
+    /* NULL: files in other folders are assumed to exist. */
+    const struct checkpoint_elsewhere *elsewhere;
 };
 enum status checkpoint_restore_open(const struct checkpoint_restore_query *query,
                                     struct checkpoint_restore **out);

@@ -1,7 +1,8 @@
-/* checkpoint/retention.c - what lies in a folder of checkpoints (checkpoint_retention_list), and
- * which of it goes (checkpoint_retention_sweep). Everything that is touched was listed before the
- * owner was looked at; a manifest goes in two steps, its files after it (folder.h). A file that
- * cannot be removed does not keep the others: a full disk must get its room back. */
+/* checkpoint/retention.c - lists the files of a checkpoint folder (checkpoint_retention_list), and
+ * removes old ones (checkpoint_retention_sweep). A sweep touches only files that it listed before
+ * it checked the owner. It removes a manifest in two steps, and its files afterwards (folder.h). If
+ * one file cannot be removed, it still removes the other files, because a full disk must get its
+ * space back. */
 #include "base/log.h"
 #include "checkpoint/best.h"
 #include "checkpoint/folder.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of names that cannot be told apart further: the last of epoch 0. */
+/* Highest generation of epoch 0, for names that contain none. */
 #define LAST_OF_EPOCH_0 (checkpoint_term(1, 0) - 1)
 
 struct entry {
@@ -24,11 +25,11 @@ struct entry {
 
 struct listing {
     const char *folder;
-    struct entry *entries; /* all names of ours */
+    struct entry *entries; /* all names of checkpoint files */
     int n_entries;
     struct checkpoint_manifest_place *places; /* newest first */
     int n_places;
-    unsigned char *keeps; /* [n_places] 1: it stays */
+    unsigned char *keeps; /* [n_places] nonzero: the manifest stays */
 };
 
 static int join_path(char path[PATH_MAX], const char *folder, const char *name)
@@ -42,7 +43,7 @@ static int newest_first(const void *a, const void *b)
     return checkpoint_names_compare(y->id, x->id);
 }
 
-/* Do the name and what it names fit? A name in epoch 0 knows no generation. */
+/* Returns nonzero if the name fits the checkpoint. A name in epoch 0 contains no generation. */
 static int is_of(const struct checkpoint_name *name, struct checkpoint_id id)
 {
     return name->id.step == id.step && id.generation > 0 &&
@@ -50,7 +51,8 @@ static int is_of(const struct checkpoint_name *name, struct checkpoint_id id)
             (name->id.generation == 0 && checkpoint_term_epoch(id.generation) == 0));
 }
 
-/* ST_NOMEM: nothing can be said of it, nor of the others; `why` of the place. */
+/* Reads an entry's manifest and sets its place, with `why`. ST_NOMEM: neither this entry nor the
+ * other entries can be judged. */
 static enum status look_at(const char *folder, const struct entry *e,
                            struct checkpoint_manifest_place *place)
 {
@@ -112,7 +114,7 @@ static void free_listing(struct listing *l)
     free(l->keeps);
 }
 
-/* A folder that is not there is empty. */
+/* Lists the folder; a missing folder is empty. */
 static enum status read_listing(const char *folder, struct listing *l)
 {
     *l = (struct listing){.folder = folder};
@@ -171,7 +173,8 @@ enum status checkpoint_retention_list_of(const char *folder, const char *id,
     enum status st = checkpoint_retention_list(folder, &list, n);
     if (st == ST_OK)
         st =
-            checkpoint_folder_is(folder, id); /* after it: an empty list may be of another folder */
+            /* after the listing: an empty list may be of another folder */
+            checkpoint_folder_is(folder, id);
     if (st == ST_OK)
         *out = list;
     else
@@ -192,7 +195,7 @@ static int is_spared(struct checkpoint_id id, const struct checkpoint_sweep *wha
            !checkpoint_names_compare(id, what->best);
 }
 
-/* Which manifests stay: what cannot be read is nobody's to remove. */
+/* Chooses the manifests that stay. A manifest that cannot be read must not be removed. */
 static void choose_kept(struct listing *l, const struct checkpoint_sweep *what)
 {
     int n_readable = 0;
@@ -204,14 +207,15 @@ static void choose_kept(struct listing *l, const struct checkpoint_sweep *what)
     }
 }
 
-/* What could not be read now may be whole. */
+/* Returns nonzero if the file `checkpoint` names the manifest. One that could not be read now may
+ * be complete. */
 static int is_named(const struct listing *l, int i)
 {
     return l->keeps[i] && (l->places[i].readable || l->places[i].unread);
 }
 
-/* TensorFlow's text: the newest, then all from the oldest to the newest. malloc'd; NULL: nothing is
- * to be named, or no memory (logged). */
+/* Returns the text in TensorFlow's format: the newest, then all from the oldest to the newest;
+ * malloc'd. NULL: no checkpoint to name, or no memory (logged). */
 static char *pointer_text(const struct listing *l)
 {
     char *text = NULL, name[MANIFEST_NAME_BYTES];
@@ -272,7 +276,8 @@ static enum status rename_manifest(const struct listing *l, struct checkpoint_id
     return st == ST_NOT_FOUND ? ST_OK : st;
 }
 
-/* The first step: what goes gets its other name, what stays its own. */
+/* Makes the first step: renames the manifests to remove to their other names, and the ones that
+ * stay to their own. */
 static enum status mark_manifests(struct listing *l, const struct checkpoint_sweep *what)
 {
     enum status st = ST_OK;
@@ -282,7 +287,8 @@ static enum status mark_manifests(struct listing *l, const struct checkpoint_swe
     return st;
 }
 
-/* The second step. A manifest that is not there any more was renamed back: it stays. */
+/* Makes the second step: removes the renamed manifests. One that does not exist any more was
+ * renamed back and stays. */
 static enum status remove_marked(struct listing *l)
 {
     char path[PATH_MAX], name[MANIFEST_NAME_BYTES];
@@ -299,15 +305,15 @@ static enum status remove_marked(struct listing *l)
     return st;
 }
 
-/* A server without chunks has its file of an armed order at once, of the job's last step say, and
- * writes it while one before that is made. */
+/* Returns nonzero for a file of a later order. A server without chunks writes its file of a new
+ * order at once, even while an earlier checkpoint is being made. */
 static int is_ahead(const struct checkpoint_name *is, const struct checkpoint_sweep *what)
 {
     return is->id.generation && is->id.generation == what->writing.generation &&
            is->id.step > what->writing.step;
 }
 
-/* 1 if it belongs to a checkpoint that stays, or may yet. */
+/* Returns nonzero if the file belongs to a checkpoint that stays, or may stay. */
 static int is_needed(const struct listing *l, const struct checkpoint_name *is,
                      const struct checkpoint_sweep *what)
 {
@@ -337,8 +343,8 @@ static enum status remove_orphans(struct listing *l, const struct checkpoint_swe
     return st;
 }
 
-/* The caller's wish, and the checkpoint that did best. While the file that names it cannot be read,
- * all stay; one that names none (logged) keeps none, and the disk does not fill up for it. */
+/* Adds the best checkpoint to those that stay. While the file `best` cannot be read, all stay; if
+ * it names no checkpoint (logged), none stays for it, so that the disk does not fill up. */
 static void spare_best(const char *folder, struct checkpoint_sweep *what)
 {
     struct checkpoint_best best;
@@ -361,14 +367,14 @@ enum status checkpoint_retention_sweep(const char *folder, const struct checkpoi
     if (what->owner)
         TRY(checkpoint_folder_still_owner(folder, what->owner));
     memset(l.keeps, 1, (size_t)l.n_places);
-    st_orphans = remove_orphans(&l, what); /* makes room for the rest */
+    st_orphans = remove_orphans(&l, what); /* frees space for the next steps */
     choose_kept(&l, what);
     st_pointer = write_pointer(&l);
     TRY(mark_manifests(&l, what));
     if (what->owner)
         TRY(checkpoint_folder_still_owner(folder, what->owner));
     TRY(remove_marked(&l));
-    st_orphans = remove_orphans(&l, what); /* those of what is gone */
+    st_orphans = remove_orphans(&l, what); /* files of the removed manifests */
     st = st_pointer == ST_OK ? st_orphans : write_pointer(&l);
 done:
     free_listing(&l);
