@@ -1,11 +1,9 @@
-/* net/wire/chunks_shard.c - see chunks.h: which server has which chunk.
- *
- * A map that is made anew gives chunks away in order of falling size, each to the server with the
- * fewest elements so far. One that is made from another begins with what each server has: chunks of
- * servers that are gone find a place as above; if the loads are then too far apart, whoever is
- * above the average gives away what it can without falling below, largest first, and that finds a
- * place in the same way. What rounding leaves is made good by moves from the fullest to the
- * emptiest. */
+/* net/wire/chunks_shard.c - see chunks.h: assigns chunks to servers. A new map assigns chunks in
+ * order of falling size, each to the server with the fewest elements so far. A map made from
+ * another keeps the servers' chunks, and assigns the chunks of removed servers in the same way. If
+ * the loads then differ too much, each server above the average releases chunks, largest first, as
+ * long as it does not fall below the average, and these are assigned in the same way. Moves from
+ * the fullest to the emptiest server correct the remaining difference. */
 #include "base/log.h"
 #include "net/wire/chunks.h"
 #include <stdlib.h>
@@ -28,7 +26,7 @@ static int load_less(const struct load *a, const struct load *b)
     return a->elems != b->elems ? a->elems < b->elems : a->server < b->server;
 }
 
-/* Lets what stands at i sink to its place. */
+/* Moves the entry at i down to its place. */
 static void sift_down(struct load *heap, int i, int n)
 {
     for (;;) {
@@ -45,14 +43,14 @@ static void sift_down(struct load *heap, int i, int n)
     }
 }
 
-/* A map in the making. */
+/* State while a map is made. */
 struct shard {
     const struct chunks *c;
     int n_servers;
-    int *server;       /* [n_chunks] -1: to be placed */
+    int *server;       /* [n_chunks] server of each chunk; -1: not assigned */
     int *order;        /* chunks in order of falling size */
     struct load *heap; /* scratch, n_servers */
-    int64_t *elems;    /* of each server */
+    int64_t *elems;    /* elements of each server */
     int64_t largest;   /* chunk */
 };
 
@@ -84,7 +82,7 @@ static enum status shard_init(struct shard *m, const struct chunks *c, int n_ser
     return ST_OK;
 }
 
-/* Each chunk without a server, largest first, to the emptiest one. */
+/* Assigns each chunk without a server, largest first, to the emptiest one. */
 static void place_all(struct shard *m)
 {
     for (int i = 0; i < m->n_servers; i++)
@@ -115,7 +113,8 @@ enum status chunks_shard(const struct chunks *c, int n_servers, int *server)
     return ST_OK;
 }
 
-/* The fullest and the emptiest; 1: they are more than the largest chunk apart. */
+/* Finds the fullest and the emptiest server. Returns nonzero if they differ by more than the
+ * largest chunk. */
 static int find_ends(const struct shard *m, int *full, int *empty)
 {
     *full = *empty = 0;
@@ -128,7 +127,7 @@ static int find_ends(const struct shard *m, int *full, int *empty)
     return m->elems[*full] - m->elems[*empty] > m->largest;
 }
 
-/* Takes from each server what it can do without and still have the average. */
+/* Releases chunks of each server as long as it keeps the average. */
 static void release_surplus(struct shard *m)
 {
     int64_t average = (m->c->n_elems + m->n_servers - 1) / m->n_servers;
@@ -142,8 +141,9 @@ static void release_surplus(struct shard *m)
     }
 }
 
-/* One chunk from the fullest to the emptiest: the smallest that brings them near enough, or else
- * the largest. It is smaller than what they are apart, so that the ends come closer. */
+/* Moves one chunk from the fullest to the emptiest server: the smallest that brings them near
+ * enough, otherwise the largest. It is smaller than their difference, so the two loads approach
+ * each other. */
 static void move_one(struct shard *m, int full, int empty)
 {
     int best = -1;
