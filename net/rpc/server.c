@@ -1,9 +1,7 @@
-/* net/rpc/server.c - see server.h.
- *
- * Calls are taken without registered methods: some slots stand armed for any method, a call that
- * takes one arms the next, and nothing of a call's message is read before its method is known.
- * Most are one message in, one out (server_methods.c, server_reply.c); Coordinate and Watch stay
- * (server_waits.c); Exchange is in stream.c. */
+/* net/rpc/server.c - see server.h. Calls are accepted without registered methods: some slots wait
+ * for a call of any method, an accepted call arms the next slot, and a call's message is read only
+ * after its method is known. Most calls are one request and one reply (server_methods.c,
+ * server_reply.c); Coordinate and Watch stay open (server_waits.c); Exchange is in stream.c. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/rpc/accept.h"
@@ -20,8 +18,9 @@ enum {
     SERVER_IDLE_MS = 60000,
 };
 
-/* What gRPC may have: for guests and connections, and for each member's stream, whose windows can
- * hold twice bandwidth times delay. Far above what either takes; above it gRPC ends calls. */
+/* Memory that gRPC may use: for unknown callers and connections, and for each member's stream,
+ * whose windows can hold twice bandwidth times delay. Both are far above the actual need; above
+ * them gRPC ends calls. */
 static const size_t quota_base = (size_t)2 << 30, quota_per_stream = (size_t)256 << 20;
 
 const char *const server_method_paths[N_METHODS] = {
@@ -73,7 +72,7 @@ static void start_unary(struct server_call *c)
         server_reply_free_call(c);
 }
 
-/* The call ends before anything of its message is read. */
+/* Ends the call before its message is read. */
 static void reply_at_once(struct server_call *c, grpc_status_code code, const char *text)
 {
     grpc_op first = {.op = GRPC_OP_SEND_INITIAL_METADATA};
@@ -91,7 +90,7 @@ static void reply_at_once(struct server_call *c, grpc_status_code code, const ch
         server_reply_free_call(c);
 }
 
-/* A call whose method is known, and which may be made. */
+/* Serves a call whose method is known and which is permitted. */
 static void serve_call(struct server_call *c)
 {
     struct net_server *s = c->server;
@@ -112,7 +111,7 @@ static void on_call(struct grpc_runtime_op *op, int ok)
 {
     struct server_call *c = (struct server_call *)op;
     struct net_server *s = c->server;
-    if (!ok) { /* the server stops, or the call was gone before it was taken */
+    if (!ok) { /* the server stops, or the call ended before it was accepted */
         pthread_mutex_lock(&s->lock);
         int stopping = s->stopping;
         pthread_mutex_unlock(&s->lock);

@@ -9,7 +9,7 @@
 static const char not_coordinating[] =
     "this server orders no checkpoints: it is not ps:0, or has no --checkpoint_dir";
 
-/* Takes a Coordinate that waits off the list: the one of that number, or any (0). */
+/* Removes a waiting Coordinate from the list: the one with that number, or any (0). */
 static struct server_call *take_control(struct net_server *s, uint64_t number)
 {
     pthread_mutex_lock(&s->lock);
@@ -48,7 +48,7 @@ static void on_control_closed(struct grpc_runtime_op *op, int ok)
     struct server_call *c =
         (struct server_call *)((char *)op - offsetof(struct server_call, close_op));
     struct net_server *s = c->server;
-    if (c->number && take_control(s, c->number)) { /* nobody hears an answer */
+    if (c->number && take_control(s, c->number)) { /* the caller is gone, and no answer is needed */
         if (s->handler.control_closed)
             s->handler.control_closed(s->handler.ctx, c->number);
         server_reply_op_done(c);
@@ -56,7 +56,8 @@ static void on_control_closed(struct grpc_runtime_op *op, int ok)
     server_reply_op_done(c);
 }
 
-/* The handler knows the call by now: it is told of the end after the beginning. */
+/* Watches for the end of a call that the handler has received, so that the handler is informed of
+ * the end after the beginning. */
 static void watch_control(struct server_call *c)
 {
     grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
