@@ -1,16 +1,20 @@
-/* checkpoint/shard_file.h - one server's file of a checkpoint: what a snapshot holds, as
- * safetensors. Tensors are named by parameter and range, in elements: conv1/weights               a
- * whole parameter, with its own shape fc1/weights [4096:8192]     a part of one that lies in
- * several chunks, flat fc1/weights slot 0 [...]    the same of the optimizer's first slot, ... slot
- * 1 of its second (no parameter's name has a space). Metadata: format, version, step, generation,
- * server, servers, seed, sync_mode, optimizer, chunk_bytes, train_steps, job
- * (checkpoint_manifest_digest); folder, the id of ps 0's, where that is known; where the progress
- * is known position, members and addresses (of the servers); "version NAME" of each tensor whose
- * chunk was not at `step`, and with the model's first chunk "samples", the numbers of
- * ps/store/samples.h with spaces between them (neither in lockstep). Frames of the generation are
- * refused once it was restored, so that nothing has to be kept of what was counted. Errors: as
- * safetensors_write.
- */
+/* checkpoint/shard_file.h - one server's file of a checkpoint: the contents of a snapshot, as
+ * safetensors. A tensor's name consists of its parameter and its range of elements (no parameter's
+ * name has a space):
+ *
+ *   - `conv1/weights`: a whole parameter, with its own shape;
+ *   - `fc1/weights [4096:8192]`: a part of a parameter that lies in several chunks, flat;
+ *   - `fc1/weights slot 0 [...]`: the same range of the optimizer's first slot, `slot 1` of its
+ *     second.
+ *
+ * The metadata are: format, version, step, generation, server, servers, seed, sync_mode, optimizer,
+ * chunk_bytes, train_steps, job (checkpoint_manifest_digest); folder, the id of ps 0's folder, if
+ * it is known; position, members and addresses (of the servers), if the progress is known; and,
+ * except in lockstep, "version NAME" of each tensor whose chunk was not at `step`, and, with the
+ * model's first chunk, "samples", the numbers of ps/store/samples.h with spaces between them.
+ * Frames of the generation are refused once it was restored, so the file need not record which
+ * contributions counted.
+ * Errors:  as safetensors_write. */
 #ifndef CHECKPOINT_SHARD_FILE_H
 #define CHECKPOINT_SHARD_FILE_H
 #include "checkpoint/manifest.h"
