@@ -18,5 +18,6 @@ static int later(const void *a, const void *b)
 
 void ctl_sort_by_lateness(struct net_status *s)
 {
-    qsort(s->members, (size_t)s->n_members, sizeof *s->members, later);
+    if (s->n_members > 0) /* an empty list may be NULL */
+        qsort(s->members, (size_t)s->n_members, sizeof *s->members, later);
 }
