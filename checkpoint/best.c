@@ -73,7 +73,7 @@ enum status checkpoint_best_read(const char *folder, struct checkpoint_best *out
     if (!failed && n < sizeof text && parse(text, n, out))
         return ST_OK;
     LOG_W(
-        "%s: names no checkpoint, and none is kept for being the best; remove it, the next best one is recorded anew",
+        "%s: names no checkpoint, so that no best checkpoint is kept; remove this file: the next best evaluation writes it again",
         path);
     return ST_CORRUPT;
 }
@@ -114,7 +114,7 @@ enum status checkpoint_best_find(const char *folder, const char *restore,
     enum status st = checkpoint_best_read(folder, &best);
     if (st == ST_OK && restore && !is_in(folder, restore)) {
         LOG_W(
-            "%s/best: training goes on from %s: what did best here is not compared with, and the next evaluation takes its place",
+            "%s/best: training resumes from %s: the best evaluation in this folder is not compared, and the next evaluation replaces it",
             folder, restore);
         return ST_NOT_FOUND;
     }

@@ -276,7 +276,7 @@ static void log_unread(const char *folder, const char *name, enum status st, con
         "%s/%s: cannot be read now: %s; no older checkpoint is taken for that%s", folder, name, why,
         st == ST_NOMEM
             ? ""
-            : ": fix the disk or the mount; or, if the file is lost for good, move it away to go on from the checkpoint before");
+            : ": fix the disk or the mount; or, if the file is lost for good, move it away to resume from the checkpoint before");
 }
 
 static enum status find_in_folder(const struct checkpoint_restore_query *q,

@@ -143,7 +143,7 @@ enum status checkpoint_restore_samples(const struct checkpoint_restore *r, uint6
     if (parse_list(text, *list, n))
         return ST_OK;
     LOG_E(
-        "%s/%s: its list of samples, '%.40s', is none; remove this checkpoint to go on from the one before",
+        "%s/%s: invalid sample list '%.40s'; remove this checkpoint to resume from the one before",
         r->folder, r->name, text);
     free(*list);
     *list = NULL;

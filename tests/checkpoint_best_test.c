@@ -106,7 +106,7 @@ static void of_another_training(void **state)
     snprintf(there, sizeof there, "%s/weir-1.1-10.json", other);
     assert_int_equal(durable_put(there, "{}", 2), ST_OK);
     assert_int_equal(CAPTURE(checkpoint_best_find(folder, other, &got)), ST_NOT_FOUND);
-    assert_non_null(strstr(capture_text, "what did best here is not compared with"));
+    assert_non_null(strstr(capture_text, "the best evaluation in this folder is not compared"));
     assert_int_equal(CAPTURE(checkpoint_best_find(folder, there, &got)), ST_NOT_FOUND);
     assert_true(got.loss == 1);
     assert_int_equal(CAPTURE(checkpoint_best_find(folder, folder, &got)), ST_OK);

@@ -356,7 +356,7 @@ static enum status go_back(struct net_exchange *x, int64_t step)
         if (version == step)
             continue;
         LOG_E(
-            "chunk %d came at step %lld, not %lld, from which this worker has to go on; start all programs again",
+            "the server sent chunk %d of step %lld, and this worker resumes from step %lld; start all programs again",
             i, (long long)version, (long long)step);
         return ST_PROTOCOL;
     }

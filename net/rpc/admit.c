@@ -55,7 +55,7 @@ grpc_status_code admit_roles(struct server_call *c, unsigned want, char why[ADMI
         snprintf(
             why, ADMIT_WHY_BYTES,
             caller.has_token
-                ? "the caller's token is none of this server's; give both sides the same by --token_file"
+                ? "the caller's token is not this server's; give both sides the same by --token_file"
                 : "the caller shows no token; give it --token_file");
     } else if (!(caller.token & want)) {
         code = GRPC_STATUS_PERMISSION_DENIED;

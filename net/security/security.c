@@ -373,7 +373,7 @@ void security_warn_plain(const char *addr)
     LOG_W(
         "%s is not a loopback address: traffic is %s; let only a trusted network or IPSec reach it, or give all programs --tls_cert, --tls_key and --tls_ca",
         addr,
-        us.token ? "not encrypted, and whoever can read it has the token"
+        us.token ? "not encrypted: anyone who can read the traffic has the token"
                  : "neither encrypted nor authenticated");
 }
 

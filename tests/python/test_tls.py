@@ -477,7 +477,7 @@ class Plain(Secured):
         self.assertEqual(text.count("is not a loopback address"), 1)
         token = certs.write_secret(self.path("token"), "0123456789abcdef\n")
         text = self.ctl(away, "--timeout_s=1", "--token_file=" + token, "status", status=RETRY)
-        self.assertIn(line + "not encrypted, and whoever can read it has the token", text)
+        self.assertIn(line + "not encrypted: anyone who can read the traffic has the token", text)
         text = self.ctl(away, "--timeout_s=1", *own.flags("admin"), "status", status=RETRY)
         self.assertNotIn("loopback", text)
         ps, _ = self.server("--bind=0.0.0.0")
@@ -506,7 +506,7 @@ class Tokens(Secured):
         ps, addr = self.server(self.of("ps", "worker", "admin"))
         other = "--token_file=" + self.token_file("worker another-token-of-20")
         for flags, why in (([], "the caller shows no token; give it --token_file"),
-                           ([other], "token is none of this server's; give both sides the same")):
+                           ([other], "token is not this server's; give both sides the same")):
             self.assertRegex(self.ctl(addr, *flags, "status", status=1), "refused.*" + why)
             ps.wait_line(r"/Status from ipv4:\S+ refused: .*" + why)
             job = self.job(n_workers=1, flags=TRAIN)
@@ -570,7 +570,7 @@ class Tokens(Secured):
         ps.wait_line("new tokens read from")
         certs.write_secret(path, "fedcba9876543210\n")
         self.ctl(addr, new, "status")
-        self.assertIn("none of this server's", self.ctl(addr, old, "status", status=1))
+        self.assertIn("token is not this server's", self.ctl(addr, old, "status", status=1))
         self.stop(ps)
 
     @unittest.skipIf(harness.SANITIZE, "a sanitizer's runtime must be the first library")
@@ -589,7 +589,7 @@ class Tokens(Secured):
                      "the tokens read before stay in use")
         job.start_worker(0, old).wait()
         certs.write_secret(path, "fedcba9876543210\n")
-        self.assertIn("none of this server's",
+        self.assertIn("token is not this server's",
                       self.ctl(job.ps_hosts[0], new, "status", status=1))
         starting = self.job(n_workers=1).start_ps(0, "--token_file=" + path, env=env, wait=False)
         starting.wait_line(re.escape(path) + " cannot be read: .*; waiting for it")
