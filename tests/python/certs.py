@@ -50,8 +50,8 @@ class Certs:
 
     def make_special(self, name, names, usage="clientAuth", start="20200101000000Z",
                      end="20990101000000Z"):
-        """Makes a certificate as make_certs never does: with these names, this use, at that
-        time."""
+        """Makes a certificate that make_certs cannot make: it has these names, this usage and these
+        dates."""
         for path, text in (("config", CA_CONFIG % (usage, names)), ("index", "")):
             harness.write_file(self.path(path), text)
         openssl("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
@@ -64,7 +64,7 @@ class Certs:
 
 
 def write_secret(path, text):
-    """Replaces a file at once, as its owner does; no other user can read it."""
+    """Replaces a file at once, as the file's owner does; no other user can read the file."""
     with open(path + ".new", "w", encoding="utf-8",
               opener=lambda p, flags: os.open(p, flags, 0o600)) as f:
         f.write(text)

@@ -1,8 +1,8 @@
-"""A cluster of real processes, each in a network namespace of its own where there are any, and the
-faults that strike it. What has been killed is started again by the same command, as a scheduler
-would; so is what ends with 138 ("retry me"). Any other end but 0 is a failure, and so is a wait
-that outlasts the deadline: then what every process said last, and where its threads stand, is kept.
-"""
+"""A cluster of real processes and the faults that strike it. Each process has a network namespace
+of its own where the kernel allows that. The cluster starts a killed process again by the same
+command, as a scheduler would, and also a process that exits with 138 ("retry me"). Any other exit
+status but 0 is a failure, and so is a wait that outlasts the deadline. After a failure the logs of
+every process and the stacks of its threads are kept."""
 import glob
 import heapq
 import os
@@ -19,7 +19,7 @@ import harness
 
 RETRY = 138
 GONE = ("done", "left", "absent")
-BACK_AFTER_RETRY = 0.3  # seconds; a scheduler's back-off
+BACK_AFTER_RETRY = 0.3  # seconds; back-off of a scheduler
 BAD_LINE = re.compile(r"Sanitizer|runtime error:|CHECK failed|Assertion")
 
 
@@ -27,12 +27,12 @@ class Node:
     """One place in the cluster, and the processes that have filled it one after the other."""
 
     def __init__(self, name, place):
-        self.name, self.place = name, place  # place: in the network
+        self.name, self.place = name, place  # place: number of the host in the network
         self.argv, self.enter = [], []
         self.lives = []
-        self.state = "down"  # up, stopped, down, done, failed, left; absent: it may join later
-        self.linked, self.one_way = True, None  # "in", "out": that way alone is cut
-        self.leaving = False # this life was told to
+        self.state = "down"  # up, stopped, down, done, failed, left, or absent (it may join later)
+        self.linked, self.one_way = True, None  # "in", "out": only that direction is cut
+        self.leaving = False # this process was ordered to leave
 
     def process(self):
         return self.lives[-1]
@@ -44,19 +44,20 @@ class Node:
 
 
 class Cluster:
-    """Starts, strikes, watches. One thread; `timeline` holds what is to be done when."""
+    """Starts, strikes and watches the cluster in one thread. `timeline` is a heap of the events
+    that are due."""
 
     def __init__(self, folder, n_ps, n_workers, network=None, ps_flags=(), worker_flags=(),
                  disk=None):
         self.folder, self.network, self.disk = folder, network, disk
-        self.counts = {}     # faults, by what struck whom
-        self.situations = {} # of these, in which situation
+        self.counts = {}     # number of faults by kind and target
+        self.situations = {} # number of these faults by situation
         self.skipped = {}
         self.timeline, self.n_events = [], 0
         self.said = []
         self.disk_is_faulty = self.disk_had_a_fault = self.has_damage = False
         self.other_samples = False  # a worker joined or left
-        # The last of each is one that may join.
+        # The last server and the last worker start absent: they may join later.
         self.servers = [Node("ps:%d" % i, i) for i in range(n_ps + 1)]
         self.workers = [Node("worker:%d" % i, n_ps + 1 + i) for i in range(n_workers + 1)]
         self.spares = [self.servers[-1], self.workers[-1]]
@@ -96,7 +97,7 @@ class Cluster:
         self.said.append("%8.3f  %s" % (time.monotonic() - self.began, text))
 
     def at(self, seconds, what, *args):
-        """In so many seconds from now."""
+        """Schedules a call of `what` in so many seconds."""
         self.n_events += 1
         heapq.heappush(self.timeline, (time.monotonic() + seconds, self.n_events, what, args))
 
@@ -108,20 +109,20 @@ class Cluster:
         self.count(kind, self.skipped)
         self.say("%s left out: %s" % (kind, why))
 
-    # What strikes. Each says what it did, or why it could not.
+    # Faults. Each function logs what it did, or why it could not.
 
     def kill(self, name, kind, back):
-        """back: None: somebody else brings it back."""
+        """back: seconds until the restart, or None if the caller restarts the process."""
         n = self.nodes[name]
         if n.state not in ("up", "stopped"):
             self.skip(kind, "%s is %s" % (name, n.state))
             return False
         n.process().popen.kill()
         if n in self.servers:
-            self.disk_goes_on()  # what waits for it cannot die
+            self.disk_goes_on()  # a process that waits for the disk cannot die
         n.process().wait(20, None)
         if n.process().status != -signal.SIGKILL:
-            self.ended(n)  # it was quicker
+            self.ended(n)  # the process ended before the signal arrived
             self.skip(kind, name + " had ended")
             return False
         n.state = "down"
@@ -172,7 +173,7 @@ class Cluster:
         return any(text in line for line in n.process().lines)
 
     def serves(self, n):
-        """It has come as far as taking signals."""
+        """Returns whether the process is far enough to handle signals."""
         return self.has_said(n, "listening")
 
     def do_kill_again(self, f, name):
@@ -234,7 +235,7 @@ class Cluster:
         self.count("one-way cut of %s's link" % self.role(n))
         self.at(f.back, self.link_again, n, direction)
 
-    # Who comes and goes for good.
+    # Members that join or leave for good.
 
     def do_join_worker(self, f, name):
         n = self.nodes[name]
@@ -271,7 +272,7 @@ class Cluster:
         self.say("told %s to go" % n.name)
         self.count("leave of " + self.role(n))
 
-    # The disk.
+    # Faults of the disk.
 
     def do_disk_hang(self, f, _):
         self.disk_fault(f, "hangs", lambda: self.disk.hang())
@@ -280,7 +281,8 @@ class Cluster:
         self.disk_fault(f, "is full", lambda: self.disk.fill_up())
 
     def do_damage(self, f, name):
-        """Once: of two damaged checkpoints the second might be all that there is."""
+        """Damages the newest checkpoint, once: a second damaged one could leave no readable
+        checkpoint."""
         folder = os.path.join(self.folder, "ckpt")
         found = ckpt_folder.find(folder)
         whole = [f for f in found if f[1] == ".json"]
@@ -326,13 +328,15 @@ class Cluster:
     # Watching.
 
     def ended(self, n):
-        """A process of its own accord."""
+        """Records the exit of a process that the cluster did not kill."""
         status = n.process().wait(20, None)
         if status == 0:
             n.state = "left" if n.leaving else "done"
             self.say("%s %s" % (n.name, "left" if n.leaving else "ended"))
         elif status == RETRY and self.has_said(n, "the job is done, but"):
-            n.state = "done"  # who restarts it restarts all: what is lost is trained again
+            # no restart alone: a scheduler restarts the whole job, which trains the lost steps
+            # again
+            n.state = "done"
             self.say("%s ended with %d, as the job's last step is not saved" % (n.name, status))
         elif status == RETRY or (status == 128 + signal.SIGTERM and n.leaving):
             n.state = "down"
@@ -344,7 +348,7 @@ class Cluster:
             raise harness.Failure("%s: exit status %d" % (n.process().name, status))
 
     def wait(self, until):
-        """To the next event, the next end of a process, or `until`."""
+        """Waits for the next event, the next exit of a process, or `until`."""
         if self.timeline:
             until = min(until, self.timeline[0][0])
         alive = [n for n in self.nodes.values() if n.state in ("up", "stopped")]
@@ -367,8 +371,8 @@ class Cluster:
                 n.start()
 
     def run(self, faults, deadline_seconds, grace=0):
-        """Until every worker is done, then until every server is. grace: if there is any, workers
-        that are not done so many seconds after the servers have come too late for the job."""
+        """Runs until every worker is done, then until every server is done. If there is a
+        grace, workers that end later than so many seconds after the servers missed the end."""
         self.start()
         over = False
         end = self.began + deadline_seconds * harness.SLOWNESS
@@ -386,7 +390,7 @@ class Cluster:
             if time.monotonic() > end:
                 raise harness.Failure("not done after %g s" % (end - self.began))
             self.wait(end)
-        # Nothing new strikes, but what is down comes back as a scheduler would have it.
+        # No new fault strikes, but processes that are down start again as by a scheduler.
         self.timeline = [e for e in self.timeline if e[2] != self.strike and
                          e[2] not in (self.do_kill, self.second_kill)]
         heapq.heapify(self.timeline)
@@ -402,13 +406,13 @@ class Cluster:
             self.wait(end)
 
     def has_joined(self):
-        """The server that may join was taken in by ps 0."""
+        """Returns whether ps 0 has admitted the server that may join."""
         return any(re.search(r"\(%s\) joins at step" % re.escape(self.joiner_address), line)
                    for p in self.servers[0].lives for line in p.lines)
 
     def came_too_late(self):
-        """The job is done without those that were dropped from it, or wanted to join: they would
-        wait for the next."""
+        """Kills the members that missed the end of the job: ps 0 had dropped them, or they were
+        still joining. They would wait for the next job."""
         for n in [*self.workers, self.spares[0]]:
             if n.state in ("up", "stopped"):
                 n.process().popen.kill()
@@ -419,7 +423,7 @@ class Cluster:
                 n.state = "down"
 
     def summaries(self):
-        """[(worker, its summary)] of those that saw the job's end."""
+        """Returns [(worker, its summary)] of the workers that saw the job's end."""
         out = []
         for i, n in enumerate(self.workers):
             if n.state == "done":
@@ -427,11 +431,11 @@ class Cluster:
         return out
 
     def all_saw_the_end(self):
-        """But those that left, and one that joined too late."""
+        """Returns whether every worker but the spare one saw the job's end or left before it."""
         return all(n.state in ("done", "left") for n in self.workers if n not in self.spares)
 
     def disk_kept_the_last(self):
-        """The disk had its fault when the last checkpoint was to be written, and ps 0 said so."""
+        """Returns whether the disk had a fault during the last checkpoint, and ps 0 logged that."""
         return self.disk_had_a_fault and self.has_said(self.servers[0], "given up")
 
     def bad_lines(self):
@@ -447,7 +451,8 @@ class Cluster:
                 self.link_again(n, n.one_way)
 
     def autopsy(self, folder):
-        """Logs of all lives, what was done to them, and where the living stand."""
+        """Writes the logs of all processes, the events, and the stacks of the processes that
+        live."""
         os.makedirs(folder, exist_ok=True)
         stacks = [threading.Thread(target=self.stack, args=(n, folder))
                   for n in self.nodes.values() if n.state in ("up", "stopped")]

@@ -1,6 +1,6 @@
 """A small disk for the checkpoints of a cluster, which can be full, and can hang: an image in a
-file, mounted where they are kept. It hangs as a file server does that is gone: who writes waits,
-and does not even die, until it is back."""
+file, mounted on the checkpoint folder. It hangs like a lost file server: a process that writes
+waits, and cannot even die until the disk is back."""
 import os
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ import namespaces
 
 IMAGE_BYTES = 48 << 20
 CLONE_NEWNS = 0x20000
-# Thawed with this program's end, whatever that was: the pipe closes.
+# The disk thaws when this program ends in any way, because the pipe closes then.
 HANG = 'fsfreeze --freeze "$1" || exit 1; echo hangs; read -r line; fsfreeze --unfreeze "$1"'
 
 
@@ -33,7 +33,7 @@ class Disk:
             raise harness.Failure("fsfreeze: %s cannot be made to hang" % self.folder)
 
     def go_on(self):
-        """Nothing is wrong with it any more."""
+        """Ends the fault of the disk, if it has one."""
         if self.hanger:
             self.hanger.stdin.close()
             self.hanger.wait()
@@ -58,14 +58,16 @@ class Disk:
 
 
 def own_mounts():
-    """Gives this program mounts that no other program sees; they end with it."""
+    """Moves this program to a mount namespace, so that its mounts are invisible to other programs
+    and end with it."""
     if harness.LIBC.unshare(CLONE_NEWNS) != 0:
         raise harness.Failure("no mounts of its own")
     namespaces.run("mount", "--make-rprivate", "/")
 
 
 def why_not(folder):
-    """None, or why there can be no such disk here; called once, before anything is mounted."""
+    """Returns None, or why there can be no such disk here. Called once, before anything is
+    mounted."""
     if os.geteuid() != 0:
         return "mounting needs root"
     for tool in ("mkfs.ext4", "mount", "fsfreeze"):

@@ -1,4 +1,5 @@
-"""Runs of tests/chaos: what the undisturbed cluster ends with, and whether seeds end likewise."""
+"""Runs of tests/chaos: the result of the undisturbed cluster, and whether seeds have the same
+one."""
 import math
 import os
 import shutil
@@ -12,8 +13,9 @@ import samples
 from chaos_cluster import Cluster
 
 BATCH, MODEL = 12, "lenet5"
-UNDISTURBED_S = 30 * harness.PATIENCE  # that run's deadline, if the seeds' is not longer
-SYNC = ("sync", "clip")  # the parameters are those of the undisturbed run, bit for bit
+# deadline of the undisturbed run, if the seeds' is not longer
+UNDISTURBED_S = 30 * harness.PATIENCE
+SYNC = ("sync", "clip")  # the parameters equal those of the undisturbed run, bit for bit
 MODES = {"sync": [], "clip": ["--clip_norm=0.1"], "async": ["--sync_mode=async"],
          "ssp": ["--sync_mode=ssp", "--staleness=1"], "backup": ["--replicas_to_aggregate=2"]}
 
@@ -28,9 +30,10 @@ class Runs:
 
     def __init__(self, o, data, folder, network=None, disk=False):
         self.o, self.data, self.folder, self.network = o, data, folder, network
-        self.disk = disk  # each run has one of its own
+        self.disk = disk  # each run has a disk of its own
         self.want = None
-        self.has_bits = o.mode in SYNC and not o.late  # that must come out
+        # whether runs must end with the undisturbed run's bits
+        self.has_bits = o.mode in SYNC and not o.late
 
     def cluster(self, folder, seed, disturbed):
         os.makedirs(folder)
@@ -47,13 +50,13 @@ class Runs:
         disk = None
         if disturbed and self.disk:
             disk = chaos_disk.Disk(os.path.join(folder, "ckpt"), folder + ".image")
-        if seed % 2:  # the same bits must come by both ways
+        if seed % 2:  # both transports must produce the same bits
             ps.append("--shared_memory=off")
             worker.append("--shared_memory=off")
         return Cluster(folder, self.o.ps, self.o.workers, self.network, ps, worker, disk)
 
     def undisturbed(self):
-        """sha256 of the parameters that every seed must end with."""
+        """Returns the SHA-256 of the parameters that every seed must end with."""
         if self.want is None:
             cluster = self.cluster(os.path.join(self.folder, "undisturbed"), 0, False)
             try:
@@ -71,7 +74,8 @@ class Runs:
         wrong = cluster.bad_lines()[:5]
         summaries = cluster.summaries()
         has_bits = self.has_bits and not cluster.other_samples
-        if not has_bits:  # other samples per step: no bits to compare but each other's
+        # samples per step differ: the workers' parameters must only equal each other
+        if not has_bits:
             want = summaries[0][1]["parameters_sha256"] if summaries else None
         if not summaries or (not self.o.late and not cluster.all_saw_the_end()):
             wrong.append("not all workers saw the end")
@@ -95,7 +99,7 @@ class Runs:
         return samples.wrong([p for p in paths if os.path.exists(p)], self.o.steps)
 
     def seed(self, seed):
-        """(what is wrong, the cluster, seconds)"""
+        """Returns (faults found, the cluster, seconds)."""
         want = self.undisturbed() if self.has_bits else None
         faults = chaos_schedule.make(seed, self.o.shape)
         folder = os.path.join(self.folder, "seed-%d" % seed)

@@ -1,12 +1,12 @@
 """Which faults strike which process when: a pure function of the seed and the cluster's shape.
 
-A schedule is a list of faults, each so many seconds after the one before began; one may begin
-before another has ended. All times are seconds; `back`: from a process' death to its restart.
-"""
+A schedule is a list of faults. Each begins so many seconds after the one before began, and may
+begin before that one has ended. All times are seconds; `back`: from a process' death to its
+restart."""
 import collections
 import random
 
-# What each does to its targets.
+# Effect of each kind on its targets.
 KINDS = {
     "kill": "kill -9 of a process, started again",
     "kill-two": "kill -9 of two processes at once, or the second shortly after the first",
@@ -27,7 +27,7 @@ KINDS = {
               "of a server",
 }
 OTHER_SAMPLES = ("join-worker", "leave-worker")
-LONG_STOP = (21, 34)  # beyond gRPC's keepalive, of clients (20 s) or of servers too (30 s)
+LONG_STOP = (21, 34)  # longer than gRPC's keepalive of clients (20 s), or of servers too (30 s)
 
 Fault = collections.namedtuple("Fault", "gap kind targets after back")
 
@@ -40,16 +40,18 @@ class Shape:
         self.workers = ["worker:%d" % i for i in range(n_workers)]
         self.kinds, self.long_stops = kinds, long_stops
         self.spare = {"join-worker": "worker:%d" % n_workers, "join-server": "ps:%d" % n_ps}
-        self.late = late  # seconds that some are away, more than --worker_timeout; 0: none is
+        # seconds that some processes are away, more than --worker_timeout; 0: never
+        self.late = late
 
 
 def away(rng):
-    """How long something is gone: often hardly, seldom long."""
+    """Returns how long a process is gone: often hardly, seldom long."""
     return round(rng.choice((rng.uniform(0, 0.2), rng.uniform(0.2, 1), rng.uniform(1, 2.5))), 2)
 
 
 def pick(rng, shape):
-    """Servers and workers equally often, the coordinator as often as all other servers."""
+    """Chooses servers and workers equally often, and the coordinator as often as all other
+    servers."""
     if rng.random() < 0.5:
         return rng.choice(shape.workers)
     followers = shape.servers[1:]
@@ -94,12 +96,12 @@ def fault(rng, shape, kind, gap):
 
 
 def make(seed, shape):
-    """The faults of a seed. Kinds that cannot be had are left out without moving the others."""
+    """Returns the faults of a seed. Omitting an impossible kind does not move the other faults."""
     rng = random.Random("weir chaos %d" % seed)
-    # Workers come and go in one seed of three, so that the others' bits can be compared.
+    # Workers join and leave in one seed of three only: in the other seeds bits can be compared.
     everything = [k for k in sorted(KINDS) if seed % 3 == 0 or k not in OTHER_SAMPLES]
     faults, gap_before = [], 0
-    # one seed in four begins while the cluster is still coming up
+    # In one seed of four the faults begin while the cluster is still starting.
     gap = round(rng.uniform(0.02, 0.6), 2) if rng.random() < 0.25 else round(
         rng.uniform(1, 2.5), 2)
     for _ in range(rng.randint(5, 9)):
@@ -115,7 +117,7 @@ def make(seed, shape):
 
 
 def text(f):
-    """One line of a schedule."""
+    """Returns one line of a schedule."""
     t = " and ".join(f.targets) if f.kind == "kill-two" and not f.after else f.targets[0]
     words = {
         "kill": "kill %s, back after %g s" % (t, f.back),

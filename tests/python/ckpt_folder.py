@@ -1,5 +1,5 @@
-"""The files of a checkpoint folder by step, whatever their term (checkpoint/names.h):
-weir-40.json in epoch 0, weir-3.1-40.json later."""
+"""The files of a checkpoint folder by step, whatever their term (checkpoint/names.h): weir-40.json
+in epoch 0, weir-3.1-40.json later."""
 import os
 import re
 
@@ -7,7 +7,7 @@ NAME = re.compile(r"weir-(?:(\d+)\.(\d+)-)?(\d+)(-\d+-of-\d+\.safetensors|\.json
 
 
 def find(folder):
-    """(step, what follows it, term, path) of all, the oldest first."""
+    """Returns (step, rest of the name, term, path) of all files, the oldest first."""
     found = []
     for name in os.listdir(folder) if os.path.isdir(folder) else []:
         m = NAME.fullmatch(name)
@@ -23,7 +23,7 @@ def steps(folder):
 
 
 def path(folder, step, what=".json"):
-    """The newest of that step."""
+    """Returns the path of the newest file of that step."""
     paths = [f[3] for f in find(folder) if f[:2] == (step, what)]
     if not paths:
         raise AssertionError("no %s of step %d in %s" % (what, step, sorted(os.listdir(folder))))

@@ -4,7 +4,8 @@ of numbers that sample positions stand for.
 
     ctypes_trainer.py LIBRARY PAUSE_MS WIDTH NAME=VALUE...
 
-A line for each step; SIGTERM: it leaves. With own_local_steps it makes its own, by plain SGD."""
+It prints a line for each step, and leaves on SIGTERM. If own_local_steps is set, it makes
+local steps by plain SGD."""
 import ctypes
 import hashlib
 import signal

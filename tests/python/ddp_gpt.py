@@ -23,7 +23,7 @@ def main():
     n = len(data) - CONTEXT
     model = torch.nn.parallel.DistributedDataParallel(GPT())
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
-    order = weir.Member(seed=1, task_index=0, n_workers=1)  # the places of samples by Weir's rule
+    order = weir.Member(seed=1, task_index=0, n_workers=1)  # sample positions by Weir's rule
     for step in range(int(sys.argv[1])):
         first = (step * size + rank) * BATCH
         windows = [order.sample(n, i) for i in range(first, first + BATCH)]

@@ -1,7 +1,7 @@
-"""A machine with GPUs that are not there: for tests of the real worker, which loads fakes of the
-driver's two libraries (tests/fake_driver) as it would load NVIDIA's, and as its CUDA backend the
-one that tests/emulation plays, with the fakes' cards.
-With WEIR_TEST_GPU=real in the environment, tests that can take this machine's cards instead."""
+"""A machine with emulated GPUs, for tests of the real worker. The worker loads fakes of the
+driver's two libraries (tests/fake_driver) instead of NVIDIA's, and as its CUDA backend the one that
+tests/emulation emulates, with the fakes' cards. Tests that support real cards use this machine's
+cards if the environment has WEIR_TEST_GPU=real."""
 import ctypes
 import fcntl
 import json
@@ -27,12 +27,13 @@ def uuid(i):
 
 
 def card(i, load=IDLE, more=""):
-    """A line of the fakes' file. Card 1 is the fastest, so CUDA counts it first."""
+    """Returns a line of the fakes' file. Card 1 is the fastest, so CUDA counts it first."""
     return ("gpu uuid=%s pci=0000:%02x:00.0 name=NVIDIA_H200 cc=9.0 speed=%d %s %s\n" %
             (uuid(i), 0x3a + i, i == 1, load, more))
 
 
-# A python that "has" PyTorch: answers the question for it, and runs that say what FAKE_TORCH says.
+# A stand-in for a python with PyTorch: it answers the worker's question for PyTorch, and its runs
+# print FAKE_TORCH.
 TORCH = """#!%s
 import json, os, sys
 if sys.argv[1] == "-c":
@@ -45,8 +46,8 @@ else:
 
 
 def stand_in_torch(path, product, visible, **on):
-    """Writes it; the environment in which its runs say that they were on the card with the UUID
-    `visible`, but for what `on` says otherwise."""
+    """Writes the stand-in for PyTorch. Returns the environment in which its runs report that they
+    ran on the card with the UUID `visible`, except where `on` has another value."""
     harness.write_file(path, TORCH)
     os.chmod(path, 0o755)
     said = dict({"device_types": ["cuda"], "product": product, "uuid": visible[4:],
@@ -55,7 +56,7 @@ def stand_in_torch(path, product, visible, **on):
 
 
 def there(library):
-    """Whether this machine has the real one."""
+    """Returns whether this machine has the real library."""
     try:
         ctypes.CDLL(library)
         return True
@@ -64,7 +65,7 @@ def there(library):
 
 
 def real_env():
-    """The environment in which this machine's cards are seen."""
+    """Returns the environment in which this machine's cards are visible."""
     env = dict(os.environ)
     del env["CUDA_VISIBLE_DEVICES"]
     if harness.CUDA_VISIBLE_DEVICES is not None:
@@ -73,7 +74,7 @@ def real_env():
 
 
 def why_no_cards():
-    """Why a test of cards, real or not, cannot run here; "" if it can."""
+    """Returns why a test of cards, real or not, cannot run here, or "" if it can."""
     if not REAL:
         return NO_EMULATION
     if not os.path.exists(CUDA):
@@ -85,13 +86,12 @@ def why_no_cards():
 
 
 class Machine(harness.Test):
-    CUDA = None  # what worker() finds as its CUDA backend
+    CUDA = None  # the CUDA backend that worker() finds
     _data = None
 
     @classmethod
     def data(cls):
-        """Returns the folder of data with fewer test images, because an emulated card takes long
-        for each."""
+        """Returns the folder of data with fewer test images, because an emulated card is slow."""
         if Machine._data is None:
             Machine._data = tempfile.TemporaryDirectory(prefix="weir-data-")
             harness.make_data(Machine._data.name, n_test=128)
@@ -120,7 +120,7 @@ class Machine(harness.Test):
         fcntl.flock(f, fcntl.LOCK_EX)
 
     def backends(self, cuda=EMULATED, cpu=os.path.join(harness.BIN, "../lib/libweir_cpu.so")):
-        """A folder for --backend_dir."""
+        """Returns a folder for --backend_dir."""
         path = self.path("backends")
         os.makedirs(path, exist_ok=True)
         for name, file in (("cuda", cuda), ("cpu", cpu)):
@@ -140,7 +140,7 @@ class Machine(harness.Test):
         return self.start("worker", argv, env=env or self.env())
 
     def listed(self, *flags, env=None):
-        """(stdout, stderr) of a worker that lists."""
+        """Returns (stdout, stderr) of a worker that lists its devices."""
         argv = [harness.program("worker"), "--gpu_lock_dir=" + self.locks(), *flags]
         done = subprocess.run(argv, env=env or self.env(), stdout=subprocess.PIPE, check=True,
                               stderr=subprocess.PIPE, text=True, timeout=20 * harness.PATIENCE)
@@ -153,7 +153,7 @@ class Machine(harness.Test):
         return [d for d in self.json(**kwargs)["devices"] if d["device_type"] == "GPU"]
 
     def train(self, name, *flags, model="mlp", env=None):
-        """(summary, parameters, output) of a run to its end."""
+        """Returns (summary, parameters, output) of a complete run."""
         summary = self.path(name + ".json")
         export = self.path(name + ".safetensors")
         p = self.worker(harness.models_dir(model), "--model=" + model, "--train_steps=20",
@@ -163,20 +163,20 @@ class Machine(harness.Test):
         return harness.read_json(summary), harness.read_safetensors(export), p.output()
 
     def compare(self, a, b):
-        """Two runs of train() saw the same samples and computed the same, but for rounding."""
+        """Checks that two runs of train() saw the same samples and differ only by rounding."""
         self.assertAlmostEqual(a[0]["loss"], b[0]["loss"], delta=1e-3)
         self.assertAlmostEqual(a[0]["test_accuracy"], b[0]["test_accuracy"], delta=0.01)
         self.assertEqual(a[1].keys(), b[1].keys())
         for name, (_, values) in a[1].items():
             furthest = max(abs(x - y) for x, y in zip(values, b[1][name][1]))
-            # Adam's first steps are as large for a small gradient as for a large one
+            # Adam's first steps are as large for a small gradient as for a large one.
             self.assertLess(furthest, 2e-2, name)
             off = sum(abs(x - y) for x, y in zip(values, b[1][name][1])) / len(values)
             self.assertLess(off, 1e-4, name)
 
     def refused(self, process, status, *words):
-        """Ends with this status and one line that is more than information (but for the address
-        sanitizer's, that the emulation's threads are not to its taste)."""
+        """Checks that the process exits with this status and prints one line above information
+        (except lines of the address sanitizer about the emulation's threads)."""
         process.wait(30, status)
         lines = [l for l in process.lines if not re.match(r"I |==\d+==WARNING: ASan", l)]
         self.assertEqual(len(lines), 1, process.lines)

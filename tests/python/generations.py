@@ -1,5 +1,5 @@
-"""A small job whose servers and workers come and go, and the bits that it is to end with: for the
-tests of generations."""
+"""A small job whose servers and workers join and leave, and the parameters that it must end with:
+for the tests of generations."""
 import os
 
 import harness
@@ -7,14 +7,14 @@ import harness
 FLAGS = ["--batch_size=12", "--train_steps=60", "--seed=5", "--chunk_bytes=5120",
          "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
 SLOW = [*FLAGS, "--fault_push_delay_ms=6"]
-TRIES = 10  # of what a busy machine may miss
+TRIES = 10  # for conditions that a busy machine may miss
 
 
 class Test(harness.Test):
     want = {}
 
     def undisturbed(self, n_workers=2):
-        """The parameters' digest of such a run, made once."""
+        """Returns the parameters' digest of an undisturbed run, which is made once."""
         if n_workers not in self.want:
             job = self.started_job(n_workers=n_workers, model="small", flags=FLAGS)
             self.want[n_workers] = job.finish(120)[0]["parameters_sha256"]
@@ -24,7 +24,7 @@ class Test(harness.Test):
         return ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=8", *more]
 
     def slow_job(self, n_ps, n_workers=2, hold=0):
-        """hold: no further than that before the test ends it (check() does)."""
+        """hold: keep the job from that step until the test calls check()."""
         job = self.job(n_ps=n_ps, n_workers=n_workers, model="small", flags=SLOW)
         if hold:
             job.hold(hold)

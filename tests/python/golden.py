@@ -1,6 +1,6 @@
-"""Common ground of Weir and PyTorch: models, data and flags of the golden loss curves, and the
-samples of the golden predictions; for test_golden*.py, which run Weir, and tests/golden/make_*.py,
-which run PyTorch."""
+"""Common parts of Weir and PyTorch: models, data and flags of the golden loss curves, and the
+samples of the golden predictions. test_golden*.py run Weir, and tests/golden/make_*.py run
+PyTorch."""
 import math
 import os
 import random
@@ -13,12 +13,12 @@ import weights
 FOLDER = harness.source("tests/golden")
 PREDICTIONS = os.path.join(FOLDER, "predictions")
 SEED, BATCH, STEPS = 11, 8, 50
-# Networks so large that fewer steps have to do.
+# Networks that are too large for more steps.
 FEWER_STEPS = {"resnet18": 3, "resnet18_cifar": 3}
 RESNET18 = os.path.join(FOLDER, "torchvision/resnet18.json")
 ADAM = ("mlp", "softmax", "embedded", "squared", "regression")
-# Large first weights: at higher rates the rounding errors of float32 grow to percents within fifty
-# steps, in PyTorch as here; at 0.0003 with deep_mnist those of a CPU with AVX2 alone.
+# Networks with large first weights. At higher rates the rounding errors of float32 grow to percents
+# within fifty steps, in PyTorch as here; at 0.0003 those of deep_mnist do on a CPU with AVX2 only.
 SLOW = {"deep_mnist": 0.0001, "deep_mnist_bn": 0.0003}
 
 
@@ -27,7 +27,7 @@ ON_TARGETS = ("regression",)
 
 
 def models():
-    """{name: path}: those that come with Weir, and those of these tests."""
+    """Returns {name: path} of the models of Weir and of these tests."""
     folders = (harness.MODELS, os.path.join(FOLDER, "models"))
     return {f[:-5]: os.path.join(folder, f) for folder in folders for f in os.listdir(folder)
             if f.endswith(".json")}
@@ -50,7 +50,7 @@ def make_data(folder):
 
 
 def make_targets(folder):
-    """Writes the samples of this folder once more, with a float each instead of a class."""
+    """Writes the samples of this folder a second time, with a float each instead of a class."""
     targets = data_of(folder, ON_TARGETS[0])
     os.mkdir(targets)
     for part in ("train", "t10k"):
@@ -63,12 +63,12 @@ def make_targets(folder):
 
 
 def data_of(folder, name):
-    """Where make_targets has put what this model is trained on."""
+    """Returns the folder of the data on which this model is trained."""
     return os.path.join(folder, "targets") if name in ON_TARGETS else folder
 
 
 def write_samples(folder, part, sample, data, labels):
-    """Bytes of samples of (C,H,W) and their labels, as IDX files."""
+    """Writes samples of (C,H,W) and their labels as IDX files."""
     shape = sample[1:] if sample[0] == 1 else sample
     prefix, dims = os.path.join(folder, part), (len(labels), *shape)
     harness.write_idx("%s-images-idx%d-ubyte" % (prefix, len(dims)), dims, data)
@@ -76,9 +76,9 @@ def write_samples(folder, part, sample, data, labels):
 
 
 def torch_state(tensors):
-    """{name: (dtype, shape, values)}, as weights.write() takes it, for the names and shapes of a
-    network's state dict: the same numbers in every run and in PyTorch. Weights are as large as He
-    et al. start them, and statistics are those of no batch."""
+    """Returns {name: (dtype, shape, values)}, the argument of weights.write(), for the names and
+    shapes of a network's state dict: the same numbers in every run and in PyTorch. Weights are as
+    large as in He's initialization; statistics belong to no batch."""
     table = weights.random_values(random.Random(5), 65521, -1, 1)
     state = {}
     for at, (name, shape) in enumerate(tensors):

@@ -1,7 +1,7 @@
-"""examples/python/char_gpt_weir.py, which writes down which samples it reads, and leaves in order
-where it is told to end:   gpt_samples.py FILE AHEAD FLAGS...
-AHEAD: numbers of workers, whose samples a process of weir.torch.Loader reads ahead.
-Lines "generation step position n item...", appended: all members may have the same file."""
+"""Runs examples/python/char_gpt_weir.py, records the samples that it reads, and leaves the job on
+SIGTERM:   gpt_samples.py FILE AHEAD FLAGS...
+AHEAD: numbers of workers whose samples a process of weir.torch.Loader reads ahead.
+Lines "generation step position n item..." are appended, so all members may share one file."""
 import json
 import os
 import signal
@@ -25,7 +25,7 @@ class Recorded(weir.torch.Exchange):
     def record(self, found):
         s = self.step
         line = " ".join(map(str, [s.generation, s.step, s.position, s.n_samples, *found]))
-        os.write(FILE, (line + "\n").encode())  # whole, by O_APPEND
+        os.write(FILE, (line + "\n").encode())  # whole lines, by O_APPEND
         return found
 
 
@@ -33,7 +33,7 @@ class Ahead(Recorded):
     loader = read = None
 
     def __iter__(self):
-        if self.loader:  # it asks for the steps itself
+        if self.loader:  # the loader requests the steps itself
             return self
         self.loader = weir.torch.Loader(
             self, range(len(char_gpt_weir.TEXT) - char_gpt_weir.CONTEXT), num_workers=1)
@@ -46,7 +46,7 @@ class Ahead(Recorded):
         print("given up %d times" % self.loader.restarts)
 
     def samples(self, n):
-        if self.read is None:  # the loader asks
+        if self.read is None:  # the loader requests them
             return super(Recorded, self).samples(n)
         found, self.read = self.read, None
         return self.record(found)

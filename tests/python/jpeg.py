@@ -1,5 +1,6 @@
-"""JPEG files of even squares of 8 x 8 pixels, whose bytes a reader gets back: baseline,
-each square its first coefficient alone; grey, or colours as they are (Adobe's mark, no YCbCr)."""
+"""Baseline JPEG files of even squares of 8 x 8 pixels, which a reader decodes to exactly these
+values. Each square has its first coefficient only. Files are grey, or have untransformed colours
+(Adobe's mark, no YCbCr)."""
 import struct
 
 SIDE = 8
@@ -10,15 +11,16 @@ def segment(kind, body):
 
 
 def tables():
-    """All coefficients in units of 8, so that the first one is value - 128. The differences of
-    first ones have a size of 0 to 8 bits, in codes of 4; a square ends with the other code, 0."""
+    """Returns the tables. All coefficients are in units of 8, so the first one is value - 128. The
+    differences of first coefficients have a size of 0 to 8 bits, in codes of 4 bits; a square ends
+    with the code 0 of the other table."""
     return (segment(0xdb, b"\0" + b"\x08" * 64) +
             segment(0xc4, b"\0" + bytes([0, 0, 0, 9] + [0] * 12) + bytes(range(9))) +
             segment(0xc4, b"\x10" + bytes([1] + [0] * 15) + b"\0"))
 
 
 def coded(values, n_channels):
-    """values: of the squares, row by row, all channels of each."""
+    """values: the values of the squares, row by row, all channels of each."""
     bits, before = "", [128] * n_channels
     for i, value in enumerate(values):
         step = value - before[i % n_channels]
@@ -33,7 +35,7 @@ def coded(values, n_channels):
 
 
 def encode(n_channels, rows, columns, values):
-    """A file of rows x columns squares; values: [rows][columns][n_channels], flat."""
+    """Returns a file of rows x columns squares; values: [rows][columns][n_channels], flat."""
     ids = range(1, n_channels + 1)
     frame = struct.pack(">BHHB", 8, rows * SIDE, columns * SIDE, n_channels)
     frame += b"".join(bytes([k, 0x11, 0]) for k in ids)
@@ -44,7 +46,7 @@ def encode(n_channels, rows, columns, values):
 
 
 def pixels(n_channels, rows, columns, values):
-    """The same picture as bytes, channels first."""
+    """Returns the same picture as bytes, channels first."""
     out = bytearray()
     for c in range(n_channels):
         for r in range(rows):

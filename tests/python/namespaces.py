@@ -17,30 +17,31 @@ class Namespace:
     """A network namespace that lives as long as its holder, which ends with this program's pipe."""
 
     def __init__(self, argv=("unshare", "--net", "sh", "-c", "echo up; exec cat")):
-        """argv: another holder, which says "up" and ends with its stdin."""
+        """argv: another command that holds the namespace, prints "up" and exits with the end of its
+        stdin."""
         self.holder = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                        stderr=subprocess.PIPE)
         if self.holder.stdout.readline() != b"up\n":
             why = self.holder.stderr.read().decode().strip()
             self.close()
             raise harness.Failure("unshare: %s" % why)
-        self.pid = self.holder.pid  # of a process in it
+        self.pid = self.holder.pid  # id of a process in the namespace
         self.enter = ["nsenter", "--target=%d" % self.pid, "--net"]
 
     def ip(self, *lines):
-        """Each line is an `ip` command without its first word."""
+        """Runs each line as an `ip` command."""
         run(*self.enter, "ip", "-batch", "-", stdin="".join(line + "\n" for line in lines))
 
     def sysctl(self, name, value):
-        """name: as "net/ipv4/ip_forward"."""
+        """name: in the form "net/ipv4/ip_forward"."""
         run(*self.enter, "sh", "-c", "echo %s >/proc/sys/%s" % (value, name))
 
     def read(self, path):
-        """A file below /proc/net, which has another content in each namespace."""
+        """Returns a file below /proc/net, whose content differs between namespaces."""
         return harness.check_output([*self.enter, "cat", path])
 
     def device_statistics(self, device):
-        """The kernel's counters: {"rx": {"bytes", "packets", ...}, "tx": {...}}."""
+        """Returns the kernel's counters: {"rx": {"bytes", "packets", ...}, "tx": {...}}."""
         out = subprocess.run([*self.enter, "ip", "-json", "-statistics", "link", "show", "dev",
                               device], stdout=subprocess.PIPE, check=True).stdout
         return json.loads(out)[0]["stats64"]
@@ -57,7 +58,7 @@ class Network:
 
     def __init__(self, n):
         self.switch, self.hosts = Namespace(), []
-        self.n_cuts = {}  # (sender, receiver): one-way cuts of that way
+        self.n_cuts = {}  # (sender, receiver): number of one-way cuts
         self.switch.ip("link add name bridge type bridge", "link set bridge up")
         for i in range(n):
             host = Namespace()
@@ -72,7 +73,7 @@ class Network:
         return "10.83.0.%d" % (i + 1)
 
     def link(self, i, up):
-        """The bridge's end: the host itself sees its cable lose its signal."""
+        """Sets the bridge's end of the link: the host itself sees its cable lose the signal."""
         self.switch.ip("link set port%d %s" % (i, "up" if up else "down"))
 
     def limit(self, i, kbit, to):
@@ -82,8 +83,9 @@ class Network:
             *(["tbf", "rate", "%dkbit" % kbit, "burst", "4kb", "latency", "1s"] if kbit else []))
 
     def one_way(self, i, direction, cut):
-        """direction: "out": nothing that host i sends arrives; "in": nothing that is sent to it.
-        Its cable keeps its signal: who sends has a wrong hardware address of who is to get it."""
+        """Cuts one direction. "out": nothing that host i sends arrives; "in": nothing arrives that
+        is sent to host i. The host's cable keeps its signal: the sender has a wrong hardware
+        address of the receiver."""
         for other in range(len(self.hosts)):
             if other != i:
                 self.pair(*((i, other) if direction == "out" else (other, i)), cut)
@@ -105,7 +107,7 @@ class Network:
 
 
 class Placed:
-    """Stands in for the test, for a job whose processes run in a namespace."""
+    """Replaces the test in a job whose processes run in a namespace."""
 
     def __init__(self, test, space):
         self.test, self.space = test, space
@@ -118,7 +120,7 @@ class Placed:
 
 
 def why_not(bridge=False):
-    """None, or why there can be no namespaces here (and no bridge between them)."""
+    """Returns None, or why there can be no namespaces here (or no bridge between them)."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for tool in ("unshare", "nsenter", "ip", "tc"):

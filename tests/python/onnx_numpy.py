@@ -1,5 +1,6 @@
-"""Outputs of an ONNX network: by onnxruntime where it is installed, else by these definitions of
-the operators in numpy, after ONNX' own pages, because Debian's package of onnx has no runtime."""
+"""Outputs of an ONNX network: by onnxruntime where it is installed, otherwise by these numpy
+definitions of the operators, after ONNX' own pages, because Debian's package of onnx has no
+runtime."""
 import math
 
 import numpy
@@ -13,7 +14,7 @@ except ImportError:
 
 
 def _windows(x, a, outside):
-    """[n, c, h', w', kernel height, kernel width]"""
+    """Returns [n, c, h', w', kernel height, kernel width]."""
     top, left, bottom, right = a["pads"]
     x = numpy.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=outside)
     all_ = numpy.lib.stride_tricks.sliding_window_view(x, a["kernel_shape"], axis=(2, 3))
@@ -73,7 +74,7 @@ OPS = {
 
 
 def run(path, images):
-    """(name of the output, its values) for a batch [n, channels, height, width]."""
+    """Returns (name of the output, its values) for a batch [n, channels, height, width]."""
     if onnxruntime:
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         return session.get_outputs()[0].name, session.run(None, {"image": images})[0]

@@ -1,8 +1,8 @@
-"""Libraries that a test loads into one of the programs, in front of what they replace."""
+"""Libraries that a test loads into a program, in place of the functions that they define."""
 import os
 import subprocess
 
-# A pread() from a file with HANG in its name never returns, as on a network folder that is gone.
+# A pread() from a file with HANG in its name never returns, as from a lost network folder.
 HANGING_READS = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -50,13 +50,13 @@ int rename(const char *from, const char *to)
 
 
 def library(test, source):
-    """The path of a library for LD_PRELOAD."""
+    """Builds a library; returns its path for LD_PRELOAD."""
     path = os.path.join(test.dir(), "preloaded.so")
     subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path, "-ldl"], text=True,
                    check=True, input=source)
     return path
 
-# The grpc_shutdown() of the last user never returns, as where gRPC lacks a thread.
+# The grpc_shutdown() of the last user never returns, as if gRPC lacked a thread.
 HANGING_GRPC = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-"""Jobs of several regions, for tests: a parent group, and groups of one server or more each."""
+"""Jobs of several regions, for tests: a parent group, and groups of at least one server each."""
 import json
 import random
 import select
@@ -13,8 +13,9 @@ FLAGS = ["--hidden_units=24", "--batch_size=10", "--seed=3", "--intra_op_threads
 
 
 class LossyLine:
-    """Passes connections on to a server; a share of the bursts towards it is lost, and the
-    connection with it. What comes within 20 ms is one, if it is of more than a few headers."""
+    """Forwards connections to a server. A share of the bursts towards it is lost, and the
+    connection with each. Bytes that arrive within 20 ms are one burst if they exceed a few
+    headers."""
 
     def __init__(self, test, to, share, seed=1):
         self.to, self.share, self.random = to, share, random.Random(seed)
@@ -38,7 +39,7 @@ class LossyLine:
             with near, socket.create_connection((host, int(port))) as far:
                 self.copy(near, far)
         except OSError:
-            pass  # both see it
+            pass  # both sides see the shutdown
 
     def copy(self, near, far):
         quiet = True
@@ -60,7 +61,7 @@ class LossyLine:
 
 
 class Test(harness.Test):
-    """Jobs with a parent group of one server or more, and regions of as many servers and their
+    """Jobs with a parent group of one or more servers, and regions with as many servers and their
     workers."""
 
     def begin(self, steps=60, every=10, n=2, n_workers=2, n_parents=1, flags=(), region=(),
@@ -87,15 +88,15 @@ class Test(harness.Test):
         return self.regions
 
     def begin_held(self, n_steps, late=(), **kwargs):
-        """Region 0, and with it the others, gets no further than about that; its gate, and the
-        regions."""
+        """Starts the regions. Region 0 stops training after about n_steps, and so do the other
+        regions. Returns its gate and the regions."""
         self.begin(late=(0, *late), **kwargs)
         gate = self.regions[0].hold(n_steps)
         self.regions[0].start(self.region_flags[0])
         return gate, *self.regions
 
     def parent_waits_for(self, member):
-        """Waits until the parent's server has all of the others' contributions."""
+        """Waits until the parent's server has the contributions of all other members."""
         def told(what):
             argv = [harness.program("weirctl"), "--json", "--ps_hosts=" + self.parents.ps_hosts[0],
                     what]
@@ -106,8 +107,9 @@ class Test(harness.Test):
                       "the parent to have all but the contribution of region %d" % member)
 
     def check_drift_to_the_end(self, every, region=(), flags=()):
-        """A single region, whose parent's version is its own value, ends as one left alone does
-        when its parent stands still for its last steps."""
+        """Checks drift to the end: the parent of a single region, whose version is the region's
+        own value, stands still for the region's last steps. The region ends like an undisturbed
+        region."""
         ends = {}
         for drifts in (False, True):
             path = "%s/drifts-%d.safetensors" % (self.dir(), drifts)
@@ -128,7 +130,7 @@ class Test(harness.Test):
             self.assertLess(max(abs(x - y) for x, y in zip(alone, drifted)), 1e-5, name)
 
     def finish(self, seconds=120):
-        """All have the same values at the end; their digest."""
+        """Checks that all workers end with the same parameters; returns their digest."""
         digests = [s["parameters_sha256"] for job in self.regions for s in job.finish(seconds)]
         self.wait_all(self.parents.ps, 30)
         self.assertEqual(len(set(digests)), 1, digests)

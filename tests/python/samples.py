@@ -2,8 +2,8 @@
 
 
 def read(paths, items=False):
-    """[(generation, step, position, n)], each once: a step that was repeated reads the same. items:
-    followed by the samples themselves, where they were recorded."""
+    """Returns [(generation, step, position, n)], each once: a repeated step reads the same. items:
+    also the samples themselves, if the worker recorded them."""
     rows = set()
     for path in paths:
         with open(path, encoding="ascii") as f:
@@ -13,7 +13,7 @@ def read(paths, items=False):
 
 
 def last(rows):
-    """Returns, for each step, the rows of the last generation that took it."""
+    """Returns, for each step, the rows of the last generation that made it."""
     generation = {}
     for g, step, *_ in rows:
         generation[step] = max(g, generation.get(step, 0))
@@ -36,8 +36,8 @@ def wrong(paths, n_steps, first=0):
 
 
 def wrong_items(paths, n):
-    """The same by the samples that were recorded, of n: each once in a pass. Passes that are not
-    complete have none twice."""
+    """Returns the faults by the recorded samples, of n: each is read once in a pass, and at most
+    once in an incomplete pass."""
     passes = {}
     for _, _, position, _, *items in last(read(paths, items=True)):
         for i, item in enumerate(items, start=position):
@@ -49,10 +49,10 @@ def wrong_items(paths, n):
 
 
 def wrong_batches(paths, n_batches, batch, n_workers):
-    """The same where batches are given out (async, ssp, backup workers), of a job whose first chunk
-    n_batches contributions made. None is missing, but for those that workers had in hand as the job
-    ended, one each at most; none was read by two workers in one generation. Files NAME-LIFE are of
-    one worker's lives."""
+    """Returns the faults where batches are handed out (async, ssp, backup workers), of a job whose
+    first chunk had n_batches contributions. No batch is missing, except at most one per worker that
+    was in its hands when the job ended; no two workers read a batch in one generation. Files
+    NAME-LIFE belong to the lives of one worker."""
     readers, out = {}, []
     for path in paths:
         name = path.rsplit("-", 1)[0]

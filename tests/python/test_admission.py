@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Which worker settles a job, and how many it takes: a worker with wrong flags that comes first
-does not lock the others out, and a worker above the limit gets the reason."""
+"""Which worker settles a job, and how many workers the job admits: an early worker with wrong flags
+does not lock out the other workers, and a worker above the limit receives the reason."""
 # label: cluster
 import json
 import signal
@@ -11,7 +11,7 @@ FLAGS = ["--batch_size=20", "--train_steps=20", "--seed=3"]
 
 
 class Admission(harness.Test):
-    def test_wrong_flags_come_first(self):
+    def test_wrong_flags_of_early_worker_do_not_settle_job(self):
         job = self.job(flags=FLAGS)
         job.start_ps(0)
         stray = job.start_worker(1, "--seed=4")
@@ -38,7 +38,7 @@ class Admission(harness.Test):
         job.start_worker(0)
         job.finish()
 
-    def test_started_twice(self):
+    def test_second_worker_of_an_index_refused(self):
         """The guide's command on a second host, with the first one's --task_index."""
         job = self.started_job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
                                       "--fault_push_delay_ms=2"])
@@ -52,10 +52,10 @@ class Admission(harness.Test):
         twin.ends(1, "refused this worker: " + text)
         job.ps[0].wait_line("worker 0 from .* refused: " + text)
         self.assertIsNone(first.popen.poll())
-        # One that has died is followed at once by who is started in its place.
+        # The replacement of a dead worker joins at once.
         first.kill()
-        member = harness.until(lambda: self.missing(job), "it is missed")
-        self.assertIsNone(member["refused"], "that was another process, beside one that was there")
+        member = harness.until(lambda: self.missing(job), "worker 0 is missing")
+        self.assertIsNone(member["refused"], "worker 0 has no refused twin")
         job.start_worker(0).wait_line("training step")
         job.ps[0].wait_line("worker 0 joined from .*, in the place of an earlier one")
         self.kill(*job.workers, *job.ps)
@@ -66,8 +66,9 @@ class Admission(harness.Test):
         member = json.loads(p.wait_output(30))["members"][0]
         return member if member["state"] == "missing" else None
 
-    def test_one_that_hangs(self):
-        """Its connection lives, so it keeps its place; once it is removed, who waits has it."""
+    def test_hung_worker_keeps_its_place_until_removed(self):
+        """The connection of the hung worker lives, so it keeps its place. After its removal the
+        waiting worker has the place."""
         job = self.job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
                               "--fault_push_delay_ms=2", "--log_every=1"])
         job.hold(10, task=1)
@@ -84,7 +85,7 @@ class Admission(harness.Test):
         for process in (hung, *job.workers, *job.ps):
             process.stop(signal.SIGKILL, status=None)
 
-    def test_one_too_many(self):
+    def test_worker_above_limit_refused(self):
         job = self.started_job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
                                       "--fault_push_delay_ms=2"], ps_flags=["--max_workers=2"])
         job.workers[1].wait_line("training step")
@@ -92,8 +93,8 @@ class Admission(harness.Test):
         more.ends(1, "the job has 2 workers, and takes no more: --max_workers=2 of ps:0")
         self.kill(*job.workers, *job.ps)
 
-    def test_a_longer_list_of_workers(self):
-        """TensorFlow's users add a worker with a list of hosts that is longer by one."""
+    def test_longer_worker_list_refused(self):
+        """Users of TensorFlow add a worker with a list of hosts that is longer by one."""
         job = self.started_job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
                                       "--fault_push_delay_ms=2"])
         job.workers[1].wait_line("training step")
@@ -103,7 +104,7 @@ class Admission(harness.Test):
                   "job that runs is started with --join, without --worker_hosts")
         self.kill(*job.workers, *job.ps)
 
-    def test_job_too_large(self):
+    def test_job_above_limit_refused(self):
         job = self.job(n_workers=3, flags=FLAGS)
         ps = job.start_ps(0, "--max_workers=2")
         job.start_worker(0).ends(1, "a job of 3 workers; --max_workers=2 of this server")

@@ -1,5 +1,5 @@
-"""bench/against on a small repository, whose programs and bench are made here: it builds a commit
-beside the tree, runs both in turns, and says which figures are slower."""
+"""bench/against on a small repository, whose programs and bench are made here. It builds a commit
+beside the tree, runs both in turns, and reports which figures are slower."""
 # label: unit
 import os
 import re
@@ -10,7 +10,7 @@ import unittest
 import harness
 
 COPIED = ("bench/against", "bench/common.py")
-# A build: its program is a file with a speed. What is built is what the tree has.
+# A build: its program is a file with a speed. The build copies the tree's speed.
 CMAKE = """cmake_minimum_required(VERSION 3.16)
 project(small NONE)
 foreach(name ps worker)
@@ -20,7 +20,7 @@ foreach(name ps worker)
     COMMAND ${CMAKE_COMMAND} -E echo "${WEIR_KIND}" > ${CMAKE_BINARY_DIR}/bin/kind)
 endforeach()
 """
-# A bench: one round of the folder's programs, written down in `runs`. No two runs are alike.
+# A bench: one round of the folder's programs, recorded in `runs`. No two runs are alike.
 BENCH = """#!/usr/bin/python3
 import json, os, sys
 folder = sys.argv[-1].partition("--bin=")[2]
@@ -79,28 +79,28 @@ class Against(harness.Test):
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done
 
-    def test_half_the_speed_is_slower(self):
+    def test_half_speed_reported_slower(self):
         out = self.against("--rounds=4", "HEAD~", "stub --size=4", status=3).stdout
         self.assertRegex(out, r"(?m)^\d+ cores of .*, TCP \w+; load before the run ")
         self.assertRegex(out, r"\| copy \| GB/s \| 100\.5 \(100 to 101\) \| 50\.75 \(50 to 51\) \| "
                               r"0\.505 \(0\.495 to 0\.51\) \| -49\.6% \+- \d+\.\d% \| slower \|")
         self.assertRegex(out, r"\| copy \| CPU s/GB \| .* \| \+101\.5% \+- \d+\.\d% \| slower")
-        self.assertNotIn("idle", out)  # of 0 there is no ratio
+        self.assertNotIn("idle", out)  # no ratio to 0
         self.assertIn("slower beyond noise: copy; copy", out)
         with open(os.path.join(self.tree, "runs"), encoding="ascii") as f:
             self.assertEqual(f.read().split(), ["100", "50", "50", "100"] * 2)
         folder, = os.listdir(os.path.join(self.tree, "build/against"))
         kind = os.path.join(self.tree, "build/against", folder, "build/bin/kind")
-        self.assertEqual(harness.read_text(kind).strip(), "own")  # built as the tree is
+        self.assertEqual(harness.read_text(kind).strip(), "own")  # with the tree's configuration
 
-    def test_twice_the_speed_is_better_and_the_same_is_no_difference(self):
+    def test_double_speed_reported_better_and_same_speed_equal(self):
         self.commit(200)
         out = self.against("--rounds=4", "HEAD~", "stub --size=4", status=0).stdout
         self.assertEqual(len(re.findall(r"\| better \|", out)), 2, out)
         out = self.against("--rounds=4", "HEAD", "stub --size=4", status=0).stdout
         self.assertEqual(len(re.findall(r"\| no difference \|", out)), 2, out)
 
-    def test_what_cannot_be_compared_is_named(self):
+    def test_incomparable_arguments_refused(self):
         for argv, status, text in (
                 (["nowhere", "stub"], 1, "'nowhere' is no commit of this repository"),
                 (["HEAD", "absent --size=4"], 2, "'absent --size=4' is no script of bench/"),
@@ -111,7 +111,7 @@ class Against(harness.Test):
             done = self.against(*argv, status=status)
             self.assertIn(text, done.stderr.strip().rsplit("\n", 1)[-1])
 
-    def test_programs_that_do_not_build_are_named(self):
+    def test_failed_build_named(self):
         self.write("CMakeLists.txt", CMAKE.replace("/speed", "/gone"))
         done = self.against("--rounds=4", "HEAD", "stub --size=4", status=1)
         self.assertIn("bench: building %s failed with status 1: ninja" % self.tree, done.stderr)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Checkpoints of a worker without servers: it is stopped, or killed, at any moment, and goes on to
-the bits of the run that was left alone; by itself or with servers, whose files these are."""
+"""Checkpoints of a worker without servers. It is stopped or killed at any moment, and resumes to
+the parameters of the undisturbed run, either alone or with servers, which read the same files."""
 # label: cluster sanitize
 import contextlib
 import fcntl
@@ -28,7 +28,7 @@ class Alone(harness.Test):
         return self.path(name)
 
     def begin(self, *more, folder=None, model="small", flags=FLAGS, prefix=(), env=None):
-        """A worker alone; its summary is in self.figures()."""
+        """Starts a worker alone; its summary is in self.figures()."""
         argv = [*prefix, harness.program("worker"), harness.models_dir(model), "--model=" + model,
                 "--progress=lines", "--data_dir=" + self.data(), "--summary_json=" + self.summary(),
                 *flags]
@@ -43,7 +43,7 @@ class Alone(harness.Test):
         return harness.read_json(self.summary())
 
     def undisturbed(self, model="small"):
-        """Its digest, once for each model."""
+        """Returns the digest of the undisturbed run, made once for each model."""
         if model not in Alone.want:
             self.begin(folder=False, model=model).wait(120)
             Alone.want[model] = self.figures()["parameters_sha256"]
@@ -56,8 +56,8 @@ class Alone(harness.Test):
         self.assertEqual(self.figures()["parameters_sha256"], want)
         self.assertEqual(self.figures()["local_steps"], STEPS - from_step)
 
-    @unittest.skipIf(harness.SANITIZE, "the preloaded library comes before the sanitizer's")
-    def test_slow_folder_is_named_while_the_worker_waits(self):
+    @unittest.skipIf(harness.SANITIZE, "the preloaded library precedes the sanitizer's")
+    def test_slow_folder_named_while_worker_waits(self):
         hold = self.path("hold")
         with open(hold, "w", encoding="utf-8"):
             pass
@@ -69,9 +69,9 @@ class Alone(harness.Test):
         worker.wait(120)
         self.assertEqual(self.steps(), [STEPS])
 
-    def test_sigterm(self):
-        """A last checkpoint, 143 (130 after Ctrl-C); started again it goes on, with the same
-        bits."""
+    def test_sigterm_saves_checkpoint_and_restart_resumes(self):
+        """The worker writes a last checkpoint and exits with 143 (130 after Ctrl-C). Started again,
+        it resumes to the same parameters."""
         want = self.undisturbed()
         for signum, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
             worker = self.begin(*SLOW, folder=self.folder(str(status)))
@@ -84,8 +84,8 @@ class Alone(harness.Test):
             self.assert_ends_as(want, step)
             self.assertEqual(self.steps(self.folder(str(status)))[-1], STEPS)
 
-    def test_every_so_many_steps(self):
-        """--save_steps, what is kept, and the job that is done is done."""
+    def test_save_steps_writes_and_retains_checkpoints(self):
+        """--save_steps, retention, and a finished job stays finished."""
         want = self.undisturbed()
         worker = self.begin(*SLOW, "--save_steps=10", "--keep_checkpoint_max=2", "--towers=2")
         said = [int(s) for s in re.findall(r"checkpoint at step (\d+): /", worker.wait_output(120))]
@@ -105,15 +105,15 @@ class Alone(harness.Test):
         self.assertEqual(self.steps()[-1], STEPS)
         self.assertTrue(want)
 
-    def test_by_time(self):
+    def test_save_secs_writes_checkpoints(self):
         worker = self.begin("--save_secs=1", "--fault_push_delay_ms=60")
         worker.wait_line(r"checkpoint at step \d+: /", 60)
         self.assertLess(self.steps()[0], STEPS)
         worker.stop(status=143, seconds=60)
 
-    def test_killed_at_random(self):
-        """kill -9, twenty times in all, at any moment of a life: the undisturbed run's bits. Ten of
-        them hit a model with statistics to keep, and masks that depend on the step."""
+    def test_killed_at_random_ends_with_same_bits(self):
+        """kill -9, twenty times in all, at any moment of a life, does not change the parameters.
+        Ten kills hit a model with statistics to keep, and with masks that depend on the step."""
         rng = random.Random(20)
         for model in ("softmax", "small_norm"):
             with self.subTest(model):
@@ -124,7 +124,7 @@ class Alone(harness.Test):
         flags, folder = [*FLAGS, "--save_steps=1", "--fault_push_delay_ms=2"], self.folder(model)
         while n_kills > 0 or (n_found == 0 and n_lives < 100):
             n_lives += 1
-            late = n_kills <= 0  # the disk saves so slowly that no life ends behind a checkpoint
+            late = n_kills <= 0  # saving is so slow that no life ends after a checkpoint
             worker = self.begin(model=model, folder=folder, flags=[
                 *flags, *(["--fault_push_delay_ms=100"] if late else [])])
             at = "saved" if late else rng.choice(
@@ -136,14 +136,15 @@ class Alone(harness.Test):
             elif at == "training":
                 worker.wait_line("training step|training elapsed|found a checkpoint at step %d" %
                                  STEPS)
-            time.sleep(rng.random() * 0.05)  # no test of how long: any moment will do
+            time.sleep(rng.random() * 0.05)  # any moment will do
             if worker.popen.poll() is None:
                 n_kills -= 1
                 worker.popen.kill()
             worker.wait(60, None)
             self.assertIn(worker.status, (0, -signal.SIGKILL), worker.output())
             n_found += "found a checkpoint" in worker.output()
-            if self.steps(folder)[-1:] == [STEPS]:  # done: from its first steps again
+            # the job is done: start again from the first step
+            if self.steps(folder)[-1:] == [STEPS]:
                 self.assert_done(want, model, flags)
                 for path in os.listdir(folder):
                     os.unlink(os.path.join(folder, path))
@@ -162,8 +163,9 @@ class Alone(harness.Test):
         job.start(["--checkpoint_dir=" + self.folder()])
         return job
 
-    def test_begun_alone_goes_on_with_servers_and_back(self):
-        """Alone, two servers, alone, one server, each stopped by SIGTERM: the same bits."""
+    def test_job_moves_from_worker_to_servers_and_back(self):
+        """A worker alone, two servers, alone, one server, each stopped by SIGTERM: the same
+        bits."""
         want = self.undisturbed()
         worker = self.begin(*SLOW)
         worker.wait_line("training step 5 done")
@@ -175,7 +177,7 @@ class Alone(harness.Test):
         self.assertRegex(job.ps[0].output(), "taken from worker-alone@.*[(]term 1[)], .*; term 2")
         self.assertNotIn("epoch", job.ps[0].output())
         step = self.steps()[-1]
-        self.assertGreaterEqual(step, 13)  # on which step 14 was computed
+        self.assertGreaterEqual(step, 13)  # based on step 14
         worker = self.begin(*SLOW)
         worker.wait_line("training step 22 done")
         worker.stop(seconds=60)
@@ -189,29 +191,30 @@ class Alone(harness.Test):
         job.workers[0].wait_line("nothing is left to train: the job is at step %d of %d" %
                                  (STEPS, STEPS))
 
-    def test_second_process(self):
-        """A worker or a ps 0 that comes second is refused while the first one lives; --take_over
-        takes the folder, and the first one ends before it writes again."""
+    def test_second_owner_of_folder_refused(self):
+        """A second worker or ps 0 is refused while the first one lives. A second one with
+        --take_over becomes the owner of the folder, and the first one exits before it writes
+        again."""
         first = self.begin(*SLOW, "--train_steps=100000", "--save_steps=4")
         first.wait_line(r"checkpoint at step \d+: /")
         job = self.job(n_workers=1)
         second = self.begin()
         ps = job.start_ps(0, "--checkpoint_dir=" + self.folder(), wait=False)
         for refused in (second, ps):
-            refused.wait(60, 1)  # trying again would be no use while the first lives
+            refused.wait(60, 1)  # a retry is useless while the first one lives
             self.assertRegex(refused.output(), "--checkpoint_dir: .* belongs to a running worker "
                              r"without servers \(worker-alone@.*:%d\): stop that one first, or use "
                              "another folder; --take_over" % first.popen.pid)
         second = self.begin("--take_over", *SLOW, "--train_steps=100000", "--save_steps=4")
         self.assertIn("has claimed it since", first.wait_output(60, 1))
-        # The lock of the second program counts as the lock of the first did.
+        # The lock of the second program counts like the lock of the first.
         job.start_ps(0, "--checkpoint_dir=" + self.folder(), wait=False).wait(60, 1)
         ps = job.start_ps(0, "--checkpoint_dir=" + self.folder(), "--take_over")
         self.assertRegex(second.wait_output(60, 1), job.ps_hosts[0] + " has claimed it since")
         ps.stop()
 
-    def test_take_over_that_fails(self):
-        """It changes nothing: the folder still belongs to the first worker, which goes on."""
+    def test_failed_take_over_changes_nothing(self):
+        """The folder still belongs to the first worker, which continues."""
         first = self.begin(*SLOW, "--train_steps=100000", "--save_steps=4")
         first.wait_line(r"checkpoint at step \d+: /")
         self.begin("--take_over", "--seed=6").wait(60, 1)
@@ -219,9 +222,9 @@ class Alone(harness.Test):
         self.assertIn("belongs to a running worker without servers", second.wait_output(60, 1))
         first.stop()
 
-    def test_a_look_at_the_lock(self):
-        """A program that looks whether the folder has an owner holds its lock for a moment: a
-        worker that starts then waits for it."""
+    def test_probe_of_the_lock_does_not_refuse_worker(self):
+        """A program that checks whether the folder has an owner holds its lock for a moment. A
+        worker that starts at that moment waits."""
         os.mkdir(self.folder())
         path = os.path.join(self.folder(), "worker-lock")
         with open(path, "w", encoding="utf-8") as look:
@@ -233,7 +236,7 @@ class Alone(harness.Test):
 
     @staticmethod
     def open_files(process):
-        """Paths of the files that the process has open."""
+        """Returns the paths of the files that the process has open."""
         folder = "/proc/%d/fd" % process.popen.pid
         paths = set()
         for fd in os.listdir(folder):
@@ -241,9 +244,9 @@ class Alone(harness.Test):
                 paths.add(os.readlink(os.path.join(folder, fd)))
         return paths
 
-    def test_full_disk(self):
-        """No file may grow past a few bytes, as on a full disk: lines, and training goes on; as
-        the last checkpoint is lost, another start may help, and does."""
+    def test_full_disk_does_not_stop_training(self):
+        """No file may grow past a few bytes, as on a full disk. The worker logs that and continues
+        to train. The last checkpoint is lost, so another start may help, and does."""
         want = self.undisturbed()
         worker = self.begin("--save_steps=10",
                             prefix=["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh"])
@@ -258,8 +261,9 @@ class Alone(harness.Test):
         self.begin().wait(120)
         self.assertEqual(self.steps()[-1], STEPS)
 
-    def test_bad_folder(self):
-        """One line, and the status of an error that stays; nothing is begun anew by itself."""
+    def test_bad_folder_ends_worker_with_one_line(self):
+        """The worker prints one line and exits with the status of a permanent error. It does not
+        start from the first step by itself."""
         path = self.write("file", "x")
         for folder, said in ((path, "is no folder"), (path + "/x", "cannot be made: Not a dir"),
                              ("/proc/nothing", "cannot be made: ")):
@@ -270,9 +274,9 @@ class Alone(harness.Test):
         harness.write_file(os.path.join(self.folder(), "weir-7.json"), "{}")
         self.assertIn("none of its checkpoints is whole", self.begin().wait_output(60, 1))
 
-    def test_another_job(self):
-        """The refusal names the difference; a job may ask for more steps, but not for fewer than
-        exist."""
+    def test_checkpoint_of_another_job_refused(self):
+        """The refusal names the difference. A job may have more steps than before, but not fewer
+        than exist."""
         self.begin(model="softmax").wait(60)
         for more, said in ((["--optimizer=momentum"], "--optimizer: .*adam.*momentum"),
                            (["--seed=6"], "--seed: the checkpoint has 5, the worker has 6"),
@@ -285,8 +289,9 @@ class Alone(harness.Test):
         worker = self.begin("--restore=" + self.folder("none"), model="softmax")
         self.assertIn("--restore: there is no checkpoint in", worker.wait_output(60, 1))
 
-    def test_new_settings_lead_to_init(self):
-        """A refusal of other settings says how to train on with them, and that works."""
+    def test_refusal_of_new_settings_explains_init(self):
+        """The refusal of other settings explains how to train on with them, and the command
+        works."""
         self.begin().wait(60)
         for flag, name in (("--learning_rate=0.3", "learning_rate"),
                            ("--optimizer=sgd", "optimizer"),
@@ -298,8 +303,8 @@ class Alone(harness.Test):
         self.begin("--learning_rate=0.3", "--init=" + self.folder(),
                    folder=self.folder("new")).wait(60)
 
-    def test_epochs_at_another_batch_size(self):
-        """The message names --epochs and --batch_size, as they were typed, not --train_steps."""
+    def test_epochs_with_other_batch_size_refused(self):
+        """The message names --epochs and --batch_size, which the user typed, not --train_steps."""
         flags = ["--model=small", "--hidden_units=0", "--save_secs=0"]
         self.begin("--epochs=1", "--batch_size=100", flags=flags).wait(60)
         worker = self.begin("--epochs=1", "--batch_size=400", flags=flags)
@@ -310,7 +315,7 @@ class Alone(harness.Test):
                       "made at --batch_size=100: the job ends after another number of samples",
                       self.begin("--epochs=6", "--batch_size=400", flags=flags).wait_output())
 
-    def test_flags(self):
+    def test_checkpoint_flags_without_folder_or_with_servers_refused(self):
         for folder, more, said in (
                 (False, ["--save_steps=5"], "need --checkpoint_dir"),
                 (False, ["--restore=x"], "need --checkpoint_dir"),
@@ -327,8 +332,8 @@ class Alone(harness.Test):
         self.assertIn("are for the servers of this job", job.workers[0].output())
         self.assertFalse(os.path.exists(self.folder()))
 
-    def test_flags_of_training(self):
-        """In inference they change nothing, with a line that names them, and only them."""
+    def test_training_flags_have_no_effect_in_inference(self):
+        """One line names exactly these flags."""
         export = self.path("export")
         self.begin("--export=" + export, model="softmax", folder=False).wait(60)
         want = self.figures()["parameters_sha256"]
@@ -345,8 +350,8 @@ class Alone(harness.Test):
             self.assertEqual(lines, [])
             self.assertEqual(self.figures()["parameters_sha256"], want)
 
-    def test_flags_of_a_cluster(self):
-        """Without its hosts they change nothing, with a line that names them, and only them."""
+    def test_cluster_flags_have_no_effect_without_hosts(self):
+        """One line names exactly these flags."""
         said = "no effect without --ps_hosts"
         self.assertNotIn(said, self.begin(model="softmax", folder=False).wait_output())
         want = self.figures()["parameters_sha256"]

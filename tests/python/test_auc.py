@@ -1,5 +1,6 @@
-"""The AUC of a network with two classes: in the evaluation's line, in --summary_json, with
---evaluate and --predict, each that of the outputs which --predict writes; none of three classes."""
+"""The AUC of a network with two classes appears in the evaluation's line, in --summary_json, with
+--evaluate and with --predict, and equals that of the outputs which --predict writes. A network with
+three classes has none."""
 # label: cluster
 import json
 import random
@@ -14,7 +15,7 @@ ALONE = ["--intra_op_threads=1", "--seed=5"]
 
 
 def auc(scores, labels):
-    """By its definition: the share of pairs."""
+    """Returns the AUC by its definition: the share of pairs in the right order."""
     pairs = [(a > b) + (a == b) / 2 for a, k in zip(scores, labels) if k == 1
              for b, j in zip(scores, labels) if j == 0]
     return sum(pairs) / len(pairs)
@@ -22,7 +23,7 @@ def auc(scores, labels):
 
 class Auc(harness.Test):
     def write(self, classes):
-        """Two features that say something of the class, and not all."""
+        """Writes samples with two features that partly predict the class."""
         rng = random.Random(8)
         flags = ["--model=" + self.path("m.json")]
         for part, n in (("train", 200), ("test", 310)):
@@ -40,7 +41,7 @@ class Auc(harness.Test):
                                   "--summary_json=" + self.path("s.json")).wait_output(60, 0)
         return said, self.figures("s.json")
 
-    def test_two_classes(self):
+    def test_two_classes_have_an_auc(self):
         data, labels = self.write(2)
         export, out = self.path("w.safetensors"), self.path("p.csv")
         said, trained = self.run_one(
@@ -57,7 +58,7 @@ class Auc(harness.Test):
         said, figures = self.run_one(*data, "--evaluate=" + export)
         self.assertIn("test AUC: %.4f (310 samples)" % want, said)
 
-    def test_three_classes(self):
+    def test_three_classes_have_no_auc(self):
         said, figures = self.run_one(*self.write(3)[0], "--train_steps=5")
         self.assertIn("test accuracy: ", said)
         self.assertNotIn("AUC", said)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Workers that die: the others go on without them after --worker_timeout, or wait; those that come
-back in time change no bit."""
+"""Workers that die: after --worker_timeout training continues without them, or waits. A worker that
+returns in time changes no bit."""
 # label: cluster sanitize waits long
 import re
 import signal
@@ -10,8 +10,9 @@ import harness
 
 
 class Away(generations.Test):
-    def test_leader_and_worker_die(self):
-        """ps:0 comes back, a worker that died with it does not: the others go on without it."""
+    def test_leader_returns_and_dead_worker_is_dropped(self):
+        """ps:0 returns, and a worker that died with it does not: training continues without the
+        worker."""
         job = self.slow_job(2, n_workers=3, hold=30)
         flags = self.ckpt("--worker_timeout=1")
         job.start(flags)
@@ -23,10 +24,10 @@ class Away(generations.Test):
         job.ps[0].wait_line("worker 2 .*has not come back for 1 s: training goes on without it")
         self.assertEqual(len({s["parameters_sha256"] for s in job.finish(120)}), 1)
 
-    def test_leader_and_worker_begin_anew(self):
-        """Without checkpoints ps:0 and a worker that come back find others of the generation that
-        they would begin with. ps:0 gives ps:1 a few seconds to call (tests/ps_calls_test.c): where
-        the worker came later than that, all is done once more."""
+    def test_leader_and_worker_restart_without_checkpoints(self):
+        """Without checkpoints, ps:0 and a worker return while the other processes are still in the
+        generation that both would begin with. ps:0 waits a few seconds for a call of ps:1
+        (tests/ps_calls_test.c). If the worker was later than that, the test repeats everything."""
         for _ in range(generations.TRIES):
             job = self.slow_job(2)
             job.start()
@@ -45,8 +46,8 @@ class Away(generations.Test):
                 process.stop(signal.SIGKILL, status=None)
         self.fail("ps:0 never waited for ps:1")
 
-    def test_worker_does_not_come_back(self):
-        """Past --worker_timeout the others go on without it, and end."""
+    def test_lost_worker_dropped_after_timeout(self):
+        """After --worker_timeout the job continues without the lost worker, and ends."""
         for n_ps in (1, 2):
             job = self.slow_job(n_ps, n_workers=3, hold=20)
             job.start(["--worker_timeout=1"])
@@ -60,9 +61,9 @@ class Away(generations.Test):
             self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
 
     def wait_generation(self, ps, pattern, after):
-        """The match of the first line with the pattern of a generation behind `after`. On a busy
-        machine --worker_timeout=0 may leave out another worker in between, so that its number
-        cannot be known before."""
+        """Returns the match of the first line with the pattern of a generation after `after`. On a
+        busy machine --worker_timeout=0 may drop another worker in between, so the number of the
+        generation is not known in advance."""
         pattern += r" \(generation 1\.(?P<generation>\d+), (?P<workers>\d+) workers\)"
 
         def find():
@@ -70,9 +71,9 @@ class Away(generations.Test):
             return next((m for m in lines if m and int(m["generation"]) > after), None)
         return harness.until(find, "ps 0 logs %r" % pattern)
 
-    def test_worker_is_not_waited_for(self):
-        """--worker_timeout=0: a worker that dies is left out at once, each time, and is taken in
-        again when it comes back."""
+    def test_worker_timeout_0_drops_dead_worker_at_once(self):
+        """A worker that dies is dropped at once, each time, and is admitted again when it
+        returns."""
         for n_ps in (1, 2):
             job = self.job(n_ps=n_ps, n_workers=3, model="small",
                            flags=[*generations.SLOW, "--train_steps=200"])
@@ -94,8 +95,8 @@ class Away(generations.Test):
             summaries = job.finish(120)
             self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
 
-    def test_worker_comes_back_in_time(self):
-        """Within the time there is no new generation, and no bit differs."""
+    def test_worker_back_in_time_changes_no_bit(self):
+        """There is no new generation within the timeout."""
         job = self.slow_job(2, hold=20)
         job.start(["--worker_timeout=60"])
         job.workers[0].wait_line("training step 9 done")
@@ -104,8 +105,9 @@ class Away(generations.Test):
         self.check(job)
         self.assertNotIn("generation 1.2", job.ps[0].output())
 
-    def test_too_few_workers(self):
-        """Training waits with fewer than --min_workers, and then resumes at the same step."""
+    def test_training_waits_for_min_workers(self):
+        """Training waits with fewer workers than --min_workers, and then resumes at the same
+        step."""
         job = self.slow_job(2, hold=20)
         job.start(["--worker_timeout=1", "--min_workers=2"])
         job.workers[0].wait_line("training step 9 done")
@@ -115,8 +117,8 @@ class Away(generations.Test):
         job.start_worker(1)
         self.check(job)
 
-    def test_begin_with_fewer(self):
-        """--min_workers: training begins without those that never came."""
+    def test_training_begins_with_min_workers(self):
+        """Training begins without workers that never joined."""
         job = self.slow_job(1)
         job.start_ps(0, "--min_workers=1", "--worker_timeout=1")
         job.start_worker(0)

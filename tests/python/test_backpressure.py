@@ -1,6 +1,7 @@
-"""A slow peer bounds itself: what a server keeps for clients that do not read, and a worker while
-its server stands still, stays under docs/design/exchange.md's formulas. A client that reads late
-loses nothing; one that asks without end and never reads is cut off, and the job goes on."""
+"""A slow peer bounds the memory of the other side. A server that queues for clients that do not
+read, and a worker while its server stands still, stay below the formulas in
+docs/design/exchange.md. A client that reads late loses nothing. A client that sends requests
+without end and never reads is cut off, and the job continues."""
 # label: cluster
 import os
 import signal
@@ -11,15 +12,15 @@ import test_wire
 from test_wire import WHY_NOT, Stream, crc32c
 
 MB = 1 << 20
-N_CHUNKS = 16  # of 1 MB
+N_CHUNKS = 16  # chunks of 1 MB
 MODEL = N_CHUNKS * MB
-FRAME = 12 * MB  # the longest message in, and the longest out
-WINDOW = 4 * MB  # what gRPC holds of a connection besides, with clients as slow as these
-SLACK = 8 * MB  # threads' stacks, tables, the heap's seams
+FRAME = 12 * MB  # the longest frame in, and the longest out
+WINDOW = 4 * MB  # other memory of gRPC per connection, with clients as slow as these
+SLACK = 8 * MB  # threads' stacks, tables, fragmentation of the heap
 
 
 def memory(process, field):
-    """A line of /proc/PID/status, in bytes: VmRSS, or VmHWM, its highest value."""
+    """Returns a line of /proc/PID/status in bytes: VmRSS, or VmHWM, its highest value."""
     with open("/proc/%d/status" % process.popen.pid, encoding="ascii") as f:
         for line in f:
             if line.startswith(field + ":"):
@@ -61,25 +62,26 @@ class Server(harness.Test):
         return streams
 
     def each(self, stream, kind, step=0, **piece):
-        """The same request for every chunk."""
+        """Returns the same request for every chunk."""
         for c in range(N_CHUNKS):
             stream.out.put(self.pb.Frame(pieces=[self.pb.Piece(
                 kind=self.pb.Piece.Kind.Value(kind), chunk=c, step=step, **piece)], **stream.head))
 
     def ask_all(self, stream, step=0):
-        """Every chunk, in one frame: where the first answer is here, all have been answered."""
+        """Requests every chunk in one frame, so that the first answer implies all answers."""
         stream.out.put(self.pb.Frame(pieces=[self.pb.Piece(
             kind=self.pb.Piece.PULL, chunk=c, step=step) for c in range(N_CHUNKS)], **stream.head))
         return stream.take()
 
     def take_each(self, stream, first=()):
-        """One answer for every chunk, by chunk; `first` are here already."""
+        """Returns one answer for every chunk, by chunk; `first` are the answers that are already
+        here."""
         rest = [stream.take() for _ in range(N_CHUNKS - len(first))]
         answers = sorted([*first, *rest], key=lambda a: a.chunk)
         self.assertEqual([a.chunk for a in answers], list(range(N_CHUNKS)))
         return answers
 
-    def test_slow_reader_and_flooder(self):
+    def test_slow_readers_and_flooder_have_bounded_memory(self):
         import grpc
         pusher, slow, late, flooder = self.start_job(4)
         zeros = bytes(MB)
@@ -96,7 +98,7 @@ class Server(harness.Test):
             if flooder.call.is_active():
                 self.each(flooder, "PULL")
         most = memory(self.ps, "VmHWM") - self.before
-        # two versions and the one in the making; four streams; sgd, async: no slots, sums, copies
+        # two versions and the next one; four streams; sgd, async: no slots, sums, copies
         bound = 3 * MODEL + 4 * (2 * MODEL + FRAME + WINDOW) + SLACK
         print("\nserver: %.1f MB, at most %.1f, for a model of %.1f" %
               (most / MB, bound / MB, MODEL / MB), flush=True)
@@ -105,10 +107,10 @@ class Server(harness.Test):
                               "its stream ends")
         self.assertLessEqual(int(m.group(1)), 2 * MODEL)
         self.assertEqual(self.ps.output().count("asks for more than it reads"), 1)
-        with self.assertRaises(grpc.RpcError):  # after what was on its way already
+        with self.assertRaises(grpc.RpcError):  # after the answers that were in flight
             while True:
                 flooder.take()
-        # they read at last: the versions that were there when they asked
+        # the slow clients read at last: they receive the versions of the time of their requests
         for stream, (step, first) in asked.items():
             for answer in self.take_each(stream, [first]):
                 self.assertEqual((answer.kind, answer.step), (self.pb.Piece.VERSION, step))
@@ -120,8 +122,8 @@ class Server(harness.Test):
         pusher.close()
         self.ps.stop()
 
-    def test_sync_at_its_worst(self):
-        """Everybody but the first waits its turn; two slots; both dtypes of versions."""
+    def test_sync_memory_stays_within_the_bound(self):
+        """All members but the first wait for their turn; two slots; both dtypes of versions."""
         streams = self.start_job(4, "adam", sync_mode="sync", push_dtype="bf16",
                                  version_dtype="bf16")
         zeros = bytes(MB)
@@ -132,7 +134,8 @@ class Server(harness.Test):
         for step in range(6):
             for stream in streams[:0:-1]:
                 self.each(stream, "PUSH", step, **half)
-                stream.ask("PULL", 0, step + 1, dtype=self.pb.Piece.BF16)  # all before is there
+                # all earlier answers are here
+                stream.ask("PULL", 0, step + 1, dtype=self.pb.Piece.BF16)
             self.each(streams[0], "PUSH", step, **half)
             for stream in streams:
                 for answer in self.take_each(stream):
@@ -153,12 +156,12 @@ class Client(harness.Test):
     STEPS = 20
 
     def highest(self, worker, step):
-        """Its highest memory after so many steps."""
+        """Returns the worker's highest memory after so many steps."""
         worker.wait_line(r"training step %d done" % step, 90)
         return memory(worker, "VmHWM")
 
-    def test_server_stands_still(self):
-        """A worker whose server is stopped waits, and takes nothing meanwhile."""
+    def test_stopped_server_stops_growth_of_worker(self):
+        """A worker whose server is stopped waits, and allocates nothing."""
         flags = ["--batch_size=8", "--learning_rate=0.01", "--intra_op_threads=1",
                  "--log_every=1", "--train_steps=100000"]
         alone = self.start_program("worker", *flags, "--models_dir=" + harness.MODELS,
@@ -177,7 +180,7 @@ class Client(harness.Test):
         print("\nworker: alone %.1f MB; with a server %.1f, %.1f while that was stopped, "
               "%.1f later" % (least / MB, before / MB, stopped / MB, after / MB), flush=True)
         self.assertLessEqual(stopped - before, MB)
-        # what went out in bf16 is kept aside: half of 13.1 MB
+        # payloads in bf16 are kept aside: half of 13.1 MB
         self.assertLessEqual(after - least, 13.1 * MB / 2 + FRAME + WINDOW + SLACK)
         worker.stop(signal.SIGINT, status=0)
         ps.stop()
@@ -185,8 +188,8 @@ class Client(harness.Test):
 
 @unittest.skipIf(harness.SANITIZE, "a sanitizer's memory is not the program's")
 class Rollbacks(harness.Test):
-    def test_no_model_is_held_twice(self):
-        """A server that goes back to a checkpoint releases what it held before it loads."""
+    def test_rollback_holds_one_model(self):
+        """A server that rolls back to a checkpoint releases its memory before it loads."""
         folder = self.dir()
         job = self.job(n_ps=2, n_workers=1, model="deep_mnist",
                        flags=["--batch_size=1", "--optimizer=adam", "--train_steps=100000",
@@ -195,7 +198,7 @@ class Rollbacks(harness.Test):
                  "--shared_memory=off"]
         job.start(ps_flags=flags)
         harness.until(lambda: any(n.endswith(".json") for n in os.listdir(folder)),
-                      "there is a checkpoint")
+                      "first checkpoint")
         job.workers[0].hold()
         before = memory(job.ps[0], "VmHWM")
         for n in range(1, 4):
@@ -204,7 +207,7 @@ class Rollbacks(harness.Test):
             harness.until(lambda: job.ps[0].output().count("goes on from step") >= n,
                           "the checkpoint is loaded again")
         grown = memory(job.ps[0], "VmHWM") - before
-        self.assertLess(grown, 16 * MB)  # 38 MB where the generation before is held meanwhile
+        self.assertLess(grown, 16 * MB)  # 38 MB if the server still held the previous generation
         self.kill(*job.workers, *job.ps)
 
 

@@ -1,5 +1,5 @@
-"""A plain gRPC client sends frames that are wrong in one thing each: every one is answered with
-REFUSED or a broken call that says why, and the same server then takes the right one."""
+"""A plain gRPC client sends frames with one fault each. The server answers every frame with REFUSED
+or ends the call with a reason, and then accepts the right frame."""
 # label: cluster sanitize
 import array
 import importlib
@@ -21,7 +21,7 @@ except ImportError as e:
 
 
 def messages():
-    """The Python module that protoc makes of net/wire/weir.proto."""
+    """Returns the Python module that protoc makes of net/wire/weir.proto."""
     with tempfile.TemporaryDirectory() as out:
         subprocess.run([sys.executable, "-m", "grpc_tools.protoc", "-I" + harness.SOURCE,
                         "--python_out=" + out, harness.source("net/wire/weir.proto")], check=True)
@@ -99,7 +99,7 @@ class BadFrames(harness.Test):
         return self.send(self.frame(*pieces, **changes))
 
     def send(self, raw):
-        """The first piece of the answer to one frame on its own stream, or the error."""
+        """Returns the first piece of the answer to one frame on its own stream, or the error."""
         answers = self.stream_call(iter([raw]), timeout=10 * harness.PATIENCE)
         try:
             for frame in answers:
@@ -125,7 +125,7 @@ class BadFrames(harness.Test):
             self.assertRegex(text, word)
 
     def finish(self):
-        """The right frame is taken: no refused one was counted."""
+        """Checks that the server applies the right frame: it counted no refused one."""
         answer = self.exchange(self.piece("PUSH", 0, GRADIENT))
         self.assertEqual(answer.kind, self.pb.Piece.APPLIED, answer)
         self.assertEqual(struct.unpack("<6f", answer.payload), tuple(i - 0.5 for i in range(6)))
@@ -133,66 +133,66 @@ class BadFrames(harness.Test):
                         timeout=10 * harness.PATIENCE)
         self.ps.wait()
 
-    def test_wrong_checksum(self):
+    def test_wrong_checksum_refused(self):
         self.join()
         self.refused(self.exchange(self.piece("PUSH", 0, GRADIENT, crc=1)), "checksum|crc")
         self.finish()
 
-    def test_wrong_chunk(self):
+    def test_wrong_chunk_refused(self):
         self.join()
         for chunk in (1, 1 << 20, 0xffffffff):
             answer = self.exchange(self.piece("PUSH", 0, GRADIENT, chunk=chunk))
-            # Both are refusals: a chunk that this server does not own need not exist at all.
+            # Both answers are refusals: a chunk that another server owns need not exist at all.
             if getattr(answer, "kind", None) != self.pb.Piece.WRONG_SHARD:
                 self.refused(answer, "chunk")
         self.finish()
 
-    def test_wrong_length(self):
+    def test_wrong_length_refused(self):
         self.join()
         for payload in (b"", GRADIENT[:-4], GRADIENT[:-1], GRADIENT + b"\0" * 4, bytes(4096)):
             self.refused(self.exchange(self.piece("PUSH", 0, payload)),
                          "bytes|length|empty|payload")
         self.finish()
 
-    def test_wrong_step(self):
+    def test_wrong_step_refused(self):
         self.join()
         for step in (1, 7, (1 << 64) - 1):
             self.refused(self.exchange(self.piece("PUSH", step, GRADIENT)), "step|version")
         self.finish()
 
-    def test_wrong_weight(self):
+    def test_wrong_weight_refused(self):
         self.join()
         for weight, what in ((float("nan"), "weight"), (float("inf"), "weight"), (-1.0, "weight"),
-                             (0.0, "payload")):  # a contribution of no weight has none
+                             (0.0, "payload")):  # a contribution of weight 0 has no payload
             self.refused(self.exchange(self.piece("PUSH", 0, GRADIENT, weight=weight)), what)
         self.finish()
 
-    def test_wrong_kind(self):
+    def test_wrong_kind_refused(self):
         self.join()
         for kind in ("NONE", "VERSION", "APPLIED", "REFUSED"):
             self.refused(self.exchange(self.piece(kind, 0, GRADIENT)))
         self.finish()
 
-    def test_a_member_that_never_joined(self):
+    def test_unknown_member_refused(self):
         self.join()
         self.refused(self.exchange(self.piece("PUSH", 0, GRADIENT), member=5), "member|worker|join")
         self.refused(self.exchange(self.piece("PUSH", 0, GRADIENT), incarnation=78))
         self.finish()
 
-    def test_oversized_frame(self):
+    def test_oversized_frame_refused(self):
         self.join()
         self.refused(self.exchange(self.piece("PUSH", 0, bytes(9 << 20), crc=0)))
         self.refused(self.exchange(*[self.piece("PULL", 0, b"")] * 2000))
         self.finish()
 
-    def test_frames_that_are_no_protobuf(self):
+    def test_bytes_that_are_no_protobuf_refused(self):
         self.join()
         for raw in (b"\xff" * 40, b"\x22\xff\xff\xff\xff\x0f", b"\x22\x10\x08\x02"):
             self.refused(self.send(raw))
         self.finish()
 
-    def test_claimed_generations(self):
-        """A client that claims the last possible generation does not end the job."""
+    def test_claim_of_last_generation_does_not_end_job(self):
+        """A client claims the last possible generation."""
         pb = self.pb
         coordinate = self.channel.unary_unary(
             "/weir.v1.Weir/Coordinate", pb.CoordinateRequest.SerializeToString,
@@ -211,8 +211,8 @@ class BadFrames(harness.Test):
                               "to: ignored")
         self.finish()
 
-    def test_bad_joins(self):
-        """Jobs that no server should take, before the good one."""
+    def test_bad_joins_refused(self):
+        """Jobs that every server should refuse, and then the good one."""
         def bad(**changes):
             request = self.join_request()
             job = request.job

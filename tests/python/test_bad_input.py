@@ -1,6 +1,6 @@
-"""Bad input against the real programs: each gives exactly one line of error that names the thing,
-and a non-zero exit (2 for what was typed, 1 for what was found), or is refused while a job goes on.
-Frames that are wrong inside a well-formed stream: test_bad_frames.py."""
+"""Bad input against the real programs. Each program prints exactly one line of error that names the
+cause, and exits with 2 for wrong arguments or with 1 for wrong files, or is refused while a job
+continues. Frames with a fault inside a well-formed stream: test_bad_frames.py."""
 # label: cluster address
 import gzip
 import os
@@ -18,14 +18,15 @@ INPUT = '"name": "m", "input": [1, 28, 28], "classes": 10'
 TAIL = '{"type": "dense", "units": 10}, {"type": "softmax_cross_entropy"}'
 
 
-# Leaves nothing to the data.
+# The file defines every size, none depends on the data.
 FIXED = """{"input": [1, 28, 28], "classes": 10, "layers": [{"type": "flatten"},
 {"type": "dense", "units": 10}, {"type": "softmax_cross_entropy"}]}"""
 
 
 class BadInput(harness.Test):
     def check(self, process, status, *words):
-        """One line of error, with the words; no other line but info."""
+        """Checks that the process prints one line of error, with the words; all other lines are
+        info."""
         process.wait(30, status)
         lines = [l for l in process.lines if not l.startswith("I ")]
         self.assertEqual(len(lines), 1, "not one line: %r" % process.lines)
@@ -49,7 +50,7 @@ class Data(BadInput):
         return folder
 
     def damaged(self, which, change):
-        """A copy of the data in which one file's bytes went through `change`."""
+        """Returns a copy of the data in which `change` was applied to the bytes of one file."""
         folder = self.copy()
         path = os.path.join(folder, NAMES[which])
         content = harness.read_bytes(path)
@@ -61,33 +62,33 @@ class Data(BadInput):
             model = self.write("fixed.json", FIXED)
         self.check(self.worker(data=folder, model=model), PERMANENT, *words)
 
-    def test_the_copy_itself_is_good(self):
+    def test_undamaged_copy_accepted(self):
         self.worker(data=self.copy()).wait()
 
-    def test_missing_folder(self):
+    def test_missing_folder_refused(self):
         self.refused(self.path("nothing"), "nothing")
 
-    def test_missing_file(self):
+    def test_missing_file_refused(self):
         folder = self.copy()
         os.remove(os.path.join(folder, NAMES["labels"]))
         self.refused(folder, NAMES["labels"])
 
-    def test_truncated_images(self):
+    def test_truncated_images_refused(self):
         self.refused(self.damaged("images", lambda b: b[:-1]), NAMES["images"], "truncated")
 
-    def test_truncated_header(self):
+    def test_truncated_header_refused(self):
         self.refused(self.damaged("images", lambda b: b[:7]), NAMES["images"], "truncated")
 
-    def test_empty_labels(self):
+    def test_empty_labels_refused(self):
         self.refused(self.damaged("labels", lambda b: b""), NAMES["labels"], "empty")
 
-    def test_bytes_behind_the_end(self):
+    def test_bytes_after_the_end_refused(self):
         self.refused(self.damaged("labels", lambda b: b + b"x"), NAMES["labels"])
 
-    def test_wrong_magic(self):
+    def test_wrong_magic_refused(self):
         self.refused(self.damaged("images", lambda b: b"\x89PNG" + b[4:]), NAMES["images"], "magic")
 
-    def test_swapped_files(self):
+    def test_swapped_files_refused(self):
         folder = self.copy()
         a, b = (os.path.join(folder, NAMES[k]) for k in ("images", "labels"))
         os.rename(a, a + ".x")
@@ -95,16 +96,16 @@ class Data(BadInput):
         os.rename(a + ".x", b)
         self.refused(folder, "images|labels", "magic|swapped")
 
-    def test_fewer_labels_than_images(self):
+    def test_fewer_labels_than_images_refused(self):
         def fewer(b):
             return b[:4] + struct.pack(">I", len(b) - 8 - 1) + b[8:-1]
         self.refused(self.damaged("labels", fewer), "2400", "2399")
 
-    def test_label_out_of_range(self):
+    def test_label_out_of_range_refused(self):
         self.refused(self.damaged("labels", lambda b: b[:100] + b"\x0a" + b[101:]),
                      NAMES["labels"], "label 92 is 10, but the model has 10 classes")
 
-    def test_absurd_header(self):
+    def test_absurd_header_refused(self):
         self.refused(self.damaged("images", lambda b: b[:4] + b"\xff" * 12 + b[16:]),
                      NAMES["images"])
 
@@ -116,16 +117,16 @@ class Data(BadInput):
         harness.write_file(path + ".gz", change(packed))
         return folder
 
-    def test_gzip_is_read(self):
+    def test_gzip_read(self):
         self.worker(data=self.gzipped(lambda b: b)).wait()
 
-    def test_truncated_gzip(self):
+    def test_truncated_gzip_refused(self):
         self.refused(self.gzipped(lambda b: b[:len(b) // 2]), NAMES["images"], "truncated")
 
-    def test_corrupt_gzip(self):
+    def test_corrupt_gzip_refused(self):
         self.refused(self.gzipped(lambda b: b[:5000] + bytes(64) + b[5064:]), NAMES["images"])
 
-    def test_other_image_size(self):
+    def test_other_image_size_refused(self):
         folder = self.new_folder("small")
         harness.make_data(folder, 50, 20, size=20)
         self.refused(folder, "20x20", "28x28")
@@ -139,45 +140,45 @@ class Model(BadInput):
     def layers(self, text):
         return '{%s,\n"layers": [\n%s]}' % (INPUT, text)
 
-    def test_a_good_file_is_good(self):
+    def test_good_file_accepted(self):
         path = self.write("good.json", self.layers('{"type": "flatten"}, ' + TAIL))
         self.worker(model=path).wait()
 
-    def test_syntax_error(self):
+    def test_syntax_error_named_by_line(self):
         self.refused(self.layers('{"type": "flatten"},, ' + TAIL), "line 3")
 
-    def test_cut_off(self):
+    def test_truncated_file_refused(self):
         self.refused(self.layers(TAIL)[:40], "line")
 
-    def test_empty_file(self):
+    def test_empty_file_refused(self):
         self.refused("", "line|empty")
 
-    def test_unknown_layer(self):
+    def test_unknown_layer_refused(self):
         self.refused(self.layers('{"type": "flatten"},\n{"type": "transformer"}, ' + TAIL),
                      "line 4", "transformer")
 
-    def test_shapes_that_do_not_fit(self):
+    def test_kernel_larger_than_image_refused(self):
         self.refused(self.layers('{"type": "conv2d", "filters": 2, "kernel": 29}, '
                                  '{"type": "flatten"}, ' + TAIL), "29x29", "28x28")
 
-    def test_dense_without_flatten(self):
+    def test_dense_without_flatten_refused(self):
         self.refused(self.layers(TAIL), "flat")
 
-    def test_classes_that_do_not_fit(self):
+    def test_wrong_number_of_classes_refused(self):
         self.refused(self.layers('{"type": "flatten"}, {"type": "dense", "units": 7}, '
                                  '{"type": "softmax_cross_entropy"}'), "7", "10")
 
-    def test_missing_key(self):
+    def test_missing_key_refused(self):
         self.refused(self.layers('{"type": "flatten"},\n{"type": "dense"}, '
                                  '{"type": "softmax_cross_entropy"}'), "line 4", "units", "missing")
 
-    def test_missing_layers(self):
+    def test_missing_layers_refused(self):
         self.refused("{%s}" % INPUT, "layers", "missing")
 
-    def test_no_such_name(self):
+    def test_unknown_model_refused(self):
         self.check(self.worker(model="resnet152"), PERMANENT, "resnet152")
 
-    def test_no_such_file(self):
+    def test_missing_model_file_refused(self):
         self.check(self.worker(model=self.path("none.json")), PERMANENT, "none.json")
 
 
@@ -188,25 +189,25 @@ class Flags(BadInput):
                 "--worker_hosts=" + ",".join("%s:%d" % (harness.LOOPBACK, p) for p in ports[1:])]
 
     def both(self, flags, *words):
-        """The same mistake typed to both programs."""
+        """Checks both programs with the same wrong flags."""
         self.check(self.worker(*flags), USAGE, *words)
         self.check(self.ps(*flags), USAGE, *words)
 
-    def test_unknown_flag(self):
+    def test_unknown_flag_refused(self):
         self.both([*self.hosts(), "--task_index=0", "--wroker_hosts=a:1"], "--wroker_hosts")
 
-    def test_stray_word(self):
+    def test_stray_word_refused(self):
         self.both([*self.hosts(), "--task_index=0", "quickly"], "quickly")
 
-    def test_bad_number(self):
+    def test_bad_number_refused(self):
         self.both([*self.hosts(), "--task_index=one"], "--task_index", "one")
         for flag in ("--train_steps=1.5", "--batch_size=0", "--learning_rate=fast",
                      "--train_steps=99999999999999999999", "--epochs=nan", "--towers=-1"):
             name, value = flag.split("=")
             self.check(self.worker(flag), USAGE, name, value)
 
-    def test_below_zero(self):
-        """-1 alone is the default."""
+    def test_negative_rates_refused(self):
+        """Only the default -1 is allowed."""
         for flag in ("learning_rate=-0.5", "momentum=-0.5", "weight_decay=-2", "epsilon=-0.1",
                      "beta1=-0.123456789", "lr_decay=-0.5"):
             name, value = flag.split("=")
@@ -215,8 +216,8 @@ class Flags(BadInput):
             else:
                 self.check(self.worker("--" + flag), USAGE, "--" + name, value)
 
-    def test_outputs_that_cannot_be(self):
-        """Found before anything is trained, and said with the path that was typed."""
+    def test_unwritable_outputs_refused(self):
+        """The program refuses them before it trains, with the path that the user typed."""
         for flag in ("--export", "--summary_json"):
             for path, words in (("/nodir/x", "/nodir"), (self.dir(), "is a folder")):
                 self.check(self.worker(flag + "=" + path), USAGE, flag, path, words)
@@ -225,11 +226,11 @@ class Flags(BadInput):
         self.check(self.ps(*self.hosts(), "--task_index=0", "--summary_json=/nodir/x"), USAGE,
                    "--summary_json", "/nodir")
 
-    def test_bad_choice(self):
+    def test_unknown_choice_refused(self):
         self.check(self.worker("--optimizer=adamant"), USAGE, "--optimizer", "adamant", "adam")
         self.check(self.worker("--sync_mode=maybe"), USAGE, "--sync_mode", "maybe")
 
-    def test_modes_and_what_belongs_to_them(self):
+    def test_flags_of_another_mode_refused(self):
         hosts = [*self.hosts(), "--task_index=0"]
         for flags, *words in ((["--sync_mode=ssp"], "--staleness"),
                               (["--staleness=2"], "--staleness", "ssp"),
@@ -249,7 +250,7 @@ class Flags(BadInput):
             with self.subTest(flags=flags):
                 self.check(self.worker(*hosts, *flags), USAGE, *words)
 
-    def test_flags_that_the_optimizer_does_not_know(self):
+    def test_flags_of_another_optimizer_refused(self):
         for optimizer, flag in (("sgd", "momentum"), ("adam", "momentum"), ("sgd", "beta1"),
                                 ("momentum", "beta2"), ("adam", "decay"), ("sgd", "epsilon")):
             with self.subTest(optimizer=optimizer, flag=flag):
@@ -267,7 +268,7 @@ class Flags(BadInput):
             with self.subTest(flags=flags):
                 self.worker(*flags).wait(30)
 
-    def test_flags_without_what_they_are_for(self):
+    def test_flags_without_their_counterpart_refused(self):
         self.check(self.ps(*self.hosts(), "--task_index=0", "--straggler_ms=5"), USAGE,
                    "--straggler_ms is for --log_stragglers; give both or leave it out")
         self.check(self.worker("--self_test_seconds=5"), USAGE,
@@ -280,23 +281,23 @@ class Flags(BadInput):
         self.check(self.worker("--gpu_tuning=all,-capture,fast"), USAGE,
                    "--gpu_tuning: 'fast' is not one of measure, ")
         quiet = self.worker("--gpu_tuning=all,-capture", "--gpu_memory_fraction=0.4",
-                            "--cuda_graphs=off")  # of --gpus=auto
+                            "--cuda_graphs=off")  # a flag of --gpus=auto
         quiet.wait(30)
         self.assertEqual([l for l in quiet.lines if l[0] in "WE"], [])
 
-    def test_task_index_out_of_range(self):
+    def test_task_index_out_of_range_refused(self):
         hosts = self.hosts()
         self.check(self.worker(*hosts, "--task_index=2"), USAGE, "--task_index", "2")
         self.check(self.ps(*hosts, "--task_index=1"), USAGE, "--task_index", "1")
 
-    def test_address_that_does_not_parse(self):
+    def test_malformed_address_refused(self):
         for address in ("localhost", "localhost:", "localhost:0", "localhost:65536", ":2221",
                         "localhost:2221x", "a:1,,b:2", "[::1:2221"):
             with self.subTest(address=address):
                 self.both(["--ps_hosts=" + address, "--worker_hosts=localhost:2223",
                            "--task_index=0"], "--ps_hosts")
 
-    def test_wrong_job_name(self):
+    def test_wrong_job_name_refused(self):
         hosts = self.hosts()
         self.check(self.worker(*hosts, "--task_index=0", "--job_name=ps"), USAGE, "--job_name",
                    "ps")
@@ -310,7 +311,7 @@ class Flags(BadInput):
         self.both([*hosts, "--task_index=0", "--job_name=boss"], "--job_name",
                   "'boss' is not one of")
 
-    def test_port_in_use(self):
+    def test_port_in_use_refused(self):
         hosts = self.hosts()
         host, port = hosts[0].split("=")[1].split(":")
         with socket.socket() as s:
@@ -323,17 +324,17 @@ class Flags(BadInput):
         self.assertIn("%s:%s is in use" % (host, port), told[0])
         self.assertIn("cannot listen on %s:%s: address in use" % (host, port), told[1])
 
-    def test_an_address_of_another_host(self):
+    def test_address_of_another_host_refused(self):
         self.check(self.ps("--ps_hosts=192.0.2.1:2221", "--worker_hosts=192.0.2.1:2223",
                            "--task_index=0"), PERMANENT, "192.0.2.1:2221")
 
-    def test_a_ps_without_ps_hosts(self):
+    def test_ps_without_ps_hosts_refused(self):
         self.check(self.ps("--task_index=0"), USAGE, "--ps_hosts")
 
-    def test_workers_without_ps(self):
+    def test_workers_without_ps_refused(self):
         self.check(self.worker("--worker_hosts=a:1,b:2", "--task_index=0"), USAGE, "--ps_hosts")
 
-    def test_a_summary_that_cannot_be_written(self):
+    def test_unwritable_summary_refused(self):
         path = self.path("no", "such", "folder.json")
         process = self.worker("--summary_json=" + path)
         process.wait(30, USAGE)
@@ -346,7 +347,8 @@ STEPS = ["--batch_size=20", "--train_steps=40", "--seed=3", "--learning_rate=0.0
 
 
 class Peers(BadInput):
-    """A job of two of which one worker has come: what is done to its ps must not change its end."""
+    """A job of two workers, of which one has joined: faults at its server must not change the
+    result."""
     undisturbed = None
 
     def half_job(self):
@@ -356,7 +358,7 @@ class Peers(BadInput):
         return job
 
     def finish(self, job):
-        """The other worker comes: the job must end as if nothing had been."""
+        """Starts the other worker: the job must end as if undisturbed."""
         job.start_worker(1)
         digests = {s["parameters_sha256"] for s in job.finish()}
         if Peers.undisturbed is None:
@@ -364,7 +366,7 @@ class Peers(BadInput):
         self.assertEqual(digests, {Peers.undisturbed})
 
     def intruder(self, job, *flags, model="softmax"):
-        # Worker 0 sets the job when it joins; from then on it waits for worker 1.
+        # Worker 0 settles the job when it joins, and then waits for worker 1.
         job.ps[0].wait_line("worker:?.?0|member 0", 30)
         argv = [harness.program("worker"), *job.hosts(), "--task_index=1", "--models_dir=" +
                 harness.MODELS, "--data_dir=" + self.data(), *STEPS, "--model=" + model, *flags]
@@ -377,19 +379,19 @@ class Peers(BadInput):
         for word in words:
             self.assertRegex(errors[0], word)
 
-    def test_a_worker_with_another_model(self):
+    def test_worker_with_another_model_refused(self):
         job = self.half_job()
         self.check_refused(self.intruder(job, model="lenet5"), "parameter", "softmax|dense|c1/")
         self.check_refused(self.intruder(job, model="mlp"), "parameter")
         self.finish(job)
 
-    def test_a_worker_with_another_optimizer(self):
+    def test_worker_with_another_optimizer_refused(self):
         job = self.half_job()
         self.check_refused(self.intruder(job, "--optimizer=sgd"), "optimizer")
         self.check_refused(self.intruder(job, "--learning_rate=0.5"), "learning")
         self.finish(job)
 
-    def test_a_worker_with_another_plan(self):
+    def test_worker_with_another_plan_refused(self):
         job = self.half_job()
         self.check_refused(self.intruder(job, "--train_steps=41"), "41")
         self.check_refused(self.intruder(job, "--seed=4"), "seed")
@@ -400,7 +402,7 @@ class Peers(BadInput):
         self.finish(job)
 
     def talk(self, job, *parts):
-        """Sends raw bytes to the ps; whatever it answers is read to its end."""
+        """Sends raw bytes to the server, and reads the answer to its end."""
         host, port = job.ps_hosts[0].split(":")
         with socket.create_connection((host, int(port)), 10) as s:
             s.settimeout(5 * harness.PATIENCE)
@@ -413,7 +415,7 @@ class Peers(BadInput):
             except OSError:
                 pass
 
-    def test_random_bytes(self):
+    def test_random_bytes_do_not_change_job(self):
         rng = random.Random(5)
         preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
         settings = b"\0\0\0\4\0\0\0\0\0"
@@ -427,8 +429,8 @@ class Peers(BadInput):
         self.assertIsNone(job.ps[0].popen.poll())
         self.finish(job)
 
-    def test_random_bytes_while_training_goes_on(self):
-        """From before the first step to after the last."""
+    def test_random_bytes_during_training_do_not_change_job(self):
+        """Random bytes arrive from before the first step to after the last."""
         rng = random.Random(6)
         steps = 1500
         job = self.job(flags=["--batch_size=20", "--train_steps=%d" % steps, "--seed=3",
@@ -442,7 +444,7 @@ class Peers(BadInput):
                     said.append(self.talk(job, rng.randbytes(3000)))
                     first.set()
             except OSError:
-                pass  # the job has ended, and its server with it; finish() says whether well
+                pass  # the job has ended, and its server too; finish() checks the result
 
         talker = threading.Thread(target=talk, daemon=True)
         talker.start()
@@ -453,7 +455,7 @@ class Peers(BadInput):
         talker.join(60)
         self.assertGreaterEqual(len(said), 3)
 
-    def test_a_connection_that_says_nothing(self):
+    def test_silent_connections_do_not_block_job(self):
         job = self.half_job()
         host, port = job.ps_hosts[0].split(":")
         silent = [socket.create_connection((host, int(port)), 10) for _ in range(50)]

@@ -1,4 +1,4 @@
-"""Training that ended no better than a guess is warned of; a short run that has begun is not."""
+"""A program warns of training that ended no better than a guess, but not of a short healthy run."""
 # label: cluster
 import harness
 
@@ -11,20 +11,20 @@ class Chance(harness.Test):
         self.assertIn("test accuracy", text)
         return [line for line in text.split("\n") if line.startswith("W ")]
 
-    def test_diverged_is_warned(self):
-        """The loss is far above that of a guess; the parameters are finite all the same."""
+    def test_diverged_training_warned(self):
+        """The loss is far above that of a guess; the parameters are finite nevertheless."""
         (line,) = self.warned("--train_steps=40", "--optimizer=adam", "--learning_rate=30")
         self.assertRegex(line, r"the loss, \S+, is far above 2\.303, which a guess among the 10 "
                                r"classes has, .*training has diverged.*--learning_rate")
 
-    def test_stuck_is_warned(self):
-        """After a pass without anything learnt: here, as the rate is next to nothing."""
+    def test_stuck_training_warned(self):
+        """Training has learnt nothing after a pass: here, because the rate is almost 0."""
         (line,) = self.warned("--epochs=1", "--learning_rate=1e-12", "--hidden_units=8",
                               "--optimizer=sgd")
         self.assertRegex(line, r"at chance level: an accuracy of 0\.\d+ with 10 classes, where a "
                                r"guess has 0\.1000, and a loss of \S+, where a guess has 2\.303")
 
-    def test_short_and_healthy_is_not(self):
+    def test_short_healthy_training_not_warned(self):
         for flags in (["--train_steps=3"], ["--train_steps=25", "--learning_rate=1e-12"],
                       ["--epochs=1"]):
             self.assertEqual(self.warned(*flags), [], flags)

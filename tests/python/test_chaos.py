@@ -1,5 +1,5 @@
-"""tests/chaos with a few fixed seeds: whatever strikes, the job ends with the bits of the one that
-was left alone; and that a schedule depends on its seed alone."""
+"""tests/chaos with a few fixed seeds: whichever faults strike, the job ends with the parameters of
+the undisturbed job; and a schedule depends on its seed alone."""
 # label: net waits long
 import os
 import sys
@@ -12,8 +12,8 @@ SEEDS = (1, 2, 3, 4, 5)
 
 
 class Chaos(harness.Test):
-    def test_seeds(self):
-        """One program for all, so that the undisturbed run is made once."""
+    def test_seeds_end_with_undisturbed_bits(self):
+        """One program runs all seeds, so that the undisturbed run is made once."""
         p = self.start("chaos", [sys.executable, "-B", CHAOS, "--steps=80", "--save_steps=5",
                                  "--seeds=" + ",".join(str(s) for s in SEEDS),
                                  "--logs=" + self.path("logs")])
@@ -22,8 +22,8 @@ class Chaos(harness.Test):
         self.assertEqual(p.status, 0)
         self.assertIn("5 of 5 seeds ended well", p.output())
 
-    def test_schedules(self):
-        """The same seed gives the same faults; a kind that is left out moves no other."""
+    def test_same_seed_makes_same_schedule(self):
+        """The same seed makes the same faults. An omitted kind moves no other fault."""
         kinds = list(chaos_schedule.KINDS)
         shape = chaos_schedule.Shape(2, 3, kinds)
         without = chaos_schedule.Shape(2, 3, [k for k in kinds if k != "cut"])
@@ -35,8 +35,8 @@ class Chaos(harness.Test):
             self.assertEqual([f[1:] for f in left],
                              [f[1:] for f in chaos_schedule.make(seed, without)])
 
-    def test_a_hang(self):
-        """A run that does not end in time fails, with all that is known of it."""
+    def test_hang_fails_with_report(self):
+        """A run that does not end in time fails, with a full report."""
         logs = self.path("logs")
         p = self.start("chaos", [sys.executable, "-B", CHAOS, "--steps=20", "--push_delay=5000",
                                  "--deadline=5", "--seed=7", "--kinds=stop", "--logs=" + logs])
@@ -46,7 +46,7 @@ class Chaos(harness.Test):
         kept = os.listdir(os.path.join(logs, "seed-7"))
         self.assert_has(kept, "events", "ps-1.log", "worker-2.log", "worker-2.stack", "folder")
 
-    def test_usage(self):
+    def test_unknown_kind_refused(self):
         done = harness.run([sys.executable, "-B", CHAOS, "--kinds=kill,hug"])
         self.assertEqual(done.returncode, 2)
         self.assertIn("there is no 'hug'", done.stdout)

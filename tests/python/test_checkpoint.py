@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Checkpoints of real servers: a job that is stopped, or killed, and started again ends with the
-bits of one that was left alone; damage, other jobs, full and read-only disks are said plainly."""
+"""Checkpoints of real servers. A job that is stopped or killed, and started again, ends with the
+bits of an undisturbed job. Damage, other jobs, full and read-only disks are reported plainly."""
 # label: cluster address long
 import errno
 import glob
@@ -20,7 +20,7 @@ ENDLESS = ["--train_steps=100000", "--fault_push_delay_ms=4"]
 
 
 class Checkpoint(harness.Test):
-    mounted = None  # the folder, where it is a file system of its own
+    mounted = None  # the folder, if it has a file system of its own
 
     def folder(self, name="ckpt"):
         return self.mounted or self.path(name)
@@ -36,7 +36,7 @@ class Checkpoint(harness.Test):
         return ["--checkpoint_dir=" + (folder or self.folder()), *more]
 
     def stop_all(self, job, signum=signal.SIGTERM, ps_status=143):
-        """The servers first, as they need the workers for a last step."""
+        """Stops the servers first, because they need the workers for a last step."""
         for ps in job.ps:
             ps.popen.send_signal(signum)
         self.wait_all(job.ps, 60, ps_status)
@@ -55,11 +55,11 @@ class Checkpoint(harness.Test):
         job.start(self.ps_flags(*more))
         return job, job.finish(seconds)
 
-    def test_stopped_and_restored(self):
+    def test_stopped_job_restored_with_other_numbers_of_servers(self):
         """SIGTERM at any moment, then other numbers of servers: the same bits (I8)."""
         want = self.undisturbed()
         for before, after in ((1, 1), (2, 2), (2, 3)):
-            job = self.start_and_stop(before, 8)  # which was computed on step 7 of every chunk
+            job = self.start_and_stop(before, 8)  # its base is step 7 of every chunk
             steps = self.manifests()
             self.assertEqual(len(steps), 1, steps)
             self.assertGreaterEqual(steps[0], 7)
@@ -71,15 +71,16 @@ class Checkpoint(harness.Test):
             self.assertEqual(self.manifests()[-1], 40)
             shutil.rmtree(self.folder())
 
-    def test_every_so_many_steps(self):
-        """--save_steps, the end of the job, what is kept, and TensorFlow's file."""
+    def test_save_steps_writes_and_retains_checkpoints(self):
+        """--save_steps, the end of the job, retention, and TensorFlow's file."""
         for n_ps in (1, 2):
             job = self.job(n_ps=n_ps, model="small", flags=[*FLAGS, "--fault_push_delay_ms=2"])
             job.start(self.ps_flags("--save_steps=10", "--keep_checkpoint_max=2"))
             job.finish(120)
             steps = re.findall(r"checkpoint at step (\d+): /", job.ps[0].output())
             steps = [int(s) for s in steps]
-            due = [s - s % 10 for s in steps]  # it follows at once where the last was being written
+            # it follows at once if the previous one was still being written
+            due = [s - s % 10 for s in steps]
             self.assertEqual(due, sorted(set(due)), job.ps[0].output())
             self.assertTrue({10, 40} <= set(steps) <= set(range(10, 41)), job.ps[0].output())
             self.assertEqual(self.manifests(), steps[-2:])
@@ -92,8 +93,9 @@ class Checkpoint(harness.Test):
             self.assertEqual(len(glob.glob(self.folder() + "/*.safetensors")), 2 * n_ps)
             shutil.rmtree(self.folder())
 
-    def test_killed_and_restored(self):
-        """kill -9 of everything: goes on from the last whole checkpoint, past a damaged one."""
+    def test_killed_job_restored_from_last_whole_checkpoint(self):
+        """kill -9 of all processes: the job resumes from the last whole checkpoint, before a
+        damaged one."""
         want = self.undisturbed()
         job = self.job(n_ps=2, model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=8"))
@@ -110,8 +112,8 @@ class Checkpoint(harness.Test):
                          r"weir-\S*%d.json: not restored: weir-\S*%d-1-of-2.safetensors .*does not "
                          r"match its checksum; trying the one before" % (newest, newest))
 
-    def test_signal_and_time(self):
-        """SIGUSR1 at any server, and --save_secs, while training goes on undisturbed."""
+    def test_sigusr1_and_save_secs_write_checkpoints(self):
+        """SIGUSR1 at any server, and --save_secs, do not disturb training."""
         want = self.undisturbed(n_ps=2)
         job = self.job(n_ps=2, model="small", flags=[*FLAGS, "--fault_push_delay_ms=12"])
         job.brake_from(30)
@@ -128,8 +130,8 @@ class Checkpoint(harness.Test):
         job.finish(120)
         self.assertGreaterEqual(len(self.manifests(self.folder("by_time"))), 2)
 
-    def test_restore_by_name(self):
-        """--restore wins over what is newer, and says what it does not find."""
+    def test_restore_flag_selects_checkpoint(self):
+        """--restore wins over newer checkpoints, and names a missing one."""
         job = self.started_job(model="small", flags=FLAGS,
                                ps_flags=self.ps_flags("--save_steps=10"))
         want = job.finish(120)[0]["parameters_sha256"]
@@ -141,9 +143,9 @@ class Checkpoint(harness.Test):
         ps = job.start_ps(0, *self.ps_flags("--restore=" + self.folder("none")), wait=False)
         self.assertIn("--restore: there is no checkpoint in", ps.wait_output(20, 1))
 
-    def test_room_on_the_disk(self):
-        """ps 0 keeps no file open of a checkpoint that it went on from, or back to, and that is not
-        kept any more: its room would not be free."""
+    def test_removed_checkpoints_free_their_space(self):
+        """ps 0 keeps no file open of a removed checkpoint that it had restored: its space would not
+        be free."""
         job = self.job(n_ps=2, model="small", flags=[*FLAGS, *ENDLESS])
         flags = self.ps_flags("--save_steps=8", "--keep_checkpoint_max=2")
         job.start(flags)
@@ -154,7 +156,7 @@ class Checkpoint(harness.Test):
             m = job.ps[0].wait_line(r"goes on from step (\d+)|goes back to the checkpoint at step "
                                     r"(\d+)" if i == 0 else r"goes back .* at step ((\d+))")
             step = int(m.group(1) or m.group(2))
-            harness.until(lambda: step not in self.manifests(), "it is kept")
+            harness.until(lambda: step not in self.manifests(), "the checkpoint is retained")
         fds = "/proc/%d/fd" % job.ps[0].popen.pid
 
         def links():
@@ -162,13 +164,13 @@ class Checkpoint(harness.Test):
                 try:
                     yield os.readlink(os.path.join(fds, fd))
                 except OSError:
-                    pass  # it was closed meanwhile
+                    pass  # it was closed just now
         harness.until(lambda: not [name for name in links() if ".safetensors" in name and
                                    name.endswith("(deleted)")], "files are kept open")
         self.kill(*job.workers, *job.ps)
 
-    def test_another_job(self):
-        """The difference is named, at the server and at the worker, with what to do."""
+    def test_checkpoint_of_another_job_refused(self):
+        """The server and the worker name the difference and the remedy."""
         job = self.job(model="softmax", flags=FLAGS)
         job.start(self.ps_flags("--save_steps=40"))
         job.finish(120)
@@ -186,8 +188,8 @@ class Checkpoint(harness.Test):
         job = self.started_job(model="softmax", flags=longer, ps_flags=self.ps_flags())
         self.assertEqual(job.finish(60)[0]["local_steps"], 20)
 
-    def test_nothing_whole(self):
-        """Checkpoints, but none that is whole: no silent start from the first step."""
+    def test_folder_without_whole_checkpoint_refused(self):
+        """There are checkpoints, but none is whole: no silent start from the first step."""
         os.mkdir(self.folder())
         harness.write_file(os.path.join(self.folder(), "weir-7.json"), "{}")
         job = self.job()
@@ -196,14 +198,15 @@ class Checkpoint(harness.Test):
         self.assertIn("none of its checkpoints is whole", ps.output())
 
     def turn_bit(self, step, server):
-        """A bit of the server's part of that checkpoint is another; likewise back."""
+        """Inverts a bit of the server's file of that checkpoint; a second call restores it."""
         path, = glob.glob(os.path.join(self.folder(), "weir-*-%d-%d-of-*.safetensors" %
                                        (step, server)))
         harness.damage(path)
 
-    def test_damaged_after_the_look(self):
-        """ps 0 has found the newest checkpoint whole, and a server that reads its part does not:
-        the one before is gone on from. Where there is none before, training waits for that one."""
+    def test_damage_found_by_a_server_rolls_back_further(self):
+        """ps 0 has found the newest checkpoint whole, but a server that reads its file does not:
+        the job resumes from the checkpoint before. Without one, training waits for the damaged
+        one."""
         want = self.undisturbed(n_ps=2)
         job = self.job(n_ps=2, model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=8"))
@@ -231,14 +234,15 @@ class Checkpoint(harness.Test):
             shutil.copytree(self.folder("copy"), self.folder())
 
     def make_unreadable(self, step):
-        """A link to itself in the place of a server's file: it is there, and cannot be opened."""
+        """Replaces a server's file by a link to itself: it exists, and cannot be opened."""
         path, = glob.glob(os.path.join(self.folder(), "weir-*-%d-0-of-*.safetensors" % step))
         os.rename(path, path + ".away")
         os.symlink(os.path.basename(path), path)
         return path
 
-    def test_cannot_be_read_now(self):
-        """At its start ps 0 ends with one line, and goes on from nothing older by itself."""
+    def test_unreadable_checkpoint_ends_start(self):
+        """At its start ps 0 exits with one line, and does not resume from an older checkpoint by
+        itself."""
         want = self.undisturbed()
         job = self.job(model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=8"))
@@ -255,21 +259,21 @@ class Checkpoint(harness.Test):
                          % (newest, os.path.basename(path)))
         self.assertEqual(ps.output().count("cannot be read now"), 1)
         self.assertEqual(self.manifests(), before)
-        os.unlink(path)  # as the line says: it is gone for good
+        os.unlink(path)  # the remedy in the line: the file is lost for good
         job, summaries = self.go_on(1)
         self.assertIn("trying the one before", job.ps[0].output())
         self.assertIn("found a checkpoint at step %d" % before[-2], job.ps[0].output())
         self.assertEqual(summaries[0]["parameters_sha256"], want)
 
-    def test_cannot_be_read_while_a_server_is_lost(self):
-        """Training waits for the newest checkpoint, and goes on from it when it can be read."""
+    def test_unreadable_checkpoint_makes_training_wait(self):
+        """Training waits for the newest checkpoint, and resumes from it once it can be read."""
         flags = [f.replace("train_steps=40", "train_steps=60") for f in FLAGS]
         want = self.undisturbed(n_ps=2, flags=flags)
         job = self.job(n_ps=2, model="small", flags=[*flags, "--fault_push_delay_ms=12"])
         job.start(self.ps_flags())
         for n in range(1, 3):
             job.workers[0].wait_line("training step %d done" % (8 * n))
-            with harness.paused(job.workers[1]):  # nor does training stand where the last one was
+            with harness.paused(job.workers[1]):  # training has passed the last checkpoint's step
                 job.ps[0].popen.send_signal(signal.SIGUSR1)
                 harness.until(lambda: len(self.manifests()) == n, "a checkpoint")
                 if n == 1:
@@ -283,8 +287,8 @@ class Checkpoint(harness.Test):
         job.finish(120, want)
         self.assertRegex(job.ps[0].output(), "goes back to the checkpoint at step %d" % newest)
 
-    def test_folder_that_cannot_be_written(self):
-        """A file stands where the server's file should: a line, and training goes on."""
+    def test_unwritable_server_file_does_not_stop_training(self):
+        """A folder blocks the path of the server's file: ps logs it, and training continues."""
         want = self.undisturbed(model="softmax")
         job = self.job(model="softmax", flags=FLAGS)
         job.start_ps(0, *self.ps_flags("--save_steps=10"))
@@ -298,9 +302,9 @@ class Checkpoint(harness.Test):
         self.assertNotIn(10, self.manifests())
         self.assertEqual(self.manifests()[-1], 40)
 
-    def test_folder_that_cannot_be_tidied(self):
-        """A folder stands where `checkpoint` should: a line; what was written is there all the
-        same, and nobody waits for it at the end."""
+    def test_blocked_cleanup_does_not_stop_job(self):
+        """A folder blocks the path of `checkpoint`: ps logs it. The written files exist
+        nevertheless, and the job does not wait for it at the end."""
         os.makedirs(os.path.join(self.folder(), "checkpoint"))
         job = self.job(model="softmax", flags=FLAGS)
         job.start(self.ps_flags("--save_steps=10"))
@@ -310,7 +314,7 @@ class Checkpoint(harness.Test):
         self.assertNotIn("no last checkpoint", out)
         self.assertEqual(self.manifests()[-1], 40)
 
-    def test_full_disk(self):
+    def test_full_disk_does_not_stop_training(self):
         """No file may grow past a few bytes, as on a full disk."""
         want = self.undisturbed(model="softmax")
         job = self.job(model="softmax", flags=FLAGS)
@@ -326,18 +330,20 @@ class Checkpoint(harness.Test):
         self.assertEqual(sorted(os.listdir(self.folder())), ["folder-id", "lease-1", "servers"])
 
     def finish_without_last(self, job):
-        """The workers have all steps; ps 0 says that the folder has not. Their summaries."""
+        """Checks that the workers made all steps and that ps 0 reports the missing checkpoint.
+        Returns their summaries."""
         self.wait_all(job.workers, 120)
         self.assertRegex(job.ps[0].wait_output(60, 138),
                          "the job is done, but %s lacks its last step, " % self.folder())
         return [job.summary(i) for i in range(len(job.workers))]
 
     def disk(self, megabytes):
-        """The folder of the checkpoints as a file system of its own."""
+        """Mounts a small file system as the checkpoint folder."""
         self.mounted = self.mount("size=%dm" % megabytes)
 
-    def test_disk_that_fills_up(self):
-        """No room for another one: the last good one stays, and is gone on from."""
+    def test_checkpoint_before_full_disk_restored(self):
+        """There is no room for another checkpoint: the last good one stays, and the job resumes
+        from it."""
         want = self.undisturbed()
         self.disk(8)
         job = self.job(model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
@@ -361,9 +367,9 @@ class Checkpoint(harness.Test):
         for s in summaries:
             self.assertEqual(s["parameters_sha256"], want)
 
-    def test_disk_that_failed_attempts_would_fill(self):
-        """ps:1 cannot write: what ps:0 has written each time, on a disk with room for a few such
-        files, is removed again after each attempt. Once ps:1 can, checkpoints are made."""
+    def test_failed_attempts_do_not_fill_disk(self):
+        """ps:1 cannot write. ps:0 removes its own files after each attempt, on a disk with room for
+        a few such files. Once ps:1 can write, checkpoints are made."""
         self.disk(2)
         job = self.job(n_ps=2, model="small", flags=[*FLAGS, *ENDLESS])
         job.start_ps(0, *self.ps_flags("--save_steps=2", "--keep_checkpoint_max=1"))
@@ -383,9 +389,9 @@ class Checkpoint(harness.Test):
         self.assertNotEqual(self.manifests(), [])
         self.kill(*job.workers, *job.ps)
 
-    def test_disk_that_turns_read_only(self):
-        """A start that cannot be recorded: training waits, with a line that says what for, and goes
-        on from the good checkpoint when it can."""
+    def test_read_only_disk_makes_training_wait(self):
+        """A start that cannot be recorded: training waits, with a line that names the cause, and
+        later resumes from the good checkpoint."""
         want = self.undisturbed()
         self.disk(8)
         self.start_and_stop(1, 7)
@@ -400,8 +406,9 @@ class Checkpoint(harness.Test):
         job.finish(120, want)
         self.assertEqual(self.manifests()[-1], 40)
 
-    def test_server_that_does_not_take_part(self):
-        """ps:1 without the flag: lines at both, no checkpoint, no hang; ps:0 without it: none."""
+    def test_server_without_folder_prevents_checkpoints(self):
+        """If ps:1 lacks the flag, both servers log it, and there is no checkpoint and no hang. If
+        ps:0 lacks it, there is no line."""
         job = self.job(n_ps=2, model="small", flags=FLAGS)
         job.start_ps(0, *self.ps_flags("--save_steps=10"))
         job.start_ps(1)
@@ -412,7 +419,7 @@ class Checkpoint(harness.Test):
                          "take or write its part")
         self.assertIn("this server was started without --checkpoint_dir", job.ps[1].output())
         trained = job.ps[0].output().split(" left\n")[0]
-        self.assertNotIn("not all servers answered", trained)  # nobody waited
+        self.assertNotIn("not all servers answered", trained)  # no server waited
         self.assertEqual(self.manifests(), [])
         job = self.job(n_ps=2, model="softmax", flags=FLAGS)
         job.start_ps(0)
@@ -421,9 +428,9 @@ class Checkpoint(harness.Test):
         job.finish(120)
         self.assertEqual(self.manifests(), [])
 
-    def test_server_comes_back(self):
-        """kill -9 of the only server, also before it has written anything new: the workers go back
-        with it, and all ends with the same bits."""
+    def test_killed_server_rolls_job_back(self):
+        """kill -9 of the only server, also before its first checkpoint: the workers roll back with
+        it, and the job ends with the same bits."""
         want = self.undisturbed()
         job = self.job(model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=8"))
@@ -436,8 +443,9 @@ class Checkpoint(harness.Test):
             self.assertEqual(summary["parameters_sha256"], want)
             self.assertGreater(summary["local_steps"], 40)
 
-    def test_nobody_ends_before_the_last_checkpoint(self):
-        """Workers hear of the last version when it is on the disk, whatever else is saved when."""
+    def test_workers_wait_for_the_last_checkpoint(self):
+        """Workers receive the last version only when it is on the disk, whatever else is saved
+        when."""
         for n_ps, flags in ((1, ["--save_steps=15"]), (2, ["--save_steps=40"]), (2, [])):
             job = self.job(n_ps=n_ps, model="small", flags=FLAGS)
             job.start(self.ps_flags(*flags))
@@ -448,12 +456,12 @@ class Checkpoint(harness.Test):
                 self.assertLessEqual(saved, ended, (n_ps, flags))
             shutil.rmtree(self.folder())
 
-    def test_killed_at_the_very_end(self):
+    def test_server_killed_during_last_checkpoint_loses_nothing(self):
         """kill -9 of the server while it makes the last version and saves it: the workers are still
-        there to do again what it takes with it."""
+        there to repeat the lost steps."""
         want, n_killed = self.undisturbed(), 0
         for n, more in enumerate([*range(6), *[1] * 30]):
-            if n >= 6 and n_killed:  # else: none of those moments was early enough
+            if n >= 6 and n_killed:  # otherwise none of those moments was early enough
                 break
             job = self.job(model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
             job.start(self.ps_flags("--save_steps=8"))
@@ -471,14 +479,15 @@ class Checkpoint(harness.Test):
             for i, worker in enumerate(job.workers):
                 worker.wait(120)
                 self.assertEqual(job.summary(i)["parameters_sha256"], want, more)
-            job.ps[0].popen.send_signal(signal.SIGTERM)  # if all had left, nobody came to it
+            # if all workers had left, none would join again
+            job.ps[0].popen.send_signal(signal.SIGTERM)
             job.ps[0].wait(60, None)
             self.assertEqual(self.manifests()[-1], 40)
             shutil.rmtree(self.folder())
         self.assertGreater(n_killed, 0)
 
-    def test_own_pace(self):
-        """async and ssp: each chunk as it is; restored it trains to the end."""
+    def test_async_and_ssp_restore(self):
+        """async and ssp save each chunk at its own version. The restored job trains to its end."""
         for mode in ("async", "ssp"):
             flags = [*FLAGS, "--sync_mode=" + mode]
             flags += ["--staleness=2"] if mode == "ssp" else []
@@ -490,7 +499,7 @@ class Checkpoint(harness.Test):
             self.assertIn("goes on from step %d, as generation 2.1" % steps[0], job.ps[0].output())
             shutil.rmtree(self.folder())
 
-    def test_another_server_is_stopped(self):
+    def test_sigterm_of_ps_1_saves_and_job_resumes(self):
         """SIGTERM to ps 1 alone makes a checkpoint, from which the job resumes."""
         job = self.job(n_ps=2, n_workers=1, model="small",
                        flags=[*FLAGS, "--train_steps=100", "--fault_push_delay_ms=4"])
@@ -505,8 +514,9 @@ class Checkpoint(harness.Test):
         job.ps[1].wait_line("goes on from step %d," % step)
         self.assertEqual(job.finish(120)[0]["global_step"], 100)
 
-    def test_stopped_alone(self):
-        """SIGTERM where nothing can move: before any worker, after all were killed."""
+    def test_servers_without_workers_stop_on_sigterm(self):
+        """SIGTERM while no step is possible: before any worker joined, and after all were
+        killed."""
         job = self.job(n_ps=2, flags=FLAGS)
         job.start_servers(*self.ps_flags())
         for ps in reversed(job.ps):
@@ -515,21 +525,22 @@ class Checkpoint(harness.Test):
         self.assertEqual(self.manifests(), [])
         job = self.job(n_ps=2, model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=5"))
-        job.ps[0].wait_line(r"checkpoint at step [1-9]\d")  # one under way puts off the next
+        # a running checkpoint postpones the next one
+        job.ps[0].wait_line(r"checkpoint at step [1-9]\d")
         self.kill(*job.workers)
         self.terminate(job.ps, 60, 143)
         self.assertGreaterEqual(self.manifests()[-1], 10)
         job, summaries = self.go_on(2)
         self.assertEqual(summaries[0]["global_step"], 40)
 
-    def test_usage(self):
+    def test_checkpoint_flags_without_folder_refused(self):
         for flags in (["--save_steps=5"], ["--restore=x"], ["--serve", *self.ps_flags()]):
             job = self.job()
             job.start_ps(0, *flags, wait=False).wait(20, 2)
             self.assertIn("--checkpoint_dir", job.ps[0].output())
 
-    def test_python_opens_it(self):
-        """All tensors of all servers together are the model and Adam's two slots."""
+    def test_python_reads_all_tensors(self):
+        """The tensors of all servers together are the model and Adam's two slots."""
         job = self.job(n_ps=2, model="small", flags=FLAGS)
         job.start_ps(0, *self.ps_flags("--save_steps=40"))
         job.start_ps(1, *self.ps_flags())

@@ -1,6 +1,6 @@
-"""CIFAR-10's binary files, made here: they are read as the same samples are from npz, by --data_dir
-and by name; what is wrong with them is said in one line; scripts/get_cifar10 verifies and unpacks
-an archive of them."""
+"""CIFAR-10's binary files, made here. They are read like the same samples in npz, by --data_dir and
+by name, and faults are reported in one line; scripts/get_cifar10 verifies and unpacks an archive of
+them."""
 # label: cluster
 import hashlib
 import os
@@ -12,7 +12,7 @@ import tarfile
 import harness
 
 SCRIPT = harness.source("scripts/get_cifar10")
-RECORD, N = 3073, 12  # bytes, and records of a file
+RECORD, N = 3073, 12  # bytes per record, and records per file
 FILES = ["data_batch_%d.bin" % k for k in range(1, 6)] + ["test_batch.bin"]
 
 
@@ -42,7 +42,7 @@ class Cifar10(harness.Test):
         return [figures[key] for key in ("parameters", "parameters_sha256", "test_loss")]
 
     def as_idx(self):
-        """The same samples as IDX files."""
+        """Writes the same samples as IDX files; returns their folder."""
         folder = self.new_folder("idx")
         for part, names in (("train", FILES[:5]), ("t10k", FILES[5:])):
             records = [r for name in names for r in self.records[name]]
@@ -52,7 +52,7 @@ class Cifar10(harness.Test):
                               (len(records),), bytes(r[0] for r in records))
         return folder
 
-    def test_files_are_the_samples(self):
+    def test_files_read_like_idx(self):
         said = self.train("--data_dir=" + self.as_idx())
         self.assertIn("(12 samples)", said)
         want = self.figures()
@@ -68,19 +68,19 @@ class Cifar10(harness.Test):
                           model="resnet18_cifar")
         self.assertIn("(12 samples)", said)
 
-    def test_missing_batches_are_said(self):
+    def test_missing_batches_reported(self):
         os.remove(os.path.join(self.folder, "data_batch_3.bin"))
         said = self.train("--data_dir=" + self.folder)
         self.assertRegex(said, r"W .*CIFAR-10 has 5 batches, but \S+/data_batch_3.bin is missing: "
                                r"trains on the first 2")
 
-    def test_one_file_by_name(self):
+    def test_file_by_name_read(self):
         said = self.train("--train_data=" + os.path.join(self.folder, "data_batch_1.bin"),
                           "--test_data=" + os.path.join(self.folder, "test_batch.bin"))
         self.assertIn("(12 samples)", said)
         self.assertNotIn("batches", said)
 
-    def test_bad_files_are_named(self):
+    def test_bad_files_named(self):
         self.put("data_batch_2.bin", b"".join(self.records["data_batch_2.bin"])[:-1])
         said = self.train("--data_dir=" + self.folder, status=1)
         self.assertIn("data_batch_2.bin: has %d bytes, but CIFAR-10's records have 3073 each" % (
@@ -98,7 +98,7 @@ class Cifar10(harness.Test):
         return done.returncode, done.stdout
 
     def archive(self):
-        """Its path and checksum."""
+        """Returns the archive's path and checksum."""
         path = self.path("a.tar.gz")
         with tarfile.open(path, "w:gz") as tar:
             tar.add(self.folder, "cifar-10-batches-bin")

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Clipped gradients in real programs: in sync on the servers, by value or by the norm of the mean,
-else at each worker: the same bits alone and with any number of servers, whatever is killed; what
-cannot be is refused."""
+"""Clipped gradients in real programs: in sync mode on the servers, by value or by the norm of the
+mean, otherwise at each worker. The parameters are the same alone and with any number of servers,
+whatever is killed; impossible combinations are refused."""
 # label: cluster
 import json
 import math
@@ -27,27 +27,27 @@ class Clip(harness.Test):
         return found.pop()
 
     def exported(self, *flags):
-        """All parameters of the model, in one list."""
+        """Returns all parameters of the model in one list."""
         path = self.path("export.safetensors")
         self.alone(*SGD, "--export=" + path, *flags)
         tensors = harness.read_safetensors(path)
         return [x for name in sorted(tensors) for x in tensors[name][1]]
 
-    def test_what_it_does(self):
-        """Two runs of one step each, clipped differently, lie apart by exactly that much."""
+    def test_clip_value_limits_the_step(self):
+        """Two runs of one step each, clipped differently, lie apart by exactly the difference."""
         low, high = self.exported("--clip_norm=0.25"), self.exported("--clip_norm=0.5")
         self.assertAlmostEqual(math.dist(low, high), 0.25, delta=1e-4)
         free = self.exported()
         self.assertGreater(math.dist(low, free), 0.01)
         clipped = self.exported("--clip_value=0.001")
-        # a step of at most 0.001 on one side, and of the whole gradient on the other
+        # one side makes a step of at most 0.001, the other the step of the whole gradient
         again = self.exported("--clip_value=0.002")
         apart = max(abs(a - b) for a, b in zip(clipped, again))
         self.assertAlmostEqual(apart, 0.001, delta=1e-5)
         self.assertEqual(self.exported("--clip_value=1e9"), free)
         self.assertEqual(self.exported("--clip_norm=1e9"), free)
 
-    def test_same_bits_everywhere(self):
+    def test_clipped_bits_same_alone_and_with_servers(self):
         plain = self.alone()
         for clip in ("--clip_value=0.002", "--clip_norm=0.1"):
             want = self.alone(clip)
@@ -56,8 +56,8 @@ class Clip(harness.Test):
                 self.assertEqual(self.servers(n_ps, 1, clip), want)
 
     def several_workers(self, clip, disturb):
-        """The norm is that of the mean: one, two and three servers agree, and so does a disturbed
-        job."""
+        """Checks that one, two and three servers, and a disturbed job, have the same norm of the
+        mean."""
         flags = [clip, "--fault_push_delay_ms=4"]
         want = self.servers(1, 2, *flags)
         self.assertEqual(self.servers(3, 2, *flags), want)
@@ -79,22 +79,22 @@ class Clip(harness.Test):
         job.start_worker(1)
         self.kill_server(job, ps_flags)
 
-    def test_value_with_several_workers(self):
+    def test_clip_value_with_several_workers_same_bits(self):
         self.several_workers("--clip_value=0.002", self.kill_server)
 
-    def test_norm_with_several_workers(self):
-        """The servers tell each other their parts of the norm."""
+    def test_clip_norm_with_several_workers_same_bits(self):
+        """The servers exchange their parts of the norm."""
         want = self.several_workers("--clip_norm=0.1", self.kill_worker_and_server)
         self.assertNotEqual(self.servers(1, 2, "--clip_norm=0.2"), want)
 
-    def test_norm_in_16_bits(self):
-        """Contributions that were rounded, and steps that all workers skip."""
+    def test_clip_norm_with_16_bit_gradients_same_bits(self):
+        """Contributions are rounded, and all workers skip some steps."""
         flags = ["--clip_norm=0.1", "--wire_dtype=bf16", "--on_nonfinite=skip",
                  "--fault_nonfinite=7"]
         self.assertEqual(self.servers(3, 2, *flags), self.servers(1, 2, *flags))
 
-    def test_norm_is_of_the_mean(self):
-        """Two workers end where one with twice the batch does, as far as floats go."""
+    def test_clip_norm_uses_the_mean(self):
+        """Two workers end like one worker with twice the batch, up to rounding."""
         path = self.path("export.safetensors")
         flags = ["--clip_norm=0.1", "--optimizer=momentum", "--learning_rate=0.5"]
         self.alone(*flags, "--batch_size=24", "--export=" + path)
@@ -112,8 +112,8 @@ class Clip(harness.Test):
         self.assertGreater(max(abs(a - b) for name in one
                                for a, b in zip(one[name][1], other[name][1])), 0.02)
 
-    def test_worker_joins(self):
-        """From one worker to two: the servers clip before and after."""
+    def test_joining_worker_keeps_clipping(self):
+        """One worker becomes two: the servers clip before and after."""
         job = self.job(n_ps=2, n_workers=1, model="small",
                        flags=[*FLAGS, "--clip_norm=0.1", "--train_steps=200"])
         job.hold(30)
@@ -129,13 +129,13 @@ class Clip(harness.Test):
         with open(self.path("joiner.json"), encoding="utf-8") as f:
             self.assertEqual(json.load(f)["parameters_sha256"], first["parameters_sha256"])
 
-    def test_at_their_own_pace(self):
-        """Each contribution by itself; its 16-bit form is made of the clipped one."""
+    def test_async_and_ssp_clip_each_contribution(self):
+        """Each contribution is clipped by itself, before its conversion to 16 bits."""
         for mode in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=1"]):
             for clip in ("--clip_norm=0.1", "--clip_value=0.002"):
                 self.servers(2, 2, clip, *mode, "--wire_dtype=bf16", "--on_nonfinite=skip")
 
-    def test_flags(self):
+    def test_impossible_clip_flags_refused(self):
         hosts = ["--ps_hosts=127.0.0.1:1", "--worker_hosts=a:1,b:1", "--task_index=0"]
         for flags, said in [
                 ([*hosts, "--clip_norm=1", "--replicas_to_aggregate=1"],

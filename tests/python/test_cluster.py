@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Jobs whose cluster is not in the flags: TF_CONFIG, as a TFJob's containers have it, and the
-environment of a Slurm step. One command line for all tasks: weir-task."""
+"""Jobs whose cluster is not in the flags: TF_CONFIG, as in a TFJob's containers, and the
+environment of a Slurm step. One command line starts all tasks: weir-task."""
 # label: cluster
 import json
 import os
@@ -11,7 +11,7 @@ from test_bad_input import BadInput, USAGE
 
 class Cluster(harness.Test):
     def task(self, name, env, *flags):
-        """weir-task with the flags that all tasks have; it tells when a server listens."""
+        """Starts weir-task with the flags that all tasks have; it reports when a server listens."""
         argv = [harness.program("weir-task"), harness.models_dir("softmax"), "--model=softmax",
                 "--train_steps=4", "--log_every=1", "--progress=lines", "--data_dir=" + self.data(),
                 *flags]
@@ -26,7 +26,7 @@ class Cluster(harness.Test):
 
 
 class TfConfig(Cluster):
-    def test_ps_chief_worker(self):
+    def test_tf_config_with_ps_chief_worker_trains(self):
         ps, chief, worker = self.hosts(3)
         cluster = {"ps": [ps], "chief": [chief], "worker": [worker]}
         tasks = [self.task(kind, self.config(cluster, kind, 0)) for kind in cluster]
@@ -37,13 +37,13 @@ class TfConfig(Cluster):
         tasks[0].wait_line("4 steps in")
         tasks[2].wait_line(r"Worker 1: .*\(global step: 4\)")
 
-    def test_dynamic_workers(self):
+    def test_dynamic_worker_joins(self):
         """enableDynamicWorker: worker 0 begins the job alone, worker 1 joins it."""
         ps, *workers = self.hosts(3)
         server = self.task("ps", self.config({"ps": [ps], "worker": {}}, "ps", 0, "sparseCluster"))
         server.wait_line("listening on")
         tasks = []
-        gate = harness.Gate(self, 10)  # worker 0 trains no further before worker 1 has joined
+        gate = harness.Gate(self, 10)  # worker 0 waits at step 10 until worker 1 has joined
         for i, host in enumerate(workers):
             cluster = {"ps": [ps], "worker": {str(i): host}}
             tasks.append(self.task("worker:%d" % i,
@@ -63,7 +63,7 @@ class Slurm(Cluster):
                 "SLURM_STEP_TASKS_PER_NODE": str(n), "SLURM_STEP_NUM_TASKS": str(n),
                 "SLURM_PROCID": str(task), "SLURM_LOCALID": str(task), "SLURM_NODEID": "0", **more}
 
-    def test_step(self):
+    def test_slurm_step_trains(self):
         flags = ["--slurm_ps=1", "--slurm_port=%d" % harness.free_ports(1)[0]]
         tasks = [self.task("task:%d" % i, self.step(i, 3), *flags) for i in range(3)]
         tasks[0].wait_line("cluster from Slurm's environment: ps 1, workers 2; this is ps 0")
@@ -71,14 +71,14 @@ class Slurm(Cluster):
         self.wait_all(tasks, 60)
         tasks[0].wait_line("4 steps in")
 
-    def test_not_asked(self):
-        """A worker that somebody starts in a step is no part of a job without the flag."""
+    def test_slurm_step_without_flag_ignored(self):
+        """A worker that a user starts in a step belongs to no job without the flag."""
         worker = self.task("worker", self.step(1, 3))
         worker.ends(0, "task 1 of the 3 of a Slurm step, and trains alone: --slurm_ps=N")
 
 
 class Wrong(BadInput):
-    def test_slurm(self):
+    def test_bad_slurm_flags_refused(self):
         def run(program, *flags, **env):
             return self.start_program(program, *flags, env={**os.environ, **env})
         step = Slurm.step(None, 0, 2)

@@ -1,5 +1,6 @@
-"""Gradients and the parameters' changes in int8 and int4: the same bits wherever they go, as many
-bytes as they promise, jobs that survive deaths, a network that learns as in full precision."""
+"""Gradients and parameter changes in int8 and int4: the same bits on every path, the promised
+number of bytes, jobs that survive deaths, and a network that learns as well as in full
+precision."""
 # label: cluster
 import os
 import unittest
@@ -19,8 +20,9 @@ class Codecs(harness.Test):
             self.assertEqual(s["parameters_sha256"], summaries[0]["parameters_sha256"])
         return summaries
 
-    def test_same_bits(self):
-        """On every worker, however the payload travels, from however many servers, in any order."""
+    def test_codecs_same_bits_on_every_path(self):
+        """The bits do not depend on the worker, the transport, the number of servers or the
+        order."""
         digests = []
         for dtypes in ("int8", "int4", "int4,fp32", "fp32,int8", "bf16,int4", "int8,bf16",
                        "topk", "topk,int8"):
@@ -34,26 +36,26 @@ class Codecs(harness.Test):
                 digests.append(first)
         self.assertEqual(len(set(digests)), len(digests), "a dtype is not used")
 
-    def test_batch_norm(self):
-        """Its statistics are averages, which go as floats."""
+    def test_statistics_of_batch_norm_sent_as_floats(self):
+        """The statistics are averages, which are sent as floats."""
         self.run_job(["--train_steps=10", "--wire_dtype=int4", "--batch_size=8"],
                      model="resnet_mini", hidden=())
 
-    def test_bytes(self):
+    def test_codecs_send_the_promised_bytes(self):
         steps = 60
         for dtype, least in (("int8", 3.9), ("int4", 7.6), ("topk", 38)):
             s = self.run_job(["--train_steps=%d" % steps, "--wire_dtype=" + dtype,
                               "--shared_memory=off"])[1]
             each = 4 * s["parameters"] * steps
-            # the first values, and the last ones, in full besides
+            # the first and the last values are sent in full besides
             received = s["exchange"]["received_bytes"] - 2 * 4 * s["parameters"]
             print("%s: %.2f times fewer bytes up, %.2f down" %
                   (dtype, each / s["exchange"]["sent_bytes"], each / received))
             self.assertGreater(each / s["exchange"]["sent_bytes"], least)
             self.assertGreater(each / received, least)
 
-    def test_deaths(self):
-        """A worker, then the server, are killed and come back; a worker joins: all end alike."""
+    def test_killed_members_do_not_change_bits(self):
+        """A worker, then the server, are killed and return; a worker joins: all end alike."""
         job = self.job(n_workers=2, model="mlp", flags=[
             *FLAGS, "--train_steps=400", "--wire_dtype=int4", "--log_every=1",
             "--fault_push_delay_ms=5"])
@@ -77,9 +79,10 @@ class Codecs(harness.Test):
         digest = harness.read_json(path)["parameters_sha256"]
         job.finish(120, digest)
 
-    def test_by_the_line(self):
-        """Workers that leave the format to the job: between processes of one host it is fp32. Else
-        they take another worker's, the job's when they come back, and a checkpoint's."""
+    def test_job_chooses_format_for_undecided_workers(self):
+        """The job chooses the format for workers without a flag: fp32 between processes of one
+        host. Otherwise such a worker has the format of another worker, after a restart that of the
+        job, and after a restore that of the checkpoint."""
         flags = ["--optimizer=adam", "--train_steps=25"]
         want, _ = self.run_job(flags)
         for s in self.run_job([*flags, "--wire_dtype=auto"]):
@@ -89,7 +92,7 @@ class Codecs(harness.Test):
         job.start_ps(0)
         for i, dtype in enumerate(("auto", "bf16")):
             job.start_worker(i, "--wire_dtype=" + dtype)
-        a, b = job.finish(120)  # rounded versions, and at the end the servers' own values
+        a, b = job.finish(120)  # rounded versions, and the servers' own values at the end
         self.assertEqual(a["parameters_sha256"], b["parameters_sha256"])
         job = self.job(n_workers=2, model="mlp", flags=[
             *FLAGS, "--hidden_units=32", "--train_steps=150", "--log_every=1",
@@ -113,7 +116,7 @@ class Codecs(harness.Test):
         a, b = job.finish(120)
         self.assertEqual(a["parameters_sha256"], b["parameters_sha256"])
 
-    def test_alone(self):
+    def test_worker_alone_has_no_residual(self):
         """A worker alone sends nothing: its checkpoints have no residual, whatever its flags."""
         keeps = ["--checkpoint_dir=" + self.dir() + "/c", "--wire_dtype=int8", "--save_steps=5",
                  "--hidden_units=8", *FLAGS]
@@ -125,7 +128,7 @@ class Codecs(harness.Test):
         a, b = (harness.read_safetensors(self.dir() + name) for name in ("/a", "/b"))
         self.assertEqual(a, b)
 
-    def test_refused(self):
+    def test_codecs_of_parameters_need_sync(self):
         for flags in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=2"],
                       ["--replicas_to_aggregate=1"]):
             worker = self.start_program("worker", "--ps_hosts=127.0.0.1:1",
@@ -140,13 +143,13 @@ class Codecs(harness.Test):
                                     "--wire_step_ms=20")
         self.assertIn("--wire_step_ms is for --wire_dtype=auto", worker.wait_output(20, 2))
 
-    def test_gradients_alone_in_other_modes(self):
+    def test_codecs_of_gradients_work_in_other_modes(self):
         for mode in (["--sync_mode=async"], ["--replicas_to_aggregate=1"]):
             self.started_job(n_workers=2, model="mlp", flags=[*FLAGS, *mode, "--train_steps=60",
                                                               "--wire_dtype=int8,fp32"]).finish()
 
     @unittest.skipUnless(os.path.exists(DATA), "needs Debian's dataset-fashion-mnist")
-    def test_learns(self):
+    def test_int4_learns_like_fp32(self):
         accuracy = {}
         for dtype in ("fp32", "int4"):
             job = self.job(n_workers=2, model="mlp", data=DATA, flags=[

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Tables: an export or a checkpoint finds the columns of new data by their names, and refuses
-others."""
+"""Tables: an export or a checkpoint finds the columns of new data by their names, and refuses other
+columns."""
 # label: cluster
 import csv
 import os
@@ -15,7 +15,7 @@ TRAIN = ["--train_steps=20", "--batch_size=20", "--seed=3", "--intra_op_threads=
 
 class Columns(harness.Test):
     def write(self, name, head, columns):
-        """columns: of numbers, made by the same seed for the same name."""
+        """columns: names of columns of numbers; the seed of a column depends on its name."""
         rows = zip(*([self.value(column, i) for i in range(60)] for column in columns))
         with open(self.path(name), "w", encoding="ascii") as f:
             f.write(head + "\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
@@ -47,7 +47,7 @@ class Columns(harness.Test):
         with open(self.path("o.csv"), encoding="ascii", newline="") as f:
             return list(csv.reader(f))
 
-    def test_columns_are_found_by_name(self):
+    def test_columns_found_by_name(self):
         self.train("--label_column=kind")
         same = self.predict(self.write("same.csv", "id,a,b,kind,c", ["id", "a", "b", "kind", "c"]))
         self.assertEqual(len(same), 61)
@@ -59,8 +59,9 @@ class Columns(harness.Test):
         worker = self.worker("--evaluate=" + self.path("m.safetensors"), shuffled)
         self.assertRegex(worker.output(), r"test accuracy: .* \(60 samples\)")
 
-    def test_columns_of_a_checkpoint_are_found_by_name(self):
-        """It keeps what an export keeps; also one of servers, which are told by a worker."""
+    def test_columns_of_checkpoint_found_by_name(self):
+        """A checkpoint keeps the names like an export; so does one of servers, which receive them
+        from a worker."""
         self.train("--label_column=kind", "--checkpoint_dir=" + self.path("ck"))
         os.mkdir(self.path("set"))
         self.write("set/train.csv", "id,a,b,kind,c", ["id", "a", "b", "kind", "c"])
@@ -76,8 +77,9 @@ class Columns(harness.Test):
                              by="ck2", status=1)
         self.assertIn("'c'", lacks)
 
-    def test_a_resumed_run_with_columns_in_another_order_is_refused(self):
-        """Also where servers keep the checkpoint, and no checksum of the data is compared."""
+    def test_resumed_run_with_reordered_columns_refused(self):
+        """Servers that keep the checkpoint compare no checksum of the data, and refuse the run
+        too."""
         wrong = r"feature 1 is the column 'b', in the checkpoint 'a': write the columns of the " \
             "CSV file in the checkpoint's order"
         self.train("--label_column=kind", "--checkpoint_dir=" + self.path("ck"))
@@ -98,7 +100,7 @@ class Columns(harness.Test):
         self.assertRegex(worker.output(), wrong)
 
     def places(self, name, order, head=None):
-        """A file of these columns, without a line of names unless there is one."""
+        """Writes a file of these columns, without a line of names unless `head` is set."""
         path = self.write(name, head or "", order)
         if head is None:
             with open(self.path(name), encoding="ascii") as f:
@@ -110,8 +112,8 @@ class Columns(harness.Test):
         worker = self.worker("--evaluate=" + self.path("m.safetensors"), data, *flags)
         return worker.output().rsplit("test accuracy: ", 1)[1].splitlines()[0], worker.output()
 
-    def test_columns_without_names_are_where_they_were_in_training(self):
-        """The label in front, a number that counts left out; the flags are not given again."""
+    def test_columns_without_names_found_by_place(self):
+        """The label is in front, and a counter is ignored; the flags are not repeated."""
         train = self.places("train.csv", ["id", "kind", "a", "b", "c"])
         self.worker(*TRAIN, train.replace("--test", "--train"), "--label_column=2",
                     "--ignore_columns=1", "--export=" + self.path("m.safetensors"))
@@ -134,8 +136,8 @@ class Columns(harness.Test):
                          r"W .*new\.csv: its columns are matched by their places, as the training "
                          "file has no line of names")
 
-    def test_targets_in_another_order_are_where_they_were_in_training(self):
-        """The first output is the last column's."""
+    def test_reordered_targets_found_by_place(self):
+        """The first output is that of the last column."""
         train = self.places("train.csv", ["a", "b", "id", "c"])
         self.worker(*TRAIN, train.replace("--test", "--train"), "--model=regression",
                     "--target_columns=4,1", "--export=" + self.path("m.safetensors"))
@@ -149,7 +151,7 @@ class Columns(harness.Test):
         self.assertEqual(self.predict(self.places("new.csv", ["b", "id"]), "--model=regression"),
                          whole)
 
-    def test_ignored_column_without_a_name_is_left_out_again(self):
+    def test_nameless_ignored_column_ignored_again(self):
         """pandas writes the index as a column without a name."""
         head, columns = ",a,kind,b,c", ["id", "a", "kind", "b", "c"]
         train = self.places("train.csv", columns, head)
@@ -161,9 +163,8 @@ class Columns(harness.Test):
         self.assertEqual(bare, want)
         self.assertIn("matched by their places, as it has no line of names", said)
 
-    def test_equal_names_are_taken_in_their_order_with_a_warning(self):
-        """The first and the second are other columns than in training where they were exchanged,
-        and nothing in the file says so."""
+    def test_equal_names_matched_in_order_with_warning(self):
+        """If equally named columns are swapped after training, nothing in the file shows that."""
         train = self.write("train.csv", "len,len,kind,noise", ["a", "b", "kind", "c"])
         process = self.worker(*TRAIN, train.replace("--test", "--train"), "--label_column=kind",
                               "--export=" + self.path("m.safetensors"))
@@ -190,8 +191,8 @@ class Columns(harness.Test):
                             status=1)
         self.assertIn("has no column 'len', which is feature 1 of the training file", said)
 
-    def test_equal_name_of_an_ignored_column_is_left_out_again(self):
-        """It stands before the one that is used."""
+    def test_ignored_column_of_equal_name_ignored_again(self):
+        """The ignored column stands before the used one."""
         train = self.write("train.csv", "len,len,kind,noise", ["a", "b", "kind", "c"])
         process = self.worker(*TRAIN, train.replace("--test", "--train"), "--label_column=kind",
                               "--ignore_columns=1", "--export=" + self.path("m.safetensors"))
@@ -210,7 +211,7 @@ class Columns(harness.Test):
         self.assertIn("has 1 column 'len', and the training file had 2 of this name; it is taken "
                       "as a feature", said)
 
-    def test_label_that_is_elsewhere_without_names_is_said_to_be_where_it_was(self):
+    def test_moved_label_without_names_reported(self):
         """The file has as many columns as that of training, but in another order."""
         train = self.write("train.csv", "a,b,kind,c", ["a", "b", "kind", "c"])
         was = "the label was column 3 of 4 in training"
@@ -231,7 +232,7 @@ class Columns(harness.Test):
                 self.assertIn(was, process.output(), order)
                 self.assertIn("--label_column=N", process.output())
 
-    def test_other_columns_are_refused(self):
+    def test_other_columns_refused(self):
         self.train("--label_column=kind")
         said = self.predict(self.write("new.csv", "x,a,b,c", ["id", "a", "b", "c"]), status=1)
         self.assertIn("column 1, 'x', is no column of the training file", said)

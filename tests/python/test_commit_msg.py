@@ -35,7 +35,7 @@ REFUSED = {
 
 class CommitMessage(unittest.TestCase):
     def refusal(self, message):
-        """The hook's complaint about a message; empty where it accepts it."""
+        """Returns the hook's complaint about a message; empty if the hook accepts it."""
         with tempfile.NamedTemporaryFile("w", prefix="weir-test-", suffix=".txt") as f:
             f.write(message + "\n")
             f.flush()

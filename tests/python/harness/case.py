@@ -15,12 +15,12 @@ from .settings import MODELS, PATIENCE, models_dir, program, source
 
 class Test(unittest.TestCase):
     """Base of the tests: processes that are cleaned up, a scratch folder, synthetic data."""
-    SECONDS = 100  # times PATIENCE: no test takes so long
+    SECONDS = 100  # times PATIENCE: no test lasts so long
     _data = None
 
     def setUp(self):
         self.processes = []
-        self.records, self.n_records = [], 0  # of record()
+        self.records, self.n_records = [], 0  # files of record()
         self._dir = None
         # If this test hangs, prints the stack of every thread and ends the program.
         faulthandler.dump_traceback_later(self.SECONDS * PATIENCE, exit=True)
@@ -97,7 +97,8 @@ class Test(unittest.TestCase):
         return self.path(name)
 
     def start_program(self, which, *flags, name=None, **kwargs):
-        """Starts ps, worker or weirctl with these flags; name: in messages, else the program's."""
+        """Starts ps, worker or weirctl with these flags. name: replaces the program's in
+        messages."""
         return self.start(name or which, [program(which), *flags], **kwargs)
 
     def run_worker(self, *flags, status=0, seconds=60, data=None, model="softmax"):
@@ -118,7 +119,7 @@ class Test(unittest.TestCase):
         return Job(self, **kwargs)
 
     def started_job(self, ps_flags=(), worker_flags=(), **kwargs):
-        """Returns a job whose processes have been started; kwargs: of Job."""
+        """Returns a job whose processes have been started. kwargs: arguments of Job."""
         return Job(self, **kwargs).start(ps_flags, worker_flags)
 
     def kill(self, *processes):

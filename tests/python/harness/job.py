@@ -19,10 +19,11 @@ class Job:
         self.flags = [models_dir(model), "--model=" + model, "--progress=lines",
                       "--data_dir=" + (data or test.data()), *flags]
         self.gate = self.held = self.brake = None
-        self.generation = 0  # the last one that a test has seen
+        self.generation = 0  # number of the last generation that a test has seen
 
     def brake_from(self, step, more=lambda: []):
-        """Slows its workers, and those that `more` returns, from this step until finish()."""
+        """Slows this job's workers, and processes that `more` returns, from this step until
+        finish()."""
         self.brake = Brake(self.test, lambda: [*self.workers, *more()], step)
 
     def release(self):
@@ -33,7 +34,7 @@ class Job:
             self.gate.open()
 
     def hold(self, n_steps, into=None, task=0):
-        """Holds this worker, and with it lock-step training, after n_steps; returns the gate."""
+        """Holds this worker, and so lock-step training, after n_steps; returns the gate."""
         self.gate, self.held = Gate(self.test, n_steps, into), task
         return self.gate
 
@@ -76,7 +77,7 @@ class Job:
             self.start_worker(i, *flags)
 
     def join_worker(self, name, *flags, env=None):
-        """Starts a worker that joins with no flags of the job but these."""
+        """Starts a worker that joins with these flags, and no flags of the job."""
         argv = [program("worker"), "--join", "--ps_hosts=" + self.ps_hosts[0], *flags]
         return self.test.start(name, argv, env=env)
 
@@ -89,7 +90,7 @@ class Job:
         return ps
 
     def drain(self, index):
-        """Has a server leave by `ps --leave`, which must succeed."""
+        """Makes a server leave by `ps --leave`, which must succeed."""
         argv = [program("ps"), "--leave=%d" % index, "--ps_hosts=" + self.ps_hosts[0]]
         self.test.start("drain", argv).wait(30)
 
@@ -105,8 +106,8 @@ class Job:
                             timeout=seconds * PATIENCE)
 
     def finish(self, seconds=60, *digest):
-        """Waits until every process ended with 0; returns the workers' summaries in task order.
-        digest: the one that each summary must have of its parameters."""
+        """Waits until every process exited with 0; returns the workers' summaries in task order.
+        digest: digest of the parameters that each summary must have."""
         self.release()
         for process in self.workers + self.ps:
             process.wait(seconds)

@@ -11,7 +11,7 @@ from .settings import PATIENCE
 
 @contextlib.contextmanager
 def paused(*processes):
-    """Stops these processes inside the `with` block: the order of events needs no luck."""
+    """Stops these processes inside the `with` block, so that the order of events is certain."""
     for p in processes:
         p.hold()
     try:
@@ -35,8 +35,8 @@ def until(condition, what, seconds=30):
 
 
 def wait_still(*processes, seconds=60):
-    """Waits until all processes wait for others: for a second they printed no line, and no sample
-    found a thread that ran. A process that does not wait prints lines (--log_every=1)."""
+    """Waits until all processes are idle: for a second they printed no line, and no sample found a
+    thread that ran. A process that trains prints lines (--log_every=1)."""
     seen, n_same = None, 0
 
     def still():
@@ -49,9 +49,10 @@ def wait_still(*processes, seconds=60):
 
 
 class Gate:
-    """Holds a worker back after about n_steps steps: it records them (--record_samples) in a pipe
-    that is full then. open() lets all records through; the file `into` receives them."""
-    LINE = 20  # bytes, or a few less: "16777217 100 1200 12"
+    """Holds a worker back after about n_steps steps: the worker records its samples
+    (--record_samples) in a pipe, which is full by then. open() lets all records through; the file
+    `into` receives them."""
+    LINE = 20  # length of a line, or a few bytes less: "16777217 100 1200 12"
 
     def __init__(self, test, n_steps, into=None):
         self.path = os.path.join(test.dir(), "gate-%x" % id(self))
@@ -89,9 +90,9 @@ class Gate:
 class Brake:
     """Keeps a job from its end until its test has done its part, however slow the machine is: from
     the global step `limit` on, its workers stand still nearly all of the time until release(). A
-    part that ends before that step loses no time. workers() lists the processes; a worker that
+    part that ends before that step loses no time. workers() lists the processes. A worker that
     still starts or joins is not held, because it would need 20 times as long."""
-    TURN, REST = 0.05, 20  # seconds; how much longer they stand still
+    TURN, REST = 0.05, 20  # seconds of work per turn; factor for the pause after it
 
     def __init__(self, test, workers, limit):
         self.workers, self.limit = workers, limit

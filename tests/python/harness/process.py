@@ -15,9 +15,9 @@ class Failure(AssertionError):
     """A process did not do what the test expected."""
 
 
-# A child dies with this program, and handles SIGINT as a program that a user has started does: a
-# program in the background of a shell ignores it. Programs set this, not Python code between fork
-# and exec, which may wait for ever for a lock that another thread (gRPC's) held.
+# A child dies with this program, and handles SIGINT like a program that a user has started; a
+# shell's background program would ignore it. Programs set both. Python code between fork and exec
+# could wait for ever for a lock that another thread (gRPC's) held.
 AS_CHILD = ["/usr/bin/env", "--default-signal=INT",
             "/usr/bin/setpriv", "--pdeathsig", "KILL", "--"]
 
@@ -56,7 +56,7 @@ class Process:
         self.status = None  # exit status once collected by wait(); negative: killed by that signal
         self.ready_read = None
         self.n_holds, self.holding = 0, threading.Lock()
-        self.begun, self.n_looked = None, 0  # of has_begun()
+        self.begun, self.n_looked = None, 0  # cache of has_begun()
         fds = ()
         if ready:
             self.ready_read, ready_write = os.pipe()
@@ -167,7 +167,7 @@ class Process:
                 self.popen.send_signal(signal.SIGCONT)
 
     def global_step(self):
-        """Returns the global step of the last line that has one (--log_every=1), else 0."""
+        """Returns the global step of the last line that has one (--log_every=1), or 0."""
         with self.changed:
             found = re.findall(r"\(global step: (\d+)\)", "\n".join(self.lines[-20:]))
         return int(found[-1]) if found else 0
@@ -182,7 +182,8 @@ class Process:
         return bool(self.begun)
 
     def is_asleep(self, states="ST"):
-        """Returns whether no thread runs or is ready to; with "TZ": all are stopped or ended."""
+        """Returns whether every thread of the process waits; with "TZ", whether every thread is
+        stopped or ended."""
         folder = "/proc/%d/task" % self.popen.pid
         for thread in os.listdir(folder):
             try:
@@ -196,8 +197,9 @@ class Process:
     def _end(self):
         """Ends the process after the test; returns whether the test had collected it."""
         collected = self.status is not None
-        # The whole group, since a grandchild must not hold the output open. The group keeps its
-        # number while it has members; if a process has that number again, it is a stranger.
+        # Kills the whole group, since a grandchild must not hold the output open. The group keeps
+        # its number while it has members. A process that has that number now belongs to another
+        # program.
         if self.popen.poll() is None or not os.path.exists("/proc/%d" % self.popen.pid):
             try:
                 os.killpg(self.popen.pid, signal.SIGKILL)

@@ -7,9 +7,9 @@ import socket
 SOURCE = os.environ.get("WEIR_SOURCE") or os.path.abspath(os.path.join(__file__, "../../../.."))
 BIN = os.environ.get("WEIR_BIN") or os.path.join(SOURCE, "build/bin")
 MODELS = os.path.join(SOURCE, "examples/models")
-OWN_MODELS = os.path.join(SOURCE, "tests/python/models")  # of tests alone
+OWN_MODELS = os.path.join(SOURCE, "tests/python/models")  # for tests only
 SLOWNESS = float(os.environ.get("WEIR_TEST_SLOWNESS") or 1)
-PATIENCE = SLOWNESS + 3  # factor on every deadline; tests/CMakeLists.txt has it for ctest's
+PATIENCE = SLOWNESS + 3  # factor of every deadline; tests/CMakeLists.txt has the same for ctest
 SANITIZE = os.environ.get("WEIR_SANITIZE", "")
 SKIPPED = 77
 with open(os.path.join(SOURCE, "net/wire/message.h"), encoding="utf-8") as header:
@@ -17,14 +17,14 @@ with open(os.path.join(SOURCE, "net/wire/message.h"), encoding="utf-8") as heade
 # Tests of the CPU use no GPU of the machine; tests of GPUs set an environment of their own.
 CUDA_VISIBLE_DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
-# A test is not part of the cluster in which it is started. Python programs of a test write their
-# output as they do for a user (PYTHONUNBUFFERED hides lines that are lost or late).
+# A test does not belong to the cluster in which it is started. Python programs of a test buffer
+# their output as for a user (PYTHONUNBUFFERED hides lines that are lost or late).
 for name in [n for n in os.environ if n in ("TF_CONFIG", "PYTHONUNBUFFERED") or
              n.startswith("SLURM_")]:
     del os.environ[name]
 LIBC = ctypes.CDLL(None, use_errno=True)
 
-# An address for this test program alone: programs that run at once never compete for a port.
+# Loopback address of this test program alone: programs that run at once share no port.
 LOOPBACK = "127.%d.%d.%d" % (1 + (os.getpid() >> 16) % 200, os.getpid() >> 8 & 255,
                              1 + (os.getpid() & 255) % 254)
 

@@ -10,7 +10,7 @@ from .settings import PATIENCE
 
 def join(call, request, seconds=20):
     """Sends the Join of a plain client, and repeats it while the answer is RETRY, as the protocol
-    says; returns the reply."""
+    demands; returns the reply."""
     deadline = time.monotonic() + seconds * PATIENCE
     while True:
         reply = call(request, timeout=10 * PATIENCE)
@@ -31,7 +31,8 @@ def keep(channel):
 
 def leave(status):
     """Exits the program. gRPC's Python module may wait for ever for a thread of its own as the
-    interpreter ends (seen with Debian's 1.51): a program that has loaded it skips that end."""
+    interpreter exits (seen with Debian's 1.51), so this function skips the interpreter's exit in a
+    program that has loaded the module."""
     sys.stdout.flush()
     sys.stderr.flush()
     if "grpc" in sys.modules:
