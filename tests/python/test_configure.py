@@ -7,7 +7,7 @@ import tempfile
 
 import harness
 
-# An nvcc as the test wants it: its version, the GPUs that it knows, and whether it compiles.
+# An nvcc for the test: its version, its GPUs, and whether it compiles.
 NVCC = """#!/bin/sh
 case "$*" in
 --version) echo "Cuda compilation tools, release %s, V0" ;;
@@ -22,7 +22,8 @@ KNOWS = "sm_75\\nsm_90\\nsm_90a\\n"
 class Configure(harness.Test):
     @classmethod
     def setUpClass(cls):
-        """One build folder for all, where CMake looks for compilers and libraries once."""
+        """Makes one build folder for all tests, in which CMake searches for compilers and libraries
+        once."""
         folder = tempfile.TemporaryDirectory(prefix="weir-configure-")
         cls.addClassCleanup(folder.cleanup)
         cls.build = folder.name
@@ -35,7 +36,8 @@ class Configure(harness.Test):
         return path
 
     def configure(self, *settings):
-        """Exit status, and what was said, as one line; the tests' targets where it says so."""
+        """Returns the exit status and the messages as one line. The tests are left out unless set
+        on."""
         done = harness.run(["cmake", "-S", harness.SOURCE, "-B", self.build, "-G", "Ninja",
                             "-DCMAKE_C_COMPILER=gcc", "-DBUILD_TESTING=OFF",
                             *(s if s[0] == "-" else "-D" + s for s in settings)],
@@ -52,23 +54,23 @@ class Configure(harness.Test):
         return self.configure("NVCC=NO", "DNNL_INCLUDE=" + self.path("include"),
                               "DNNL_LIBRARY=/lib/libdnnl.so")
 
-    def test_unknown_one_dnn(self):
-        """Its backend is left out, with the version that is there and those that would do."""
+    def test_unknown_one_dnn_excludes_cpu_backend(self):
+        """The message names the installed version and the supported ones."""
         status, said = self.one_dnn(4)
         self.assertEqual(status, 0, said)
         self.assertIn("the worker is built without its CPU backend: it needs libdnnl, version 2 or "
                       "3 (here are the headers of 4), and OpenMP", said)
         self.assertNotIn("libweir_cpu", self.targets())
 
-    def test_known_one_dnn(self):
-        """That the test above can tell."""
+    def test_known_one_dnn_builds_cpu_backend(self):
+        """Proves that the test above can fail."""
         status, said = self.one_dnn(3)
         self.assertEqual(status, 0, said)
         self.assertNotIn("without its CPU backend", said)
         self.assertEqual(re.findall(r"kernels/cpu/dnnl_(\d)\.c\.o:", self.targets()), ["3"])
 
     def toolkit(self, version="12.4", cudnn="9.0.0", nvcc=None, knows=KNOWS, fails=0, nccl="2.18"):
-        """A folder with an nvcc, and one beside it as pip lays out headers and libraries."""
+        """Makes a folder with an nvcc, and beside it headers and libraries as pip lays them out."""
         cuda = [int(v) for v in version.split(".")]
         dnn = cudnn.split(".")
         for path, text in {
@@ -94,7 +96,7 @@ class Configure(harness.Test):
     def cuda(self, *settings, **toolkit):
         """Returns CMake's lines about the CUDA backend with such a toolkit, and nvcc's path."""
         nvcc = self.toolkit(**toolkit)
-        forget = ["-UWEIR_WERROR", "-UWEIR_CUDA_ARCHITECTURES"] # of the test before
+        forget = ["-UWEIR_WERROR", "-UWEIR_CUDA_ARCHITECTURES"] # cached by the previous test
         for name in ("CUDART", "CUDA_CRT", "CUDA_CCCL", "CUBLAS", "CUBLASLT", "CUDNN", "NCCL"):
             forget += ["-U%s_INCLUDE" % name, "-U%s_LIBRARY" % name]
         return nvcc, *self.configure(*forget, "NVCC=" + nvcc, "DNNL_INCLUDE=NOTFOUND",
@@ -114,27 +116,28 @@ class Configure(harness.Test):
         self.assertNotIn("libweir_cuda", targets)
         return targets
 
-    def test_old_cuda(self):
+    def test_old_cuda_excludes_backend(self):
         targets = self.assert_built_without(
             "the headers in {nvidia}/cuda_runtime/include are of CUDA 12.3; {nvcc} is of CUDA 12.3",
             "BUILD_TESTING=ON", version="12.3")
         self.assertNotIn("libweir_emulated", targets)
 
-    def test_old_cudnn(self):
+    def test_old_cudnn_excludes_backend(self):
         self.assert_built_without("the headers in {nvidia}/cudnn/include are of cuDNN 8",
                                   cudnn="8.9.7")
 
-    def test_nvcc_of_another_cuda(self):
+    def test_nvcc_of_another_cuda_excludes_backend(self):
         self.assert_built_without("{nvcc} is of CUDA 13.0, the headers in "
                                   "{nvidia}/cuda_runtime/include of CUDA 12", nvcc="13.0")
 
-    def test_nvcc_that_does_not_take_the_compiler(self):
+    def test_nvcc_that_refuses_the_compiler_excludes_backend(self):
         self.assert_built_without("{nvcc} cannot compile, and may need an older C++ compiler "
                                   "(-DWEIR_CUDA_HOST_COMPILER=g++-12): {nvcc}: error: -- "
                                   "unsupported GNU version!", fails=1)
 
-    def test_libraries_as_pip_has_them(self):
-        """Without links to them; CUDA 13, too. Warnings of nvcc are no errors unless wanted."""
+    def test_libraries_of_pip_found(self):
+        """CMake finds libraries without links to them, also of CUDA 13. Warnings of nvcc are errors
+        only on request."""
         for version, settings in (("12.4", ()), ("13.1", ("WEIR_WERROR=ON",))):
             _, status, said = self.cuda(*settings, "BUILD_TESTING=ON", version=version)
             self.assertEqual(status, 0, said)
@@ -149,21 +152,21 @@ class Configure(harness.Test):
             for command in nvcc:
                 self.assertEqual("-Werror" in command, bool(settings), command)
 
-    def test_headers_that_the_runtimes_include(self):
-        """The compiler finds those of pip's other packages beside the runtime's."""
+    def test_headers_of_other_pip_packages_found(self):
+        """The compiler finds the headers that the runtime's headers include."""
         _, status, said = self.cuda()
         self.assertEqual(status, 0, said)
         for package in ("cuda_nvcc", "cuda_cccl"):
             self.assertIn("-isystem %s/nvidia/%s/include" % (self.dir(), package), self.commands())
 
-    def test_old_nccl(self):
+    def test_old_nccl_excludes_nccl_only(self):
         _, status, said = self.cuda(nccl="2.17")
         self.assertEqual(status, 0, said)
         self.assertIn("CUDA backend: built without NCCL, it needs 2.18 or newer, %s has 2.17" %
                       self.path("nvidia/nccl/include"), said)
         self.assert_has(self.targets(), "libweir_cuda.so", "comm_absent.c.o")
 
-    def test_unknown_gpus(self):
+    def test_unknown_gpus_refused(self):
         nvcc, status, said = self.cuda("WEIR_CUDA_ARCHITECTURES=70;103")
         self.assertNotEqual(status, 0, said)
         self.assertIn("-DWEIR_CUDA_ARCHITECTURES=70;103 names no GPU that %s can build for; it "
@@ -175,17 +178,17 @@ class Configure(harness.Test):
         found = re.findall(r"arch=compute_(\w+),code=(\w+)", self.commands())
         return list(dict.fromkeys(found))
 
-    def test_one_known_gpu(self):
+    def test_known_gpu_built(self):
         self.assertEqual(self.built_for("WEIR_CUDA_ARCHITECTURES=90;70"),
                          [("90", "sm_90"), ("90", "compute_90")])
 
-    def test_all_known_gpus(self):
-        """In any order; for what follows PTX of the newest that another can run."""
+    def test_all_known_gpus_built(self):
+        """In any order; the build adds PTX of the newest GPU whose code later GPUs can run."""
         self.assertEqual(self.built_for("WEIR_CUDA_ARCHITECTURES=90a;90;75"),
                          [("75", "sm_75"), ("90", "sm_90"), ("90a", "sm_90a"),
                           ("90", "compute_90")])
 
-    def test_gpus_by_default(self):
+    def test_default_gpus_depend_on_nvcc(self):
         knows = "".join("sm_%d\\n" % c for c in (70, 75, 80, 86, 89, 90, 100, 103, 120, 121))
         everything = [("%d" % c, "sm_%d" % c) for c in (75, 80, 86, 89, 90, 100, 120)]
         self.assertEqual(self.built_for(knows=knows, version="13.0"),

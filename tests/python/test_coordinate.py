@@ -1,5 +1,5 @@
-"""A plain gRPC client plays a second server, and a worker, to a real ps 0: what that believes of
-them, and how it goes on when they say the wrong thing, or nothing any more."""
+"""A plain gRPC client emulates a second server, and a worker, to a real ps 0: the tests check the
+state of ps 0, and its reaction to wrong messages or silence."""
 # label: cluster sanitize waits long
 import array
 import re
@@ -22,7 +22,7 @@ CRC = {VALUES: crc32c(VALUES), GRADIENT: crc32c(GRADIENT)}
 
 
 class Follower:
-    """Server 1 of two, or one that is to join: says what it is told to, and nothing by itself."""
+    """Server 1 of two, or a server that joins. It sends only the messages that the test orders."""
 
     def __init__(self, test, address, joining):
         self.pb, self.call = test.pb, test.coordinate
@@ -45,7 +45,7 @@ class Follower:
         self.request.stand.lowest = self.request.stand.highest = version
 
     def follow(self, until):
-        """Is in each generation and at each stop at once, until the reply is such."""
+        """Confirms each generation and each stop at once, until `until` is true of the reply."""
         deadline = time.monotonic() + 60 * harness.PATIENCE
         while time.monotonic() < deadline:
             reply = self.say()
@@ -56,7 +56,7 @@ class Follower:
             if reply.stop.number:
                 self.request.stand.stop = reply.stop.number
                 self.request.stand.reached = True
-        raise harness.Failure("ps 0 never said it: %s" % reply)
+        raise harness.Failure("ps 0 never sent the reply: %s" % reply)
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
@@ -94,7 +94,7 @@ class Coordinate(harness.Test):
         return ["--checkpoint_dir=" + self.path("ckpt"), *more]
 
     def joins(self, member=0):
-        """One word of the worker; its reply."""
+        """Sends one Join of the worker; returns the reply."""
         pb = self.pb
         job = pb.Job(n_workers=self.n_workers, sync_mode="sync", train_steps=100, seed=1,
                      chunk_bytes=4 * N, optimizer=pb.Optimizer(
@@ -106,7 +106,7 @@ class Coordinate(harness.Test):
                            job=job), timeout=10 * harness.PATIENCE)
 
     def await_join(self, generation=1, member=0, seconds=20):
-        """Until the worker is in ps 0's so many-th generation or a later one."""
+        """Waits until the worker is in that generation of ps 0 or a later one."""
         deadline = time.monotonic() + seconds * harness.PATIENCE
         while True:
             reply = self.joins(member)
@@ -115,10 +115,10 @@ class Coordinate(harness.Test):
                     reply.generation >= harness.term(generation)):
                 return reply
             self.assertLess(time.monotonic(), deadline, reply)
-            time.sleep(0.05)  # as a worker does before it asks again
+            time.sleep(0.05)  # pause of a worker before its next request
 
     def send(self, joined, kind, step, payload, member=0, chunk=0):
-        """The answers of ps 0, on a stream of their own."""
+        """Returns the answers of ps 0, on a stream of their own."""
         pb = self.pb
         piece = pb.Piece(kind=pb.Piece.Kind.Value(kind), chunk=chunk, step=step, weight=1,
                          payload=payload, crc32c=CRC[payload])
@@ -127,7 +127,7 @@ class Coordinate(harness.Test):
         return self.exchange(iter([frame]), timeout=20 * harness.PATIENCE)
 
     def stay(self, joined, member):
-        """A stream that stays open to the test's end."""
+        """Opens a stream that stays open to the test's end."""
         over = threading.Event()
         self.addCleanup(over.set)
         head = self.pb.Frame(generation=joined.generation, member=joined.rank,
@@ -143,7 +143,7 @@ class Coordinate(harness.Test):
         return next(answers)
 
     def piece(self, joined, kind, step, payload, **of):
-        """The kind of the answer, by default about the first chunk."""
+        """Returns the kind of the answer, by default about the first chunk."""
         answers = self.send(joined, kind, step, payload, **of)
         kind = next(answers).pieces[0].kind
         answers.cancel()
@@ -155,30 +155,31 @@ class Coordinate(harness.Test):
             index=worker)).answer
 
     def begin(self):
-        """A job with its first values."""
+        """Begins a job with its first values."""
         joined = self.await_join()
         self.assertEqual(self.piece(joined, "INIT", 0, VALUES), "VERSION")
         return joined
 
     def begin_with_follower(self):
-        """A job of two servers, all of whose first values are there, with both in it."""
+        """Begins a job of two servers with the first values of all chunks; both servers are
+        members."""
         address = self.server_job.ps_hosts[1]
         follower = Follower(self, address, joining=False)
 
         def settled(reply):
             if not reply.settled:
-                self.joins()  # again, as workers do: ps 0 may not have recorded its start before
+                self.joins()  # repeat, like a worker: ps 0 may not have recorded its start before
             return reply.settled > 0
         follower.follow(settled)
         follower.stand(0)
         return follower, self.begin()
 
     def ordered(self, follower):
-        """Until an order is out that is not of the job's last step, which is from the start."""
+        """Waits for an order that is not of the job's last step, which exists from the start."""
         harness.until(lambda: 0 <= follower.say().checkpoint.step < 100, "an order")
 
-    def test_joiner_is_gone(self):
-        """It calls once; when it has its chunks to fetch, there is nobody any more."""
+    def test_joiner_that_vanishes_is_dropped(self):
+        """The joiner calls once, and is gone when it should fetch its chunks."""
         self.start_ps0(1)
         joined = self.begin()
         address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
@@ -191,8 +192,8 @@ class Coordinate(harness.Test):
                          "it was taken in again")
         self.assertEqual(joined.generation, harness.term(3))
 
-    def test_leaves_before_it_came(self):
-        """A server of the first plan that is not started any more is taken out by command."""
+    def test_absent_server_drained_by_command(self):
+        """A server of the first plan that will not be started is removed by a command."""
         self.start_ps0(2, *self.ckpt())
         joined = self.await_join()
         self.assertEqual(len(joined.server_address), 2, joined)
@@ -204,9 +205,9 @@ class Coordinate(harness.Test):
         self.assertEqual(self.piece(joined, "INIT", 0, VALUES), "VERSION")
         self.assertEqual(self.piece(joined, "PUSH", 0, GRADIENT), "APPLIED")
 
-    def test_order_of_an_earlier_ps0(self):
-        """A file that a server wrote for an order of another ps 0, whatever its number, is no part
-        of a checkpoint of this one."""
+    def test_order_of_earlier_ps0_ignored(self):
+        """A file that a server wrote for an order of another ps 0 belongs to no checkpoint of this
+        ps 0, whatever the order's number."""
         self.start_ps0(2, *self.ckpt("--save_secs=0"))
         follower, joined = self.begin_with_follower()
         written = follower.request.checkpoint
@@ -220,20 +221,20 @@ class Coordinate(harness.Test):
         self.ps.wait_line("given up: not all servers answered within 3 s")
         self.assertNotRegex(self.ps.output(), r"checkpoint at step \d+: ")
 
-    def test_leaves_while_an_order_is_out(self):
-        """A server that wants out while an order is out, which it does not take, is not lost for
-        that; the change does not wait for the checkpoint."""
+    def test_server_leaves_during_an_order(self):
+        """A server that leaves during an order, and ignores the order, is not dropped for that. The
+        change does not wait for the checkpoint."""
         self.start_ps0(2, *self.ckpt("--save_secs=0"))
         follower, joined = self.begin_with_follower()
         self.ps.popen.send_signal(signal.SIGUSR1)
         self.ordered(follower)
         follower.say(leaving=True)
         harness.until(lambda: "training stops for a change" in self.status(
-            self.pb.StatusRequest(protocol=harness.PROTOCOL)).change, "it leaves as others do")
+            self.pb.StatusRequest(protocol=harness.PROTOCOL)).change, "the server leaves regularly")
         self.assertNotIn("is gone with its parameters", self.ps.output())
 
-    def test_removed_before_it_came(self):
-        """A worker that is removed without ever having come may come after all, later."""
+    def test_worker_removed_before_it_joined_may_join_later(self):
+        """The removal of a worker that never joined does not bar it for good."""
         self.start_ps0(1, n_workers=2)
         self.assertEqual(self.await_join().n_members, 2)
         self.assertEqual(self.removes(1), self.pb.CommandReply.ACCEPTED)
@@ -244,12 +245,12 @@ class Coordinate(harness.Test):
         self.ps.wait_line("worker 1 .* joins at step 0")
         self.assertEqual(self.piece(joined, "PUSH", 0, GRADIENT), "REBASE")
         self.assertEqual(self.await_join(generation=3, member=1).n_members, 2)
-        time.sleep(1)  # in which it would be removed again
+        time.sleep(1)  # within this time it would be removed again
         self.assertEqual(self.joins(member=1).generation, harness.term(3))
 
-    def test_end_in_the_middle_of_a_step(self):
-        """SIGTERM while training waits for workers, where it was cut off between two chunks: the
-        last checkpoint is of the step that all chunks have."""
+    def test_sigterm_between_chunks_saves_the_common_step(self):
+        """SIGTERM while training waits for workers, after some chunks of a step: the last
+        checkpoint has the step that all chunks have."""
         self.start_ps0(1, *self.ckpt("--save_steps=1000", "--worker_timeout=4", "--min_workers=2"),
                        n_workers=2, n_chunks=2)
         joined = [self.await_join(member=member) for member in range(2)]
@@ -262,10 +263,10 @@ class Coordinate(harness.Test):
         self.ps.stop(status=143)
         self.ps.wait_line("checkpoint at step 0: ")
 
-    def test_goodbye_is_heard(self):
-        """ps 0 that ends stays until the other server has shown that it knows: an answer that
-        crossed with another question is given again. It waits half a second for that question
-        (tests/ps_calls_test.c): where ours was later, all is done once more."""
+    def test_last_answer_of_ps_0_repeated(self):
+        """ps 0 stays until the other server has confirmed the end: if the last answer crossed with
+        another question, ps 0 repeats it. It waits half a second for that question
+        (tests/ps_calls_test.c). If the test's question was later, the test repeats everything."""
         for n in range(TRIES):
             self.start_ps0(2, "--checkpoint_dir=%s" % self.path("ckpt-%d" % n))
             follower = Follower(self, self.server_job.ps_hosts[1], joining=False)
@@ -273,20 +274,20 @@ class Coordinate(harness.Test):
             self.ps.popen.send_signal(signal.SIGTERM)
             try:
                 self.assertTrue(follower.follow(lambda reply: reply.closing).closing)
-                time.sleep(0.15)  # the question's way
+                time.sleep(0.15)  # time on the way
                 again = follower.say(seen=seen)
             except grpc.RpcError:
                 self.ps.wait(status=143)
                 continue
             self.assertTrue(again.closing)
-            with self.assertRaises(grpc.RpcError):  # it is gone, with no more to say
+            with self.assertRaises(grpc.RpcError):  # ps 0 is gone, and sends nothing more
                 follower.say()
             self.ps.wait(status=143)
             return
-        self.fail("it was never there for another question")
+        self.fail("ps 0 never waited for another question")
 
-    def test_nobody_comes_to_the_stop(self):
-        """Workers that are there but make no step do not keep a change waiting for ever."""
+    def test_idle_workers_do_not_block_a_change(self):
+        """Workers that are there but make no step do not delay a change for ever."""
         self.start_ps0(1, "--worker_timeout=1", n_workers=2)
         joined = [self.await_join(member=member) for member in range(2)]
         self.assertEqual(self.piece(joined[0], "INIT", 0, VALUES), "VERSION")
@@ -296,9 +297,9 @@ class Coordinate(harness.Test):
             protocol=harness.PROTOCOL, kind=self.pb.CommandRequest.REMOVE_WORKER, index=1))
         self.ps.wait_line(r"generation 1\.2 from step 0: 1 workers, 1 servers")
 
-    def test_server_that_no_worker_reaches(self):
-        """It joined, and ps 0 hears of it, but at its address nobody listens: taken out, and gone,
-        it does not keep the worker."""
+    def test_unreachable_server_removed(self):
+        """A server joined and calls ps 0, but no process listens at its address. After its removal
+        the worker continues."""
         self.start_ps0(1, "--worker_timeout=1")
         worker = self.server_job.start_worker(0, "--train_steps=10000000", "--chunk_bytes=4096",
                                               "--fault_push_delay_ms=2")
@@ -310,7 +311,7 @@ class Coordinate(harness.Test):
         self.command(self.pb.CommandRequest(
             protocol=harness.PROTOCOL, kind=self.pb.CommandRequest.DRAIN_SERVER, index=1))
         self.ps.wait_line("is to hand on its chunks and has not been heard of", 60)
-        self.command(self.pb.CommandRequest(  # once more: it does not come back
+        self.command(self.pb.CommandRequest(  # a second time: it does not return
             protocol=harness.PROTOCOL, kind=self.pb.CommandRequest.DRAIN_SERVER, index=1))
         self.ps.wait_line("is gone with its parameters", 40)
         worker.wait_line(r"generation [\d.]+ from step 0: 1 worker, 1 server", 20)

@@ -1,5 +1,5 @@
-"""docs/design/coordination.md names each phase, event and action that the three machines have, and
-none that they do not have; and what documents name as files of ours is there."""
+"""docs/design/coordination.md names exactly the phases, events and actions of the three machines;
+and files that documents name exist."""
 # label: unit
 import os
 import re
@@ -12,7 +12,7 @@ WORD = re.compile(r"\b[A-Z][A-Z_0-9]{2,}\b")
 
 
 def x_list(header, name):
-    """The names in '#define NAME(X) X(...) ...'."""
+    """Returns the names in '#define NAME(X) X(...) ...'."""
     body = re.search(r"#define %s\(X\)((?:.*\\\n)*.*)" % name, harness.read_source(header)).group(1)
     return set(re.findall(r"\bX\((\w+)\)", body))
 
@@ -24,14 +24,14 @@ def enum(header, name, prefix):
 
 
 def table(section, head):
-    """The words in capitals of the first column of the section's table with that head."""
+    """Returns the words in capitals of the first column of the section's table with that head."""
     part = harness.read_source(DOC).split("\n## " + section + "\n")[1].split("\n## ")[0]
     rows = re.search(r"^\| %s \|.*\n\| ---.*\n((?:\|.*\n?)*)" % head, part, re.M).group(1)
     return {w for row in rows.splitlines() for w in WORD.findall(row.split("|")[1])}
 
 
 def sources():
-    """All of them, but for what is built."""
+    """Returns all source files, but no built ones."""
     found = set()
     for room in ("base", "bench", "checkpoint", "cluster", "ctl", "docs", "examples", "files",
                  "http", "kernels", "libweir", "member", "net", "packaging", "ps", "python",
@@ -42,7 +42,7 @@ def sources():
 
 
 class Documents(unittest.TestCase):
-    def test_files_are_there(self):
+    def test_files_named_by_documents_exist(self):
         there = sources()
         docs = [d for d in there if d.endswith(".md") and "/bench/" not in d]
         docs += [harness.source(d) for d in ("README.md", "CONTRIBUTING.md")]
@@ -53,7 +53,7 @@ class Documents(unittest.TestCase):
 
 
 class CoordinationDoc(unittest.TestCase):
-    def test_ps_0(self):
+    def test_tables_of_ps_0_match_header(self):
         header = "ps/coordinator/coordinator.h"
         section = "Events and actions of ps 0"
         self.assertEqual(table(section, "event"), x_list(header, "COORDINATOR_EVENTS"))
@@ -61,13 +61,13 @@ class CoordinationDoc(unittest.TestCase):
         self.assertEqual(table("Phases of ps 0", "phase"),
                          enum("ps/coordinator/coordinator_state.h", "coordinator_phase", "PHASE_"))
 
-    def test_a_server(self):
+    def test_tables_of_a_server_match_header(self):
         header = "ps/coordinator/follower.h"
         section = "A server's side"
         self.assertEqual(table(section, "event"), x_list(header, "FOLLOWER_EVENTS"))
         self.assertEqual(table(section, "action"), x_list(header, "FOLLOWER_ACTIONS"))
 
-    def test_a_worker(self):
+    def test_tables_of_a_worker_match_header(self):
         header = "net/exchange/session_event.h"
         section = "A worker's side"
         self.assertEqual(table(section, "event"), enum(header, "session_event_kind", "EVENT_"))

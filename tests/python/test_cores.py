@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""How many cores a worker takes: the machine's, shared with its job's workers on the same host."""
+"""How many cores a worker uses: the machine's, shared among its job's workers on the same host."""
 # label: cluster
 import os
 import unittest
@@ -18,22 +18,22 @@ class Cores(harness.Test):
         job.finish()
         return [w.output() for w in job.workers]
 
-    def test_shared(self):
+    def test_workers_of_one_host_share_cores(self):
         for said in self.job_of(2):
             self.assertRegex(said, SHARED % (N // 2, N, 2))
             self.assertRegex(said, THREADS % (N // 2))
 
-    def test_one_has_all(self):
+    def test_single_worker_has_all_cores(self):
         said, = self.job_of(1)
         self.assertNotIn("cores are used", said)
         self.assertRegex(said, THREADS % N)
 
-    def test_given(self):
+    def test_threads_of_the_flag_used(self):
         for said in self.job_of(2, "--intra_op_threads=3"):
             self.assertNotRegex(said, "cores (is|are) used")
             self.assertRegex(said, THREADS % 3)
 
-    def test_more_threads_than_cores_are_warned_of(self):
+    def test_more_threads_than_cores_warned(self):
         cores = len(os.sched_getaffinity(0))
         for n, words in ((cores, None), (cores + 1, "--intra_op_threads=%d on %d usable core" % (
                 cores + 1, cores))):
@@ -43,8 +43,8 @@ class Cores(harness.Test):
             if words:
                 self.assertIn(words, warned[0])
 
-    def test_affinity(self):
-        """It has been given its own: that is not divided again."""
+    def test_cores_of_an_affinity_mask_not_divided(self):
+        """The worker has its own cores already."""
         whole = os.sched_getaffinity(0)
         self.addCleanup(os.sched_setaffinity, 0, whole)
         os.sched_setaffinity(0, {min(whole)})

@@ -1,6 +1,6 @@
-"""docs/guide/cross-region.md: its commands, in their order and as they stand there, in the
-namespaces of two regions; but for what would take long (two passes), what is one machine's (its
-memory, copies between hosts) and who encrypts, as not every kernel does."""
+"""docs/guide/cross-region.md: runs its commands, in their order and literally, in the namespaces of
+two regions. Exceptions are commands that last long (two passes), those of one machine (its memory,
+copies between hosts), and the daemon that encrypts, which not every kernel supports."""
 # label: net waits
 import os
 import re
@@ -30,7 +30,7 @@ class CrossRegion(harness.Test):
         self.addCleanup(self.net.close)
 
     def commands(self):
-        """[(host, command)]"""
+        """Returns [(host, command)]."""
         return re.findall(r"^    (\S+)[#$] (.*)$", self.text, re.M)
 
     def describe(self):
@@ -68,7 +68,7 @@ class CrossRegion(harness.Test):
         return self.start(name, [*space.enter, harness.program(words[0]), *words[1:], *LITTLE,
                                  *more])
 
-    def test_the_commands(self):
+    def test_commands_of_the_page_work(self):
         self.describe()
         jobs, checked, last = [], "", []
         for host, command in self.commands():
@@ -86,9 +86,9 @@ class CrossRegion(harness.Test):
             self.on_gateway(host, command)
         os.killpg(self.server.popen.pid, signal.SIGTERM)  # nsenter, too
         self.server.wait(status=None)
-        # What the page shows of check, but for its figures.
+        # The page's output of check, except for its figures.
         shown = re.findall(r"^    (check: ok .*)$", self.text, re.M)
-        # A packet of IKE's own may be among those that are seen, or not.
+        # The capture may or may not contain a packet of IKE itself.
         self.assertEqual([re.sub(r"[\d.]+", "#", line) for line in shown],
                          [re.sub(r"[\d.]+", "#", re.sub(", ike [0-9]+$", "", line))
                           for line in checked.splitlines() if line.startswith("check: ")])

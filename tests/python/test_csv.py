@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""CSV as people have it: classes that are words, columns that are no features. The same samples,
-their classes numbered before, give the same bits."""
+"""CSV of real users: classes that are words, columns that are no features. The same samples with
+numbered classes train to the same bits."""
 # label: cluster
 import json
 import os
@@ -10,13 +10,13 @@ import harness
 
 FLAGS = ["--batch_size=20", "--train_steps=40", "--seed=3", "--intra_op_threads=1",
          "--learning_rate=0.05"]
-SPECIES = ["Zebra", "ant", "bee/wasp"]  # in the order of their bytes
+SPECIES = ["Zebra", "ant", "bee/wasp"]  # sorted by bytes
 WORDS = ["--label_column=species", "--ignore_columns=id,5"]
 F = 3
 
 
 def rows(n, seed, classes=(0, 1, 2)):
-    """[(features, class)]: easily told apart."""
+    """Returns [(features, class)] with classes that are easy to separate."""
     rng = random.Random(seed)
     out = []
     for i in range(n):
@@ -30,7 +30,7 @@ def numbered(samples):
 
 
 def worded(samples, names=SPECIES):
-    """id, two features, species, a note, the third feature."""
+    """Returns lines of id, two features, species, a note, the third feature."""
     lines = ["id,a,b,species,note,c"]
     for i, (x, y) in enumerate(samples):
         lines.append("no%d,%.6g,%.6g,%s,%s,%.6g" % (i, x[0], x[1], names[y], "" if i % 2 else "n/a",
@@ -54,14 +54,14 @@ class Csv(harness.Test):
         return worker, harness.read_json(out)
 
     def make(self):
-        """A folder of words and one of numbers; the test sets have no Zebra."""
+        """Makes a folder of words and one of numbers; the test sets have no Zebra."""
         train, test = rows(120, 1), rows(30, 2, classes=(1, 2))
         for part, samples in (("train", train), ("test", test)):
             self.write("words/%s.csv" % part, worded(samples))
             self.write("numbers/%s.csv" % part, numbered(samples))
         return train, test
 
-    def test_words_are_numbered_as_sorted(self):
+    def test_words_numbered_in_sorted_order(self):
         self.make()
         _, want = self.worker(data="numbers")
         worker, got = self.worker(*WORDS, data="words")
@@ -69,7 +69,7 @@ class Csv(harness.Test):
         self.assert_same(got, want, "parameters_sha256", "test_loss", "test_accuracy")
         self.assertGreater(got["test_accuracy"], 0.9)
 
-    def test_validation_is_numbered_likewise(self):
+    def test_words_of_validation_numbered_like_training(self):
         self.make()
         for form in ("words", "numbers"):
             self.write(form + "-val/test.csv", {"words": worded, "numbers": numbered}[form](
@@ -78,8 +78,8 @@ class Csv(harness.Test):
         _, got = self.worker(*WORDS, "--validation_dir=" + self.path("words-val"), data="words")
         self.assertEqual(got["validation_loss"], want["validation_loss"])
 
-    def test_an_export_knows_the_words(self):
-        """--evaluate numbers a test set as in training, though a class is missing there."""
+    def test_words_of_export_number_test_set(self):
+        """--evaluate numbers a test set as in training, although it lacks a class."""
         self.make()
         export = "--export=" + self.path("model.safetensors")
         _, want = self.worker(*WORDS, export, data="words")
@@ -95,8 +95,8 @@ class Csv(harness.Test):
         worker, _ = self.worker(file, *WORDS, data="words", status=1)
         self.assertIn("the label 'ant' is a word, of which no number is known", worker.output())
 
-    def test_what_others_call_classes(self):
-        """Files of another make may have that metadata for what they like."""
+    def test_metadata_of_other_programs_ignored(self):
+        """Files of other programs may have that metadata for any purpose."""
         self.make()
         file = self.path("model.safetensors")
         _, want = self.worker("--export=" + file, data="numbers")
@@ -110,7 +110,7 @@ class Csv(harness.Test):
         _, got = self.worker("--evaluate=" + file, data="numbers")
         self.assertEqual(got["test_loss"], want["test_loss"])
 
-    def test_words_that_do_not_fit_are_named(self):
+    def test_unknown_words_named(self):
         train, test = self.make()
         self.write("words/test.csv", worded(test, ["", "ant", "wasp"]))
         worker, _ = self.worker(*WORDS, data="words", status=1)
@@ -128,14 +128,14 @@ class Csv(harness.Test):
         self.assertIn("the label 'ant' is a word, of which no number is known: the training set's "
                       "labels are numbers", worker.output())
 
-    def test_a_job_of_two(self):
+    def test_words_in_a_job_of_two_workers(self):
         self.make()
         job = self.started_job(data=self.path("words"), model="softmax", flags=[*FLAGS, *WORDS])
         self.assertEqual(len({s["parameters_sha256"] for s in job.finish()}), 1)
 
-    def test_first_values_of_other_classes(self):
-        """With as many classes of other names the output layer is of no use, unless it is left
-        out."""
+    def test_first_values_of_other_classes_need_skipped_layer(self):
+        """The output layer of as many classes with other names is useless, unless the user leaves
+        it out."""
         self.make()
         trained = self.path("model.safetensors")
         model = self.write("two.json", json.dumps({
@@ -164,9 +164,9 @@ class Csv(harness.Test):
                              worker.output())
             self.assertEqual("has learnt other classes" in worker.output(), there)
 
-    def test_columns_of_another_order(self):
-        """Where both files name them, the first that differs is named; also of what is validated,
-        evaluated and predicted from, which the export's metadata know."""
+    def test_reordered_columns_named(self):
+        """If both files name their columns, the program names the first that differs, also in
+        validation, evaluation and prediction, which use the export's metadata."""
         train = worded(rows(120, 1))
         head = "id,a,b,species,note,c\n"
         renamed = {"test/test.csv": "id,b,a,species,note,c\n", "same/test.csv": head,
@@ -198,7 +198,7 @@ class Csv(harness.Test):
                 worker, _ = self.worker(flag, *extra, *WORDS, data=folder, status=1)
                 self.assertIn(said % model, worker.output())
 
-    def test_ignored_columns_are_for_csv(self):
+    def test_ignored_columns_refused_without_csv(self):
         worker = self.run_worker(*FLAGS, "--ignore_columns=1", status=1)
         self.assertIn("--ignore_columns is for CSV files", worker.output())
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Which column of a CSV file becomes what is said at start; doubtful columns are refused or warned
-of."""
+"""A worker logs at start which purpose each column of a CSV file has, and warns of doubtful columns
+or refuses them."""
 # label: cluster
 import json
 import random
@@ -11,7 +11,7 @@ FLAGS = ["--batch_size=20", "--train_steps=2", "--intra_op_threads=1"]
 
 
 def table(rows=60, seed=1):
-    """Rows of four features and a class from 0 to 2."""
+    """Returns rows of four features and a class from 0 to 2."""
     rng = random.Random(seed)
     return [[round(rng.gauss(3 * (i % 3), 1), 4) for _ in range(4)] + [i % 3] for i in range(rows)]
 
@@ -23,14 +23,14 @@ def text(rows, head=None):
 
 class CsvColumns(harness.Test):
     def train(self, content, *flags, status=0):
-        """Output of a worker that trains on a file of this content."""
+        """Returns the output of a worker that trains on a file of this content."""
         path = self.write("t.csv", content)
         worker = self.start_program("worker", *FLAGS, "--models_dir=" + harness.MODELS,
                                     "--model=softmax", "--train_data=" + path, *flags)
         return worker.wait_output(60, status)
 
     def read(self, content, *flags, status=0):
-        """Output of a worker that reads a file of this content with an export."""
+        """Returns the output of a worker that reads a file of this content with an export."""
         path = self.write("new.csv", content)
         worker = self.start_program("worker", "--intra_op_threads=1", "--test_data=" + path, *flags)
         return worker.wait_output(60, status)
@@ -38,17 +38,17 @@ class CsvColumns(harness.Test):
     def warnings(self, output):
         return [line for line in output.splitlines() if line.startswith("W ")]
 
-    def test_named_label_is_said(self):
+    def test_named_label_logged(self):
         out = self.train(text(table(), "a,b,c,d,label"))
         self.assertIn("60 rows, 4 features; label: column 5 'label'; line 1 names the columns", out)
         self.assertEqual(self.warnings(out), [])
 
-    def test_last_column_as_label_is_said(self):
+    def test_last_column_as_label_logged(self):
         out = self.train(text([[r[4]] + r[:3] + [i % 2] for i, r in enumerate(table())],
                               "Class,acid,ash,mg,wine"))
         self.assertIn("label: column 5 'wine' (the last column; --label_column names another)", out)
 
-    def test_targets_and_ignored_columns_are_said(self):
+    def test_targets_and_ignored_columns_logged(self):
         model = self.path("m.json")
         with open(model, "w", encoding="utf-8") as f:
             f.write('{"input": "auto", "classes": "auto", "layers": [{"type": "flatten"}, {"type": '
@@ -58,7 +58,7 @@ class CsvColumns(harness.Test):
         self.assertIn("2 features; targets: column 1 'a', 4 'd'; line 1 names the columns; "
                       "ignored: column 2 'b'", out)
 
-    def test_name_of_two_columns_is_refused(self):
+    def test_label_name_of_two_columns_refused(self):
         rows = [[r[4]] + r for r in table()]
         out = self.train(text(rows, "label,a,b,c,d,label"), status=1)
         self.assertIn("columns 1 and 6 have the same name, 'label'", out)
@@ -66,7 +66,7 @@ class CsvColumns(harness.Test):
         self.assertIn("columns 2 and 4 have the same name, 'a'", out)
         self.train(text(rows, "label,a,b,c,d,label"), "--label_column=6")
 
-    def test_names_that_count_up_are_refused_until_said(self):
+    def test_names_that_count_up_need_a_flag(self):
         for first in (0, 1):
             head = ",".join(str(first + i) for i in range(5))
             out = self.train(text(table(), head), status=1)
@@ -76,11 +76,11 @@ class CsvColumns(harness.Test):
             out = self.train(text(table(), head), "--csv_header=no")
             self.assertIn("61 rows, 4 features; label: column 5 (the last", out)
 
-    def test_names_of_words_are_a_sample_if_said(self):
+    def test_names_are_a_sample_with_csv_header_no(self):
         out = self.train(text(table(), "a,b,c,d,label"), "--csv_header=no", status=1)
         self.assertIn("line 1, column 1: 'a' is no finite number", out)
 
-    def test_index_without_a_name_is_warned_of(self):
+    def test_nameless_index_warned(self):
         out = self.train(text([[i] + r for i, r in enumerate(table())], ",a,b,c,d,label"))
         self.assertEqual(len(self.warnings(out)), 1, out)
         self.assertIn("column 1 has no name and counts up by one from row to row", out)
@@ -90,16 +90,16 @@ class CsvColumns(harness.Test):
         self.assertEqual(self.warnings(out), [])
         self.assertIn("ignored: column 1", out)
 
-    def test_index_by_name_is_warned_of_and_a_counter_is_not(self):
+    def test_index_by_name_warned_and_counter_not(self):
         rows = [[i] + r for i, r in enumerate(table())]
         self.assertIn("column 1 is called 'Index'", self.train(text(rows, "Index,a,b,c,d,label")))
         self.assertEqual(self.warnings(self.train(text(rows, "minutes,a,b,c,d,label"))), [])
 
-    def test_index_in_another_order_is_warned_of(self):
+    def test_shuffled_index_warned(self):
         rows = table()
         for first, step in ((0, 1), (1, 1), (3, 2)):
             numbers = [first + step * i for i in range(60)]
-            numbers[7] += step - 1  # where there are gaps, they are not all of one size
+            numbers[7] += step - 1  # gaps differ in size
             random.Random(2).shuffle(numbers)
             out = self.train(text([[n] + r for n, r in zip(numbers, rows)], "seq,a,b,c,d,label"))
             self.assertEqual(len(self.warnings(out)), 1, out)
@@ -110,18 +110,18 @@ class CsvColumns(harness.Test):
             out = self.train(text([[n] + r for n, r in zip(numbers, rows)], "seq,a,b,c,d,label"))
             self.assertEqual(self.warnings(out), [])
 
-    def test_index_in_order_with_gaps_is_warned_of_by_its_name(self):
+    def test_index_with_gaps_warned_by_its_name(self):
         numbers = [i + i // 4 for i in range(60)]
         for head, warned in (("id", 1), ("", 1), ("minutes", 0)):
             rows = text([[n] + r for n, r in zip(numbers, table())], head + ",a,b,c,d,label")
             self.assertEqual(len(self.warnings(self.train(rows))), warned, head)
 
-    def test_few_whole_numbers_are_no_index(self):
+    def test_few_whole_numbers_not_warned(self):
         rows = [[n] + r for n, r in zip([3, 1, 2, 5, 4, 0, 8, 7, 6], table(9))]
         self.assertEqual(self.warnings(self.train(text(rows, "n,a,b,c,d,label"),
                                                   "--batch_size=4")), [])
 
-    def test_prediction_is_not_advised_to_leave_out_what_the_model_reads(self):
+    def test_index_not_warned_in_prediction(self):
         rows = [[i] + r for i, r in enumerate(table())]
         path = self.path("e.safetensors")
         out = self.train(text(rows, "id,a,b,c,d,label"), "--export=" + path)
@@ -137,11 +137,11 @@ class CsvColumns(harness.Test):
         self.assertIn("line 5, column 3 'b': 'much' is no finite number; fix it or leave the line "
                       "out", out)
 
-    def test_column_without_a_name_is_warned_of(self):
+    def test_nameless_column_warned(self):
         out = self.train(text(table(), "a,,c,d,label"))
         self.assertIn("column 2 has no name in line 1 and is used as a feature", out)
 
-    def test_column_far_larger_than_all_others_is_warned_of(self):
+    def test_far_larger_column_warned(self):
         rows = [[1000 * r[0]] + r[1:] for r in table()]
         out = self.train(text(rows, "area,b,c,d,label"))
         self.assert_has(out, "column 1, 'area', has numbers up to", "--standardize")
@@ -153,7 +153,7 @@ class CsvColumns(harness.Test):
         for flag in ("--standardize", "--mean=measured", "--model=" + batch_norm):
             self.assertEqual(self.warnings(self.train(text(rows, "area,b,c,d,label"), flag)), [])
 
-    def test_equal_names_of_used_columns_are_warned_of(self):
+    def test_equal_names_of_used_columns_warned(self):
         out = self.train(text(table(), "len,b,len,d,label"))
         self.assertEqual(len(self.warnings(out)), 1, out)
         self.assertIn("columns 1 and 3 have the same name, 'len', by which --evaluate and "
@@ -174,12 +174,12 @@ class CsvColumns(harness.Test):
         self.assertIn("2 more names are those of several columns", out)
 
     def labelled(self, words):
-        """A table whose labels are these words in turn, 20 of each."""
+        """Returns the output for a table whose labels are these words in turn, 20 rows each."""
         n = len(words)
         rows = [r[:4] + [words[i % n]] for i, r in enumerate(table(20 * n))]
         return self.train(text(rows, "a,b,c,d,kind"), "--label_column=kind")
 
-    def test_label_that_stands_for_a_missing_one_is_warned_of(self):
+    def test_label_for_missing_values_warned(self):
         for word in ("NaN", "nan", "?", "NA", "null", "N/A", "None", "-", '" "'):
             out = self.labelled(["cat", "dog", word])
             self.assertEqual(len(self.warnings(out)), 1, out)
@@ -187,7 +187,7 @@ class CsvColumns(harness.Test):
                           "often stands for a missing label" % word.strip('"'), out)
         self.assertEqual(self.warnings(self.labelled(["Nancy", "nap", "none", "nada"])), [])
 
-    def test_labels_that_differ_in_case_or_spaces_alone_are_warned_of(self):
+    def test_labels_that_differ_only_in_case_or_spaces_warned(self):
         for other in ("cat", '"Cat "', '" cat"'):
             out = self.labelled(["Cat", "dog", other])
             self.assertEqual(len(self.warnings(out)), 1, out)
@@ -196,7 +196,7 @@ class CsvColumns(harness.Test):
             self.assertIn("are two classes, but differ in case or in spaces around them alone", out)
         self.assertEqual(self.warnings(self.labelled(["cat", "cats", "c at"])), [])
 
-    def test_first_name_may_be_empty_in_an_export(self):
+    def test_empty_first_name_kept_in_export(self):
         rows = [[i] + r for i, r in enumerate(table())]
         path = self.path("e.safetensors")
         self.train(text(rows, ",a,b,c,d,label"), "--export=" + path)

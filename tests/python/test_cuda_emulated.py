@@ -1,6 +1,6 @@
-"""The worker trains through the CUDA backend, over a CUDA that tests/emulation plays, and ends
-where the CPU backend ends: pinned copies, gradients that come late, two towers, evaluation; and
-alone, where training stays on the device, with the bits that it has with a server."""
+"""The worker trains through the CUDA backend, over the CUDA that tests/emulation emulates, and ends
+where the CPU backend ends: pinned copies, gradients that arrive late, two towers, evaluation. A
+worker alone trains on the device, and ends with the bits that it has with a server."""
 # label: cluster computes long
 import json
 import os
@@ -20,7 +20,7 @@ class CudaEmulated(harness.Test):
     def backend_dir(self, name):
         folder = self.new_folder(name)
         source = EMULATED if name == "cuda" else os.path.join(harness.BIN, "../lib/libweir_cpu.so")
-        # the worker of this test asks for "cpu"; what lies under that name is the test's choice
+        # The worker of this test loads "cpu"; the test chooses the library with that name.
         shutil.copy(source, os.path.join(folder, "libweir_cpu.so"))
         return folder
 
@@ -30,7 +30,7 @@ class CudaEmulated(harness.Test):
         worker = self.run_worker("--backend_dir=" + folder, "--summary_json=" + summary,
                                  "--seed=3", "--learning_rate=0.01", "--intra_op_threads=1",
                                  *flags, model="mlp")
-        # the whole data set lies on the device, one copy for all its towers
+        # The whole data set lies on the device: one copy for all its towers.
         self.assertEqual(len(re.findall(r"cuda:0 holds \d+ images", worker.output())),
                          2 if name == "cuda" else 0)
         return harness.read_json(summary)
@@ -42,14 +42,15 @@ class CudaEmulated(harness.Test):
         self.assertAlmostEqual(cuda["test_accuracy"], cpu["test_accuracy"], delta=0.01)
         self.assertGreater(cuda["test_accuracy"], 0.5)
 
-    def test_one_tower(self):
+    def test_tower_matches_cpu(self):
         self.check("--batch_size=20", "--train_steps=30")
 
-    def test_two_towers_and_evaluation(self):
+    def test_two_towers_and_evaluation_match_cpu(self):
         self.check("--batch_size=21", "--train_steps=20", "--towers=2", "--eval_every=10")
 
     def model(self):
-        """One of every kind of parameter, dropout and branches, small enough for the emulation."""
+        """Writes a model with every kind of parameter, dropout and branches, small enough for
+        emulation."""
         path = self.path("model.json")
         layers = [{"type": "max_pool", "kernel": 4, "stride": 4, "padding": "same"},
                   {"type": "conv2d", "filters": 4, "kernel": 3, "padding": "same"},
@@ -65,8 +66,8 @@ class CudaEmulated(harness.Test):
         return path
 
     def alone_as_with_a_server(self, steps, *flags):
-        """A worker alone ends with the bits that it has with a server. The outputs of the worker
-        with one, and alone."""
+        """Checks that a worker alone ends with the bits that it has with a server. Returns the
+        outputs of the worker with a server, and alone."""
         flags = ["--backend_dir=" + self.backend_dir("cuda"), "--seed=4",
                  "--train_steps=%d" % steps, "--learning_rate=0.01", "--intra_op_threads=1", *flags]
         job = self.started_job(n_ps=1, n_workers=1, flags=flags)
@@ -89,7 +90,7 @@ class CudaEmulated(harness.Test):
         return outputs
 
     def check_events(self, folder, steps):
-        """The device stops where somebody wants to see a loss, or parameters."""
+        """Checks that the device stops at steps whose loss or parameters are recorded."""
         (name,) = os.listdir(folder)
         records = harness.read_bytes(os.path.join(folder, name))
         value = rb"\x10(.)\x2a....\x0a....\x0a"
@@ -99,7 +100,7 @@ class CudaEmulated(harness.Test):
         self.assertEqual(sorted({ord(s) for s in params}), sorted({*range(0, steps, 11), steps}))
         self.assertNotIn(b"/gradient", records)
 
-    def test_alone_on_the_device_is_as_with_a_server(self):
+    def test_worker_alone_on_device_ends_as_with_a_server(self):
         """The data set is read more than once; a schedule, running averages and dropout count."""
         outputs = self.alone_as_with_a_server(60, "--batch_size=100", "--eval_every=15",
                                               "--lr_schedule=cosine", "--log_every=7",
@@ -110,8 +111,8 @@ class CudaEmulated(harness.Test):
         for output in outputs[1:]:
             self.assertIn("training step 35 done", output)
 
-    def test_few_steps_make_a_pass(self):
-        """The passes that may be queued at once are four over the 2400 images, and more."""
+    def test_short_passes_queued_on_device(self):
+        """The steps that may be queued at once cover four passes over the 2400 images, and more."""
         self.alone_as_with_a_server(40, "--batch_size=300", "--model=softmax")
 
 

@@ -1,6 +1,5 @@
-"""Data in every format that scripts/make_data writes: the same samples give the same bits, whatever
-file they come from; models take their sizes from the data, and workers whose data differ are not
-let in."""
+"""Data in every format that scripts/make_data writes: the same samples in any format train to the
+same bits; models adapt their sizes to the data, and a worker with other data is refused."""
 # label: cluster computes
 import array
 import ast
@@ -34,22 +33,22 @@ class Data(harness.Test):
             sums[form] = s["parameters_sha256"], s["test_loss"]
         self.assertEqual(len(set(sums.values())), 1, sums)
 
-    def test_all_formats_give_the_same_bits(self):
+    def test_grey_images_same_bits_in_all_formats(self):
         self.check_same(["idx", "npy", "npz", "npz_deflated", "safetensors", "csv"],
                         ["--from=" + self.data(), "--train=600", "--test=100"], "softmax")
 
-    def test_colour(self):
+    def test_colour_images_same_bits_in_all_formats(self):
         self.check_same(["idx", "npz", "safetensors"],
                         ["--made=3x12x14", "--classes=6", "--train=400", "--test=60"], "lenet5")
 
-    def test_folders_of_pictures(self):
+    def test_folders_of_png_same_bits_as_npy(self):
         for shape in ("1x12x14", "3x12x14"):
             self.check_same(["npy", "png"],
                             ["--made=" + shape, "--classes=11", "--train=200", "--test=60",
                              "--by_class"], "softmax")
 
     def make_jpegs(self, channels, counts):
-        """A folder of pictures, and one of IDX files with the same samples."""
+        """Makes a folder of pictures, and one of IDX files with the same samples."""
         rng, rows, columns = random.Random(channels), 2, 3
         folders = [self.path("%s%d" % (form, channels)) for form in ("jpeg", "idx")]
         plans = [rng.choices((40, 210), k=rows * columns * channels) for _ in range(3)]
@@ -71,8 +70,8 @@ class Data(harness.Test):
                               bytes(3 * i // n for i in range(n)))
         return folders
 
-    def test_folders_of_jpegs(self):
-        """Trained, evaluated and predicted from as the same samples in IDX files are."""
+    def test_folders_of_jpeg_same_bits_as_idx(self):
+        """Training, evaluation and prediction read both like the same samples in IDX files."""
         with open(harness.program("worker"), "rb") as f:
             if b"this worker was built without libjpeg" in f.read():
                 self.skipTest("the worker was built without libjpeg")
@@ -95,7 +94,7 @@ class Data(harness.Test):
             one, other = got.values()
             self.assertEqual(one, other)
 
-    def test_folders_of_other_classes(self):
+    def test_folders_of_other_classes_refused(self):
         folder = self.make("png", "--made=1x4x4", "--classes=3", "--train=60", "--test=20")
         os.rename(os.path.join(folder, "test/00001"), os.path.join(folder, "test/00009"))
         worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=softmax",
@@ -108,8 +107,8 @@ class Data(harness.Test):
         self.assertIn(words, worker.wait_output(30, status))
         return worker.output()
 
-    def test_a_folder_above_or_below(self):
-        """Folders that users name in place of the right one."""
+    def test_folder_above_or_below_refused(self):
+        """Users name a neighbouring folder instead of the right one."""
         folder = self.make("png", "--made=1x4x4", "--classes=3", "--train=60", "--test=20")
         train, test = os.path.join(folder, "train"), os.path.join(folder, "test")
         self.worker_says(["--train_data=" + folder], 1,
@@ -127,7 +126,7 @@ class Data(harness.Test):
         self.worker_says(["--train_data=" + train, "--test_data=" + test], 0,
                         "60 training samples from %s, 3 classes" % train)
 
-    def test_classes_that_are_in_the_test_set_alone(self):
+    def test_classes_only_in_test_set_warned(self):
         folder = self.make("png", "--made=1x4x4", "--classes=4", "--train=60", "--test=20")
         has_none = ("%s/test: has samples of class %%s, but the training set, %s/train, has none "
                     "of it%%s: it cannot be learnt" % (folder, folder))
@@ -145,14 +144,14 @@ class Data(harness.Test):
                         "test-images.npy: has samples of class 3, but the training set, %s/"
                         "train-images.npy, has none of it: it cannot be learnt" % folder)
 
-    def test_lenet5_on_images_of_another_size_and_7_classes(self):
+    def test_lenet5_adapts_to_image_size_and_classes(self):
         folder = self.make("npy", "--made=1x20x24", "--classes=7", "--train=300", "--test=70")
         job = self.started_job(data=folder, model="lenet5", flags=FLAGS)
         sums = {s["parameters_sha256"] for s in job.finish()}
         self.assertEqual(len(sums), 1)
 
     def members(self, path):
-        """{name: (dtype, flat list)} of an npz of bytes and 16-bit numbers."""
+        """Returns {name: (dtype, flat list)} of an npz of bytes and 16-bit numbers."""
         out = {}
         with zipfile.ZipFile(path) as z:
             for name in z.namelist():
@@ -163,9 +162,9 @@ class Data(harness.Test):
                 out[name] = descr, list(values)
         return out
 
-    def test_more_than_256_classes(self):
-        """A step over all samples, from weights that are all 0: each sample has its share in the
-        mean gradient, which has 1/classes of each of its pixels, less 1 in its own class' row."""
+    def test_more_than_256_classes_trained(self):
+        """A step over all samples, from weights that are all 0. The mean gradient contains
+        1/classes of each pixel of each sample, less 1 in the row of the sample's own class."""
         n, cells, classes, rate = 600, 256, 300, 0.5
         folder = self.make("npz", "--made=1x16x16", "--classes=%d" % classes, "--train=%d" % n,
                            "--test=300")
@@ -191,7 +190,7 @@ class Data(harness.Test):
             want = -rate * (n / classes - labels.count(k)) / n
             self.assertAlmostEqual(got["softmax/biases"][1][k], want, delta=1e-6)
 
-    def test_a_worker_with_other_data_is_refused(self):
+    def test_worker_with_other_data_refused(self):
         folders = [self.make("npy", "--made=1x16x16", "--classes=%d" % n, "--train=60", "--test=20")
                    for n in (5, 6)]
         job = self.job(data=folders[0], model="softmax", flags=FLAGS)
@@ -202,7 +201,7 @@ class Data(harness.Test):
         self.assertIn("softmax/weights", job.workers[1].wait_output(30, 1))
         self.kill(*job.workers[:1], *job.ps)
 
-    def test_the_label_column_of_a_csv(self):
+    def test_label_column_of_csv_selected(self):
         folder = self.make("csv", "--made=1x4x4", "--classes=3", "--train=60", "--test=20")
         want = self.train(folder)["parameters_sha256"]
         for part in ("train", "test"):
@@ -215,7 +214,7 @@ class Data(harness.Test):
                                     *FLAGS, "--data_dir=" + folder, "--label_column=kind")
         self.assertIn("train.csv: line 1: has no column 'kind'", worker.wait_output(30, 1))
 
-    def test_explicit_files_of_any_name(self):
+    def test_files_of_any_name_read(self):
         folder = self.make("npy", "--made=1x16x16", "--classes=5", "--train=60", "--test=20")
         for name in os.listdir(folder):
             os.rename(os.path.join(folder, name), os.path.join(folder, "x" + name))
@@ -241,7 +240,7 @@ class Data(harness.Test):
         self.assert_has(worker.output(), *words)
 
     def keras(self):
-        """A file of four arrays: 90 training samples and 30 test samples of 3 classes."""
+        """Writes a file of four arrays: 90 training samples and 30 test samples of 3 classes."""
         folder, path = self.dir(), self.path("mnist.npz")
         with zipfile.ZipFile(path, "w") as z:
             for name, n in (("train", 90), ("test", 30)):
@@ -257,8 +256,8 @@ class Data(harness.Test):
         return self.start_program("worker", *FLAGS, *flags, "--models_dir=" + harness.MODELS,
                                   "--model=softmax").wait_output(30 * harness.PATIENCE, 0)
 
-    def test_npz_in_the_layout_of_keras(self):
-        """Both sets come out of the one file, with and without --test_data."""
+    def test_npz_of_keras_read(self):
+        """The worker reads both sets from the one file, with and without --test_data."""
         path = self.keras()
         for flags in ([], ["--test_data=" + path]):
             said = self.with_file("--train_data=" + path, *flags)
@@ -266,20 +265,20 @@ class Data(harness.Test):
                             "samples are its array 'x_test', labels are 'y_test'", "(30 samples)")
             self.assertNotIn("W ", [line[:2] for line in said.splitlines()])
 
-    def test_same_samples_in_training_and_test_are_warned_of(self):
+    def test_same_samples_in_training_and_test_warned(self):
         path = self.keras()
         said = self.with_file("--train_data=" + path, "--test_data=" + path,
                               "--images_name=x_train", "--labels_name=y_train")
         self.assertIn(path + ": the test samples are the same as the training samples", said)
 
-    def test_sets_of_two_sizes(self):
-        """The set that differs is named, not the model or the training set."""
+    def test_sets_of_two_sizes_refused(self):
+        """The line names the set that differs, not the model or the training set."""
         folder = self.make("npy", "--made=1x16x16", "--classes=5", "--train=60", "--test=20")
         self.npy(folder, "test-images.npy", "|u1", (20, 12, 10), bytes(20 * 12 * 10))
         self.says(folder, folder + "/test-images.npy has samples of 1x12x10",
                   "training set, %s/train-images.npy, has 1x16x16" % folder)
 
-    def test_channels_last_without_the_flag(self):
+    def test_channels_last_without_flag_warned(self):
         folder = self.make("npy", "--made=1x6x15", "--classes=5", "--train=60", "--test=20")
         said = "looks like (n, H, W, C) and is taken as (n, C, H, W)"
         for part, n in (("train", 60), ("test", 20)):
@@ -289,8 +288,8 @@ class Data(harness.Test):
         worker = self.run_worker(*FLAGS, "--data_layout=nhwc", data=folder)
         self.assertNotIn("looks like", worker.output())
 
-    def test_another_layout_than_in_training(self):
-        """Samples of as many numbers in another order are not computed with."""
+    def test_other_layout_than_in_training_refused(self):
+        """Samples of as many numbers in another order are refused."""
         folder = self.make("npy", "--made=3x12x12", "--classes=5", "--train=60", "--test=20")
         turned = self.make("npy", "--made=3x12x12", "--classes=5", "--train=60", "--test=20")
         file = self.path("model.safetensors")
@@ -310,8 +309,8 @@ class Data(harness.Test):
                 worker = self.run_worker(*flags, *layout, data=data, status=words is not None)
                 self.assertIn(words or "test accuracy", worker.output())
 
-    def test_labels_of_the_wrong_type(self):
-        """The line has the type that was found, and the call that fixes it."""
+    def test_labels_of_wrong_type_refused(self):
+        """The line names the type found, and the call that fixes it."""
         folder = self.make("npy", "--made=1x6x15", "--classes=5", "--train=60", "--test=20")
         name = "train-labels.npy"
         for descr, shape, content, words in (
@@ -325,8 +324,9 @@ class Data(harness.Test):
                     self.npy(folder, "test-labels.npy", descr, (20,), bytes(20 * int(descr[2])))
                 self.says(folder, *words)
 
-    def test_files_of_pytorch(self):
-        """Programs are not read: the line says what to write instead."""
+    def test_files_of_pytorch_refused(self):
+        """Pickles are programs, which the worker does not read. The line names the format to
+        write."""
         path = self.path("set.pt")
         with zipfile.ZipFile(path, "w") as z:
             z.writestr("set/data.pkl", b"x" * 50)
@@ -342,8 +342,8 @@ class Data(harness.Test):
                 self.assertIn(p + ": was written by torch.save", worker.wait_output(30, 1))
                 self.assertIn("safetensors.torch.save_file", worker.output())
 
-    def test_numbers_that_are_not_finite(self):
-        """Found before the first step, though no step would read them."""
+    def test_non_finite_numbers_refused(self):
+        """The worker finds them before the first step, though no step would read them."""
         folder = self.make("npy", "--made=1x2x3", "--classes=3", "--train=60", "--test=20")
         other = self.make("npy", "--made=1x2x3", "--classes=3", "--train=60", "--test=20")
         few = ["--train_steps=1", "--batch_size=1", "--intra_op_threads=1"]
@@ -365,8 +365,8 @@ class Data(harness.Test):
             harness.write_file(os.path.join(in_folder, name), kept)
         self.run_worker(*few, data=folder)
 
-    def test_truncated_safetensors(self):
-        """Within the data, and within the header: both sizes are said."""
+    def test_truncated_safetensors_refused(self):
+        """Truncated within the data, and within the header: the line has both sizes."""
         folder = self.make("safetensors", "--made=1x6x5", "--classes=5", "--train=60", "--test=20")
         path = os.path.join(folder, "train.safetensors")
         size = os.path.getsize(path)
@@ -379,8 +379,8 @@ class Data(harness.Test):
         self.says(folder, path + ": is truncated, or no safetensors file: its header would end at "
                   "byte %d, the file has 40 bytes" % (8 + header))
 
-    def test_flags_that_the_format_has_no_use_for(self):
-        """They would be left out without a word."""
+    def test_flags_of_another_format_refused(self):
+        """Such flags would have no effect, silently."""
         idx = self.data()
         for flag, said in (("--images_name=x", "is for npz and safetensors files"),
                            ("--labels_name=x", "is for npz and safetensors files"),

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The data set is part of the job: who has another one is refused and told what differs, unless
-each worker is to have data of its own; a checkpoint goes on with the data it was made with."""
+"""The data set belongs to the job: a worker with another one is refused with the difference, unless
+each worker has data of its own. A resumed job continues with the data of its checkpoint."""
 # label: cluster
 import json
 import os
@@ -32,7 +32,7 @@ class DataSet(harness.Test):
         data = subprocess.run(command + ["status", "--json"], stdout=subprocess.PIPE, check=True)
         return table.stdout, json.loads(data.stdout)["job"]["data"]
 
-    def test_another_is_refused(self):
+    def test_other_data_set_refused(self):
         job = self.job(flags=FLAGS)
         ps = job.start_ps(0)
         first = job.start_worker(0)
@@ -52,7 +52,7 @@ class DataSet(harness.Test):
         self.assertEqual((data["training_samples"], data["own_shards"]), (2400, False))
         self.kill(*job.workers, ps)
 
-    def test_own_shards(self):
+    def test_own_shards_may_differ(self):
         job = self.job(flags=[*FLAGS, "--data_shard=own"])
         ps = job.start_ps(0)
         job.start_worker(0)
@@ -66,9 +66,9 @@ class DataSet(harness.Test):
         wrong.ends(1, "another data set: --data_shard: the servers have own, the worker has same")
         self.kill(job.workers[0], ps)
 
-    def test_own_shards_are_named(self):
-        """The folder that is taken by default is nobody's part: neither of one that says so, nor of
-        one that joins a job of parts."""
+    def test_own_shards_need_a_named_folder(self):
+        """The default folder cannot be a worker's own part: neither with --data_shard=own, nor for
+        a worker that joins such a job."""
         job = self.started_job(flags=[*FLAGS, "--data_shard=own"])
         job.workers[0].wait_line("training step")
         for flag, status, text in (("--join", 1, "--join"),
@@ -91,8 +91,9 @@ class DataSet(harness.Test):
                 os.rename(os.path.join(folder, part, "%05d" % i), os.path.join(folder, part, label))
         return folder
 
-    def test_own_shards_number_their_classes_alike(self):
-        """A label is a folder's place among the others: parts without one would be mixed up."""
+    def test_own_shards_need_equal_class_folders(self):
+        """A label is the place of a folder in sorted order: parts that lack a folder would be mixed
+        up."""
         first, second = (self.pictures(*p) for p in (("a", ["ant", "bee"]), ("b", ["bee", "cat"])))
         job = self.job(data=first, flags=["--batch_size=10", "--train_steps=4", "--seed=3",
                                           "--data_shard=own"])
@@ -107,15 +108,15 @@ class DataSet(harness.Test):
         job.finish()
 
     def part(self, name, n):
-        """A folder of a CSV file of n samples."""
+        """Makes a folder with a CSV file of n samples."""
         folder = self.new_folder(name)
         with open(os.path.join(folder, "train.csv"), "w", encoding="ascii") as f:
             f.write("width,height,label\n")
             f.writelines("%d,%d,%d\n" % (i % 5, i % 3, i % 2) for i in range(n))
         return folder
 
-    def test_own_shards_of_other_sizes_take_the_steps_of_worker_0(self):
-        """--epochs counts worker 0's part; the others log what that is for their own part."""
+    def test_own_shards_train_the_steps_of_worker_0(self):
+        """--epochs counts worker 0's part; each other worker logs the passes over its own part."""
         for first, other, n, of_other in ((40, 20, 20, 2), (20, 40, 40, 0.5)):
             steps = first // 10
             flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--epochs=1"]
@@ -130,8 +131,9 @@ class DataSet(harness.Test):
             for worker in job.workers:
                 self.assertNotIn("the job has ended", worker.output())
 
-    def test_own_shards_decay_by_the_steps_of_worker_0(self):
-        """Local steps with a falling rate: the bits of a job whose workers all typed the steps."""
+    def test_own_shards_decay_over_the_steps_of_worker_0(self):
+        """Local steps with a falling rate: the bits of a job in which all workers have the steps as
+        a flag."""
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=2",
                  "--lr_schedule=linear"]
         first, other, ends = self.part("first", 240), self.part("other", 120), []
@@ -145,8 +147,9 @@ class DataSet(harness.Test):
             self.assertEqual(epochs["global_step"], 24)
             self.assertEqual(epochs["parameters_sha256"], typed["parameters_sha256"])
 
-    def test_own_shards_take_the_outer_optimizer_of_the_job(self):
-        """Its default depends on the steps: below five rounds sgd behind adam, else nesterov."""
+    def test_own_shards_share_the_default_outer_optimizer(self):
+        """The default depends on the steps: sgd after adam below five rounds, otherwise
+        nesterov."""
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
                  "--optimizer=adam"]
         for first, other, kind in ((600, 300, "nesterov"), (300, 600, "sgd")):
@@ -170,8 +173,8 @@ class DataSet(harness.Test):
                 self.assertEqual(epochs["global_step"], steps)
                 self.assertEqual(epochs["parameters_sha256"], typed["parameters_sha256"])
 
-    def test_own_shards_refuse_an_outer_optimizer_that_was_typed(self):
-        """Only one that was left out is the job's."""
+    def test_own_shards_refuse_another_outer_optimizer_flag(self):
+        """Only a worker without the flag adopts the job's optimizer."""
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
                  "--optimizer=adam", "--epochs=1"]
         job = self.job(data=self.part("first", 600), flags=flags)
@@ -187,8 +190,8 @@ class DataSet(harness.Test):
         job.start_worker(1, other)
         job.finish()
 
-    def test_own_shards_take_an_outer_momentum_of_0_that_all_typed(self):
-        """Equal flags are one job's, though sgd, which has no momentum, is one worker's default."""
+    def test_own_shards_accept_equal_outer_momentum_0(self):
+        """Equal flags make one job, though one worker's default is sgd, which has no momentum."""
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
                  "--optimizer=adam", "--epochs=1"]
         parts = {n: self.part("of%d" % n, n) for n in (600, 300)}
@@ -208,8 +211,8 @@ class DataSet(harness.Test):
                 % (first // 100, kind))
             job.finish()
 
-    def test_own_shards_bring_the_outer_optimizer_of_the_job_to_new_servers(self):
-        """A ps 0 without a checkpoint, in place of one that died, goes by any worker of the job."""
+    def test_own_shards_restore_outer_optimizer_at_new_servers(self):
+        """A ps 0 without a checkpoint, which replaces a dead one, adopts the job of any worker."""
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
                  "--optimizer=adam", "--epochs=1"]
         job = self.job(data=self.part("first", 600), flags=flags)
@@ -221,8 +224,8 @@ class DataSet(harness.Test):
         job.start_worker(0)
         job.finish()
 
-    def test_own_shards_name_worker_0_s_part_as_it_is_now(self):
-        """Worker 0 is restarted with a larger part: the job keeps the steps that it began with."""
+    def test_own_shards_keep_steps_after_part_of_worker_0_grew(self):
+        """Worker 0 is restarted with a larger part: the job keeps its original number of steps."""
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--epochs=1"]
         job = self.job(data=self.part("first", 40), flags=flags)
         ps = job.start_ps(0)
@@ -237,7 +240,7 @@ class DataSet(harness.Test):
                       job.workers[0].output())
         self.assertNotIn("the job takes", job.workers[1].output())
 
-    def test_own_shards_resume_with_the_outer_optimizer_of_the_checkpoint(self):
+    def test_own_shards_resume_with_outer_optimizer_of_checkpoint(self):
         """More --epochs make more rounds, but the checkpoint has the slots of its optimizer."""
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
                  "--optimizer=adam"]
@@ -254,8 +257,8 @@ class DataSet(harness.Test):
                 self.assertIn("%d rounds, each 10 steps of a worker by adam, then one of the "
                               "servers by sgd" % rounds, worker.output())
 
-    def test_own_shards_resume_with_the_steps_of_worker_0_though_it_comes_last(self):
-        """A checkpoint with all steps lets no other worker's part make the new ones."""
+    def test_own_shards_resume_with_steps_of_late_worker_0(self):
+        """After a checkpoint with all steps, only worker 0's part determines the new steps."""
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10"]
         job = self.job(data=self.part("first", 300), flags=flags)
         other = "--data_dir=" + self.part("other", 600)
@@ -270,8 +273,8 @@ class DataSet(harness.Test):
         job.start_worker(0, "--epochs=2")
         self.assertEqual({w["global_step"] for w in job.finish()}, {60})
 
-    def test_own_shards_keep_the_steps_of_worker_0_without_it(self):
-        """Servers that restore its job do not continue for the steps of another worker's part."""
+    def test_own_shards_resume_with_recorded_steps_without_worker_0(self):
+        """Restored servers do not continue for the steps of another worker's part."""
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--epochs=1"]
         job = self.job(data=self.part("first", 40), flags=flags)
         other = "--data_dir=" + self.part("other", 80)
@@ -286,8 +289,8 @@ class DataSet(harness.Test):
         job.workers[1].wait(60)
         ps.wait(60)
 
-    def test_own_shards_refuse_steps_that_were_typed(self):
-        """Another --train_steps or --epochs is an error; the refusal names what to type."""
+    def test_own_shards_refuse_other_steps_by_flag(self):
+        """Another --train_steps or --epochs is an error; the refusal names the right flags."""
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own"]
         job = self.job(data=self.part("big", 40), flags=flags)
         ps = job.start_ps(0)
@@ -304,15 +307,15 @@ class DataSet(harness.Test):
         job.finish()
 
     def words(self, name, classes):
-        """A folder of a CSV file with these words as labels."""
+        """Makes a folder with a CSV file that has these words as labels."""
         folder = self.new_folder(name)
         with open(os.path.join(folder, "train.csv"), "w", encoding="ascii") as f:
             f.write("width,height,label\n")
             f.writelines("%d,%d,%s\n" % (i, i % 3, classes[i % len(classes)]) for i in range(20))
         return folder
 
-    def test_own_shards_number_their_words_alike(self):
-        """Words are numbered by what a part has of them, numbers are not."""
+    def test_own_shards_need_equal_label_words(self):
+        """The numbers of words depend on the words of a part; numeric labels do not."""
         first, second = self.words("a", ["ant", "bee"]), self.words("b", ["bee", "cat/dog"])
         job = self.job(data=first, flags=["--batch_size=10", "--train_steps=4", "--seed=3",
                                           "--data_shard=own"])
@@ -326,7 +329,8 @@ class DataSet(harness.Test):
         job.finish()
 
     def own_part(self, name, seed):
-        """A folder of 20 random samples; (samples as numbers, labels) of those to train with."""
+        """Makes a folder of 20 random samples; returns (samples as numbers, labels) of its training
+        set."""
         rng, n, side = random.Random(seed), 20, 4
         folder = self.new_folder(name)
         for part in ("test", "train"):
@@ -339,9 +343,9 @@ class DataSet(harness.Test):
         return folder, [([p / 255 for p in samples[i * cells:(i + 1) * cells]], label)
                         for i, label in enumerate(labels)]
 
-    def test_own_shards_are_all_read(self):
-        """A step whose batches are the two workers' whole parts: each sample has its share in the
-        mean gradient, which has -0.9 or 0.1 of each of its pixels, as all weights are 0 before."""
+    def test_own_shards_all_contribute(self):
+        """A step whose batches are the two workers' whole parts. The mean gradient contains -0.9 or
+        0.1 of each pixel of each sample, because all weights are 0 before."""
         rate, export = 0.5, self.path("export")
         (first, some), (second, others) = self.own_part("a", 1), self.own_part("b", 2)
         job = self.job(data=first, flags=["--batch_size=20", "--train_steps=1", "--optimizer=sgd",
@@ -359,7 +363,7 @@ class DataSet(harness.Test):
                 want = -rate * sum((0.1 - (label == k)) * x[i] for x, label in both) / len(both)
                 self.assertAlmostEqual(values[k * 16 + i], want, delta=1e-6)
 
-    def test_resumed_with_another(self):
+    def test_resumed_job_with_other_data_refused(self):
         folder = self.dir()
         flags = ["--batch_size=20", "--train_steps=5", "--seed=3"]
         self.started_job(n_workers=1, flags=flags, ps_flags=["--checkpoint_dir=" + folder]).finish()
@@ -373,8 +377,8 @@ class DataSet(harness.Test):
         job.finish()
         job.ps[0].wait_line("goes on from step 5")
 
-    def test_alone(self):
-        """A worker that trains alone goes on with the data its checkpoint was made with."""
+    def test_resumed_worker_alone_with_other_data_refused(self):
+        """A worker that trains alone resumes only with the data of its checkpoint."""
         folder = "--checkpoint_dir=" + self.path("alone")
         self.run_worker("--batch_size=20", "--train_steps=5", folder)
         wrong = self.run_worker("--batch_size=20", "--train_steps=10", folder, status=None,
@@ -383,8 +387,9 @@ class DataSet(harness.Test):
         wrong.wait_line("is of another data set: CRC-32C of the training labels: ")
         self.run_worker("--batch_size=20", "--train_steps=10", folder)
 
-    def test_arithmetic(self):
-        """Bits depend on instructions and threads: who computes otherwise is named, and trains."""
+    def test_workers_with_other_arithmetic_named(self):
+        """Bits depend on instructions and threads: a worker that computes differently trains, but
+        is named."""
         folder = "--checkpoint_dir=" + self.path("ckpt")
         flags = ["--batch_size=20", "--seed=3"]
         job = self.job(flags=[*flags, "--train_steps=5"])
@@ -396,7 +401,7 @@ class DataSet(harness.Test):
                             "first worker with '.*, 1 thread; vector loops .*'")
         job.finish()
         self.assertEqual(job.ps[0].output().count("computes with"), 1)
-        # Once more: first those that compute alike.
+        # Again, with workers that compute alike first.
         job = self.job(flags=[*flags, "--train_steps=10", "--intra_op_threads=2"])
         job.start([folder])
         job.finish()
@@ -404,9 +409,9 @@ class DataSet(harness.Test):
                             "is '.*, 2 threads; ")
         self.assertNotIn("computes with", job.ps[0].output())
 
-    def test_instruction_set(self):
-        """A worker with other instructions is refused. The log has the vector loops, but they are
-        not compared: all their forms give the same bits (kernel_forms_test)."""
+    def test_worker_with_other_instruction_set_refused(self):
+        """A worker with other instructions is refused. The log names the vector loops, but they are
+        not compared: all their forms compute the same bits (kernel_forms_test)."""
         job = self.job(flags=["--batch_size=20", "--seed=3", "--train_steps=5",
                               "--intra_op_threads=1"])
         ps = job.start_ps(0)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Too few descriptors (ulimit -n): a program that cannot have as many as its job needs ends before
-it joins, with 138 and the limit; with any larger limit it does its work."""
+"""Too few descriptors (ulimit -n): a program that cannot have as many as its job needs exits before
+it joins, with 138 and the limit. At any larger limit it works."""
 # label: cluster
 import unittest
 
@@ -13,7 +13,7 @@ FLAGS = ["--train_steps=10", "--batch_size=20"]
 
 @unittest.skipIf(harness.SANITIZE, "sanitizers open files of their own")
 class DescriptorLimit(harness.Test):
-    limit = None  # of what start() starts; None: the test's own
+    limit = None  # limit for programs of start(); None: the test's own
 
     def start(self, name, argv, **kwargs):
         if self.limit:
@@ -21,8 +21,8 @@ class DescriptorLimit(harness.Test):
         return super().start(name, argv, **kwargs)
 
     def is_refused(self, process):
-        """Waits for its end, or for the first line of one that goes on."""
-        harness.until(lambda: process.eof or "listening on" in process.output(), "it serves")
+        """Waits for the process' exit, or for the first line of a process that works."""
+        harness.until(lambda: process.eof or "listening on" in process.output(), "ready")
         if not process.eof or process.wait(60, None) == 0:
             return False
         self.assertEqual(process.status, 138, process.output())
@@ -37,22 +37,23 @@ class DescriptorLimit(harness.Test):
                 self.assertGreater(n, LEAST)
                 self.limit = None
                 return process
-        raise harness.Failure("no work with %d descriptors" % MOST)
+        raise harness.Failure("the program does not work with %d descriptors" % MOST)
 
-    def test_a_worker(self):
+    def test_worker_works_or_exits_with_138(self):
         job = self.job(n_ps=2, n_workers=1, flags=FLAGS)
         job.start_servers()
         self.least_that_works(job.start_worker)
         self.wait_all(job.ps, 60)
 
-    def test_a_server(self):
-        """A job at the lowest limit with which it starts comes to its end, with all its workers."""
+    def test_server_works_or_exits_with_138(self):
+        """A job at the lowest limit with which its server starts ends well, with all its
+        workers."""
         job = self.job(n_workers=3, flags=FLAGS)
         self.least_that_works(lambda: job.start_ps(0, wait=False))
         job.start_workers()
         job.finish()
 
-    def test_weirctl(self):
+    def test_weirctl_works_or_exits_with_138(self):
         job = self.job(n_workers=1)
         job.start_ps(0)
         argv = [harness.program("weirctl"), "status", "--ps_hosts=" + job.ps_hosts[0]]

@@ -1,5 +1,6 @@
-"""Same seed, same members: the same bits, whatever the number of servers and the order of arrival;
-and one worker with two towers and twice the batch computes what two workers do."""
+"""A job with the same seed and members has the same bits, whatever the number of servers and the
+order of arrival; and one worker with two towers and twice the batch computes the same as two
+workers."""
 # label: cluster long
 import random
 import time
@@ -49,7 +50,7 @@ class Determinism(harness.Test):
                                              "--chunk_bytes=16384", "--intra_op_threads=1"])
 
     def test_same_bits_three_workers(self):
-        """The order of a sum shows in the bits if there are three contributions."""
+        """The order of a sum changes the bits if there are three contributions."""
         digests = set()
         for extra in ([], ["--fault_push_delay_ms=10"], ["--fault_push_delay_ms=25"]):
             job = self.started_job(n_workers=3, n_ps=2, model="mlp",
@@ -58,8 +59,8 @@ class Determinism(harness.Test):
             digests.add(job.finish(120)[0]["parameters_sha256"])
         self.assertEqual(len(digests), 1)
 
-    def test_same_bits_whatever_dies(self):
-        """A worker that is killed in the middle of a step and comes back redoes it (I8)."""
+    def test_same_bits_after_a_killed_worker(self):
+        """A worker that is killed in the middle of a step returns and redoes the step (I8)."""
         flags = ["--batch_size=12", "--train_steps=60", "--seed=5", "--chunk_bytes=32768",
                  "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
         delay = random.Random(7)
@@ -90,7 +91,8 @@ class Determinism(harness.Test):
         self.assertEqual(len(set(digests.values())), 3, "a dtype is not used")
 
     def compare_towers(self, model, steps, batch, optimizer):
-        """Exports of two workers and of one worker with two towers and twice the batch."""
+        """Compares the exports of two workers and of one worker with two towers and twice the
+        batch."""
         common = ["--train_steps=%d" % steps, "--optimizer=" + optimizer, "--seed=4",
                   "--learning_rate=0.001", "--intra_op_threads=1"]
         two = self.path(model + "-workers.safetensors")

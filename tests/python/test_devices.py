@@ -1,6 +1,6 @@
 """--list_devices, --gpus and --gpu_wait of the real worker, which loads fakes of the driver's two
-libraries (tests/fake_driver) as it would load NVIDIA's. Choosing itself, and processes that race
-for a card: tests/worker_devices_test.c."""
+libraries (tests/fake_driver) instead of NVIDIA's. tests/worker_devices_test.c tests the choice
+itself, and processes that race for a card."""
 # label: cluster address
 import json
 import os
@@ -14,7 +14,7 @@ USAGE, PERMANENT = 2, 1
 
 
 class Listing(fake_gpus.Machine):
-    def test_as_tensorflow_prints_it(self):
+    def test_list_has_tensorflows_format(self):
         self.machine(card(0), card(1))
         out, err = self.listed("--list_devices")
         self.assertEqual(err, "")
@@ -27,7 +27,7 @@ class Listing(fake_gpus.Machine):
                          "\n" + gpu % (0, 0, "0000:3b:00.0") + "\n" + gpu % (1, 1, "0000:3a:00.0"))
         self.assertEqual(self.listed("--list_devices=text")[0], out)
 
-    def test_a_driver_that_fails_says_what_helps(self):
+    def test_driver_failure_names_remedy(self):
         for code, words in ((34, "stub of libcuda.so.1"), (304, "/dev/nvidia*"),
                             (802, "nvidia-fabricmanager"), (803, "reboot, or in a container"),
                             (804, "cuda-compat"), (999, "'nvidia-smi' as root loads it")):
@@ -40,7 +40,7 @@ class Listing(fake_gpus.Machine):
         self.assertRegex(err, r"asking GPU 1 for its memory: 999, .* fell off the bus, reset it or "
                          r"reboot, or leave it out by CUDA_VISIBLE_DEVICES")
 
-    def test_a_mig_instance_that_is_not_there(self):
+    def test_missing_mig_instance_named(self):
         self.machine(card(0), "mig uuid=MIG-aaaaaaaa-0000-4000-8000-000000000000 total=18000\n",
                      "mig uuid=MIG-bbbbbbbb-0000-4000-8000-000000000000 total=18000\n")
         for visible, shown in (("MIG-cccccccc-0000-4000-8000-000000000000", 0),
@@ -51,10 +51,10 @@ class Listing(fake_gpus.Machine):
                              "GPU.*: a process gets one MIG instance, .*'nvidia-smi -L'" %
                              (visible, shown))
 
-    def test_limits_health_and_who_has_it(self):
+    def test_list_shows_limits_health_and_owner(self):
         self.machine("nvml driver=550.54.15\n",
                      card(0, more="temp=41 power=68500 limit=700000 ecc=1 eccerr=2"), card(1))
-        gpus = self.gpus()  # CUDA's first is card 1, of which nothing is told
+        gpus = self.gpus()  # CUDA's first GPU is card 1, for which the driver reports nothing
         keys = ("temperature_celsius", "power_watts", "power_limit_watts", "ecc",
                 "ecc_uncorrected_errors")
         self.assertEqual([gpus[0][k] for k in keys], [None] * 5)
@@ -62,7 +62,7 @@ class Listing(fake_gpus.Machine):
         self.assertEqual([g["memory_limit_bytes"] for g in gpus], [81559 << 20] * 2)
         self.assertEqual([g["reservations"] for g in gpus], [[], []])
         self.worker("--gpus=1", "--gpu_memory_fraction=0.4", "--gpu_wait=0",
-                    # No backend: nothing is reserved any more.
+                    # Without a backend nothing stays reserved.
                     "--train_steps=1000000", env=self.env(("fake_cuda", "fake_nvml"))).wait(30, 1)
         self.assertEqual(self.gpus()[1]["reservations"], [])
         for fraction, limit in (("0.25", (81559 << 20) // 4), ("0", 81559 << 20)):
@@ -76,7 +76,7 @@ class Listing(fake_gpus.Machine):
         self.machine(card(0, more="temp=41 lost=2"))
         self.assertIsNone(self.gpus()[0]["temperature_celsius"])
 
-    def test_everything_as_json(self):
+    def test_list_as_json_has_all_fields(self):
         me = os.getpid()
         self.machine(card(0, "total=81559 used=40000 busy=93 procs=%d,77" % me), card(1), card(2),
                      card(3, more="lost=2"))
@@ -102,7 +102,7 @@ class Listing(fake_gpus.Machine):
         self.assertEqual((lost["free_bytes"], lost["auto"]), (None, False))
         self.assertIn("GPU is lost", lost["auto_refuses"])
 
-    def test_visible_devices(self):
+    def test_list_follows_cuda_visible_devices(self):
         self.machine(*(card(i) for i in range(4)))
         for visible, order, cards in ((None, None, [1, 0, 2, 3]), ("0,3", None, [1, 3]),
                                       ("3,-1,0", None, [3]), ("0,3", "PCI_BUS_ID", [0, 3]),
@@ -113,7 +113,7 @@ class Listing(fake_gpus.Machine):
             self.assertEqual([g["uuid"] for g in self.gpus(env=env)], [uuid(i) for i in cards],
                              (visible, order))
 
-    def test_mig(self):
+    def test_list_shows_mig_instances(self):
         parts = ["MIG-%s-0000-4000-8000-000000000000" % (c * 8) for c in "ab"]
         self.machine(card(0), "mig uuid=%s total=18000 used=9000 procs=5\n" % parts[0],
                      "mig uuid=%s total=18000 used=12\n" % parts[1])
@@ -123,12 +123,12 @@ class Listing(fake_gpus.Machine):
         self.assertEqual((gpu["uuid"], gpu["mig"], gpu["auto"], gpu["memory_bytes"],
                           gpu["utilization_percent"]), (parts[1], True, True, 18000 << 20, None))
 
-    def test_old_driver(self):
+    def test_list_works_with_old_driver(self):
         self.machine(card(0, IDLE + " procs=5,6,7"))
         (gpu,) = self.gpus(env=self.env(("fake_cuda", "fake_nvml_old")))
         self.assertEqual(gpu["processes"], [5, 6, 7])
 
-    def test_no_driver(self):
+    def test_list_works_without_driver(self):
         if there("libcuda.so.1"):
             self.skipTest("this machine has a driver")
         out, err = self.listed("--list_devices", env=self.env(()))
@@ -139,24 +139,24 @@ class Listing(fake_gpus.Machine):
         self.assertIn("no NVIDIA driver", everything["why_no_gpu"])
         self.assertEqual(os.listdir(self.locks()), [])
 
-    def test_a_signal_ends_it(self):
-        """Whatever the driver does: this one waits for ever for its machine's description."""
+    def test_signal_ends_list_that_hangs(self):
+        """A signal ends the list whatever the driver does: this driver never returns."""
         os.mkfifo(self.path("state"))
         p = self.start_program("worker", "--list_devices", env=self.env())
-        with open(self.path("state"), "w", encoding="ascii"):  # it is in the driver
+        with open(self.path("state"), "w", encoding="ascii"):  # the worker is in the driver
             p.stop(signal.SIGINT, status=-signal.SIGINT)
 
 
 class Choosing(fake_gpus.Machine):
-    def test_usage(self):
+    def test_bad_gpu_flags_refused(self):
         for flags, word in ((["--gpus=most"], "'most' is none of"), (["--gpus="], "''"),
                             (["--gpus=auto:0"], "'auto:0'"), (["--gpu_wait=-1"], "below 0"),
                             (["--gpus=0", "--gpu_wait=3"], "only --gpus=auto waits"),
                             (["--list_devices=xml"], "not one of text|json")):
             self.refused(self.worker(*flags), USAGE, word)
 
-    def test_no_driver_is_the_cpu_with_one_line(self):
-        """Where a GPU was asked for; else the device's line says it."""
+    def test_missing_driver_falls_back_to_cpu_with_one_line(self):
+        """The line appears if the user asked for a GPU; otherwise the device's line is enough."""
         if there("libcuda.so.1"):
             self.skipTest("this machine has a driver")
         p = self.worker(env=self.env(()))
@@ -171,12 +171,12 @@ class Choosing(fake_gpus.Machine):
             self.refused(self.worker("--gpus=" + gpus, env=self.env(())), PERMANENT,
                          "there is no GPU, only the CPU: there is no NVIDIA driver")
 
-    def test_driver_that_fails(self):
+    def test_failing_driver_falls_back_to_cpu(self):
         self.machine("cuda init=803\n", card(0))
         p = self.worker()
         self.assertIn("training on the CPU: CUDA shows none (cuInit: 803, ", p.wait_output(30))
 
-    def test_driver_without_nvml(self):
+    def test_driver_without_nvml_trains(self):
         self.machine("nvml init=18\n", card(0, "total=81559 used=70000 procs=5"))
         cases = [self.env()]
         if not there("libnvidia-ml.so.1"):
@@ -190,13 +190,13 @@ class Choosing(fake_gpus.Machine):
             self.assertEqual((gpu["free_bytes"], gpu["n_processes"], gpu["processes"],
                               gpu["utilization_percent"], gpu["auto"]), (None,) * 4 + (True,))
 
-    def test_names_that_are_not_there(self):
+    def test_missing_gpus_refused(self):
         self.machine(*(card(i) for i in range(3)))
         self.refused(self.worker("--gpus=0,7", env=self.env(CUDA_VISIBLE_DEVICES="1,2")), PERMANENT,
                      "'7' is no GPU that CUDA shows; there are GPU 0 (NVIDIA H200, " + uuid(0),
                      "GPU 1 (NVIDIA H200, " + uuid(2), "'1,2' shows 2 of this machine's 3")
 
-    def test_none_free(self):
+    def test_busy_gpus_refused(self):
         self.machine(card(0, "total=81559 used=60000 busy=99"), card(1))
         self.reserve(1)
         p = self.worker()
@@ -204,8 +204,8 @@ class Choosing(fake_gpus.Machine):
             p.wait_output(30), r"no GPU is free, training on the CPU: GPU 0: process %d has "
             r"reserved it; GPU 1: 62.9 of its 85.5 GB of memory are in use" % os.getpid())
 
-    def test_a_job_has_just_ended(self):
-        """NVML still tells its utilisation; in a container it lists nobody's processes."""
+    def test_gpu_of_ended_job_is_free(self):
+        """NVML still reports the job's utilisation; in a container it lists no processes."""
         ended = "total=81559 used=500 busy=100 lag=1000"
         self.machine(card(0, ended))
         p = self.worker()
@@ -221,7 +221,7 @@ class Choosing(fake_gpus.Machine):
         self.assertIn("1 of the 3 GPUs that were asked for are free: GPU 0: 9.4 of its 85.5 GB of "
                       "memory are in use; GPU 1: it is busy for 95 % of the time", p.output())
 
-    def test_wait(self):
+    def test_gpu_wait_ends_when_cards_are_free(self):
         busy = "total=81559 used=60000 procs=5"
         self.machine(card(0, busy), card(1, busy))
         p = self.worker("--gpu_wait=600")
@@ -230,12 +230,12 @@ class Choosing(fake_gpus.Machine):
         p.wait_line("GPU 1 .*: reserved")
         p.wait(30)
 
-    def test_a_signal_ends_the_wait(self):
+    def test_signal_ends_gpu_wait(self):
         self.machine(card(0, "total=81559 used=60000 procs=5"))
         for signum in (signal.SIGTERM, signal.SIGINT):
             p = self.worker("--gpu_wait=600")
             p.wait_line("waiting for")
-            p.stop(signum, status=128 + signum)  # long before the 600 s are over
+            p.stop(signum, status=128 + signum)  # long before the end of the 600 s
 
 
 harness.main(__name__)

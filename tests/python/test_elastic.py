@@ -1,5 +1,5 @@
-"""Workers that come and go while a job trains: some join online, some leave by SIGTERM, one
-comes back late. Every sample of each pass is read once all the while (I6)."""
+"""Workers that join and leave while a job trains: some join online, some leave by SIGTERM, one
+returns late. Each sample of each pass is still read once (I6)."""
 # label: cluster waits
 import signal
 
@@ -29,7 +29,8 @@ class Elastic(harness.Test):
         return job
 
     def join(self, job, name):
-        """Only where ps 0 is: all else is the job's. Training is held back until it is there."""
+        """Starts a worker with the address of ps 0 only; the job sends it the rest. Training is
+        held back until the worker has joined."""
         joiner = job.join_worker("joiner-" + name, "--data_dir=" + self.data(), "--log_every=20",
                                  "--progress=lines", "--fault_push_delay_ms=15",
                                  self.record("joiner-" + name))
@@ -37,20 +38,21 @@ class Elastic(harness.Test):
         return joiner
 
     def end(self, job):
-        """The job's first worker and its servers, and what all who were there have read."""
+        """Waits for the job's first worker and its servers, and checks the samples of all
+        workers."""
         job.workers[0].wait(120)
         self.wait_all(job.ps, 30)
         job.gate.close()
         self.assertEqual(samples.wrong(self.records, STEPS), [])
 
-    def test_worker_joins_and_leaves(self):
+    def test_joined_worker_leaves(self):
         job = self.start_job(1)
         job.workers[0].wait_line(r"global step")
         joiner = self.join(job, "a")
         job.gate.open()
         joiner.wait_line(r"joined as worker 1 of 2 at step \d+")
         job.workers[0].wait_line(r"generation 1\.2 from step \d+: 2 workers, 1 server")
-        joiner.wait_line("training step")  # before it has begun, it would end at once
+        joiner.wait_line("training step")  # before its first step it would exit at once
         joiner.stop(signal.SIGTERM, status=0)
         self.assertRegex(joiner.output(), r"left the job at step \d+, as worker 1")
         job.workers[0].wait_line(r"generation [\d.]+ from step \d+: 1 worker, 1 server")
@@ -58,20 +60,21 @@ class Elastic(harness.Test):
         self.assertNotIn("going back", job.workers[0].output())
         self.assertNotIn("lost", job.workers[0].output())
 
-    def test_three_join_and_leave(self):
-        """1 worker, then 4, then 1."""
+    def test_three_workers_join_and_leave(self):
+        """The job has 1 worker, then 4, then 1."""
         job = self.start_job(1)
         job.workers[0].wait_line("global step")
         joiners = [self.join(job, name) for name in "abc"]
         job.gate.open()
         self.wait_lines(joiners, r"joined as worker [123] of \d at step \d+")
-        goes_on(self, job, r"[\d.]+", 4)  # with all of them: who has not begun ends with 143
+        # with all of them: a worker that has not begun exits with 143
+        goes_on(self, job, r"[\d.]+", 4)
         self.terminate(joiners, 30)
         job.workers[0].wait_line(r"generation [\d.]+ from step \d+: 1 worker, 1 server")
         self.end(job)
 
-    def test_only_joiners_are_left(self):
-        """ps:0 comes back and finds none of the job's first workers: who joined goes on."""
+    def test_joiner_continues_without_first_workers(self):
+        """ps:0 returns and finds none of the job's first workers: the joiner continues."""
         folder = "--checkpoint_dir=" + self.path("ckpt")
         job = self.start_job(1, 1, folder, "--save_steps=10")
         job.workers[0].wait_line("global step")
@@ -89,8 +92,8 @@ class Elastic(harness.Test):
         joiner.wait(120)
         job.ps[0].wait(30)
 
-    def test_late_return(self):
-        """Killed, and back when the others have gone on without it: it is taken in again."""
+    def test_late_worker_admitted_again(self):
+        """A killed worker returns after the job continued without it, and is admitted again."""
         job = self.start_job(2, 1, "--worker_timeout=1")
         job.workers[1].wait_line("global step")
         job.workers[1].kill()

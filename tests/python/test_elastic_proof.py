@@ -1,6 +1,6 @@
-"""A job of one server and one worker grows to three and four and shrinks back while it trains:
-each change has at most one step done again, each sample of each pass is read once, and it learns as
-well as a fixed cluster. bench/elastic measures how long each change stops the others."""
+"""A job of one server and one worker grows to three and four, and shrinks back, while it trains.
+Each change repeats at most one step, each sample of each pass is read once, and the job learns as
+well as a fixed cluster. bench/elastic measures how long each change stops the workers."""
 # label: net waits long
 import os
 import signal
@@ -14,10 +14,10 @@ STEPS, BATCH = 500, 80
 FLAGS = ["--model=mlp", "--models_dir=" + harness.MODELS, "--data_dir=" + DATA, "--progress=lines",
          "--log_every=1", "--batch_size=%d" % BATCH, "--seed=3", "--learning_rate=0.01",
          "--lr_schedule=linear", "--intra_op_threads=1"]
-# Pieces so small that three servers have several each; each push waits, which makes the length of a
-# step, so that the job outlasts the starts of its processes.
+# Chunks so small that three servers have several each. Each push waits, which makes a step so long
+# that the job outlasts the starts of its processes.
 ELASTIC = ["--train_steps=%d" % STEPS, "--chunk_bytes=16384", "--fault_push_delay_ms=8"]
-GAP = 10  # steps from one change to the next, at least
+GAP = 10  # least number of steps from one change to the next
 
 
 @unittest.skipUnless(os.path.exists(DATA), "needs Debian's dataset-fashion-mnist")
@@ -51,8 +51,8 @@ class Elastic(harness.Test):
         self.workers[0].wait_line(r"\(global step: %d\)" % n, 120)
 
     def grow_and_shrink(self):
-        """Each change when the one before is there, and GAP steps after it; what each was, and at
-        which step."""
+        """Makes each change after the previous one is complete and GAP steps have passed. Returns
+        the kind and step of each."""
         changes, at = [], 40
         self.ps()
         brake = harness.Brake(self, lambda: self.workers[:1], STEPS * 5 // 8)
@@ -93,7 +93,8 @@ class Elastic(harness.Test):
         self.servers[i].wait(30, 0)
 
     def done_again(self, i):
-        """{generation: how many steps of the one before this worker did again in it}"""
+        """Returns {generation: number of steps of the previous generation that this worker repeated
+        in it}."""
         steps = {}
         for generation, step, _, _ in samples.read([self.path(i)]):
             steps.setdefault(generation, set()).add(step)
@@ -101,13 +102,13 @@ class Elastic(harness.Test):
         return {b: len(steps[a] & steps[b]) for a, b in zip(numbers, numbers[1:])}
 
     def fixed(self, n_samples):
-        """Accuracy of two workers from start to end with as many samples."""
+        """Returns the accuracy of two workers, from start to end, with as many samples."""
         job = self.job(n_ps=1, n_workers=2, data=DATA)
         job.flags = [*FLAGS, "--train_steps=%d" % round(n_samples / (2 * BATCH))]
         job.start()
         return job.finish(120)[0]["test_accuracy"]
 
-    def test_grow_and_shrink(self):
+    def test_growing_and_shrinking_job_learns_as_fixed_cluster(self):
         changes = self.grow_and_shrink()
         self.workers[0].wait(180)
         self.servers[0].wait(30)
@@ -125,7 +126,7 @@ class Elastic(harness.Test):
         print("accuracy %.4f, of the fixed cluster %.4f" % (elastic, fixed))
         self.assertEqual(sorted(again), [harness.term(n) for n in range(2, 12)])
         self.assertLessEqual(max(again.values()), 1)
-        # of the same samples it makes more steps, with smaller batches: it may well be better
+        # The job makes more steps of the same samples, with smaller batches: it may well be better.
         self.assertGreater(elastic, fixed - 0.005)
 
 

@@ -1,6 +1,5 @@
 #!/usr/bin/python3
-"""The environment: a value that a program does not understand ends it with one line and status
-2."""
+"""The environment: an unknown value of a variable ends the program with one line and status 2."""
 # label: cluster
 import os
 
@@ -22,7 +21,7 @@ class Environment(BadInput):
         yield self.run_in("worker", [ps_hosts, "--data_dir=" + self.data()], **env)
         yield self.run_in("weirctl", [ps_hosts, "status"], **env)
 
-    def test_poll_strategy(self):
+    def test_unknown_poll_strategy_refused(self):
         """gRPC itself would end the program with SIGABRT."""
         hosts = "--ps_hosts=%s:%d" % (harness.LOOPBACK, *harness.free_ports(1))
         for value in ("", "epollex", "epoll", "poll ", "none", "epollex,", ","):
@@ -30,7 +29,7 @@ class Environment(BadInput):
                 for process in self.each(hosts, GRPC_POLL_STRATEGY=value):
                     self.check(process, USAGE, "GRPC_POLL_STRATEGY: '%s' is nothing" % value)
 
-    def test_poll_strategies_that_work(self):
+    def test_known_poll_strategies_work(self):
         for value in ("poll", "epoll1", "all", "epollex,poll"):
             with self.subTest(value=value):
                 job = self.job(n_workers=1, flags=["--train_steps=2"])
@@ -39,8 +38,8 @@ class Environment(BadInput):
                 job.start()
                 job.finish()
 
-    def test_growth(self):
-        """TensorFlow's variable, which counts where there are GPUs: not passed over elsewhere."""
+    def test_bad_value_of_allow_growth_refused(self):
+        """TensorFlow's variable matters only with GPUs, but is checked everywhere."""
         for value in ("x", "", "yes"):
             self.check(self.alone(TF_FORCE_GPU_ALLOW_GROWTH=value), USAGE,
                        "TF_FORCE_GPU_ALLOW_GROWTH='%s' in the environment is neither true nor "
@@ -48,9 +47,8 @@ class Environment(BadInput):
         for value in ("TRUE", "0"):
             self.alone(TF_FORCE_GPU_ALLOW_GROWTH=value).wait(30)
 
-    def test_tf_config(self):
-        """A bad value is reported with the name of its variable; a command that needs no cluster
-        does not read it."""
+    def test_bad_tf_config_refused(self):
+        """The error names the variable. A command that needs no cluster does not read it."""
         config = ('{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, '
                   '"task": {"type": "%s", "index": 0}}')
         for program, value, said in (
@@ -67,7 +65,7 @@ class Environment(BadInput):
             self.alone(TF_CONFIG=value).wait(30)
         self.run_in("worker", ["--list_devices"], TF_CONFIG="{").wait(30)
 
-    def test_tf_config_that_is_empty(self):
+    def test_empty_tf_config_ignored(self):
         job = self.job(n_workers=1, flags=["--train_steps=2"])
         os.environ["TF_CONFIG"] = ""
         self.addCleanup(os.environ.pop, "TF_CONFIG")

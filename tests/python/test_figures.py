@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Figures say what this process did: one that came to a job later, or that went on from a
-checkpoint, does not count the steps of others."""
+"""Figures count the work of this process: one that joined a job late, or resumed from a checkpoint,
+does not count earlier steps."""
 # label: cluster waits
 import json
 import re
@@ -26,19 +26,19 @@ class Figures(harness.Test):
     def steps_of(self, summary):
         return tuple(summary[key] for key in ("first_step", "steps", "last_step"))
 
-    def test_resumed(self):
+    def test_resumed_run_counts_its_own_steps(self):
         ps, summary = self.run_to(40)
         ps.wait_line(r" 40 steps in [0-9.]+ s; ")
         self.assertEqual(self.steps_of(summary), (0, 40, 40))
         ps, summary = self.run_to(60)
         ps.wait_line(r" 20 steps in [0-9.]+ s, from step 40 to 60; ")
         self.assertEqual(self.steps_of(summary), (40, 20, 60))
-        ps, summary = self.run_to(60)  # which the checkpoint has
+        ps, summary = self.run_to(60)  # steps of the checkpoint
         ps.wait_line(r" 0 steps in [0-9.]+ s, from step 60 to 60; ")
         self.assertEqual(self.steps_of(summary), (60, 0, 60))
 
-    def test_without_chunks(self):
-        """The model is too small for two servers: the second one knows of no steps."""
+    def test_server_without_chunks_counts_no_steps(self):
+        """The model is too small for two servers: the second server has no steps."""
         summary = self.path("ps.json")
         job = self.job(n_ps=2, n_workers=1, model="small", flags=[
             "--batch_size=12", "--seed=5", "--log_every=1", "--train_steps=100000000"])
@@ -49,7 +49,7 @@ class Figures(harness.Test):
         self.assertEqual(self.steps_of(harness.read_json(summary)), (0, 0, 0))
         self.kill(job.workers[0], job.ps[0])
 
-    def test_joined(self):
+    def test_joined_worker_counts_its_own_steps(self):
         job = self.job(model="small", flags=[*FLAGS, "--train_steps=60"])
         job.hold(20)
         job.start()
@@ -64,8 +64,9 @@ class Figures(harness.Test):
         joined.ends(0, r" %d steps in [0-9.]+ s, from step %d to 60; " % (60 - step, step))
         job.ps[0].wait_line(r" 60 steps in [0-9.]+ s; ")
 
-    def test_async_last_step(self):
-        """At their own pace steps are under way when the job has its last one: it is said once."""
+    def test_async_last_step_logged_once(self):
+        """In async mode steps are in flight when the job makes its last one: the line appears
+        once."""
         job = self.job(model="small", flags=["--batch_size=12", "--seed=5", "--sync_mode=async",
                                              "--chunk_bytes=5120", "--intra_op_threads=1",
                                              "--train_steps=60", "--log_every=7"])
@@ -75,8 +76,8 @@ class Figures(harness.Test):
             text = worker.output()
             self.assertLessEqual(text.count("(global step: 60)"), 1, text)
 
-    def test_async_resumed(self):
-        """A worker counts the steps that it takes; evaluations go by the job's steps."""
+    def test_resumed_async_worker_counts_its_own_steps(self):
+        """A worker counts the steps that it makes; evaluations follow the job's steps."""
         for steps, first in ((40, 0), (80, 40)):
             job = self.job(model="small", n_workers=1, flags=[
                 "--batch_size=12", "--seed=5", "--sync_mode=async", "--log_every=1",
@@ -91,8 +92,8 @@ class Figures(harness.Test):
             due = [n for n in range(15, steps, 15) if n > first]
             self.assertEqual(said, due)
 
-    def test_evaluated_again(self):
-        """A resumed run evaluates at the job's steps, not at its own."""
+    def test_resumed_run_evaluates_at_the_jobs_steps(self):
+        """A resumed run does not evaluate at its own steps."""
         for steps, due in ((40, [15, 30]), (80, [45, 60, 75])):
             job = self.job(model="small", flags=[*FLAGS, "--eval_every=15",
                                                  "--train_steps=%d" % steps])
@@ -102,8 +103,8 @@ class Figures(harness.Test):
             self.assertEqual(due, [int(n) for n in re.findall(
                 r": global step (\d+): test accuracy", text)])
 
-    def test_addresses(self):
-        """Two workers of one host have two addresses, with which each is found."""
+    def test_workers_of_one_host_have_distinct_addresses(self):
+        """Each of two workers of one host is found by its address."""
         job = self.started_job(model="small", flags=[*FLAGS, "--train_steps=100000000"])
         self.wait_lines(job.workers, "training step 3 done")
         shown = json.loads(job.ctl("status", "--json"))

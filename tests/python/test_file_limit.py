@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""A limit on the size of files (ulimit -f): what a program writes beyond it is an error that names
-the limit, never the end of the program."""
+"""A limit on the size of files (ulimit -f): a write beyond it is an error that names the limit, and
+does not kill the program."""
 # label: cluster address
 import os
 
 import harness
 
-LIMIT_BLOCKS = 128  # of 1024 bytes: far below the model's parameters, above all else
+LIMIT_BLOCKS = 128  # blocks of 1024 bytes: far below the model's parameters, above all other files
 NAMES_LIMIT = r"ulimit -f"
 
 
@@ -17,9 +17,9 @@ class FileLimit(harness.Test):
     def start(self, name, argv, **kwargs):
         return super().start(name, self.limited(argv), **kwargs)
 
-    def test_a_job_goes_on(self):
-        """Neither shared memory nor a checkpoint is to be had: the worker ends with 0 all the same,
-        the server says that another start may bring the checkpoint."""
+    def test_job_continues_without_shared_memory_and_checkpoint(self):
+        """Shared memory and checkpoints are impossible: the worker exits with 0 nevertheless, and
+        the server reports that another start may save the checkpoint."""
         folder = self.path("ckpt")
         job = self.job(n_workers=1, model="mlp", flags=["--train_steps=12", "--batch_size=20"])
         job.start(["--checkpoint_dir=" + folder, "--save_steps=4"])
@@ -30,8 +30,8 @@ class FileLimit(harness.Test):
         job.ps[0].wait_line(r"weir-\S+: cannot write: File too large.*" + NAMES_LIMIT)
         self.assertEqual(sorted(os.listdir(folder)), ["folder-id", "lease-1", "servers"])
 
-    def test_weirctl(self):
-        """Its report goes to a file that is full: it says so and ends with an error."""
+    def test_weirctl_reports_full_output(self):
+        """weirctl writes its report to a full file: it reports the error and fails."""
         job = self.job(n_workers=1)
         job.start_ps()
         path = self.write("report", bytes(1024 * LIMIT_BLOCKS))

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""A loss, gradient or parameter that is not finite, in real programs: it is named and ends the
-worker with 1, or is skipped, counted, and changes nothing of the bits; and no checkpoint or export
-is made of it."""
+"""A loss, gradient or parameter that is not finite, in real programs. Either it is named and ends
+the worker with 1, or it is skipped, counted, and changes no bit; and no checkpoint or export
+contains it."""
 # label: cluster long
 import json
 import math
@@ -16,8 +16,8 @@ import weights
 
 FLAGS = ["--batch_size=12", "--train_steps=20", "--seed=5", "--chunk_bytes=5120",
          "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
-# The decay multiplies the parameters by -1e9 in each step: 5 steps make them infinite, and all
-# gradients before are finite.
+# The decay multiplies the parameters by -1e9 in each step: 5 steps make them infinite, while all
+# gradients are still finite.
 DIVERGING = ["--optimizer=sgd", "--learning_rate=1e6", "--weight_decay=1e3", "--train_steps=5"]
 EMULATED = os.path.join(harness.BIN, "../tests/libweir_emulated.so")
 
@@ -39,7 +39,7 @@ class Finite(harness.Test):
             return worker.output()
         return harness.read_json(summary)
 
-    def test_stop_alone(self):
+    def test_non_finite_gradient_ends_worker_alone(self):
         said = self.alone("--optimizer=sgd", "--learning_rate=1e6", status=1, model="lenet5")
         self.assertRegex(said, r"E .*worker 0, step \d+: the gradient of 'output/weights' \(layer "
                                r"'output'\) is not finite; training stops")
@@ -47,22 +47,22 @@ class Finite(harness.Test):
         self.assertIn("worker 0, step 3: the gradient of 'c2/weights' (layer 'c2') is not finite",
                       said)
 
-    def test_parameters_are_not_exported(self):
+    def test_non_finite_parameters_not_exported(self):
         said = self.alone(*DIVERGING, status=1, model="softmax")
         self.assertIn("parameter 'softmax/weights' is not finite: training has diverged; nothing "
                       "is exported", said)
         said = self.alone(*DIVERGING, "--train_steps=9", status=1, model="softmax")
         self.assertIn("step 5: parameter 'softmax/weights' is not finite itself", said)
 
-    def test_flags(self):
+    def test_max_nonfinite_limits_skipped_steps(self):
         self.alone("--max_nonfinite=3", status=2)
         said = self.alone(*FLAGS, "--on_nonfinite=skip", "--max_nonfinite=2", "--fault_nonfinite=3",
                           status=1)
         self.assert_has(said, "step 8",
                         "2 contributions were skipped before, and --max_nonfinite allows no more")
 
-    def test_no_checkpoint(self):
-        """The last one that can be gone on from stays the newest, and nobody waits for ever."""
+    def test_non_finite_parameters_not_saved_by_servers(self):
+        """The last good checkpoint stays the newest, and no process waits for ever."""
         folder = self.path("ckpt")
         job = self.job(n_ps=2, n_workers=1, flags=[*DIVERGING, "--chunk_bytes=5120"])
         job.start(["--checkpoint_dir=" + folder, "--save_steps=1"])
@@ -79,8 +79,8 @@ class Finite(harness.Test):
                 for name, (_, values) in harness.read_safetensors(path).items():
                     self.assertTrue(all(map(math.isfinite, values)), name)
 
-    def test_no_checkpoint_alone(self):
-        """Nor of a worker without servers: the last good one stays, and still says a figure."""
+    def test_non_finite_parameters_not_saved_by_worker_alone(self):
+        """The last good checkpoint stays, and still has a figure."""
         folder = self.path("ckpt")
         said = self.alone(*DIVERGING, "--checkpoint_dir=" + folder, "--save_steps=1",
                           "--keep_checkpoint_max=1", status=1, model="softmax")
@@ -93,8 +93,8 @@ class Finite(harness.Test):
             self.assertTrue(all(map(math.isfinite, values)), name)
         self.run_worker("--evaluate=" + folder)
 
-    def test_finite_parameters_that_overflow(self):
-        """Training reads black pictures alone, for which the largest weights are good enough."""
+    def test_overflow_of_finite_parameters_found(self):
+        """Training reads black pictures only, for which the largest weights are good enough."""
         for part, pixel in (("train", b"\0"), ("t10k", b"\xff")):
             prefix = self.path(part)
             harness.write_idx(prefix + "-images-idx3-ubyte", (20, 4, 4), pixel * 320)
@@ -109,7 +109,7 @@ class Finite(harness.Test):
                                "are finite, but too large")
         self.assertIn("nothing is exported, and there are no final figures", said)
 
-    def test_stop_with_servers(self):
+    def test_non_finite_gradient_ends_worker_with_servers(self):
         for mode in (["--sync_mode=sync"], ["--sync_mode=async"],
                      ["--sync_mode=ssp", "--staleness=2"]):
             job = self.job(n_ps=1, n_workers=1, model="small", flags=[*FLAGS, *mode])
@@ -121,8 +121,8 @@ class Finite(harness.Test):
             self.assertRegex(job.ps[0].output(), "W .*worker 0 ended with an error: worker 0, step "
                              r"4: the gradient of 'c2/weights' \(layer 'c2'\) is not finite; ")
 
-    def test_all_end_with_it(self):
-        """Servers for which nobody is left end with 1, too, and say why; what they kept is good."""
+    def test_non_finite_gradient_of_last_worker_ends_servers(self):
+        """Servers without workers exit with 1, too, and report why; their checkpoint is good."""
         for n_ps in (1, 2):
             folder = self.path("ckpt-%d" % n_ps)
             ps_flags = ["--checkpoint_dir=" + folder, "--save_steps=2"]
@@ -145,8 +145,8 @@ class Finite(harness.Test):
             job.ps[0].wait_line("goes on from step " + last.group(1))
             self.assertEqual({s["global_step"] for s in job.finish(120)}, {20})
 
-    def test_one_of_two_ends_with_it(self):
-        """The other goes on without it, at once, and the job is done."""
+    def test_non_finite_worker_dropped_and_job_continues(self):
+        """The other worker continues at once, and completes the job."""
         job = self.job(n_ps=2, n_workers=2, model="small", flags=FLAGS)
         job.start_servers("--worker_timeout=600")
         job.start_worker(0)
@@ -163,7 +163,7 @@ class Finite(harness.Test):
         return json.loads(out.stdout)["members"]
 
     def skip(self, n_ps, n_workers, *flags, disturb=None, ps_flags=()):
-        """The summaries of a job in which the last worker skips each third of 20 steps."""
+        """Returns the summaries of a job in which the last worker skips each third of 20 steps."""
         job = self.job(n_ps=n_ps, n_workers=n_workers, model="small",
                        flags=[*FLAGS, "--on_nonfinite=skip", *flags])
         job.start_servers(*ps_flags)
@@ -177,8 +177,9 @@ class Finite(harness.Test):
                          r"it counts with weight 0 \(1 so far\)" % (n_workers - 1, first))
         return summaries, job
 
-    def test_skip_changes_no_bit(self):
-        """Alone, and with one, two and three servers; and what is skipped was not there at all."""
+    def test_skipped_steps_change_no_bit(self):
+        """The bits are the same alone, and with one, two and three servers, as if the skipped steps
+        had never been."""
         want = self.alone(*FLAGS, "--on_nonfinite=skip", "--fault_nonfinite=3")
         self.assertEqual(want["nonfinite_skipped"], 6)
         plain = self.alone(*FLAGS)
@@ -196,8 +197,8 @@ class Finite(harness.Test):
             self.assertRegex(job.ps[0].output(), r"W .*worker 1 .*skipped 6 contributions")
         self.assertEqual(len(found), 1)
 
-    def test_kills_change_no_bit(self):
-        """A worker that skips, and a server, killed on the way (I8)."""
+    def test_kills_of_skipping_job_change_no_bit(self):
+        """A worker that skips, and a server, are killed on the way (I8)."""
         (want, _), _ = self.skip(2, 2)
         folder = self.path("ckpt")
         ps_flags = ["--checkpoint_dir=" + folder, "--save_steps=4"]
@@ -215,8 +216,8 @@ class Finite(harness.Test):
         for s in summaries:
             self.assertEqual(s["parameters_sha256"], want["parameters_sha256"])
 
-    def test_skip_at_their_own_pace(self):
-        """Each job has its steps; a contribution that is skipped makes a version."""
+    def test_async_and_ssp_skip_contributions(self):
+        """Each job makes all its steps; a skipped contribution makes a version."""
         for mode in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=1"]):
             (summary,), _ = self.skip(1, 1, *mode, "--wire_dtype=fp16")
             self.assertEqual(summary["nonfinite_skipped"], 6)
@@ -228,7 +229,7 @@ class Finite(harness.Test):
         self.assertGreater(sum(s["nonfinite_skipped"] for s in summaries), 0)
         self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
 
-    def test_weirctl_shows_it(self):
+    def test_weirctl_shows_skipped_steps(self):
         job = self.job(n_ps=1, n_workers=2, model="small",
                        flags=[*FLAGS, "--train_steps=100000", "--on_nonfinite=skip"])
         job.start_ps(0)
@@ -236,7 +237,7 @@ class Finite(harness.Test):
         job.start_worker(1, "--fault_nonfinite=2", "--fault_push_delay_ms=5",
                          "--max_nonfinite=1000000")
         job.workers[1].wait_line(r"\(3 so far\)")
-        members = harness.until(lambda: self.skipped(job), "the skipped ones are shown")
+        members = harness.until(lambda: self.skipped(job), "weirctl shows the skipped steps")
         self.assertEqual([m["index"] for m in members], [0, 1])
         job.workers[0].kill()
         job.workers[1].kill()
@@ -247,8 +248,8 @@ class Finite(harness.Test):
         ok = len(members) == 2 and members[0]["skipped"] == 0 and members[1]["skipped"] >= 2
         return members if ok else None
 
-    def test_on_the_device(self):
-        """Training that stays on a GPU looks at the losses that it brings home."""
+    def test_non_finite_loss_on_device_found(self):
+        """Training that stays on a GPU checks the losses that it copies to the host."""
         if not os.path.exists(EMULATED):
             self.skipTest("the emulated CUDA backend is not in this build")
         folder = self.new_folder("cuda")

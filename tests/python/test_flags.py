@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The flags that users read of are those that the programs have: --help, the manual pages, bash's
-completions, README.md and docs/."""
+"""The flags in --help, the manual pages, bash's completions, README.md and docs/ are the flags of
+the programs."""
 # label: unit address
 import glob
 import os
@@ -15,7 +15,7 @@ import harness
 PROGRAMS = {"ps": "weir-ps", "worker": "weir-worker", "weirctl": "weirctl"}
 SHARE = os.path.join(os.path.dirname(harness.BIN), "share")
 PAGES = {name: os.path.join(SHARE, name + ".1") for name in PROGRAMS.values()}
-# Other software's; of our own scripts and bench/ their text is looked at.
+# Flags of other software. The text of our own scripts and bench/ is checked.
 OTHERS = {"install", "prefix", "target", "test_dir", "output_on_failure", "list_presets",  # CMake
           "gres", "kill_on_bad_exit", "cpus_per_task", "gpus_per_task",  # Slurm
           "build_arg", "entrypoint", "rm", "read_only", "tmpfs", "cap_drop", "security_opt",
@@ -40,12 +40,12 @@ def read(path):
 
 
 def named(text):
-    """The flags in a text, as --help spells them: --a-b is --a_b."""
+    """Returns the flags in a text, in the spelling of --help: --a-b is --a_b."""
     return {n.replace("-", "_") for n in re.findall(r"(?<![\w-])--([a-z][\w-]*)", text)}
 
 
 def foreign(table):
-    """(name, our flag or NULL) of each name in base/flags_TABLE.c."""
+    """Returns (name, our flag or NULL) of each name in base/flags_TABLE.c."""
     rows = re.findall(r'^    \{((?:"[\w ]+"\s*)+),\s+"?(\w+)"?,', read(os.path.join(
         harness.SOURCE, "base/flags_%s.c" % table)), re.MULTILINE)
     return [(name, ours) for names, ours in rows for name in re.findall(r"\w+", names)]
@@ -57,8 +57,9 @@ class Flags(unittest.TestCase):
                     for p in PROGRAMS}
         self.assertTrue(all(len(flags) > 10 for flags in self.own.values()), self.own)
 
-    def test_reference(self):
-        """docs/reference/flags.md is what scripts/make_flags_page makes of these programs."""
+    def test_reference_page_is_up_to_date(self):
+        """docs/reference/flags.md equals the output of scripts/make_flags_page for these
+        programs."""
         made = harness.check_output([sys.executable, harness.source("scripts/make_flags_page"),
                                      "--bin=" + harness.BIN], timeout=60 * harness.PATIENCE)
         page = read(harness.source("docs/reference/flags.md"))
@@ -69,13 +70,13 @@ class Flags(unittest.TestCase):
             self.assertEqual(set(re.findall(r"^- `--(\w+)", part, re.MULTILINE)),
                              flags - {"help", "version"}, program)
 
-    def test_completions(self):
+    def test_completions_have_all_flags(self):
         for program, name in PROGRAMS.items():
             listed = re.search(r"names='([^']*)'", said(program, "--help=bash")).group(1)
             self.assertEqual(named(listed), self.own[program], name)
 
     @unittest.skipUnless(all(map(os.path.exists, PAGES.values())), "this build has no manual pages")
-    def test_manual_pages(self):
+    def test_manual_pages_have_all_flags(self):
         for program, name in PROGRAMS.items():
             page = read(PAGES[name])
             listed = re.findall(r"^\.TP\n\\fB\\-\\-(\w+)\\fR", page, re.MULTILINE)
@@ -85,7 +86,7 @@ class Flags(unittest.TestCase):
     @unittest.skipUnless(all(map(os.path.exists, PAGES.values())), "this build has no manual pages")
     @unittest.skipUnless(shutil.which("mandoc") and shutil.which("man"),
                          "needs mandoc and man (Debian: mandoc, man-db)")
-    def test_manual_pages_are_sound(self):
+    def test_manual_pages_have_no_warnings(self):
         for page in (*PAGES.values(), os.path.join(SHARE, "weir-task.1")):
             for command in (["mandoc", "-T", "lint", "-W", "warning", page],
                             ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", page]):
@@ -94,8 +95,8 @@ class Flags(unittest.TestCase):
                 found = done.stdout if command[0] == "mandoc" else done.stderr
                 self.assertEqual((done.returncode, found), (0, ""), command)
 
-    def test_addresses_are_refused_by_each_flag_that_is_a_path(self):
-        """Also by those that only read: a folder "gs:" is nowhere."""
+    def test_cloud_addresses_refused_by_each_path_flag(self):
+        """Flags of paths that are only read refuse them, too: a folder "gs:" exists nowhere."""
         for program in PROGRAMS:
             paths = re.findall(r"^ +--(\w+)=(?:FILE\S*|DIR|PATH)", said(program, "--help"),
                                re.MULTILINE)
@@ -109,7 +110,8 @@ class Flags(unittest.TestCase):
                               done.stderr)
 
     def test_ps_and_worker_accept_each_others_flags(self):
-        """But for those that make the other program do something else. Values are checked."""
+        """Exceptions are flags that make the other program do something else. Values are
+        checked."""
         alone = {"ps": {"list_devices", "self_test"}, "worker": {"leave"}}
         for program, other in (("ps", "worker"), ("worker", "ps")):
             given = self.own[other] - {"help", "version"}
@@ -128,9 +130,9 @@ class Flags(unittest.TestCase):
     COMMANDS = ("status", "members", "servers", "who-is-late", "checkpoint", "remove-worker",
                 "drain", "stop", "add")
 
-    def test_names_of_other_trainers(self):
-        """Each row of the table leads to a flag of the worker, or says that none is needed; no
-        guess is wrong by its meaning."""
+    def test_names_of_other_trainers_lead_to_flags(self):
+        """Each row of the table leads to a flag of the worker, or explains that none is needed; no
+        guess has a wrong meaning."""
         rows = foreign("neighbours")
         names = [name for name, _ in rows]
         self.assertEqual(len(names), len(set(names)))
@@ -156,7 +158,7 @@ class Flags(unittest.TestCase):
                     self.assertNotIn("--%s?" % wrong, line)
                 self.assertNotEqual(line, "--help lists all", name)
 
-    def test_commands_typed_as_flags(self):
+    def test_commands_typed_as_flags_refused(self):
         for command in self.COMMANDS:
             done = subprocess.run([harness.program("weirctl"), "--" + command], capture_output=True,
                                   text=True, check=False, timeout=60 * harness.PATIENCE)
@@ -164,7 +166,7 @@ class Flags(unittest.TestCase):
             self.assertRegex(done.stderr, "unknown flag --%s: a command has no dashes; write "
                              "weirctl --ps_hosts=HOST:PORT,... %s" % (command, command))
 
-    def test_documents(self):
+    def test_documents_name_existing_flags(self):
         known = set().union(*self.own.values(), OTHERS)
         for folder in ("bench", "examples", "scripts", "tests/emulation", "tests/sim",
                        "tests/wan"):

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Peers that speak HTTP/2 as far as it suits them: messages that are never finished, connections
-and calls without end, calls that are reset at once, headers without end, garbage. The server's
-memory stays bounded, it goes on listening, and the workers of a running job notice nothing."""
+"""Peers that abuse HTTP/2: unfinished messages, connections and calls without end, calls that are
+reset at once, headers without end, garbage. The server's memory stays bounded, the server continues
+to listen, and the workers of a running job are not affected."""
 # label: cluster waits
 import itertools
 import os
@@ -21,8 +21,8 @@ from test_backpressure import memory
 MB = 1 << 20
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST, SETTINGS, PING, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 8, 9
-GUESTS = 128  # calls of unknown peers that may be open: net/rpc/unauthenticated_calls.h
-# A call of a worker counts as well until its message has come. It displaces a call of the flood.
+GUESTS = 128  # open calls of unknown peers: net/rpc/unauthenticated_calls.h
+# A worker's call counts too until its message has arrived. It displaces a call of the flood.
 LEFT_OPEN = range(GUESTS - 4, GUESTS + 1)
 
 
@@ -32,7 +32,7 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def head(path):
-    """A call's HEADERS: literals, as HPACK writes them without a table."""
+    """Returns a call's HEADERS: literals, as HPACK writes them without a table."""
     out = b""
     for name, value in ((":method", "POST"), (":scheme", "http"), (":path", path),
                         (":authority", "weir"), ("content-type", "application/grpc"),
@@ -42,7 +42,7 @@ def head(path):
 
 
 def rapid_resets():
-    """Calls that are reset at once, 50 at a time."""
+    """Sends calls that are reset at once, 50 at a time."""
     begin = head("/weir.v1.Weir/Join")
     for first in range(1, 200000, 100):
         yield b"".join(frame(HEADERS, 4, stream, begin) + frame(RST, 0, stream, b"\0\0\0\x08")
@@ -50,7 +50,7 @@ def rapid_resets():
 
 
 def endless_header():
-    """One header, whose value is said to have 2 GB, 16 KB at a time."""
+    """Sends one header, whose declared value has 2 GB, 16 KB at a time."""
     yield frame(HEADERS, 0, 1, b"\0\x03abc\x7f\x81\xff\xff\xff\x07")
     for _ in range(2000):
         yield frame(CONTINUATION, 0, 1, b"x" * 16384)
@@ -85,13 +85,13 @@ class Garbage:
 
 
 def is_connected_to(port):
-    """Has this host a TCP connection, at any stage, to its own port?"""
+    """Returns whether this host has a TCP connection, at any stage, to its own port."""
     with open("/proc/net/tcp", encoding="ascii") as f:
         return any(line.split()[2].endswith(":%04X" % port) for line in f)
 
 
 class Peer:
-    """One connection, which sends what it is told and answers what keeps it alive."""
+    """One connection, which sends the test's frames and answers the frames that keep it alive."""
 
     def __init__(self, test, address, polite=True, source="127.0.0.1", wrap=None):
         host, port = address.split(":")
@@ -99,7 +99,7 @@ class Peer:
         if wrap:
             self.socket = wrap(self.socket)
         test.addCleanup(self.socket.close)
-        self.polite = polite  # takes note of the server's settings
+        self.polite = polite  # whether it follows the server's settings
         self.received, self.window, self.initial = b"", {0: 65535}, 65535
         self.ended, self.open = set(), []
         self.send(PREFACE + frame(SETTINGS, 0, 0))
@@ -109,11 +109,11 @@ class Peer:
         self.socket.sendall(raw)
 
     def push(self, raw):
-        """False: the server takes no more of it."""
+        """Sends raw bytes. Returns False if the server accepts no more of them."""
         self.socket.settimeout(harness.PATIENCE)
         try:
             self.socket.sendall(raw)
-        except OSError:  # it does not read, or has closed the connection
+        except OSError:  # the server does not read, or has closed the connection
             return False
         return True
 
@@ -125,7 +125,7 @@ class Peer:
         return stream
 
     def take(self, wait=0.0):
-        """Returns the frames that have arrived. False: the connection is closed."""
+        """Returns the frames that have arrived, or False if the connection is closed."""
         while select.select([self.socket], [], [], wait)[0]:
             wait = 0.0
             try:
@@ -182,7 +182,7 @@ class Flood(harness.Test):
         return job
 
     def finish(self, job):
-        """It has gone on, goes on, and nobody was cut off."""
+        """Checks that the job continues, and that no member of it was cut off."""
         step = int(re.findall(r"training step (\d+) done", job.workers[0].output())[-1])
         job.workers[0].wait_line("training step %d done" % (step + 50))
         for worker in job.workers:
@@ -190,7 +190,7 @@ class Flood(harness.Test):
         self.kill(*job.workers, *job.ps)
 
     def hold(self, peers, n_bytes):
-        """Each call of theirs gets a message of 8 MiB, but for what is beyond n_bytes."""
+        """Sends a message of 8 MiB in each call of these peers, up to n_bytes in all."""
         sent = {}
         chunk = bytes(16384)
         for peer in peers:
@@ -209,12 +209,12 @@ class Flood(harness.Test):
                         moved += n
 
     def await_ends(self, peers):
-        """Until so many have ended that the others may stay."""
+        """Waits until so many calls have ended that all remaining ones may stay."""
         def few():
             for peer in peers:
                 self.assertTrue(peer.take(), "the connection is closed")
             return sum(len(peer.open) for peer in peers) <= GUESTS
-        harness.until(few, "no more than %d calls are open" % GUESTS)
+        harness.until(few, "at most %d calls are open" % GUESTS)
 
     def flood(self, path, polite=True):
         """The server ends the oldest of 200 calls that hold half a message."""
@@ -235,8 +235,8 @@ class Flood(harness.Test):
         job.ps[0].wait_line("more than %d calls of unknown peers" % GUESTS)
         self.finish(job)
 
-    def test_who_comes_from_elsewhere(self):
-        """A flood displaces calls of its own host alone, though another's is older."""
+    def test_flood_displaces_calls_of_its_own_host_only(self):
+        """A call of another host survives, though it is older."""
         job = self.long_job()
         honest = Peer(self, job.ps_hosts[0], source="127.0.0.2")
         honest.take(1)
@@ -253,17 +253,17 @@ class Flood(harness.Test):
         self.assertEqual(honest.open, [call])
         self.finish(job)
 
-    def test_unfinished_requests(self):
+    def test_unfinished_requests_ended(self):
         self.flood("/weir.v1.Weir/Join")
 
-    def test_unfinished_frames(self):
+    def test_unfinished_frames_ended(self):
         self.flood("/weir.v1.Weir/Exchange")
 
-    def test_who_takes_no_note_of_settings(self):
-        """The limits hold for a client, too, that never says that it knows them."""
+    def test_limits_hold_without_acknowledged_settings(self):
+        """The limits also hold for a client that never acknowledges them."""
         self.flood("/weir.v1.Weir/Command", polite=False)
 
-    def test_watches(self):
+    def test_excess_watches_ended(self):
         """The server also ends calls that watch for ever when there are many more."""
         job = self.long_job()
         peer = Peer(self, job.ps_hosts[0])
@@ -276,7 +276,7 @@ class Flood(harness.Test):
         self.finish(job)
 
     def attack(self, sends, line, flags=((), ()), connect=Peer):
-        """Two peers send until the server takes no more. Returns the job, which goes on."""
+        """Two peers send until the server accepts no more. Returns the job, which continues."""
         job = self.long_job(*flags)
         before = memory(job.ps[0], "VmRSS")
         peers = [connect(self, job.ps_hosts[0]) for _ in range(2)]
@@ -291,7 +291,7 @@ class Flood(harness.Test):
             self.assertLess(memory(job.ps[0], "VmHWM") - before, 64 * MB)
         return job
 
-    def test_rapid_resets(self):
+    def test_rapid_resets_cut_off(self):
         self.finish(self.attack(rapid_resets, "it reset more than 100 calls in a second"))
 
     def garbage(self, begin, flags=((), ())):
@@ -309,25 +309,25 @@ class Flood(harness.Test):
         self.assertEqual(job.ps[0].output().count("floods this server"), 1)
         self.finish(job)
 
-    def test_garbage_before_the_preface(self):
+    def test_garbage_before_the_preface_does_no_harm(self):
         self.garbage(b"")
 
-    def test_garbage_after_the_preface(self):
+    def test_garbage_after_the_preface_does_no_harm(self):
         self.garbage(PREFACE)
 
-    def test_connections_closed_before_a_call(self):
+    def test_connections_closed_before_a_call_do_no_harm(self):
         self.garbage(PREFACE + frame(SETTINGS, 0, 0))
 
-    def test_garbage_instead_of_tls(self):
+    def test_garbage_instead_of_tls_does_no_harm(self):
         with tempfile.TemporaryDirectory(prefix="weir-certs-") as folder:
             own = certs.Certs(folder)
             own.make("ps", "ps", harness.LOOPBACK)
             own.make("worker", "worker")
-            for begin in (b"", b"\x16\x03\x01\x0f\xfb"):  # not TLS; the head of a ClientHello
+            for begin in (b"", b"\x16\x03\x01\x0f\xfb"):  # no TLS; the head of a ClientHello
                 with self.subTest(begin):
                     self.garbage(begin, (own.flags("ps"), own.flags("worker")))
 
-    def test_foreign_protocol(self):
+    def test_http_1_client_named_and_closed(self):
         """A client that speaks HTTP/1 is named, and its connection closed."""
         job = self.long_job()
         host, port = job.ps_hosts[0].split(":")
@@ -342,12 +342,13 @@ class Flood(harness.Test):
         job.ps[0].wait_line(r"the client at 127\.0\.0\.1:\d+ is cut off: it does not speak HTTP/2")
         self.finish(job)
 
-    def test_endless_headers(self):
+    def test_endless_headers_cut_off(self):
         line = "it sent a header of more than 64 KB or 16 frames"
         self.finish(self.attack(endless_header, line))
 
-    def test_end_of_who_is_cut_off(self):
-        """Its connection is closed, though it does nothing more, and so is one that it closes."""
+    def test_connection_of_cut_off_client_closed(self):
+        """The server closes the connection of a client that it cut off, even if the client does
+        nothing more, and a connection that the client closes."""
         job = self.long_job()
         held, left = Peer(self, job.ps_hosts[0]), Peer(self, job.ps_hosts[0])
         port = left.socket.getsockname()[1]
@@ -355,12 +356,12 @@ class Flood(harness.Test):
             peer.push(b"".join(itertools.islice(endless_header(), 6)))
         job.ps[0].wait_line("is cut off")
         left.socket.close()
-        harness.until(lambda: not is_connected_to(port), "the server closes what its client has")
+        harness.until(lambda: not is_connected_to(port), "the server closes its connections")
         harness.until(lambda: not held.take(1), "the connection is closed", 60)
         self.finish(job)
 
-    def test_calls_at_once(self):
-        """More calls than the server allows on one connection, of a client that knows no limit."""
+    def test_calls_above_connection_limit_refused(self):
+        """A client without a limit makes more calls than the server allows on one connection."""
         job = self.long_job()
         peer = Peer(self, job.ps_hosts[0], polite=False)
         begin = head("/grpc.health.v1.Health/Watch")
@@ -368,8 +369,8 @@ class Flood(harness.Test):
         job.ps[0].wait_line("is cut off: it opened more than 512 calls at once")
         self.finish(job)
 
-    def test_with_tls(self):
-        """Both attacks over TLS, by who has a certificate of the job's CA."""
+    def test_attacks_over_tls_cut_off(self):
+        """Both attacks over TLS, by a client with a certificate of the job's CA."""
         with tempfile.TemporaryDirectory(prefix="weir-certs-") as folder:
             own = certs.Certs(folder)
             own.make("ps", "ps", harness.LOOPBACK)
@@ -387,8 +388,8 @@ class Flood(harness.Test):
                     flags = own.flags("ps"), own.flags("worker")
                     self.finish(self.attack(sends, line, flags, connect))
 
-    def test_connections(self):
-        """More than the process may have files: it goes on listening."""
+    def test_excess_connections_do_not_stop_listening(self):
+        """There are more connections than the process may have files: it continues to listen."""
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         job = self.job(flags=["--batch_size=20", "--train_steps=30", "--seed=3"])
         resource.setrlimit(resource.RLIMIT_NOFILE, (128, limits[1]))
