@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Servers of one folder that run as different users: where one may not read what another wrote,
-it says so at once, with what helps, and nothing waits for a file that will never be readable."""
+"""Servers of one folder that run as different users: a server that cannot read another's file
+reports that at once, with the remedy, and no process waits for a file that will never be
+readable."""
 # label: cluster
 import os
 import unittest
@@ -13,7 +14,8 @@ USERS = "start all servers that share the folder as one user, or with a common g
 @unittest.skipIf(os.geteuid() != 0, "only root can start programs as other users")
 class FolderUsers(harness.Test):
     def start_as(self, job, task, user, mask):
-        """That server of the job, as this user with this umask; its folder is open to all."""
+        """Starts that server of the job, as this user with this umask; its folder is open to
+        all."""
         folder = self.path("ckpt")
         os.chmod(self.dir(), 0o755)
         if not os.path.isdir(folder):
@@ -32,14 +34,14 @@ class FolderUsers(harness.Test):
         return self.job(n_ps=2, n_workers=1, model="small",
                         flags=["--train_steps=12", "--batch_size=12", "--chunk_bytes=4096"])
 
-    def test_folder_of_another_user(self):
+    def test_unreadable_folder_of_another_user_ends_server(self):
         job = self.job_of_two()
         first = self.start_as(job, 0, "4001", "077")
         second = self.start_as(job, 1, "4002", "077")
         second.ends(1, "folder-id: cannot be read: Permission denied; " + USERS)
         first.stop()
 
-    def test_files_of_another_user(self):
+    def test_unreadable_files_of_another_user_end_job(self):
         job = self.job_of_two()
         first = self.start_as(job, 0, "4001", "022")
         second = self.start_as(job, 1, "4002", "077")

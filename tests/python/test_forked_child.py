@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""A child that a member has forked, as PyTorch's DataLoader does, and that outlives it: it keeps
-neither the member's connection nor its shared memory, so that a restarted member is admitted at
-once."""
+"""A child that a member has forked, as PyTorch's DataLoader does, and that outlives the member: the
+child keeps neither the member's connection nor its shared memory, so that a restarted member is
+admitted at once."""
 # label: cluster
 import os
 import re
@@ -47,7 +47,7 @@ class ForkedChild(harness.Test):
         fds = [os.readlink(os.path.join(folder, fd)) for fd in os.listdir(folder)]
         return fds, harness.read_text("/proc/%s/maps" % pid)
 
-    def test_restarted_member_is_admitted_at_once(self):
+    def test_restarted_member_admitted_beside_old_child(self):
         job = self.job(n_workers=1)
         ps = job.start_ps(0)
         first = self.start_member(job, "first")
@@ -59,7 +59,7 @@ class ForkedChild(harness.Test):
         first.kill()
         own_fds, own_maps = self.resources(child)
         self.assertTrue(shared and "weir-payloads" in maps, "shared memory was in use")
-        self.assertFalse("weir-payloads" in " ".join(own_fds) + own_maps, "the child has it, too")
+        self.assertFalse("weir-payloads" in " ".join(own_fds) + own_maps, "the child has it too")
         self.assertLess(sum("socket:" in fd for fd in own_fds), n_sockets)
         second = self.start_member(job, "second")
         second.wait(60)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Servers that die and come back while training runs: it goes on, and ends with the bits of a run
-that nobody disturbed."""
+"""Servers that die and return while training runs: training continues, and ends with the bits of an
+undisturbed run."""
 # label: cluster sanitize waits long
 import re
 import signal
@@ -13,8 +13,9 @@ import test_bad_frames
 
 
 class Generations(generations.Test):
-    def test_follower_dies(self):
-        """ps:1 or ps:2 is killed alone and started again: all go back to the checkpoint."""
+    def test_killed_follower_rolls_job_back(self):
+        """ps:1 or ps:2 is killed alone and started again: all members roll back to the
+        checkpoint."""
         for n_ps, task in ((2, 1), (3, 2)):
             job = self.slow_job(n_ps, hold=30)
             flags = self.ckpt("--keep_checkpoint_max=0")
@@ -32,8 +33,8 @@ class Generations(generations.Test):
             self.wipe()
 
     def impostor(self, job):
-        """Calls ps:0 as ps:1, each time as another process: the call's error, or None where it had
-        no answer within so many seconds, as one that was taken has none."""
+        """Calls ps:0 as ps:1, each time as another process. Returns the call's error, or None if
+        ps:0 accepts the call and so does not answer within so many seconds."""
         import grpc
         pb = test_bad_frames.messages()
         channel = grpc.insecure_channel(job.ps_hosts[0])
@@ -59,10 +60,10 @@ class Generations(generations.Test):
         return call
 
     @unittest.skipIf(test_bad_frames.WHY_NOT, test_bad_frames.WHY_NOT)
-    def test_unauthenticated_peer_speaks_for_a_server(self):
-        """While ps:1 is there, nobody else sends the job back, or workers away, in its name. It is
-        there while it calls again within half a second (tests/ps_calls_test.c): where it was later
-        than that, all is done once more."""
+    def test_unauthenticated_peer_cannot_replace_live_server(self):
+        """While ps:1 is alive, no other process can roll the job back, or send workers away, in its
+        name. It counts as alive if it calls again within half a second (tests/ps_calls_test.c). If
+        it was later, the test repeats everything."""
         for _ in range(generations.TRIES):
             job = self.slow_job(2)
             job.start_servers("--worker_timeout=1")
@@ -74,20 +75,21 @@ class Generations(generations.Test):
             for process in (*job.workers, *job.ps):
                 if process:
                     process.stop(signal.SIGKILL, status=None)
-        self.fail("the unauthenticated peer was believed each time")
+        self.fail("ps:0 accepted the peer each time")
 
     def all_are_refused(self, job):
-        """Before training, and all the while."""
+        """Calls as ps:1 before training, and until its end."""
         call = self.impostor(job)
-        job.ps[0].wait_line("worker 0 joined from")  # and waits for the other
+        job.ps[0].wait_line("worker 0 joined from")  # and waits for worker 1
         for n in range(100):
             error = call(60)
             if error is None:
                 return False
             if "another process has just called from" not in error.details():
                 self.assertGreater(n, 20, error.details())
-                self.assertIn(error.code().name, ("UNAVAILABLE", "CANCELLED"))  # as it ended
-                job.workers[0].wait_line("Training elapsed time")  # ps:0 has ended
+                # as the program exited
+                self.assertIn(error.code().name, ("UNAVAILABLE", "CANCELLED"))
+                job.workers[0].wait_line("Training elapsed time")  # ps:0 has exited
                 return True
             self.assertEqual(error.code().name, "UNAVAILABLE")
             if n == 20:
@@ -98,9 +100,9 @@ class Generations(generations.Test):
         return True
 
     @unittest.skipIf(test_bad_frames.WHY_NOT, test_bad_frames.WHY_NOT)
-    def test_server_vanishes(self):
-        """Where ps:1's host is gone without a word its place is free after a few seconds; before
-        that it is not (test_unauthenticated_peer_speaks_for_a_server)."""
+    def test_place_of_vanished_server_is_free_after_seconds(self):
+        """If the host of ps:1 vanishes, its place is free after a few seconds, and not before
+        (test_unauthenticated_peer_cannot_replace_live_server)."""
         job = self.started_job(n_ps=2, n_workers=2, model="small",
                                flags=[*generations.SLOW, "--train_steps=100000"])
         call = self.impostor(job)
@@ -110,13 +112,14 @@ class Generations(generations.Test):
             call(1)
             return re.search(r"ps:1 \(.*\) was started anew", job.ps[0].output())
         with harness.paused(job.ps[1]):
-            harness.until(believed, "never believed")
+            harness.until(believed, "ps:0 never accepted the peer")
             for process in (*job.workers, *job.ps):
                 self.kill(process)
 
-    def test_back_to_what_was_restored(self):
-        """--restore names an old checkpoint beside newer ones: a server that dies before there is
-        one of the new job's takes all back to that, not to what the new job never was at."""
+    def test_rollback_goes_to_restored_checkpoint(self):
+        """--restore names an old checkpoint beside newer ones. A server that dies before the new
+        job's first checkpoint rolls the job back to the old one, not to a step that the new job
+        never had."""
         job = self.slow_job(2)
         job.start(self.ckpt("--keep_checkpoint_max=0"))
         saved = int(job.ps[0].wait_line(r"checkpoint at step (\d+): ").group(1))
@@ -134,8 +137,8 @@ class Generations(generations.Test):
                             "back to the checkpoint at step %d " % saved)
         self.check(job)
 
-    def test_leader_dies(self):
-        """ps:0 is killed alone and started again: nobody ends because of it."""
+    def test_killed_leader_ends_no_process(self):
+        """ps:0 is killed alone and started again: no process exits because of it."""
         for n_ps in (1, 2, 3):
             job = self.slow_job(n_ps, hold=30)
             job.start(self.ckpt())
@@ -148,9 +151,9 @@ class Generations(generations.Test):
             self.check(job)
             self.wipe()
 
-    def test_given_up_server_outlives_the_job(self):
-        """It hangs, is taken for gone, and the job ends without it: when it runs again, nobody is
-        there to tell it, and it finds so in the folder."""
+    def test_dropped_server_finds_end_of_job_in_folder(self):
+        """A server hangs, is dropped, and the job ends without it. When it runs again, no other
+        process is left, and it finds the job's end in the folder."""
         job = self.slow_job(2, hold=30)
         job.start(self.ckpt())
         job.ps[0].wait_line(r"checkpoint at step \d+: ")

@@ -62,7 +62,7 @@ class GetMnist(unittest.TestCase):
         code, out = self.run_script("--mirror", "file:///none")
         self.assertEqual(code, 0, out)
 
-    def test_what_is_wrong_is_named(self):
+    def test_wrong_files_named(self):
         packed = gzip.compress(CONTENT["one-images"])
         damaged = bytearray(CONTENT["one-images"])
         damaged[99] ^= 1
@@ -83,14 +83,14 @@ class GetMnist(unittest.TestCase):
             self.assertIn(word, out)
             self.assertIn("1 of 2 files", out)
 
-    def test_a_bad_plain_file_is_not_hidden_by_a_good_packed_one(self):
+    def test_bad_plain_file_named_beside_good_packed_one(self):
         self.fill(self.folder)
         self.put(self.folder, "one-labels", b"junk")
         code, out = self.run_script("--check")
         self.assertEqual(code, 1)
         self.assertIn("one-labels has 4 bytes unpacked, not 21: remove it", out)
 
-    def test_fetches_resumes_and_replaces(self):
+    def test_fetch_resumes_and_replaces(self):
         self.fill(self.mirror)
         whole = gzip.compress(CONTENT["one-images"])
         for had in (None, whole[:50], b"not what the mirror has, and longer" * 99):
@@ -104,7 +104,7 @@ class GetMnist(unittest.TestCase):
             self.assertEqual(sorted(os.listdir(self.folder)), ["one-images.gz", "one-labels.gz"])
             self.assertEqual(self.run_script("--check")[0], 0)
 
-    def test_a_mirror_that_lies_is_passed_over(self):
+    def test_mirror_with_wrong_files_skipped(self):
         liar = os.path.join(self.top, "liar")
         os.mkdir(liar)
         for name in CONTENT:
@@ -114,13 +114,13 @@ class GetMnist(unittest.TestCase):
         self.assertEqual(code, 0, out)
         self.assertIn("it is thrown away", out)
 
-    def test_no_mirror_is_an_error(self):
+    def test_missing_mirror_fails(self):
         code, out = self.fetch(os.path.join(self.top, "nowhere"))
         self.assertEqual(code, 1)
         self.assertIn("cannot be fetched", out)
         self.assertIn("2 of 2 files are missing", out)
 
-    def test_wrong_arguments(self):
+    def test_wrong_arguments_refused(self):
         self.assertEqual(self.run_script("--chek")[0], 2)
         self.put(self.top, "manifest", b"../evil 3 abc\n")
         code, out = self.run_script("--check")

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""async, ssp and backup workers: samples are given out batch by batch, so that whatever the speeds
-of the workers each sample of each pass counts once (I6); a batch whose reader is gone is read by
-another."""
+"""async, ssp and backup workers: samples are handed out batch by batch, so that each sample of each
+pass counts once whatever the speeds of the workers (I6). If the reader of a batch is lost, another
+worker reads the batch."""
 # label: cluster waits
 import signal
 
@@ -12,8 +12,8 @@ from test_passes import goes_on
 
 BATCH = 20
 TURNS = 1200
-LONG = 3000  # so many that they last while processes are started on a busy machine
-STEPS = 300  # of batches of 20: two and a half passes over the 2400 samples
+LONG = 3000  # steps that last while processes are started on a busy machine
+STEPS = 300  # batches of 20: two and a half passes over the 2400 samples
 MODES = {"async": ["--sync_mode=async"], "ssp": ["--sync_mode=ssp", "--staleness=200"],
          "backup": ["--replicas_to_aggregate=1"]}
 
@@ -33,13 +33,14 @@ class GivenOut(harness.Test):
     def check(self, n_workers, n_batches=STEPS):
         self.assertEqual(samples.wrong_batches(self.records, n_batches, BATCH, n_workers), [])
 
-    def test_two_speeds(self):
-        """While one worker stands still the other goes on with all that is not read yet."""
+    def test_fast_worker_reads_the_remaining_samples(self):
+        """While one worker stands still, the other one reads all remaining samples."""
         for name, mode in MODES.items():
             with self.subTest(mode=name):
                 self.records = []
                 job = self.start_job(mode, 2, steps=TURNS)
-                with harness.paused(*job.workers):  # what both take at once hangs on the machine
+                # the division between running workers depends on the machine
+                with harness.paused(*job.workers):
                     for turn in (0, 1, 0):
                         worker = job.workers[turn]
                         worker.go_on()
@@ -50,20 +51,20 @@ class GivenOut(harness.Test):
                 job.finish(90)
                 self.check(2, TURNS)
 
-    def test_one_that_is_started_again(self):
+    def test_restarted_worker_reads_its_batch_again(self):
         """Within --worker_timeout it reads the batch that it had."""
         job = self.start_job(MODES["async"], 2, steps=TURNS)
         for _ in range(3):
             self.kill(job.workers[1])
-            with harness.paused(job.workers[0]):  # or the job ends before it is back
+            with harness.paused(job.workers[0]):  # otherwise the job could end before it is back
                 job.start_worker(1, self.record(1))
                 job.workers[1].wait_line(r"training step \d+ done")
         job.finish(90)
         self.check(2, TURNS)
 
-    def test_members_that_come_and_go(self):
-        """The survivors read the samples that a lost worker had been given, also after servers
-        moved chunks and after a checkpoint."""
+    def test_survivors_read_batches_of_lost_worker(self):
+        """The survivors read the samples of a lost worker, also after servers moved chunks and
+        after a checkpoint."""
         for name in ("async", "ssp"):
             with self.subTest(mode=name):
                 self.records = []
@@ -82,8 +83,8 @@ class GivenOut(harness.Test):
                 self.wait_all((job.workers[0], job.workers[2], *job.ps), 90)
                 self.check(3, LONG)
 
-    def test_the_check(self):
-        """The check finds a batch that is missing, and one that two workers read."""
+    def test_check_finds_missing_and_repeated_batches(self):
+        """The check finds a missing batch, and one that two workers read."""
         path = self.path("one-0")
         rows = ["1 %d %d %d\n" % (i, i * BATCH, BATCH) for i in range(10)]
         for lines, right in ((rows, True), (rows[:4] + rows[5:], False), (rows[:-2], False)):

@@ -1,9 +1,9 @@
-"""Fifty steps of every model that comes with Weir, of large ones fewer, have the losses PyTorch has
-from the same first values, on the same batches and with the same dropout (tests/golden, made by
+"""Fifty steps of every model of Weir, or fewer of large ones, have the losses of PyTorch from the
+same first values, on the same batches and with the same dropout (tests/golden, made by
 make_golden.py).
 
-TOLERANCE: of the loss, and what the log's four decimals round away. A machine with other vector
-units adds in another order, and fifty steps may make much of that; a wrong gradient, update or
+TOLERANCE: of the loss, including the rounding to the log's four decimals. A machine with other
+vector units adds in another order, and fifty steps may amplify that; a wrong gradient, update or
 order of samples is off by several percent within a few steps."""
 # label: cluster
 import os
@@ -39,15 +39,15 @@ class Golden(harness.Test):
             self.assertAlmostEqual(got[step], want[step], msg="%s, step %d" % (name, step + 1),
                                    delta=TOLERANCE * want[step] + ROUNDED)
 
-    def test_models(self):
+    def test_models_match_torch(self):
         models = golden.models()
         self.assertGreaterEqual(len(models), 6)
         for name, path in sorted(models.items()):
             with self.subTest(model=name):
                 self.check(name, path)
 
-    def test_a_curve_of_another_seed_is_told_apart(self):
-        """That the comparison can fail."""
+    def test_curve_of_another_seed_differs(self):
+        """Proves that the comparison can fail."""
         name, path = "softmax", golden.models()["softmax"]
         want = harness.read_json(os.path.join(golden.FOLDER, name + ".json"))["losses"]
         worker = self.run_worker(*golden.flags(name), "--log_every=1", "--seed=12",

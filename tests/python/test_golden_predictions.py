@@ -1,8 +1,8 @@
-"""Networks of PyTorch 2 predict here what they predict there, sample by sample: their state dicts,
-samples and probabilities lie in tests/golden/predictions, made by make_predictions.py. The state
-dict is read by --predict as it is, and by way of --init and --export.
+"""Networks of PyTorch 2 predict the same here, sample by sample: their state dicts, samples and
+probabilities lie in tests/golden/predictions, made by make_predictions.py. --predict reads the
+state dict directly, and after --init and --export.
 
-TOLERANCE: of a probability; they are float32 here, and were float64 there."""
+TOLERANCE: of a probability; they are float32 here, and were float64 in PyTorch."""
 # label: cluster
 import json
 import os
@@ -14,13 +14,13 @@ import weights
 
 TOLERANCE = 1e-5
 ALONE = ["--intra_op_threads=1", "--seed=5"]
-# A step that moves nothing.
+# A training step that changes nothing.
 STILL = ["--optimizer=sgd", "--learning_rate=1e-30", "--train_steps=1", "--batch_size=10"]
 
 
 class Predictions(harness.Test):
     def flags(self, folder, kind):
-        """Returns the flags that read the state dict, with its map where there is one."""
+        """Returns the flags that read the state dict, with its map if there is one."""
         names = os.path.join(folder, "map")
         return [*ALONE, "--%s=%s" % (kind, os.path.join(folder, "state.safetensors")),
                 *(["--init_map=" + names] if os.path.exists(names) else [])]
@@ -60,15 +60,15 @@ class Predictions(harness.Test):
         with open(self.path("summary"), encoding="utf-8") as f:
             self.assertAlmostEqual(json.load(f)["test_loss"], want["loss"], delta=TOLERANCE)
 
-    def test_networks(self):
+    def test_networks_match_pytorch(self):
         names = sorted(os.listdir(golden.PREDICTIONS))
         self.assertGreaterEqual(len(names), 3)
         for name in names:
             with self.subTest(network=name):
                 self.check(name, os.path.join(golden.PREDICTIONS, name))
 
-    def test_another_network_is_told_apart(self):
-        """That the comparison can fail: another epsilon alone."""
+    def test_other_epsilon_differs(self):
+        """Proves that the comparison can fail."""
         folder = os.path.join(golden.PREDICTIONS, "colour")
         text = harness.read_text(os.path.join(folder, "model.json"))
         self.assertIn('"epsilon": 0.01', text)

@@ -1,5 +1,5 @@
-"""scripts/gpu_check without a card: it says so in one line, and its whole course runs over the
-fakes and the emulation, so that it does not meet its first card with its first mistake."""
+"""scripts/gpu_check without a card: it reports that in one line. All its stages run over the fakes
+and the emulation, so that its mistakes are found before its first run on a card."""
 # label: cluster computes
 import glob
 import os
@@ -15,7 +15,7 @@ BUILD = os.path.dirname(harness.BIN)
 
 class GpuCheck(harness.Test):
     def check(self, *flags, status=0, **more):
-        """(what it printed, the report or None)."""
+        """Runs scripts/gpu_check. Returns (its output, the report or None)."""
         out = self.path("out")
         env = dict(os.environ, **more)
         done = harness.run([SCRIPT, "--build=" + BUILD, "--out=" + out, *flags], env=env,
@@ -27,7 +27,7 @@ class GpuCheck(harness.Test):
         self.assertRegex(report, r"^\d{4}-\d\d-\d\d-Emulated-GPU\.md$")
         return done.stdout, harness.read_text(os.path.join(out, report))
 
-    def test_no_card(self):
+    def test_missing_card_reported_in_one_line(self):
         if os.path.exists("/dev/nvidiactl") or fake_gpus.there("libcuda.so.1"):
             self.skipTest("this machine has a driver")
         said, report = self.check(status=1)
@@ -36,7 +36,7 @@ class GpuCheck(harness.Test):
         self.assertIsNone(report)
 
     def stages(self, said):
-        """[(number, of how many, name, verdict)]; each says for how long it may run."""
+        """Returns [(number, of how many, name, verdict)]; each line has a time limit."""
         begun = re.findall(r"^=== (\d+) of (\d+): (.*) \(at most \d+ min\)$", said, re.M)
         ended = re.findall(r"^=== (.*): (passed|skipped|FAILED), \d+ s$", said, re.M)
         self.assertEqual([name for _, _, name in begun], [name for name, _ in ended])
@@ -45,7 +45,7 @@ class GpuCheck(harness.Test):
         return ended
 
     @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
-    def test_course(self):
+    def test_course_runs_over_emulation(self):
         python = self.path("venv/bin/python")
         os.makedirs(os.path.dirname(python))
         env = fake_gpus.stand_in_torch(python, "Emulated GPU",
@@ -70,7 +70,7 @@ class GpuCheck(harness.Test):
         self.assertIn("\n    Emulated GPU (GPU-00000000-0000-4000-8000-000000000000, ", report)
 
     @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
-    def test_quick(self):
+    def test_quick_course_runs_three_stages(self):
         said, report = self.check("--emulated", "--quick", "--python=/nowhere/python")
         names = [name for name, _ in self.stages(said)]
         self.assertEqual([names[i] for i in (0, 1, -1)],
@@ -82,7 +82,7 @@ class GpuCheck(harness.Test):
         self.assertRegex(report, r"\n    \| weir \| ")
 
     @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
-    def test_what_is_missing_is_said(self):
+    def test_missing_parts_named(self):
         for only, flag, why in (
                 ("two cards", "--no_setup", "CUDA shows 1"),
                 ("compute-sanitizer", "--sanitizer=/nowhere/compute-sanitizer",
@@ -97,8 +97,9 @@ class GpuCheck(harness.Test):
         self.assertIn("unknown argument '--fast'", said)
 
     @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
-    def test_card_without_bf16(self):
-        """Parts that this card or machine cannot run are skipped with a line; nothing fails."""
+    def test_card_without_bf16_skips_stages(self):
+        """Stages that this card or machine cannot run are skipped with a line, and are no
+        failure."""
         old = {"WEIR_EMULATED_CC": "7.5"}
         said, report = self.check("--emulated", "--quick", "--python=/nowhere/python", **old)
         self.assertIn("gpu_check: 5 of 6 stages passed on Emulated GPU, 1 skipped\n", said)
@@ -116,8 +117,8 @@ class GpuCheck(harness.Test):
         self.assertIn("refuses bf16 here", suite.stdout)
 
     @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
-    def test_failure_is_reported(self):
-        """The stages behind one that failed run, too."""
+    def test_failure_reported_and_later_stages_run(self):
+        """The stages after a failed one run, too."""
         tools = ("memcheck", "racecheck", "initcheck")
         suites = ("conformance", "group", "split", "resident")
         for tool in tools:
@@ -133,8 +134,8 @@ class GpuCheck(harness.Test):
             self.assertEqual(said.count("gpu_check: %d errors of ours; 120 in kernels of others" %
                                         (tool == "initcheck")), 4)
 
-    def test_names_of_kernels(self):
-        """By which racecheck and initcheck tell them from cuDNN's."""
+    def test_names_of_kernels_are_weirs(self):
+        """racecheck and initcheck distinguish them from cuDNN's by their names."""
         names = []
         for path in glob.glob(harness.source("kernels/cuda/*/*.cu")):
             text = harness.read_text(path)

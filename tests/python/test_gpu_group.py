@@ -1,6 +1,6 @@
-"""A worker's towers on two GPUs, two on each, hand out one sum of their gradients: with a server it
-ends where one tower on the CPU ends, with the same bits every time, with NCCL (as tests/emulation
-plays it) and without, and it ends when NCCL does not."""
+"""A worker's towers on two GPUs, two on each, provide one sum of their gradients. The worker ends
+with a server where one tower on the CPU ends, with the same bits every time, with NCCL (emulated by
+tests/emulation) and without; and it exits when NCCL hangs."""
 # label: cluster computes
 import signal
 import unittest
@@ -21,7 +21,7 @@ class GpuGroup(fake_gpus.Machine):
         self.machine(*[fake_gpus.card(i, "total=400 used=10") for i in range(2)])
 
     def train(self, name, *flags, nccl=""):
-        """(summary, parameters, output) of a worker that trained with a server."""
+        """Returns (summary, parameters, output) of a worker that trained with a server."""
         summary = self.path(name + ".json")
         export = self.path(name + ".safetensors")
         job = self.job(n_workers=1)
@@ -44,7 +44,7 @@ class GpuGroup(fake_gpus.Machine):
             furthest = max(abs(x - y) for x, y in zip(values, b[1][name][1]))
             self.assertLess(furthest, 1e-4 * largest, name)
 
-    def test_ends_where_one_tower_ends(self):
+    def test_towers_of_two_gpus_match_one_tower(self):
         cpu = self.train("cpu", "--gpus=none")
         first, again = self.train("first", *TOWERS), self.train("again", *TOWERS)
         self.assertEqual([t["samples"] for t in first[0]["towers"]], [5, 6, 5, 6])
@@ -54,7 +54,7 @@ class GpuGroup(fake_gpus.Machine):
         mixed = self.train("mixed", *TOWERS, "--towers=1", "--cpu_batch_size=3")
         self.compare(mixed, cpu)
 
-    def test_without_nccl(self):
+    def test_towers_without_nccl_match_one_tower(self):
         cpu = self.train("cpu", "--gpus=none")
         first = self.train("first", *TOWERS, nccl="absent")
         again = self.train("again", *TOWERS, nccl="absent")
@@ -62,19 +62,19 @@ class GpuGroup(fake_gpus.Machine):
         self.compare(first, cpu)
         self.assertEqual(first[0]["parameters_sha256"], again[0]["parameters_sha256"])
 
-    def test_nccl_fails(self):
+    def test_failing_nccl_ends_worker(self):
         p = self.worker(*TOWERS, "--model=mlp", "--train_steps=1000000", "--batch_size=20",
                         env=self.env(WEIR_EMULATED_NCCL="fail=30"))
         self.refused(p, RETRY, "NCCL between 2 cards: ncclReduceScatter: ")
 
-    def test_nccl_hangs(self):
-        # for both towers: none is left that would notice the stop
+    def test_hanging_nccl_does_not_block_stop(self):
+        # both towers hang: no thread is left that would notice the stop
         p = self.worker(TOWERS[0], "--model=mlp", "--train_steps=1000000", "--batch_size=20",
                         env=self.env(WEIR_EMULATED_NCCL="hang=11"))
         p.wait_line("a collective hangs")
         p.stop()
 
-    def test_nccl_does_not_come_back_from_its_set_up(self):
+    def test_hanging_set_up_of_nccl_does_not_block_stop(self):
         p = self.worker(TOWERS[0], "--model=mlp", "--train_steps=1000000", "--batch_size=20",
                         env=self.env(WEIR_EMULATED_NCCL="stuck"))
         p.wait_line("ncclGetUniqueId hangs")

@@ -1,7 +1,7 @@
-"""The guides for those who share a machine with GPUs, docs/start/shared-machine.md and
-docs/guide/gpus.md: each `worker` command in them runs on a machine with four fake cards and an
-emulated CUDA, as it stands but for what would take long: a smaller model, two steps for its passes,
-and little data."""
+"""The guides for users who share a machine with GPUs, docs/start/shared-machine.md and
+docs/guide/gpus.md. Each `worker` command in them runs on a machine with four fake cards and an
+emulated CUDA, literally except for changes that save time: a smaller model, two steps instead of
+passes, and little data."""
 # label: cluster computes
 import re
 import shlex
@@ -17,7 +17,7 @@ def guide(file, begin, end):
 
 
 def commands(text):
-    """Whole lines of code, and code within lines; what is only named, `worker`, is none."""
+    """Returns whole lines of code, and code within lines; a bare name, `worker`, is no command."""
     found = re.findall(r"^    (worker --.*)$", text, re.MULTILINE)
     found += re.findall(r"`(worker --[^`]*)`", text)
     return list(dict.fromkeys(c.split("   #")[0].strip() for c in found))
@@ -37,7 +37,7 @@ class Guide(fake_gpus.Machine):
 
     def run_command(self, command):
         little = command.replace("--epochs=2", "--train_steps=2")
-        if "--placement" in command:  # goes by the layers' names
+        if "--placement" in command:  # depends on the layers' names
             little += " --batch_size=4"
         else:
             little = little.replace("--model=lenet5", "--model=mlp")
@@ -62,17 +62,17 @@ class Guide(fake_gpus.Machine):
                 if "--self_test" in command:
                     self.assertEqual(output.count("GPU is running!"), 4)
 
-    def test_start(self):
+    def test_start_page_commands_run(self):
         self.check(guide("docs/start/shared-machine.md", "# A machine", "\n## Choosing"), 5)
 
-    def test_choosing(self):
+    def test_choosing_section_commands_run(self):
         self.check(guide("docs/start/shared-machine.md", "## Choosing a card\n", None), 12)
 
-    def test_details(self):
+    def test_gpus_page_commands_run(self):
         self.check(guide("docs/guide/gpus.md", "# GPUs", None), 12)
 
-    def test_without_a_card(self):
-        """The same script on a colleague's machine that has none."""
+    def test_start_page_commands_run_without_card(self):
+        """The same script runs on a machine without a card."""
         self.machine("cuda init=100\n")
         output = self.run_command("worker --model=lenet5 --epochs=2").output()
         self.assertIn("training on the CPU: CUDA shows none (cuInit: 100, ", output)

@@ -1,6 +1,6 @@
 """Several jobs on one card, and several towers on one and more cards. Without a card the cards are
-those of the fake driver, computed by the emulation; as test_gpu_sharing_cuda (label gpu) they are
-this machine's, which must be idle."""
+those of the fake driver, computed by the emulation. The test test_gpu_sharing_cuda (label gpu) uses
+the cards of this machine, which must be idle."""
 # label: cluster gpu computes
 import json
 import os
@@ -12,7 +12,7 @@ import harness
 from fake_gpus import card
 
 RETRY = 138
-MODEL = "lenet5" if fake_gpus.REAL else "mlp"  # convolutions take long in the emulation
+MODEL = "lenet5" if fake_gpus.REAL else "mlp"  # convolutions are slow in the emulation
 STEPS = 40
 WHY_NOT = fake_gpus.why_no_cards()
 
@@ -26,22 +26,23 @@ class Sharing(fake_gpus.Machine):
         self.summaries = 0
 
     def cards(self, n):
-        """n cards and nothing else; the test is skipped where there are fewer."""
+        """Shows the worker n cards and nothing else; skips the test if there are fewer."""
         if not fake_gpus.REAL:
             self.machine(*(card(i, "total=400 used=10 busy=0") for i in range(n)))
         there = self.gpus(env=self.here(None))
         if len(there) < n:
-            self.skipTest("it needs %d cards, here are %d" % (n, len(there)))
+            self.skipTest("the test needs %d cards, this machine has %d" % (n, len(there)))
         if fake_gpus.REAL:
             there = self.idle(n)
-        # named only where there are others: auto uses a named card though it is busy
+        # cards are named only if there are more: auto uses a named card even if it is busy
         self.visible = ",".join(g["uuid"] for g in there[:n]) if len(there) > n else None
         for gpu in there[:n]:
             self.assertTrue(gpu["auto"], "the card is not idle: %s" % gpu["auto_refuses"])
         return [g["uuid"] for g in there[:n]], there[0]["memory_bytes"]
 
     def idle(self, n):
-        """The first n cards; waits while they show the load of the job before, up to 1 s long."""
+        """Returns the first n cards; waits up to 1 s while they show the load of the previous
+        job."""
         until = time.monotonic() + 20
         while True:
             there = self.gpus(env=self.here(None))
@@ -50,14 +51,14 @@ class Sharing(fake_gpus.Machine):
             time.sleep(0.2)
 
     def here(self, visible):
-        """The environment in which a worker sees those cards."""
+        """Returns the environment in which a worker sees those cards."""
         env = fake_gpus.real_env() if fake_gpus.REAL else self.env()
         if visible is not None:
             env["CUDA_VISIBLE_DEVICES"] = visible
         return env
 
     def job(self, *flags):
-        """A worker that trains; finish() gives its summary."""
+        """Starts a worker that trains; finish() returns its summary."""
         self.summaries += 1
         path = self.path("summary-%d.json" % self.summaries)
         p = self.worker("--model=" + MODEL, "--batch_size=24", "--seed=5", "--log_every=5",
@@ -80,8 +81,8 @@ class Sharing(fake_gpus.Machine):
         return p
 
     def same(self, got, want):
-        """Both saw the same samples, and computed the same but for rounding. SGD, unlike Adam,
-        does not forgive gradients that are all too small."""
+        """Checks that both saw the same samples and differ only by rounding. SGD, unlike Adam,
+        exposes gradients that are all too small."""
         self.assertEqual(got["global_step"], want["global_step"])
         self.assertAlmostEqual(got["loss"], want["loss"], delta=2e-3)
         self.assertAlmostEqual(got["test_accuracy"], want["test_accuracy"], delta=0.01)
@@ -99,14 +100,14 @@ class TwoJobs(Sharing):
         third = self.endless("--gpus=0", "--gpu_memory_fraction=0.4")
         (gpu,) = self.gpus(env=self.here(self.visible))
         self.assertGreaterEqual(gpu["used_bytes"], 0.8 * memory * 0.99)
-        if not fake_gpus.REAL:  # whose libraries take nothing for themselves
+        if not fake_gpus.REAL:  # the emulation's libraries use no memory of their own
             self.assertLess(gpu["used_bytes"], 0.8 * memory + (12 << 20))
         self.assertEqual(gpu["n_processes"], 2)
         first.stop()
         third.stop()
 
-    def test_the_same_command_twice(self):
-        """Fractions are added up: the second shares the card, the third has no place."""
+    def test_equal_fractions_share_a_card_until_full(self):
+        """Fractions are added up: the second worker shares the card, the third has no place."""
         uuid = self.all_cards()
         first = self.endless("--gpu_memory_fraction=0.4")
         second = self.endless("--gpu_memory_fraction=0.4")
@@ -141,15 +142,16 @@ class TwoJobs(Sharing):
                          [uuid])
         first.stop()
 
-    def test_a_free_card_before_a_shared_one(self):
+    def test_free_card_preferred_to_shared_one(self):
         uuids, _ = self.cards(2)
         first = self.endless("--gpu_memory_fraction=0.4")
         second = self.run_job("--gpu_memory_fraction=0.4")
         self.assertEqual([t["uuid"] for t in second["towers"]], uuids[1:])
         first.stop()
 
-    def test_more_than_the_card_has(self):
-        """Memory of programs that reserve nothing is found when the memory is allocated."""
+    def test_memory_of_unreserved_programs_found_at_allocation(self):
+        """The worker finds the memory of programs without a reservation when it allocates its
+        own."""
         self.cards(1)
         first = self.endless("--gpus=0", "--gpu_memory_fraction=0.7")
         os.rename(self.locks(), self.locks() + ".gone")
@@ -166,7 +168,7 @@ class TwoJobs(Sharing):
             self.assertIn(" only 115.3 MB of its 419.4 MB are free", errors[0])
         first.stop()
 
-    def test_auto_goes_elsewhere(self):
+    def test_auto_chooses_idle_card(self):
         uuids, _ = self.cards(2)
         first = self.endless()
         second = self.run_job()
@@ -174,13 +176,13 @@ class TwoJobs(Sharing):
         first.stop()
 
     def all_cards(self):
-        """The UUID of the machine's one card, which nobody names."""
+        """Returns the UUID of the machine's only card, which no variable names."""
         (uuid,), _ = self.cards(1)
         if self.visible or "CUDA_VISIBLE_DEVICES" in self.here(None):
-            self.skipTest("somebody names cards here, which auto uses though they are busy")
+            self.skipTest("the environment names cards, which auto uses even if busy")
         return uuid
 
-    def test_auto_takes_the_cpu(self):
+    def test_auto_falls_back_to_cpu(self):
         self.all_cards()
         first = self.endless()
         second = self.job()
@@ -190,7 +192,7 @@ class TwoJobs(Sharing):
                          r"%d .*has reserved it" % first.popen.pid)
         first.stop()
 
-    def test_auto_uses_what_the_user_named(self):
+    def test_auto_uses_named_card(self):
         (uuid,), _ = self.cards(1)
         first = self.endless()
         self.visible = uuid
@@ -200,7 +202,7 @@ class TwoJobs(Sharing):
                          r"it is used, but process %d .*has reserved it" % (uuid, first.popen.pid))
         first.stop()
 
-    def test_auto_waits(self):
+    def test_auto_waits_with_gpu_wait(self):
         uuid = self.all_cards()
         first = self.endless()
         second = self.job("--gpu_wait=600")
@@ -214,7 +216,7 @@ class Towers(Sharing):
     def cpu(self):
         return self.run_job("--gpus=none")
 
-    def test_two_on_a_card(self):
+    def test_two_towers_on_a_card_match_cpu(self):
         self.cards(1)
         one, two = self.run_job("--gpus=0"), self.run_job("--gpus=0", "--towers_per_gpu=2")
         self.assertEqual([t["samples"] for t in two["towers"]], [12, 12])
@@ -222,27 +224,27 @@ class Towers(Sharing):
         self.same(one, cpu)
         self.same(two, cpu)
 
-    def test_two_cards(self):
+    def test_towers_on_two_cards_match_cpu(self):
         uuids, _ = self.cards(2)
         two = self.run_job("--gpus=all")
         self.assertEqual([t["uuid"] for t in two["towers"]], uuids)
         self.same(two, self.cpu())
 
-    def test_two_on_each_of_two_cards(self):
+    def test_two_towers_on_each_card_match_cpu(self):
         self.cards(2)
         four = self.run_job("--gpus=all", "--towers_per_gpu=2")
         self.assertEqual([(t["number"], t["samples"]) for t in four["towers"]],
                          [(0, 6), (0, 6), (1, 6), (1, 6)])
         self.same(four, self.cpu())
 
-    def test_with_the_cpu(self):
+    def test_gpu_and_cpu_towers_match_cpu(self):
         self.cards(1)
         mixed = self.run_job("--gpus=0", "--towers=1", "--cpu_batch_size=3")
         self.assertEqual([(t["device_type"], t["samples"]) for t in mixed["towers"]],
                          [("GPU", 21), ("CPU", 3)])
         self.same(mixed, self.cpu())
 
-    def test_same_bits_again(self):
+    def test_deterministic_towers_repeat_bits(self):
         self.cards(1)
         flags = ("--gpus=0", "--towers_per_gpu=2", "--deterministic")
         self.assertEqual(self.run_job(*flags)["parameters_sha256"],
@@ -250,7 +252,7 @@ class Towers(Sharing):
 
 
 class SelfTest(Sharing):
-    def test_every_card(self):
+    def test_self_test_runs_on_every_card(self):
         self.cards(1)
         p = self.start_program("worker", "--self_test", "--gpus=all",
                                "--backend_dir=" + self.backends(self.CUDA), env=self.here(None))

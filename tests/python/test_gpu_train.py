@@ -1,5 +1,6 @@
-"""bench/gpu_train.py over the fake driver and the emulation, with a stand-in for PyTorch: one card
-is chosen and named, and a run that was not on it, Weir's or PyTorch's, is an error in words."""
+"""bench/gpu_train.py over the fake driver and the emulation, with a stand-in for PyTorch. It
+chooses one card and names it, and reports a run of Weir or PyTorch on another device as an
+error."""
 # label: cluster computes
 import argparse
 import json
@@ -23,7 +24,7 @@ class GpuTrain(fake_gpus.Machine):
     CUDA = fake_gpus.EMULATED
 
     def measure(self, *flags, on=None, status=0, backend=fake_gpus.EMULATED, visible=uuid(1)):
-        """(stdout, stderr); PyTorch's runs say that they were on what `on` says."""
+        """Returns (stdout, stderr); the runs of PyTorch report the device in `on`."""
         data = self.path("data")
         if not os.path.isdir(data):
             os.mkdir(data)
@@ -41,7 +42,7 @@ class GpuTrain(fake_gpus.Machine):
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout, done.stderr
 
-    def test_names_the_card(self):
+    def test_output_names_card(self):
         self.machine(card(0, SMALL), card(1, SMALL))
         out, err = self.measure("--more")
         name = "NVIDIA H200 (%s, 0000:3b:00.0)" % uuid(1)
@@ -51,8 +52,8 @@ class GpuTrain(fake_gpus.Machine):
         self.assertEqual(report["card"]["uuid"], uuid(1))
         self.assertEqual(set(report["median"]), {"weir", "launches", "ps1", "eager", "compiled"})
 
-    def test_which_card(self):
-        """The first on which nobody computes, or the one that is named."""
+    def test_idle_or_named_card_chosen(self):
+        """The bench uses the first card without processes, or the named card."""
         self.machine(card(0, SMALL), card(1, SMALL + " procs=5"))
         self.assertIn("measures on NVIDIA H200 (%s" % uuid(0), self.measure(visible=uuid(0))[1])
         err = self.measure("--gpu=0")[1]
@@ -62,7 +63,7 @@ class GpuTrain(fake_gpus.Machine):
         self.assertIn("--gpu=GPU- names 2 of the cards that CUDA shows; there are %s, " % uuid(1),
                       err)
 
-    def test_elsewhere(self):
+    def test_run_on_cpu_is_an_error(self):
         self.machine(card(1, SMALL))
         err = self.measure(on={"device_types": ["cpu"]}, status=1)[1]
         self.assertIn("gpu_train: PyTorch (eager) did not train on NVIDIA H200 (%s, 0000:3b:00.0): "
@@ -79,7 +80,7 @@ class GpuTrain(fake_gpus.Machine):
             check(args, *arguments)
         return end.exception.code
 
-    def test_what_counts_as_elsewhere(self):
+    def test_runs_on_other_devices_are_errors(self):
         right = {"device_types": ["cuda"], "product": "NVIDIA H200", "uuid": uuid(1)[4:],
                  "peak_bytes": 50000000}
         for on, words in (({"device_types": ["cpu", "cuda"]}, "its parameters were on cpu, cuda"),
@@ -99,7 +100,7 @@ class GpuTrain(fake_gpus.Machine):
         self.assertIn("Weir did not keep its training on NVIDIA H200",
                       self.fails(gpu_train.check_weir, {"towers": [mine]}, "its lines", False))
 
-    def test_nothing_to_measure(self):
+    def test_missing_parts_skip_bench(self):
         self.machine()
         self.assertIn("gpu_train: missing: an NVIDIA card: CUDA shows none (cuInit: 100",
                       self.measure(status=77)[1])

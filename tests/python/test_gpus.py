@@ -1,6 +1,6 @@
-"""The worker trains on GPUs: on those of the fake driver (tests/fake_driver), by the CUDA backend
-over a CUDA that tests/emulation plays on the CPU. It must end where towers on the CPU end that have
-the same parts of the batch."""
+"""The worker trains on the GPUs of the fake driver (tests/fake_driver), by the CUDA backend over a
+CUDA that tests/emulation emulates on the CPU. It must end where towers on the CPU end that have the
+same parts of the batch."""
 # label: cluster address computes
 import os
 import unittest
@@ -21,7 +21,7 @@ def machine_of(n, load=SMALL):
 class Gpus(fake_gpus.Machine):
     CUDA = fake_gpus.EMULATED
 
-    def test_one_of_eight(self):
+    def test_idle_gpu_of_eight_chosen(self):
         self.machine(card(0, "total=400 used=390 procs=5"), *machine_of(8)[1:])
         gpu = self.train("gpu")
         self.assertIn("tower 0: GPU 0 (NVIDIA H200, %s, 0000:3b:00.0), 20 of the 20 samples; CUDA"
@@ -33,7 +33,7 @@ class Gpus(fake_gpus.Machine):
         self.compare(gpu, self.train("cpu", "--gpus=none"))
         self.assertGreater(gpu[0]["test_accuracy"], 0.5)
 
-    def test_four_of_eight(self):
+    def test_towers_on_four_of_eight_match_cpu(self):
         self.machine(*machine_of(8))
         gpus = self.train("gpus", "--gpus=auto:4", "--eval_every=10", model="small")
         cpu = self.train("cpu", "--gpus=none", "--towers=4", model="small")
@@ -42,7 +42,7 @@ class Gpus(fake_gpus.Machine):
         self.assertEqual([t["samples"] for t in cpu[0]["towers"]], [5] * 4)
         self.compare(gpus, cpu)
 
-    def test_mixed_towers(self):
+    def test_gpu_and_cpu_towers_match_cpu(self):
         self.machine(*machine_of(2))
         mixed = self.train("mixed", "--gpus=all", "--towers_per_gpu=2", "--towers=2",
                            "--cpu_batch_size=3")
@@ -54,14 +54,14 @@ class Gpus(fake_gpus.Machine):
         even = self.train("even", "--gpus=0", "--towers=1")
         self.assertEqual([t["samples"] for t in even[0]["towers"]], [10, 10])
 
-    def test_one_job_after_another(self):
-        """The card's utilisation is still the first one's as the second one asks."""
+    def test_next_job_uses_gpu_of_ended_job(self):
+        """The card still reports the first job's utilisation when the second one starts."""
         self.machine(card(0, SMALL + " busy=100 lag=1000"))
         for name in ("first", "second"):
             (tower,) = self.train(name)[0]["towers"]
             self.assertEqual(tower["uuid"], uuid(0))
 
-    def test_reserved_while_it_trains(self):
+    def test_gpus_reserved_while_worker_trains(self):
         self.machine(*machine_of(3))
         p = self.worker("--gpus=auto:2", "--train_steps=1000000", "--log_every=5")
         p.wait_line("training step 5 done")
@@ -73,19 +73,19 @@ class Gpus(fake_gpus.Machine):
         p.stop()
         self.assertEqual([g["auto"] for g in self.gpus()], [True, True, True])
 
-    def test_a_card_that_fails(self):
+    def test_failing_card_ends_worker(self):
         self.machine(card(0, SMALL), card(1, SMALL, "launches=300"), card(2, SMALL))
         p = self.worker("--gpus=all", "--model=lenet5", "--train_steps=100000")
         self.refused(p, RETRY, "layer '", "CUDA device 0: ")
         self.assertIn("tower 2: GPU 2", p.output())
 
-    def test_a_mig_instance(self):
+    def test_mig_instance_trains(self):
         self.machine(card(0, SMALL),
                      "mig uuid=MIG-aaaaaaaa-0000-4000-8000-000000000000 total=200\n")
         self.assertIn("tower 0: GPU 0 (NVIDIA H200 MIG, MIG-aaaaaaaa-0000-4000-8000-000000000000, ",
                       self.worker(env=self.env(CUDA_VISIBLE_DEVICES="MIG-aaaaaaaa")).wait_output())
 
-    def test_a_card_that_does_not_start(self):
+    def test_card_that_does_not_start_ends_worker(self):
         for code, words in ((999, ["CUDA device 0: cudaSetDevice: ", "fell off the bus", "Xid 79"]),
                             (304, ["/dev/nvidia*"]), (804, ["cuda-compat"]),
                             (2, ["CUDA device 0 ('NVIDIA H200') has ", " MB free of its 419.4 MB",
@@ -95,7 +95,7 @@ class Gpus(fake_gpus.Machine):
             self.refused(p, RETRY, *words)
             self.assertNotIn("layer '", p.output())
 
-    def test_precision(self):
+    def test_lower_precision_changes_only_rounding(self):
         self.machine(*machine_of(1))
         exact = self.train("fp32")
         for precision in ("tf32", "bf16"):
@@ -106,7 +106,7 @@ class Gpus(fake_gpus.Machine):
         cpu = self.train("cpu", "--gpus=none", "--precision=tf32", "--deterministic")
         self.assertIn("--precision=tf32: the CPU has no such products; it computes in fp32", cpu[2])
 
-    def test_bf16_on_a_card_that_has_none(self):
+    def test_bf16_on_card_without_it_refused(self):
         self.machine(*(c.replace("cc=9.0", "cc=7.5") for c in machine_of(1)))
         self.refused(self.worker("--gpus=0", "--precision=bf16"), PERMANENT,
                      "--precision=bf16: GPU 0 (NVIDIA H200) has compute capability 7.5, and "
@@ -114,9 +114,9 @@ class Gpus(fake_gpus.Machine):
                      "(--gpus)")
         self.train("tf32", "--precision=tf32")
 
-    def test_first_steps_are_not_in_the_speed(self):
-        """A card leaves out 50 steps, or as many more as the device reports at once; a CPU counts
-        all."""
+    def test_first_steps_excluded_from_speed(self):
+        """On a card 50 steps do not count, or as many more as the device reports at once; on a CPU
+        all count."""
         self.machine(*machine_of(1))
         for name, left_out, *flags in (
                 ("resident", 1280, "--log_every=100"), ("lines", 1000, "--log_every=1"),
@@ -128,7 +128,7 @@ class Gpus(fake_gpus.Machine):
             self.assertGreater(summary["images_per_second"], 0)
             self.assertEqual(" images/s after the first %d)" % left_out in said, left_out > 0)
 
-    def test_what_does_not_work_out(self):
+    def test_bad_gpu_flags_refused(self):
         self.machine(*machine_of(3))
         for flags, status, words in (
                 (["--cpu_batch_size=2"], USAGE, ["--cpu_batch_size", "--towers=N"]),
@@ -145,7 +145,7 @@ class Gpus(fake_gpus.Machine):
 
 @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
 class Memory(fake_gpus.Machine):
-    """Two jobs that share a card: test_gpu_sharing.py."""
+    """Memory of one job; test_gpu_sharing.py tests two jobs that share a card."""
     CUDA = fake_gpus.EMULATED
 
     def setUp(self):
@@ -153,7 +153,7 @@ class Memory(fake_gpus.Machine):
         self.machine(*machine_of(1))
 
     def holding(self, *flags):
-        """A worker that trains, and is stopped by the test."""
+        """Starts a worker that trains until the test stops it."""
         p = self.worker("--train_steps=1000000", "--log_every=5", *flags)
         p.wait_line("training step 5 done")
         return p
@@ -161,8 +161,8 @@ class Memory(fake_gpus.Machine):
     def used_mb(self):
         return self.gpus()[0]["used_bytes"] / (1 << 20) - 10
 
-    def test_growth(self):
-        """The fraction is only a cap with growth; the environment wins, as in TensorFlow."""
+    def test_growth_allocates_as_needed(self):
+        """The fraction is only a cap if growth is on; the environment wins, as in TensorFlow."""
         first = self.holding("--gpu_memory_fraction=0.7", "--gpu_allow_growth")
         self.assertLess(self.used_mb(), 150)
         for choice, value in (("true", None), ("false", "True")):
@@ -180,7 +180,7 @@ class Memory(fake_gpus.Machine):
         self.assertIn("377.5 MB of its memory must be free at once", second.output())
         first.stop()
 
-    def test_the_cap_is_hard(self):
+    def test_memory_fraction_is_a_hard_cap(self):
         for growth in ("true", "false"): # of 400 MB
             p = self.worker("--gpu_memory_fraction=0.01", "--gpu_allow_growth=" + growth)
             self.refused(p, PERMANENT, "layer '", "out of GPU memory: its ", "4194304 bytes")
@@ -195,7 +195,7 @@ class Memory(fake_gpus.Machine):
                                  "--batch_size=12"), PERMANENT,
                      "layer '", "out of GPU memory: its ")
 
-    def test_what_others_have_is_named(self):
+    def test_memory_of_other_programs_named(self):
         """No limit was set: the card itself is full."""
         self.machine(card(0, "total=400 used=396 procs=%d" % os.getpid()))
         p = self.worker("--gpus=0", "--model=lenet5", "--batch_size=100")
@@ -206,24 +206,24 @@ class Memory(fake_gpus.Machine):
                          r"\(.* of \S+\); use a smaller --batch_size or another card" %
                          os.getpid())
 
-    def test_libraries_are_named(self):
+    def test_libraries_named_in_log(self):
         self.machine("nvml driver=550.54.15\n", "cuda version=12050\n", *machine_of(1))
         p = self.worker()
         self.assertRegex(p.wait_output(30), r"I .*NVIDIA driver 550\.54\.15 for CUDA up to 12\.5 "
                          r"\(/\S+/fake_cuda/libcuda\.so\.1\); CUDA runtime \d+\.\d+, cuDNN 9\.1\.2 "
                          r"\(/\S+/libweir_emulated\.so\), cuBLAS 12\.4\.5 \(/\S+/libweir_emulated")
 
-    def test_without_flags_only_what_is_needed(self):
+    def test_default_allocates_only_needed_memory(self):
         first = self.holding()
         self.assertLess(self.used_mb(), 150)
         first.stop()
 
 
 class WithoutLibraries(fake_gpus.Machine):
-    """A driver and a card, but the CUDA backend cannot be loaded."""
+    """There are a driver and a card, but the CUDA backend cannot be loaded."""
 
     def broken(self):
-        """A backend that needs a library which is not there."""
+        """Returns a backend that needs a missing library."""
         path = self.path("broken.so")
         image = harness.read_bytes(fake_gpus.EMULATED)
         self.assertIn(b"libc.so.6\0", image)
@@ -245,15 +245,15 @@ class WithoutLibraries(fake_gpus.Machine):
             self.refused(p, PERMANENT, "--gpus=%s: backend 'cuda' cannot be loaded: " % gpus)
         self.assertEqual([g["auto"] for g in self.gpus()], [True, True])
 
-    def test_no_backend(self):
+    def test_missing_backend_falls_back_to_cpu(self):
         self.check(r".*libweir_cuda\.so: cannot open shared object file")
 
     @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
-    def test_a_library_is_missing(self):
+    def test_missing_library_falls_back_to_cpu(self):
         self.CUDA = self.broken()
         self.check(r"libq\.so\.6: cannot open shared object file")
 
-    def test_given_back_while_the_cpu_trains(self):
+    def test_gpu_released_while_cpu_trains(self):
         self.machine(*machine_of(1))
         p = self.worker("--train_steps=1000000")
         p.wait_line("tower 0: CPU")
@@ -261,7 +261,7 @@ class WithoutLibraries(fake_gpus.Machine):
         p.stop()
 
     @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
-    def test_the_driver_is_too_old(self):
+    def test_old_driver_falls_back_to_cpu(self):
         self.CUDA = fake_gpus.EMULATED
         self.machine("cuda runtime=35 version=11040\n", *machine_of(1))
         p = self.worker()

@@ -1,6 +1,6 @@
-"""The harness itself: a child that fails, hangs or is forgotten must turn the test program red,
-and what it printed must be seen. A skip, of a C test or a Python one, must show as one, with its
-reason: in the program's exit status, and in what scripts/test counts."""
+"""The harness itself: a child that fails, hangs or is not collected must fail the test program,
+which prints the child's output. A skip, of a C test or a Python one, must appear with its reason,
+in the program's exit status, and in the counts of scripts/test."""
 # label: cluster
 import os
 import subprocess
@@ -16,7 +16,7 @@ SKIPPING = os.path.join(os.path.dirname(harness.BIN), "tests/skipping")
 
 class Harness(unittest.TestCase):
     def program(self, *bodies):
-        """The text of a test program with these bodies of test_it_0, test_it_1 ..."""
+        """Returns the text of a test program with these bodies of test_it_0, test_it_1 ..."""
         text = ("import sys\nsys.path.insert(0, %r)\nimport harness, unittest\n"
                 "class T(harness.Test):\n" % os.path.dirname(os.path.abspath(__file__)))
         for i, body in enumerate(bodies):
@@ -25,7 +25,7 @@ class Harness(unittest.TestCase):
         return text + "harness.main()\n"
 
     def inner(self, *bodies):
-        """Runs a test program with these test bodies; its exit status and output."""
+        """Runs a test program with these test bodies; returns its exit status and output."""
         text = self.program(*bodies)
         with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
             f.write(text)
@@ -61,7 +61,7 @@ class Harness(unittest.TestCase):
         self.assertEqual(status, 1, text)
         self.assertIn("did not collect", text)
 
-    def test_another_process_of_the_same_number_lives(self):
+    def test_process_with_reused_number_not_killed(self):
         status, text = self.inner("""
             import signal
             a, b = self.start('a', ['true']), self.start('b', ['sleep', '600'])
@@ -95,9 +95,8 @@ class Harness(unittest.TestCase):
         self.assertEqual(status, 1, text)
         self.assertIn("ready pipe without a word", text)
 
-    def test_what_stands_still(self):
-        """A process that computes or prints does not stand still; one that waits or is paused
-        does."""
+    def test_wait_still_needs_idle_or_paused_processes(self):
+        """A process that computes or prints is not still; a process that waits or is paused is."""
         body = """
             c = self.start('c', ['sh', '-c', %r])
             with harness.%s:
@@ -140,7 +139,7 @@ class Harness(unittest.TestCase):
         self.assertEqual(status, 1, text)
         self.assertIn("SKIP: T.test_it_0: because\n", text)
 
-    def test_all_programs_end_so(self):
+    def test_all_programs_end_with_harness_main(self):
         folder = os.path.dirname(os.path.abspath(__file__))
         for name in sorted(os.listdir(folder)):
             if name.startswith("test_"):
@@ -157,7 +156,7 @@ class Harness(unittest.TestCase):
             self.assertEqual(done.returncode, want, done.stdout)
             self.assertIn(line, done.stdout)
 
-    def test_skips_are_counted_and_named(self):
+    def test_skips_counted_and_named(self):
         """ctest and scripts/ctest_report count the skips of such programs."""
         with tempfile.TemporaryDirectory() as folder:
             programs = {how: [SKIPPING, how] for how in ("good", "none", "some", "groups", "bad")}
@@ -185,7 +184,7 @@ class Harness(unittest.TestCase):
             "skipped groups: skips: 2 moons are needed", "skipped bad: skips: 2 moons are needed",
             "skipped python: T.test_it_1: because", "skipped liar: says so and ends with 0"])
 
-    def test_data_is_what_the_seed_says(self):
+    def test_data_depends_on_seed_only(self):
         with tempfile.TemporaryDirectory() as a, tempfile.TemporaryDirectory() as b:
             harness.make_data(a, 50, 20)
             harness.make_data(b, 50, 20)
@@ -210,13 +209,13 @@ class Progress(harness.Test):
         return subprocess.Popen([harness.source("scripts/ctest_progress"), *seconds],
                                 stdin=subprocess.PIPE, stdout=out)
 
-    def test_in_a_file_lines_without_codes(self):
+    def test_file_has_lines_without_codes(self):
         with subprocess.Popen([harness.source("scripts/ctest_progress")], text=True,
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
             got = program.communicate(self.SAID)[0]
         self.assertEqual(got.splitlines(), list(self.LINES))
 
-    def test_in_a_file_a_line_while_nothing_ends(self):
+    def test_file_has_a_line_while_no_test_ends(self):
         with self.begin(subprocess.PIPE, "0") as program:
             program.stdin.write(self.SAID[:self.SAID.index("  2/150")].encode())
             program.stdin.flush()
@@ -226,7 +225,7 @@ class Progress(harness.Test):
             program.stdin.close()
             program.stdout.read()
 
-    def test_on_a_terminal_the_last_line_is_rewritten(self):
+    def test_terminal_rewrites_last_line(self):
         ours, its = os.openpty()
         with self.begin(its) as program:
             os.close(its)

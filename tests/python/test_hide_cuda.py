@@ -1,5 +1,5 @@
 """scripts/hide_cuda: a command finds no CUDA, whatever the machine has, and other commands still
-find it; where a part of CUDA cannot be hidden, hide_cuda fails and does not run the command."""
+find it. If a part of CUDA cannot be hidden, hide_cuda fails and does not run the command."""
 # label: unit
 import os
 import subprocess
@@ -20,7 +20,7 @@ def why_not():
 
 class HideCuda(harness.Test):
     def toolkit(self):
-        """The environment of a machine with a toolkit, and the toolkit's nvcc."""
+        """Returns the environment of a machine with a toolkit, and the toolkit's nvcc."""
         nvcc = self.path("toolkit/bin/nvcc")
         for path, text in ((nvcc, "#!/bin/sh\n"), (self.header("toolkit/include"), "")):
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -37,7 +37,7 @@ class HideCuda(harness.Test):
         return harness.run([HIDE, "bash", "-c", command], env=env)
 
     @unittest.skipIf(why_not(), why_not())
-    def test_the_command_finds_none(self):
+    def test_hidden_command_finds_no_cuda(self):
         env, nvcc = self.toolkit()
         done = self.run_hidden(env, "type -Pa nvcc; echo \"<$CUDA_HOME>\"; id -u; "
                                     "cat %s; exit 7" % self.header("toolkit/include"))
@@ -47,7 +47,7 @@ class HideCuda(harness.Test):
         self.assertTrue(os.access(nvcc, os.X_OK))
 
     @unittest.skipIf(why_not(), why_not())
-    def test_what_stays_visible_is_an_error(self):
+    def test_visible_part_is_an_error(self):
         env, _ = self.toolkit()
         os.mkdir(self.path("other"))
         with open(self.header("other"), "w", encoding="utf-8"):
@@ -58,7 +58,7 @@ class HideCuda(harness.Test):
                       self.header("other"), done.stdout)
         self.assertNotIn("it ran", done.stdout)
 
-    def test_no_command(self):
+    def test_missing_command_refused(self):
         done = subprocess.run([HIDE], stderr=subprocess.PIPE, text=True, check=False)
         self.assertEqual(done.returncode, 2)
         self.assertIn("no command", done.stderr)

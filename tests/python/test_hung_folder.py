@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A checkpoint folder on a network that does not answer: one SIGTERM ends a server all the same."""
+"""A checkpoint folder on a network that does not answer: one SIGTERM ends a server nevertheless."""
 # label: cluster
 import os
 import signal
@@ -11,9 +11,9 @@ import preload
 FLAGS = ["--train_steps=60", "--batch_size=12", "--seed=3", "--chunk_bytes=4096"]
 
 
-@unittest.skipIf(harness.SANITIZE, "the preloaded library comes before the sanitizer's")
+@unittest.skipIf(harness.SANITIZE, "the preloaded library precedes the sanitizer's")
 class HungFolder(harness.Test):
-    def test_sigterm_ends_a_server_that_reads(self):
+    def test_sigterm_ends_reading_server(self):
         folder = self.path("ckpt")
         flags = ["--checkpoint_dir=" + folder, "--save_steps=20"]
         self.started_job(n_ps=2, n_workers=1, model="small", flags=FLAGS, ps_flags=flags).finish()
@@ -28,7 +28,7 @@ class HungFolder(harness.Test):
                             "process ends without waiting for it" % folder)
         self.kill(job.workers[0], job.ps[0])
 
-    def test_a_start_names_the_folder_and_ends_by_a_signal(self):
+    def test_hung_start_names_folder_and_ends_by_signal(self):
         folder = self.path("ckpt")
         flags = ["--checkpoint_dir=" + folder, "--save_steps=20"]
         self.started_job(n_ps=1, n_workers=1, model="small", flags=FLAGS, ps_flags=flags).finish()

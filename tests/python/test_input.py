@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Samples before the model reads them. Normalised by numbers that are given or measured, they train
-to the bits of samples that were normalised beforehand; augmented by the seed, to the same bits
-whichever process is killed. All workers treat them alike, and so do --evaluate, --predict and a job
-that resumes from a checkpoint."""
+"""Samples before the model reads them. Normalised by given or measured numbers, they train to the
+same bits as samples that were normalised beforehand. Augmented by the seed, they train to the same
+bits whichever process is killed. All workers, --evaluate, --predict and a resumed job treat samples
+alike."""
 # label: cluster
 import array
 import json
@@ -25,7 +25,7 @@ def f32(x):
 
 class InputTest(harness.Test):
     def train(self, *flags, **kwargs):
-        """The collected worker and its figures."""
+        """Returns the collected worker and its figures."""
         worker = self.run_worker(*FLAGS, "--summary_json=" + self.path("summary.json"), *flags,
                                  **kwargs)
         return worker, self.figures()
@@ -37,12 +37,12 @@ class InputTest(harness.Test):
         return said[0], json.loads(said[1])["job"]
 
     def numbers(self, worker):
-        """Mean and deviation, as its line says."""
+        """Returns mean and deviation from the worker's line."""
         match = worker.wait_line(r"samples are normalised: mean (\S+), standard deviation (\S+)")
         return match.group(1), match.group(2)
 
     def floats(self, mean, std, name="floats"):
-        """A folder with the data set as floats that are normalised already."""
+        """Makes a folder with the data set as normalised floats."""
         value = [f32(f32(f32(v / 255) - mean) / std) for v in range(256)]
         folder = self.new_folder(name)
         for part in ("train", "t10k"):
@@ -69,8 +69,8 @@ class InputTest(harness.Test):
 
 
 class Normal(InputTest):
-    def test_as_if_normalised_beforehand(self):
-        """In float, as x minus mean, divided by std: to the last bit, test set and all."""
+    def test_normalisation_same_bits_as_beforehand(self):
+        """In float, x minus mean, divided by std: to the last bit, including the test set."""
         worker, got = self.train(*NORMAL, "--validation_split=0.1", "--eval_every=10")
         self.assertEqual(self.numbers(worker), ("0.25", "0.5"))
         _, want = self.train("--validation_split=0.1", "--eval_every=10",
@@ -79,9 +79,10 @@ class Normal(InputTest):
         _, plain = self.train()
         self.assertNotEqual(plain["parameters_sha256"], got["parameters_sha256"])
 
-    def test_measured(self):
-        """Over the training set, without what is held out; the numbers given give the same bits,
-        also with servers, of which some are given and some measured."""
+    def test_measured_numbers_same_bits_as_given(self):
+        """The worker measures over the training set, without validation samples. The same numbers
+        as flags train to the same bits, also with servers, if some workers measure and some have
+        flags."""
         worker, want = self.train("--mean=measured", "--std=measured")
         self.assertIn("(measured over 2400 training samples)", worker.output())
         mean, std = self.numbers(worker)
@@ -105,8 +106,8 @@ class Normal(InputTest):
         self.assert_same(first, second)
         self.assertEqual(self.numbers(job.workers[1]), (mean, std))
 
-    def test_evaluate_and_predict(self):
-        """Without a flag, as in training; another number is refused."""
+    def test_inference_normalises_as_training(self):
+        """Without a flag the numbers are those of training; other numbers are refused."""
         _, want = self.train(*NORMAL, "--checkpoint_dir=" + self.path("ckpt"),
                              "--export=" + self.path("m.safetensors"))
         meta = harness.safetensors_metadata(self.path("m.safetensors"))
@@ -133,9 +134,9 @@ class Normal(InputTest):
         worker = self.run_worker("--evaluate=" + self.path("plain.safetensors"), *NORMAL, status=1)
         self.assertIn("was trained with none, here it is 0.25", worker.output())
 
-    def test_goes_on(self):
-        """From its checkpoint alone, and with servers, with the same bits; with others not at
-        all."""
+    def test_normalisation_kept_by_checkpoint(self):
+        """The job resumes with the same bits from the numbers in its checkpoint, alone and with
+        servers, and refuses other numbers."""
         folder = "--checkpoint_dir=" + self.path("ckpt")
         _, want = self.train("--mean=measured", "--std=measured")
         worker, _ = self.train("--mean=measured", "--std=measured", folder, "--train_steps=10")
@@ -151,8 +152,8 @@ class Normal(InputTest):
         self.assert_same(summary, want)
         self.assertEqual(summary["local_steps"], 20)
 
-    def test_workers_agree(self):
-        """Another number is refused; who joins without any takes the job's."""
+    def test_normalisation_settled_by_job(self):
+        """Another number is refused; a worker that joins without flags adopts the job's."""
         job = self.job(n_workers=2, flags=["--batch_size=20", "--train_steps=100000000",
                                            "--seed=3", "--fault_push_delay_ms=2"])
         ps = job.start_ps(0)
@@ -172,7 +173,7 @@ class Normal(InputTest):
         self.assertEqual((doc["mean"], doc["std"], doc["augment"]), ([0.25], [0.5], None))
         self.kill(*job.workers, joiner, ps)
 
-    def test_bad_flags(self):
+    def test_bad_normalisation_flags_refused(self):
         self.check_bad((
                 (["--mean=0,1"], 1, "--mean: 2 numbers, but samples of .* have 1 channel; give"),
                 (["--std=0"], 2, "--std: '0' is not a list of at most 64 numbers above 0, as in"),
@@ -196,22 +197,23 @@ class Normal(InputTest):
 
 
 class Scale(InputTest):
-    """Bytes are divided by 255, floats are as they are: who forgets it is told."""
+    """Bytes are divided by 255, floats are used unchanged: the worker warns if sets differ in
+    that."""
 
     def lines(self, *flags, data=None, **kwargs):
-        """Returns the warnings that samples are not of one scale."""
+        """Returns the warnings about samples of different scales."""
         worker = self.run_worker(*flags, "--intra_op_threads=1", data=data, **kwargs)
         return [line.split(" ", 3)[3] for line in worker.lines if "not of one scale" in line]
 
     def mix(self, name, train, test):
-        """A folder with the training set of one and the test set of another."""
+        """Makes a folder with the training set of one and the test set of another."""
         folder = self.new_folder(name)
         for source, part in ((train, "train"), (test, "t10k")):
             for end in ("-images-idx3-ubyte", "-labels-idx1-ubyte"):
                 shutil.copy(os.path.join(source, part + end), folder)
         return folder
 
-    def test_sets_of_two_scales(self):
+    def test_sets_of_two_scales_warned(self):
         of_bytes, floats = self.data(), self.floats(0, 1 / 256)
         for train, test, here, there in (
                 (of_bytes, floats, "floats, from 0 to 256",
@@ -231,7 +233,7 @@ class Scale(InputTest):
         folder = self.mix("fits", of_bytes, self.floats(0, 1))
         self.assertEqual(self.lines(*FLAGS, data=folder), [])
 
-    def test_a_file_and_a_set_of_two_scales(self):
+    def test_file_and_set_of_two_scales_warned(self):
         of_bytes, floats, model = self.data(), self.floats(0, 1 / 256), self.path("m")
         out = "--output=" + self.path("out.csv")
         for train, other, there, here in (
@@ -247,7 +249,7 @@ class Scale(InputTest):
                               (flags[0].split("=")[0], model, there, other, here), said)
                 self.assertEqual(self.lines(*flags, data=train), [])
 
-    def test_floats_of_two_scales(self):
+    def test_floats_of_two_scales_warned(self):
         low, high = self.floats(0, 1), self.floats(0, 1 / 256, "high")
         model = self.path("m")
         for train, test, here, there in ((low, high, "from 0 to 256", "from 0 to 1"),
@@ -261,8 +263,8 @@ class Scale(InputTest):
             self.assertIn("m was trained on samples that are floats, %s, but those of" % there,
                           said)
 
-    def test_mean_and_deviation_of_bytes(self):
-        """Their unit is that behind the division; floats have their own."""
+    def test_mean_and_deviation_above_1_for_bytes_warned(self):
+        """For bytes they apply after the division by 255; floats are not divided."""
         def said(*flags, **kwargs):
             worker = self.run_worker(*FLAGS, *flags, **kwargs)
             return [line for line in worker.lines if "is above 1, but samples" in line], worker
@@ -278,12 +280,12 @@ class Scale(InputTest):
 
 
 class Augment(InputTest):
-    """2400 samples, so that 300 steps of 20 are two and a half passes."""
+    """There are 2400 samples, so that 300 steps of 20 are two and a half passes."""
     FLAGS = ["--train_steps=300", AUGMENT]
 
-    def test_bytes_and_floats(self):
-        """Bytes that stay bytes, and the same numbers as floats: the same bits; samples of the
-        test set are as they are; --seed draws others."""
+    def test_augmented_bytes_and_floats_same_bits(self):
+        """Bytes, and the same numbers as floats, train to the same bits. Samples of the test set
+        are unchanged; another --seed draws other samples."""
         _, plain = self.train()
         _, got = self.train(AUGMENT, "--export=" + self.path("m.safetensors"))
         self.assertNotEqual(got["parameters_sha256"], plain["parameters_sha256"])
@@ -292,13 +294,13 @@ class Augment(InputTest):
         self.run_worker("--evaluate=" + self.path("m.safetensors"), "--intra_op_threads=1",
                         "--summary_json=" + self.path("evaluated.json"))
         self.assert_same(got, self.figures("evaluated.json"))
-        _, normal = self.train(AUGMENT, "--mean=0", "--std=1")  # zeros are of before
+        _, normal = self.train(AUGMENT, "--mean=0", "--std=1")  # zeros fill before normalisation
         self.assert_same(normal, want)
         _, other = self.train(AUGMENT, "--seed=4")
         self.assertNotEqual(other["parameters_sha256"], got["parameters_sha256"])
 
-    def test_killed_and_goes_on(self):
-        """Alone, killed and started again: the undisturbed run's bits."""
+    def test_augmentation_same_bits_after_kill(self):
+        """A worker alone that is killed and started again has the undisturbed run's bits."""
         _, want = self.train(*self.FLAGS)
         keep = [*self.FLAGS, "--checkpoint_dir=" + self.path("ckpt"), "--save_steps=10"]
         gate = harness.Gate(self, 150)
@@ -316,9 +318,9 @@ class Augment(InputTest):
                       self.run_worker(*FLAGS, "--train_steps=310", "--augment=flip",
                                       "--checkpoint_dir=" + self.path("ckpt"), status=1).output())
 
-    def test_two_workers(self):
-        """One server or two, answers in whatever order, a worker that is killed and comes back:
-        the same bits (I2, I8)."""
+    def test_augmentation_same_bits_with_servers(self):
+        """One server or two, answers in any order, a worker that is killed and returns: the same
+        bits (I2, I8)."""
         flags = [*FLAGS, *self.FLAGS, "--train_steps=150", "--chunk_bytes=4096", *NORMAL]
         sums = []
         for n_ps, killed in ((1, False), (2, False), (2, True)):
@@ -335,8 +337,8 @@ class Augment(InputTest):
             sums.append(first["parameters_sha256"])
         self.assertEqual(len(set(sums)), 1, sums)
 
-    def test_workers_agree(self):
-        """Another list is refused; who joins without any takes the job's."""
+    def test_normalisation_settled_by_job(self):
+        """Another list is refused; a worker that joins without any adopts the job's."""
         job = self.job(n_workers=2, flags=["--batch_size=20", "--train_steps=100000000",
                                            "--seed=3", "--fault_push_delay_ms=2"])
         ps = job.start_ps(0)
@@ -356,7 +358,7 @@ class Augment(InputTest):
         self.assertEqual((doc["mean"], doc["std"], doc["augment"]), (None, None, "flip,crop:2"))
         self.kill(*job.workers, joiner, ps)
 
-    def test_bad_flags(self):
+    def test_bad_normalisation_flags_refused(self):
         self.check_bad((
                 (["--augment="], 2, "--augment: '' is not a list of flip, shift:N, crop:N and"),
                 (["--augment=flip,turn"], 2, "--augment: 'flip,turn' is not a list of flip"),

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """The result of cmake --install for this build: all programs run, find their parts wherever the
-whole folder is moved, print where they looked if a program was moved alone, and uninstall without a
-trace; and the Debian package, by cpack."""
+whole folder is moved, print where they searched if a program was moved alone, and uninstall without
+a trace; and the Debian package, by cpack."""
 # label: cluster
 import glob
 import os
@@ -15,7 +15,7 @@ import harness
 
 BUILD = os.path.dirname(harness.BIN)
 PERMANENT = 1
-# What bash does when TAB is typed after the words, which it has split at '='.
+# Prints bash's completions after these words, which it has split at '='.
 COMPLETE = r"""
 . "$1"; shift
 read -r _ _ function name < <(complete -p "$1")
@@ -49,7 +49,7 @@ class Install(harness.Test):
         return done.stdout
 
     def install(self):
-        """All of it, moved since; its folder."""
+        """Installs everything and moves it; returns its folder."""
         first, moved = (self.path(d) for d in ("first", "moved"))
         self.cmake("--install", BUILD, "--prefix", first)
         os.rename(first, moved)
@@ -64,7 +64,7 @@ class Install(harness.Test):
         return self.run_program(worker, "--train_steps=2", "--data_dir=" + self.data(), *flags,
                                 status=status)
 
-    def test_all_is_there(self):
+    def test_installation_is_complete(self):
         where = self.install()
         models = os.listdir(harness.MODELS)
         self.assertEqual(sorted(os.listdir(os.path.join(where, "share/weir/models"))),
@@ -81,7 +81,8 @@ class Install(harness.Test):
             self.assertTrue(os.path.exists(os.path.join(where, file)), file)
         for backend in os.listdir(os.path.join(BUILD, "lib")):
             if backend == "separate" or backend.startswith("libweir.so"):
-                continue  # for finding errors, from the build's folder; for programs of others
+                # debugging symbols stay in the build's folder; libweir.so is for other programs
+                continue
             self.assertEqual(len(glob.glob(os.path.join(where, "lib*/**/weir", backend),
                                            recursive=True)), 1, backend)
         ports = harness.free_ports(2)
@@ -103,7 +104,7 @@ class Install(harness.Test):
         return harness.check_output(["bash", "-c", COMPLETE, "bash", file, *words],
                                     cwd=where).split()
 
-    def test_shell_manual_and_cmake(self):
+    def test_completions_manual_and_cmake_work(self):
         where = self.install()
         for words, offered in ((["weir-worker", "--sync-m"], ["--sync_mode="]),
                                (["weir-worker", "--sync_mode", "=", "a"], ["async"]),
@@ -132,15 +133,15 @@ class Install(harness.Test):
             self.assertIn("-- " + found % where + "\n", said)
 
     def links(self, folder):
-        """Links of the pages lead to files."""
+        """Checks that links of the pages lead to files."""
         for page in glob.glob(folder + "/**/*.md", recursive=True):
             found = re.findall(r"\]\(([^)#\s]+)", harness.read_text(page))
             for link in found:
                 path = os.path.join(os.path.dirname(page), link)
                 self.assertTrue("://" in link or os.path.exists(path), (page, link))
 
-    def test_uninstall(self):
-        """Below a DESTDIR, with folders that were there before, and files that are somebody's."""
+    def test_uninstall_removes_only_installed_files(self):
+        """Below a DESTDIR that has older folders, and files of a user."""
         staged = self.path("staged")
         prefix = "/opt/wéir-[1]"
         root = staged + prefix
@@ -148,7 +149,7 @@ class Install(harness.Test):
         for folder in before:
             os.makedirs(folder)
         script = harness.source("packaging/uninstall.cmake")
-        for _ in range(2):  # the second finds all folders there
+        for _ in range(2):  # the second installation finds all folders
             self.cmake("--install", BUILD, "--prefix", prefix, DESTDIR=staged)
         self.train(root + "/bin/weir-worker", "--model=softmax")
         others = root + "/lib/others"
@@ -164,9 +165,10 @@ class Install(harness.Test):
 
     @unittest.skipUnless(shutil.which("dpkg-shlibdeps") and shutil.which("file"),
                          "needs dpkg-shlibdeps and file (Debian: dpkg-dev, file)")
-    @unittest.skipIf(harness.SANITIZE, "nobody packs sanitized programs")
-    def test_debian_package(self):
-        """weir, unpacked; all of it in a bookworm of its own is scripts/try packages."""
+    @unittest.skipIf(harness.SANITIZE, "packages never contain sanitized programs")
+    def test_debian_package_is_complete(self):
+        """Unpacks the package weir. scripts/try packages tests all packages in a bookworm of its
+        own."""
         made, root = (self.path(d) for d in ("made", "root"))
         subprocess.run(["cpack", "-B", made, "-D", "CPACK_COMPONENTS_ALL=weir"], check=True,
                        cwd=BUILD, stdout=subprocess.DEVNULL, timeout=120 * harness.PATIENCE)
@@ -187,8 +189,8 @@ class Install(harness.Test):
             self.assertIn(said, harness.check_output(["dpkg-deb", "-I", package, file]))
         self.train(root + "/usr/bin/weir-worker", "--model=softmax")
 
-    def test_a_worker_joins_by_the_printed_line(self):
-        """Programs are named as they are there, where another `ps` may be first in PATH."""
+    def test_worker_joins_by_printed_line(self):
+        """The printed line has the installed names, because another `ps` may be first in PATH."""
         where = self.install()
         ports = harness.free_ports(2)
         hosts = ["--ps_hosts=%s:%d" % (harness.LOOPBACK, ports[0]),
@@ -206,14 +208,14 @@ class Install(harness.Test):
         programs[2].wait_line("joined as worker 1")
         self.kill(*programs)
 
-    def test_where_to_fetch_data(self):
-        """The script that is named is one that is there."""
+    def test_missing_data_names_installed_script(self):
+        """The named script exists."""
         where = self.install()
         worker = self.run_program(os.path.join(where, "bin/weir-worker"), "--data_dir=" + where,
                                   status=PERMANENT)
         worker.wait_line(r"or fetch MNIST \(%s/share/weir/scripts/get_mnist\)" % where)
 
-    def test_a_program_alone(self):
+    def test_moved_program_names_searched_folders(self):
         alone = self.new_folder("alone")
         worker = os.path.join(alone, "worker")
         shutil.copy(harness.program("worker"), worker)

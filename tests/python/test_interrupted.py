@@ -1,4 +1,5 @@
-"""Ctrl-C: a worker leaves its job in order, and alone it keeps what it can, and says what."""
+"""Ctrl-C: a worker leaves its job in order. Alone it keeps as much as possible, and reports
+that."""
 # label: cluster
 import os
 import signal
@@ -10,7 +11,7 @@ FLAGS = ["--batch_size=12", "--train_steps=100000", "--log_every=1", "--intra_op
 
 
 class Interrupted(harness.Test):
-    def test_with_servers_it_leaves_the_job(self):
+    def test_worker_with_servers_leaves_the_job(self):
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
         job.start_ps(0)
         path = self.path("x.safetensors")
@@ -26,7 +27,7 @@ class Interrupted(harness.Test):
         self.assertFalse(os.path.exists(path))
         job.workers[0].wait_line(r"generation 1\.2 from step \d+: 1 worker, 1 server")
         seen = len(job.workers[0].lines)
-        harness.until(lambda: len(job.workers[0].lines) > seen + 5, "the other one trains")
+        harness.until(lambda: len(job.workers[0].lines) > seen + 5, "the other worker trains")
         job.workers[0].stop(signal.SIGINT, status=0)
         job.ps[0].stop()
 
@@ -37,7 +38,7 @@ class Interrupted(harness.Test):
         worker.stop(signal.SIGINT, status=130)
         return worker.output()
 
-    def test_alone_the_export_is_marked(self):
+    def test_worker_alone_marks_its_export(self):
         for towers in ("1", "2"):
             path = self.path(towers + ".safetensors")
             text = self.alone("--export=" + path, "--towers=" + towers)
@@ -55,11 +56,11 @@ class Interrupted(harness.Test):
                               (flags[0].split("=")[0], path, found["global_step"]),
                               reads.wait_output())
 
-    def test_alone_it_says_that_nothing_is_kept(self):
+    def test_worker_alone_reports_lost_training(self):
         self.assertRegex(self.alone(), r"interrupted at step \d+ of 100000: nothing is kept of the "
                                        r"training; with --checkpoint_dir=DIR it would resume")
 
-    def test_alone_it_says_what_is_not_written(self):
+    def test_worker_alone_reports_missing_files(self):
         export, summary, folder = (self.path(name) for name in ("x.safetensors", "summary.json",
                                                                 "ckpt"))
         text = self.alone("--export=" + export, "--summary_json=" + summary,

@@ -1,4 +1,5 @@
-"""scripts/ipsec/generate: what it writes of a description, and what it refuses, with the reason."""
+"""scripts/ipsec/generate: the files that it writes for a description, and refusals with their
+reasons."""
 # label: unit
 import os
 import re
@@ -40,8 +41,8 @@ class Generate(unittest.TestCase):
     def read(self, path):
         return harness.read_text(os.path.join(self.folder, path))
 
-    def test_who_dials_whom(self):
-        """The later one, and who is behind NAT."""
+    def test_later_gateway_or_one_behind_nat_dials(self):
+        """The later gateway dials, and a gateway behind NAT."""
         self.made(ASIA + EU + US)
         for me, peer, start in (("eu", "us", "none"), ("us", "eu", "start"),
                                 ("asia", "eu", "start"), ("eu", "asia", "none"),
@@ -51,17 +52,17 @@ class Generate(unittest.TestCase):
         self.assertIn("remote_addrs = %any", self.read("eu/swanctl.conf"))
         self.assertIn("local_ts = 10.82.0.0/24, 10.92.0.0/16", self.read("us/swanctl.conf"))
 
-    def test_two_behind_nat(self):
-        """Each has a tunnel to the third one, and none to the other."""
+    def test_gateways_behind_nat_have_no_tunnel(self):
+        """Each has a tunnel to the third gateway, and none to the other."""
         self.made(EU + US.replace("198.51.100.2", "behind-nat") + ASIA)
         for me, peers in (("eu", ["us", "asia"]), ("us", ["eu"]), ("asia", ["eu"])):
             text = self.read(me + "/swanctl.conf")
             self.assertEqual(re.findall(r"^    %s-(\S+) {" % me, text, re.M), peers)
             self.assertEqual(re.findall(r"^(\w+) ", self.read(me + "/peers"), re.M), peers)
 
-    def test_sizes(self):
-        """An IP packet of 1500 holds: 20 IP, 8 UDP, 8 ESP, 8 nonce, 16 tag, 2 of the padding's
-        length."""
+    def test_mtu_accounts_for_esp(self):
+        """Content of an IP packet of 1500: 20 IP, 8 UDP, 8 ESP, 8 nonce, 16 tag, 2 for the length
+        of the padding."""
         for text, eu, asia in (
                 (EU + ASIA, 1338, 1338), (EU + US, 1438, None),
                 ("[network]\nesp = userspace\n" + EU + US, 1400, None),
@@ -72,8 +73,9 @@ class Generate(unittest.TestCase):
             if asia:
                 self.assertIn("\nMTU=%d\n" % asia, self.read("asia/settings"))
 
-    def test_secrets(self):
-        """One for each pair, for its owner alone, and kept when a gateway is added."""
+    def test_secrets_are_private_and_kept(self):
+        """There is one for each pair, readable by its owner only, and kept when a gateway is
+        added."""
         def of(gateway):
             text = self.read(gateway + "/secrets.conf")
             return dict(re.findall(r"id-2 = (\S+)\n +secret = 0s(\S+)", text))
@@ -88,7 +90,7 @@ class Generate(unittest.TestCase):
             mode = os.stat(os.path.join(self.folder, path)).st_mode
             self.assertEqual(stat.S_IMODE(mode), 0o600)
 
-    def test_certificates(self):
+    def test_certificates_made_and_kept(self):
         if not shutil.which("openssl"):
             self.skipTest("needs openssl")
         self.made("[network]\nauth = certs\n" + EU + US)
@@ -105,14 +107,14 @@ class Generate(unittest.TestCase):
             self.assertFalse(os.path.exists(os.path.join(self.folder, name, "secrets.conf")))
         self.assertIn("certs = us.crt", self.read("us/swanctl.conf"))
 
-    def test_gre(self):
+    def test_gre_configured(self):
         self.made("[network]\nmode = gre\n" + EU + US)
         self.assertFalse(os.path.exists(os.path.join(self.folder, "eu/swanctl.conf")))
         self.made("[network]\nmode = gre-over-ipsec\n" + EU + US)
         self.assertRegex(self.read("eu/swanctl.conf"),
                          r"mode = transport\n +local_ts = dynamic\[gre\]")
 
-    def test_programs_are_there(self):
+    def test_programs_up_and_down_are_valid(self):
         self.made(EU + US)
         for program in ("up", "down"):
             done = subprocess.run(["bash", "-n", os.path.join(self.folder, "eu", program)])
@@ -120,10 +122,10 @@ class Generate(unittest.TestCase):
         for program in ("up", "down", "check"):
             self.assertTrue(os.access(os.path.join(self.folder, "eu", program), os.X_OK))
 
-    def test_the_example(self):
+    def test_example_accepted(self):
         self.assertIn("1338", self.made(harness.read_text(os.path.join(IPSEC, "example.ini"))))
 
-    def test_what_is_refused(self):
+    def test_bad_descriptions_refused(self):
         nat = EU.replace("198.51.100.1", "behind-nat")
         for text, why in (
                 (EU, "two gateways or more"),
@@ -147,7 +149,7 @@ class Generate(unittest.TestCase):
 
 
 class Kinds(unittest.TestCase):
-    """A capture tells these kinds of packets apart."""
+    """A capture distinguishes these kinds of packets."""
     SUBNETS = [capture.Subnet("10.81.0.0/24"), capture.Subnet("10.82.0.0/24")]
 
     @staticmethod
@@ -155,7 +157,7 @@ class Kinds(unittest.TestCase):
         return bytes.fromhex("45000000" "0000%04x" "40%02x0000" % (fragment, protocol) + source +
                              to) + payload
 
-    def test_kinds(self):
+    def test_packets_classified(self):
         nat, ike = bytes.fromhex("1194119400000000"), bytes.fromhex("01f401f400000000")
         for want, packet in (
                 ("esp", self.packet(50)), ("gre", self.packet(47)), ("other", self.packet(6)),

@@ -1,6 +1,6 @@
-"""A worker that is started again after its job's end: it ends with 0 where the servers' folder says
-so and nothing that it was to write is missing, or servers that came back; and waits wherever
-that is not certain."""
+"""A worker that is started again after its job's end. It exits with 0 if the servers' folder, or
+restarted servers, show the end, and no file is missing that the worker had to write; otherwise it
+waits."""
 # label: cluster waits
 import os
 import shutil
@@ -14,7 +14,7 @@ FLAGS = ["--batch_size=12", "--train_steps=%d" % STEPS, "--seed=5", "--intra_op_
 
 class JobOver(harness.Test):
     def again(self, *flags, folder=None, name="worker"):
-        """A worker of the job that has ended, started again."""
+        """Starts a worker of the ended job again."""
         own = [*self.job_.hosts(), "--job_name=worker", "--task_index=0", *self.job_.flags]
         if "--join" in flags:
             own = ["--ps_hosts=" + self.job_.ps_hosts[0]]
@@ -25,7 +25,7 @@ class JobOver(harness.Test):
     def copy(self, name):
         return shutil.copytree(self.folder, self.path(name))
 
-    def test_after_the_end(self):
+    def test_worker_started_after_the_end_exits_or_waits(self):
         self.folder = self.path("checkpoints")
         self.job_ = job = self.job(n_workers=1, model="small", flags=FLAGS)
         export = self.path("export.safetensors")
@@ -36,7 +36,7 @@ class JobOver(harness.Test):
 
         killed, moved = self.copy("killed"), self.copy("moved")
         with open(os.path.join(killed, "up-" + job.ps_hosts[0]), "wb"):
-            pass  # as of a ps 0 that was killed, or is up
+            pass  # as after a ps 0 that was killed, or is up
         with open(os.path.join(moved, "lease-1"), "r+", encoding="utf-8") as f:
             text = f.read().replace(job.ps_hosts[0], "other:2222")
             f.seek(0)
@@ -53,7 +53,7 @@ class JobOver(harness.Test):
                  self.again(folder=moved, name="another ps 0"),
                  self.again(folder=self.path("none"), name="no folder")]
         shutil.copy(export, export + "-2")
-        os.utime(export + "-2", (1, 1))  # as of an earlier job with as many steps
+        os.utime(export + "-2", (1, 1))  # as after an earlier job with as many steps
         late = self.again("--export=%s-2" % export, name="without its export")
         for worker in done:
             worker.wait_line("the job is done: the last checkpoint in .* has all its 12 steps")
@@ -67,8 +67,9 @@ class JobOver(harness.Test):
         self.wait_all((late, job.ps[0]))
         self.assertGreater(os.path.getmtime(export + "-2"), 1)
 
-    def test_servers_that_came_back(self):
-        """They do not wait without end for worker 0, and the others, where no step is left."""
+    def test_restarted_servers_without_steps_exit(self):
+        """They do not wait for ever for worker 0, or for the remaining workers, if no step is
+        left."""
         folder = self.path("back")
         kept = ["--checkpoint_dir=" + folder, "--save_steps=1000", "--worker_timeout=2"]
         job = self.job(n_ps=2, n_workers=2, model="small", flags=[*FLAGS, "--chunk_bytes=5120"])
@@ -77,7 +78,7 @@ class JobOver(harness.Test):
         for killed in (False, True):
             if killed:
                 with open(os.path.join(folder, "up-" + job.ps_hosts[0]), "wb"):
-                    pass  # as of one that was
+                    pass  # as after a program that was there
             for i in (0, 1):
                 job.start_ps(i, *kept, *(["--worker_timeout=12"] if killed else []))
             again = job.start_worker(1)

@@ -1,5 +1,5 @@
-"""--evaluate and --predict take the model that an export or a checkpoint keeps; --model, where it
-is given, counts instead; a file without a model needs it."""
+"""--evaluate and --predict use the model in an export or a checkpoint; --model overrides it; a file
+without a model needs it."""
 # label: cluster
 import json
 import os
@@ -14,7 +14,7 @@ LACKS = "%s does not keep its model; name the model of training with --model=FIL
 
 class KeptModel(harness.Test):
     def bare_worker(self, *flags, status=0):
-        """A worker without --model, unless one of these flags is it."""
+        """Starts a worker without --model, unless one of these flags is it."""
         argv = [harness.program("worker"), "--progress=lines", "--intra_op_threads=1",
                 "--data_dir=" + self.data(), "--summary_json=" + self.path("got.json"), *flags]
         process = self.start("worker", argv)
@@ -26,7 +26,7 @@ class KeptModel(harness.Test):
                         "--summary_json=" + self.path("trained.json"), *flags, model=model)
 
     def check(self, file):
-        """Both flags take it; the figures are those of training."""
+        """Checks that both flags accept the file, with the figures of training."""
         for flags in (["--evaluate=" + file],
                       ["--predict=" + file, "--output=" + self.path("o.csv")]):
             worker = self.bare_worker(*flags)
@@ -36,7 +36,7 @@ class KeptModel(harness.Test):
                 self.assertEqual(got[key], want[key], (file, key))
 
     def write(self, name, **metadata):
-        """The export with other metadata; None: without that."""
+        """Writes the export with other metadata; None removes an entry."""
         with open(self.path("m.safetensors"), "rb") as f:
             (n,) = struct.unpack("<Q", f.read(8))
             header, body = json.loads(f.read(n)), f.read()
@@ -46,8 +46,8 @@ class KeptModel(harness.Test):
         harness.write_file(self.path(name), struct.pack("<Q", len(text)) + text + body)
         return self.path(name)
 
-    def test_export_keeps_its_model(self):
-        """A file of the user's own, which may be gone."""
+    def test_model_kept_by_export(self):
+        """The model was a file of the user, which may be gone."""
         model = self.path("mine.json")
         with open(model, "w", encoding="utf-8") as f:
             json.dump({"name": "mine", "input": "auto", "classes": "auto", "layers": [
@@ -59,11 +59,11 @@ class KeptModel(harness.Test):
         kept = harness.safetensors_metadata(self.path("m.safetensors"))
         self.assertEqual(json.loads(kept["model_json"])["classes"], 10)
 
-    def test_hidden_units_are_kept(self):
+    def test_hidden_units_kept_by_export(self):
         self.train("--hidden_units=9", model="mlp")
         self.check(self.path("m.safetensors"))
 
-    def test_checkpoint_keeps_its_model(self):
+    def test_model_kept_by_checkpoint(self):
         self.train("--checkpoint_dir=" + self.path("ck"), "--hidden_units=9", model="mlp")
         self.check(self.path("ck"))
         job = self.job(n_workers=1, model="mlp", flags=["--hidden_units=7", *TRAIN])
@@ -72,7 +72,7 @@ class KeptModel(harness.Test):
         os.rename(job.summary_path(0), self.path("trained.json"))
         self.check(self.path("ck2"))
 
-    def test_model_that_is_given_counts(self):
+    def test_model_flag_overrides_kept_model(self):
         self.train()
         flag, models = "--evaluate=" + self.path("m.safetensors"), "--models_dir=" + harness.MODELS
         worker = self.bare_worker(flag, models, "--model=softmax")
@@ -80,7 +80,7 @@ class KeptModel(harness.Test):
         worker = self.bare_worker(flag, models, "--model=lenet5", status=1)
         self.assertIn("c1/weights", worker.output())
 
-    def test_file_without_model_needs_the_flag(self):
+    def test_file_without_model_needs_model_flag(self):
         self.train()
         long = json.dumps({"comment": "x" * (256 << 10)})
         for lacking in ({"model_json": None}, {"model_json": long}, {"global_step": None}):
@@ -90,7 +90,7 @@ class KeptModel(harness.Test):
             self.bare_worker("--evaluate=" + file, "--models_dir=" + harness.MODELS,
                              "--model=softmax")
 
-    def test_kept_model_that_is_damaged_is_named(self):
+    def test_damaged_kept_model_named(self):
         self.train()
         for text, says in (("{", "model %s, line 1, column 1: not valid JSON"),
                            ("[]", "model %s, line 1")):
@@ -104,7 +104,7 @@ class KeptModel(harness.Test):
         worker = self.bare_worker("--evaluate=" + file, status=1)
         self.assertIn("other/weights", worker.output())
 
-    def test_file_that_is_none_is_named_as_before(self):
+    def test_missing_file_named(self):
         worker = self.bare_worker("--evaluate=" + self.path("none"), status=1)
         self.assertIn("--evaluate=%s: " % self.path("none"), worker.output())
         self.assertNotIn("does not keep its model", worker.output())

@@ -1,6 +1,5 @@
-"""scripts/launch with programs that play ssh and weir-task: what is started with which flags, what
-is started again, in which order all is ended, and that nothing is left. With sshd and Weir's own
-programs: test_launch_ssh.py."""
+"""scripts/launch with stand-ins for ssh and weir-task: the flags of each start, restarts, the order
+of the end, and that no process is left. test_launch_ssh.py uses sshd and Weir's own programs."""
 # label: unit
 import os
 import signal
@@ -10,9 +9,9 @@ import time
 
 import harness
 
-# ssh, whose hosts are all this one; `dead` refuses, `away` while there is a file of that name;
-# `greets` says something without an end of line first; `bare` has no program but bash. From `away`
-# and `greets` a task can cut itself off: its host goes on without ssh.
+# ssh, whose hosts are all this one; `dead` refuses, `away` refuses while there is a file of that
+# name; `greets` first prints a text without an end of line; `bare` has no program but bash. A task
+# on `away` or `greets` can cut itself off: its host continues without ssh.
 SSH = """#!/bin/bash
 while [[ $1 == -* ]]; do [[ $1 == -- ]] && shift && break; [[ $1 == -o ]] && shift; shift; done
 [ "$1" != dead ] || { echo "ssh: connect to host dead port 22: No route to host" >&2; exit 255; }
@@ -30,7 +29,7 @@ fi
 exec /bin/bash -c "$*"
 """
 
-# A task: writes its number and flags down, and does what its script $SCRIPTS/ROLE-INDEX says.
+# A task: records its number and flags, and runs its script $SCRIPTS/ROLE-INDEX.
 TASK = """#!/bin/bash
 for flag; do case $flag in
     --job_name=*) role=${flag#*=} ;; --task_index=*) index=${flag#*=} ;; esac; done
@@ -48,7 +47,7 @@ if [ -f $role-$index ]; then . ./$role-$index; else stay 143; fi
 
 class Launch(harness.Test):
     def scene(self, hosts, **scripts):
-        """The folder, with the file of hosts and what the tasks do: ps_0="exit 0"."""
+        """Makes the folder, with the file of hosts and the scripts of the tasks: ps_0="exit 0"."""
         folder = self.dir()
         for name, text in (("ssh", SSH), ("task", TASK), ("hosts", hosts),
                            *((k.replace("_", "-"), v) for k, v in scripts.items())):
@@ -69,9 +68,10 @@ class Launch(harness.Test):
         return harness.read_text(self.path(name)).splitlines()
 
     def all_gone(self):
-        """No task, and none of its shells."""
+        """Waits until no task, and none of its shells, is left."""
         path = self.path("pids")
-        pids = self.read("pids") if os.path.exists(path) else []  # it may have been that quick
+        # the task may have ended before it wrote the file
+        pids = self.read("pids") if os.path.exists(path) else []
 
         def gone():
             found = subprocess.run(["pgrep", "-f", self.dir() + "/task"], stdout=subprocess.PIPE)
@@ -79,8 +79,8 @@ class Launch(harness.Test):
                 os.path.exists("/proc/" + pid) for pid in pids)
         harness.until(gone, "no task is left")
 
-    def test_restarts(self):
-        """138 and SIGKILL; flags, GPUs, addresses; files and lines."""
+    def test_failed_tasks_restarted(self):
+        """After 138 and SIGKILL; the test also checks flags, GPUs, addresses, files and lines."""
         first = "[ -f again-$index ] || { touch again-$index; %s; }; touch end-$index; exit 0"
         self.scene("a ps=1 port=3000\n\nb workers=2 gpus=4 # two each\n",
                    ps_0="while [ ! -f end-0 ] || [ ! -f end-1 ]; do sleep 0.05; done; exit 0",
@@ -98,8 +98,9 @@ class Launch(harness.Test):
         launch.wait_line("launch: worker:1 on b: exit status 0, 2 starts")
         self.all_gone()
 
-    def test_error(self):
-        """One that stays ends the job: workers, then servers, also one that does not want to."""
+    def test_permanent_error_ends_job(self):
+        """A permanent error ends the job: workers, then servers, also a task that ignores
+        SIGTERM."""
         self.scene("a ps=2\nb workers=3\n", ps_1="stay 0",
                    worker_1="until [ $(wc -l <staying) = 4 ]; do sleep 0.05; done; exit 1",
                    worker_2="trap '' TERM; echo >>staying; while :; do sleep 0.05; done")
@@ -115,7 +116,7 @@ class Launch(harness.Test):
         path = self.path("staying")
         harness.until(lambda: os.path.exists(path) and len(self.read("staying")) == n, "all run")
 
-    def test_signals(self):
+    def test_signals_end_job(self):
         self.scene("a ps=1 workers=1\n", worker_0="stay 0")
         launch = self.launch()
         self.wait_staying(2)
@@ -123,15 +124,15 @@ class Launch(harness.Test):
         self.assertEqual(self.read("ends"), ["worker:0", "ps:0"])
         self.all_gone()
 
-    def test_left_over(self):
-        """A worker that has no server any more does not keep it."""
+    def test_leftover_worker_does_not_block_end(self):
+        """A worker without a server does not delay the launcher."""
         self.scene("a ps=1 workers=1\n", ps_0="until [ -f staying ]; do sleep 0.05; done; exit 0",
                    worker_0="stay 0")
         self.launch("--grace=1").ends(0, "all servers have ended with 0: workers are told to end")
         self.all_gone()
 
-    def test_output_is_full(self):
-        """The job goes on without the lines."""
+    def test_full_output_does_not_stop_job(self):
+        """The job continues without the lines."""
         self.scene("a ps=1 workers=1\n", ps_0="exit 0", worker_0="echo x; exit 0")
         folder = self.dir()
         with open("/dev/full", "wb", buffering=0) as full:
@@ -143,24 +144,24 @@ class Launch(harness.Test):
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertIn(b"lines are lost, the job goes on", ended.stderr)
 
-    def test_killed(self):
-        """This program itself: the hosts see that it is gone."""
+    def test_killed_launcher_ends_tasks(self):
+        """The launcher itself is killed: the hosts notice it."""
         self.scene("a ps=1 workers=1\n")
         launch = self.launch()
         self.wait_staying(2)
         launch.kill()
         self.all_gone()
 
-    # Once the launcher has heard of the start, the connection is lost.
+    # The connection is lost once the launcher has seen the start.
     LOSE = ("until [ -s logs/worker-$index.log ]; do sleep 0.05; done; "
             "kill -KILL -- -$SSH_GROUP; while :; do sleep 0.05; done")
-    # A worker whose first start loses its launcher, and goes on until the watcher ends it.
+    # A worker whose first start loses its launcher, and continues until the watcher ends it.
     LOST = ("[ -f again ] || { touch again $AWAY; "
             "trap 'sleep 1; echo first >>ends; exit 143' TERM; " + LOSE + "; }; "
             "echo second >>ends; exit 0")
 
-    def test_lost_host(self):
-        """A program that is started again waits for the end of the old one; a greeting hides no
+    def test_lost_host_restarts_its_task(self):
+        """A task that is started again waits for the end of the old one; a greeting hides no
         start."""
         self.scene("a ps=1\nb workers=1 ssh=greets\n", worker_0=self.LOST,
                    ps_0="until grep -qs second ends; do sleep 0.05; done; exit 0")
@@ -170,8 +171,8 @@ class Launch(harness.Test):
         self.assertEqual(self.read("ends"), ["first", "second"])
         self.all_gone()
 
-    def test_host_timeout(self):
-        """A host that comes back: logins that failed are no restarts."""
+    def test_returning_host_is_no_restart(self):
+        """Failed logins to a host that returns do not count as restarts."""
         self.scene("a ps=1\nb workers=1 ssh=away\n", worker_0="AWAY=away; " + self.LOST,
                    ps_0="until grep -qs second ends; do sleep 0.05; done; exit 0")
         launch = self.launch("--restarts=1", "--host_timeout=100")
@@ -180,8 +181,8 @@ class Launch(harness.Test):
         launch.ends(0, "launch: worker:0 on b: exit status 0, 2 starts")
         self.all_gone()
 
-    def test_keep_going(self):
-        """One that does not come back: the others go on without it."""
+    def test_keep_going_continues_without_lost_host(self):
+        """A host does not return: the other tasks continue without it."""
         self.scene("a ps=1 workers=1\nb workers=1 ssh=away\n",
                    worker_1="AWAY=away; " + self.LOST,
                    ps_0="until [ -f end ]; do sleep 0.05; done; exit 0",
@@ -194,23 +195,24 @@ class Launch(harness.Test):
         launch.wait_line("launch: worker:1 on b: lost")
         self.all_gone()
 
-    def test_keep_going_without_a_server(self):
-        """Nobody goes on without one."""
+    def test_keep_going_needs_servers(self):
+        """The job cannot continue without a server."""
         self.scene("a workers=1\nb ps=1 ssh=away\n", ps_0="AWAY=away; " + self.LOST)
         launch = self.launch("--keep_going", "--host_timeout=0")
         launch.ends(1, "ps:0 on b: the host has been gone for --host_timeout=0 seconds")
         launch.wait_line("the job ends, since another start would not fix it")
         self.all_gone()
 
-    def test_gone_once_more(self):
-        """Another task of the host was lost for good, long before: it is not gone since then."""
+    def test_loss_of_host_not_counted_from_an_earlier_loss(self):
+        """Another task of the host was lost for good earlier: the time of the new loss begins at
+        0."""
         self.scene("a ps=1\nb workers=2 ssh=away\n",
                    ps_0="until grep -qs second ends; do sleep 0.05; done; exit 0",
                    worker_0=self.LOSE,
                    worker_1="until [ -f late ]; do sleep 0.05; done; AWAY=away; " + self.LOST)
         launch = self.launch("--keep_going", "--restarts=1", "--host_timeout=40")
         launch.wait_line("launch: the job goes on without worker:0 on b")
-        time.sleep(4)  # of the 40: they would be missing below
+        time.sleep(4)  # if they counted, they would be missing below
         late = time.monotonic()
         open(self.path("late"), "w", encoding="utf-8").close()
         left = launch.wait_line(r"launch: worker:1 on b is tried again in 2 s, for (\d+) s more")
@@ -219,8 +221,9 @@ class Launch(harness.Test):
         launch.ends(1, "launch: worker:1 on b: exit status 0, 2 starts")
         self.all_gone()
 
-    def test_signal_while_it_ends(self):
-        """The first is said alone: tasks have their time; nohup's SIGHUP is none."""
+    def test_signal_during_end_only_logged(self):
+        """The first signal is only logged, so tasks have their time. SIGHUP is ignored under
+        nohup."""
         self.scene("a ps=1 workers=2\n",
                    worker_1="until [ $(wc -l <staying) = 2 ]; do sleep 0.05; done; exit 1",
                    worker_0="trap 'until [ -f end ]; do sleep 0.05; done; echo worker:0 >>ends; "
@@ -236,22 +239,22 @@ class Launch(harness.Test):
         self.assertNotIn("SIGKILL to all: ", launch.output())
         self.all_gone()
 
-    def test_no_flock(self):
+    def test_missing_flock_named(self):
         self.scene("a ps=1\nb workers=1 ssh=bare\n")
         os.makedirs(self.path("bare"))
         os.symlink("/bin/bash", self.path("bare/bash"))
         self.launch().ends(2, "worker:0[|] flock is missing on this host")
         self.all_gone()
 
-    def test_hosts(self):
-        """One that is not reached is named; nothing stays on the others."""
+    def test_unreachable_host_named(self):
+        """No task stays on the other hosts."""
         self.scene("a ps=1 workers=1\nb workers=1 ssh=dead\n")
         launch = self.launch("--quiet")
         launch.ends(1, "host b is not reached for worker:1: ssh: connect to host dead port 22")
         self.assertNotIn("| ", launch.output())
         self.all_gone()
 
-    def test_wrong(self):
+    def test_bad_hosts_and_flags_refused(self):
         for hosts, flags, line in (
                 ("a ps=1\n", [], "hosts: a job has a server and a worker at least"),
                 ("a ps=1 worker=1\n", [], "hosts:1: 'worker=1'; a host has ps=..., workers="),

@@ -1,6 +1,6 @@
-"""scripts/launch with OpenSSH's sshd on two hosts, network namespaces: a job to its end; one whose
-worker's host is cut off, which ends its task by itself and gets it again, and that is then ended by
-Ctrl-C. Nothing is left on the hosts."""
+"""scripts/launch with OpenSSH's sshd on two hosts, network namespaces. One job runs to its end. In
+another one the host of a worker is cut off, which ends its task by itself and starts it again, and
+then Ctrl-C ends the job. No process is left on the hosts."""
 # label: net waits
 import os
 import re
@@ -42,7 +42,7 @@ class LaunchSsh(harness.Test):
         super().setUp()
         self.net = namespaces.Network(3)
         self.addCleanup(self.net.close)
-        os.makedirs("/run/sshd", mode=0o755, exist_ok=True)  # as sshd wants it
+        os.makedirs("/run/sshd", mode=0o755, exist_ok=True)  # required by sshd
         for name in ("host", "user"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.path(name)],
                            check=True)
@@ -72,7 +72,7 @@ class LaunchSsh(harness.Test):
         return self.start("launch", argv)
 
     def tasks(self, host=None):
-        """ps and worker, and their shells, that run on the host, or on all."""
+        """Returns ps and worker, and their shells, that run on the host, or on all hosts."""
         spaces = {os.readlink("/proc/%d/ns/net" % h.pid)
                   for h in ([host] if host else self.net.hosts)}
         found = []
@@ -83,10 +83,10 @@ class LaunchSsh(harness.Test):
                         os.readlink("/proc/%s/ns/net" % pid) in spaces:
                     found.append(name)
             except OSError:
-                pass  # it has ended
+                pass  # the process has ended
         return found
 
-    def test_to_its_end(self):
+    def test_job_over_ssh_ends(self):
         out = self.path("out-{task}.json")
         launch = self.launch("--train_steps=20", "--worker_timeout=5", "--summary_json=" + out)
         launch.ends(0, r"worker:1\| .*\(global step: 20\)")
@@ -94,7 +94,7 @@ class LaunchSsh(harness.Test):
         self.assertTrue(os.path.exists(out.format(task=1)))
         self.assertEqual(self.tasks(), [])
 
-    def test_a_host_is_cut_off(self):
+    def test_task_of_cut_off_host_restarts(self):
         folder = self.path("checkpoints")
         launch = self.launch("--train_steps=1000000", "--fault_push_delay_ms=100",
                              "--worker_timeout=5", "--checkpoint_dir=" + folder)
@@ -102,10 +102,10 @@ class LaunchSsh(harness.Test):
         self.net.link(2, False)
         launch.wait_line(r"host %s is lost, and worker:\d with it: Timeout, server %s not resp" %
                          ((self.net.address(2),) * 2))
-        harness.until(lambda: not self.tasks(self.net.hosts[2]), "its tasks have ended")
+        harness.until(lambda: not self.tasks(self.net.hosts[2]), "no task is left")
         self.net.link(2, True)
         steps = len(re.findall(TRAINS, launch.output()))
-        harness.until(lambda: len(re.findall(TRAINS, launch.output())) > steps, "it is back", 90)
+        harness.until(lambda: len(re.findall(TRAINS, launch.output())) > steps, "a restart", 90)
         launch.popen.send_signal(signal.SIGINT)
         launch.wait(status=130)
         for line in ("worker:1 on .*: exit status 0, . starts", "ps:0 +on .*: exit status 143"):

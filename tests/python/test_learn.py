@@ -1,5 +1,5 @@
-"""Results of whole jobs with every optimizer and every model that comes with Weir, and the files
-that they leave; test_train.py has their threads."""
+"""Results of whole jobs with every optimizer and every model of Weir, and the files that they
+leave; test_train.py tests their threads."""
 # label: cluster address
 import hashlib
 import math
@@ -9,7 +9,7 @@ import harness
 import test_train
 from test_train import QUICK
 
-# Under a sanitizer the small models have to do. Of resnet18_cifar test_golden.py runs some steps;
+# Under a sanitizer the small models must suffice. test_golden.py runs some steps of resnet18_cifar;
 # regression is for targets (test_targets.py).
 MODELS = ["softmax", "mlp", "lenet5"] if harness.SANITIZE else [
     name[:-5] for name in sorted(os.listdir(harness.MODELS)) if name.endswith(".json") and
@@ -19,14 +19,14 @@ MODELS = ["softmax", "mlp", "lenet5"] if harness.SANITIZE else [
 class Learn(harness.Test):
     check_learned = test_train.Train.check_learned
 
-    def test_tensorflow_flags(self):
+    def test_tensorflow_flags_learn(self):
         job = self.started_job(model="mlp", flags=["--sync_replicas", "--replicas_to_aggregate=2",
                                                    "--hidden_units=50", *QUICK])
         summaries = job.finish()
         self.check_learned(summaries)
         self.assertEqual(summaries[0]["parameters"], 784 * 50 + 50 + 50 * 10 + 10)
 
-    def test_epochs(self):
+    def test_epochs_learn(self):
         job = self.job(flags=["--batch_size=20", "--epochs=2", "--learning_rate=0.01", "--seed=3"])
         job.start()
         self.check_learned(job.finish(), steps=2 * 2400 // 40)
@@ -56,7 +56,7 @@ class Learn(harness.Test):
                 if name == "deep_mnist":
                     self.assertEqual(summaries[0]["parameters"], 3274634)
 
-    def test_eval_every(self):
+    def test_eval_every_logs_accuracy(self):
         text = self.run_worker(*QUICK, "--eval_every=20").output()
         for step in (20, 40):
             self.assertRegex(text, r"global step %d: test accuracy: [01]\.\d{4}" % step)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""SIGTERM to all workers, or to all programs, as a scheduler sends it: they end at once, and what
-is started again goes on where they stopped, each sample read once."""
+"""SIGTERM to all workers, or to all programs, as from a scheduler: they exit at once, and restarted
+programs resume at their last step, so that each sample is read once."""
 # label: cluster sanitize waits long
 import os
 import signal
@@ -12,7 +12,8 @@ STEPS = 100
 FLAGS = ["--train_steps=%d" % STEPS, "--batch_size=12", "--seed=3", "--eval_every=0",
          "--log_every=1", "--intra_op_threads=1", "--chunk_bytes=5120"]
 SLOW = [*FLAGS, "--fault_push_delay_ms=8"]
-# What who could not end at once says: a worker after its grace, a server whose checkpoint failed.
+# Messages of a process that could not exit at once: a worker after its grace, a server whose
+# checkpoint failed.
 GIVES_UP = r"SIGTERM: .* within \d+ s; stopping|given up: "
 
 
@@ -42,8 +43,8 @@ class Leaving(harness.Test):
         p.wait(30)
         return p.output()
 
-    def test_all_workers(self):
-        """They leave by name, the servers wait; whoever is started again goes on."""
+    def test_all_workers_leave_and_one_resumes(self):
+        """All workers leave by a message, the servers wait; a restarted worker resumes."""
         for n_ps, n_workers in ((1, 1), (2, 3)):
             self.records = []
             job = self.job_of(n_ps, n_workers)
@@ -51,15 +52,15 @@ class Leaving(harness.Test):
             self.wait_lines(job.workers, r"left the job at step \d+")
             job.ps[0].wait_line(r"training waits at step \d+: 0 workers are there, --min_workers=1")
             harness.until(lambda: "waiting for workers: training waits at step" in
-                          self.status(job), "weirctl names the workers")
+                          self.status(job), "weirctl reports the missing workers")
             job.start_worker(0, self.record())
             job.workers = job.workers[:1]
             summary = job.finish(120)[0]
             self.assertEqual(summary["global_step"], STEPS)
             self.assertEqual(samples.wrong(self.records, STEPS), [])
 
-    def test_both_say_the_same_step(self):
-        """The one up to which what the worker did counts."""
+    def test_worker_and_server_log_same_step(self):
+        """Both log the step up to which the worker's contributions count."""
         for sync_mode in ("sync", "async"):
             job = self.started_job(n_ps=1, n_workers=2, model="small",
                                    flags=[*SLOW, "--train_steps=100000",
@@ -70,12 +71,13 @@ class Leaving(harness.Test):
             said = job.ps[0].wait_line(r"worker 1 \(.*\) leaves at step (\d+) ").group(1)
             if sync_mode == "sync":
                 self.assertEqual(left, said)
-            else: # others' updates go on meanwhile
+            else: # training continues with the other worker's updates
                 self.assertLessEqual(int(left), int(said))
             self.kill(job.workers[0], *job.ps)
 
-    def test_too_few_are_left(self):
-        """One of two leaves at once, though --min_workers has the other wait."""
+    def test_worker_leaves_despite_min_workers(self):
+        """One of two workers leaves at once, though the other must wait because of
+        --min_workers."""
         job = self.job_of(2, 2, "--min_workers=2")
         self.terminate(job.workers[1:], (0,))
         job.ps[0].wait_line(r"training waits at step \d+: 1 workers are there, --min_workers=2")
@@ -83,8 +85,9 @@ class Leaving(harness.Test):
         job.finish(120)
         self.assertEqual(samples.wrong(self.records, STEPS), [])
 
-    def test_leaver_is_killed(self):
-        """Before the step that it was to leave at, or just then: the others do not wait for it."""
+    def test_killed_leaver_does_not_block_job(self):
+        """A worker is killed at or before the step at which it should leave: the job does not wait
+        for it."""
         job = self.job_of(2, 2)
         job.workers[1].popen.send_signal(signal.SIGSTOP)
         job.workers[0].popen.send_signal(signal.SIGTERM)
@@ -95,12 +98,13 @@ class Leaving(harness.Test):
         self.wait_all(job.ps, 20)
         self.assertEqual(samples.wrong(self.records, STEPS), [])
 
-    def test_when_all_is_done(self):
-        """SIGTERM while a worker reports, its steps taken: it ends with 0, as it would have."""
+    def test_sigterm_after_training_exits_with_0(self):
+        """SIGTERM while a worker reports after its last step: it exits with 0, as without the
+        signal."""
         for n_ps in (0, 1):
             job = self.job(n_ps=n_ps, n_workers=1, flags=FLAGS)
             figures = job.summary_path(0)
-            os.mkfifo(figures) # that nobody reads yet
+            os.mkfifo(figures) # no process reads it yet
             job.start()
             worker = job.workers[0]
             worker.wait_line("test accuracy: ")
@@ -110,19 +114,19 @@ class Leaving(harness.Test):
             self.wait_all((worker, *job.ps), 20, 0)
             os.remove(figures)
 
-    def test_everything(self):
-        """Servers and workers together: a last checkpoint, then training goes on from there."""
+    def test_sigterm_of_all_saves_and_restart_resumes(self):
+        """Servers and workers exit together: a last checkpoint, from which training resumes."""
         for n_ps, n_workers in ((1, 1), (2, 3)):
             self.records = []
             flags = ["--checkpoint_dir=" + self.path("ckpt-%d" % n_ps), "--save_steps=1000"]
             job = self.job_of(n_ps, n_workers, *flags)
             processes = [*job.ps, *job.workers]
-            # ps:0 may have ended before a worker can tell it
+            # ps:0 may have exited before a worker can report the leave
             self.terminate(processes, (0, 143), "did not go on .*; stopping|given up: ")
             for ps in job.ps:
                 self.assertEqual(ps.status, 143)
             step = int(job.ps[0].wait_line(r"checkpoint at step (\d+): ").group(1))
-            self.assertGreaterEqual(step, 8)  # the step at hand is done again
+            self.assertGreaterEqual(step, 8)  # the current step is repeated
             first = self.records[:]
             self.start_all(job, *flags)
             job.ps[0].wait_line("goes on from step %d" % step)
@@ -131,8 +135,8 @@ class Leaving(harness.Test):
             self.assertEqual(samples.wrong(self.cut(first, step) + self.records[n_workers:], STEPS),
                              [])
 
-    def test_drain_of_the_first(self):
-        """--drain, given to all servers alike, is nothing to ps 0 but a line."""
+    def test_drain_of_ps_0_ignored(self):
+        """--drain is a flag of all servers alike; ps 0 ignores it with a line."""
         flags = ["--checkpoint_dir=" + self.path("ckpt"), "--drain"]
         job = self.job_of(2, 1, *flags)
         job.ps[0].stop(status=143)
@@ -140,8 +144,9 @@ class Leaving(harness.Test):
         job.ps[0].wait_line("checkpoint at step [0-9]+: ")
         self.kill(job.workers[0], job.ps[1])
 
-    def test_what_a_restart_fixes(self):
-        """ps: 138 for a port in use, 1 for what stays wrong: a folder that cannot be made."""
+    def test_exit_status_separates_restartable_errors(self):
+        """ps exits with 138 for a port in use, and with 1 for a permanent error, as a folder that
+        cannot be made."""
         job = self.job(n_ps=1, n_workers=1)
         holder = job.start_ps(0)
         job.start_ps(0, wait=False).wait(20, 138)
@@ -152,7 +157,7 @@ class Leaving(harness.Test):
                      wait=False).wait(20, 1)
 
     def cut(self, paths, step):
-        """The records without what came after the checkpoint, which is done again."""
+        """Removes the records after the checkpoint, whose steps are repeated."""
         out = []
         for path in paths:
             out.append(path + "-cut")

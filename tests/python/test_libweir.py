@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Own training loops through libweir, called by ctypes, with real servers: modes, members that come
-and go with each sample read once, servers that begin anew, and what is refused."""
+"""Own training loops through libweir, called by ctypes, with real servers: modes, members that join
+and leave with each sample read once, servers that start from nothing, and refusals."""
 # label: cluster
 import os
 import re
@@ -37,14 +37,15 @@ class Libweir(harness.Test):
                              **kwargs) for i in range(n)]
 
     def done(self, processes):
-        """The digest that all have ended with."""
+        """Waits for the ends; returns the digest that all have."""
         self.wait_all(processes, 60)
         found = {p.wait_line("^done (.*)").group(1) for p in processes}
         self.assertEqual(len(found), 1, found)
         return found.pop()
 
-    def test_host_keeps_its_process(self):
-        """Alone, and in a job: allocators, signals, threads and files are as before."""
+    def test_library_leaves_host_unchanged(self):
+        """Alone, and in a job, the library changes no allocators, signals, threads or files of the
+        host."""
         host = os.path.join(os.path.dirname(harness.BIN), "tests/guest_host")
         ps = self.ps("--serve")
         for servers in ([], ["ps_hosts", self.hosts, "n_workers", "1", "task_index", "0"]):
@@ -54,7 +55,7 @@ class Libweir(harness.Test):
             p.wait_line("^host: left as it was")
         ps.stop(signal.SIGTERM, status=143)
 
-    def test_modes(self):
+    def test_modes_train(self):
         for settings in (("sync_mode=async", "optimizer=sgd"),
                          ("sync_mode=ssp", "staleness=2", "wire_dtype=fp16"),
                          ("wire_dtype=auto", "wire_step_ms=50"),
@@ -67,8 +68,8 @@ class Libweir(harness.Test):
                 self.done(members)
                 ps.wait(60)
 
-    def test_alone(self):
-        """Without servers: the bits of one member that has them."""
+    def test_member_alone_same_bits_as_with_servers(self):
+        """Without servers a member ends with the bits of one member that has them."""
         settings = ("optimizer=adam", "train_steps=10", "batch_size=4")
         ps = self.ps()
         want = self.done(self.members(*settings, n=1))
@@ -76,7 +77,7 @@ class Libweir(harness.Test):
         script = [sys.executable, "-B", SCRIPT, LIBRARY, "0", "40", *settings]
         self.assertEqual(self.done([self.start("alone", script)]), want)
 
-    def test_tls_and_token(self):
+    def test_tls_and_token_accepted(self):
         own = certs.Certs(self.path("certs"))
         own.make("ps", "ps", "localhost", harness.LOOPBACK)
         own.make("worker", "worker")
@@ -91,7 +92,8 @@ class Libweir(harness.Test):
         ps.wait(60)
 
     def run_from_nothing(self, kill):
-        """Without checkpoints: a server that was killed has lost all, and all begins anew."""
+        """Runs without checkpoints: a killed server has lost all steps, and training starts from
+        the first."""
         servers = [self.ps()]
         members = self.members("train_steps=200", "batch_size=4", pause_ms=2)
         if kill:
@@ -107,13 +109,14 @@ class Libweir(harness.Test):
             self.assertEqual(steps.count("5"), 2)
         return sha
 
-    def test_begins_anew(self):
+    def test_job_without_checkpoint_restarts_from_nothing(self):
         want = self.run_from_nothing(False)
         self.assertEqual(next(filter(None, (self.run_from_nothing(True) for _ in range(TRIES)))),
                          want)
 
-    def test_late(self):
-        """After the job's end the servers' folder tells who comes late, not who means another."""
+    def test_late_member_finds_end_of_job_in_folder(self):
+        """After the job's end a late member finds the end in the servers' folder; a member of
+        another job does not."""
         folder = self.path("checkpoints")
         settings = ("train_steps=5", "n_workers=1", "task_index=0", "checkpoint_dir=" + folder)
         ps = self.ps("--checkpoint_dir=" + folder)
@@ -125,9 +128,9 @@ class Libweir(harness.Test):
         self.assertEqual(late.lines[-1], "over")
         other.kill()
 
-    def test_comes_and_goes(self):
-        """One joins, one leaves: of the steps that count each has the samples behind the last's, or
-        each round of local steps."""
+    def test_joining_and_leaving_members_read_each_sample_once(self):
+        """One member joins, one leaves. Each step that counts, or each round of local steps, has
+        the samples after those of the previous one."""
         for local_steps in (1, 4):
             with self.subTest(local_steps):
                 self.come_and_go(local_steps)
@@ -163,7 +166,7 @@ class Libweir(harness.Test):
                 self.assertEqual(position, expected, "round %d: %s" % (i, steps))
                 expected += n
 
-    def test_refused(self):
+    def test_bad_settings_refused(self):
         ps = self.ps()
         first = self.members("train_steps=1000000", "batch_size=4", "data_samples=100",
                              "data_checksum=7", n=1, pause_ms=2)[0]
