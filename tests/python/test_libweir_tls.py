@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""libweir as a client with TLS: whom it refuses and who refuses it, in the words of
-docs/guide/security.md; and the host's own TLS connections, which stay as they are."""
+"""libweir as a client with TLS: which servers it refuses, and which servers refuse it, in the words
+of docs/guide/security.md; and the host's own TLS connections, which do not change."""
 # label: cluster
 import os
 import re
@@ -33,7 +33,7 @@ def tearDownModule():
 @unittest.skipIf(harness.SANITIZE, "the library is loaded into a Python without a sanitizer")
 class LibweirTls(harness.Test):
     def s_server(self, name, *words):
-        """OpenSSL's own server with this certificate: (process, address)."""
+        """Starts OpenSSL's own server with this certificate; returns (process, address)."""
         address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
         server = self.start("s_server", ["openssl", "s_server", "-accept", address, "-www",
                                          "-cert", own.path(name + ".pem"), "-key",
@@ -46,8 +46,8 @@ class LibweirTls(harness.Test):
         return job.start_ps(0, *flags), job.ps_hosts[0]
 
     def host(self, address, line, *flags):
-        """A member whose line has the pattern; the host's own connections are TLS 1.2, to a server
-        with a certificate that libweir would refuse."""
+        """Starts a member, waits for the line with the pattern, and checks the host's own
+        connections: they use TLS 1.2, to a server with a certificate that libweir would refuse."""
         site, site_address = self.s_server("site", "-tls1_2")
         p = self.start("host", [sys.executable, "-B", HOST, LIBRARY, site_address, line,
                                 "ps_hosts=" + address, "n_workers=1", "task_index=0",
@@ -60,14 +60,14 @@ class LibweirTls(harness.Test):
         site.stop(status=None)
         return p
 
-    def test_server_of_tls_1_2_is_refused(self):
+    def test_server_of_tls_1_2_refused(self):
         for words in (["-tls1_2"], ["-no_tls1_3"]):
             server, address = self.s_server("ps", "-alpn", "h2", *words)
             self.host(address, "the server at %s is refused: it offers no TLS 1.3$" %
                       re.escape(harness.LOOPBACK), *own.flags("worker"))
             server.stop(status=None)
 
-    def test_servers_refused(self):
+    def test_servers_with_bad_certificates_refused(self):
         own.make("ps", "expired_ps", harness.LOOPBACK, days=-1)
         own.make("ps", "elsewhere", "ps.example", "10.0.0.1")
         at = "the server at %s is refused: its certificate " % re.escape(harness.LOOPBACK)
@@ -81,7 +81,7 @@ class LibweirTls(harness.Test):
                 self.host(address, line, *own.flags("worker"))
                 ps.stop()
 
-    def test_worker_is_no_server(self):
+    def test_server_with_certificate_of_worker_refused(self):
         own.make_special("posing", "URI:weir://role/worker,IP:" + harness.LOOPBACK,
                          usage="serverAuth,clientAuth")
         server, address = self.s_server("posing", "-alpn", "h2")
@@ -89,7 +89,7 @@ class LibweirTls(harness.Test):
                   *own.flags("worker"))
         server.stop(status=None)
 
-    def test_refused_by_the_server(self):
+    def test_members_with_bad_certificates_refused_by_server(self):
         own.make("worker", "expired", days=-1)
         ps, address = self.ps(*own.flags("ps"))
         at = "the server at %s refuses this program, whose certificate is " % \
@@ -102,8 +102,8 @@ class LibweirTls(harness.Test):
                 self.host(address, line, *flags)
         ps.stop()
 
-    def test_member_joins(self):
-        """A good server is taken; the host's own connections stay as they are here, too."""
+    def test_member_joins_beside_own_tls(self):
+        """A good server is accepted; the host's own connections do not change here either."""
         ps, address = self.ps(*own.flags("ps"), "--serve")
         self.host(address, "is on this host: payloads through shared memory", *own.flags("worker"))
         ps.stop()

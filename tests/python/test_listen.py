@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A server whose port is still in use: it tries again for a while, and a signal ends that. One that
-does not get it has disturbed nobody."""
+"""A server whose port is still in use retries for a while, and a signal ends that. A server without
+the port disturbs no other process."""
 # label: cluster address
 import contextlib
 import os
@@ -18,7 +18,7 @@ WAITS = r"W .* is in use, by a program that may be ending; trying again for 10 s
 
 
 class Nat:
-    """Listens at one address and hands all on to another, as NAT and docker -p do."""
+    """Listens at one address and forwards everything to another, like NAT and docker -p."""
 
     def __init__(self, outside, inside):
         self.inside = inside
@@ -50,8 +50,9 @@ class Nat:
 
 
 class Listen(harness.Test):
-    def test_bind(self):
-        """--ps_hosts names where the others reach it, --bind where it listens."""
+    def test_bind_differs_from_ps_hosts(self):
+        """--ps_hosts has the address that other processes connect to, --bind the one to listen
+        at."""
         job = self.job(n_workers=1, flags=["--train_steps=3"])
         host, port = job.ps_hosts[0].split(":")
         (inner,) = harness.free_ports(1)
@@ -65,7 +66,7 @@ class Listen(harness.Test):
         wrong.ends(2, "--bind: '0.0.0.0:x' has a port that is no number", 20)
 
     def start_beside(self):
-        """A ps whose port another program has; both."""
+        """Starts a ps whose port another program has; returns both."""
         job = self.job(n_workers=1, flags=["--train_steps=3"])
         host, port = job.ps_hosts[0].split(":")
         holder = socket.create_server((host, int(port)))
@@ -73,19 +74,19 @@ class Listen(harness.Test):
         job.start_ps(wait=False).wait_line(WAITS)
         return job, holder
 
-    def test_the_port_becomes_free(self):
+    def test_server_listens_once_port_is_free(self):
         job, holder = self.start_beside()
         holder.close()
         job.start_worker()
         job.finish()
 
-    def test_a_signal_ends_the_wait(self):
+    def test_signal_ends_wait_for_port(self):
         job, _ = self.start_beside()
         job.ps[0].stop(signal.SIGTERM)
         self.assertNotIn("listening", job.ps[0].output())
 
-    def test_a_server_that_was_killed(self):
-        """Stopped, it holds its port; the next one is there before it is gone."""
+    def test_server_waits_for_port_of_stopped_one(self):
+        """A stopped server holds its port; the next server starts before the first is gone."""
         job = self.job(n_workers=1, flags=["--train_steps=3"])
         old = job.start_ps()
         old.popen.send_signal(signal.SIGSTOP)
@@ -94,9 +95,9 @@ class Listen(harness.Test):
         job.start_worker()
         job.finish()
 
-    def test_what_the_last_one_wrote(self):
-        """The one that has the port is told to end, and writes a last checkpoint: that is what the
-        next one goes on from, though it was started before."""
+    def test_server_resumes_from_last_checkpoint_of_previous_one(self):
+        """The owner of the port receives SIGTERM, and writes a last checkpoint. The next server
+        resumes from it, though it was started before."""
         job = self.job(n_workers=1, model="small", flags=[*FLAGS, "--train_steps=400",
                                                           "--fault_push_delay_ms=5"])
         flags = ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=1000"]
@@ -120,10 +121,10 @@ class Listen(harness.Test):
             for text in texts:
                 self.assertNotIn(text, p.output(), p.name)
 
-    def test_started_a_second_time(self):
-        """Both servers of a job are, with the same flags: the second ones end, and until then have
-        neither called ps 0 nor claimed the folder; training goes on as if they had not been there.
-        """
+    def test_second_start_of_servers_disturbs_no_job(self):
+        """Both servers of a job are started a second time with the same flags. The second ones
+        exit, and until then neither call ps 0 nor claim the folder; training continues as if they
+        did not exist."""
         job = self.started_job(n_ps=2, model="lenet5", flags=FLAGS)
         want = job.finish(120)[0]["parameters_sha256"]
         folder = self.path("ckpt")
@@ -132,8 +133,8 @@ class Listen(harness.Test):
         job.start(flags)
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         first, before = list(job.ps), self.marks(folder)
-        self.assertEqual(len(before), 3, before)  # a lease, and two that are up
-        with harness.paused(*job.workers):  # the job lasts until the second ones have ended
+        self.assertEqual(len(before), 3, before)  # a lease, and the files of two running servers
+        with harness.paused(*job.workers):  # the job lasts until the second servers have exited
             second = [job.start_ps(i, *flags, wait=False) for i in range(2)]
             job.ps = first
             for ps in second:

@@ -1,6 +1,6 @@
-"""Local steps: H steps of a worker by itself, and one of the servers of what they changed. The same
-bits as the definition in plain Python, whatever dies; each sample once; H times fewer bytes; batch
-normalization; joins; what does not go together is refused."""
+"""Local steps: H steps of a worker by itself, and then one step of the servers with the changes.
+The same bits as the definition in plain Python, whatever dies; each sample once; H times fewer
+bytes; batch normalization; joins; incompatible flags are refused."""
 # label: cluster
 import os
 import re
@@ -25,8 +25,8 @@ class LocalSteps(harness.Test):
             self.assertEqual(s["parameters_sha256"], summaries[0]["parameters_sha256"])
         return summaries[0]["parameters_sha256"]
 
-    def test_same_bits(self):
-        """From any number of servers, in any order, by any payload; other rules, other bits."""
+    def test_local_steps_same_bits_on_every_path(self):
+        """The number of servers, the order and the transport change no bit; another rule does."""
         digests = []
         for extra in ([], ["--optimizer=momentum"], ["--optimizer=sgd", "--local_steps=5"],
                       ["--outer_optimizer=momentum", "--outer_momentum=0.8"],
@@ -42,8 +42,8 @@ class LocalSteps(harness.Test):
                 digests.append(first)
         self.assertEqual(len(set(digests)), len(digests), "a flag is not used")
 
-    def test_definition(self):
-        """One worker, plain averaging: a round is what a worker alone comes to in H steps."""
+    def test_round_equals_local_steps_of_worker_alone(self):
+        """One worker, plain averaging: a round ends where a worker alone is after H steps."""
         common = [*FLAGS, "--optimizer=sgd", "--train_steps=6"]
         alone, rounds = self.dir() + "/alone.safetensors", self.dir() + "/rounds.safetensors"
         self.run_worker(*common, "--export=" + alone, model="mlp")
@@ -55,8 +55,8 @@ class LocalSteps(harness.Test):
             for x, y in zip(a[name][1], b[name][1]):
                 self.assertAlmostEqual(x, y, delta=1e-6)
 
-    def test_whatever_dies(self):
-        """Workers and the server, killed at any moment, also in the middle of a round."""
+    def test_killed_members_change_no_bit(self):
+        """Workers and the server are killed at any moment, also in the middle of a round."""
         flags = [*FLAGS, "--train_steps=600", "--local_steps=20", "--log_every=1"]
         undisturbed = self.digest(self.begin(flags))
         keeps = ["--checkpoint_dir=" + self.dir() + "/checkpoints", "--save_steps=5"]
@@ -74,8 +74,8 @@ class LocalSteps(harness.Test):
         job.release()
         self.assertEqual(self.digest(job), undisturbed)
 
-    def test_each_sample_once(self):
-        """Also where a worker joins, and one leaves, between two rounds."""
+    def test_local_steps_read_each_sample_once(self):
+        """This holds if a worker joins, and if a worker leaves, between two rounds."""
         paths = [self.dir() + "/samples-%d" % i for i in range(3)]
         job = self.job(n_workers=2, model="mlp", flags=[
             *FLAGS, "--train_steps=400", "--local_steps=10", "--log_every=1",
@@ -100,9 +100,9 @@ class LocalSteps(harness.Test):
         self.assertEqual(numbers, list(range(len(numbers))), "each position once, none left out")
         self.assertGreater(int(m.group(1)), 0)
 
-    def test_at_their_own_pace(self):
-        """Nobody waits; each batch of each round is read by one worker, also where one is killed in
-        the middle of a round, and all end with the servers' last parameters."""
+    def test_async_and_ssp_local_steps_read_each_batch_once(self):
+        """No worker waits. Each batch of each round is read by one worker, also if a worker is
+        killed in the middle of a round, and all end with the servers' last parameters."""
         for mode in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=3"],
                      ["--replicas_to_aggregate=1"]):
             with self.subTest(mode=mode):
@@ -125,8 +125,8 @@ class LocalSteps(harness.Test):
                 for s in job.finish(1):
                     self.assertEqual((s["global_step"], s["local_steps"] % 10), (600, 0))
 
-    def test_averages_at_their_own_pace(self):
-        """Each of the four that began with one version adds a part of its change, also of
+    def test_async_local_steps_average_changes(self):
+        """Each of the four workers that began with one version adds a part of its change, also of
         statistics: the sum of whole changes would be far beyond any of them."""
         path = self.dir() + "/out.safetensors"
         model = os.path.dirname(os.path.abspath(__file__)) + "/models/small_norm.json"
@@ -136,12 +136,14 @@ class LocalSteps(harness.Test):
         self.digest(job)
         said = [int(n) for n in re.findall(r"\(global step: (\d+)\)", job.workers[0].output())]
         for variance in harness.read_safetensors(path)["n3/moving_variance"][1]:
-            self.assertTrue(0 < variance < 10, variance)  # about 0.1; thousands, if all added up
+            # about 0.1; thousands, if whole changes were added
+            self.assertTrue(0 < variance < 10, variance)
         self.assertEqual(said, sorted(said))
 
-    def test_validation(self):
-        """Each worker evaluates its part between rounds; the best one, and where the job ends for
-        want of a better one, are told in the worker's steps there, in the servers' here."""
+    def test_local_steps_validate_between_rounds(self):
+        """Each worker evaluates its part between rounds. The best evaluation, and the end of the
+        job for lack of a better one, appear with the worker's steps at the worker, and with the
+        servers' at the servers."""
         job = self.begin([*FLAGS[:3], "--intra_op_threads=1", "--train_steps=2000",
                           "--local_steps=10", "--eval_every=20", "--validation_split=0.2",
                           "--early_stopping=2", "--learning_rate=1"])
@@ -152,18 +154,18 @@ class LocalSteps(harness.Test):
         m = re.search(r"--early_stopping: .* the job ends at step (\d+)", job.ps[0].output())
         self.assertEqual(int(m.group(1)) * 10, summaries[0]["global_step"])
 
-    def test_batch_norm(self):
+    def test_local_steps_average_batch_norm(self):
         self.digest(self.begin(["--batch_size=8", "--train_steps=12", "--local_steps=4",
                                 "--intra_op_threads=1"], model="resnet_mini"))
 
-    def test_bytes(self):
+    def test_local_steps_send_fewer_bytes(self):
         job = self.begin([*FLAGS, "--train_steps=100", "--local_steps=50"])
         self.digest(job)
         e = job.summary(1)["exchange"]
         self.assertEqual(e["sent_bytes"], 2 * 4 * job.summary(1)["parameters"])
 
     def test_few_rounds_average_and_warn(self):
-        """The default is the mean with fewer than five exchanges, and a line has their number; with
+        """The default with fewer than five exchanges is the mean, and a line has their number; with
         five it is Nesterov's momentum, without the line."""
         for steps, outer in ((40, "sgd"), (50, "nesterov")):
             job = self.begin([*FLAGS, "--train_steps=%d" % steps, "--local_steps=10"])
@@ -176,15 +178,16 @@ class LocalSteps(harness.Test):
                                  % (steps / 10, steps) in said, outer == "sgd", said)
                 self.assertNotIn("training takes", said)
 
-    def test_epochs_are_rounded_up_to_rounds(self):
-        """An epoch is 20 steps of two workers here; rounds of 30 make more, which is said."""
+    def test_epochs_rounded_up_to_rounds(self):
+        """An epoch is 20 steps of two workers here; rounds of 30 make more, which a line
+        reports."""
         job = self.begin(["--hidden_units=8", "--batch_size=60", "--epochs=1",
                           "--local_steps=15"])
         self.assertEqual({s["global_step"] for s in job.finish()}, {30})
         self.assertIn("training takes 30 steps instead of 20: whole rounds of --local_steps=15",
                       job.workers[0].output())
 
-    def test_refused(self):
+    def test_incompatible_local_step_flags_refused(self):
         for flags, words in (
                 (["--local_steps=5", "--sync_mode=async", "--outer_optimizer=nesterov"],
                  ("--outer_optimizer", "diverges", "async")),
@@ -210,8 +213,8 @@ class LocalSteps(harness.Test):
             self.assertEqual(len(errors), 1, flags)
             self.assert_has(errors[0], *words)
 
-    def test_another_rule(self):
-        """A worker with other local steps, or another outer optimizer, is told what differs."""
+    def test_worker_with_another_rule_refused(self):
+        """The refusal names the difference, in local steps or in the outer optimizer."""
         job = self.job(n_workers=2, model="mlp",
                        flags=[*FLAGS, "--train_steps=400", "--log_every=1"])
         job.start_ps(0)

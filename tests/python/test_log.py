@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A server whose stderr is a full pipe that nobody reads serves its job to the end."""
+"""A server whose stderr is a full pipe without a reader serves its job to the end."""
 # label: cluster
 import os
 import select
@@ -10,7 +10,7 @@ import harness
 
 class FullPipe(harness.Test):
     def start_unread(self, argv):
-        """The program, whose stderr is full from the start."""
+        """Starts the program with a full stderr."""
         read_end, write_end = os.pipe()
         self.addCleanup(os.close, read_end)
         os.set_blocking(write_end, False)
@@ -34,21 +34,22 @@ class FullPipe(harness.Test):
             self.assertTrue(os.read(ready.fileno(), 256).startswith(b"ready "))
         return program
 
-    def test_job(self):
+    def test_server_with_full_stderr_serves_job(self):
         job = self.job(n_workers=1)
         ps = self.start_unread([harness.program("ps"), *job.hosts(), "--log_level=debug"])
         job.start_worker(0, "--train_steps=30", "--batch_size=8").wait()
         self.assertEqual(job.summary(0)["global_step"], 30)
         self.assertEqual(ps.wait(60 * harness.SLOWNESS), 0)
 
-    def test_signal(self):
+    def test_server_with_full_stderr_exits_on_signal(self):
         job = self.job(n_workers=1)
         ps = self.start_unread([harness.program("ps"), *job.hosts()])
         ps.terminate()
         self.assertEqual(ps.wait(60 * harness.SLOWNESS), 143)
 
-    def test_quiet(self):
-        """No line of a job in order, of either program; a command of weirctl is quiet, too."""
+    def test_quiet_programs_print_nothing(self):
+        """Neither program prints a line during a job without faults; a command of weirctl prints
+        none, too."""
         job = self.job(flags=["--train_steps=3", "--quiet"], n_workers=1)
         job.start(["--quiet"])
         status = self.start_program("weirctl", "--quiet", "status", "--ps_hosts=127.0.0.1:1",

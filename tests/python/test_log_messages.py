@@ -1,5 +1,5 @@
-"""Each line that a table of docs/ lists as one to look for (log-messages.md, security.md,
-regions.md) is one that the programs can write."""
+"""Each log line in a table of docs/ (log-messages.md, security.md, regions.md) is one that the
+programs can write."""
 # label: unit
 import glob
 import re
@@ -10,14 +10,14 @@ DOCS = glob.glob(harness.source("docs/**/*.md"), recursive=True)
 ROOMS = ("base", "checkpoint", "cluster", "files", "http", "libweir", "member", "net", "ps",
          "worker", "ctl")
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
-# Literals that follow each other, also with a macro such as PRId64 between them.
+# Consecutive literals, also with a macro such as PRId64 between them.
 RUN = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*(?:PRI\w+\s*)?"(?:[^"\\\n]|\\.)*")*')
 CONVERSION = re.compile(r"%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|h|ll|l|z|j)?[diouxXeEfgGcsp]?")
-LEAST_LITERAL = 10  # characters; "%s: %s" fits everything and says nothing
+LEAST_LITERAL = 10  # characters; "%s: %s" fits every line and proves nothing
 
 
 def formats():
-    """Every format of the programs, with * for what is put in."""
+    """Returns every format of the programs, with * for each argument."""
     out = {}
     for room in ROOMS:
         for path in glob.glob(harness.source(room, "**", "*.c"),
@@ -33,8 +33,8 @@ def formats():
 
 
 def meet(a, b):
-    """Is there a text that fits both patterns, in which * stands for anything?"""
-    reach = {0}  # places in b that a's beginning so far can have come to
+    """Returns whether a text fits both patterns, in which * stands for any text."""
+    reach = {0}  # places in b that the beginning of a can reach
     def widen(places):
         todo = list(places)
         while todo:
@@ -70,7 +70,8 @@ def documented_in(doc):
 
 
 def documented():
-    """The lines in code spans of the first column of tables headed "line", each with * for ..."""
+    """Returns the lines in code spans of the first column of tables headed "line", each with * for
+    ..."""
     out = []
     for doc in DOCS:
         out += documented_in(doc)
@@ -78,15 +79,15 @@ def documented():
 
 
 class LogMessages(harness.Test):
-    def test_lines(self):
+    def test_documented_lines_exist(self):
         known = formats()
         lines = documented()
         self.assertGreater(len(lines), 30)
         missing = [line for line in lines if not any(meet(line, f) for f in known)]
         self.assertEqual(missing, [], "documented, but no program writes it")
 
-    def test_the_comparison(self):
-        """It tells lines apart."""
+    def test_comparison_distinguishes_lines(self):
+        """Proves that the comparison can fail."""
         self.assertTrue(meet("checkpoint at step 300 given up", "checkpoint at step * given up"))
         self.assertTrue(meet("* given up: ps:1 could not", "step * given up: ps:* could not"))
         self.assertFalse(meet("checkpoint at step 300 given up", "checkpoint at step * given away"))

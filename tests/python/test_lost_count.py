@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""A ps 0 that has lost the count of its lives, since it keeps no folder or the folder is gone,
-begins with epoch 1 again: whoever lives on in a generation of the ps 0 before, of the same number
-or a higher one, goes on with all others in one above that, from the first step."""
+"""A ps 0 that has lost the count of its lives, because it has no folder or the folder is lost,
+begins with epoch 1 again. A process that lives on in a generation of the earlier ps 0, of the same
+number or a higher one, continues with all members in a generation above it, from the first step."""
 # label: cluster waits
 import os
 import re
@@ -17,14 +17,14 @@ class LostCount(harness.Test):
     want = None
 
     def undisturbed(self):
-        """The parameters' digest of such a run, made once."""
+        """Returns the parameters' digest of an undisturbed run, made once."""
         if LostCount.want is None:
             job = self.started_job(n_workers=2, model="small", flags=FLAGS)
             LostCount.want = job.finish(120)[0]["parameters_sha256"]
         return LostCount.want
 
     def begin(self, n_ps, ps_flags=()):
-        """Slow, until worker 0 is started again."""
+        """Begins a job that is slow until worker 0 is started again."""
         job = self.job(n_ps=n_ps, n_workers=2, model="small", flags=FLAGS)
         job.start_servers(*ps_flags)
         job.start_worker(0, "--fault_push_delay_ms=10")
@@ -32,14 +32,14 @@ class LostCount(harness.Test):
         return job
 
     def one_more_generation(self, job):
-        """A third worker comes, and leaves again: generation 1.2, then 1.3."""
+        """A third worker joins, and leaves again: generation 1.2, then 1.3."""
         third = job.join_worker("third", *job.flags)
         third.wait_line("training step [0-9]+ done", 60)
         third.stop(seconds=60, status=0)
         job.workers[1].wait_line(r"generation 1\.3 from step", 60)
 
     def restart(self, job, ps_flags=()):
-        """ps 0 and worker 0, which have died, are the first to be there again."""
+        """ps 0 and worker 0, which have died, are the first processes that return."""
         job.start_ps(0, *ps_flags)
         job.start_worker(0)
         job.ps[0].wait_line("worker 0 joined|waits for ps:1", 60)
@@ -53,8 +53,9 @@ class LostCount(harness.Test):
         job.workers[1].wait_line(r"generation 2\.1 from step 0", 60)
         job.workers[1].wait_line("going back from step [0-9]+ to step 0")
 
-    def test_a_worker(self):
-        """In a higher generation than the first of the next ps 0, and in one of the same number."""
+    def test_worker_of_higher_generation_restarts_from_first_step(self):
+        """The worker is in a higher generation than the first of the next ps 0, or in one of the
+        same number."""
         for is_higher in (True, False):
             with self.subTest(is_higher=is_higher):
                 job = self.begin(1)
@@ -66,8 +67,8 @@ class LostCount(harness.Test):
                 self.goes_back(job)
                 self.check(job)
 
-    def test_a_server(self):
-        """It is not there while ps 0 makes its first plan."""
+    def test_server_of_higher_generation_restarts_from_first_step(self):
+        """The server is absent while ps 0 makes its first plan."""
         job = self.begin(2)
         with harness.paused(job.ps[1], job.workers[1]):
             self.kill(job.ps[0], job.workers[0])
@@ -76,8 +77,8 @@ class LostCount(harness.Test):
         self.goes_back(job)
         self.check(job)
 
-    def test_the_folder_is_lost(self):
-        """The epoch that is raised is recorded before it is used."""
+    def test_raised_epoch_recorded_before_use(self):
+        """The folder is lost: ps 0 records the raised epoch before it uses it."""
         folder = self.path("ckpt")
         flags = ["--checkpoint_dir=" + folder, "--save_steps=1000"]
         job = self.begin(1, flags)

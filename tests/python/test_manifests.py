@@ -1,5 +1,5 @@
-"""The files of examples/ and packaging/docker with which others start Weir: they are read as their
-readers read them, and what they type the programs take."""
+"""The files of examples/ and packaging/docker that start Weir in other systems: the test parses
+them like those systems, and the programs accept their commands."""
 # label: unit
 import os
 import re
@@ -24,7 +24,7 @@ def text(*path):
 @unittest.skipUnless(yaml, "" if yaml else WHY_NOT)
 class Manifests(harness.Test):
     def takes(self, program, command, **variables):
-        """The program knows each flag of the command, and takes its value."""
+        """Checks that the program has each flag of the command, and accepts its value."""
         for name, value in variables.items():
             command = command.replace(name, value)
         argv = [harness.program(program), *shlex.split(command), "--version"]
@@ -35,8 +35,8 @@ class Manifests(harness.Test):
     def documents(self, name):
         return {d["kind"]: d for d in yaml.safe_load_all(text(EXAMPLES, "kubernetes", name))}
 
-    def test_job(self):
-        """Names that belong together are the same; statuses and times are the programs'."""
+    def test_kubernetes_job_is_consistent(self):
+        """Related names are the same; exit statuses and times are the programs'."""
         found = self.documents("job.yaml")
         service, ps, job = (found[k] for k in ("Service", "StatefulSet", "Job"))
         name = service["metadata"]["name"]
@@ -67,13 +67,13 @@ class Manifests(harness.Test):
         self.assertLessEqual({137, 138}, set(retries["onExitCodes"]["values"]))
         self.assertEqual(job["spec"]["template"]["spec"]["restartPolicy"], "Never")
 
-    def test_tfjob(self):
+    def test_tfjob_commands_accepted(self):
         (tfjob,) = self.documents("tfjob.yaml").values()
         for replica in tfjob["spec"]["tfReplicaSpecs"].values():
             (container,) = replica["template"]["spec"]["containers"]
             self.takes("worker", shlex.join(container["command"][1:]))
 
-    def test_compose(self):
+    def test_compose_commands_accepted(self):
         services = yaml.safe_load(text(EXAMPLES, "compose/compose.yaml"))["services"]
         self.assertEqual(sorted(services), ["ps0", "worker0", "worker1"])
         for name, service in services.items():
@@ -83,7 +83,7 @@ class Manifests(harness.Test):
             self.assertIn("--ps_hosts=ps0:2222 --worker_hosts=worker0:2222,worker1:2222 ", line)
             self.takes(role, line)
 
-    def test_systemd(self):
+    def test_systemd_units_accept_job_settings(self):
         """The settings of job.env fit both units."""
         env = dict(re.findall("^(WEIR_\\w+)=(.*)$", text(EXAMPLES, "systemd/job.env"), re.M))
         for role in ("ps", "worker"):
@@ -95,9 +95,9 @@ class Manifests(harness.Test):
                          "RestartPreventExitStatus=1 2", "SuccessExitStatus=143"):
                 self.assertIn("\n%s\n" % line, unit)
 
-    def test_dockerfiles(self):
-        """The packages that are built with are those of scripts/setup, and the user is compose's
-        and Kubernetes' one."""
+    def test_dockerfiles_agree_with_setup(self):
+        """The packages for the build are those of scripts/setup, and the user is that of compose
+        and Kubernetes."""
         build = re.search(r"^build=\((.*?)^\)", text(harness.SOURCE, "scripts/setup"),
                           re.M | re.S).group(1)
         wanted = set(re.sub("#.*", "", build).split()) - {"openssl", "python3", "iproute2"}

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""--metrics_port of a real job: what a scraper, a probe and a browser get while it trains, and what
-is said where the port cannot be had. promtool looks at it where it is installed."""
+"""--metrics_port of a real job: the answers to a scraper, a probe and a browser during training,
+and the message if the port is in use. promtool checks them if it is installed."""
 # label: cluster
 import http.client
 import json
@@ -17,7 +17,7 @@ VALUE = re.compile(r'^([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)*)\})? (\S+
 
 
 def families(text):
-    """{(name, labels): value}, where each value stands below its family's HELP and TYPE."""
+    """Returns {(name, labels): value}, where each value stands below its family's HELP and TYPE."""
     values, types, family = {}, {}, None
     for line in text.splitlines():
         if line.startswith("# HELP "):
@@ -53,7 +53,7 @@ class Metrics(harness.Test):
     def until_metric(self, port, key, good):
         return harness.until(lambda: good(self.metrics(port)[0].get(key, -1)), key)
 
-    def test_a_job(self):
+    def test_metrics_of_a_job_served(self):
         job = self.job(model="small", flags=FLAGS)
         ps, one = harness.free_ports(2)
         job.start_ps(0, "--metrics_port=%d" % ps, "--checkpoint_dir=" + self.dir() + "/ckpt")
@@ -88,7 +88,7 @@ class Metrics(harness.Test):
         self.until_metric(ps, ("weir_ps_worker_present", 'worker="1"'), lambda v: v == 0)
         self.kill(job.workers[0], job.ps[0])
         self.are_documented(text + worker_text)
-        self.promtool(text, worker_text)  # the last, as it may skip
+        self.promtool(text, worker_text)  # the last check, because it may skip the test
 
     def are_documented(self, text):
         doc = harness.read_source("docs/reference/metrics.md")
@@ -121,7 +121,7 @@ class Metrics(harness.Test):
         run("check", "config", RULES + "/prometheus.yml")
         run("test", "rules", RULES + "/alerts_test.yml")
 
-    def test_no_port(self):
+    def test_metrics_port_in_use_reported(self):
         taken = socket.create_server((harness.LOOPBACK, 0))
         ps = [harness.program("ps"), "--ps_hosts=%s:%d" % (harness.LOOPBACK,
                                                            harness.free_ports(1)[0])]

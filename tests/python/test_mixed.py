@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Weir's own workers and programs of one's own, by the package `weir`, in one job: the program
-describes the worker's parameters; one that describes others is refused. Also in a region's job."""
+"""Weir's own workers and Python programs with the package `weir` in one job: a program describes
+the worker's parameters, and a program that describes other parameters is refused. Also in a
+region's job."""
 # label: cluster
 import hashlib
 import os
@@ -32,7 +33,8 @@ class Mixed(regions.Test):
         return m
 
     def train(self, m, model):
-        """To the end: it contributes that it has no gradient; the samples of its steps."""
+        """Trains to the end with contributions that have no gradient; returns the samples of its
+        steps."""
         rows = []
         while (step := m.next(60 * harness.PATIENCE)) is not None:
             rows.append((step.generation, step.step, step.position, step.n_samples))
@@ -41,8 +43,8 @@ class Mixed(regions.Test):
         self.assertEqual(m.result, "done")
         return rows
 
-    def test_one_job(self):
-        """Any worker may come first; all end with the same bits, and no sample is read twice."""
+    def test_worker_and_program_share_job(self):
+        """Any of them may join first; all end with the same bits, and no sample is read twice."""
         for own_first in (True, False):
             path = "%s/samples-%d" % (self.dir(), own_first)
             job = self.job(n_workers=2, flags=["--train_steps=30", "--batch_size=10",
@@ -55,7 +57,8 @@ class Mixed(regions.Test):
             other.param("own/weights", (10, 784))
             m = self.member(job, "softmax", 1, **settings)
             if own_first:
-                with self.assertRaises(weir.Timeout):  # it has told its job, and waits for another
+                # the program has described its job, and waits for a worker
+                with self.assertRaises(weir.Timeout):
                     m.next(0.2)
                 job.start_worker(0)
             else:
@@ -74,8 +77,8 @@ class Mixed(regions.Test):
             harness.write_file(path + "-own", "".join("%d %d %d %d\n" % row for row in rows))
             self.assertEqual(samples.wrong([path, path + "-own"], 30), [])
 
-    def test_in_a_region(self):
-        """Its positions lie between those of the other region."""
+    def test_worker_and_program_share_region(self):
+        """The program's positions lie between those of the other region."""
         paths = [self.dir() + "/samples-%d" % i for i in range(3)]
         self.begin(late=(0, 1), steps=30)
         rows = []

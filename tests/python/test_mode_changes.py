@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""async, ssp and backup workers while workers and servers join, leave, die and come back: training
-goes on after each change, ends with 0, learns, and each mode keeps what it promises."""
+"""async, ssp and backup workers while workers and servers join, leave, die and return: training
+continues after each change, ends with 0, learns, and each mode keeps its guarantee."""
 # label: cluster waits long
 import signal
 
@@ -24,7 +24,7 @@ class Changes(harness.Test):
         return ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=20", *more]
 
     def begin(self, mode, steps, held):
-        """Worker 2 is slow, and may be held after some steps; worker 0 sees all."""
+        """Worker 2 is slow, and may be held after some steps; worker 0 logs all events."""
         job = self.job(n_ps=2, n_workers=3, model="mlp",
                        flags=[*MLP, *mode, "--train_steps=%d" % steps])
         job.start_servers(*self.ckpt("--worker_timeout=1"))
@@ -48,8 +48,8 @@ class Changes(harness.Test):
         job.drain(i)
 
     def all_changes(self, mode, steps, before, held=False):
-        """A worker joins, a server joins, both leave, a worker is dropped and comes back, a server
-        and then ps 0 are killed and come back. before: what is looked at first."""
+        """A worker joins, a server joins, both leave, a worker is dropped and returns, a server and
+        then ps 0 are killed and return. before: a check at the start."""
         job = self.begin(mode, steps, held)
         self.wait_lines(job.workers, "training step 3 done")
         before(job)
@@ -75,7 +75,8 @@ class Changes(harness.Test):
         goes_on(self, job, 8, 3, "2 servers")
         self.kill(job.ps[0])
         job.start_ps(0, *self.ckpt("--worker_timeout=1"))
-        goes_on(self, job, r"2\.1|2\.2", 3, "2 servers")  # 2.1 may have the checkpoint's two
+        # 2.1 may have the checkpoint's two servers
+        goes_on(self, job, r"2\.1|2\.2", 3, "2 servers")
         summaries = job.finish(90)
         for s in summaries:
             self.assertEqual(s["global_step"], steps)
@@ -86,7 +87,7 @@ class Changes(harness.Test):
         return summaries
 
     def steps_taken(self, name):
-        """{generation: steps that this worker began}"""
+        """Returns {generation: steps that this worker began}."""
         out = {}
         for path in self.records:
             if "/samples-%s-" % name in path:
@@ -95,16 +96,16 @@ class Changes(harness.Test):
         return out
 
     def ahead(self):
-        """{generation: by how many steps worker 0 was ahead of the slow one}"""
+        """Returns {generation: number of steps by which worker 0 was ahead of the slow one}."""
         fast, slow = self.steps_taken(0), self.steps_taken(2)
         return {g: n - slow[g] for g, n in fast.items() if g in slow}
 
-    def test_async(self):
+    def test_async_survives_all_changes(self):
         self.all_changes(["--sync_mode=async"], 3000, lambda job: test_modes.run_away(
             job.workers[0], job.workers[2], 30))
 
-    def test_ssp(self):
-        """The bound holds: a step more may have begun, and one when the end released it."""
+    def test_ssp_survives_all_changes(self):
+        """The bound holds, except for a step that may have begun, and one that the end released."""
         self.all_changes(["--sync_mode=ssp", "--staleness=%d" % STALENESS], 1200,
                          lambda job: test_modes.stay_near(self, job.workers[:2], job.workers[2],
                                                           STALENESS), held=True)
@@ -112,7 +113,7 @@ class Changes(harness.Test):
         self.assertGreaterEqual(len([g for g in ahead if g < harness.term(0, 2)]), 8, ahead)
         self.assertLessEqual(max(ahead.values()), STALENESS + 2, ahead)
 
-    def test_backup_workers(self):
+    def test_backup_workers_survive_all_changes(self):
         summaries = self.all_changes(["--replicas_to_aggregate=2"], 1000, lambda job:
                                      test_modes.run_away(job.workers[0], job.workers[2], 30))
         self.assertGreater(summaries[2]["exchange"]["stale"], 0)

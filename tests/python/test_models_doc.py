@@ -1,5 +1,5 @@
-"""docs/guide/models.md's scripts for an export, in PyTorch and in ONNX Runtime, predict as
---predict does."""
+"""docs/guide/models.md's scripts for an export, in PyTorch and in ONNX Runtime, predict the same as
+--predict."""
 # label: cluster
 import importlib.util
 import os
@@ -23,7 +23,7 @@ class ModelsDoc(harness.Test):
         return script
 
     def compare(self, module, convert=None):
-        """The script runs in a folder that has what the lines before it wrote."""
+        """Runs the script in a folder with the files of the previous lines."""
         import numpy
         export = self.path("lenet5.safetensors")
         predicted = self.path("p.npy")
@@ -50,13 +50,13 @@ class ModelsDoc(harness.Test):
     @unittest.skipIf(lacks("torch", "safetensors", "numpy"),
                      "needs PyTorch (pip install torch safetensors numpy): no "
                      + lacks("torch", "safetensors", "numpy"))
-    def test_pytorch(self):
+    def test_script_for_pytorch_predicts_the_same(self):
         self.compare("torch")
 
     @unittest.skipIf(lacks("onnxruntime", "onnx", "numpy"),
                      "needs ONNX Runtime (pip install onnx onnxruntime): no "
                      + lacks("onnxruntime", "onnx", "numpy"))
-    def test_onnxruntime(self):
+    def test_script_for_onnxruntime_predicts_the_same(self):
         sys.path.insert(0, harness.source("python"))
         from weir import onnx
         self.compare("onnxruntime", onnx.main)

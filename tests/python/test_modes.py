@@ -1,5 +1,5 @@
-"""The modes besides plain sync, with real processes: each trains, each guarantee is seen from
-outside, everything ends with 0; and the typed answers that a foreign client gets."""
+"""The modes besides plain sync, with real processes: each trains, each guarantee is visible from
+outside, and all programs end with 0; and the typed answers to a foreign client."""
 # label: cluster sanitize waits long
 import contextlib
 import re
@@ -10,35 +10,35 @@ import harness
 import test_wire
 from test_wire import WHY_NOT, Stream, crc32c
 
-N_CHUNKS = 2  # of softmax: the weights fill one, the biases have no room in it
+N_CHUNKS = 2  # of softmax: the weights fill one, and leave no room for the biases
 QUICK = ["--batch_size=20", "--learning_rate=0.01", "--seed=3", "--intra_op_threads=1",
          "--chunk_bytes=%d" % (7840 * 4)]
 SLOW = "--fault_push_delay_ms=60"  # each of a step's pushes waits up to this
 HELD_AT = 20  # steps
-BRISK = "--fault_push_delay_ms=3"  # so that a job lasts longer than its processes' starts
+BRISK = "--fault_push_delay_ms=3"  # makes a job longer than its processes' starts
 
 
 def steps_said(worker):
-    """The steps that it has done, of one with --log_every=1."""
+    """Returns the number of steps of a worker with --log_every=1."""
     found = re.findall(r"training step (\d+) done", worker.output())
     return int(found[-1]) if found else 0
 
 
 def steps_counted(worker):
-    """Returns the number of steps that the worker took itself: a late worker numbers its first step
-    by those of the others."""
+    """Returns the number of steps that the worker made itself: a late worker numbers its first step
+    after the steps of earlier workers."""
     return len(re.findall(r"training step \d+ done", worker.output()))
 
 
 def run_away(fast, slow, n_steps):
-    """While the slow one does nothing at all the fast one takes so many steps more."""
+    """Waits until the fast worker has made so many more steps while the slow one is stopped."""
     with harness.paused(slow):
         fast.wait_line("training step %d done" % (steps_said(slow) + n_steps))
 
 
 def stay_near(test, fast, slow, staleness):
-    """While the slow one is held the fast ones take what the bound lets them, and stand still: a
-    step more may have been begun by the slow one, and answered."""
+    """Checks the bound while the slow worker is held: the fast workers make the allowed steps, and
+    then stand still. The slow worker may have begun one more step, which counts."""
     slow.wait_line("training step %d done" % (HELD_AT - 4))
     harness.wait_still(slow, *fast)
     for worker in fast:
@@ -49,8 +49,8 @@ def stay_near(test, fast, slow, staleness):
 
 class Case(harness.Test):
     def start_job(self, flags, n_workers=3, n_ps=1, slow=None, first=0, ps_flags=(), held=None):
-        """The slow worker starts first, or `first` does: it must not come when all is over. One is
-        held after some steps until the job's gate is opened."""
+        """Starts a job. The slow worker starts first, or `first` does, so that it does not arrive
+        after the end. A held worker stops after some steps until the job's gate is opened."""
         job = self.job(n_ps=n_ps, n_workers=n_workers, flags=[*QUICK, *flags])
         if held is not None:
             job.hold(HELD_AT, task=held)
@@ -61,10 +61,9 @@ class Case(harness.Test):
         return job
 
     def check(self, job, steps, least=0.85, applied=None):
-        """All end, with the same parameters: each chunk's last version, made by `applied`
-        contributions a step. Of one that counted, and whose answer was lost (its memory on this
-        host was written anew before a worker that was paused could read it), the second answer is
-        that it is a duplicate."""
+        """Checks that all end with the same parameters: each chunk's last version, made by
+        `applied` contributions per step. If the answer to a counted contribution is lost (a paused
+        worker reads shared memory too late), the second answer to the contribution is DUPLICATE."""
         summaries = job.finish(90)
         for s in summaries:
             self.assertEqual(s["global_step"], steps)
@@ -76,14 +75,14 @@ class Case(harness.Test):
         return summaries
 
     def start_steady(self, *flags):
-        """A job of which each step is said, all of its workers at work."""
+        """Starts a job that logs each step, and waits until all of its workers train."""
         job = self.start_job([*flags, BRISK, "--log_every=1"])
-        self.wait_lines(job.workers, r"training step \d+ done")  # it may have come late
+        self.wait_lines(job.workers, r"training step \d+ done")  # the worker may have joined late
         return job
 
 
 class Modes(Case):
-    def test_async_runs_away(self):
+    def test_async_worker_runs_away(self):
         """Stops each worker that has begun until all have, because no worker waits for another."""
         job = self.job(n_workers=3, flags=[*QUICK, BRISK, "--log_every=1", "--sync_mode=async",
                                            "--train_steps=1200"])
@@ -95,7 +94,7 @@ class Modes(Case):
         run_away(job.workers[0], job.workers[2], 40)
         self.check(job, 1200, applied=1)
 
-    def test_ssp_keeps_together(self):
+    def test_ssp_worker_stays_within_staleness(self):
         for staleness in (0, 5):
             for slow in (2, 0):
                 job = self.start_job(["--sync_mode=ssp", "--staleness=%d" % staleness, BRISK,
@@ -104,9 +103,9 @@ class Modes(Case):
                 stay_near(self, fast, job.workers[slow], staleness)
                 self.check(job, 400, applied=1)
 
-    def test_many_chunks_that_go_apart(self):
-        """Every worker goes on until the last chunk has all its versions. So many that it learns
-        however stale gradients are, which hangs on the machine."""
+    def test_async_chunks_end_at_last_version(self):
+        """Every worker continues until the last chunk has all its versions. There are so many that
+        training succeeds however stale gradients are, which depends on the machine."""
         for mode in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=1"],
                      ["--replicas_to_aggregate=1"]):
             job = self.started_job(n_ps=2, n_workers=3, model="mlp",
@@ -114,15 +113,15 @@ class Modes(Case):
                                           "--train_steps=240", "--fault_push_delay_ms=1"])
             self.check(job, 240)
 
-    def test_backup_workers(self):
-        """Nobody waits for the slow one; each step is made of two gradients exactly."""
+    def test_backup_workers_do_not_wait_for_slow_one(self):
+        """No step waits for the slow worker; each step has exactly two gradients."""
         job = self.start_steady("--replicas_to_aggregate=2", "--train_steps=600")
         run_away(job.workers[0], job.workers[2], 50)
         slow = self.check(job, 600, applied=2)[2]
         self.assertLessEqual(slow["local_steps"], 600 - 45)
         self.assertGreater(slow["exchange"]["stale"], 0)
 
-    def test_a_worker_that_is_killed_and_comes_back(self):
+    def test_killed_worker_returns_in_every_mode(self):
         for mode in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=1"],
                      ["--replicas_to_aggregate=2"]):
             with self.subTest(mode=mode):
@@ -183,7 +182,7 @@ class TypedAnswers(harness.Test):
         for ps in self.cluster.ps:
             ps.stop()
 
-    def test_duplicate_and_stale(self):
+    def test_duplicate_and_stale_answered(self):
         self.open()
         s = self.stream()
         self.check(s.ask("INIT", 0, 0, self.zeros), "VERSION", 0, 0)
@@ -196,7 +195,7 @@ class TypedAnswers(harness.Test):
         s.close()
         self.end()
 
-    def test_wrong_shard(self):
+    def test_wrong_shard_answered(self):
         self.open(n_ps=2)
         self.assertEqual(sorted(self.shards), [0, 1])
         for server in (0, 1):
@@ -211,7 +210,7 @@ class TypedAnswers(harness.Test):
             s.close()
         self.end()
 
-    def test_rebase(self):
+    def test_other_generation_answered_with_rebase(self):
         self.open()
         s = self.stream()
         self.check(s.ask("INIT", 0, 0, self.zeros), "VERSION", 0, 0)
@@ -224,13 +223,14 @@ class TypedAnswers(harness.Test):
         s.close()
         self.end()
 
-    def test_backup_workers(self):
-        """Two of three; the third is told so, and gets the version that did without it."""
+    def test_backup_workers_do_not_wait_for_slow_one(self):
+        """Two of three contributions count. The third is answered with STALE, and the version
+        without it."""
         self.open(n_workers=3, aggregate=2)
         s = [self.stream(m) for m in range(3)]
         self.check(s[0].ask("INIT", 0, 0, self.zeros), "VERSION", 0, 0)
         s[2].send("PUSH", 0, 0, self.ones)
-        self.check(s[2].ask("PULL", 0), "VERSION", 0, 0)  # so the push has been looked at
+        self.check(s[2].ask("PULL", 0), "VERSION", 0, 0)  # the server has handled the push
         self.check(s[0].ask("PUSH", 0, 0, self.zeros), "APPLIED", 1, -0.25)
         self.check(s[2].take(), "APPLIED", 1, -0.25)
         self.check(s[1].ask("PUSH", 0, 0, self.ones), "STALE", 1, -0.25)
@@ -239,26 +239,27 @@ class TypedAnswers(harness.Test):
             one.close()
         self.end()
 
-    def test_ssp_holds_the_answer_back(self):
+    def test_ssp_delays_answer_of_fast_worker(self):
         self.open(n_workers=2, sync_mode="ssp", staleness=1, train_steps=100)
         fast, slow = self.stream(0), self.stream(1)
         self.check(fast.ask("INIT", 0, 0, self.zeros), "VERSION", 0, 0)
         self.check(slow.ask("PULL", 0), "VERSION", 0, 0)
         self.check(fast.ask("PUSH", 0, 0, self.ones), "APPLIED", 1, -0.5)
-        fast.send("PUSH", 0, 1, self.ones)  # two ahead: counted, not answered
+        fast.send("PUSH", 0, 1, self.ones)  # two steps ahead: counted, not answered
         self.check(fast.ask("PULL", 0, 3), "VERSION", 2, -1)
         fast.call.cancel()
         fast = self.stream(0)
-        fast.send("PUSH", 0, 1, self.ones)  # nor when it is repeated
+        fast.send("PUSH", 0, 1, self.ones)  # nor is its repetition
         self.check(fast.ask("PULL", 0, 3), "VERSION", 2, -1)
         self.check(slow.ask("PUSH", 0, 0, self.ones), "APPLIED", 3, -1.5)
         self.check(fast.take(), "APPLIED", 3, -1.5)
         fast.send("PUSH", 0, 3, self.ones)
         self.check(fast.ask("PULL", 0, 5), "VERSION", 4, -2)
-        # Done: the coordinator plans no next generation, whose REBASE could be the first answer.
+        # The worker is done, so the coordinator plans no next generation, whose REBASE could be the
+        # first answer.
         self.stubs[0].Leave(self.pb.LeaveRequest(member=1, incarnation=8, done=True),
                             timeout=10 * harness.PATIENCE)
-        self.check(fast.take(), "APPLIED", 4, -2)  # nobody waits for one that has left
+        self.check(fast.take(), "APPLIED", 4, -2)  # a worker that has left is not waited for
         fast.close()
         slow.close()
         self.end()

@@ -1,5 +1,5 @@
-"""The modes besides plain sync with numbers of 16 bits and compensated delays, and without servers;
-whom steps waited for, in lines and in the summary of a server."""
+"""The modes besides plain sync with 16-bit numbers and delay compensation, and without servers; the
+slow workers of each step in log lines and in a server's summary."""
 # label: cluster address waits
 import os
 import re
@@ -10,21 +10,22 @@ import test_modes
 
 
 class Figures(test_modes.Case):
-    def test_delay_compensation(self):
+    def test_delay_compensation_trains(self):
         for mode in ("--sync_mode=async", "--sync_mode=ssp --staleness=4"):
             job = self.start_job([*mode.split(), "--train_steps=240", "--delay_compensation=0.5"],
                                  n_ps=2)
             self.check(job, 240, applied=1)
 
-    def test_all_in_16_bits(self):
-        """Gradients in bf16, parameters in fp16: every mode trains, and ends with the same bits."""
+    def test_modes_train_in_16_bits(self):
+        """Gradients in bf16, parameters in fp16: every mode trains, and its workers end with the
+        same bits."""
         for mode in (["--sync_mode=async", "--delay_compensation=0.5"],
                      ["--sync_mode=ssp", "--staleness=2"], ["--replicas_to_aggregate=2"]):
             job = self.start_job([*mode, "--train_steps=240", "--wire_dtype=bf16,fp16"], n_ps=2)
             self.check(job, 240)
 
-    def test_a_worker_alone(self):
-        """Without servers the modes are all the same."""
+    def test_worker_alone_same_bits_in_all_modes(self):
+        """Without servers all modes are equal."""
         digests = set()
         for mode in ([], ["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=3"]):
             path = self.path("alone.json")
@@ -32,7 +33,7 @@ class Figures(test_modes.Case):
             digests.add(harness.read_json(path)["parameters_sha256"])
         self.assertEqual(len(digests), 1)
 
-    def test_stragglers(self):
+    def test_stragglers_logged_and_in_summary(self):
         path = self.path("ps.json")
         job = self.start_job(["--train_steps=40", "--log_every=1"], slow=1,
                              ps_flags=["--log_stragglers", "--straggler_ms=5",
@@ -62,13 +63,14 @@ class Figures(test_modes.Case):
         self.assertLessEqual(s["workers"][1]["seconds_waited_for"], s["seconds"])
         self.assertGreater(s["sent_bytes"], s["received_bytes"])
 
-    def test_no_lines_unless_asked(self):
+    def test_stragglers_not_logged_by_default(self):
         job = self.start_job(["--train_steps=10"], n_workers=2, slow=1)
         self.check(job, 10, least=0)
         self.assertNotIn(" waited ", job.ps[0].output().replace("others waited", ""))
 
-    def test_a_summary_that_cannot_be_written(self):
-        """Its folder goes while the job runs: the end says so, and is not a good one."""
+    def test_summary_without_folder_fails_at_the_end(self):
+        """The folder of the summary is removed while the job runs: the server reports the error at
+        the end, and fails."""
         folder = tempfile.mkdtemp(prefix="weir-test-")
         job = self.job(n_ps=1, n_workers=1, flags=[*test_modes.QUICK, "--train_steps=2"])
         job.start_ps(0, "--summary_json=" + os.path.join(folder, "all.json"))

@@ -1,6 +1,6 @@
-"""A path that loses large packets without a word: a router whose way on has a smaller MTU, whose
-ICMP messages are dropped. Worker or server, the one whose packets are lost names the cause; with
-TCP's own search for a size that passes (tcp_mtu_probing) the job runs to its end."""
+"""A path that silently loses large packets: behind a router the MTU is smaller, and the router's
+ICMP messages are dropped. The worker or server whose packets are lost names the cause. If TCP
+searches for a size that passes (tcp_mtu_probing), the job runs to its end."""
 # label: net waits long
 import subprocess
 import sys
@@ -14,7 +14,8 @@ import wan  # noqa: E402
 
 WHY_NOT = namespaces.why_not() or wan.why_not_nft()
 MTU = 1300
-# TCP's first pause, as of a long line. Its third repeat, after 7 of them, is the first smaller one.
+# TCP's first pause, as on a long line. Its third repeat, 7 of these pauses later, is the first
+# smaller packet.
 REPEAT_MS = 900
 LOST = (r"packets of 1500 bytes to 10\.84\.%d\.2 are lost while smaller ones arrive: .* "
         r"\(ip link set dev DEVICE mtu 1280\), .* \(sysctl -w net\.ipv4\.tcp_mtu_probing=1\)")
@@ -47,7 +48,7 @@ class Hole(harness.Test):
             }""")
 
     def lose_large(self, to):
-        """Packets to this host."""
+        """Loses large packets to this host."""
         self.router.ip("route change 10.84.%d.0/24 dev to%d src 10.84.%d.1 mtu lock %d" %
                        (to + 1, to, to + 1, MTU))
 
@@ -69,7 +70,8 @@ class Hole(harness.Test):
         return job
 
     def check(self, job, who, receiver):
-        """The one who sends says so; then the job ends well, as soon as TCP looks for a size."""
+        """The sender reports the loss; then the job ends well, as soon as TCP searches for a
+        size."""
         who.wait_line(LOST % (receiver + 1), 90)
         self.search()
         self.end(job)
@@ -80,19 +82,19 @@ class Hole(harness.Test):
         for process in (*job.workers, *job.ps):
             self.assertNotRegex(process.output(), r"step -\d")
 
-    def test_the_worker_names_the_path(self):
+    def test_worker_names_the_path(self):
         self.lose_large(to=0)
         self.slow_down()
         job = self.begin()
         self.check(job, job.workers[0], receiver=0)
 
-    def test_the_server_names_the_path(self):
+    def test_server_names_the_path(self):
         self.lose_large(to=1)
         self.slow_down()
         job = self.begin()
         self.check(job, job.ps[0], receiver=1)
 
-    def test_certificates_pass_as_well(self):
+    def test_certificates_pass_the_path(self):
         """The certificates of both sides fill a packet."""
         for host in range(2):
             self.lose_large(to=host)

@@ -1,5 +1,5 @@
-"""tests/emulation/mutants finds what it is to take out of kernels/cuda by its form; that each call
-there has one, and that what it lists by name is still there, is looked at without running one."""
+"""tests/emulation/mutants finds the code to remove from kernels/cuda by its form. These tests run
+no mutant: they check that each call has one, and that the script's list of names is up to date."""
 # label: unit
 import argparse
 import glob
@@ -42,13 +42,13 @@ class Mutants(harness.Test):
             harness.write_file(path, text.replace(old, new))
             return self.list(script, 1)
 
-    def test_all_is_understood(self):
+    def test_every_form_found(self):
         lines = self.list().splitlines()
         for kind in ("check", "answer", "bound", "wait", "barrier", "guard"):
             self.assertGreater(len([l for l in lines if l.startswith(kind + " ")]), 10)
         self.assertEqual(lines[-1], "%d mutants" % (len(lines) - 1))
 
-    def test_a_call_that_nobody_checks(self):
+    def test_unchecked_call_refused(self):
         line = "    static const float one = 1.0f"
         forms = ("%s;", "(void)%s;", "if (one_s != 0)\n        ;\n    else %s;", "int a = %s;",
                  "int b;\n    b = %s;\n    (void)b;", "int c = 0, d = ((void)%s, 0);")
@@ -58,8 +58,8 @@ class Mutants(harness.Test):
             r"^mutants: dense.c:\d+: cudaMemsetAsync: nobody looks at its answer$", said, re.M))),
             len(forms), said)
 
-    def test_what_fails_without_a_mutant(self):
-        """Says nothing of one: the program ends."""
+    def test_broken_tree_ends_script(self):
+        """The script names no mutant: the program exits."""
         loader = importlib.machinery.SourceFileLoader("mutants", SCRIPT)
         mutants = importlib.util.module_from_spec(
             importlib.util.spec_from_loader("mutants", loader))
@@ -83,7 +83,7 @@ class Mutants(harness.Test):
             with self.assertRaises(error):
                 build.compile("add.cu", "x", "weir_emulated", self.dir())
 
-    def test_a_known_one_that_is_gone(self):
+    def test_obsolete_name_refused(self):
         said = self.changed("edges.c", "enum status read_out(", "enum status get_out(")
         self.assertIn("mutants: KNOWN: 'wait edges.c:read_out:cudaStreamSynchronize' is not there",
                       said)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""--evaluate and --predict: figures are of data that the user named, or that training used, and the
-lines say which."""
+"""--evaluate and --predict: figures are those of data that the user named, or that training used,
+and the log lines name the data."""
 # label: cluster
 import json
 import os
@@ -33,7 +33,7 @@ def crc32c(data):
 
 class NamedData(harness.Test):
     def bare_worker(self, *flags, status=0):
-        """A worker whose data no flag names, unless one of these does."""
+        """Starts a worker without a flag for its data, unless one of these flags is it."""
         argv = [harness.program("worker"), "--models_dir=" + harness.MODELS, "--model=softmax",
                 "--progress=lines", "--intra_op_threads=1", *flags]
         process = self.start("worker", argv)
@@ -48,7 +48,7 @@ class NamedData(harness.Test):
         return (["--evaluate=" + file], ["--predict=" + file, "--output=" + self.path("o.csv")])
 
     def rename_data(self, name):
-        """The same export, after training on data of that name."""
+        """Returns the same export as if trained on data of that name."""
         with open(self.path("m.safetensors"), "rb") as f:
             (n,) = struct.unpack("<Q", f.read(8))
             header, body = json.loads(f.read(n)), f.read()
@@ -58,7 +58,7 @@ class NamedData(harness.Test):
             f.write(struct.pack("<Q", len(text)) + text + body)
         return self.path("renamed.safetensors")
 
-    def test_export_names_its_data(self):
+    def test_data_named_in_export(self):
         self.train()
         meta = metadata(self.path("m.safetensors"))
         samples = harness.read_bytes(os.path.join(self.data(), "train-images-idx3-ubyte"))[16:]
@@ -67,7 +67,7 @@ class NamedData(harness.Test):
         self.assertEqual(int(meta["data_samples"]), len(samples) // 784)
         self.assertEqual(meta["data_crc32c"], "%08x" % crc32c(samples))
 
-    def test_unnamed_data_are_refused(self):
+    def test_unnamed_data_refused(self):
         self.train()
         for file in (self.path("m.safetensors"), self.path("ckpt")):
             for flags in self.flags(file):
@@ -78,20 +78,20 @@ class NamedData(harness.Test):
                                  os.path.realpath(self.data()))
                 self.assertFalse(os.path.exists(self.path("o.csv")))
 
-    def test_file_that_is_missing(self):
+    def test_missing_file_refused(self):
         for what in ("--evaluate", "--predict"):
             p = self.start_program("worker", what + "=nosuch.st",
                                    *(["--output=o.csv"] if what == "--predict" else []))
             p.ends(1, what + ": nosuch.st cannot be opened: No such file or directory")
 
-    def test_named_data_are_said(self):
+    def test_named_data_logged(self):
         self.train()
         for flags in self.flags(self.path("m.safetensors")):
             worker = self.bare_worker(*flags, "--data_dir=" + self.data())
             self.assertRegex(worker.output(), "the data are %s/t10k-images-idx3-ubyte: 500 samples "
                              "of 1x28x28\n" % self.data())
 
-    def test_data_of_training_are_the_default_if_they_were(self):
+    def test_default_data_of_training_used_again(self):
         if not os.path.isdir(DEFAULT):
             self.skipTest("dataset-fashion-mnist is not installed")
         self.train()

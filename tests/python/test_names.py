@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Names of servers that do not resolve yet: whoever waits for one asks again every few seconds,
-and finds it when its record is there, or where it has moved to; and names with more than one
-address. In a network and mount namespace with a resolver of our own."""
+"""Names of servers that do not resolve yet: a waiting process asks again every few seconds, and
+finds the server when its record exists, or at its new address; and names with more than one
+address. The tests run in a network and mount namespace with a resolver of their own."""
 # label: net long
 import os
 import shutil
@@ -20,8 +20,8 @@ ADDRESSES = ("127.0.0.1", "127.0.0.2")
 RESOLV = os.path.realpath("/etc/resolv.conf")
 INSIDE = "WEIR_TEST_NAMES_INSIDE"
 UNSHARE = ["unshare", "--net", "--mount"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
-# gRPC's own pauses grow by 1.6 from a second: after so many each is of 20 s and more. A busy
-# machine makes none of them shorter; of our own, which it may make longer, one has to be short.
+# gRPC's own pauses grow by 1.6 from a second: after so many failures each lasts 20 s and more. A
+# busy machine never shortens them. It may lengthen our own pauses, of which one must be short.
 FAILURES, SHORT_S = 8, 10
 
 
@@ -43,7 +43,8 @@ class Resolver:
     def __init__(self):
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", 53))
-        self.exists, self.asked, self.addresses = False, [], ADDRESSES[:1]  # asked: when
+        # asked: times of the questions
+        self.exists, self.asked, self.addresses = False, [], ADDRESSES[:1]
         self.changed = threading.Condition()
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
@@ -67,8 +68,8 @@ class Resolver:
             self.socket.sendto(head + query[12:end] + b"".join(answers), address)
 
     def is_asked_again(self):
-        """After many failures, within a time in which gRPC by itself would not ask. Each of its
-        attempts may be several questions in a row."""
+        """Checks that the program asks again after many failures, within a time in which gRPC alone
+        would not. Each of its attempts may be several questions in a row."""
         times = [t for t, before in zip(self.asked, [0, *self.asked]) if t - before > 0.5]
         return any(b - a < SHORT_S for a, b in zip(times[FAILURES - 1:], times[FAILURES:]))
 
@@ -105,16 +106,16 @@ class Names(harness.Test):
                             "asked at %s s" % self.resolver.asked)
             self.resolver.exists = True
 
-    def test_a_worker_before_the_record(self):
+    def test_worker_finds_late_record(self):
         job = self.make_job()
         job.start_worker()
         self.wait_failures()
         job.start_ps()
         job.finish()
 
-    def test_the_record_moves(self):
-        """ps:0's host is gone for good, and its name is another one's now: those that live find it
-        there (docs/guide/failures.md)."""
+    def test_members_find_moved_record(self):
+        """The host of ps:0 is lost for good, and another host has its name now: living members find
+        it there (docs/guide/failures.md)."""
         self.resolver.exists = True
         job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=[
             "--batch_size=12", "--train_steps=40", "--chunk_bytes=32768", "--log_every=1"])
@@ -140,12 +141,12 @@ class Names(harness.Test):
         ps.wait_line("is in use, by a program that may be ending")
         return ps
 
-    def test_one_of_two_addresses_is_in_use(self):
+    def test_server_listens_on_one_of_two_addresses(self):
         ps = self.listen_in_part(ADDRESSES[1])
         ps.wait_line(r"W .* listening on 127\.0\.0\.1, not on 127\.0\.0\.2 \(Address already in")
         ps.stop()
 
-    def test_both_addresses_are_in_use(self):
+    def test_server_without_free_address_ends(self):
         ps = self.listen_in_part(*ADDRESSES)
         ps.ends(138, "E .* address in use", 30)
 

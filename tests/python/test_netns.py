@@ -1,5 +1,5 @@
-"""The three command lines of TensorFlow's guides, letter for letter, in two network namespaces that
-have the addresses 192.168.1.6 and 192.168.1.7; the ps first, and the ps last."""
+"""The three command lines of TensorFlow's guides, letter for letter, in two network namespaces with
+the addresses 192.168.1.6 and 192.168.1.7; the ps first, and the ps last."""
 # label: net waits
 import os
 import unittest
@@ -37,7 +37,7 @@ class Netns(harness.Test):
         return self.start(name, [*space.enter, "bash", "-c", " ".join([command, *flags])], env=env)
 
     def worker(self, name, space, command):
-        # What a person leaves out: short training, on data that is here.
+        # Flags that the guides omit: short training, on data that is here.
         return self.launch(name, space, command, "--train_steps=40", "--batch_size=20",
                            "--progress=lines", "--data_dir=" + self.data(),
                            "--models_dir=" + harness.MODELS)
@@ -47,26 +47,26 @@ class Netns(harness.Test):
             self.assertRegex(worker.wait_output(), "Training elapsed time")
         ps.wait()
 
-    def test_ps_first(self):
+    def test_ps_starts_first(self):
         ps = self.launch("ps", self.six, PS)
         ps.wait_line(r"192\.168\.1\.6:2221")
         self.finish(ps, [self.worker("worker:0", self.six, WORKER_0),
                          self.worker("worker:1", self.seven, WORKER_1)])
 
-    def test_ps_last(self):
+    def test_ps_starts_last(self):
         workers = [self.worker("worker:0", self.six, WORKER_0),
                    self.worker("worker:1", self.seven, WORKER_1)]
         self.wait_lines(workers, r"192\.168\.1\.6:2221")
         self.finish(self.launch("ps", self.six, PS), workers)
 
-    def test_the_ps_listens_on_its_own_address_alone(self):
+    def test_ps_listens_only_on_its_own_address(self):
         ps = self.launch("ps", self.six, PS, "--serve")
         ps.wait_line(r"192\.168\.1\.6:2221")
         connect = "import socket; socket.create_connection((%r, 2221), 5)"
         run(*self.seven.enter, "python3", "-c", connect % "192.168.1.6")
         with self.assertRaises(harness.Failure):
             run(*self.six.enter, "python3", "-c", connect % "127.0.0.1")
-        # bash runs its only command in its own place, so the signal reaches the ps.
+        # bash executes its last command in its own process, so the signal reaches the ps.
         ps.stop()
 
 

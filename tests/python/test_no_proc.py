@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A system without /proc, as a chroot may be: the worker finds what lies beside it by the path that
-it was started by; where that is none, it names what it cannot know."""
+"""A system without /proc, as in a chroot: the worker finds the files beside it by the path with
+which it was started. If there is no such path, the worker names the missing information."""
 # label: unit
 import os
 import subprocess
@@ -12,7 +12,7 @@ import harness
 WITHOUT_PROC = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]),
                 "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
 WORKER = harness.program("worker")
-# By a descriptor: the path that the kernel notes leads through /proc.
+# Start by a descriptor: the path that the kernel records leads through /proc.
 BY_DESCRIPTOR = "import os, sys; os.execve(os.open(sys.argv[1], os.O_RDONLY), sys.argv[1:], " \
     "os.environ)"
 
@@ -35,10 +35,10 @@ class NoProc(harness.Test):
         return ["--model=softmax", "--train_steps=3", "--batch_size=20", "--gpus=none",
                 "--data_dir=" + self.data()]
 
-    def test_models_are_found_by_the_path_of_the_start(self):
+    def test_models_found_by_path_of_the_start(self):
         self.start("worker", [*WITHOUT_PROC, WORKER, *self.flags()]).wait(60)
 
-    def test_unknown_path_is_named(self):
+    def test_unknown_path_named(self):
         worker = self.start("worker", [*WITHOUT_PROC, sys.executable, "-c", BY_DESCRIPTOR, WORKER,
                                        *self.flags()])
         worker.ends(1, 'no model named "softmax" can be looked for: the folder of Weir\'s models '

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Training without test data: the parameters are the same, nothing is said of a test set, and
-validation data have the last word. And where --validation_dir looks for these."""
+"""Training without test data: the parameters are the same, no line mentions a test set, and the
+last line has the validation's figures. And the places where --validation_dir searches for data."""
 # label: cluster
 import os
 import re
@@ -26,7 +26,7 @@ class NoTestData(harness.Test):
             return worker.output(), None
         return worker.output(), harness.read_json(summary)
 
-    def test_neither_test_nor_validation(self):
+    def test_training_without_test_and_validation_same_bits(self):
         folder = self.make("npz", "data")
         _, want = self.train("--data_dir=" + folder)
         one = "--train_data=" + os.path.join(folder, "train.npz")
@@ -46,13 +46,13 @@ class NoTestData(harness.Test):
         worker = self.run_worker("--evaluate=x", data=folder, status=1)
         self.assertIn("no test data in " + folder, worker.output())
 
-    def test_half_a_test_set_is_an_error(self):
+    def test_half_a_test_set_refused(self):
         folder = self.make("npy", "data")
         os.unlink(os.path.join(folder, "test-labels.npy"))
         said, _ = self.train("--data_dir=" + folder, status=1)
         self.assertIn("has test-images.npy, but no test-labels.npy", said)
 
-    def test_validation_is_the_last_word(self):
+    def test_validation_without_test_set_ends_log(self):
         folder = self.make("npz", "data")
         _, want = self.train("--data_dir=" + folder, "--validation_split=0.25")
         os.rename(os.path.join(folder, "test.npz"), self.path("test.npz"))
@@ -63,7 +63,7 @@ class NoTestData(harness.Test):
         self.assertNotIn("holds out training samples to say", said)
         self.assertEqual(len(re.findall("global step .*validation loss", said)), 3)
 
-    def test_a_job_and_its_checkpoint(self):
+    def test_job_without_test_set_resumes(self):
         folder = self.make("npz", "data")
         os.unlink(os.path.join(folder, "test.npz"))
         for validates in ([], ["--validation_split=0.25"]):
@@ -82,8 +82,8 @@ class NoTestData(harness.Test):
         _, got = self.train(*ckpt, "--train_steps=60")
         self.assertEqual(got["parameters_sha256"], want["parameters_sha256"])
 
-    def test_where_validation_data_are(self):
-        """By any of their names, or the classes' folders in the folder itself; val before test."""
+    def test_validation_data_found(self):
+        """By any of their names, or as class folders in the folder itself; val before test."""
         data = ["--data_dir=" + self.make("png", "png")]
         other = self.make("npz", "npz", "--test=80")
         test, val = os.path.join(self.path("png"), "test"), self.path("v")
@@ -100,7 +100,7 @@ class NoTestData(harness.Test):
             shutil.rmtree(val)
         shutil.copytree(test, val)
         shutil.rmtree(os.path.join(val, sorted(os.listdir(val))[0]))
-        os.mkdir(os.path.join(val, sorted(os.listdir(test))[0]))  # none of that class are there
+        os.mkdir(os.path.join(val, sorted(os.listdir(test))[0]))  # a class without samples
         self.train(*data, "--validation_dir=" + val)
         shutil.rmtree(val)
         for name in ("val.npz", "validation.npz"):
@@ -110,7 +110,7 @@ class NoTestData(harness.Test):
             self.assertEqual(got["validation_loss"], got["test_loss"], name)
             shutil.rmtree(val)
 
-    def test_where_they_are_not(self):
+    def test_missing_validation_data_refused(self):
         data = ["--data_dir=" + self.make("png", "png")]
         none = self.path("none")
         said, _ = self.train(*data, "--validation_dir=" + none, status=1)

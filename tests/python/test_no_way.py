@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A worker that reaches ps 0 but not another server: it is told which way is closed, the others do
-not wait for it for ever, and when the way is open again it is taken in again."""
+"""A worker that reaches ps 0 but not another server: its log names the closed path, the job does
+not wait for it for ever, and ps 0 admits it again when the path is open."""
 # label: net waits
 import unittest
 
@@ -19,7 +19,7 @@ class NoWay(harness.Test):
         self.net = namespaces.Network(4)
         self.addCleanup(self.net.close)
 
-    def test_it_is_left_out(self):
+    def test_unreachable_worker_dropped_and_admitted_again(self):
         job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=FLAGS)
         job.ps_hosts = [self.net.address(i) + ":2221" for i in range(2)]
         job.worker_hosts = [self.net.address(i) + ":2223" for i in (2, 3)]
@@ -40,7 +40,7 @@ class NoWay(harness.Test):
         self.kill(*job.workers, *job.ps)
 
     def goes_on(self, *workers):
-        """Steps more than they have said so far."""
+        """Waits until the workers log more steps than so far."""
         for worker in workers:
             n = worker.output().count("training step")
             harness.until(lambda: worker.output().count("training step") > n + 5, worker.name)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The notebooks of examples/notebooks: as they are read in a browser they have figures, no error;
-they run, where this Python has what executes notebooks (scripts/check_notebook)."""
+"""The notebooks of examples/notebooks: as files they have figures and no error; and they run, if
+this Python has the modules that execute notebooks (scripts/check_notebook)."""
 # label: unit
 import ast
 import glob
@@ -24,7 +24,7 @@ def text(cell):
 
 
 class Notebooks(unittest.TestCase):
-    def test_as_they_are_read(self):
+    def test_notebooks_have_figures_and_no_error(self):
         self.assertTrue(NOTEBOOKS)
         for path in NOTEBOOKS:
             self.assertLess(os.path.getsize(path), 200_000)
@@ -42,7 +42,7 @@ class Notebooks(unittest.TestCase):
             said = json.dumps([o.get("text") for o in outputs])
             self.assertNotRegex(said, r"/tmp|/home|/root")
 
-    def test_they_run(self):
+    def test_notebooks_run(self):
         for name in ("nbclient", "ipykernel", "numpy", "matplotlib"):
             if importlib.util.find_spec(name) is None:
                 self.skipTest("there is no %s; scripts/check_notebook fetches it" % name)

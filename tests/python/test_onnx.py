@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""python3 -m weir.onnx: networks that the worker trained predict as ONNX what --predict says,
-sample by sample; and what is wrong with its files is said in one line. What evaluates the ONNX is
-onnxruntime where it is installed (scripts/check_onnx), else tests/python/onnx_numpy.py."""
+"""python3 -m weir.onnx: networks that the worker trained predict as ONNX the same as --predict,
+sample by sample; faults of its files are reported in one line. onnxruntime evaluates the ONNX if it
+is installed (scripts/check_onnx), otherwise tests/python/onnx_numpy.py."""
 # label: cluster computes
 import json
 import os
@@ -28,10 +28,10 @@ except ImportError as missing:
 
 TOLERANCE = 1e-5  # of a probability: float32 in both
 ALONE = ["--intra_op_threads=1", "--seed=5", "--optimizer=sgd"]
-# A step that moves next to nothing.
+# A training step that changes almost nothing.
 STILL = [*ALONE, "--learning_rate=1e-30", "--train_steps=1", "--batch_size=10"]
-# What no other network here has: strides, windows that are not square, paddings, two inputs, who
-# reads the image twice.
+# Features that no other network here has: strides, windows that are not square, paddings, two
+# inputs, two readers of the image.
 EVERY = {"name": "every", "input": "auto", "classes": "auto", "layers": [
     {"type": "conv2d", "name": "probabilities", "filters": 4, "kernel": [3, 4], "stride": [2, 1],
      "padding": "same"},
@@ -63,7 +63,8 @@ class Onnx(harness.Test):
         return self.path("w.safetensors")
 
     def compare(self, model, export, data, images, *options):
-        """The ONNX network's outputs beside those of --predict; the network's output's name."""
+        """Compares the ONNX network's outputs with those of --predict; returns the name of the
+        network's output."""
         name = model if "/" in model else os.path.join(harness.MODELS, model + ".json")
         weir_onnx.main([*options, name, export, self.path("o.onnx")])
         onnx.checker.check_model(self.path("o.onnx"), full_check=True)
@@ -83,7 +84,7 @@ class Onnx(harness.Test):
         got = weights.read_idx(os.path.join(data, "t10k-images-idx3-ubyte"), 16)
         return numpy.frombuffer(got, "u1").reshape(-1, 1, 28, 28)
 
-    def test_models_that_come_with_weir(self):
+    def test_models_of_weir_predict_the_same(self):
         data = self.new_folder("data")
         harness.make_data(data, 48, 24)
         golden.make_targets(data)
@@ -97,7 +98,7 @@ class Onnx(harness.Test):
         done = subprocess.run([sys.executable, "-B", "-m", "weir.onnx", model, export,
                                self.path("o.onnx")], cwd=harness.source("python"),
                               capture_output=True, text=True, check=False,
-                              # The programs know the model's name.
+                              # The programs can find the model by its name.
                               env={**os.environ, "WEIR_PROGRAMS": harness.BIN})
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         found = onnx.load(self.path("o.onnx"))
@@ -109,7 +110,7 @@ class Onnx(harness.Test):
         self.compare_with_hidden(export, data, images)
 
     def compare_with_hidden(self, export, data, images):
-        """--uint8, and the size of a hidden layer that the command line gave."""
+        """Compares with --uint8, and with the size of a hidden layer from the command line."""
         model = harness.read_json(os.path.join(harness.MODELS, "mlp.json"))
         first = next(l for l in model["layers"] if l["type"] == "dense")
         first["units"] = 7  # for --predict, which has no --hidden_units here
@@ -118,8 +119,8 @@ class Onnx(harness.Test):
         made = weir_onnx.convert(os.path.join(harness.MODELS, "mlp.json"), export, uint8=True)
         self.assertEqual(made.graph.input[0].type.tensor_type.elem_type, onnx.TensorProto.UINT8)
 
-    def test_every_layer(self):
-        """On colour pictures, normalised; and with targets."""
+    def test_every_layer_predicts_the_same(self):
+        """On normalised colour pictures; and with targets."""
         rng = numpy.random.default_rng(3)
         data = self.new_folder("data")
         for part, n in (("train", 64), ("test", 30)):
@@ -143,8 +144,8 @@ class Onnx(harness.Test):
                                   "--mean=0.4,0.5,0.6", "--std=measured")
             self.assertEqual(self.compare(model, export, data, images.astype("f4") / 255), output)
 
-    def test_standardized_tables(self):
-        """Samples of floats, and of whole numbers, which --uint8 takes as bytes."""
+    def test_standardized_tables_predict_the_same(self):
+        """Samples are floats, or whole numbers, which --uint8 reads as bytes."""
         rng = numpy.random.default_rng(5)
         data = self.new_folder("table")
         for kind, options in (("f4", []), ("u1", ["--uint8"])):
@@ -156,8 +157,8 @@ class Onnx(harness.Test):
                                   "--standardize")
             self.compare("mlp", export, data, rows.reshape(-1, 1, 1, 4), *options)
 
-    def test_networks_of_pytorch(self):
-        """Among them residual additions, layer norms and an embedding, whose input is numbers."""
+    def test_networks_of_pytorch_predict_the_same(self):
+        """They contain residual additions, layer norms and an embedding, whose input is numbers."""
         for name in sorted(os.listdir(golden.PREDICTIONS)):
             folder, data = os.path.join(golden.PREDICTIONS, name), self.path(name)
             os.mkdir(data)
@@ -179,14 +180,14 @@ class Onnx(harness.Test):
             self.compare(model, self.path("w.safetensors"), data, images)
 
     def extents(self, flat, n_dims):
-        """Height and width out of an IDX file's head."""
+        """Returns height and width from an IDX file's head."""
         head = numpy.frombuffer(flat[4:4 + 4 * n_dims].tobytes(), ">i4")
         return head[-2:]
 
 
 class Declared(unittest.TestCase):
-    def test_keys(self):
-        """Layers' keys are those of the worker."""
+    def test_layer_keys_are_the_workers(self):
+        """The script supports the same keys of layers as the worker."""
         text = harness.read_source("worker/model/model_layers.c")
         one = {"ONE": "input", "COMMON": ""}
         rows = re.findall(r'\{"(\w+)", (ONE|COMMON)(?: "([^"]*)")?,\s+build_', text)
@@ -207,13 +208,13 @@ class Errors(harness.Test):
         self.assertFalse(os.path.exists(self.path("o.onnx")))
         return text
 
-    def test_no_package(self):
+    def test_missing_package_named(self):
         with mock.patch.dict(sys.modules, {"onnx": None}):
             self.assertIn("apt-get install python3-onnx, or pip install onnx",
                           self.said(os.path.join(harness.MODELS, "mlp.json"), "none"))
 
     @unittest.skipIf(onnx is None, "the Python package onnx is not installed")
-    def test_files_that_do_not_fit(self):
+    def test_mismatched_files_refused(self):
         export, model = self.path("w.safetensors"), self.path("m.json")
         softmax = os.path.join(harness.MODELS, "softmax.json")
         good = {"output/weights": ("F32", (10, 784), [0.0] * 7840),

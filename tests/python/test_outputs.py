@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Files that programs write at their end: links, FIFOs and devices stay what they are, and no
-file is written over another."""
+"""Files that programs write at their end: links, FIFOs and devices keep their type, and no file is
+written over another."""
 # label: cluster
 import json
 import os
@@ -26,7 +26,7 @@ class Outputs(harness.Test):
         return [*FLAGS, FLAG[what] + path]
 
     def device(self, minor):
-        """Like /dev/null (3) or /dev/full (7), but nobody else's."""
+        """Makes a device like /dev/null (3) or /dev/full (7) for this test alone."""
         path = self.path("device%d" % minor)
         try:
             os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, minor))
@@ -36,7 +36,7 @@ class Outputs(harness.Test):
             self.skipTest("no device of our own: %s" % e)
         return path
 
-    def test_links(self):
+    def test_link_kept_and_its_target_replaced(self):
         """The file that the link leads to is replaced."""
         for what in FLAG:
             with self.subTest(what):
@@ -47,8 +47,9 @@ class Outputs(harness.Test):
                 self.assertTrue(os.path.islink(link))
                 self.assertNotIn(harness.read_bytes(target), (b"", b"old"))
 
-    def test_export_under_the_end_of_another_format(self):
-        """Refused before anything is read: the file would not be what its name says."""
+    def test_export_with_suffix_of_another_format_refused(self):
+        """The worker refuses it before it reads anything: the file's content would not match its
+        name."""
         for end, way in (("onnx", "python3 -m weir.onnx"), ("pt", "safetensors.torch.load_file"),
                          ("PTH", "safetensors.torch.load_file"), ("h5", "load_file"),
                          ("npz", "safetensors.numpy.load_file"), ("keras", "load_file")):
@@ -59,8 +60,8 @@ class Outputs(harness.Test):
                                 "end the name in .safetensors: ", way)
                 self.assertFalse(os.path.exists(path))
 
-    def test_fifos(self):
-        """Their reader gets all, and sees the end."""
+    def test_fifo_reader_gets_all(self):
+        """The reader receives all bytes, and then the end of the file."""
         for what in FLAG:
             with self.subTest(what):
                 path, got = self.path(what + ".jsonl"), []
@@ -78,7 +79,7 @@ class Outputs(harness.Test):
                 if what in ("summary_json", "trace"):
                     json.loads(got[0])
 
-    def test_standard_output(self):
+    def test_standard_output_written(self):
         """/dev/stdout is on every host a link into procfs, to a pipe or to a file."""
         link = self.path("stdout")
         os.symlink("/proc/self/fd/1", link)
@@ -95,14 +96,14 @@ class Outputs(harness.Test):
             self.assertEqual(json.loads(f.read())["global_step"], 2)
         self.assertTrue(os.path.islink(link))
 
-    def test_devices(self):
+    def test_devices_written(self):
         path = self.device(3)
         for what in ("export", "summary_json", "trace", "record_samples"):
             with self.subTest(what):
                 self.run_worker(*self.flags(what, path))
                 self.assertTrue(stat.S_ISCHR(os.lstat(path).st_mode))
 
-    def test_of_a_server(self):
+    def test_outputs_of_a_server_written(self):
         path, link, fifo = self.path("figures"), self.path("link"), self.path("fifo")
         os.symlink(path, link)
         os.mkfifo(fifo)
@@ -119,8 +120,9 @@ class Outputs(harness.Test):
         said = self.run_worker(*flags, status=2).output()
         self.assert_has(said, *("--" + name for name in names))
 
-    def test_one_file_for_two(self):
-        """By name where it is not there yet, else by what it is; nothing is written."""
+    def test_same_file_for_two_outputs_refused(self):
+        """Compared by name if the file does not exist, otherwise by identity; nothing is
+        written."""
         there, link, other = self.path("there"), self.path("link"), self.path("other")
         harness.write_file(there, "mine")
         os.symlink(there, link)
@@ -135,7 +137,7 @@ class Outputs(harness.Test):
         self.assertFalse(os.path.exists(other))
         self.run_worker(*FLAGS, "--export=" + there, "--summary_json=" + other)
 
-    def test_what_is_read_is_not_written(self):
+    def test_input_as_output_refused(self):
         model = self.export()
         before = harness.read_bytes(model)
         os.symlink(model, self.path("model.csv"))
@@ -149,19 +151,20 @@ class Outputs(harness.Test):
                      names=("train_data", "export"))
         self.assertEqual(harness.read_bytes(model), before)
 
-    def test_one_device_for_two(self):
-        """Nothing is lost there that would be kept elsewhere."""
+    def test_same_device_for_two_outputs_accepted(self):
+        """A device loses nothing that a file would keep."""
         path = self.device(3)
         self.run_worker(*FLAGS, "--export=" + path, "--summary_json=" + path)
 
-    def test_one_file_for_two_of_a_server(self):
+    def test_same_file_for_two_outputs_of_server_refused(self):
         argv = [harness.program("ps"), "--ps_hosts=127.0.0.1:1", "--summary_json=" + self.path("x"),
                 "--trace=" + self.path("x")]
         ps = self.start("ps", argv)
         self.assertIn("--summary_json=%s and --trace=" % self.path("x"), ps.wait_output(20, 2))
 
-    def test_full_disk(self):
-        """138, and what is lost and can be done; of what is there, nothing is."""
+    def test_full_disk_ends_with_138(self):
+        """The exit status is 138, and the lines name the lost file and the remedy. Existing files
+        stay."""
         full = self.device(7)
         for flag, said in (("export", "no room for the trained parameters, which are lost"),
                            ("summary_json", "no room for the final figures, which are lost"),
@@ -175,8 +178,8 @@ class Outputs(harness.Test):
                                  status=138)
         self.assertIn("no room for what was computed: make some", worker.output())
 
-    def test_full_disk_with_checkpoints(self):
-        """Started again, it computes no step twice."""
+    def test_full_disk_with_checkpoints_repeats_no_step(self):
+        """Started again, the worker computes no step twice."""
         full, folder = self.device(7), self.path("ckpt")
         flags = [*FLAGS, "--checkpoint_dir=" + folder]
         worker = self.run_worker(*flags, "--export=" + full, status=138)
@@ -185,8 +188,8 @@ class Outputs(harness.Test):
         self.assertIn("found a checkpoint at step 2", worker.output())
         self.assertTrue(os.path.exists(self.path("model")))
 
-    def test_full_disk_of_a_job(self):
-        """The servers wait for the worker, which writes what they have."""
+    def test_full_disk_of_worker_makes_servers_wait(self):
+        """The servers wait for the worker, which then writes their parameters."""
         full = self.device(7)
         job = self.job(n_workers=1, flags=FLAGS)
         job.start_ps(0, "--summary_json=" + full)
@@ -197,7 +200,7 @@ class Outputs(harness.Test):
         job.ps[0].wait(60, 138)
         self.assertIn("the figures of this server are lost; make room", job.ps[0].output())
 
-    def test_tried_at_start(self):
+    def test_outputs_tried_at_start(self):
         """access() does not reveal that no file can be made in /proc, not even by root."""
         os.symlink("/nodir/x", self.path("astray"))
         for path, folder in (("/proc/x", "/proc"), (self.path("astray"), "/nodir")):
@@ -213,8 +216,8 @@ class Outputs(harness.Test):
                         status=1)
         self.assertEqual(os.listdir(self.path("folder")), [])
 
-    def test_no_room_at_start(self):
-        """A file system whose only file is its folder."""
+    def test_full_disk_at_start_refused(self):
+        """A file system without room for a file."""
         path = self.mount("nr_inodes=1")
         self.assertIn("--export=%s/x: the folder %s is full: " % (path, path),
                       self.run_worker(*FLAGS, "--export=" + path + "/x", status=138).output())

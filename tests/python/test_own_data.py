@@ -1,6 +1,6 @@
-"""Own data at a small size: colour pictures of CIFAR's shape and Fashion-MNIST repacked. The same
-samples give the same bits from every format, in training, evaluation and prediction; training goes
-on from an export and from a PyTorch state dict."""
+"""Own data at a small size: colour pictures of CIFAR's shape, and Fashion-MNIST in other formats.
+The same samples in any format lead to the same bits, in training, evaluation and prediction;
+training continues from an export and from a PyTorch state dict."""
 # label: cluster computes
 import csv
 import json
@@ -16,15 +16,15 @@ N_TEST = 40
 ALONE = ["--intra_op_threads=1", "--seed=3"]
 TRAIN = [*ALONE, "--batch_size=20", "--train_steps=25", "--learning_rate=0.003"]
 FINE = [*ALONE, "--batch_size=20", "--train_steps=6", "--learning_rate=0.001"]
-# A step that moves nothing: what is measured behind it are the first values.
+# A training step that changes nothing: the figures after it are those of the first values.
 STILL = [*ALONE, "--optimizer=sgd", "--learning_rate=1e-30", "--train_steps=1", "--batch_size=10"]
-# LeNet-5's layers as somebody else called them.
+# LeNet-5's layers under other names.
 NAMES = {"c1": "features.0", "c3": "features.3", "c5": "classifier.1", "f6": "classifier.3",
          "output": "classifier.5"}
 
 
 def npy(path):
-    """(dims, bytes) of an npy of bytes."""
+    """Returns (dims, bytes) of an npy of bytes."""
     data = harness.read_bytes(path)
     begin = 10 + int.from_bytes(data[8:10], "little")
     text = data[10:begin].decode("ascii")
@@ -47,7 +47,8 @@ class OwnData(harness.Test):
         self.assertEqual(len(set(results.values())), 1, (what, results))
 
     def check_training(self, forms, *more):
-        """Each format's parameters and test loss are those of the others; exports of all."""
+        """Checks that each format has the same parameters and test loss; returns the exports of
+        all."""
         sums = {}
         for form in forms:
             s = self.train(form, TRAIN, "--export=" + self.path(form + ".export"), *more)
@@ -91,13 +92,13 @@ class OwnData(harness.Test):
         return state
 
     def first_values(self, state):
-        """Flags that start from a state dict."""
+        """Returns the flags that start from a state dict."""
         weights.write(self.path("state.safetensors"), state)
         harness.write_file(self.path("map"), "".join("%s = %s\n" % pair for pair in NAMES.items()))
         return ["--init=" + self.path("state.safetensors"), "--init_map=" + self.path("map")]
 
     def check_fine_tuning(self, forms, trained):
-        """From an export and from a state dict of the same numbers, whatever the format."""
+        """Trains on from an export and from a state dict of the same numbers, in every format."""
         sums = {}
         export = self.path(forms[0] + ".export")
         other = self.first_values(self.state_dict(export))
@@ -107,7 +108,7 @@ class OwnData(harness.Test):
                 sums[form, kind] = s["parameters_sha256"], s["test_loss"]
         self.check_one_result(sums, "fine-tuned")
         self.assertNotEqual(s["parameters_sha256"], trained["parameters_sha256"])
-        self.assertLess(s["test_loss"], 2 * trained["test_loss"])  # it went on from there
+        self.assertLess(s["test_loss"], 2 * trained["test_loss"])  # training continued from there
 
     def check_all(self, *flags):
         for form in FORMATS:
@@ -117,13 +118,13 @@ class OwnData(harness.Test):
         self.check_fine_tuning(("idx", "npy", "npz", "safetensors", "png"), trained)
         return trained
 
-    def test_colour_of_cifars_size(self):
+    def test_colour_pictures_same_in_all_formats(self):
         trained = self.check_all("--made=3x32x32", "--classes=10")
         self.assertGreater(trained["test_accuracy"], 0.5)
         self.check_channels_last(trained)
 
     def turned(self, part):
-        """(dims, bytes) of an npy, as (n, H, W, C)."""
+        """Returns (dims, bytes) of an npy, as (n, H, W, C)."""
         (n, c, h, w), planes = npy(self.path("npy/%s-images.npy" % part))
         out = bytearray(len(planes))
         for i in range(n):
@@ -155,7 +156,7 @@ class OwnData(harness.Test):
             os.link(self.path("npy/%s-labels.npy" % part), prefix + "-labels.npy")
 
     def check_channels_last(self, trained):
-        """(n, H, W, C), as many programs save pictures."""
+        """Checks (n, H, W, C), the layout in which many programs save pictures."""
         forms = ("npy", "idx", "safetensors")
         for form in forms:
             for part in ("train", "test"):
@@ -166,14 +167,14 @@ class OwnData(harness.Test):
         self.assert_same(s, trained, "parameters_sha256", "test_loss")
         self.check_inference(forms[1:], trained, layout)
 
-    def test_fashion_mnist_repacked(self):
+    def test_fashion_mnist_same_in_all_formats(self):
         if not os.path.exists(FASHION):
             self.skipTest("no %s: install dataset-fashion-mnist (scripts/setup)" % FASHION)
         trained = self.check_all("--from=" + FASHION)
         self.assertGreater(trained["test_accuracy"], 0.2)
 
-    def test_a_network_of_pytorch(self):
-        """Its own modules on colour pictures of that size: their predictions, and on from there."""
+    def test_network_of_pytorch_predicts_and_trains_on(self):
+        """A network of PyTorch's own modules, on colour pictures of that size."""
         torch = weights.torch2(self)
         nn = torch.nn
         torch.manual_seed(4)

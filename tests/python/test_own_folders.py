@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Servers with a folder of checkpoints each, on disks of their own: each keeps, tidies and restores
-its own part; a part that is missing is named, and what is whole is gone on from."""
+"""Servers with a checkpoint folder each, on disks of their own: each server keeps, cleans up and
+restores its own files. A missing file is named, and the job resumes from the last whole
+checkpoint."""
 # label: cluster address long
 import glob
 import os
@@ -37,7 +38,7 @@ class OwnFolders(harness.Test):
         return job.start_ps(task, *flags)
 
     def begin(self, n_ps=2, *more, flags=SLOW, n_workers=2, brake=None):
-        """A job whose servers have a folder each."""
+        """Begins a job whose servers have a folder each."""
         job = self.job(n_ps=n_ps, n_workers=n_workers, model="small", flags=flags)
         if brake:
             job.brake_from(brake)
@@ -48,10 +49,9 @@ class OwnFolders(harness.Test):
         return job
 
     def stopped_at(self, step, n_ps=2):
-        """A job with the checkpoints up to that step, or later ones, all of whose programs were
-        killed."""
+        """Returns a killed job with the checkpoints up to that step, or later ones."""
         job = self.begin(n_ps, "--save_steps=8", brake=step + 14)
-        harness.until(lambda: len(self.manifests()) >= step // 8, "so many checkpoints")
+        harness.until(lambda: len(self.manifests()) >= step // 8, "enough checkpoints")
         job.release()
         self.kill(*job.workers, *job.ps)
         return job
@@ -60,8 +60,9 @@ class OwnFolders(harness.Test):
         want = self.undisturbed()
         job.finish(120, want)
 
-    def test_whole_and_tidied(self):
-        """Each has its own files, of the same checkpoints, and says which kind its folder is."""
+    def test_own_folders_keep_same_checkpoints(self):
+        """Each server has its own files, of the same checkpoints, and logs which kind its folder
+        is."""
         job = self.begin(2, "--save_steps=5", "--keep_checkpoint_max=2")
         self.finish(job)
         steps = self.manifests()
@@ -77,8 +78,8 @@ class OwnFolders(harness.Test):
         self.assertIn("keeps its parts in a folder of its own", job.ps[0].output())
         self.assertNotIn("given up", job.ps[0].output())
 
-    def test_shared(self):
-        """Two servers with one folder say so."""
+    def test_shared_folder_logged(self):
+        """Two servers with one folder log that."""
         job = self.job(n_ps=2, model="softmax", flags=FLAGS)
         for i in (0, 1):
             self.start_ps(job, i, folder=self.folder(0))
@@ -87,9 +88,8 @@ class OwnFolders(harness.Test):
         self.assertIn("disk0 is shared with ps:0", job.ps[1].output())
         self.assertNotIn("of its own", job.ps[0].output())
 
-    def test_two_share_another(self):
-        """ps 1 and ps 2 have one folder, which is not ps 0's; one of them comes back with another
-        address."""
+    def test_two_servers_share_other_folder_than_ps_0(self):
+        """ps 1 and ps 2 have one folder, ps 0 another; one of them returns with another address."""
         job = self.job(n_ps=3, model="small", flags=SLOW)
         for i in range(3):
             self.start_ps(job, i, *([] if i else ["--save_steps=8"]), folder=self.folder(i > 0))
@@ -106,8 +106,9 @@ class OwnFolders(harness.Test):
         self.assertIn("goes on from step %d," % newest, job.ps[1].output())
         self.assertEqual(len(self.files(1)), 1)
 
-    def test_one_dies(self):
-        """Either server is killed and started again: all go back to the newest checkpoint."""
+    def test_killed_server_rolls_back_to_newest_checkpoint(self):
+        """Either server is killed and started again: all members roll back to the newest
+        checkpoint."""
         job = self.begin()
         for task, step in ((1, r"\d+"), (0, r"[1-9]\d")):
             job.ps[0].wait_line("checkpoint at step %s: " % step)
@@ -117,9 +118,9 @@ class OwnFolders(harness.Test):
                                      (r"1\.[2-9]" if task else r"2\.\d"))
         self.finish(job)
 
-    def test_all_die(self):
-        """All are killed: the next job goes on from the newest checkpoint, whatever ports it has,
-        and removes what the one before has left."""
+    def test_killed_job_resumes_from_newest_checkpoint(self):
+        """All are killed: the next job resumes from the newest checkpoint, whatever ports it has,
+        and removes old files of the previous job."""
         self.stopped_at(16)
         newest = self.manifests()[-1]
         job = self.begin(2, "--save_steps=8", "--keep_checkpoint_max=1", flags=FLAGS)
@@ -129,19 +130,19 @@ class OwnFolders(harness.Test):
         for task in (0, 1):
             self.assertEqual(len(self.files(task)), 1, self.files(task))
 
-    def test_killed_at_the_very_end(self):
-        """ps 1 is killed when the job is done, and started again: it ends, since ps 0 has."""
+    def test_server_killed_after_last_step_exits_on_restart(self):
+        """ps 1 is killed when the job is done, and started again: it exits, because ps 0 has."""
         job = self.begin(2, "--save_steps=40", flags=FLAGS)
         self.finish(job)
         up = os.path.join(self.folder(1), "up-" + job.ps_hosts[1])
         with open(up, "wb"):
-            pass  # as it is left by a process that was killed
+            pass  # the file that a killed process leaves
         self.start_ps(job, 1, "--worker_timeout=1").wait(60, 0)
         self.assertIn("has all its steps, and ps:0", job.ps[1].output())
 
-    def test_part_is_damaged(self):
-        """A bit of ps 1's newest part is another: its server says so, and the one before is gone on
-        from."""
+    def test_damaged_file_of_ps_1_resumes_from_older_checkpoint(self):
+        """A bit of ps 1's newest file is inverted: ps 1 reports it, and the job resumes from the
+        checkpoint before."""
         self.stopped_at(16)
         before, newest = self.manifests()[-2:]
         path = ckpt_folder.path(self.folder(1), newest, "-1-of-2.safetensors")
@@ -155,9 +156,9 @@ class OwnFolders(harness.Test):
                          "folder; ps:1 .* trying the one before" % (newest, newest))
         self.assertIn("goes on from step %d," % before, job.ps[1].output())
 
-    def test_folder_is_lost(self):
-        """ps 1 comes back without its folder: training waits, and a sentence says what for; with
-        the folder it goes on."""
+    def test_lost_folder_makes_training_wait(self):
+        """ps 1 returns without its folder: training waits, and a line names the cause; with the
+        folder training resumes."""
         job = self.begin()
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         self.kill(job.ps[1])
@@ -173,7 +174,7 @@ class OwnFolders(harness.Test):
         self.start_ps(job, 1)
         self.finish(job)
 
-    def test_folder_is_lost_at_the_start(self):
+    def test_lost_folder_at_start_makes_training_wait(self):
         """Training waits for a lost folder also if all programs are restarted."""
         self.stopped_at(16)
         aside = self.folder(1) + "-aside"
@@ -186,9 +187,9 @@ class OwnFolders(harness.Test):
         self.start_ps(job, 1)
         self.finish(job)
 
-    def test_other_numbers_of_servers(self):
-        """One server alone has not all parts, and says so; with a third, which has none, the two
-        go on; from copies in one folder any number does."""
+    def test_own_folders_need_the_same_servers(self):
+        """One server alone lacks files, and reports that. A third server, without files, does not
+        stop the two others. With copies in one folder any number of servers resumes."""
         self.stopped_at(16)
         newest = self.manifests()[-1]
         job = self.begin(1, flags=FLAGS)
@@ -206,8 +207,8 @@ class OwnFolders(harness.Test):
         os.rename(self.folder(7), self.folder(0))
         self.finish(self.begin(1, flags=FLAGS))
 
-    def test_failed_attempts_are_tidied(self):
-        """ps 0 cannot write its file: ps 1's part of each attempt is removed again."""
+    def test_files_of_failed_attempts_removed(self):
+        """ps 0 cannot write its file: ps 1 removes its own file of each attempt."""
         job = self.job(n_ps=2, model="small", flags=[*SLOW, "--train_steps=100000"])
         argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh", harness.program("ps"),
                 *job.hosts(), "--job_name=ps", "--task_index=0",

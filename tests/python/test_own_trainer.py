@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""libweir as it is installed: what it exports, and examples/own_trainer.c, compiled as users do, in
-a job whose processes are killed: it ends with the bits of one that was left alone."""
+"""The installed libweir: its exports, and examples/own_trainer.c, compiled as users do, in a job
+whose processes are killed. It ends with the bits of an undisturbed job."""
 # label: cluster
 import glob
 import os
@@ -17,7 +17,7 @@ import harness
 BUILD = os.path.dirname(harness.BIN)
 DATA = "/usr/share/datasets/fashion-mnist"
 STEPS, TRIES = 400, 10  # a busy machine may miss the job's middle
-# As programs were compiled with them.
+# The numbers with which programs were compiled.
 CONSTANTS = {"OK": 0, "DONE": 1, "LEFT": 2, "AGAIN": 3, "REBASED": 4, "OVER": 5, "E_INVALID": -1,
              "E_REFUSED": -2, "E_UNAVAILABLE": -3, "E_CANCELLED": -4, "E_NOMEM": -5,
              "E_UNSUPPORTED": -6, "E_PROTOCOL": -7, "E_IO": -8, "E_INTERNAL": -9, "FLOAT32": 0,
@@ -27,14 +27,14 @@ SETTINGS = ["optimizer", "momentum", "learning_rate", "0.05", "train_steps", str
 
 
 def declared():
-    """The functions of weir.h."""
+    """Returns the functions of weir.h."""
     text = re.sub(r"/\*.*?\*/", "", harness.read_source("libweir/weir.h"), flags=re.S)
     return sorted(re.findall(r"\b(weir_\w+)\((?!\*)[^;{}]*\);", text))
 
 
 class Constants(unittest.TestCase):
-    def test_constants(self):
-        """The numbers that programs were compiled with stay."""
+    def test_constants_keep_their_numbers(self):
+        """Compiled programs contain these numbers."""
         header = re.sub(r"/\*.*?\*/", "", harness.read_source("libweir/weir.h"), flags=re.S)
         found = {}
         for names in re.findall(r"^enum[^{;]*\{(.*?)\}", header, re.S | re.M):
@@ -54,7 +54,7 @@ class OwnTrainer(harness.Test):
         self.keep_notes(BUILD)
 
     def install(self):
-        """All of it, moved since: the folder, and an environment that has it."""
+        """Installs everything and moves it; returns the folder, and an environment with it."""
         first, moved = (self.path(d) for d in ("first", "moved"))
         subprocess.run(["cmake", "--install", BUILD, "--prefix", first], check=True,
                        stdout=subprocess.DEVNULL, timeout=120 * harness.PATIENCE)
@@ -70,8 +70,9 @@ class OwnTrainer(harness.Test):
                        check=True, env=env)
         return program
 
-    def test_what_is_exported(self):
-        """The symbols, in their version, are the header's functions and those of the list."""
+    def test_exports_match_header_and_list(self):
+        """The exported symbols, in their version, are the header's functions and those of the
+        list."""
         _, env = self.install()
         library, = glob.glob(env["LD_LIBRARY_PATH"] + "/libweir.so.0.*")
         said = harness.check_output(["nm", "-D", "--defined-only", library])
@@ -79,7 +80,7 @@ class OwnTrainer(harness.Test):
         self.assertEqual([f for f, _ in found], declared())
         listed = harness.read_source("libweir/symbols.txt").split()
         self.assertEqual(["%s@%s" % f for f in found], listed)
-        versions = {v for _, v in found}  # which are symbols, too
+        versions = {v for _, v in found}  # versions are symbols, too
         self.assertEqual(len(re.findall(r" [A-Z] ", said)), len(found) + len(versions))
         needs = harness.check_output(["readelf", "-d", library])
         self.assertIn("soname: [libweir.so.0]", needs)
@@ -88,8 +89,8 @@ class OwnTrainer(harness.Test):
         self.assertLess(len(harness.read_source("examples/own_trainer.c").splitlines()), 80)
 
     @unittest.skipUnless(shutil.which("abidiff"), "needs Debian's abigail-tools")
-    def test_abi(self):
-        """The functions and structures that programs were compiled with stay."""
+    def test_abi_is_compatible(self):
+        """Compiled programs contain these functions and structures."""
         said = harness.run([harness.source("scripts/abi"), os.path.join(BUILD, "lib/libweir.so.0")])
         self.assertEqual((said.stdout, said.returncode), ("", 0))
 
@@ -99,7 +100,7 @@ class OwnTrainer(harness.Test):
                            *SETTINGS, *more], env=env)
 
     def values(self, folder):
-        """The bytes behind the header of the server's file of the last step."""
+        """Returns the bytes after the header of the server's file of the last step."""
         data = harness.read_bytes(ckpt_folder.path(folder, STEPS, "-0-of-1.safetensors"))
         return data[8 + struct.unpack("<Q", data[:8])[0]:]
 
@@ -110,7 +111,7 @@ class OwnTrainer(harness.Test):
         return ps
 
     def run_job(self, where, program, env, name, disturb=False):
-        """Its values, and the lines of its last step; None: it was over too soon."""
+        """Returns its values, and the lines of its last step, or None if it ended too soon."""
         hosts = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
         folder = self.path(name)
         ps = self.ps(where, hosts, folder)
@@ -132,7 +133,7 @@ class OwnTrainer(harness.Test):
                  for t in trainers])
 
     @unittest.skipUnless(os.path.exists(DATA), "needs Debian's dataset-fashion-mnist")
-    def test_killed(self):
+    def test_killed_processes_change_no_bit(self):
         where, env = self.install()
         program = self.compile(env)
         want = self.run_job(where, program, env, "alone")

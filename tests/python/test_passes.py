@@ -1,5 +1,5 @@
-"""Samples that are read where a dead worker leaves at once and comes back, and where another number
-of workers resumes from a checkpoint: each sample of each pass once (I6)."""
+"""Samples that are read if a dead worker is dropped at once and returns, and if another number of
+workers resumes from a checkpoint: each sample of each pass once (I6)."""
 # label: cluster
 import re
 
@@ -7,9 +7,10 @@ import harness
 import samples
 
 def goes_on(test, job, n, workers, more=""):
-    """The generation n of ps:0's first life, or one after that and the last that was seen, has
-    begun with so many (or what is spelled as text), and worker 0 takes steps in it. On a busy
-    machine there may be more of them: who is late is left out, and taken in again."""
+    """Waits until the generation n of ps:0's first life, or one after it and after the last seen
+    one, has begun with so many workers (or a text for the number), and worker 0 makes steps in
+    it. On a busy machine there may be more generations: a late worker is dropped, and admitted
+    again."""
     w, name = job.workers[0], n
     if not isinstance(n, str):
         first = max(n, job.generation + 1)
@@ -27,8 +28,9 @@ class Samples(harness.Test):
     FLAGS = ["--batch_size=12", "--seed=3", "--intra_op_threads=1", "--log_every=1",
              "--fault_push_delay_ms=8"]
 
-    def test_no_patience(self):
-        """--worker_timeout=0: whoever dies is out at once, and is taken in when it is back."""
+    def test_worker_timeout_0_reads_each_sample_once(self):
+        """--worker_timeout=0: a worker that dies is dropped at once, and admitted when it
+        returns."""
         steps = 250
         job = self.job(n_ps=2, n_workers=3, flags=[*self.FLAGS, "--train_steps=%d" % steps])
         job.start_servers("--worker_timeout=0")
@@ -44,11 +46,12 @@ class Samples(harness.Test):
         self.assertEqual(samples.wrong(self.records, steps), [])
         self.assertNotIn("generation 1.8", job.ps[0].output())
 
-    def test_another_number_of_workers(self):
-        """A job of 3 workers is killed, 2 go on, then 4: at the sample after the checkpoint's."""
+    def test_other_number_of_workers_reads_each_sample_once(self):
+        """A job of 3 workers is killed, and resumes with 2, then 4, at the sample after the
+        checkpoint's."""
         ckpt = ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=10"]
         rows, begun = set(), 0
-        for n_workers, steps in ((3, 10), (2, 50), (4, 90)):  # or a later one: a disk may be slow
+        for n_workers, steps in ((3, 10), (2, 50), (4, 90)):  # or a later step: a disk may be slow
             job = self.job(n_ps=2, n_workers=n_workers, flags=[*self.FLAGS, "--train_steps=90"])
             job.start_servers(*ckpt)
             for i in range(n_workers):

@@ -1,4 +1,4 @@
-"""Which device computes which layer: --placement and its companions, by the real worker."""
+"""Which device computes which layer: --placement and related flags, by the real worker."""
 # label: cluster address
 import re
 import shlex
@@ -19,19 +19,19 @@ class Placement(harness.Test):
         self.assertEqual(len(errors), 1, process.output())
         self.assert_has(errors[0], *words)
 
-    def test_log(self):
+    def test_placement_logged(self):
         output = self.worker("--placement=hid=cpu:0", "--log_device_placement").wait_output(30)
         self.assertIn(" hid/weights: /device:CPU:0 (rule 'hid=cpu:0')", output)
         self.assertIn(" relu1: /device:CPU:0 (default: where 'hid' lies)", output)
         self.assertIn(" sm/weights: /device:CPU:0 (default)", output)
 
-    def test_log_of_two_towers(self):
+    def test_placement_of_two_towers_logged(self):
         process = self.worker("--towers=2", "--log_device_placement")
         process.wait(30)
         self.assert_has(process.output(), *(" tower_%d/hid/weights: /device:CPU:0 (default)" % tower
                                             for tower in range(2)))
 
-    def test_by_type_by_parameter_and_by_whole_names(self):
+    def test_placement_by_type_parameter_and_whole_name(self):
         process = self.worker("--placement=type:dense=/job:localhost/replica:0/task:0/cpu:0,"
                               "*/biases=/job:worker/task:0/device:CPU:0", "--log_device_placement")
         output = process.wait_output(30)
@@ -39,11 +39,11 @@ class Placement(harness.Test):
                       "')", output)
         self.assertIn(" sm/biases: /device:CPU:0 (rule '*/biases=/job:worker/task:0/", output)
 
-    def test_quiet_unless_asked(self):
+    def test_placement_not_logged_by_default(self):
         self.assertNotIn("/device:", self.worker("--placement=hid=cpu:0").wait_output(30))
 
-    def test_the_line_of_the_guide(self):
-        """docs/guide/models.md's command as it stands, but for fewer steps and less data."""
+    def test_command_of_the_guide_works(self):
+        """docs/guide/models.md's command literally, except for fewer steps and less data."""
         with open(harness.source("docs/guide/models.md"), encoding="utf-8") as f:
             section = f.read().split("\n## Which device computes which layer\n")[1]
         command = re.search(r"^    (worker .*)$", section, re.MULTILINE).group(1)
@@ -54,7 +54,7 @@ class Placement(harness.Test):
         process.ends(0, "fc1/weights: /device:CPU:0 .rule 'fc")
         process.wait_line("conv1/weights: /device:CPU:0 .rule 'conv.*by --allow_soft_placement")
 
-    def test_errors(self):
+    def test_bad_placement_refused(self):
         self.refused(1, "layer 'hid'", "gpu:1", "there are /device:CPU:0;",
                      flags=["--placement=[hs]*[dm]=gpu:1"])
         self.refused(1, "'fc*=cpu' fits no layer", "flatten1, hid, relu1, sm",
@@ -66,7 +66,7 @@ class Placement(harness.Test):
                      flags=["--placement=hid=/job:ps/cpu:0"])
         self.refused(2, "'gpu;1'", "no device", flags=["--placement=[hs]*[dm]=gpu;1"])
 
-    def test_soft(self):
+    def test_soft_placement_falls_back_with_warning(self):
         process = self.worker("--placement=[hs]*[dm]=gpu:1", "--allow_soft_placement", "--towers=2")
         process.wait(30)
         warnings = [l for l in process.lines if l.startswith("W ")]

@@ -1,5 +1,5 @@
-"""One network over several devices: the CPU and two GPUs, those of the fake driver and of the CUDA
-that tests/emulation plays. It must end where the same network ends that is not split."""
+"""One network over several devices: the CPU and two GPUs of the fake driver and of the CUDA that
+tests/emulation emulates. It must end where the undivided network ends."""
 # label: cluster address
 import json
 import re
@@ -35,7 +35,7 @@ class Split(fake_gpus.Machine):
         self.machine(*(card(i, "total=400 used=10") for i in range(2)))
 
     def net(self, units=20, **devices):
-        """The network's file, with these layers' devices and this many units in `fc`."""
+        """Writes the network's file, with these layers' devices and this many units in `fc`."""
         layers = [dict(l, device=devices[l["name"]]) if l.get("name") in devices else l
                   for l in NET["layers"]]
         layers = [dict(l, units=units) if l.get("name") == "fc" else l for l in layers]
@@ -44,18 +44,18 @@ class Split(fake_gpus.Machine):
         return path
 
     def run_net(self, name, *flags, **devices):
-        # not Adam: it takes c1's biases, which the norm behind takes away again, on a random walk
+        # Adam would move c1's biases, which the following norm cancels, on a random walk.
         return self.train(name, "--batch_size=12", "--train_steps=15", "--optimizer=momentum",
                           "--learning_rate=0.02", *flags, model=self.net(**devices))
 
     def same(self, a, b):
-        """But for rounding."""
+        """Checks that both are equal except for rounding."""
         self.compare(a, b)
         self.assertGreater(a[0]["test_accuracy"], 0.5)
         for name, (_, values) in a[1].items():
             self.assertLess(max(abs(x - y) for x, y in zip(values, b[1][name][1])), 1e-5, name)
 
-    def test_two_gpus_and_the_cpu(self):
+    def test_split_over_two_gpus_and_cpu_matches_cpu(self):
         trace = self.path("trace.json")
         split = self.run_net("split", "--gpus=0,1", SPLIT, "--log_device_placement",
                              "--eval_every=5", "--trace=" + trace)
@@ -73,7 +73,7 @@ class Split(fake_gpus.Machine):
         self.check_trace(trace)
 
     def check_trace(self, path):
-        """In the first step every crossing is there, once, and in its order."""
+        """Checks that the first step has every crossing once, in its order."""
         events = harness.read_json(path)["traceEvents"]
         crossed = [e["name"] for e in sorted(events, key=lambda e: e.get("ts", 0))
                    if e.get("cat") == "cross" and e["args"].get("step") == 0]
@@ -83,14 +83,14 @@ class Split(fake_gpus.Machine):
             "gradient of r1", "gradient of c1"])
 
     @unittest.skipIf(harness.SANITIZE, "slow, and no other code than the others'")
-    def test_the_model_file_says_where(self):
+    def test_devices_in_model_file_match_flag(self):
         by_file = self.run_net("file", "--gpus=0,1", c1="/gpu:1", left="gpu:0", right="GPU:1",
                                fc="/device:CPU:0", out="/device:GPU:1")
         by_flag = self.run_net("flag", "--gpus=0,1", SPLIT)
         self.same(by_file, by_flag)
         self.assertEqual(by_file[0]["towers"], by_flag[0]["towers"])
 
-    def test_each_tower_with_layers_on_the_cpu(self):
+    def test_towers_with_layers_on_cpu_match_cpu(self):
         towers = self.run_net("towers", "--gpus=0,1", "--placement=fc=cpu,out=cpu",
                               "--log_device_placement")
         self.assertEqual(len(towers[0]["towers"]), 2)
@@ -99,8 +99,8 @@ class Split(fake_gpus.Machine):
             self.assertIn(" tower_%d/fc/weights: /device:CPU:0 (rule" % i, towers[2])
         self.same(towers, self.run_net("cpu", "--gpus=none", "--towers=2"))
 
-    def test_a_free_card_is_taken_by_its_name(self):
-        """Where nobody said how many GPUs; numbers are CUDA's then, whoever uses the others."""
+    def test_placement_numbers_are_cudas_without_gpus_flag(self):
+        """Without --gpus the numbers are CUDA's, even if other programs use the other cards."""
         self.machine(card(0, "total=400 used=10 procs=11"), card(1, "total=400 used=10"),
                      card(2, "total=400 used=10"))  # CUDA's numbers: 1, 0, 2
         for rules, lines in (("*=/gpu:2", ["c1/weights: /device:GPU:2 (rule '*=/gpu:2')"]),
@@ -124,11 +124,11 @@ class Split(fake_gpus.Machine):
                            "--precision=bf16", "--train_steps=2", "--batch_size=4",
                            env=self.env(**env)).wait_output()
 
-    def test_precision_of_a_cpu_that_has_it_not(self):
+    def test_bf16_on_cpu_without_it_computes_in_fp32(self):
         self.assertEqual(self.in_bf16(ONEDNN_MAX_CPU_ISA="AVX2").count(
             "--precision=bf16: the CPU has no such products; it computes in fp32"), 1)
 
-    def test_precision_of_layers_on_the_cpu(self):
+    def test_bf16_of_layers_on_cpu(self):
         flags = harness.read_text("/proc/cpuinfo")
         if "avx512_bf16" not in flags and "amx_bf16" not in flags:
             self.skipTest("this CPU has neither AVX512_BF16 nor AMX")
@@ -136,7 +136,7 @@ class Split(fake_gpus.Machine):
                       self.in_bf16())
 
     @unittest.skipIf(harness.SANITIZE, "slow, and no other code than the others'")
-    def test_round_robin(self):
+    def test_round_robin_spreads_parameters(self):
         robin = self.run_net("robin", "--gpus=0,1", "--placement=*=round_robin",
                              "--log_device_placement")
         for i, name in enumerate(("c1/weights", "norm/gamma", "left/weights", "right/weights",
@@ -144,7 +144,7 @@ class Split(fake_gpus.Machine):
             self.assertIn(" %s: /device:GPU:%d (rule '*=round_robin')" % (name, i % 2), robin[2])
         self.same(robin, self.run_net("whole", "--gpus=none"))
 
-    def test_with_servers(self):
+    def test_split_worker_and_whole_worker_agree(self):
         """One of two workers is split, the other is not; the second job has no split worker."""
         jobs = []
         for split in (True, False):
@@ -163,8 +163,9 @@ class Split(fake_gpus.Machine):
         self.assertEqual(jobs[0][0]["parameters_sha256"], jobs[0][1]["parameters_sha256"])
 
     def wire(self, name, dtype, *flags):
-        """The parameters' hash after a run on one card with a server, and whether it rounded."""
-        # so many that some of the 16 bits' pages are pinned
+        """Returns the parameters' hash after a run on one card with a server, and whether the card
+        rounded."""
+        # There are so many parameters that some pages of 16-bit numbers are pinned.
         job = self.job(n_ps=1, n_workers=1, flags=[
             "--model=" + self.net(units=300), "--batch_size=10", "--seed=3", "--train_steps=10",
             "--intra_op_threads=1", "--learning_rate=0.02", "--wire_dtype=" + dtype])
@@ -176,9 +177,9 @@ class Split(fake_gpus.Machine):
         rounded = "rounds gradients to " + dtype.split(",", maxsplit=1)[0] in worker.output()
         return summary["parameters_sha256"], rounded
 
-    def test_the_card_rounds_as_the_host_does(self):
-        """A card that computes all rounds its gradients for the wire; where the CPU has a layer, be
-        it one that does nothing, the host does."""
+    def test_card_rounds_like_host(self):
+        """A card that computes all layers rounds its gradients for the wire. If the CPU has a
+        layer, even one that computes nothing, the host rounds."""
         some_on_host = "--placement=flatten1=cpu:0,dropout1=gpu:0"
         for dtype in ("bf16", "fp16,fp32"):
             host = self.wire("host", dtype, some_on_host)
@@ -191,8 +192,8 @@ class Split(fake_gpus.Machine):
         self.assertFalse(plain[1])
         self.assertNotEqual(plain[0], host[0])
 
-    def test_parameters_on_the_host(self):
-        """By TensorFlow's names: the card computes, the host has and updates the parameters."""
+    def test_parameters_on_host_match_cpu(self):
+        """By TensorFlow's names: the card computes, the host keeps and updates the parameters."""
         there = self.run_net("there", "--gpus=0", "--log_device_placement")
         self.assertIn("training stays on cuda:0", there[2])
         host = self.run_net("host", "--gpus=0", "--log_device_placement",
@@ -203,7 +204,7 @@ class Split(fake_gpus.Machine):
         self.assertIn(" fc: /device:GPU:0 (rule 'type:dense=/job:worker/", host[2])
         self.same(host, there)
 
-    def test_errors(self):
+    def test_bad_placement_refused(self):
         def refused(*words, flags):
             self.refused(self.worker("--model=" + self.net(), *flags), PERMANENT, *words)
         refused("layer 'fc'", "gpu:2", "there are /device:CPU:0, /device:GPU:0, /device:GPU:1;",
@@ -214,7 +215,7 @@ class Split(fake_gpus.Machine):
                 flags=["--gpus=0", "--towers=1", "--placement=fc=gpu"])
 
     @unittest.skipIf(harness.SANITIZE, "slow, and no other code than the others'")
-    def test_soft(self):
+    def test_soft_placement_falls_back_with_warning(self):
         soft = self.run_net("soft", "--gpus=0,1", "--placement=fc=gpu:7", "--allow_soft_placement")
         self.assertRegex(soft[2], r"W .* layer 'fc' cannot be placed on gpu:7 .*; it goes to its "
                          "tower's own device")

@@ -1,5 +1,5 @@
-"""worker --precision=bf16 on CPUs: it trains, to the same bits on each run, or says why not.
-oneDNN's own variable ONEDNN_MAX_CPU_ISA makes of any CPU one without the instructions."""
+"""worker --precision=bf16 on CPUs: it trains, to the same bits on each run, or reports why it
+cannot. oneDNN's own variable ONEDNN_MAX_CPU_ISA disables the instructions on any CPU."""
 # label: cluster computes
 import os
 import re
@@ -7,14 +7,14 @@ import re
 import harness
 
 PERMANENT = 1
-BF16 = ["--precision=bf16", "--bf16_layers=c3,c5"]  # what is faster depends on the machine
+BF16 = ["--precision=bf16", "--bf16_layers=c3,c5"]  # the faster format depends on the machine
 REFUSED = (r"--precision=bf16: oneDNN finds neither AVX512_BF16 nor AMX on this CPU \(oneDNN \S+"
            r".*\), and without them bf16 is slower than floats; use --precision=fp32")
 
 
 class Precision(harness.Test):
     def train(self, name, *flags, isa=None, status=0):
-        """The summary, or None after an error; and what it said."""
+        """Returns the summary, or None after an error, and the output."""
         path = self.path(name + ".json")
         env = dict(os.environ)
         env.pop("ONEDNN_MAX_CPU_ISA", None)
@@ -29,7 +29,7 @@ class Precision(harness.Test):
             return None, p.output()
         return harness.read_json(path), p.output()
 
-    def test_refused_without_the_instructions(self):
+    def test_bf16_without_instructions_refused(self):
         _, said = self.train("refused", "--precision=bf16", isa="AVX2", status=PERMANENT)
         self.assertRegex(said, REFUSED)
 
@@ -38,7 +38,7 @@ class Precision(harness.Test):
         if "avx512_bf16" not in flags and "amx_bf16" not in flags:
             self.skipTest("this CPU has neither AVX512_BF16 nor AMX")
 
-    def test_trains_to_the_same_bits(self):
+    def test_bf16_trains_to_the_same_bits(self):
         self.needs_bf16()
         exact, _ = self.train("fp32")
         runs = [self.train("bf16-%d" % i, *BF16) for i in range(2)]
@@ -49,10 +49,10 @@ class Precision(harness.Test):
         self.assertEqual(shas[0], shas[1])
         self.assertNotEqual(shas[0], exact["parameters_sha256"])
 
-    def test_small_updates_are_not_lost(self):
-        """The parameters stay floats: a step of Adam moves each by about the learning rate, and two
-        steps at rates that differ by far less than neighbours in bf16 leave just that difference.
-        With a worker alone, and with a server."""
+    def test_bf16_keeps_small_updates(self):
+        """The parameters stay floats: a step of Adam moves each by about the learning rate. Two
+        steps at rates that differ by far less than neighbours in bf16 differ by exactly that. With
+        a worker alone, and with a server."""
         self.needs_bf16()
         for name, servers in (("alone", False), ("served", True)):
             with self.subTest(name):
@@ -60,7 +60,7 @@ class Precision(harness.Test):
                                            for rate in (1e-6, 2e-6)))
 
     def updated(self, name, rate, servers):
-        """The parameters after one step at that rate."""
+        """Returns the parameters after one step at that rate."""
         export = self.path("%s-%g.safetensors" % (name, rate))
         flags = [*BF16, "--optimizer=adam", "--learning_rate=%g" % rate,
                  "--train_steps=1", "--batch_size=20", "--seed=3", "--export=" + export]
@@ -82,8 +82,8 @@ class Precision(harness.Test):
         self.assertGreater(n, 20000)
         self.assertGreater(moved, 0.5 * n)
 
-    def test_kernel_tests_say_what_they_skip(self):
-        """Where bf16 is refused its tests count as skipped, not as passed."""
+    def test_kernel_tests_without_bf16_skipped(self):
+        """If bf16 is refused, its tests count as skipped, not as passed."""
         env = dict(os.environ, ONEDNN_MAX_CPU_ISA="AVX2")
         program = os.path.join(os.path.dirname(harness.BIN), "tests/kernel_conformance_test")
         p = self.start("conformance", [program, "cpu"], env=env)

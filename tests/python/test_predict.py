@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""worker --evaluate and --predict: what a trained file says of the test set, in the numbers that
-training's own evaluation had, and as files that others read."""
+"""worker --evaluate and --predict: the figures of a trained file on the test set equal those of
+training's own evaluation, and the files are readable by other programs."""
 # label: cluster
 import ast
 import csv
@@ -19,7 +19,7 @@ CLASSES = 10
 
 class Predict(harness.Test):
     def train(self):
-        """An export and a folder of checkpoints; training's own figures."""
+        """Trains; returns an export, a folder of checkpoints, and training's own figures."""
         self.run_worker(*TRAIN, "--export=" + self.path("model.safetensors"),
                         "--checkpoint_dir=" + self.path("ckpt"), "--save_steps=60",
                         "--summary_json=" + self.path("trained.json"))
@@ -28,8 +28,8 @@ class Predict(harness.Test):
     def labels(self):
         return harness.read_bytes(os.path.join(self.data(), "t10k-labels-idx1-ubyte"))[8:]
 
-    def test_evaluate(self):
-        """Export, manifest and folder: training's figures, to the last digit."""
+    def test_evaluate_matches_training(self):
+        """Export, manifest and folder have training's figures, to the last digit."""
         want = self.train()
         manifest = ckpt_folder.path(self.path("ckpt"), 60)
         for file in (self.path("model.safetensors"), manifest, self.path("ckpt")):
@@ -42,8 +42,8 @@ class Predict(harness.Test):
             self.assertIn("test accuracy: %.4f, test loss: %.4f (500 samples)" %
                           (want["test_accuracy"], want["test_loss"]), worker.output())
 
-    def test_names_that_are_not_utf8(self):
-        """JSON has Unicode alone; the file may be called anything."""
+    def test_names_outside_utf8_escaped(self):
+        """JSON has Unicode only; a file's name may have any bytes."""
         self.train()
         file = os.fsencode(self.path("m")) + b"\xe4.safetensors"
         os.rename(self.path("model.safetensors"), file)
@@ -54,7 +54,7 @@ class Predict(harness.Test):
         self.assertEqual(got["predict"], file.decode("latin-1"))
         self.assertEqual(got["output"], out.decode("latin-1"))
 
-    def test_classes_that_are_not_tested(self):
+    def test_set_may_lack_last_classes(self):
         """A test set need not have the last classes of the model."""
         self.train()
         folder, few = self.path("few"), 7
@@ -80,8 +80,8 @@ class Predict(harness.Test):
                         "--intra_op_threads=1")
         return out
 
-    def test_predict(self):
-        """The three formats say the same, and it agrees with the accuracy and the loss."""
+    def test_predictions_same_in_all_formats(self):
+        """The three formats agree with each other and with the accuracy and the loss."""
         want, labels = self.train(), self.labels()
         with open(self.predict(".csv"), encoding="ascii", newline="") as f:
             head, *rows = csv.reader(f)
@@ -102,7 +102,8 @@ class Predict(harness.Test):
         self.check_each(rows)
 
     def check_each(self, rows):
-        """Each sample has its own probabilities, equal to those of plain double precision."""
+        """Checks that each sample has its own probabilities, equal to those of plain double
+        precision."""
         export = harness.read_safetensors(self.path("model.safetensors"))
         (shape, w), (_, b) = export["softmax/weights"], export["softmax/biases"]
         n, images = shape[1], weights.read_idx(
@@ -114,7 +115,7 @@ class Predict(harness.Test):
             self.assertLess(max(abs(g - p) for g, p in zip(got, want, strict=True)), 1e-5, index)
 
     def check_npy(self, path, rows):
-        """By the format's own description, and by NumPy where it is there."""
+        """Reads the file by the format's own description, and by NumPy if it is installed."""
         data = harness.read_bytes(path)
         self.assertEqual(data[:8], b"\x93NUMPY\x01\x00")
         begin = 10 + int.from_bytes(data[8:10], "little")
@@ -133,8 +134,8 @@ class Predict(harness.Test):
         self.assertEqual(array["probabilities"].tolist(),
                          numpy.array([r[2] for r in rows], "<f4").tolist())
 
-    def test_refused(self):
-        """One sentence that names the thing; an output that was there stays as it was."""
+    def test_bad_inference_flags_refused(self):
+        """The worker prints one line that names the cause; an existing output does not change."""
         self.train()
         good, out = "--predict=" + self.path("model.safetensors"), self.path("out.csv")
         harness.write_file(out, "mine")
