@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 
 enum { MOST_BYTES = 4096 };
 
-static int make_path(const char *folder, char path[PATH_MAX])
+static bool make_path(const char *folder, char path[PATH_MAX])
 {
     return (size_t)snprintf(path, PATH_MAX, "%s/best", folder) < PATH_MAX;
 }
@@ -24,14 +25,14 @@ static uint32_t crc_of(const json_t *root, const char *key)
     return value >= 0 && value <= UINT32_MAX ? (uint32_t)value : 0;
 }
 
-/* A share of the samples; targets have none. */
-static int can_be_accuracy(const json_t *value)
+/* Checks a share of the samples. Data with targets instead of labels have none: JSON null. */
+static bool can_be_accuracy(const json_t *value)
 {
     double is = json_number_value(value);
     return json_is_null(value) || (json_is_number(value) && is >= 0 && is <= 1);
 }
 
-static int parse(const char *text, size_t n, struct checkpoint_best *out)
+static bool parse(const char *text, size_t n, struct checkpoint_best *out)
 {
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
     const char *name = json_string_value(json_object_get(root, "manifest"));
@@ -41,8 +42,8 @@ static int parse(const char *text, size_t n, struct checkpoint_best *out)
     if (name)
         checkpoint_name_parse(name, &is);
     int64_t samples = json_integer_value(json_object_get(root, "validation_samples"));
-    int ok = is.kind == CHECKPOINT_NAME_MANIFEST && !is.old && json_is_number(loss) &&
-             can_be_accuracy(accuracy) && samples >= 0;
+    bool ok = is.kind == CHECKPOINT_NAME_MANIFEST && !is.old && json_is_number(loss) &&
+              can_be_accuracy(accuracy) && samples >= 0;
     if (ok)
         *out = (struct checkpoint_best){is.id,
                                         json_number_value(loss),
@@ -78,32 +79,32 @@ enum status checkpoint_best_read(const char *folder, struct checkpoint_best *out
     return ST_CORRUPT;
 }
 
-int checkpoint_best_is(const char *path)
+bool checkpoint_best_is(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char head[2] = "";
     if (strcmp(slash ? slash + 1 : path, "best") != 0)
-        return 0;
+        return false;
     FILE *f = fopen(path, "re");
     if (!f)
-        return 0;
+        return false;
     size_t n = fread(head, 1, sizeof head, f);
     fclose(f);
     return n == sizeof head && head[0] == '{' && head[1] == '"';
 }
 
-/* path: a folder, or a file in one. */
-static int is_in(const char *folder, const char *path)
+/* Returns true if the path is the folder, or a file in it. */
+static bool is_in(const char *folder, const char *path)
 {
     struct stat here, there;
     char parent[PATH_MAX];
     const char *slash = strrchr(path, '/');
     if (stat(folder, &here) != 0 || stat(path, &there) != 0)
-        return 0;
+        return false;
     snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - path) + 1 : 1,
              slash ? path : ".");
     if (!S_ISDIR(there.st_mode) && stat(parent, &there) != 0)
-        return 0;
+        return false;
     return here.st_dev == there.st_dev && here.st_ino == there.st_ino;
 }
 
@@ -122,7 +123,7 @@ enum status checkpoint_best_find(const char *folder, const char *restore,
         *out = best;
     if (st == ST_IO)
         LOG_E(
-            "%s/best: training does not begin before it can be read: the next evaluation would take the place of the best checkpoint so far; start again then, or remove it",
+            "%s/best: training does not begin before it can be read, since the next evaluation would replace it; start this program again then, or remove the file",
             folder);
     return st == ST_CORRUPT ? ST_NOT_FOUND : st;
 }
@@ -138,10 +139,10 @@ enum status checkpoint_best_write(const char *folder, const struct checkpoint_be
         (json_int_t)best->data.n, "validation_samples_crc32c", (json_int_t)best->data.samples,
         "validation_labels_crc32c", (json_int_t)best->data.labels);
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    int fits = make_path(folder, path);
+    bool fits = make_path(folder, path);
     enum status st = text && fits ? durable_put(path, text, strlen(text)) : ST_NOMEM;
     if (!text || !fits)
-        LOG_E("%s: which checkpoint is the best cannot be recorded: out of memory", folder);
+        LOG_E("%s: cannot record the best checkpoint: out of memory", folder);
     free(text);
     json_decref(root);
     return st;

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "checkpoint/names.h"
 #include "net/wire/job_data.h"
+#include <stdbool.h>
 
 struct checkpoint_best {
     struct checkpoint_id id;
@@ -18,8 +19,8 @@ struct checkpoint_best {
     struct job_validation data; /* the samples; n 0: unknown, from a file of an older version */
 };
 enum status checkpoint_best_read(const char *folder, struct checkpoint_best *out);
-/* Returns nonzero if the path is such a file, by its name and its first bytes. */
-int checkpoint_best_is(const char *path);
+/* Returns true if the path is such a file, judged by its name and its first bytes. */
+bool checkpoint_best_is(const char *path);
 /* Reads `best` before training begins, since training would replace one that it could not read:
  * ST_IO is logged with the fix; a damaged file counts as missing. restore: value of --restore, the
  * folder or a manifest in it; NULL: not set. Then the result in `best` belongs to another

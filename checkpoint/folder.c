@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ static const char id_name[] = "folder-id";
 struct seen {
     uint64_t lease; /* highest epoch of a lease; 0: none */
     uint64_t any;   /* highest epoch of any file */
-    int mine;       /* nonzero: the lease in question exists */
+    bool mine;      /* the lease in question exists */
 };
 
 enum status checkpoint_folder_make(const char *path)
@@ -38,7 +39,7 @@ enum status checkpoint_folder_make(const char *path)
         return st;
     }
     if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)) {
-        LOG_E("--checkpoint_dir: %s is no folder", path);
+        LOG_E("--checkpoint_dir: %s is not a folder", path);
         return ST_INVALID;
     }
     return ST_OK;
@@ -184,7 +185,7 @@ static enum status record_lease(const char *folder, const struct checkpoint_leas
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     enum status st = text ? durable_put_new(path, text, strlen(text)) : ST_NOMEM;
     if (!text)
-        LOG_E("%s: out of memory, or the address '%s' is no text", path, l->address);
+        LOG_E("%s: out of memory, or the address '%s' is not UTF-8", path, l->address);
     free(text);
     json_decref(root);
     return st;
@@ -234,10 +235,10 @@ static enum status refuse_simultaneous(const char *folder, const struct checkpoi
     return ST_BUSY;
 }
 
-/* Records an epoch that no lease has yet. `looked_at`: as at checkpoint_folder_claim(). */
-static enum status take_epoch(const char *folder, uint64_t above,
-                              const struct checkpoint_lease *looked_at, struct checkpoint_lease *l,
-                              struct checkpoint_lease *before)
+/* Records an epoch that no lease has yet. looked_at: see checkpoint_folder_claim(). */
+static enum status record_epoch(const char *folder, uint64_t above,
+                                const struct checkpoint_lease *looked_at,
+                                struct checkpoint_lease *l, struct checkpoint_lease *before)
 {
     struct seen seen;
     enum status st = ST_BUSY;
@@ -261,7 +262,7 @@ static enum status take_epoch(const char *folder, uint64_t above,
     }
     if (st == ST_BUSY)
         LOG_E(
-            "%s: others claim it all the time; stop all programs that have this --checkpoint_dir as ps 0, or alone, but one",
+            "%s: other programs claim it again and again; only one ps 0, or one worker without servers, may use this --checkpoint_dir: stop all but one",
             folder);
 done:
     return st;
@@ -277,7 +278,7 @@ enum status checkpoint_folder_claim(const char *folder, uint64_t incarnation, co
     enum status st = ST_OK;
     snprintf(l.address, sizeof l.address, "%s", address);
     checkpoint_folder_host(l.host);
-    TRY(take_epoch(folder, above, looked_at, &l, &before));
+    TRY(record_epoch(folder, above, looked_at, &l, &before));
     TRY(scan_names(folder, l.epoch, &seen));
     if (seen.lease > l.epoch) {
         read_lease(folder, seen.lease, &other);
@@ -288,8 +289,8 @@ enum status checkpoint_folder_claim(const char *folder, uint64_t incarnation, co
     t.epoch = l.epoch;
     TRY(each_name(folder, remove_lower, &t));
     if (before.epoch > 0 && before.incarnation != incarnation)
-        LOG_I("%s: taken from %s (term %" PRIu64
-              "), which ends if it is still there; term %" PRIu64,
+        LOG_I("%s: claimed from %s (term %" PRIu64
+              "), which ends if it still runs; this process has term %" PRIu64,
               folder, owner_name(&before), before.epoch, l.epoch);
     *out = l;
 done:
@@ -336,12 +337,13 @@ enum status checkpoint_folder_still_owner(const char *folder, const struct check
     if (seen.lease < mine->epoch)
         return refuse_replaced(folder, seen.lease, mine);
     TRY(read_lease(folder, seen.lease, &there));
-    int is_mine = there.address[0] && there.incarnation == mine->incarnation;
-    int is_damaged = !there.address[0] && seen.mine && seen.lease == mine->epoch;
-    if (!is_mine && !is_damaged) /* mine: or a later claim of mine, whose tidying failed */
+    /* The lease may also be of a later claim of this process, whose clean-up failed. */
+    bool is_mine = there.address[0] && there.incarnation == mine->incarnation;
+    bool is_damaged = !there.address[0] && seen.mine && seen.lease == mine->epoch;
+    if (!is_mine && !is_damaged)
         return refuse_replaced(folder, seen.lease, mine);
 done:
-    return st == ST_NOT_FOUND ? ST_IO : st; /* it went away after the look */
+    return st == ST_NOT_FOUND ? ST_IO : st; /* the lease was removed after the scan */
 }
 
 static enum status read_id(const char *path, char id[FOLDER_ID_BYTES])
@@ -351,7 +353,7 @@ static enum status read_id(const char *path, char id[FOLDER_ID_BYTES])
     if (st != ST_OK)
         return st;
     if (strspn(text, "0123456789abcdef") != FOLDER_ID_BYTES - 1) {
-        LOG_E("%s: is no folder's number; remove the file, another is made", path);
+        LOG_E("%s: is not a folder id; remove the file, and a new one is created", path);
         return ST_INVALID;
     }
     snprintf(id, FOLDER_ID_BYTES, "%.*s", FOLDER_ID_BYTES - 1, text);
@@ -366,7 +368,7 @@ enum status checkpoint_folder_is(const char *folder, const char *id)
     enum status st = read_id(path, there);
     if (st == ST_NOT_FOUND || (st == ST_OK && strcmp(there, id) != 0)) {
         LOG_FEW(
-            "%s: is not the folder that it was (emptied, or not mounted?): nothing is removed for what is missing there",
+            "%s: is not the folder that it was (emptied, or not mounted?): servers keep their files of the checkpoints that are missing there",
             folder);
         st = ST_NOT_FOUND;
     }
@@ -385,13 +387,13 @@ enum status checkpoint_folder_id(const char *folder, char id[FOLDER_ID_BYTES])
     if (st != ST_NOT_FOUND)
         return st;
     if (getrandom(random, sizeof random, 0) != sizeof random) {
-        LOG_E("%s: no random number to be had: %s", path, strerror(errno));
+        LOG_E("%s: cannot get a random number: %s", path, strerror(errno));
         return ST_IO;
     }
     snprintf(text, sizeof text, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
     st = durable_put_new(path, text, strlen(text));
     if (st != ST_OK && st != ST_BUSY)
         return st;
-    st = read_id(path, id); /* ours, or theirs */
+    st = read_id(path, id); /* another process may have created it first */
     return st == ST_NOT_FOUND ? ST_IO : st;
 }

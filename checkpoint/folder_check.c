@@ -1,20 +1,21 @@
-/* checkpoint/folder_check.c - are the files that a manifest will name there? A client of a
- * network folder may see names and sizes of a minute ago, so what is missing or short is looked for
- * again; opening the folder makes such a client ask for its names anew. Data are not read: they
- * were synced before they were reported, and each has its checksum in the header. */
+/* checkpoint/folder_check.c - checks that the files exist that a manifest will name. A client of a
+ * network folder may see names and sizes of a minute ago, so a missing or short file is checked
+ * again; opening the folder makes such a client request its names again. Data are not read: they
+ * were synced before the server reported them, and the header has a checksum of each tensor. */
 #include "base/clock.h"
 #include "checkpoint/folder.h"
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { AGAIN_MS = 250 };
+enum { AGAIN_MS = 250 }; /* pause between two checks of a file */
 
-static int has_number(const struct safetensors_file *f, const char *key, uint64_t want)
+static bool has_number(const struct safetensors_file *f, const char *key, uint64_t want)
 {
     char text[32];
     const char *is = safetensors_metadata(f, key);
@@ -37,11 +38,11 @@ static enum status check_file(const char *folder, const struct checkpoint_manife
     if (!has_number(f, "generation", m->generation) || !has_number(f, "step", (uint64_t)m->step) ||
         !has_number(f, "server", (uint64_t)i) || !has_number(f, "servers", (uint64_t)m->n_files)) {
         snprintf(text, sizeof text, "is of another generation, step or server");
-        st = ST_MISMATCH; /* that does not change */
+        st = ST_MISMATCH; /* a later check would find the same */
     }
 done:
     safetensors_close(f);
-    int is_barred = st == ST_IO && access(path, R_OK) != 0 && errno == EACCES;
+    bool is_barred = st == ST_IO && access(path, R_OK) != 0 && errno == EACCES;
     if (is_barred)
         snprintf(why, MANIFEST_WHY_BYTES, "%s: this user may not read it; " FOLDER_USERS, name);
     else if (st != ST_OK)
@@ -49,18 +50,20 @@ done:
     return is_barred ? ST_INVALID : st;
 }
 
-/* 1: the wait is over, the deadline is not. */
-static int wait_again(const char *folder, const struct checkpoint_folder_check *how)
+enum again { AGAIN_NO, AGAIN_YES, AGAIN_CANCELLED };
+
+/* Waits before another check of a file. AGAIN_NO: the deadline has passed. */
+static enum again wait_again(const char *folder, const struct checkpoint_folder_check *how)
 {
     int64_t now = clock_now_ns(), until = now + AGAIN_MS * INT64_C(1000000);
     if (!how->wait || now >= how->deadline_ns)
-        return 0;
+        return AGAIN_NO;
     if (how->wait(how->ctx, until < how->deadline_ns ? until : how->deadline_ns))
-        return -1;
+        return AGAIN_CANCELLED;
     DIR *dir = opendir(folder);
     if (dir)
         closedir(dir);
-    return 1;
+    return AGAIN_YES;
 }
 
 enum status checkpoint_folder_check_files(const char *folder, const struct checkpoint_manifest *m,
@@ -69,7 +72,7 @@ enum status checkpoint_folder_check_files(const char *folder, const struct check
 {
     for (int i = 0; i < m->n_files; i++) {
         enum status st = ST_OK;
-        int again = 0;
+        enum again again = AGAIN_NO;
         do {
             if (!how->here || how->here[i])
                 st = check_file(folder, m, i, why);
@@ -77,10 +80,10 @@ enum status checkpoint_folder_check_files(const char *folder, const struct check
                 return ST_CORRUPT;
             if (st == ST_INVALID) /* a retry does not help */
                 return ST_INVALID;
-            again = st == ST_OK ? 0 : wait_again(folder, how);
-        } while (again > 0);
+            again = st == ST_OK ? AGAIN_NO : wait_again(folder, how);
+        } while (again == AGAIN_YES);
         if (st != ST_OK)
-            return again < 0 ? ST_CANCELLED : st;
+            return again == AGAIN_CANCELLED ? ST_CANCELLED : st;
     }
     return ST_OK;
 }

@@ -5,25 +5,27 @@
 #include "files/json_text.h"
 #include "net/wire/job_steps.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* How a difference is said: both programs log the sentence, so neither is "here". */
+/* Texts for a difference. Both programs log the sentence, so it names the servers and the worker.
+ */
 #define SERVERS_HAVE "the servers have"
 #define HAVE SERVERS_HAVE " %" PRId64 ", the worker has %" PRId64
 #define HAVE_TEXTS SERVERS_HAVE " %s, the worker has %s"
 #define OTHER_JOB "another job: "
 #define TO_INIT                                                                                    \
-    ", and with it --init=CHECKPOINT at the worker to begin from this one's parameters with new "  \
+    ", together with --init=CHECKPOINT at the worker to begin with these parameters and new "      \
     "settings"
 #define TO_JOIN                                                                                    \
-    "; one worker more in a job that runs is started with --join, without --worker_hosts and "     \
+    "; start an additional worker of a running job with --join, without --worker_hosts and "       \
     "--task_index"
 
 enum {
     COLUMNS_BYTES = JOB_MAX_TRAINED_ON_BYTES + 1,
-    MAX_SAID = 256, /* JSON values in a worker's text on its data: an object of 16 strings */
+    MAX_VALUES = 256, /* JSON values in a worker's text on its data: an object of 16 strings */
 };
 
 enum status checkpoint_job_check_first(const struct net_join *join, int n_workers, char *why,
@@ -33,7 +35,7 @@ enum status checkpoint_job_check_first(const struct net_join *join, int n_worker
     if (join->incarnation == 0)
         snprintf(why, why_bytes, "the incarnation is 0");
     else if (n < 1 || n > JOB_MAX_WORKERS)
-        snprintf(why, why_bytes, "a job of %d workers; 1 to %d can be", n, JOB_MAX_WORKERS);
+        snprintf(why, why_bytes, "a job of %d workers; possible are 1 to %d", n, JOB_MAX_WORKERS);
     else if (n_workers > 0 && n != n_workers)
         snprintf(why, why_bytes, "--worker_hosts: " HAVE "%s", INT64_C(0) + n_workers,
                  INT64_C(0) + n, n > n_workers ? TO_JOIN : "");
@@ -42,7 +44,7 @@ enum status checkpoint_job_check_first(const struct net_join *join, int n_worker
     else if (join->job.train_steps < 1)
         snprintf(why, why_bytes, "--train_steps: %" PRId64 " is below 1", join->job.train_steps);
     else if (optim_check(&join->job.optim) != ST_OK)
-        snprintf(why, why_bytes, "the optimizer's settings are out of their bounds");
+        snprintf(why, why_bytes, "the optimizer's settings are out of bounds");
     else if (job_check_mode(&join->job))
         snprintf(why, why_bytes, "%s", job_check_mode(&join->job));
     else
@@ -50,38 +52,38 @@ enum status checkpoint_job_check_first(const struct net_join *join, int n_worker
     return ST_INVALID;
 }
 
-static int floats_differ(const char *name, float here, float there, char *why, size_t n)
+static bool floats_differ(const char *name, float here, float there, char *why, size_t n)
 {
     if (here == there)
-        return 0;
+        return false;
     char a[FLOAT_TEXT_BYTES], b[FLOAT_TEXT_BYTES];
     snprintf(why, n, "--%s: " HAVE_TEXTS, name, float_text(here, a), float_text(there, b));
-    return 1;
+    return true;
 }
 
-static int numbers_differ(const char *name, int64_t here, int64_t there, char *why, size_t n)
+static bool numbers_differ(const char *name, int64_t here, int64_t there, char *why, size_t n)
 {
     if (here == there)
-        return 0;
+        return false;
     snprintf(why, n, "--%s: " HAVE, name, here, there);
-    return 1;
+    return true;
 }
 
-/* 0 is a number that was not said. */
-static int given_differ(const char *name, int64_t here, int64_t there, char *why, size_t n)
+/* Compares two numbers that are set; 0: not set. */
+static bool set_numbers_differ(const char *name, int64_t here, int64_t there, char *why, size_t n)
 {
     return here > 0 && there > 0 && numbers_differ(name, here, there, why, n);
 }
 
-static int split_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)
+static bool split_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)
 {
     if (a->validation_split == b->validation_split)
-        return 0;
+        return false;
     char here[FLOAT_TEXT_BYTES], there[FLOAT_TEXT_BYTES];
     snprintf(why, n, "--validation_split: " HAVE_TEXTS,
              float_text_double(a->validation_split, here),
              float_text_double(b->validation_split, there));
-    return 1;
+    return true;
 }
 
 static const char *validation_text(const struct net_validation *v, char *text, size_t room)
@@ -93,43 +95,43 @@ static const char *validation_text(const struct net_validation *v, char *text, s
     return text;
 }
 
-/* Where the servers know of none, each worker may have its own. */
-static int validation_differs(const struct net_validation *a, const struct net_validation *b,
-                              char *why, size_t n)
+/* Compares the validation data. If the servers have none, each worker may have its own. */
+static bool validation_differs(const struct net_validation *a, const struct net_validation *b,
+                               char *why, size_t n)
 {
     char here[80], there[80];
     if (!a->data.n)
-        return 0;
+        return false;
     if (job_validation_same(&a->data, &b->data))
         return numbers_differ("eval_every", a->every, b->every, why, n) ||
                numbers_differ("early_stopping", a->patience, b->patience, why, n);
     snprintf(why, n, "--validation_split, --validation_dir: " HAVE_TEXTS,
              validation_text(a, here, sizeof here), validation_text(b, there, sizeof there));
-    return 1;
+    return true;
 }
 
-static int names_differ(const char *name, const char *here, const char *there, int differ,
-                        char *why, size_t n)
+static bool names_differ(const char *name, const char *here, const char *there, bool differ,
+                         char *why, size_t n)
 {
     if (differ)
         snprintf(why, n, "--%s: " HAVE_TEXTS, name, here, there);
     return differ;
 }
 
-/* The first channel that differs: all of them may be more than a sentence holds. */
-static int normal_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)
+/* Names the first channel that differs; all channels may not fit into `why`. */
+static bool normal_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)
 {
     const char *of;
     char name[48], here[FLOAT_TEXT_BYTES] = "none", there[FLOAT_TEXT_BYTES] = "none";
     int c = job_input_normal_differ(&a->normal, &b->normal, &of);
     if (c < 0)
-        return 0;
+        return false;
     if (a->normal.n > 0 && b->normal.n > 0 && a->normal.n != b->normal.n) {
         snprintf(why, n, "--mean, --std: the servers have %d numbers, the worker has %d",
                  a->normal.n, b->normal.n);
-        return 1;
+        return true;
     }
-    int mean = of[0] == 'm';
+    bool mean = of[0] == 'm';
     if (a->normal.n > 0)
         float_text(mean ? a->normal.mean[c] : a->normal.std[c], here);
     if (b->normal.n > 0)
@@ -139,7 +141,7 @@ static int normal_differs(const struct net_job *a, const struct net_job *b, char
     return names_differ(name, here, there, 1, why, n);
 }
 
-static int augment_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)
+static bool augment_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)
 {
     char here[JOB_AUGMENT_BYTES], there[JOB_AUGMENT_BYTES];
     job_input_augment_text(&a->augment, here);
@@ -148,7 +150,7 @@ static int augment_differs(const struct net_job *a, const struct net_job *b, cha
                         strcmp(here, there) != 0, why, n);
 }
 
-/* "100,200" */
+/* Writes the boundaries as "100,200". */
 static const char *boundaries_text(const struct optim_config *c, char *text, size_t room)
 {
     size_t at = 0;
@@ -158,8 +160,8 @@ static const char *boundaries_text(const struct optim_config *c, char *text, siz
     return text;
 }
 
-static int schedule_differs(const struct optim_config *a, const struct optim_config *b, char *why,
-                            size_t n)
+static bool schedule_differs(const struct optim_config *a, const struct optim_config *b, char *why,
+                             size_t n)
 {
     char here[96], there[96];
     boundaries_text(a, here, sizeof here);
@@ -178,9 +180,9 @@ static int schedule_differs(const struct optim_config *a, const struct optim_con
                           why, n);
 }
 
-/* The members' own, by its flags. */
-static int optim_differs(const struct optim_config *a, const struct optim_config *b, char *why,
-                         size_t n)
+/* Compares the optimizer that the flags without the prefix outer_ set. */
+static bool optim_differs(const struct optim_config *a, const struct optim_config *b, char *why,
+                          size_t n)
 {
     return names_differ("optimizer", optim_name(a->kind), optim_name(b->kind), a->kind != b->kind,
                         why, n) ||
@@ -196,24 +198,24 @@ static int optim_differs(const struct optim_config *a, const struct optim_config
            schedule_differs(a, b, why, n);
 }
 
-/* The servers', where members have one of their own. */
-static int outer_differs(const struct optim_config *a, const struct optim_config *b, char *why,
-                         size_t n)
+/* Compares the servers' optimizer in a job with local steps, whose members have their own. */
+static bool outer_differs(const struct optim_config *a, const struct optim_config *b, char *why,
+                          size_t n)
 {
     return names_differ("outer_optimizer", optim_name(a->kind), optim_name(b->kind),
                         a->kind != b->kind, why, n) ||
            floats_differ("outer_learning_rate", a->learning_rate, b->learning_rate, why, n) ||
-           (a->kind != OPTIM_SGD && /* it has none, and sgd may be one worker's default alone */
+           (a->kind != OPTIM_SGD && /* has no momentum, but the flag may have another default */
             floats_differ("outer_momentum", a->momentum, b->momentum, why, n));
 }
 
-static int optimizers_differ(const struct net_job *a, const struct net_job *b, char *why, size_t n)
+static bool optimizers_differ(const struct net_job *a, const struct net_job *b, char *why, size_t n)
 {
     int here = a->fragments > 1 ? a->fragments : 1, there = b->fragments > 1 ? b->fragments : 1;
     if (numbers_differ("fragments", here, there, why, n))
-        return 1;
+        return true;
     if (numbers_differ("local_steps", job_local_steps(a), job_local_steps(b), why, n))
-        return 1;
+        return true;
     struct optim_config outer = job_steps_follow(a, b) ? job_follow_outer(b, &a->optim) : b->optim;
     if (a->local_steps > 1)
         return outer_differs(&a->optim, &outer, why, n) ||
@@ -221,11 +223,12 @@ static int optimizers_differ(const struct net_job *a, const struct net_job *b, c
     return optim_differs(&a->optim, &b->optim, why, n);
 }
 
-static int mode_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)
+static bool mode_differs(const struct net_job *a, const struct net_job *b, char *why, size_t n)
 {
     return names_differ("sync_mode", job_sync_mode_name(a->sync_mode),
                         job_sync_mode_name(b->sync_mode), a->sync_mode != b->sync_mode, why, n) ||
-           given_differ("replicas_to_aggregate", job_aggregate(a), job_aggregate(b), why, n) ||
+           set_numbers_differ("replicas_to_aggregate", job_aggregate(a), job_aggregate(b), why,
+                              n) ||
            numbers_differ("staleness", a->staleness, b->staleness, why, n) ||
            floats_differ("delay_compensation", a->delay_compensation, b->delay_compensation, why,
                          n) ||
@@ -236,33 +239,35 @@ static int mode_differs(const struct net_job *a, const struct net_job *b, char *
                         a->version_dtype != b->version_dtype && !b->wire_auto, why, n);
 }
 
-/* Compares the steps. With --data_shard=own, --epochs makes other steps of a part of another size:
- * the job's steps count then, and the worker takes them. */
-static int steps_differ(const struct net_job *job, const struct net_job *other, char *why, size_t n)
+/* Compares the steps. If each worker has a part of the data (--data_shard=own), the same --epochs
+ * is another number of steps for each size of the part: then the job's steps count, and the worker
+ * adopts them. */
+static bool steps_differ(const struct net_job *job, const struct net_job *other, char *why,
+                         size_t n)
 {
-    int steps = job_local_steps(job); /* where it gets to these, the other has the same */
+    int steps = job_local_steps(job); /* `other` has the same: the optimizers were compared */
     char here[FLOAT_TEXT_BYTES], there[FLOAT_TEXT_BYTES];
     if (job_steps_follow(job, other))
-        return 0;
-    int own = job->data.own && other->data.own;
+        return false;
+    bool own = job->data.own && other->data.own;
     if (own && job->epochs > 0 && other->epochs > 0)
         return names_differ("epochs", float_text_double(job->epochs, here),
                             float_text_double(other->epochs, there), 1, why, n);
-    if (!given_differ("train_steps", job_asked_steps(job) * steps, other->train_steps * steps, why,
-                      n))
-        return 0;
+    if (!set_numbers_differ("train_steps", job_asked_steps(job) * steps, other->train_steps * steps,
+                            why, n))
+        return false;
     if (own && (job->epochs > 0 || other->epochs > 0))
         snprintf(
             why + strlen(why), n - strlen(why),
-            "; with --data_shard=own give all workers the same --train_steps, or all the same --epochs");
-    return 1;
+            "; with --data_shard=own all workers need the same --train_steps, or all the same --epochs");
+    return true;
 }
 
 enum status checkpoint_job_check(const struct net_job *job, const struct chunks *chunks,
                                  const struct net_join *join, char *why, size_t why_bytes)
 {
     const struct net_job *other = &join->job;
-    int steps = job_local_steps(job); /* where it gets to these, the other has the same */
+    int steps = job_local_steps(job); /* `other` has the same once the optimizers were compared */
     char what[400];
     if (chunks_compare(chunks, join->chunks, what, sizeof what) != ST_OK) {
         snprintf(why, why_bytes, "another model: %s", what);
@@ -272,26 +277,28 @@ enum status checkpoint_job_check(const struct net_job *job, const struct chunks 
         snprintf(why, why_bytes, "another data set: %s (--data_dir, --data_shard)", what);
         return ST_MISMATCH;
     }
-    if (given_differ("worker_hosts", job->n_workers, other->n_workers, what, sizeof what) ||
+    if (set_numbers_differ("worker_hosts", job->n_workers, other->n_workers, what, sizeof what) ||
         mode_differs(job, other, what, sizeof what) ||
         optimizers_differ(job, other, what, sizeof what) ||
         split_differs(job, other, what, sizeof what) ||
         normal_differs(job, other, what, sizeof what) ||
         augment_differs(job, other, what, sizeof what) ||
         validation_differs(&job->validation, &other->validation, what, sizeof what) ||
-        given_differ("batch_size", job->batch / steps, other->batch / steps, what, sizeof what) ||
+        set_numbers_differ("batch_size", job->batch / steps, other->batch / steps, what,
+                           sizeof what) ||
         steps_differ(job, other, what, sizeof what) ||
         numbers_differ("seed", (int64_t)job->seed, (int64_t)other->seed, what, sizeof what)) {
-        int more = job->n_workers > 0 && other->n_workers > job->n_workers;
+        bool more = job->n_workers > 0 && other->n_workers > job->n_workers;
         snprintf(why, why_bytes, OTHER_JOB "%s%s", what, more ? TO_JOIN : "");
         return ST_MISMATCH;
     }
     return ST_OK;
 }
 
-/* Whose workers had each data of its own goes on with the same for all only where they are those
- * that the checkpoint knows, its first worker's. */
-static int shard_may_differ(const struct job_data *here, const struct job_data *there)
+/* Returns true if --data_shard may differ. If each worker had its own part, the job can resume with
+ * the same data for all workers only if these are the data in the checkpoint, those of its first
+ * worker. */
+static bool shard_may_differ(const struct job_data *here, const struct job_data *there)
 {
     struct job_data as_there = *here;
     char why[400];
@@ -299,13 +306,13 @@ static int shard_may_differ(const struct job_data *here, const struct job_data *
     return !here->own || job_data_compare(&as_there, there, why, sizeof why) == ST_OK;
 }
 
-static int is_part_of_each(const struct net_job *job)
+static bool is_part_of_each(const struct net_job *job)
 {
     return job->sync_mode != JOB_SYNC && job->local_steps > 1 && job->n_workers > 0 &&
            job->optim.learning_rate == 1 / (float)job->n_workers;
 }
 
-/* The checkpoint's job, as it would be with what may differ. */
+/* Returns the checkpoint's job with the settings of `other` that may differ. */
 static struct net_job adapt_job(const struct checkpoint_manifest *m, const struct net_job *other)
 {
     struct net_job job = m->job;
@@ -314,10 +321,10 @@ static struct net_job adapt_job(const struct checkpoint_manifest *m, const struc
     if (job_aggregate(&m->job) == m->job.n_workers)
         job.aggregate = other->aggregate;
     job.train_steps = other->train_steps;
-    job.asked_steps = 0; /* whether it ends before is found out again */
+    job.asked_steps = 0; /* the new run determines again whether it ends early */
     job.epochs = other->epochs;
     job.optim.total_steps = other->optim.total_steps;
-    if (is_part_of_each(&m->job)) /* as it is left out: it goes by the number of workers */
+    if (is_part_of_each(&m->job)) /* the default, which depends on the number of workers */
         job.optim.learning_rate = other->optim.learning_rate;
     if (shard_may_differ(&job.data, &other->data))
         job.data.own = other->data.own;
@@ -331,10 +338,11 @@ void ps_follow_restored(const struct checkpoint_manifest *m, struct net_join *jo
     if (job.local_steps > 1 && job_steps_follow(&job, &join->job))
         join->job.optim = job_follow_outer(&join->job, &job.optim);
     if (join->member != 0 && job_steps_follow(&m->job, &join->job))
-        job_set_steps(&join->job, job_asked_steps(&m->job)); /* worker 0 alone brings others */
+        job_set_steps(&join->job, job_asked_steps(&m->job)); /* only worker 0 may change them */
 }
 
-/* The sentence without its own subject: that may be of a worker alone. */
+/* Replaces "the servers have" by "the checkpoint has", since a worker without servers may have
+ * written it. */
 static void replace_subject(const char *what, char *to, size_t bytes)
 {
     const char *at = strstr(what, SERVERS_HAVE);
@@ -352,7 +360,7 @@ static void copy_columns(const char *trained_on, char *to, size_t bytes)
     json_t *o = NULL;
     size_t n = trained_on ? strlen(trained_on) : 0;
     *to = 0;
-    if (n > 0 && json_text_count(trained_on, n, "{[,") <= MAX_SAID &&
+    if (n > 0 && json_text_count(trained_on, n, "{[,") <= MAX_VALUES &&
         json_text_load(trained_on, n, &o) == ST_OK) {
         const char *names = json_string_value(json_object_get(o, "columns"));
         snprintf(to, bytes, "%s", names ? names : "");
@@ -361,12 +369,13 @@ static void copy_columns(const char *trained_on, char *to, size_t bytes)
 }
 
 /* Finds the first column whose name differs, of two tables that both have names. */
-static int columns_differ(const char *had, const char *has, char *what, size_t n)
+static bool columns_differ(const char *had, const char *has, char *what, size_t n)
 {
     char *there = malloc(2 * COLUMNS_BYTES), *here = there ? there + COLUMNS_BYTES : NULL;
-    int column = 1, differ = 0;
+    int column = 1;
+    bool differ = false;
     if (!there)
-        return 0;
+        return false;
     copy_columns(had, there, COLUMNS_BYTES);
     copy_columns(has, here, COLUMNS_BYTES);
     const char *a = there, *b = here;
@@ -388,7 +397,7 @@ static int columns_differ(const char *had, const char *has, char *what, size_t n
 
 /* Returns true if the samples may differ. Columns of equal samples may have other names; the
  * columns of another worker's own part are not known. */
-static int data_may_differ(const struct job_data *had, const struct job_data *has)
+static bool data_may_differ(const struct job_data *had, const struct job_data *has)
 {
     char why[400];
     return has->own || job_data_compare(had, has, why, sizeof why) != ST_OK;
@@ -413,16 +422,16 @@ enum status checkpoint_job_check_restored(const struct checkpoint_manifest *m,
     if (st != ST_OK)
         snprintf(why, why_bytes,
                  "the checkpoint at step %" PRId64
-                 " is of %s; give the same flags, or another --checkpoint_dir%s",
+                 " is of %s; set the same flags, or another --checkpoint_dir%s",
                  m->step, said, strncmp(said, OTHER_JOB, sizeof OTHER_JOB - 1) ? "" : TO_INIT);
     else if (m->job.n_workers != join->job.n_workers && !m->progress.known)
         LOG_W(
-            "the checkpoint is of %d workers, now there are %d: the pass over the samples that it was made in is not finished sample by sample",
+            "the checkpoint was made with %d workers, the job now has %d: the rest of the current pass over the samples may skip or repeat some of them",
             m->job.n_workers, join->job.n_workers);
     if (st == ST_OK && job_arithmetic_differs(&m->job, &join->job))
         LOG_W(
             "the checkpoint at step %" PRId64
-            " was computed with '%s', now it is '%s': the bits from here on are not those of a job that was never ended",
+            " was computed with '%s', the job now computes with '%s': its results will not be bit-identical to those of an uninterrupted job",
             m->step, m->job.arithmetic, join->job.arithmetic);
     return st;
 }

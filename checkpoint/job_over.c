@@ -9,13 +9,14 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The folder's newest checkpoint; NULL: there is none, or it cannot be read. */
+/* Returns the folder's newest checkpoint; NULL: no checkpoint, or it cannot be read. */
 static struct checkpoint_manifest *newest(const char *folder)
 {
     struct checkpoint_manifest_place *list = NULL;
@@ -26,7 +27,7 @@ static struct checkpoint_manifest *newest(const char *folder)
         return NULL;
     if (n > 0 && list[0].readable && !list[0].old) {
         checkpoint_manifest_name(list[0].id, name);
-        int fits = (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path;
+        bool fits = (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path;
         if (!fits || checkpoint_manifest_read(path, &m, why) != ST_OK)
             m = NULL;
     }
@@ -34,28 +35,29 @@ static struct checkpoint_manifest *newest(const char *folder)
     return m;
 }
 
-/* It has all steps, and they are no fewer than this worker is to see taken. Worker 0 alone brings
- * other steps by the same --epochs. */
-static int is_complete(const struct checkpoint_manifest *m, const struct net_join *join)
+/* Returns true if the checkpoint has all steps of its job, and no fewer than this worker's flags
+ * request. Only worker 0 may change the steps while --epochs stays the same. */
+static bool is_complete(const struct checkpoint_manifest *m, const struct net_join *join)
 {
     char why[640];
     if (m->step < m->job.train_steps)
-        return 0;
-    int follows = join && join->member != 0 && job_steps_follow(&m->job, &join->job);
+        return false;
+    bool follows = join && join->member != 0 && job_steps_follow(&m->job, &join->job);
     return join && (follows || join->job.train_steps <= job_asked_steps(&m->job)) &&
            m->job.batch == join->job.batch &&
            checkpoint_job_check_restored(m, join, why, sizeof why) == ST_OK;
 }
 
-/* *since: when its servers took the folder for the last time. */
-static int ended_in_order(const struct job_over *o, struct timespec *since)
+/* Returns true if ps 0 shut down in order. *since: time of the servers' last claim of the folder.
+ */
+static bool ended_in_order(const struct job_over *o, struct timespec *since)
 {
     struct stat file;
     struct checkpoint_lease lease = {.epoch = 0};
     char path[PATH_MAX];
-    int fits = (size_t)snprintf(path, sizeof path, "%s/up-%s", o->folder, o->ps0) < sizeof path;
-    int ended = fits && checkpoint_folder_lease(o->folder, &lease) == ST_OK && lease.epoch > 0 &&
-                strcmp(lease.address, o->ps0) == 0 && access(path, F_OK) != 0 && errno == ENOENT;
+    bool fits = (size_t)snprintf(path, sizeof path, "%s/up-%s", o->folder, o->ps0) < sizeof path;
+    bool ended = fits && checkpoint_folder_lease(o->folder, &lease) == ST_OK && lease.epoch > 0 &&
+                 strcmp(lease.address, o->ps0) == 0 && access(path, F_OK) != 0 && errno == ENOENT;
     if (ended) {
         snprintf(path, sizeof path, "%s/lease-%" PRIu64, o->folder, lease.epoch);
         ended = stat(path, &file) == 0;
@@ -65,8 +67,9 @@ static int ended_in_order(const struct job_over *o, struct timespec *since)
     return ended;
 }
 
-/* Of an earlier job, which may have had as many steps, the file is older. */
-static int is_since(const char *path, const struct timespec *since)
+/* Returns true if the file is no older than `since`. An older one is of an earlier job, which may
+ * have had as many steps. */
+static bool is_since(const char *path, const struct timespec *since)
 {
     struct stat file;
     return stat(path, &file) == 0 &&
@@ -74,27 +77,27 @@ static int is_since(const char *path, const struct timespec *since)
             (file.st_mtim.tv_sec == since->tv_sec && file.st_mtim.tv_nsec >= since->tv_nsec));
 }
 
-static int export_is_of(const char *path, int64_t step)
+static bool export_is_of(const char *path, int64_t step)
 {
     struct safetensors_file *f = NULL;
     char why[SAFETENSORS_WHY_BYTES];
     if (safetensors_open(path, &f, why) != ST_OK)
-        return 0;
+        return false;
     const char *text = safetensors_metadata(f, "global_step");
-    int same = text && strtoll(text, NULL, 10) == step;
+    bool same = text && strtoll(text, NULL, 10) == step;
     safetensors_close(f);
     return same;
 }
 
-static int summary_is_of(const char *path, int64_t step)
+static bool summary_is_of(const char *path, int64_t step)
 {
     json_t *j = json_load_file(path, 0, NULL);
-    int same = json_integer_value(json_object_get(j, "global_step")) == step;
+    bool same = json_integer_value(json_object_get(j, "global_step")) == step;
     json_decref(j);
     return same;
 }
 
-/* The flag whose file is missing; NULL: none is. */
+/* Returns the flag whose file is missing; NULL: no file is missing. */
 static const char *missing_output(const struct job_over *o, int64_t step,
                                   const struct timespec *since)
 {
@@ -106,22 +109,22 @@ static const char *missing_output(const struct job_over *o, int64_t step,
     return NULL;
 }
 
-int job_over_look(struct job_over *o)
+bool job_over_look(struct job_over *o)
 {
     struct timespec since;
     struct checkpoint_manifest *m = newest(o->folder);
-    int over = m && is_complete(m, o->join) && ended_in_order(o, &since);
+    bool over = m && is_complete(m, o->join) && ended_in_order(o, &since);
     int64_t step = over ? m->step * job_local_steps(&m->job) : 0;
     const char *missing = over ? missing_output(o, step, &since) : NULL;
     if (over && !missing)
         LOG_I("the job is done: the last checkpoint in %s has all its %" PRId64
               " steps, and ps:0 (%s) has ended in order; nothing is left to do here",
               o->folder, step, o->ps0);
-    if (missing && !o->said)
+    if (missing && !o->has_logged)
         LOG_W(
-            "the job is done, by the last checkpoint in %s, but %s of this worker is not written, or is of another job or step: start the servers again with the same flags, then it writes what they have; waiting for them",
+            "the job is done, by the last checkpoint in %s, but the file of this worker's %s is missing, or is of another job or step; waiting for the servers: start them again with the same flags, and this worker writes the file",
             o->folder, missing);
-    o->said |= missing != NULL;
+    o->has_logged |= missing != NULL;
     checkpoint_manifest_free(m);
     return over && !missing;
 }

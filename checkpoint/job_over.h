@@ -15,16 +15,17 @@
 #ifndef CHECKPOINT_JOB_OVER_H
 #define CHECKPOINT_JOB_OVER_H
 #include "net/wire/job.h"
+#include <stdbool.h>
 
 struct job_over {
     const char *folder;                     /* all borrowed */
     const char *ps0;                        /* its address in --ps_hosts */
     const char *export_file, *summary_json; /* NULL: none */
     const struct net_join *join;            /* join request of this worker */
-    int said;                               /* it has logged that it waits for a missing output */
+    bool has_logged;                        /* it has logged that it waits for a missing file */
 };
 
-/* Returns 1, and logs it, if the job is over. */
-int job_over_look(struct job_over *o);
+/* Returns true, and logs it, if the job is over. */
+bool job_over_look(struct job_over *o);
 
 #endif

@@ -88,7 +88,7 @@ static json_t *job_to_json(const struct net_job *job)
 static json_t *params_to_json(const struct chunks *chunks)
 {
     json_t *list = json_array();
-    int failed = !list;
+    bool failed = !list;
     for (int i = 0; i < chunks->n_params; i++) {
         const struct net_param *p = &chunks->params[i];
         json_t *shape = json_array();
@@ -122,7 +122,7 @@ enum status checkpoint_manifest_digest(const struct net_job *job, const struct c
     digest_sha256_hex(d, hex);
 done:
     if (st != ST_OK)
-        LOG_E("out of memory for the name of a checkpoint's job");
+        LOG_E("out of memory for the digest of a checkpoint's job");
     digest_sha256_destroy(d);
     free(text);
     json_decref(what);
@@ -132,7 +132,7 @@ done:
 static json_t *files_to_json(const struct checkpoint_manifest *m)
 {
     json_t *list = json_array();
-    int failed = !list;
+    bool failed = !list;
     for (int i = 0; i < m->n_files; i++) {
         char name[MANIFEST_NAME_BYTES], crc[16];
         checkpoint_manifest_file_name(id_of(m), i, m->n_files, name);
@@ -149,11 +149,11 @@ static json_t *files_to_json(const struct checkpoint_manifest *m)
     return NULL;
 }
 
-/* 1 if the chunks' places were added. */
-static int add_shard(json_t *root, const struct checkpoint_manifest *m)
+/* Adds the file of each chunk. Returns false if memory ran out. */
+static bool add_shard(json_t *root, const struct checkpoint_manifest *m)
 {
     json_t *list = json_array();
-    int failed = !list;
+    bool failed = !list;
     for (int i = 0; i < m->chunks->n_chunks; i++)
         failed |= json_array_append_new(list, json_integer(m->shard[i])) != 0;
     failed |= json_object_set_new(root, "shard", list) != 0;
@@ -167,7 +167,7 @@ static json_t *manifest_to_json(const struct checkpoint_manifest *m)
                   "step", (json_int_t)m->step, "generation", (json_int_t)m->generation, "job",
                   job_to_json(&m->job), "chunk_bytes", (json_int_t)m->chunks->chunk_bytes,
                   "parameters", params_to_json(m->chunks), "files", files_to_json(m));
-    if (root && m->trained_on) /* not UTF-8, which JSON cannot have: left out */
+    if (root && m->trained_on) /* fails, and is left out, if it is not UTF-8 */
         json_object_set_new(root, "trained_on", json_string(m->trained_on));
     if (!root || ((!m->progress.known || manifest_progress_add(root, &m->progress)) &&
                   (!m->shard || add_shard(root, m))))
@@ -184,7 +184,7 @@ enum status checkpoint_manifest_write(const char *folder, const struct checkpoin
     json_t *json = manifest_to_json(m);
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     checkpoint_manifest_name(id_of(m), name);
-    int fits = (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path;
+    bool fits = (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path;
     json_decref(json);
     if (!text || !fits) {
         LOG_E("%s/%s: %s", folder, name, fits ? "out of memory" : "the path is too long");
@@ -212,7 +212,7 @@ static enum status explain_corrupt(char why[MANIFEST_WHY_BYTES], const char *tex
     return ST_CORRUPT;
 }
 
-/* The number of the name among those that name_of gives; -1: it is none of them. */
+/* Returns the i < n for which name_of(i) is the name; -1: no such i. */
 static int index_of(const char *name, const char *(*name_of)(int), int n)
 {
     int i = 0;
@@ -256,12 +256,12 @@ static int64_t integer_of(const json_t *o, const char *key)
     return json_integer_value(json_object_get(o, key));
 }
 
-static int optimizer_from_json(const json_t *o, struct optim_config *to)
+static bool optimizer_from_json(const json_t *o, struct optim_config *to)
 {
     int kind = index_of(text_of(o, "name"), optim_at, OPTIM_N_KINDS);
     int schedule = index_of(text_of(o, "lr_schedule"), schedule_at, SCHEDULE_N_KINDS);
     if (kind < 0 || schedule < 0)
-        return 0;
+        return false;
     *to = (struct optim_config){.kind = (enum optim_kind)kind,
                                 .learning_rate = number_of(o, "learning_rate"),
                                 .momentum = number_of(o, "momentum"),
@@ -274,16 +274,16 @@ static int optimizer_from_json(const json_t *o, struct optim_config *to)
     return manifest_schedule_read(o, to) && optim_check(to) == ST_OK;
 }
 
-static int job_from_json(const json_t *o, struct net_job *to)
+static bool job_from_json(const json_t *o, struct net_job *to)
 {
     int mode = index_of(text_of(o, "sync_mode"), mode_at, JOB_N_MODES);
     int push = index_of(text_of(o, "push_dtype"), dtype_at, DTYPE_N_KINDS);
     int version = index_of(text_of(o, "version_dtype"), dtype_at, DTYPE_N_KINDS);
-    int64_t batch = json_integer_value(json_object_get(o, "batch")); /* 0: not said */
+    int64_t batch = json_integer_value(json_object_get(o, "batch")); /* 0: not set */
     int64_t workers = integer_of(o, "workers"), aggregate = integer_of(o, "aggregate");
     if (mode < 0 || push < 0 || version < 0 || workers < 1 || workers > JOB_MAX_WORKERS ||
         aggregate < 0 || aggregate > workers)
-        return 0;
+        return false;
     *to = (struct net_job){.n_workers = (int)workers,
                            .sync_mode = (enum job_sync_mode)mode,
                            .train_steps = integer_of(o, "train_steps"),
@@ -298,7 +298,7 @@ static int job_from_json(const json_t *o, struct net_job *to)
                                json_number_value(json_object_get(o, "validation_split")),
                            .push_dtype = (enum dtype)push,
                            .version_dtype = (enum dtype)version};
-    int ok = optimizer_from_json(json_object_get(o, "optimizer"), &to->optim);
+    bool ok = optimizer_from_json(json_object_get(o, "optimizer"), &to->optim);
     int64_t local_steps = integer_of(o, "local_steps");
     int64_t fragments = json_integer_value(json_object_get(o, "fragments"));
     ok = ok && batch >= 0 && batch <= INT_MAX && fragments >= 0 && fragments <= JOB_MAX_FRAGMENTS;
@@ -321,12 +321,12 @@ static int job_from_json(const json_t *o, struct net_job *to)
            !job_check_mode(to);
 }
 
-static int param_from_json(const json_t *o, struct net_param *p)
+static bool param_from_json(const json_t *o, struct net_param *p)
 {
     const json_t *shape = json_object_get(o, "shape"), *keep = json_object_get(o, "average");
     *p = (struct net_param){.name = text_of(o, "name")};
     if (!p->name || !json_is_array(shape) || json_array_size(shape) > SHAPE_MAX_DIMS)
-        return 0;
+        return false;
     p->shape.n_dims = (int)json_array_size(shape);
     for (int d = 0; d < p->shape.n_dims; d++)
         p->shape.dim[d] = json_integer_value(json_array_get(shape, (size_t)d));
@@ -354,7 +354,7 @@ static enum status chunks_from_json(const json_t *root, struct chunks **out)
     return st == ST_OK || st == ST_NOMEM ? st : ST_CORRUPT;
 }
 
-/* Of a file that is in another folder than the manifest. */
+/* Reads the folder's id of a file that is in another folder than the manifest. */
 static enum status folder_from_json(const json_t *o, struct checkpoint_manifest *m, int i)
 {
     const json_t *id = json_object_get(o, "folder");
@@ -434,9 +434,9 @@ static enum status from_json(const json_t *root, struct checkpoint_manifest *m,
 {
     const char *of = text_of(root, "format");
     if (!of || strcmp(of, format) != 0)
-        return explain_corrupt(why, "is no manifest of a checkpoint");
+        return explain_corrupt(why, "is not a checkpoint manifest");
     if (integer_of(root, "version") != 1) {
-        snprintf(why, MANIFEST_WHY_BYTES, "is of format version %" PRId64 ", this program reads 1",
+        snprintf(why, MANIFEST_WHY_BYTES, "has format version %" PRId64 ", this program reads 1",
                  integer_of(root, "version"));
         return ST_CORRUPT;
     }
@@ -444,7 +444,7 @@ static enum status from_json(const json_t *root, struct checkpoint_manifest *m,
     m->generation = (uint64_t)integer_of(root, "generation");
     if (m->step < 0 || m->generation < 1 || m->generation > INT64_MAX ||
         !job_from_json(json_object_get(root, "job"), &m->job))
-        return explain_corrupt(why, "names a job that cannot be");
+        return explain_corrupt(why, "has an invalid job");
     enum status st = chunks_from_json(root, &m->chunks);
     if (st == ST_OK)
         st = files_from_json(root, m);
@@ -465,13 +465,13 @@ static enum status check_text(const char *text, size_t n, char why[MANIFEST_WHY_
 {
     char tail[TAIL_BYTES + 1];
     if (n < TAIL_BYTES || memcmp(text + n - TAIL_BYTES, ",\"crc32c\":\"", 11) != 0)
-        return explain_corrupt(why, "is torn, or no manifest of a checkpoint");
+        return explain_corrupt(why, "is truncated, or not a checkpoint manifest");
     snprintf(tail, sizeof tail, tail_format, digest_crc32c(0, text, n - TAIL_BYTES));
     if (memcmp(text + n - TAIL_BYTES, tail, TAIL_BYTES) != 0)
         return explain_corrupt(why, "does not match its own checksum");
     return json_text_count(text, n, "{[") <= 64 + n / LEAST_ELEMENT
                ? ST_OK
-               : explain_corrupt(why, "is no manifest");
+               : explain_corrupt(why, "is not a manifest");
 }
 
 static enum status no_memory(char why[MANIFEST_WHY_BYTES])
@@ -480,7 +480,7 @@ static enum status no_memory(char why[MANIFEST_WHY_BYTES])
     return ST_NOMEM;
 }
 
-/* As errno says. */
+/* Explains errno, and returns its status. */
 static enum status explain_unread(char why[MANIFEST_WHY_BYTES], const char *what)
 {
     enum status st = status_of_reading(errno);
@@ -488,7 +488,7 @@ static enum status explain_unread(char why[MANIFEST_WHY_BYTES], const char *what
     return st;
 }
 
-/* The file's text without its newline, malloc'd. */
+/* Reads the file's text without its newline, malloc'd. */
 static enum status read_text(const char *path, char **out, size_t *n, char why[MANIFEST_WHY_BYTES])
 {
     struct stat s;
@@ -498,7 +498,7 @@ static enum status read_text(const char *path, char **out, size_t *n, char why[M
     if (!f || fstat(fileno(f), &s) != 0)
         TRY(explain_unread(why, "opened"));
     if (!S_ISREG(s.st_mode) || s.st_size > MAX_BYTES)
-        TRY(explain_corrupt(why, "is no manifest of a checkpoint"));
+        TRY(explain_corrupt(why, "is not a checkpoint manifest"));
     text = malloc((size_t)s.st_size + 1);
     TRY(text ? ST_OK : no_memory(why));
     *n = fread(text, 1, (size_t)s.st_size, f);

@@ -17,6 +17,7 @@
 #include "checkpoint/names.h"
 #include "files/safetensors.h"
 #include "net/wire/plan.h"
+#include <stdbool.h>
 
 enum {
     MANIFEST_WHY_BYTES = SAFETENSORS_WHY_BYTES + 128,
@@ -25,10 +26,10 @@ enum {
                              yields a new handle on a network folder */
 };
 
-/* For a region: the parent's version on which its values are based, and its CRC-32C; and the
+/* Version of the parent job on which the values of a region are based, with its CRC-32C, and the
  * region's step at which the optimizer's slots were zero. */
 struct checkpoint_parent_version {
-    int known;
+    bool known;
     int64_t version;
     uint32_t crc32c;
     int64_t slots_since;
@@ -36,8 +37,8 @@ struct checkpoint_parent_version {
 
 /* Progress of training at the step, and the programs of the job then. */
 struct checkpoint_progress {
-    int known;              /* 0: the checkpoint has no progress (older version), and no field below
-                               is set */
+    bool known;             /* false: the checkpoint has no progress (older version), and no field
+                               below is set */
     uint64_t position;      /* samples that were read up to the step, of all passes */
     int n_members, *member; /* indices, ascending */
     struct hosts servers;   /* addresses; a server's number is its position */
@@ -75,10 +76,10 @@ void checkpoint_manifest_free(struct checkpoint_manifest *m); /* NULL is fine */
 /* Entry for one of a folder's manifests. */
 struct checkpoint_manifest_place {
     struct checkpoint_id id; /* from the manifest; from its name if it cannot be read */
-    int old;                 /* about to be removed */
+    bool old;                /* about to be removed */
     int n_files;
-    int readable; /* 0: `why` names the fault */
-    int unread;   /* it could not be read now, but may be good */
+    bool readable; /* false: `why` names the fault */
+    bool unread;   /* it could not be read now, but may be good */
     char why[MANIFEST_WHY_BYTES];
 };
 /* Lists all manifests of the folder, newest first, with unreadable ones ordered by name. *out is

@@ -1,5 +1,6 @@
 /* checkpoint/manifest_data.c - see manifest_data.h. */
 #include "checkpoint/manifest_data.h"
+#include <stdbool.h>
 #include <string.h>
 
 static const char *const kinds[JOB_LABELS_N_KINDS] = {NULL, "classes", "targets"};
@@ -18,41 +19,41 @@ json_t *manifest_data_to_json(const struct job_data *d)
         d->own, "files", d->files, "standardized", d->standardized, "labels", kinds[d->labels]);
 }
 
-/* 1: it is there, and between 0 and most. */
-static int read(const json_t *o, const char *key, int64_t most, int64_t *to)
+/* Reads an integer from 0 to `most`; false: missing, or invalid. */
+static bool read(const json_t *o, const char *key, int64_t most, int64_t *to)
 {
     const json_t *v = json_object_get(o, key);
     *to = json_integer_value(v);
     return json_is_integer(v) && *to >= 0 && *to <= most;
 }
 
-/* Likewise; manifests of before do not say it, which is 0. */
-static int read_later(const json_t *o, const char *key, int64_t most, int64_t *to)
+/* Reads an integer from 0 to `most` that older manifests do not have; it is 0 then. */
+static bool read_later(const json_t *o, const char *key, int64_t most, int64_t *to)
 {
     *to = 0;
     return !json_object_get(o, key) || read(o, key, most, to);
 }
 
-/* Manifests of before do not say it. 1: it is left out, or of a kind that there is. */
-static int read_kind(const json_t *v, enum job_labels *to)
+/* Reads the kind of the labels, which older manifests do not have; false: an unknown kind. */
+static bool read_kind(const json_t *v, enum job_labels *to)
 {
     const char *name = json_string_value(v);
     *to = JOB_LABELS_UNSAID;
     if (!v)
-        return 1;
+        return true;
     for (int i = JOB_LABELS_CLASSES; name && i < JOB_LABELS_N_KINDS; i++)
         if (strcmp(name, kinds[i]) == 0)
             *to = (enum job_labels)i;
     return *to != JOB_LABELS_UNSAID;
 }
 
-int manifest_data_from_json(const json_t *o, struct job_data *out)
+bool manifest_data_from_json(const json_t *o, struct job_data *out)
 {
     int64_t n[2], classes, sum[5];
     enum job_labels labels;
     memset(out, 0, sizeof *out);
     if (!o || json_is_null(o))
-        return 1;
+        return true;
     const json_t *name = json_object_get(o, "name"), *shape = json_object_get(o, "shape");
     if (!read(o, "training_samples", INT32_MAX, &n[0]) || n[0] < 1 ||
         !read(o, "test_samples", INT32_MAX, &n[1]) || !read(o, "classes", INT32_MAX, &classes) ||
@@ -62,7 +63,7 @@ int manifest_data_from_json(const json_t *o, struct job_data *out)
         !read(o, "test_labels_crc32c", UINT32_MAX, &sum[3]) ||
         !read_later(o, "class_names_crc32c", UINT32_MAX, &sum[4]) || !json_is_string(name) ||
         json_array_size(shape) != 3 || !read_kind(json_object_get(o, "labels"), &labels))
-        return 0;
+        return false;
     *out = (struct job_data){.n_train = n[0],
                              .n_test = n[1],
                              .classes = (int)classes,
@@ -78,9 +79,9 @@ int manifest_data_from_json(const json_t *o, struct job_data *out)
     for (size_t i = 0; i < 3; i++) {
         json_int_t side = json_integer_value(json_array_get(shape, i));
         if (side < 1 || side > INT32_MAX)
-            return 0;
+            return false;
         out->dim[i] = (int)side;
     }
     job_data_set_name(out, json_string_value(name));
-    return 1;
+    return true;
 }

@@ -3,10 +3,12 @@
 #define CHECKPOINT_MANIFEST_DATA_H
 #include "net/wire/job_data.h"
 #include <jansson.h>
+#include <stdbool.h>
 
 /* Returns the object for the manifest, JSON null for an unknown data set; NULL: out of memory. */
 json_t *manifest_data_to_json(const struct job_data *d);
-/* Reads the object; NULL and JSON null (from older versions): unknown. Returns 0 if malformed. */
-int manifest_data_from_json(const json_t *o, struct job_data *out);
+/* Reads the object; NULL and JSON null (from older versions): unknown. Returns false if malformed.
+ */
+bool manifest_data_from_json(const json_t *o, struct job_data *out);
 
 #endif

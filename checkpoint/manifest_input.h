@@ -5,10 +5,11 @@
 #define CHECKPOINT_MANIFEST_INPUT_H
 #include "net/wire/job.h"
 #include <jansson.h>
+#include <stdbool.h>
 
 /* Adds the keys to `job`, owns it (it may be NULL), and returns it; NULL: out of memory. */
 json_t *manifest_input_add(json_t *job, const struct net_job *from);
-/* Reads the keys. Returns 0 if they are malformed. */
-int manifest_input_read(const json_t *job, struct net_job *to);
+/* Reads the keys. Returns false if they are malformed. */
+bool manifest_input_read(const json_t *job, struct net_job *to);
 
 #endif

@@ -1,10 +1,11 @@
 /* checkpoint/manifest_progress.c - see manifest_progress.h. */
 #include "checkpoint/manifest_progress.h"
 #include "net/wire/control.h"
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int add_parent(json_t *root, const struct checkpoint_parent_version *p)
+static bool add_parent(json_t *root, const struct checkpoint_parent_version *p)
 {
     return json_object_set_new(root, "parent",
                                json_pack("{s:I, s:I, s:I}", "version", (json_int_t)p->version,
@@ -12,10 +13,10 @@ static int add_parent(json_t *root, const struct checkpoint_parent_version *p)
                                          (json_int_t)p->slots_since)) == 0;
 }
 
-int manifest_progress_add(json_t *root, const struct checkpoint_progress *p)
+bool manifest_progress_add(json_t *root, const struct checkpoint_progress *p)
 {
     json_t *members = json_array(), *servers = json_array(), *contributed = json_array();
-    int failed = 0;
+    bool failed = 0;
     for (int i = 0; i < p->n_members; i++)
         failed |= json_array_append_new(members, json_integer(p->member[i])) != 0;
     for (int i = 0; i < p->servers.n; i++)
@@ -74,7 +75,8 @@ static enum status servers_from_json(const json_t *list, struct hosts *servers)
     return ST_OK;
 }
 
-/* Pairs of a member's index and a version; left out where no member has contributed. */
+/* Reads pairs of a member's index and a version; the list is missing if no member has contributed.
+ */
 static enum status contributed_from_json(const json_t *list, int64_t step,
                                          struct checkpoint_progress *p)
 {

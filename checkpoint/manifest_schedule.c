@@ -1,7 +1,8 @@
 /* checkpoint/manifest_schedule.c - see the header. */
 #include "checkpoint/manifest_schedule.h"
+#include <stdbool.h>
 
-static int set(json_t *to, const char *key, json_t *value)
+static bool set(json_t *to, const char *key, json_t *value)
 {
     return json_object_set_new(to, key, value) == 0;
 }
@@ -21,7 +22,7 @@ static json_t *boundaries(const struct optim_config *from)
 json_t *manifest_schedule_add(json_t *optimizer, const struct optim_config *from)
 {
     struct optim_config usual;
-    int ok = optimizer != NULL;
+    bool ok = optimizer != NULL;
     optim_defaults(from->kind, &usual);
     if (ok && from->warmup_steps > 0)
         ok = set(optimizer, "lr_warmup_steps", json_integer((json_int_t)from->warmup_steps));
@@ -41,7 +42,7 @@ json_t *manifest_schedule_add(json_t *optimizer, const struct optim_config *from
     return NULL;
 }
 
-int manifest_schedule_read(const json_t *optimizer, struct optim_config *to)
+bool manifest_schedule_read(const json_t *optimizer, struct optim_config *to)
 {
     const json_t *list = json_object_get(optimizer, "lr_boundaries");
     const json_t *decay = json_object_get(optimizer, "lr_decay");
@@ -54,8 +55,8 @@ int manifest_schedule_read(const json_t *optimizer, struct optim_config *to)
     to->clip_norm = (float)json_number_value(json_object_get(optimizer, "clip_norm"));
     to->n_boundaries = 0;
     if (json_array_size(list) > OPTIM_MAX_BOUNDARIES)
-        return 0;
+        return false;
     for (size_t i = 0; i < json_array_size(list); i++)
         to->boundary[to->n_boundaries++] = (uint64_t)json_integer_value(json_array_get(list, i));
-    return 1;
+    return true;
 }

@@ -6,10 +6,11 @@
 #define CHECKPOINT_MANIFEST_SCHEDULE_H
 #include "kernels/vector/optim.h"
 #include <jansson.h>
+#include <stdbool.h>
 
 /* Adds the keys to `optimizer`, owns it, and returns it; NULL: out of memory. */
 json_t *manifest_schedule_add(json_t *optimizer, const struct optim_config *from);
-/* Reads the keys. Returns 0 if they are malformed; optim_check checks the bounds. */
-int manifest_schedule_read(const json_t *optimizer, struct optim_config *to);
+/* Reads the keys. Returns false if they are malformed; optim_check checks the bounds. */
+bool manifest_schedule_read(const json_t *optimizer, struct optim_config *to);
 
 #endif

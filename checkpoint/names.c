@@ -1,7 +1,8 @@
-/* checkpoint/names.c - see names.h. A name counts only if it is the one that we would give:
- * numbers with a sign, zeros before them or out of bounds are no names of ours. */
+/* checkpoint/names.c - see names.h. A name counts only if this file would write exactly the same
+ * name: a number with a sign, with leading zeros or out of bounds belongs to a foreign file. */
 #include "checkpoint/names.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ int checkpoint_names_compare(struct checkpoint_id a, struct checkpoint_id b)
     return a.step < b.step ? -1 : a.step > b.step;
 }
 
-/* weir-E.G-S, or weir-S in epoch 0. */
+/* Writes weir-E.G-S, or weir-S in epoch 0; returns its length. */
 static int stem(struct checkpoint_id id, char name[MANIFEST_NAME_BYTES])
 {
     uint64_t epoch = checkpoint_term_epoch(id.generation);
@@ -45,7 +46,7 @@ void checkpoint_manifest_file_name(struct checkpoint_id id, int server, int n_se
     snprintf(name + n, MANIFEST_NAME_BYTES - (size_t)n, "-%d-of-%d.safetensors", server, n_servers);
 }
 
-static int parse_stem(const char *name, struct checkpoint_id *id)
+static bool parse_stem(const char *name, struct checkpoint_id *id)
 {
     uint64_t epoch, n;
     int64_t step;
@@ -57,20 +58,20 @@ static int parse_stem(const char *name, struct checkpoint_id *id)
     return sscanf(name, "weir-%18" SCNd64, &id->step) == 1 && id->step >= 0;
 }
 
-/* 1 if the name begins with `own`, and nothing but the end or of a temporary follows. */
-static int is_own(const char *name, const char *own, int *temporary)
+/* Returns true if the name is `own`, or (*temporary) that of an unfinished `own`. */
+static bool is_own(const char *name, const char *own, bool *temporary)
 {
     size_t n = strlen(own), length = strlen(name);
     *temporary = length > n + 5 && name[n] == '.' && !strcmp(name + length - 4, ".tmp");
     return strncmp(name, own, n) == 0 && (!name[n] || *temporary);
 }
 
-static int is_temporary_of(const char *name)
+static bool is_temporary_of(const char *name)
 {
     static const char *const of[] = {"checkpoint.", "generation.", "servers.",
                                      "lease-",      "folder-id.",  "best."};
     size_t n = strlen(name);
-    int ours = 0;
+    bool ours = 0;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         ours |= strncmp(name, of[i], strlen(of[i])) == 0;
     return ours && n > 4 && !strcmp(name + n - 4, ".tmp");
@@ -79,7 +80,7 @@ static int is_temporary_of(const char *name)
 void checkpoint_name_parse(const char *name, struct checkpoint_name *out)
 {
     char own[MANIFEST_NAME_BYTES];
-    int temporary = 0;
+    bool temporary = false;
     *out = (struct checkpoint_name){.server = -1};
     if (is_temporary_of(name)) {
         out->kind = CHECKPOINT_NAME_TEMPORARY_OF;

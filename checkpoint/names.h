@@ -1,4 +1,4 @@
-/* checkpoint/names.h - terms, and what the files of checkpoints are called by them.
+/* checkpoint/names.h - terms, and the names of a checkpoint's files, which contain them.
  *
  * A term (the number of a generation) is epoch << 24 | n: the epoch is recorded in the folder
  * before it is used (folder.h), n counts in memory. Jobs of versions before epochs have epoch 0.
@@ -6,15 +6,16 @@
  *     weir-E.G-S.json                 the manifest
  *     old-weir-E.G-S.json             a manifest about to be removed; its files keep their names
  *     weir-S-K-of-N.safetensors, weir-S.json, old-weir-S.json    the same in epoch 0
- * With the term in the name no file has the name of another, so one that is renamed late, by a
- * process that was paused or whose disk hung, replaces nothing. Which checkpoint is the newest is
- * decided by what manifests say: by term, then by step.
+ * Because the term is in the name, no two files have the same name, so a file that is renamed late,
+ * by a process that was paused or whose disk hung, replaces nothing. The contents of the manifests
+ * decide which checkpoint is the newest: by term, then by step.
  *
  * Threads: values.
  * Errors:  none. */
 #ifndef CHECKPOINT_NAMES_H
 #define CHECKPOINT_NAMES_H
 #include "base/term.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { MANIFEST_NAME_BYTES = 96 };
@@ -53,8 +54,9 @@ enum checkpoint_name_kind {
 
 struct checkpoint_name {
     enum checkpoint_name_kind kind;
-    struct checkpoint_id id;    /* generation 0: name of epoch 0 */
-    int old, server, n_servers; /* server: -1 for a manifest's */
+    struct checkpoint_id id; /* generation 0: name of epoch 0 */
+    bool old;                /* the manifest is about to be removed */
+    int server, n_servers;   /* server -1: not a server's file */
 };
 /* Parses a name, without looking at the file. */
 void checkpoint_name_parse(const char *name, struct checkpoint_name *out);

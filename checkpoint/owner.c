@@ -16,8 +16,8 @@
 
 enum owner_state { OWNER_GONE, OWNER_ALIVE, OWNER_ENDING, OWNER_UNKNOWN };
 
-/* Sets the state of a worker without servers, which is alive while it holds its lock. A lock that
- * the file system does not have says nothing of it: such a worker is taken to be gone. */
+/* Returns the state of a worker without servers, which is alive while it holds its lock. On a file
+ * system without locks the worker counts as gone. */
 static enum owner_state look_at_lock(const char *folder, char why[CONTROL_TEXT_BYTES])
 {
     char path[PATH_MAX];
@@ -44,9 +44,9 @@ static bool is_elsewhere(const struct checkpoint_lease *lease)
     return lease->host[0] && hosts_is_loopback(lease->address) && strcmp(lease->host, host) != 0;
 }
 
-/* Asks at the lease's address. Only the lease's incarnation proves that its owner answers, and only
- * another ps that there is another program. Where no program listens, or none answers in time, the
- * owner is taken to be gone: its machine may be. */
+/* Requests the status at the lease's address. The owner is alive only if the answer has the lease's
+ * incarnation, and is gone if another ps answers. If no program listens or answers in time, the
+ * owner counts as gone, since its machine may be gone. */
 static enum owner_state ask_server(const struct checkpoint_lease *lease,
                                    char why[CONTROL_TEXT_BYTES])
 {
@@ -75,7 +75,7 @@ static enum owner_state ask_server(const struct checkpoint_lease *lease,
 static enum owner_state look_at_server(const struct checkpoint_lease *lease, const char *address,
                                        char why[CONTROL_TEXT_BYTES])
 {
-    snprintf(why, CONTROL_TEXT_BYTES, "this address is one of the machine %s, not of this one",
+    snprintf(why, CONTROL_TEXT_BYTES, "this address belongs to the machine %s, not to this one",
              lease->host);
     if (is_elsewhere(lease))
         return OWNER_UNKNOWN;
@@ -83,16 +83,16 @@ static enum owner_state look_at_server(const struct checkpoint_lease *lease, con
     return is_own ? OWNER_GONE : ask_server(lease, why);
 }
 
-static void log_taken(const char *folder, const struct checkpoint_lease *lease, const char *ps0,
-                      enum owner_state state, const char *why)
+static void log_claimed(const char *folder, const struct checkpoint_lease *lease, const char *ps0,
+                        enum owner_state state, const char *why)
 {
     if (state != OWNER_UNKNOWN)
         LOG_W(
-            "--take_over: %s is taken from %s%s, which is running: it ends before its next checkpoint, and loses its steps since the last one",
+            "--take_over: %s is claimed from %s%s, which is running: it ends before its next checkpoint, and loses its steps since the last one",
             folder, ps0, lease->address);
     else
         LOG_W(
-            "--take_over: %s is taken from %s%s. Whether that is running is not known (%s): if it is, it ends before its next checkpoint, and loses its steps since the last one",
+            "--take_over: %s is claimed from %s%s. It is unknown whether that process is running (%s): if so, it ends before its next checkpoint, and loses its steps since the last one",
             folder, ps0, lease->address, why);
 }
 
@@ -101,7 +101,7 @@ static void log_refused(const char *folder, const struct checkpoint_lease *lease
 {
     if (state == OWNER_UNKNOWN)
         LOG_E(
-            "--checkpoint_dir: %s belongs to %s%s, and whether that is running is not known (%s). If it is gone, start this program once with --take_over; else " OWNER_REMEDY,
+            "--checkpoint_dir: %s belongs to %s%s, and it is unknown whether that process is running (%s). If it is not, start this program once with --take_over; otherwise " OWNER_REMEDY,
             folder, is_alone ? "" : "ps:0 at ", lease->address, why);
     else if (state == OWNER_ENDING)
         LOG_E(
@@ -132,7 +132,7 @@ enum status checkpoint_owner_check(const char *folder, const char *address, bool
     if (state == OWNER_GONE)
         return ST_OK;
     if (take_over)
-        log_taken(folder, &lease, is_alone ? "" : "ps:0 at ", state, why);
+        log_claimed(folder, &lease, is_alone ? "" : "ps:0 at ", state, why);
     else
         log_refused(folder, &lease, is_alone, state, why);
     return take_over ? ST_OK : state == OWNER_ENDING ? ST_BUSY : ST_REFUSED;

@@ -24,9 +24,8 @@
 #define OWNER_ALONE_PREFIX "worker-alone@" /* begins the address of a worker without servers */
 #define OWNER_LOCK_NAME "worker-lock"      /* the file that such a worker keeps locked */
 #define OWNER_REMEDY                                                                               \
-    "stop that one first, or use another folder; --take_over takes this one from it, and that "    \
-    "one "                                                                                         \
-    "loses its steps since its last checkpoint"
+    "stop its owner first, or use another folder; with --take_over this program claims the "       \
+    "folder, and the owner loses its steps since its last checkpoint"
 /* Deadline of the request; shorter than CONNECT_MS of net/rpc/channel.c. A process that hangs
  * accepts the connection and sends nothing: at CONNECT_MS gRPC reports an error that looks like an
  * answer. */

@@ -5,26 +5,29 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct found {
     struct checkpoint_part part;
-    int unread;      /* it may be whole another time */
-    int whole, mine; /* its size and header fit; it is not known to be another server's */
-    int temporary;
+    bool unread;    /* it could not be read now, but may be good */
+    bool whole;     /* its size and header fit */
+    bool mine;      /* no other server is known to have written it */
+    bool temporary; /* unfinished */
     char name[NAME_MAX + 1];
 };
 
 struct finds {
-    const char *folder, *address, *home; /* home: NULL: does not count */
+    const char *folder, *address;
+    const char *home; /* id of ps 0's folder; NULL: not compared */
     struct found *list;
     int n;
 };
 
-/* The entry number i of a list with commas is this address. */
-static int names_at(const char *list, int i, const char *address)
+/* Returns true if entry i of a list with commas is this address. */
+static bool names_at(const char *list, int i, const char *address)
 {
     for (; i > 0 && list; i--) {
         list = strchr(list, ',');
@@ -34,20 +37,20 @@ static int names_at(const char *list, int i, const char *address)
     return list && strncmp(list, address, n) == 0 && (!list[n] || list[n] == ',');
 }
 
-int checkpoint_part_is_from(const struct safetensors_file *f, int server, const char *address)
+bool checkpoint_part_is_from(const struct safetensors_file *f, int server, const char *address)
 {
     const char *addresses = safetensors_metadata(f, "addresses");
     return addresses && names_at(addresses, server, address);
 }
 
-static int is_number(const char *text, uint64_t want)
+static bool is_number(const char *text, uint64_t want)
 {
     char own[32];
     snprintf(own, sizeof own, "%" PRIu64, want);
     return text && strcmp(text, own) == 0;
 }
 
-/* Fills in what the file says of itself. */
+/* Reads the file's metadata, and compares them with its name. */
 static enum status look_into(const struct finds *all, struct found *f, char *why)
 {
     char path[PATH_MAX];
@@ -70,7 +73,8 @@ static enum status look_into(const struct finds *all, struct found *f, char *why
         !is_number(safetensors_metadata(file, "step"), (uint64_t)p->id.step) ||
         !is_number(safetensors_metadata(file, "server"), (uint64_t)p->server) ||
         !is_number(safetensors_metadata(file, "servers"), (uint64_t)p->n_servers)) {
-        snprintf(why, SAFETENSORS_WHY_BYTES, "is of another checkpoint or server than its name");
+        snprintf(why, SAFETENSORS_WHY_BYTES,
+                 "has another checkpoint or server in its metadata than in its name");
         st = ST_CORRUPT;
     } else {
         st = safetensors_measure(file, &p->file, why);
@@ -107,7 +111,7 @@ static enum status add_name(struct finds *all, const char *name)
     return ST_OK;
 }
 
-/* All of the folder's, whole or not. */
+/* Lists all files in the folder, complete or not, newest first. */
 static enum status find_all(struct finds *all)
 {
     enum status st = ST_OK;
@@ -133,13 +137,13 @@ static enum status find_all(struct finds *all)
         enum status one = look_into(all, &all->list[i], why);
         all->list[i].whole = one == ST_OK;
         all->list[i].unread = one == ST_IO;
-        all->list[i].mine &= one != ST_IO; /* else it may be another server's */
+        all->list[i].mine &= one != ST_IO; /* an unread file may be another server's */
         if (one == ST_NOMEM) {
             LOG_E("%s/%s: cannot be read now: %s", all->folder, all->list[i].name, why);
             return one;
         }
         if (one != ST_OK)
-            LOG_W("%s/%s: passed over: %s", all->folder, all->list[i].name, why);
+            LOG_W("%s/%s: skipped: %s", all->folder, all->list[i].name, why);
     }
     if (st == ST_NOMEM)
         LOG_E("%s: out of memory for its %d files", all->folder, all->n);
@@ -175,12 +179,13 @@ done:
     return st;
 }
 
-int checkpoint_parts_have_all_steps(const char *folder)
+bool checkpoint_parts_have_all_steps(const char *folder)
 {
     struct checkpoint_part *list = NULL;
     struct safetensors_file *f = NULL;
     char name[MANIFEST_NAME_BYTES], path[PATH_MAX], why[SAFETENSORS_WHY_BYTES];
-    int n = 0, all = 0;
+    int n = 0;
+    bool all = false;
     if (checkpoint_parts_list(folder, NULL, &list, &n, NULL) != ST_OK || n == 0)
         goto done;
     checkpoint_manifest_file_name(list->id, list->server, list->n_servers, name);
@@ -195,27 +200,28 @@ done:
     return all;
 }
 
-/* In epoch 0 a damaged file's generation is not known: its step decides. */
-static int is_same(struct checkpoint_id part, struct checkpoint_id id)
+/* Returns true if the part is of this checkpoint. In epoch 0 a damaged file's generation is
+ * unknown, and its step decides. */
+static bool is_same(struct checkpoint_id part, struct checkpoint_id id)
 {
     return part.step == id.step && id.generation > 0 &&
            (part.generation == id.generation ||
             (part.generation == 0 && checkpoint_term_epoch(id.generation) == 0));
 }
 
-static int is_kept(const struct found *f, const struct checkpoint_keep *keep)
+static bool is_kept(const struct found *f, const struct checkpoint_keep *keep)
 {
     uint64_t epoch = checkpoint_term_epoch(f->part.id.generation),
              now = checkpoint_term_epoch(keep->generation);
     if (!f->mine || epoch > now || is_same(f->part.id, keep->writing) ||
         (f->temporary && is_same(f->part.id, keep->ordered)))
-        return 1;
+        return true;
     if (keep->older_stay && keep->n_kept > 0 && !f->temporary &&
         checkpoint_names_compare(f->part.id, keep->kept[keep->n_kept - 1]) < 0)
-        return 1;
+        return true;
     for (int i = 0; i < keep->n_kept && !f->temporary; i++)
         if (is_same(f->part.id, keep->kept[i]))
-            return 1;
+            return true;
     return epoch < now && keep->n_kept == 0 && !f->temporary;
 }
 

@@ -1,13 +1,14 @@
 /* checkpoint/parts.h - the own folder of a server, which other servers do not see. It has the
  * server's parts of checkpoints, but no manifests, which are in ps 0's folder. The server lists its
- * parts, ps 0 answers which of them belong to complete checkpoints, and the server removes the
- * others.
+ * parts, ps 0 answers which of them belong to complete checkpoints, and the server removes all
+ * other parts.
  * Threads: any; only one at a time cleans or writes.
  * Errors:  ST_IO, ST_INVALID, ST_NOMEM; logged. A damaged file is logged and skipped. */
 #ifndef CHECKPOINT_PARTS_H
 #define CHECKPOINT_PARTS_H
 #include "checkpoint/names.h"
 #include "files/safetensors.h"
+#include <stdbool.h>
 
 struct checkpoint_part {
     struct checkpoint_id id;
@@ -15,8 +16,9 @@ struct checkpoint_part {
     struct safetensors_written file; /* its size, its header's checksum */
 };
 
-/* Returns 1 if the server at `address` wrote the file; 0: another server, or an unknown one. */
-int checkpoint_part_is_from(const struct safetensors_file *f, int server, const char *address);
+/* Returns true if the server at `address` wrote the file; false: another server, or an unknown one.
+ */
+bool checkpoint_part_is_from(const struct safetensors_file *f, int server, const char *address);
 
 /* Lists the parts that the server at `address` wrote (NULL: any server), newest first. Files of
  * versions that did not record the server belong to each. A part must have the size in its header,
@@ -25,15 +27,15 @@ int checkpoint_part_is_from(const struct safetensors_file *f, int server, const 
 enum status checkpoint_parts_list(const char *folder, const char *address,
                                   struct checkpoint_part **out, int *n, int *n_unread);
 
-/* Returns nonzero if the newest part is of its job's last step. Then the job is done, unless
+/* Returns true if the newest part is of its job's last step. Then the job is done, unless
  * another server's part is missing, which only ps 0 can see. */
-int checkpoint_parts_have_all_steps(const char *folder);
+bool checkpoint_parts_have_all_steps(const char *folder);
 
 struct checkpoint_keep {
     const struct checkpoint_id *kept; /* whole checkpoints that ps 0 keeps */
     int n_kept;
     const char *home;             /* id of ps 0's folder; NULL: not known */
-    int older_stay;               /* nonzero: parts older than the last of `kept` stay, too */
+    bool older_stay;              /* parts older than the last of `kept` stay, too */
     uint64_t generation;          /* current term of the ps 0 that sent this list */
     struct checkpoint_id writing; /* ps 0's current order; generation 0: none */
     struct checkpoint_id ordered; /* last order, whatever its result: it may still be being written;

@@ -7,6 +7,7 @@
 #include "checkpoint/restore_impl.h"
 #include "checkpoint/shard_file.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,22 +38,22 @@ static const struct net_param **index_params(const struct chunks *chunks)
     return index;
 }
 
-/* Reads a tensor's name. Returns 0 if the name is not valid, or the tensor does not have the length
- * in its name. */
-static int place_tensor(const struct checkpoint_manifest *m, const struct net_param **index,
-                        struct tensor *t)
+/* Reads a tensor's name. Returns false if the name is not valid, or the tensor does not have the
+ * length in its name. */
+static bool place_tensor(const struct checkpoint_manifest *m, const struct net_param **index,
+                         struct tensor *t)
 {
     char name[CHUNKS_MAX_NAME + 1];
     const char *text = t->entry->name, *space = strchr(text, ' ');
     size_t length = space ? (size_t)(space - text) : strlen(text);
     if (length > CHUNKS_MAX_NAME)
-        return 0;
+        return false;
     snprintf(name, sizeof name, "%.*s", (int)length, text);
     const struct net_param want = {.name = name}, *key = &want;
     const struct net_param **found =
         bsearch(&key, index, (size_t)m->chunks->n_params, sizeof *index, by_name);
     if (!found)
-        return 0;
+        return false;
     int64_t begin = 0, end = (*found)->n_elems;
     int used = 0;
     const char *rest = text + length;
@@ -62,10 +63,10 @@ static int place_tensor(const struct checkpoint_manifest *m, const struct net_pa
     used = 0;
     if (*rest && (sscanf(rest, " [%" SCNd64 ":%" SCNd64 "]%n", &begin, &end, &used) != 2 || !used ||
                   rest[used]))
-        return 0;
+        return false;
     int n_slots = (*found)->rule == PARAM_AVERAGE ? 0 : job_n_slots(&m->job);
     if (t->slot < -1 || t->slot >= n_slots || begin < 0 || begin > end || end > (*found)->n_elems)
-        return 0;
+        return false;
     t->first = (*found)->first + begin;
     t->n = end - begin;
     return t->n == t->entry->n_elems;
@@ -92,8 +93,8 @@ int64_t checkpoint_restore_next_owned(const struct chunks *chunks, int slot, int
     return at;
 }
 
-/* Returns nonzero if the tensors cover every element exactly once. */
-static int check_cover(const struct checkpoint_restore *r)
+/* Returns true if the tensors cover every element exactly once. */
+static bool is_covered(const struct checkpoint_restore *r)
 {
     const struct chunks *chunks = r->m->chunks;
     int i = 0;
@@ -102,11 +103,11 @@ static int check_cover(const struct checkpoint_restore *r)
         int64_t at = checkpoint_restore_next_owned(chunks, slot, &param, 0);
         for (; i < r->n_tensors && r->tensors[i].slot == slot; i++) {
             if (r->tensors[i].first != at)
-                return 0;
+                return false;
             at = checkpoint_restore_next_owned(chunks, slot, &param, at + r->tensors[i].n);
         }
         if (at != chunks->n_elems)
-            return 0;
+            return false;
     }
     return i == r->n_tensors;
 }
@@ -121,18 +122,18 @@ static int64_t version_of(const struct safetensors_file *f, const char *name, in
     return text && (*end || version < 0) ? step : version;
 }
 
-/* Returns nonzero if no two tensors have the same elements. */
-static int check_apart(const struct checkpoint_restore *r)
+/* Returns true if no two tensors have the same elements. */
+static bool is_apart(const struct checkpoint_restore *r)
 {
     for (int i = 1; i < r->n_tensors; i++) {
         const struct tensor *a = &r->tensors[i - 1], *b = &r->tensors[i];
         if (a->slot == b->slot && a->first + a->n > b->first)
-            return 0;
+            return false;
     }
-    return 1;
+    return true;
 }
 
-static enum status index_tensors(struct checkpoint_restore *r, int is_part,
+static enum status index_tensors(struct checkpoint_restore *r, bool is_part,
                                  char why[MANIFEST_WHY_BYTES])
 {
     size_t room = 1;
@@ -156,27 +157,27 @@ static enum status index_tensors(struct checkpoint_restore *r, int is_part,
             t->entry = &e[k];
             t->version = version_of(r->files[i], e[k].name, r->m->step);
             if (!place_tensor(r->m, index, t))
-                TRY(explain_corrupt(why, e[k].name, "is no tensor of this job"));
+                TRY(explain_corrupt(why, e[k].name, "is not a tensor of this job"));
         }
     }
     qsort(r->tensors, (size_t)r->n_tensors, sizeof *r->tensors, by_place);
-    if (is_part ? !check_apart(r) : !check_cover(r))
+    if (is_part ? !is_apart(r) : !is_covered(r))
         TRY(explain_corrupt(why, "a part of the parameters or of their slots",
-                            "is missing or there twice"));
+                            "is missing or duplicated"));
 done:
     free(index);
     return st;
 }
 
-/* Returns nonzero for an error that does not depend on the file's contents. */
-static int is_unread(enum status st)
+/* Returns true for an error that does not depend on the file's contents. */
+static bool is_unread(enum status st)
 {
     return st == ST_IO || st == ST_NOMEM;
 }
 
 /* Opens a file and checks that it is the expected one; whole: with its data. ST_NOT_FOUND,
  * ST_CORRUPT, or an error because it could not be read now. */
-static enum status open_file(struct checkpoint_restore *r, int i, const char *name, int whole,
+static enum status open_file(struct checkpoint_restore *r, int i, const char *name, bool whole,
                              char why[MANIFEST_WHY_BYTES])
 {
     char path[PATH_MAX + MANIFEST_NAME_BYTES];
@@ -211,7 +212,8 @@ static enum status read_manifest(struct checkpoint_restore *r, char why[MANIFEST
     return checkpoint_manifest_read(path, &r->m, why);
 }
 
-/* Opens the files. A file of a server's own folder that is here has been copied here. */
+/* Opens the files. A file that its server wrote to its own folder may have been copied to this one.
+ */
 static enum status open_files(struct checkpoint_restore *r,
                               const struct checkpoint_restore_query *q, int *n_elsewhere,
                               char why[MANIFEST_WHY_BYTES])
@@ -226,7 +228,7 @@ static enum status open_files(struct checkpoint_restore *r,
         st = open_file(r, i, file, q->whole, why);
         if (st == ST_NOT_FOUND && (!m->folder || !m->folder[i][0]))
             return ST_CORRUPT;
-        if (st == ST_IO) { /* continue: another file may be damaged permanently, or missing */
+        if (st == ST_IO) { /* check the next file, which may be damaged permanently, or missing */
             snprintf(unread, sizeof unread, "%s", why);
             continue;
         }
@@ -237,7 +239,7 @@ static enum status open_files(struct checkpoint_restore *r,
         ++*n_elsewhere;
         st = q->elsewhere ? q->elsewhere->has(q->elsewhere->ctx, m, i, why) : ST_OK;
         if (st == ST_BUSY)
-            busy = st; /* likewise */
+            busy = st; /* check the next file, too */
         else if (st != ST_OK)
             return ST_CORRUPT;
     }
@@ -273,10 +275,10 @@ done:
 static void log_unread(const char *folder, const char *name, enum status st, const char *why)
 {
     LOG_E(
-        "%s/%s: cannot be read now: %s; no older checkpoint is taken for that%s", folder, name, why,
+        "%s/%s: cannot be read now: %s; no older checkpoint replaces it%s", folder, name, why,
         st == ST_NOMEM
             ? ""
-            : ": fix the disk or the mount; or, if the file is lost for good, move it away to resume from the checkpoint before");
+            : ": fix the disk or the mount; or, if the file is lost for good, move it away to resume from the previous checkpoint");
 }
 
 static enum status find_in_folder(const struct checkpoint_restore_query *q,
@@ -298,18 +300,18 @@ static enum status find_in_folder(const struct checkpoint_restore_query *q,
                               : ST_CORRUPT;
         if (st == ST_OK || st == ST_BUSY)
             break;
-        if (is_unread(st)) { /* do not fall back to an older checkpoint for that */
+        if (is_unread(st)) { /* an older checkpoint must not replace it */
             log_unread(q->folder, name, st, list[i].readable ? why : list[i].why);
             break;
         }
-        LOG_W("%s/%s: not restored: %s%s; trying the one before", q->folder, name,
+        LOG_W("%s/%s: not restored: %s%s; trying the previous checkpoint", q->folder, name,
               list[i].readable ? "" : "it ", list[i].readable ? why : list[i].why);
         st = ST_CORRUPT;
     }
     free(list);
     if (st == ST_CORRUPT)
         LOG_E(
-            "%s: none of its checkpoints is whole, for the reasons above; bring back what is missing, or give another --checkpoint_dir to begin from the first step",
+            "%s: none of its checkpoints is complete, for the reasons above; restore the missing files, or use another --checkpoint_dir to begin at the first step",
             q->folder);
     return st;
 }
@@ -340,7 +342,7 @@ enum status checkpoint_restore_find_with(const char *path,
     struct checkpoint_name is;
     char folder[PATH_MAX], of_best[MANIFEST_NAME_BYTES];
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    int found = stat(path, &s) == 0, best = checkpoint_best_is(path);
+    bool found = stat(path, &s) == 0, best = checkpoint_best_is(path);
     checkpoint_name_parse(name, &is);
     if (found ? S_ISDIR(s.st_mode) : is.kind != CHECKPOINT_NAME_MANIFEST)
         return checkpoint_restore_open(&q, out);
@@ -404,14 +406,14 @@ enum status checkpoint_restore_open_parts(const char *folder,
     for (int i = 0; i < parts->n_parts; i++) {
         const struct checkpoint_part *p = &parts->part[i];
         checkpoint_manifest_file_name(p->id, p->server, p->n_servers, name);
-        st = open_file(r, i, name, 0, why);
+        st = open_file(r, i, name, false, why);
         TRY(st == ST_NOT_FOUND ? ST_CORRUPT : st);
         const char *of = safetensors_metadata(r->files[i], "job");
         if (!of || strcmp(of, digest) != 0)
             TRY(explain_corrupt(why, name,
-                                "is of another job: other parameters, optimizer, seed or mode"));
+                                "is of another job (other parameters, optimizer, seed or mode)"));
     }
-    TRY(index_tensors(r, 1, why));
+    TRY(index_tensors(r, true, why));
     *out = r;
     r = NULL;
 done:
@@ -442,7 +444,7 @@ enum status checkpoint_restore_open_own(const char *folder, struct checkpoint_id
     return st;
 }
 
-int checkpoint_restore_has_file(const struct checkpoint_restore *r, int file)
+bool checkpoint_restore_has_file(const struct checkpoint_restore *r, int file)
 {
     return r->files[file] != NULL;
 }
@@ -452,14 +454,14 @@ void checkpoint_restore_close(struct checkpoint_restore *r)
     if (!r)
         return;
     for (int i = 0; r->files && i < r->m->n_files; i++)
-        safetensors_close(r->files[i]); /* NULL is fine */
+        safetensors_close(r->files[i]);
     free(r->files);
     free(r->tensors);
     checkpoint_manifest_free(r->m);
     free(r);
 }
 
-int checkpoint_restore_has_all_steps(const struct checkpoint_restore *r)
+bool checkpoint_restore_has_all_steps(const struct checkpoint_restore *r)
 {
     return r && r->m->step >= r->m->job.train_steps;
 }

@@ -11,6 +11,7 @@
 #define CHECKPOINT_RESTORE_H
 #include "checkpoint/manifest.h"
 #include "checkpoint/parts.h"
+#include <stdbool.h>
 
 /* Looks for a file in its server's own folder. ST_OK: it exists; ST_BUSY: not known yet, and the
  * search waits for it before it uses an older checkpoint; ST_NOT_FOUND. `why` is set with the last
@@ -36,9 +37,9 @@ struct checkpoint_restore_query {
     const char *folder;
     const char *name;            /* name of a manifest in it; NULL: the newest complete one */
     struct checkpoint_id before; /* only checkpoints older than this one; generation 0: all */
-    int whole; /* nonzero: every byte is checked now. 0: only the manifest, and each file's size and
-                  header; data are checked when they are read, so that a server reads only its own
-                  chunks */
+    bool whole; /* every byte is checked now. false: only the manifest, and each file's size and
+                   header; data are checked when they are read, so that a server reads only its own
+                   chunks */
     /* NULL: files in other folders are assumed to exist. */
     const struct checkpoint_elsewhere *elsewhere;
 };
@@ -62,16 +63,16 @@ enum status checkpoint_restore_open_own(const char *folder, struct checkpoint_id
                                         const struct net_job *job, const struct chunks *chunks,
                                         struct checkpoint_restore **out);
 
-int checkpoint_restore_has_all_steps(
-    /* returns nonzero if it is of its job's last step; NULL is fine */
+bool checkpoint_restore_has_all_steps(
+    /* returns true if it is of its job's last step; NULL is fine */
     const struct checkpoint_restore *r);
 void checkpoint_restore_close(struct checkpoint_restore *r); /* NULL is fine */
 /* Returns the manifest; opened from parts, its files are those parts alone. */
 const struct checkpoint_manifest *checkpoint_restore_manifest(const struct checkpoint_restore *r);
-/* returns nonzero if the file is in this folder */
-int checkpoint_restore_has_file(const struct checkpoint_restore *r, int file);
-/* Returns 1 if those elements and their slots can be read here. */
-int checkpoint_restore_holds(const struct checkpoint_restore *r, int64_t first, int64_t n);
+/* Returns true if the file is in this folder. */
+bool checkpoint_restore_has_file(const struct checkpoint_restore *r, int file);
+/* Returns true if those elements and their slots can be read here. */
+bool checkpoint_restore_holds(const struct checkpoint_restore *r, int64_t first, int64_t n);
 /* Reads `n` elements of the flat block of all parameters, beginning with `first` (at most those of
  * one chunk): their values, their slots (NULL: none) one after the other, and the lowest version of
  * any of them. Each tensor is compared with its checksum. ST_CORRUPT: this checkpoint cannot be

@@ -1,14 +1,15 @@
-/* checkpoint/restore_read.c - see restore.h: reads what is open. A tensor is compared with its
- * checksum when it is first read, unless all were at the beginning. */
+/* checkpoint/restore_read.c - see restore.h: reads an open checkpoint. A tensor is compared with
+ * its checksum when it is first read, unless all were compared when the checkpoint was opened. */
 #include "base/digest.h"
 #include "base/log.h"
 #include "checkpoint/restore_impl.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The first tensor of the slot that ends behind `at`. */
+/* Returns the index of the slot's first tensor that ends behind `at`. */
 static int find_tensor(const struct checkpoint_restore *r, int slot, int64_t at)
 {
     int low = 0, high = r->n_tensors;
@@ -23,13 +24,13 @@ static int find_tensor(const struct checkpoint_restore *r, int slot, int64_t at)
     return low;
 }
 
-/* Elements of the tensor that were compared with its checksum. */
+/* Reads elements of a tensor, and compares it with its checksum if that is not done yet. */
 static enum status read_tensor(const struct checkpoint_restore *r, struct tensor *t, int64_t skip,
                                int64_t n, float *dst)
 {
     char why[MANIFEST_WHY_BYTES];
     const struct safetensors_entry *e = t->entry;
-    int checked = atomic_load_explicit(&t->checked, memory_order_relaxed), all = n == t->n;
+    bool checked = atomic_load_explicit(&t->checked, memory_order_relaxed), all = n == t->n;
     enum status st = ST_OK;
     if (!checked && !all)
         TRY(safetensors_check_entry(r->files[t->file], e, why));
@@ -46,25 +47,26 @@ done:
     return st;
 }
 
-/* 1 if the slot's tensors have all of these elements. */
-static int has_slot(const struct checkpoint_restore *r, int slot, int64_t first, int64_t n)
+/* Returns true if the slot's tensors have all of these elements. */
+static bool has_slot(const struct checkpoint_restore *r, int slot, int64_t first, int64_t n)
 {
     int64_t end = first + n;
     for (int i = find_tensor(r, slot, first); first < end; i++) {
         const struct tensor *t = &r->tensors[i];
         if (i >= r->n_tensors || t->slot != slot || t->first > first)
-            return 0;
+            return false;
         first = t->first + t->n;
     }
-    return 1;
+    return true;
 }
 
-int checkpoint_restore_holds(const struct checkpoint_restore *r, int64_t first, int64_t n)
+bool checkpoint_restore_holds(const struct checkpoint_restore *r, int64_t first, int64_t n)
 {
     const struct chunks *chunks = r->m->chunks;
-    int has = has_slot(r, -1, first, n), param = 0;
+    bool has = has_slot(r, -1, first, n);
+    int param = 0;
     if (checkpoint_restore_next_owned(chunks, 0, &param, first) != first)
-        return has; /* an average, which has no slots */
+        return has; /* the elements are of an average, which has no slots */
     for (int slot = 0; slot < job_n_slots(&r->m->job) && has; slot++)
         has = has_slot(r, slot, first, n);
     return has;
@@ -76,8 +78,8 @@ static enum status read_slot(const struct checkpoint_restore *r, int slot, int64
     for (int i = find_tensor(r, slot, first); n > 0; i++) {
         struct tensor *t = &r->tensors[i];
         if (i >= r->n_tensors || t->slot != slot || t->first > first) {
-            LOG_E("%s/%s: elements from %" PRId64 " on are not in it", r->folder, r->name, first);
-            return ST_NOT_FOUND; /* of one server's part alone: else the cover was checked */
+            LOG_E("%s/%s: has no elements from %" PRId64 " on", r->folder, r->name, first);
+            return ST_NOT_FOUND; /* one server's part; a whole checkpoint has all elements */
         }
         int64_t skip = first - t->first, some = t->n - skip < n ? t->n - skip : n;
         enum status st = read_tensor(r, t, skip, some, dst);
@@ -106,13 +108,14 @@ static const char *samples_text(const struct checkpoint_restore *r)
 {
     const char *text = NULL;
     for (int i = 0; !text && i < r->m->n_files; i++)
-        if (r->files[i]) /* who has the first chunk has its file, too */
+        if (r->files[i]) /* the list is in the file of the first chunk */
             text = safetensors_metadata(r->files[i], "samples");
     return text;
 }
 
-/* Numbers with one space between them; *n of them. 0: there is something else, or too many. */
-static int parse_list(const char *text, uint64_t *list, size_t *n)
+/* Reads *n numbers with one space between them. Returns false if the text has another form, or too
+ * many numbers. */
+static bool parse_list(const char *text, uint64_t *list, size_t *n)
 {
     char *end;
     for (*n = 0; *n < RESTORE_MAX_SAMPLES && *text >= '0' && *text <= '9';
@@ -120,11 +123,11 @@ static int parse_list(const char *text, uint64_t *list, size_t *n)
         errno = 0;
         list[(*n)++] = strtoull(text, &end, 10);
         if (errno != 0)
-            return 0;
+            return false;
         if (!*end)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 enum status checkpoint_restore_samples(const struct checkpoint_restore *r, uint64_t **list,
@@ -143,7 +146,7 @@ enum status checkpoint_restore_samples(const struct checkpoint_restore *r, uint6
     if (parse_list(text, *list, n))
         return ST_OK;
     LOG_E(
-        "%s/%s: invalid sample list '%.40s'; remove this checkpoint to resume from the one before",
+        "%s/%s: invalid sample list '%.40s'; remove this checkpoint to resume from the previous one",
         r->folder, r->name, text);
     free(*list);
     *list = NULL;

@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 
 struct entry {
     struct checkpoint_name is;
-    int tried; /* to be removed */
+    bool tried; /* the sweep has tried to remove it */
     char name[NAME_MAX + 1];
 };
 
@@ -32,7 +33,7 @@ struct listing {
     unsigned char *keeps; /* [n_places] nonzero: the manifest stays */
 };
 
-static int join_path(char path[PATH_MAX], const char *folder, const char *name)
+static bool join_path(char path[PATH_MAX], const char *folder, const char *name)
 {
     return (size_t)snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
 }
@@ -43,8 +44,8 @@ static int newest_first(const void *a, const void *b)
     return checkpoint_names_compare(y->id, x->id);
 }
 
-/* Returns nonzero if the name fits the checkpoint. A name in epoch 0 contains no generation. */
-static int is_of(const struct checkpoint_name *name, struct checkpoint_id id)
+/* Returns true if the name fits the checkpoint. A name in epoch 0 contains no generation. */
+static bool is_of(const struct checkpoint_name *name, struct checkpoint_id id)
 {
     return name->id.step == id.step && id.generation > 0 &&
            (name->id.generation == id.generation ||
@@ -74,7 +75,7 @@ static enum status look_at(const char *folder, const struct entry *e,
         place->n_files = m->n_files;
     } else {
         snprintf(place->why, sizeof place->why,
-                 "is that of step %" PRId64 ", generation %" PRIu64 ", renamed", m->step,
+                 "is the renamed manifest of step %" PRId64 ", generation %" PRIu64, m->step,
                  m->generation);
     }
     checkpoint_manifest_free(m);
@@ -141,7 +142,7 @@ static enum status read_listing(const char *folder, struct listing *l)
         struct checkpoint_manifest_place *place = &l->places[l->n_places++];
         st = look_at(folder, &l->entries[i], place);
         if (st != ST_OK) {
-            LOG_E("%s/%s: cannot be read now: %s; nothing is concluded from the others", folder,
+            LOG_E("%s/%s: cannot be read now: %s; nothing is restored or removed", folder,
                   l->entries[i].name, place->why);
             free_listing(l);
             return st;
@@ -172,9 +173,7 @@ enum status checkpoint_retention_list_of(const char *folder, const char *id,
     struct checkpoint_manifest_place *list = NULL;
     enum status st = checkpoint_retention_list(folder, &list, n);
     if (st == ST_OK)
-        st =
-            /* after the listing: an empty list may be of another folder */
-            checkpoint_folder_is(folder, id);
+        st = checkpoint_folder_is(folder, id); /* last: an empty list may be of another folder */
     if (st == ST_OK)
         *out = list;
     else
@@ -182,12 +181,12 @@ enum status checkpoint_retention_list_of(const char *folder, const char *id,
     return st;
 }
 
-static int is_above(uint64_t generation, const struct checkpoint_sweep *what)
+static bool is_above(uint64_t generation, const struct checkpoint_sweep *what)
 {
     return what->owner && checkpoint_term_epoch(generation) > what->owner->epoch;
 }
 
-static int is_spared(struct checkpoint_id id, const struct checkpoint_sweep *what)
+static bool is_spared(struct checkpoint_id id, const struct checkpoint_sweep *what)
 {
     return is_above(id.generation, what) || !checkpoint_names_compare(id, what->base) ||
            !checkpoint_names_compare(id, what->found) ||
@@ -207,9 +206,9 @@ static void choose_kept(struct listing *l, const struct checkpoint_sweep *what)
     }
 }
 
-/* Returns nonzero if the file `checkpoint` names the manifest. One that could not be read now may
+/* Returns true if the file `checkpoint` names the manifest. One that could not be read now may
  * be complete. */
-static int is_named(const struct listing *l, int i)
+static bool is_named(const struct listing *l, int i)
 {
     return l->keeps[i] && (l->places[i].readable || l->places[i].unread);
 }
@@ -242,12 +241,12 @@ static char *pointer_text(const struct listing *l)
     return NULL;
 }
 
-static int has_text(const char *path, const char *text)
+static bool has_text(const char *path, const char *text)
 {
     char *line = NULL;
     size_t room = 0;
     FILE *f = fopen(path, "re");
-    int same = f && getdelim(&line, &room, 0, f) >= 0 && strcmp(line, text) == 0;
+    bool same = f && getdelim(&line, &room, 0, f) >= 0 && strcmp(line, text) == 0;
     free(line);
     if (f)
         fclose(f);
@@ -305,25 +304,25 @@ static enum status remove_marked(struct listing *l)
     return st;
 }
 
-/* Returns nonzero for a file of a later order. A server without chunks writes its file of a new
+/* Returns true for a file of a later order. A server without chunks writes its file of a new
  * order at once, even while an earlier checkpoint is being made. */
-static int is_ahead(const struct checkpoint_name *is, const struct checkpoint_sweep *what)
+static bool is_ahead(const struct checkpoint_name *is, const struct checkpoint_sweep *what)
 {
     return is->id.generation && is->id.generation == what->writing.generation &&
            is->id.step > what->writing.step;
 }
 
-/* Returns nonzero if the file belongs to a checkpoint that stays, or may stay. */
-static int is_needed(const struct listing *l, const struct checkpoint_name *is,
-                     const struct checkpoint_sweep *what)
+/* Returns true if the file belongs to a checkpoint that stays, or may stay. */
+static bool is_needed(const struct listing *l, const struct checkpoint_name *is,
+                      const struct checkpoint_sweep *what)
 {
     if (is_above(is->id.generation, what) || is_of(is, what->writing) ||
         (is->kind == CHECKPOINT_NAME_TEMPORARY &&
          (is_of(is, what->given_up) || is_ahead(is, what))))
-        return 1;
+        return true;
     for (int i = 0; i < l->n_places && is->kind == CHECKPOINT_NAME_FILE; i++)
         if (l->keeps[i] && is_of(is, l->places[i].id))
-            return 1;
+            return true;
     return is->kind == CHECKPOINT_NAME_FILE && (is_of(is, what->base) || is_of(is, what->found));
 }
 
@@ -336,7 +335,7 @@ static enum status remove_orphans(struct listing *l, const struct checkpoint_swe
         if (e->tried || e->is.kind == CHECKPOINT_NAME_MANIFEST || is_needed(l, &e->is, what) ||
             !join_path(path, l->folder, e->name))
             continue;
-        e->tried = 1;
+        e->tried = true;
         one = durable_remove(path);
         st = one != ST_OK ? one : st;
     }

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,18 +30,18 @@ struct part {
     size_t at;          /* within the chunk */
 };
 
-/* The parameter numbered `param`'s part of the chunk; 0: there is none. */
-static int part_of(const struct chunks *chunks, const struct net_chunk *c, int param,
-                   struct part *out)
+/* Finds the part of parameter `param` in the chunk; false: it has no part there. */
+static bool part_of(const struct chunks *chunks, const struct net_chunk *c, int param,
+                    struct part *out)
 {
     if (param >= chunks->n_params || chunks->params[param].first >= c->first + c->n_elems)
-        return 0;
+        return false;
     const struct net_param *p = &chunks->params[param];
     int64_t begin = c->first > p->first ? c->first - p->first : 0;
     int64_t end = c->first + c->n_elems - p->first;
     *out = (struct part){p, begin, end < p->n_elems ? end : p->n_elems,
                          (size_t)(p->first + begin - c->first)};
-    return 1;
+    return true;
 }
 
 static void name_part(char name[NAME_BYTES], const struct part *p, int slot)
@@ -148,7 +149,7 @@ static enum status fill_progress(struct table *t, const struct checkpoint_progre
     return ST_OK;
 }
 
-/* Of the chunk that has the samples with it. */
+/* Adds the samples of the chunk that has them. */
 static enum status fill_samples(struct table *t, const struct checkpoint_shard_chunk *list, int n)
 {
     size_t bytes = 0;
@@ -214,10 +215,9 @@ static enum status check_finite(const struct checkpoint_shard_file *cp,
         const char *slot = first_not_finite(cp->chunks, c, list[i].slots, job_n_slots(cp->job));
         if (!value && !slot)
             continue;
-        LOG_E(
-            "no checkpoint at step %" PRId64
-            ": %sparameter '%s' is not finite, training has diverged; the checkpoints before stay",
-            cp->step, value ? "" : "the optimizer's state of ", value ? value : slot);
+        LOG_E("no checkpoint at step %" PRId64
+              ": %sparameter '%s' is not finite, training has diverged; earlier checkpoints stay",
+              cp->step, value ? "" : "the optimizer's state of ", value ? value : slot);
         return ST_INVALID;
     }
     return ST_OK;
@@ -265,7 +265,7 @@ done:
 }
 
 enum status checkpoint_shard_file_open(const char *path, const struct safetensors_written *is,
-                                       int whole, struct safetensors_file **out,
+                                       bool whole, struct safetensors_file **out,
                                        char why[SAFETENSORS_WHY_BYTES])
 {
     struct safetensors_file *f = NULL;

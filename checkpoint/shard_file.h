@@ -18,6 +18,7 @@
 #ifndef CHECKPOINT_SHARD_FILE_H
 #define CHECKPOINT_SHARD_FILE_H
 #include "checkpoint/manifest.h"
+#include <stdbool.h>
 
 /* A version of a chunk, with the slots that belong to it. */
 struct checkpoint_shard_chunk {
@@ -40,11 +41,11 @@ struct checkpoint_shard_file {
     struct checkpoint_progress progress; /* its lists are borrowed for the call */
     char home[FOLDER_ID_BYTES]; /* id of ps 0's folder, which has the manifest; empty: not known */
 };
-/* Opens a file that a manifest or a list of parts names, and checks that it is `is`. whole: nonzero
- * to compare all of its data with their checksums. A file that cannot be read is opened again,
+/* Opens a file that a manifest or a list of parts names, and checks that it is `is`. whole: all of
+ * its data are compared with their checksums. A file that cannot be read is opened again,
  * CHECKPOINT_TRIES times in all. Errors: as safetensors_open. */
 enum status checkpoint_shard_file_open(const char *path, const struct safetensors_written *is,
-                                       int whole, struct safetensors_file **out,
+                                       bool whole, struct safetensors_file **out,
                                        char why[SAFETENSORS_WHY_BYTES]);
 /* Writes the server's chunks, in ascending order. */
 enum status checkpoint_shard_file_write(const struct checkpoint_shard_file *cp,

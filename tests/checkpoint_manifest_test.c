@@ -148,7 +148,7 @@ static void means_and_deviations_are_kept(void **state)
     assert_int_equal(job_input_normal_differ(&got.normal, &job.normal, &of), -1);
     job.normal.std[1] = -1;
     assert_int_equal(through(&got), ST_CORRUPT);
-    assert_string_equal(why, "names a job that cannot be");
+    assert_string_equal(why, "has an invalid job");
 }
 
 static void augmentation_is_kept(void **state)
@@ -161,7 +161,7 @@ static void augmentation_is_kept(void **state)
     assert_memory_equal(&got.augment, &job.augment, sizeof got.augment);
     job.augment.shift = JOB_MAX_AUGMENT + 1;
     assert_int_equal(through(&got), ST_CORRUPT);
-    assert_string_equal(why, "names a job that cannot be");
+    assert_string_equal(why, "has an invalid job");
 }
 
 static void kind_of_labels_is_kept(void **state)

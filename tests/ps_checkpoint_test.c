@@ -487,7 +487,7 @@ static void damage_falls_back_to_the_one_before(void **state)
     snprintf(to, sizeof to, "%s/weir-8-0-of-2.safetensors", folder);
     assert_int_equal(rename(from, to), 0);
     assert_int_equal(newest(), -1);
-    assert_non_null(strstr(capture_text, "none of its checkpoints is whole"));
+    assert_non_null(strstr(capture_text, "none of its checkpoints is complete"));
     end(&c);
 }
 

@@ -89,7 +89,7 @@ static void a_file_of_that_name_is_refused(void **state)
 {
     assert_int_equal(durable_put(path, "text", 4), ST_OK);
     assert_int_equal(CAPTURE(checkpoint_folder_make(path)), ST_INVALID);
-    assert_non_null(strstr(capture_text, "is no folder"));
+    assert_non_null(strstr(capture_text, "is not a folder"));
     snprintf(file, sizeof file, "%s/none/ck", parent);
     assert_int_not_equal(CAPTURE(checkpoint_folder_make(file)), ST_OK);
     assert_non_null(strstr(capture_text, "none/ck cannot be made: No such file"));

@@ -93,7 +93,7 @@ static void test_job(void **state)
     j.job.n_workers = 3;
     differs(
         &j,
-        "another job: --worker_hosts: the servers have 2, the worker has 3; one worker more in a job that runs is started with --join, without --worker_hosts and --task_index");
+        "another job: --worker_hosts: the servers have 2, the worker has 3; start an additional worker of a running job with --join, without --worker_hosts and --task_index");
     j.job.n_workers = 1;
     differs(&j, "another job: --worker_hosts: the servers have 2, the worker has 1");
 }
@@ -160,7 +160,7 @@ static void steps_by_the_same_epochs_of_own_data_follow_the_job(void **state)
     j.job.epochs = 0;
     differs(
         &j,
-        "another job: --train_steps: the servers have 100, the worker has 300; with --data_shard=own give all workers the same --train_steps, or all the same --epochs");
+        "another job: --train_steps: the servers have 100, the worker has 300; with --data_shard=own all workers need the same --train_steps, or all the same --epochs");
     job.epochs = 0;
     differs(&j, "another job: --train_steps: the servers have 100, the worker has 300");
     j.job.train_steps = 100;
@@ -252,7 +252,8 @@ static void test_first(void **state)
     assert_int_equal(checkpoint_job_check_first(&j, 2, why, sizeof why), ST_OK);
     assert_int_equal(checkpoint_job_check_first(&j, 0, why, sizeof why), ST_OK);
     refused(j, 3, "--worker_hosts: the servers have 3, the worker has 2");
-    refused(j, 1, "the servers have 1, the worker has 2; one worker more in a job that runs");
+    refused(j, 1,
+            "the servers have 1, the worker has 2; start an additional worker of a running job");
     j.member = 2;
     refused(j, 2, "--task_index: 2 is not below the 2 workers");
     j.member = -1;

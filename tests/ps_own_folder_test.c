@@ -154,7 +154,7 @@ static void a_keeper_knows_what_is_whole(void **state)
     own_folder_begin(k);
     wait_change(1);
     capture_end();
-    assert_non_null(strstr(capture_text, "4-1-of-2.safetensors: passed over"));
+    assert_non_null(strstr(capture_text, "4-1-of-2.safetensors: skipped"));
     assert_int_equal(known(k), 532);
     struct checkpoint_part part = write_part(6, 1, "a:1,b:1", home);
     own_folder_add(k, &part);
@@ -380,14 +380,14 @@ static void files_may_be_elsewhere(void **state)
     struct asked a = {.st = {0, ST_OK, ST_OK}};
     assert_int_equal(found_step(&a), 2);
     assert_int_equal(a.n, 1);
-    a.st[2] = ST_BUSY; /* it is waited for, not passed over */
+    a.st[2] = ST_BUSY; /* it is waited for, not skipped */
     assert_int_equal(found_step(&a), -(int64_t)ST_BUSY);
     a.st[2] = ST_NOT_FOUND;
     capture_begin();
     int64_t step = found_step(&a);
     capture_end();
     assert_int_equal(step, 1);
-    assert_non_null(strstr(capture_text, "2.json: not restored: nobody has it; trying the one"));
+    assert_non_null(strstr(capture_text, "2.json: not restored: nobody has it; trying the prev"));
     a.st[1] = ST_NOT_FOUND;
     assert_int_equal(CAPTURE(found_step(&a)), -(int64_t)ST_CORRUPT);
     assert_int_equal(checkpoint_restore_find(folder, &r), ST_OK); /* nobody is asked */

@@ -113,7 +113,7 @@ static void only_the_claimed_incarnation_is_alive(void **state)
     assert_free("a:1");
     is.checkpoints.owner = 0; /* a version that does not report it */
     say(&s, &is);
-    assert_refused("a:1", "whether that is running is not known (the ps:0 there does not report");
+    assert_refused("a:1", "whether that process is running (the ps:0 there does not report");
     is.checkpoints.folder[0] = 0; /* a server without a folder, or not the first of its job */
     say(&s, &is);
     assert_free("a:1");
@@ -142,7 +142,7 @@ static void a_program_that_cannot_be_asked_may_be_the_owner(void **state)
         if (write(peer, "\25\3\1\0\2\2\12", 7) < 0 || close(peer) < 0)
             _exit(1);
     }
-    assert_refused("a:1", "whether that is running is not known (");
+    assert_refused("a:1", "it is unknown whether that process is running (");
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     close(fd);
@@ -154,8 +154,8 @@ static void a_loopback_address_of_another_machine_is_not_this_one(void **state)
     claim("localhost:1");
     assert_free("localhost:1");
     claim_elsewhere("localhost:1");
-    assert_refused("localhost:1", "this address is one of the machine elsewhere, not of this one");
-    assert_refused("a:1", "this address is one of the machine elsewhere, not of this one");
+    assert_refused("localhost:1", "this address belongs to the machine elsewhere, not to this one");
+    assert_refused("a:1", "this address belongs to the machine elsewhere, not to this one");
     claim_elsewhere("a:1"); /* a name that has moved to this machine */
     assert_free("A:1");
 }
@@ -177,8 +177,7 @@ static void a_lock_shows_a_worker(void **state)
     if (pid == 0 && geteuid() != NOBODY && chmod(path, 0) != 0)
         _exit(2);
     if (pid == 0) {
-        assert_refused(NULL,
-                       "is not known (its lock, worker-lock in that folder, cannot be opened");
+        assert_refused(NULL, "is running (its lock, worker-lock in that folder, cannot be opened");
         _exit(0);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);

@@ -219,7 +219,7 @@ static void check_line(const char *name, const char *why)
     assert_non_null(strstr(capture_text, "cannot be read now: "));
     assert_non_null(strstr(capture_text, name));
     assert_non_null(strstr(capture_text, why));
-    assert_null(strstr(capture_text, "trying the one before"));
+    assert_null(strstr(capture_text, "trying the previous checkpoint"));
 }
 
 static void what_cannot_be_read_now_is_not_passed_over(void **state)
@@ -248,7 +248,7 @@ static void what_cannot_be_read_now_is_not_passed_over(void **state)
     snprintf(to, sizeof to, "%s/%s.away", folder, newer_part);
     assert_int_equal(rename(from, to), 0);
     assert_int_equal(found(), 5);
-    assert_non_null(strstr(capture_text, "trying the one before"));
+    assert_non_null(strstr(capture_text, "trying the previous checkpoint"));
 }
 
 static void what_can_be_read_the_next_time_is_taken(void **state)
@@ -308,7 +308,7 @@ static void what_is_damaged_is_passed_over(void **state)
     snprintf(path, sizeof path, "%s/%s", folder, newer_part);
     assert_int_equal(truncate(path, 100), 0);
     assert_int_equal(found(), 5);
-    assert_non_null(strstr(capture_text, "trying the one before"));
+    assert_non_null(strstr(capture_text, "trying the previous checkpoint"));
     assert_int_equal(unlink(path), 0); /* nor is one that is not there */
     assert_int_equal(found(), 5);
 }

@@ -525,7 +525,7 @@ static void test_index_of_shards_is_named(void **state)
     check_refused(NULL, ST_UNSUPPORTED, "is an index of several files");
     check_refused(NULL, ST_UNSUPPORTED, "safetensors.torch.save_file");
     put(file, "{\"a\": 1}", 8);
-    check_refused(NULL, ST_CORRUPT, "is torn, or no manifest of a checkpoint");
+    check_refused(NULL, ST_CORRUPT, "is truncated, or not a checkpoint manifest");
     unlink(file);
     memcpy(file, safetensors, sizeof file);
 }

@@ -58,7 +58,7 @@ static enum status check(const struct own_folder *k, const struct checkpoint_par
     *is_own = st == ST_OK && checkpoint_part_is_from(f, p->server, k->cfg.address);
     safetensors_close(f);
     if (st != ST_OK)
-        LOG_W("%s: passed over: %s", path, why);
+        LOG_W("%s: skipped: %s", path, why);
     return st;
 }
 

@@ -100,8 +100,8 @@ class Admission(harness.Test):
         job.workers[1].wait_line("training step")
         more = self.start_program("worker", job.hosts()[0], job.hosts()[1] + ",localhost:2226",
                                   "--task_index=2", *job.flags, name="worker 2")
-        more.ends(1, "--worker_hosts: the servers have 2, the worker has 3; one worker more in a "
-                  "job that runs is started with --join, without --worker_hosts")
+        more.ends(1, "--worker_hosts: the servers have 2, the worker has 3; start an additional "
+                  "worker of a running job with --join, without --worker_hosts")
         self.kill(*job.workers, *job.ps)
 
     def test_job_above_limit_refused(self):

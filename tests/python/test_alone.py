@@ -174,7 +174,8 @@ class Alone(harness.Test):
         job.workers[0].wait_line("training step 14 done")
         self.terminate(job.ps, 60, 143)
         job.workers[0].kill()
-        self.assertRegex(job.ps[0].output(), "taken from worker-alone@.*[(]term 1[)], .*; term 2")
+        self.assertRegex(job.ps[0].output(),
+                         "claimed from worker-alone@.*[(]term 1[)], .* has term 2")
         self.assertNotIn("epoch", job.ps[0].output())
         step = self.steps()[-1]
         self.assertGreaterEqual(step, 13)  # based on step 14
@@ -203,8 +204,8 @@ class Alone(harness.Test):
         for refused in (second, ps):
             refused.wait(60, 1)  # a retry is useless while the first one lives
             self.assertRegex(refused.output(), "--checkpoint_dir: .* belongs to a running worker "
-                             r"without servers \(worker-alone@.*:%d\): stop that one first, or use "
-                             "another folder; --take_over" % first.popen.pid)
+                             r"without servers \(worker-alone@.*:%d\): stop its owner first, or "
+                             "use another folder; with --take_over" % first.popen.pid)
         second = self.begin("--take_over", *SLOW, "--train_steps=100000", "--save_steps=4")
         self.assertIn("has claimed it since", first.wait_output(60, 1))
         # The lock of the second program counts like the lock of the first.
@@ -265,14 +266,14 @@ class Alone(harness.Test):
         """The worker prints one line and exits with the status of a permanent error. It does not
         start from the first step by itself."""
         path = self.write("file", "x")
-        for folder, said in ((path, "is no folder"), (path + "/x", "cannot be made: Not a dir"),
+        for folder, said in ((path, "is not a folder"), (path + "/x", "cannot be made: Not a dir"),
                              ("/proc/nothing", "cannot be made: ")):
             worker = self.begin(folder=folder)
             worker.wait(60, 1)
             self.assertRegex(worker.output(), "--checkpoint_dir: %s.* %s" % (folder, said))
         os.mkdir(self.folder())
         harness.write_file(os.path.join(self.folder(), "weir-7.json"), "{}")
-        self.assertIn("none of its checkpoints is whole", self.begin().wait_output(60, 1))
+        self.assertIn("none of its checkpoints is complete", self.begin().wait_output(60, 1))
 
     def test_checkpoint_of_another_job_refused(self):
         """The refusal names the difference. A job may have more steps than before, but not fewer
@@ -299,7 +300,7 @@ class Alone(harness.Test):
             worker = self.begin("--train_steps=60", flag)
             worker.wait(60, 1)
             self.assertRegex(worker.output(), "of another job: --%s: .*another --checkpoint_dir, "
-                                              "and with it --init=CHECKPOINT at the worker" % name)
+                             "together with --init=CHECKPOINT at the worker" % name)
         self.begin("--learning_rate=0.3", "--init=" + self.folder(),
                    folder=self.folder("new")).wait(60)
 

@@ -110,7 +110,7 @@ class Checkpoint(harness.Test):
         self.assertEqual(summaries[0]["local_steps"], 40 - before)
         self.assertRegex(job.ps[0].output(),
                          r"weir-\S*%d.json: not restored: weir-\S*%d-1-of-2.safetensors .*does not "
-                         r"match its checksum; trying the one before" % (newest, newest))
+                         r"match its checksum; trying the previous checkpoint" % (newest, newest))
 
     def test_sigusr1_and_save_secs_write_checkpoints(self):
         """SIGUSR1 at any server, and --save_secs, do not disturb training."""
@@ -194,8 +194,8 @@ class Checkpoint(harness.Test):
         harness.write_file(os.path.join(self.folder(), "weir-7.json"), "{}")
         job = self.job()
         ps = job.start_ps(0, *self.ps_flags(), wait=False)
-        self.assertRegex(ps.wait_output(20, 1), "weir-7.json: not restored: it is torn")
-        self.assertIn("none of its checkpoints is whole", ps.output())
+        self.assertRegex(ps.wait_output(20, 1), "weir-7.json: not restored: it is truncated")
+        self.assertIn("none of its checkpoints is complete", ps.output())
 
     def turn_bit(self, step, server):
         """Inverts a bit of the server's file of that checkpoint; a second call restores it."""
@@ -255,13 +255,13 @@ class Checkpoint(harness.Test):
         ps = job.start_ps(0, *self.ps_flags(), wait=False)
         ps.wait(20, 138)
         self.assertRegex(ps.output(), r"-%d.json: cannot be read now: %s cannot be opened: Too "
-                         "many levels of symbolic links; no older checkpoint is taken for that"
+                         "many levels of symbolic links; no older checkpoint replaces it"
                          % (newest, os.path.basename(path)))
         self.assertEqual(ps.output().count("cannot be read now"), 1)
         self.assertEqual(self.manifests(), before)
         os.unlink(path)  # the remedy in the line: the file is lost for good
         job, summaries = self.go_on(1)
-        self.assertIn("trying the one before", job.ps[0].output())
+        self.assertIn("trying the previous checkpoint", job.ps[0].output())
         self.assertIn("found a checkpoint at step %d" % before[-2], job.ps[0].output())
         self.assertEqual(summaries[0]["parameters_sha256"], want)
 

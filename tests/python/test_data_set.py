@@ -299,7 +299,7 @@ class DataSet(harness.Test):
         small = self.part("small", 20)
         for steps, said in (("--train_steps=2",
                              "--train_steps: the servers have 4, the worker has 2; with "
-                             "--data_shard=own give all workers the same --train_steps, or all "
+                             "--data_shard=own all workers need the same --train_steps, or all "
                              "the same --epochs"),
                             ("--epochs=2", "--epochs: the servers have 1, the worker has 2")):
             job.start_worker(1, steps, "--data_dir=" + small).ends(1, said)
@@ -405,8 +405,8 @@ class DataSet(harness.Test):
         job = self.job(flags=[*flags, "--train_steps=10", "--intra_op_threads=2"])
         job.start([folder])
         job.finish()
-        job.ps[0].wait_line("the checkpoint at step 5 was computed with '.*, 1 thread; .*', now it "
-                            "is '.*, 2 threads; ")
+        job.ps[0].wait_line("the checkpoint at step 5 was computed with '.*, 1 thread; .*', the "
+                            "job now computes with '.*, 2 threads; ")
         self.assertNotIn("computes with", job.ps[0].output())
 
     def test_worker_with_other_instruction_set_refused(self):

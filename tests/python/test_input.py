@@ -314,7 +314,7 @@ class Augment(InputTest):
         self.assert_same(got, want)
         self.assertLess(got["local_steps"], 300)
         self.assertIn("--augment: the checkpoint has flip,shift:2,crop:3,cutout:8, the worker has "
-                      "flip; give the same flags, or another --checkpoint_dir, and with it --init=",
+                      "flip; set the same flags, or another --checkpoint_dir, together with --init",
                       self.run_worker(*FLAGS, "--train_steps=310", "--augment=flip",
                                       "--checkpoint_dir=" + self.path("ckpt"), status=1).output())
 

@@ -58,7 +58,7 @@ class JobOver(harness.Test):
         for worker in done:
             worker.wait_line("the job is done: the last checkpoint in .* has all its 12 steps")
             worker.wait()
-        late.wait_line("the job is done, .* but --export of this worker is not written")
+        late.wait_line("the job is done, .* but the file of this worker's --export is missing")
         for worker in waits:
             worker.wait_line(r"waiting for ps:0 .* since 1[1-9] s", 40)
             self.assertNotIn("the job is done", worker.output(), worker.name)

@@ -141,7 +141,7 @@ class Listen(harness.Test):
                 ps.wait_line(WAITS)
                 self.assertIn("address in use", ps.wait_output(60, 138))
             self.assertEqual(self.marks(folder), before)
-        self.assert_says_none(second, "waiting for ps:0", "taken from")
+        self.assert_says_none(second, "waiting for ps:0", "claimed from")
         self.assert_says_none([*first, *second], "another process has just called")
         job.finish(120, want)
         self.assertEqual(ckpt_folder.steps(folder)[-1], 24)

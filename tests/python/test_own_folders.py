@@ -150,10 +150,10 @@ class OwnFolders(harness.Test):
         job = self.begin(flags=FLAGS)
         self.finish(job)
         self.assertRegex(job.ps[1].output(),
-                         "%d-1-of-2.safetensors: passed over: .*checksum" % newest)
+                         "%d-1-of-2.safetensors: skipped: .*checksum" % newest)
         self.assertRegex(job.ps[0].output(),
                          "%d.json: not restored: .*%d-1-of-2.safetensors lies in no server's "
-                         "folder; ps:1 .* trying the one before" % (newest, newest))
+                         "folder; ps:1 .* trying the previous checkpoint" % (newest, newest))
         self.assertIn("goes on from step %d," % before, job.ps[1].output())
 
     def test_lost_folder_makes_training_wait(self):
@@ -167,7 +167,7 @@ class OwnFolders(harness.Test):
         self.start_ps(job, 1)
         job.ps[0].wait_line("-1-of-2.safetensors lies in no server's folder; ps:1 .* wrote it to "
                             "one of its own: start it again with that folder")
-        job.ps[0].wait_line("none of its checkpoints is whole")
+        job.ps[0].wait_line("none of its checkpoints is complete")
         self.kill(job.ps[1])
         shutil.rmtree(self.folder(1))
         os.rename(aside, self.folder(1))

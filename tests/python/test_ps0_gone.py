@@ -86,7 +86,7 @@ class Ps0Gone(harness.Test):
                             "older than this ps 0, begins again at step 0")
         job.workers[0].wait_line("going back from step [0-9]+ to step 0")
         self.check(job)
-        self.assertNotIn("taken from " + job.ps_hosts[0], job.ps[0].output())
+        self.assertNotIn("claimed from " + job.ps_hosts[0], job.ps[0].output())
         self.assertEqual(ckpt_folder.steps(self.folder())[-1], 60)
 
     def test_copy_of_the_folder(self):
@@ -119,10 +119,10 @@ class Ps0Gone(harness.Test):
         for refused in (ps, alone):
             refused.wait(60, 1)
             self.assertRegex(refused.output(), "--checkpoint_dir: %s belongs to a running job, "
-                             "whose ps:0 answers at %s: stop that one first, or use another "
-                             "folder; --take_over" % (self.folder(), old.ps_hosts[0]))
+                             "whose ps:0 answers at %s: stop its owner first, or use another "
+                             "folder; with --take_over" % (self.folder(), old.ps_hosts[0]))
         ps = new.start_ps(0, *self.ckpt("--take_over"))
-        ps.wait_line("--take_over: %s is taken from ps:0 at %s, which is running" %
+        ps.wait_line("--take_over: %s is claimed from ps:0 at %s, which is running" %
                      (self.folder(), old.ps_hosts[0]))
         old.ps[0].ends(1, new.ps_hosts[0] + " has claimed it since")
         for process in (ps, old.workers[0]):
@@ -200,7 +200,7 @@ class Ps0Gone(harness.Test):
         with harness.paused(old.ps[0]):
             new.start(self.ckpt())
             new.finish(60)
-            new.ps[0].wait_line("taken from " + old.ps_hosts[0])
+            new.ps[0].wait_line("claimed from " + old.ps_hosts[0])
             servers = os.path.join(self.folder(), "servers")
             self.assertIn(new.ps_hosts[0], self.read(servers))
             drain = self.start_program("ps", "--leave=1", "--ps_hosts=" + old.ps_hosts[0],

@@ -65,8 +65,8 @@ class SlowNames(harness.Test):
                       self.start_ps("second", "127.0.0.3:2222", ready=False).wait_output(60, 1))
         named.stop(9, status=-9)
         third = self.start_ps("third", "127.0.0.3:2222", ready=False)
-        self.assertIn("belongs to ps:0 at ps0.test:2221, and whether that is running is not known "
-                      "(no name server answers for its name)", third.wait_output(90, 1))
+        self.assertIn("belongs to ps:0 at ps0.test:2221, and it is unknown whether that process is "
+                      "running (no name server answers for its name)", third.wait_output(90, 1))
         first.stop()
 
     def worker(self, name, address, *flags):
