@@ -189,7 +189,7 @@ class OwnFolders(harness.Test):
 
     def test_own_folders_need_the_same_servers(self):
         """One server alone lacks files, and reports that. A third server, without files, does not
-        stop the two others. With copies in one folder any number of servers resumes."""
+        stop the two others. Any number of servers resumes from copies in one folder."""
         self.stopped_at(16)
         newest = self.manifests()[-1]
         job = self.begin(1, flags=FLAGS)

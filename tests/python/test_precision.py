@@ -51,8 +51,8 @@ class Precision(harness.Test):
 
     def test_bf16_keeps_small_updates(self):
         """The parameters stay floats: a step of Adam moves each by about the learning rate. Two
-        steps at rates that differ by far less than neighbours in bf16 differ by exactly that. With
-        a worker alone, and with a server."""
+        steps at rates that differ by far less than neighbours in bf16 differ by exactly that, with
+        a worker alone and with a server."""
         self.needs_bf16()
         for name, servers in (("alone", False), ("served", True)):
             with self.subTest(name):

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The machine of ps 0 is gone for good (docs/guide/failures.md): what is done when the folder of
-checkpoints is still there, and when it is not."""
+"""The machine of ps 0 is lost for good (docs/guide/failures.md): the recovery with the folder of
+checkpoints, and without it."""
 # label: cluster waits long
 import os
 import re
@@ -17,7 +17,7 @@ import preload
 FLAGS = ["--batch_size=12", "--train_steps=60", "--seed=5", "--chunk_bytes=5120",
          "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
 SLOW = [*FLAGS, "--fault_push_delay_ms=6"]
-# A claim waits, once, until the file that it makes for that is gone.
+# A claim waits, once, until the file that it makes for that is removed.
 HOLDS_CLAIMS = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -40,7 +40,7 @@ class Ps0Gone(harness.Test):
     want = None
 
     def undisturbed(self):
-        """The parameters' digest of such a run, made once."""
+        """Returns the parameters' digest of an undisturbed run, made once."""
         if Ps0Gone.want is None:
             job = self.started_job(n_workers=2, model="small", flags=FLAGS)
             Ps0Gone.want = job.finish(120)[0]["parameters_sha256"]
@@ -53,7 +53,7 @@ class Ps0Gone(harness.Test):
         return ["--checkpoint_dir=" + self.folder(name), "--save_steps=8", *more]
 
     def lose_ps0(self):
-        """A job of two servers and two workers that has a checkpoint, and whose ps 0 is gone."""
+        """Returns a job of two servers and two workers with a checkpoint, whose ps 0 is lost."""
         job = self.started_job(n_ps=2, n_workers=2, model="small", flags=SLOW, ps_flags=self.ckpt())
         job.ps[0].wait_line(r"checkpoint at step [1-9]\d: ")
         job.ps[0].kill()
@@ -63,8 +63,9 @@ class Ps0Gone(harness.Test):
         for s in job.finish(120):
             self.assertEqual(s["parameters_sha256"], self.undisturbed())
 
-    def test_elsewhere(self):
-        """The folder is there, ps 0's address is not: all are started with another --ps_hosts."""
+    def test_ps_0_restored_at_another_address(self):
+        """The folder exists, ps 0's address does not: all programs are started with another
+        --ps_hosts."""
         old = self.lose_ps0()
         old.ps[1].wait_line(r"waiting for ps:0 \(")
         self.terminate((*old.workers, old.ps[1]), 60, 143)
@@ -76,9 +77,9 @@ class Ps0Gone(harness.Test):
         job.ps[0].wait_line("goes on from step %d" % step)
         self.check(job)
 
-    def test_folder_lost(self):
-        """Nothing is left of the folder, at the same path: ps 0 says so, and those that live begin
-        again at the first step with it."""
+    def test_lost_folder_restarts_from_first_step(self):
+        """The folder is empty, at the same path: ps 0 reports that, and the living members restart
+        at the first step with it."""
         job = self.lose_ps0()
         shutil.rmtree(self.folder())
         job.start_ps(0, *self.ckpt())
@@ -89,9 +90,9 @@ class Ps0Gone(harness.Test):
         self.assertNotIn("claimed from " + job.ps_hosts[0], job.ps[0].output())
         self.assertEqual(ckpt_folder.steps(self.folder())[-1], 60)
 
-    def test_copy_of_the_folder(self):
-        """The folder is lost, but there is a copy of one checkpoint: put there before ps 0 is
-        started, it is what those that live go on from."""
+    def test_copy_of_a_checkpoint_restored(self):
+        """The folder is lost, but a copy of one checkpoint is put in its place before ps 0 starts:
+        the living members resume from it."""
         job = self.lose_ps0()
         copy = self.new_folder("copy")
         kept = [f[3] for f in ckpt_folder.find(self.folder()) if f[0] == 8]
@@ -106,10 +107,10 @@ class Ps0Gone(harness.Test):
         self.check(job)
         self.assertNotIn("begins again at step 0", job.ps[0].output())
 
-    def test_folder_of_a_running_job(self):
+    def test_folder_of_running_job_refused(self):
         """A ps 0 at another address, and a worker alone, are refused in the folder of a job whose
-        ps 0 answers, which goes on; --take_over takes the folder. A ps 0 that was killed has
-        no such claim: test_elsewhere."""
+        ps 0 answers; the job continues. A program with --take_over becomes the owner. A killed ps 0
+        does not block the folder: test_ps_0_restored_at_another_address."""
         old = self.job(n_ps=1, n_workers=1, model="small", flags=[*SLOW, "--train_steps=100000"])
         old.start(self.ckpt())
         old.workers[0].wait_line("training step 5 done")
@@ -128,9 +129,9 @@ class Ps0Gone(harness.Test):
         for process in (ps, old.workers[0]):
             process.stop(signal.SIGKILL, status=None)
 
-    def test_two_start_at_once(self):
-        """Two jobs begin in one folder: the one whose claim comes after the other's ends, although
-        it had found the folder free."""
+    def test_later_of_two_claims_loses(self):
+        """Two jobs begin in one folder: the job whose claim is later ends, although it had found
+        the folder free."""
         late, early = [self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS) for _ in range(2)]
         held = self.path("held")
         second = late.start_ps(0, *self.ckpt(), wait=False,
@@ -143,17 +144,17 @@ class Ps0Gone(harness.Test):
                          (self.folder(), early.ps_hosts[0]))
         early.finish(120)
 
-    def test_replaced_before_the_first_worker(self):
-        """A ps 0 whose folder is taken while it waits for its first worker ends."""
+    def test_ps_0_replaced_before_first_worker_ends(self):
+        """A ps 0 whose folder is claimed by another while it waits for its first worker exits."""
         old, new = [self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS) for _ in range(2)]
         old.start_ps(0, *self.ckpt())
         ps = new.start_ps(0, *self.ckpt("--take_over"))
         old.ps[0].ends(1, new.ps_hosts[0] + " has claimed it since")
         ps.stop(signal.SIGKILL, status=None)
 
-    def test_checkpoints_made_during_a_claim(self):
-        """A ps 0 that takes the folder goes on from what the owner so far has written until the
-        claim: that job had its last step after the new one's first look at the folder."""
+    def test_claim_resumes_from_last_checkpoint_of_old_owner(self):
+        """A ps 0 that claims the folder resumes from the old owner's last checkpoint before the
+        claim, which the old owner wrote after the new one had first read the folder."""
         old = self.job(n_ps=1, n_workers=1, model="small", flags=SLOW)
         old.start(self.ckpt("--keep_checkpoint_max=1"))
         old.ps[0].wait_line("checkpoint at step 8: ")
@@ -176,8 +177,9 @@ class Ps0Gone(harness.Test):
         return subprocess.run([harness.program("weirctl"), "status", "--ps_hosts=" +
                                job.ps_hosts[0]], stdout=subprocess.PIPE, text=True).stdout
 
-    def test_folder_of_a_job_that_shuts_down(self):
-        """The last checkpoint waits for ps:1: a ps 0 that starts then may be started again."""
+    def test_folder_of_job_that_shuts_down_retried(self):
+        """The last checkpoint waits for ps:1: a ps 0 that starts then exits with 138, for a
+        retry."""
         old = self.job(n_ps=2, n_workers=1, model="small", flags=[*SLOW, "--train_steps=100000"])
         old.start(self.ckpt())
         old.workers[0].wait_line("training step 5 done")
@@ -190,11 +192,12 @@ class Ps0Gone(harness.Test):
         for process in (*old.ps, *old.workers):
             process.stop(signal.SIGKILL, status=None)
 
-    def test_wakes_up_too_late(self):
-        """A ps 0 that was paused and replaced changes nothing in the folder when it goes on: not
-        the list of servers by which its successor is started again."""
+    def test_replaced_ps_0_changes_nothing_in_folder(self):
+        """A ps 0 was paused and replaced. When it continues, it does not change the list of servers
+        from which its successor restarts."""
         old = self.job(n_ps=2, n_workers=1, model="small", flags=SLOW)
-        old.start(["--checkpoint_dir=" + self.folder()])  # nothing is under way there when it stops
+        # nothing is in progress there when it stops
+        old.start(["--checkpoint_dir=" + self.folder()])
         old.workers[0].wait_line("training step 5 done")
         new = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
         with harness.paused(old.ps[0]):
@@ -205,7 +208,7 @@ class Ps0Gone(harness.Test):
             self.assertIn(new.ps_hosts[0], self.read(servers))
             drain = self.start_program("ps", "--leave=1", "--ps_hosts=" + old.ps_hosts[0],
                                        name="drain")
-        drain.wait(30, None)  # it ends before or after it has made a plan without ps:1
+        drain.wait(30, None)  # it exits before or after it has made a plan without ps:1
         old.ps[0].ends(1, "has claimed it since")
         self.assertNotIn(old.ps_hosts[0], self.read(servers))
         for process in (*old.workers, old.ps[1]):
@@ -216,9 +219,9 @@ class Ps0Gone(harness.Test):
         return harness.read_text(path)
 
     @unittest.skipIf(WHY_NOT, WHY_NOT)
-    def test_same_address(self):
-        """Another machine takes the address of one that is gone without a word, with the folder:
-        nobody else is started again."""
+    def test_machine_of_ps_0_replaced_at_same_address(self):
+        """Another machine has the address and the folder of one that vanished: no other program is
+        restarted."""
         net = namespaces.Network(3)
         self.addCleanup(net.close)
         job = self.job(n_ps=2, n_workers=2, model="small", flags=SLOW)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The Python package `weir` with Debian's Python alone: what it declares is what the library has;
+"""The Python package `weir` with Debian's Python alone: its declarations match the library;
 members, their errors, their memory; a cluster on this machine whose processes are killed; and the
 wheel, as pip makes and installs it."""
 # label: cluster
@@ -32,7 +32,7 @@ import weir  # noqa: E402
 from weir import _library, checkpoint, member, progress  # noqa: E402
 
 STEPS = 300
-# A worker: what it learns depends on its samples, each of them once.
+# A worker whose parameters depend on its samples, each of which it reads once.
 WORKER = """
 import array, hashlib, os, signal, sys, weir
 settings, (gate,) = weir.flags()
@@ -68,7 +68,7 @@ def kept_bits(folder):
 
 
 class Declared(unittest.TestCase):
-    def test_the_header(self):
+    def test_declarations_match_header(self):
         header = re.sub(r"/\*.*?\*/", "", harness.read_source("libweir/weir.h"), flags=re.S)
         self.assertEqual(sorted(re.findall(r"\b(weir_\w+)\((?!\*)[^;{}]*\);", header)),
                          sorted(_library.FUNCTIONS))
@@ -78,7 +78,7 @@ class Declared(unittest.TestCase):
         self.assertEqual(re.findall(r"(\w+)(?:\[6\])?[,;]", fields),
                          [name for name, _ in _library.StepStruct._fields_])
 
-    def test_the_settings(self):
+    def test_settings_match_library(self):
         own = re.findall(r'^    (?:TEXT|PATH|NUMBER|YES_NO)\("(\w+)"',
                          harness.read_source("libweir/settings.c"), re.M)
         shared = re.findall(r'^FOR_(?:JOB|ALL)\("(\w+)"', harness.read_source("flags/table.inc"),
@@ -90,8 +90,9 @@ class Declared(unittest.TestCase):
                              ({"seed": "3", "join": "true", "ps_hosts": "a:1"},
                               ["file", "--verbose", "-x"]))
 
-    def test_unknown_flags(self):
-        """A mistyped setting would be lost: it is refused, and what is meant is named."""
+    def test_unknown_flag_refused(self):
+        """A mistyped setting would have no effect: it is refused, and the error names the intended
+        one."""
         for flag, meant in (("--ps_host=a:1", "ps_hosts"), ("--lr=1", "learning_rate"),
                             ("--max_steps=5", "train_steps"), ("--tex=a", "text"),
                             ("--ps=a:1", "ps_hosts"), ("--momentum_factor=1", "momentum")):
@@ -106,7 +107,7 @@ class Declared(unittest.TestCase):
                 weir.Invalid, "no setting 'lr'; did you mean 'learning_rate'\\?;"):
             m.set("lr", 1)
 
-    def test_torchrun(self):
+    def test_torchrun_environment_sets_member(self):
         env = {"TORCHELASTIC_RUN_ID": "none", "RANK": "1", "WORLD_SIZE": "3"}
         with self.assertRaisesRegex(weir.Invalid, "WEIR_PS_HOSTS"):
             member.from_torchrun({}, env)
@@ -116,8 +117,8 @@ class Declared(unittest.TestCase):
         given = {"task_index": 0, "ps_hosts": "b:1"}
         self.assertEqual(member.from_torchrun(given, env), given)
 
-    def test_torchrun_without_servers(self):
-        """None of several processes trains alone by mistake, whoever has started them."""
+    def test_torchrun_without_servers_refused(self):
+        """Several processes never train alone by mistake, whichever launcher has started them."""
         for env in ({"TORCHELASTIC_RUN_ID": "none", "RANK": "1", "WORLD_SIZE": "3"},
                     {"RANK": "0", "WORLD_SIZE": "3", "WEIR_PS_HOSTS": ""}):
             for settings in ({}, {"ps_hosts": ""}, {"task_index": 1}, {"worker_hosts": "a:1"}):
@@ -132,8 +133,8 @@ class Declared(unittest.TestCase):
 
 @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
 class Members(unittest.TestCase):
-    def test_alone(self):
-        """By the rule, without servers; and what a program may do wrong."""
+    def test_member_alone_trains_and_refuses_misuse(self):
+        """A member trains by the rule, without servers; wrong calls are refused."""
         with weir.Member(optimizer="sgd", learning_rate=0.5, train_steps=2, seed=1) as m:
             w = m.param("w", (2, 3), array.array("f", range(6)))
             with self.assertRaisesRegex(weir.Invalid, "no values before"):
@@ -143,7 +144,7 @@ class Members(unittest.TestCase):
             values = m.values(w)
             self.assertEqual(values.tolist(), [[0, 1, 2], [3, 4, 5]])
             with self.assertRaises(TypeError):
-                values[0, 0] = 1  # the library's
+                values[0, 0] = 1  # memory of the library
             for wrong, why in ((array.array("d", [0] * 6), "float32"), ([0.0], "buffer protocol"),
                                (array.array("f", [0] * 5), "6 elements are needed")):
                 with self.assertRaisesRegex(weir.Invalid, why):
@@ -161,9 +162,9 @@ class Members(unittest.TestCase):
         with self.assertRaisesRegex(weir.Invalid, "no setting 'rate'"):
             weir.Member(rate=1)
 
-    def test_no_server_answers(self):
-        """stderr has a line after 3 s, also where the member joins a running job; after weir.log it
-        has none, and the log's function has it."""
+    def test_unreachable_server_logged(self):
+        """stderr has a line after 3 s, also if the member joins a running job. After weir.log the
+        log's function has it, and stderr does not."""
         address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
         code = ("import sys, weir\n%s\nwith weir.Member(ps_hosts=sys.argv[1], %s) as m:\n"
                 "    m.param('w', (1,))\n    m.next()\n")
@@ -185,8 +186,8 @@ class Members(unittest.TestCase):
                 process.kill()
                 self.assertEqual(process.stderr.read(), "")
 
-    def test_another_member_is_missing(self):
-        """stderr names it after 3 s, as the log of Weir's own workers does."""
+    def test_missing_member_logged(self):
+        """stderr names it after 3 s, like the log of Weir's own workers."""
         code = ("import sys, weir\n"
                 "with weir.Member(ps_hosts=sys.argv[1], n_workers=2, task_index=0,\n"
                 "                 train_steps=2) as m:\n"
@@ -207,9 +208,9 @@ class Members(unittest.TestCase):
             self.assertEqual(process.wait(20 * harness.PATIENCE), 0)
             self.assertEqual(process.stderr.read(), "")
 
-    def test_closed_meanwhile(self):
-        """By another thread, and by a signal handler, while next() waits: it ends, and the memory
-        of a view stays."""
+    def test_close_ends_waiting_next(self):
+        """Another thread, or a signal handler, closes the member while next() waits: next() ends,
+        and the memory of a view stays."""
         for by in ("thread", "signal"):
             m = weir.Member(ps_hosts="%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0]),
                             n_workers=1)
@@ -225,11 +226,11 @@ class Members(unittest.TestCase):
             with self.assertRaisesRegex(weir.Invalid, "closed"):
                 m.next(60)
             closer.join()
-            self.assertIsNone(handle())  # which closes the library's
+            self.assertIsNone(handle())  # its finalizer closes the library's member
 
-    def test_goodbye_with_views(self):
-        """It is said while they are in use, so the servers end, and they stay as they are; likewise
-        where a call of another thread was under way."""
+    def test_leave_message_sent_with_views_in_use(self):
+        """The member leaves while views are in use, so the servers exit, and the views keep their
+        values. The same holds during a call of another thread."""
         with weir.Cluster(command=None) as cluster:
             with weir.Member(**cluster.settings(0), train_steps=1, optimizer="sgd",
                              learning_rate=1) as m:
@@ -248,7 +249,7 @@ class Members(unittest.TestCase):
                             said.append(str(e))
                 thread = threading.Thread(target=pushes)
                 thread.start()
-                harness.until(lambda: said, "it pushes", 20)
+                harness.until(lambda: said, "the thread pushes", 20)
                 with handle:
                     m.close()
                     thread.join()
@@ -257,7 +258,7 @@ class Members(unittest.TestCase):
             cluster.wait(20 * harness.PATIENCE)
             self.assertEqual(kept.tolist(), [-1, 0])
 
-    def test_goodbye_after_cancel(self):
+    def test_close_after_cancel_frees_memory(self):
         """close() frees the memory, though the cancelled call ends before."""
         m = weir.Member(ps_hosts="%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0]),
                         n_workers=1)
@@ -275,11 +276,11 @@ class Members(unittest.TestCase):
         handle.lib = mock.Mock(wraps=handle.lib, cancel=handle.lib.weir_cancel, weir_cancel=cancel)
         thread = threading.Thread(target=waits)
         thread.start()
-        harness.until(lambda: handle.calls, "it waits", 20)
+        harness.until(lambda: handle.calls, "the thread waits", 20)
         m.close()
         self.assertEqual((said, handle.goodbyes, handle.gone), ([None], [], True))
 
-    def test_log_that_calls(self):
+    def test_call_from_log_function_refused(self):
         """A call from the log's function is refused, and no call waits for it."""
         with weir.Member() as m:
             heard = []
@@ -295,8 +296,9 @@ class Members(unittest.TestCase):
                 m.sample(-1, 0)
             self.assertIn("weir_log must not call this", heard[0])
 
-    def test_log_that_closes(self):
-        """Refused, and done by the next call from elsewhere: of a close, and of a collected one."""
+    def test_close_from_log_function_deferred(self):
+        """The close is refused, and made by the next call from elsewhere, for close() and for a
+        collected member."""
         with weir.Member() as m:
             closed, dropped = [weir.Member()], [weir.Member()]
             lib = closed[0]._handle.lib
@@ -315,8 +317,8 @@ class Members(unittest.TestCase):
                 m.sample(10, 0)
             self.assertEqual((member._late, handle(), freed.call_count), ([], None, 2))
 
-    def test_views_at_exit(self):
-        """They are read by what runs after the module's own end."""
+    def test_views_readable_at_exit(self):
+        """Code that runs after the module's own end still reads them."""
         code = ("import atexit\nkept = []\natexit.register(lambda: print(kept[0][-1]))\n"
                 "import weir\nm = weir.Member(train_steps=1)\nm.param('w', (1 << 20,))\n"
                 "m.next()\nkept.append(m.values(0))")
@@ -324,7 +326,7 @@ class Members(unittest.TestCase):
                                     env={**os.environ, "PYTHONPATH": harness.source("python")})
         self.assertEqual(said, "0.0\n")
 
-    def test_exit_while_a_thread_waits(self):
+    def test_exit_while_thread_waits(self):
         code = ("import threading, time, weir\n"
                 "m = weir.Member(ps_hosts='%s:%d', n_workers=1)\nm.param('w', (1,))\n"
                 "threading.Thread(target=m.next, daemon=True).start()\ntime.sleep(0.1)" %
@@ -333,9 +335,9 @@ class Members(unittest.TestCase):
                        timeout=20 * harness.PATIENCE, env={**os.environ,
                                                            "PYTHONPATH": harness.source("python")})
 
-    def test_forked_child(self):
-        """A garbage collector in a forked process frees a member of its parent's without a wait;
-        other calls are refused, and the parent goes on."""
+    def test_forked_child_frees_member_without_wait(self):
+        """A garbage collector in a forked process frees a member of its parent without a wait;
+        other calls are refused, and the parent continues."""
         with weir.Cluster(command=None) as cluster:
             m = weir.Member(**cluster.settings(0), train_steps=2, optimizer="sgd")
             m.param("w", (1,))
@@ -360,8 +362,8 @@ class Members(unittest.TestCase):
             m.close()
             cluster.wait(60)
 
-    def test_lent(self):
-        """A gradient is kept until a wait has succeeded, or the next step is there."""
+    def test_gradient_kept_until_wait_or_next_step(self):
+        """A gradient is kept until a wait has succeeded, or the next step has begun."""
         with weir.Member(train_steps=3) as m:
             w = m.param("w", (1,))
             for end in (lambda: m.wait(w), m.next):
@@ -390,7 +392,7 @@ class Members(unittest.TestCase):
             events = list(iter(m.next_event, None))
             out[i] = m.values(w).tolist(), m.values(mean)[0], samples, events[0].kind
 
-    def test_two(self):
+    def test_cluster_of_two_trains(self):
         out = {}
         flags = ["--serve", "--metrics_port", str(harness.free_ports(1)[0])]
         with weir.Cluster(n_workers=2, ps_flags=flags) as cluster:
@@ -402,7 +404,7 @@ class Members(unittest.TestCase):
             for thread in threads:
                 thread.join()
             self.assertEqual(cluster.status()["step"], 3)
-            harness.until(lambda: cluster.progress().seconds, "the page says so", 20)
+            harness.until(lambda: cluster.progress().seconds, "the page shows the state", 20)
             now = cluster.progress()
             self.assertEqual((now.state, now.step, now.train_steps), ("done", 3, 3))
             self.assertEqual(len(now.seconds), len(now.images_per_s))
@@ -421,8 +423,8 @@ class Members(unittest.TestCase):
         self.assertEqual(sorted(out[0][2] + out[1][2]), list(range(48)))
         self.assertEqual(out[0][3], "began")
 
-    def test_regions(self):
-        """Two of one member each: they end with the same values, and read each sample once."""
+    def test_cluster_of_two_regions_trains(self):
+        """The regions of one member each end with the same values, and read each sample once."""
         out = {}
 
         def run(i):
@@ -452,12 +454,13 @@ class Members(unittest.TestCase):
             cluster.wait(20 * harness.PATIENCE)
             self.assertEqual(sorted(os.listdir(os.path.join(folder, "new"))),
                              ["parent", "region-0", "region-1"])
-        self.assertEqual(out[0][0], [-4, -16])  # of 0 and of 2 in each step
+        self.assertEqual(out[0][0], [-4, -16])  # of samples 0 and 2 in each step
         self.assertEqual(out[1][0], out[0][0])
         self.assertEqual(sorted(out[0][1] + out[1][1]), list(range(64)))
 
-    def test_a_worker_that_fails(self):
-        """Its last lines are in the error, and all of them in its file, which begins anew."""
+    def test_failed_worker_raises_with_its_last_lines(self):
+        """Its last lines are in the error, and all of them in its file, which is truncated at its
+        start."""
         with tempfile.TemporaryDirectory() as folder:
             harness.write_file(os.path.join(folder, "worker-0.log"), "of another cluster")
             with weir.Cluster(command=[sys.executable, "-u", "-c", "import sys; print('first' + "
@@ -475,16 +478,16 @@ class Members(unittest.TestCase):
                     cluster.kill("worker:1")
             self.assertTrue(cluster.output("worker:0").startswith("first"))
 
-    def test_a_port_is_held(self):
-        """Also while no server is there."""
+    def test_port_of_killed_server_is_held(self):
+        """The port is held also while no server is there."""
         with weir.Cluster(n_workers=0) as cluster, socket.socket() as other:
             cluster.kill("ps:0")
             with self.assertRaises(OSError):
                 other.bind(("127.0.0.1", int(cluster.ps_hosts[0].split(":")[1])))
             cluster.start("ps:0")
 
-    def test_too_late(self):
-        """One that joins when the job is over does not hold up its end."""
+    def test_late_worker_does_not_delay_end(self):
+        """A worker that joins when the job is over does not delay its end."""
         code = ("import weir\nwith weir.Member(train_steps=1, **weir.flags()[0]) as m:\n"
                 "    m.param('w', (1,))\n    for _ in m:\n        m.push(0, samples=1)\n")
         with weir.Cluster(command=[sys.executable, "-c", code]) as cluster:
@@ -495,9 +498,9 @@ class Members(unittest.TestCase):
                     cluster.wait(20 * harness.PATIENCE)
 
 
-    def test_who_has_joined(self):
-        """Only where ps 0's log is sure that one has not, it is ended with the job."""
-        code = ["sh", "-c", "sleep 1000 & echo $! is it; wait"]  # the member is its child
+    def test_only_workers_outside_the_job_end_with_it(self):
+        """A late worker is ended with the job only if ps 0's log proves that it has not joined."""
+        code = ["sh", "-c", "sleep 1000 & echo $! is it; wait"]  # the member is the shell's child
         with weir.Cluster(n_workers=0) as cluster:
             late, has = (cluster.add_worker(code) for _ in range(2))
             for p in late, has:
@@ -521,16 +524,18 @@ class Members(unittest.TestCase):
                 self.assertRaises(weir.Unavailable, cluster.remove, has.name)
             self.assertTrue(has.counts)
 
-    def test_time_is_over(self):
-        """Also where nothing is waited for, and without a pause between two looks."""
+    def test_watch_and_wait_line_time_out(self):
+        """Timeouts hold even without a process to wait for, and without a pause between two
+        polls."""
         with weir.Cluster(n_workers=0) as cluster:
             self.assertRaises(weir.Timeout, list, cluster.watch(every=0, timeout=0.1))
             cluster.processes["ps:0"].counts = False
             with self.assertRaisesRegex(weir.Timeout, "no line of 'xyz' within 0.1 s"):
                 cluster.wait_line("ps:0", "xyz", 0.1)
 
-    def test_what_a_worker_has(self):
-        """The PATH of env, and no signal ignored that Python ignores; a cluster takes paths."""
+    def test_worker_gets_path_signals_and_folder(self):
+        """A worker has the PATH of env, and ignores no signal that Python ignores; a cluster
+        accepts paths."""
         with tempfile.TemporaryDirectory() as folder:
             os.symlink(shutil.which("grep"), os.path.join(folder, "ours"))
             with weir.Cluster(command=["ours", "SigIgn", "/proc/self/status"],
@@ -539,12 +544,12 @@ class Members(unittest.TestCase):
                 cluster.wait_line("worker:0", "\n", 20 * harness.PATIENCE)
                 ignored = int(cluster.output("worker:0").split()[1], 16)
                 self.assertTrue(os.path.isdir(os.path.join(folder, "kept")))
-        self.assertEqual(cluster.progress().losses, [])  # also when the folder is gone
+        self.assertEqual(cluster.progress().losses, [])  # also when the folder is removed
         for number in signal.SIGPIPE, signal.SIGXFSZ:
             self.assertFalse(ignored >> (number - 1) & 1)
 
-    def test_interrupted_start(self):
-        """Ctrl-C while one is being started: it ends with the others."""
+    def test_interrupted_start_ends_all_processes(self):
+        """Ctrl-C while a process is being started: it ends with the other processes."""
         made, interrupted = [], threading.Event()
 
         def interrupt(*_):
@@ -555,7 +560,7 @@ class Members(unittest.TestCase):
         def start(*args):
             while not interrupted.wait(0.05):
                 os.kill(os.getpid(), signal.SIGUSR1)  # to the main thread
-            time.sleep(0.2)  # in which it would be missed
+            time.sleep(0.2)  # in which the signal would be missed
             made.append(process(*args))
             return made[0]
 
@@ -567,25 +572,25 @@ class Members(unittest.TestCase):
 
 
 class Courses(unittest.TestCase):
-    """How a job has got on, of pages of ps 0."""
+    """The progress of a job, from pages of ps 0."""
 
     def read(self, course, *history):
         page = {"members": [], "history": history, "step": 4, "job": {"train_steps": 9}}
         with mock.patch.object(progress, "page", return_value=page):
             course.read_page(0)
 
-    def test_points_that_grow(self):
-        """Instead of what it was, and of those that it was made of, not beside them."""
+    def test_growing_point_replaces_its_parts(self):
+        """A grown point replaces its earlier form, and the points from which it was made."""
         course = progress.Course(100)
         self.read(course, [101, 1, 0.5, 10], [102, 2, 0.4, 20])
         self.read(course, [101, 1, 0.5, 10], [103, 3, 0.3, 30])
         now = course.progress(False)
         self.assertEqual((now.seconds, now.images_per_s), ([1, 3], [10, 30]))
         self.assertEqual((now.loss_steps, now.losses), ([1, 3], [0.5, 0.3]))
-        self.read(course, [201, 1, 0.1, 40])  # of a server that was started again
+        self.read(course, [201, 1, 0.1, 40])  # of a restarted server
         self.assertEqual(course.progress(False).seconds, [1, 3, 101])
 
-    def test_an_early_end(self):
+    def test_early_end_sets_number_of_steps(self):
         course = progress.Course(100)
         self.read(course)
         self.assertEqual((course.progress(False).step, course.progress(False).train_steps), (4, 9))
@@ -599,7 +604,8 @@ class Courses(unittest.TestCase):
 
 @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
 class Orphans(harness.Test):
-    """None is left, however the program ends that has made the cluster, in a thread gone by."""
+    """No process is left, however the program ends that has made the cluster, in a thread that has
+    ended."""
 
     def ended_by(self, number, status):
         code = ("import sys, threading, time, weir\nmade = []\n"
@@ -611,30 +617,30 @@ class Orphans(harness.Test):
                        env={**os.environ, "PYTHONPATH": harness.source("python")})
         pids = p.wait_line("(.*) run$").group(1).split()
         harness.until(lambda: [harness.read_source("/proc/%s/comm" % pid)
-                               for pid in pids] == ["ps\n", "sleep\n"], "they run")
+                               for pid in pids] == ["ps\n", "sleep\n"], "the processes run")
         p.stop(number, status=status)
         harness.until(lambda: not any(os.path.exists("/proc/" + pid) for pid in pids),
-                      "they are gone")
+                      "no process is left")
 
-    def test_killed(self):
+    def test_killed_program_leaves_no_process(self):
         self.ended_by(signal.SIGKILL, -signal.SIGKILL)
 
-    def test_ctrl_c(self):
+    def test_interrupted_program_leaves_no_process(self):
         self.ended_by(signal.SIGINT, -signal.SIGINT)
 
 
 @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
 class Killed(harness.Test):
     def gone(self, cluster, gate):
-        """Have all workers? Who waits at the gate is let in."""
+        """Returns whether all workers have exited. Lets workers in that wait at the gate."""
         try:
             os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
         except OSError:
-            pass  # nobody is there
+            pass  # no worker waits there
         return not any(p.runs() for n, p in cluster.processes.items() if n != "ps:0")
 
     def run_job(self, name, disturb=lambda cluster: None):
-        """The bits that all workers end with, after a disturbance in the middle."""
+        """Returns the bits that all workers end with, after a disturbance in the middle."""
         gate, folder = (self.path(name + part) for part in ("-gate", ""))
         os.mkfifo(gate)
         with weir.Cluster(n_workers=2, command=[sys.executable, "-c", WORKER, gate],
@@ -642,14 +648,14 @@ class Killed(harness.Test):
             for worker in (0, 1):
                 cluster.wait_line("worker:%d" % worker, "step 20 ", 20 * harness.PATIENCE)
             disturb(cluster)
-            harness.until(lambda: self.gone(cluster, gate), "all have gone", 60)
+            harness.until(lambda: self.gone(cluster, gate), "all workers have exited", 60)
             *_, self.last = cluster.watch(timeout=60 * harness.PATIENCE)
             found = {bits for i in range(2)
                      for bits in re.findall(r"bits (\w+)", cluster.output("worker:%d" % i))}
             self.result = {n: cluster.output(n).split()[-1] for n in cluster.processes}
         self.assertEqual(len(found), 1)
         self.assertEqual(found, {kept_bits(folder)})
-        recorded = [gate + "-samples"]  # I6, also of what was read and counted no more
+        recorded = [gate + "-samples"]  # I6, also for steps that were repeated
         self.assertEqual(samples.wrong(recorded, STEPS), [])
         self.assertEqual(samples.wrong_items(recorded, 1000), [])
         return found
@@ -661,8 +667,8 @@ class Killed(harness.Test):
         cluster.start_ps()
         cluster.start("worker:1")
 
-    def test_no_checkpoint(self):
-        """An error names what is wrong: there is none, a part is gone, or is not whole."""
+    def test_bad_checkpoint_named(self):
+        """An error names the cause: no checkpoint, a missing file, or a damaged one."""
         folder = self.path("kept")
         with weir.Cluster(n_workers=0, checkpoint_dir=folder) as cluster:
             with self.assertRaisesRegex(weir.Error, "kept has no checkpoint"):
@@ -689,27 +695,27 @@ class Killed(harness.Test):
         for name in ("joined:0", "joined:1"):
             cluster.wait_line(name, "step", 20 * harness.PATIENCE)
         harness.until(lambda: [s["state"] for s in cluster.status()["servers"]] == ["here"] * 2,
-                      "it is there")
+                      "the server has joined")
         cluster.processes["joined:0"].popen.terminate()
         cluster.remove("joined:1", 20 * harness.PATIENCE)
         cluster.remove("joined-ps:0", 20 * harness.PATIENCE)
         self.assertEqual([n for n, p in cluster.processes.items() if not p.runs()][-2:],
                          ["joined:1", "joined-ps:0"])
 
-    def test_same_bits(self):
+    def test_killed_processes_change_no_bit(self):
         self.assertEqual(self.run_job("left"), self.run_job("killed", self.kill))
         self.assertEqual((self.last.state, self.last.step, self.last.loss_steps),
                          ("done", STEPS, list(range(STEPS))))
         self.assertEqual(self.last.losses, [step / 2 for step in range(STEPS)])
 
-    def test_one_more(self):
-        """It joins, is told to leave, and the others go on; likewise one that is taken out, and a
-        server."""
+    def test_joined_and_removed_members_change_no_result(self):
+        """A worker joins and leaves on a signal, another one is removed, and a server, too: the job
+        continues."""
         self.run_job("joined", self.add)
         self.assertEqual((self.result["joined:0"], self.result["worker:0"]), ("left", "done"))
 
-    def test_ctrl_c(self):
-        """While it waits for servers, a program can be ended."""
+    def test_interrupted_program_leaves_no_process(self):
+        """A program that waits for servers can be interrupted."""
         p = self.start("waits", [sys.executable, "-uc", "import weir\nm = weir.Member(ps_hosts='%s:"
                                  "%d', n_workers=1)\nm.param('w', (1,))\nprint('waits')\nm.next()" %
                                  (harness.LOOPBACK, harness.free_ports(1)[0])],
@@ -721,8 +727,8 @@ class Killed(harness.Test):
 
 @unittest.skipIf(harness.SANITIZE, "the library is compiled into programs without a sanitizer")
 class Wheel(harness.Test):
-    def test_library_beside_programs(self):
-        """Programs that cmake --install put into a folder of their own are found by PATH alone."""
+    def test_library_found_beside_programs(self):
+        """PATH alone leads to programs that cmake --install put into a folder of their own."""
         env = {k: v for k, v in os.environ.items()
                if k not in ("WEIR_LIBRARY", "WEIR_PROGRAMS", "LD_LIBRARY_PATH")}
         for i, lib in enumerate(("lib", "lib/%s-linux-gnu" % os.uname().machine)):
@@ -737,8 +743,8 @@ class Wheel(harness.Test):
             self.assertIn("%s, %s\n" % (weir.version(), os.path.join(prefix, lib, _library.NAME)),
                           done.stdout)
 
-    def test_pip(self):
-        """It carries what is installed: a Python that finds nothing else trains with it."""
+    def test_wheel_installed_by_pip_trains(self):
+        """The wheel is complete: a Python without any other part of Weir trains with it."""
         where, site = (self.path(d) for d in ("installed", "site"))
         for name, to in (("ps", "bin/weir-ps"), ("worker", "bin/weir-worker"),
                          ("weir-task", "bin/weir-task"), ("weirctl", "bin/weirctl")):

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""The R package `weir`, where R is installed: compiled against an installed libweir; its own tests;
-R members in jobs whose processes are killed, interrupted, and share parameters with a member in
-Python; the status and the event files that it reads. scripts/check_r does more, by hand."""
+"""The R package `weir`, if R is installed: compiled against an installed libweir; its own tests; R
+members in jobs whose processes are killed, interrupted, and share parameters with a member in
+Python; the status and the event files that it reads. scripts/check_r tests more, by hand."""
 # label: cluster computes
 import glob
 import os
@@ -22,7 +22,7 @@ import weir  # noqa: E402
 
 PACKAGE = harness.source("r/weir")
 STEPS = 60
-# A member: what it learns depends on its samples. In a step, half pushed, it waits for the test.
+# A member whose parameters depend on its samples. In a step, half pushed, it waits for the test.
 MEMBER = r"""
 library(weir)
 flags <- weir_flags()
@@ -40,7 +40,7 @@ last <- weir_steps(m, on_interrupt = "leave", function(step) {
 })
 cat("result", m$result, "bits", sprintf("%%a", unlist(last)), "\n")
 """ % STEPS
-# Beside a member in Python: what is where.
+# A member beside one in Python: it checks the place of each element.
 SHARED = r"""
 library(weir)
 m <- do.call(weir_open, c(list(train_steps = 2, optimizer = "sgd", learning_rate = 1),
@@ -65,7 +65,7 @@ stopifnot(is.null(weir_next(m)))
 weir_close(m)
 cat("all is where it should be\n")
 """
-# Its own local steps; other processes.
+# A member with local steps of its own; other processes.
 OWN = r"""
 library(weir)
 m <- do.call(weir_open, c(list(train_steps = 6, local_steps = 3, own_local_steps = TRUE,
@@ -87,7 +87,7 @@ stopifnot(is.null(weir_next(m)), m$result == "done")
 weir_close(m)
 cat("as it should be\n")
 """
-# A step begins early, and the other member is no more before all its values have come.
+# A step begins early, and the other member exits before all its values have arrived.
 EARLY = r"""
 library(weir)
 m <- do.call(weir_open, c(list(train_steps = 3), weir_flags()$settings))
@@ -128,21 +128,21 @@ for (i in seq_len(nrow(found)))
 
 
 class Declared(unittest.TestCase):
-    def test_the_settings(self):
-        """Python's, which are libweir's by test_python.py."""
+    def test_settings_match_pythons(self):
+        """The settings are Python's, which test_python.py compares with libweir's."""
         listed = re.search(r"SETTINGS <- c\((.*?)\)", harness.read_source("r/weir/R/settings.R"),
                            re.S).group(1)
         self.assertEqual(tuple(re.findall(r'"(\w+)"', listed)), weir.SETTINGS)
 
-    def test_what_has_a_page(self):
+    def test_exported_functions_have_pages(self):
         exported = re.search(r"export\((.*?)\)", harness.read_source("r/weir/NAMESPACE"),
                              re.S).group(1)
         pages = "".join(harness.read_source(page) for page in glob.glob(PACKAGE + "/man/*.Rd"))
         self.assertEqual(sorted(re.findall(r"\w+", exported)),
                          sorted(a for a in re.findall(r"\\alias\{(\w+)\}", pages) if "_" in a))
 
-    def test_codes(self):
-        """Names that R gives to codes are those of weir.h."""
+    def test_codes_match_header(self):
+        """R's names of codes are those of weir.h."""
         listed = re.search(r"enum weir_code \{(.*?)\};", harness.read_source("libweir/weir.h"),
                            re.S).group(1)
         codes = dict(re.findall(r"WEIR_(?:E_)?(\w+) = (-?\d+)", listed))
@@ -160,7 +160,7 @@ class Declared(unittest.TestCase):
 class InR(harness.Test):
     @classmethod
     def setUpClass(cls):
-        """The package, compiled as users do; libweir as `cmake --install` leaves it."""
+        """Compiles the package as users do, with libweir as `cmake --install` leaves it."""
         super().setUpClass()
         cls.folder = tempfile.mkdtemp(prefix="weir-r-")
         cls.addClassCleanup(shutil.rmtree, cls.folder)
@@ -198,7 +198,7 @@ class InR(harness.Test):
         return self.r("member:%d" % task, MEMBER, "--ps_hosts=" + hosts, "--n_workers=2",
                       "--task_index=%d" % task, gate)
 
-    def test_its_own_tests(self):
+    def tests_of_the_package_pass(self):
         self.start("alone", ["Rscript", PACKAGE + "/tests/alone.R"], env=self.env).wait(60)
 
     def bits(self, disturb):
@@ -217,11 +217,12 @@ class InR(harness.Test):
         self.assertEqual(len(said), 1)
         return said
 
-    def test_a_killed_member(self):
+    def test_killed_member_changes_no_bit(self):
         self.assertEqual(self.bits(True), self.bits(False))
 
-    def test_an_interrupted_member(self):
-        """SIGINT, as Ctrl-C: one leaves in order, one that waits says so at once."""
+    def test_interrupted_member_leaves(self):
+        """SIGINT, as from Ctrl-C: a training member leaves in order, a waiting one reports it at
+        once."""
         ps, hosts = self.ps()
         gate = self.path("gate")
         members = [self.member(hosts, i, gate) for i in range(2)]
@@ -239,8 +240,8 @@ class InR(harness.Test):
         members[0].wait_line("of 1 members")
         self.wait_all((*members, ps), 60)
 
-    def test_beside_python(self):
-        """The same element by the same indices, in both directions."""
+    def test_elements_match_pythons(self):
+        """The same indices name the same element, in both directions."""
         ps, hosts = self.ps()
         other = self.r("shared", SHARED, "--ps_hosts=" + hosts, "--n_workers=2", "--task_index=0")
         with weir.Member(ps_hosts=hosts, n_workers=2, task_index=1, train_steps=2,
@@ -265,7 +266,7 @@ class InR(harness.Test):
         other.wait_line("^all is where it should be")
         self.wait_all((other, ps), 60)
 
-    def test_a_step_that_counts_no_more(self):
+    def test_rolled_back_step_ends_early(self):
         ps, hosts = self.ps()
         early = self.r("early", EARLY, "--ps_hosts=" + hosts, "--n_workers=2", "--task_index=0")
         with weir.Member(ps_hosts=hosts, n_workers=2, task_index=1, train_steps=3) as m:
@@ -279,13 +280,13 @@ class InR(harness.Test):
         early.wait_line("^it went on")
         self.wait_all((early, ps), 60)
 
-    def test_own_local_steps(self):
+    def test_own_local_steps_of_r_train(self):
         ps, hosts = self.ps()
         own = self.r("own", OWN, "--ps_hosts=" + hosts, "--n_workers=1", "--task_index=0")
         own.wait_line("^as it should be")
         self.wait_all((own, ps), 60)
 
-    def test_figures_of_a_worker(self):
+    def test_figures_of_worker_readable(self):
         log = self.path("log")
         worker = self.run_worker("--train_steps=40", "--batch_size=10", "--logdir=" + log,
                                  "--summary_steps=10", "--intra_op_threads=1")

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""README.md's cluster by hand: its commands as they stand, each from a shell of its own, but with
-ports that are free, fewer steps and less data; and its story of killed processes that resume."""
+"""README.md's cluster by hand: its commands literally, each from a shell of its own, but with free
+ports, fewer steps and less data; and its story of killed processes that resume."""
 # label: cluster
 import os
 import re
@@ -16,7 +16,7 @@ NO_LOCALHOST = harness.why_no_localhost()
 
 
 def listens(host, port):
-    """0 where somebody else does already."""
+    """Returns whether a program could listen at this port now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as s:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -24,16 +24,16 @@ def listens(host, port):
             s.bind((host, port))
             s.listen(1)
         except OSError:
-            return 0
-    return 1
+            return False
+    return True
 
 
 def fixed_ports(n):
-    """n ports of localhost that are free, and that no connection gets by itself: below those that
-    the system gives away, and of a part that this process has for its own."""
+    """Returns n free ports of localhost that no connection gets by itself: below the system's
+    dynamic range, and in a part that belongs to this process."""
     end = int(harness.read_text(RANGE).split()[0])
     n_shares = (end - LEAST) // SHARE
-    if n_shares < 1:  # all ports are given away here: any will do
+    if n_shares < 1:  # all ports are dynamic here: any will do
         return harness.free_ports(n, "127.0.0.1")
     hosts = {a[4][0] for a in socket.getaddrinfo("localhost", 1, type=socket.SOCK_STREAM)}
     for turn in range(n_shares):
@@ -73,8 +73,8 @@ class Readme(harness.Test):
         return commands[0], few
 
     @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
-    def test_cluster_by_hand(self):
-        """The workers first: their server is started when both wait for it."""
+    def test_cluster_by_hand_trains(self):
+        """The workers start first: their server is started when both wait for it."""
         command, few = self.commands(2)
         workers = [self.shell("worker %d" % i, c) for i, c in enumerate(few)]
         self.wait_lines(workers, "waiting for ps:0")
@@ -84,7 +84,8 @@ class Readme(harness.Test):
 
     @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
     def test_killed_processes_resume(self):
-        """Worker 1, then the server, started again with the same commands; README.md quotes."""
+        """Worker 1, then the server, are started again with the same commands; README.md quotes
+        their lines."""
         command, few = self.commands(20000000)
         shown = re.findall(r"worker:0 (waiting for worker 1 \(no connection for |"
                            r"the wait for worker 1 \()", self.section())
@@ -103,8 +104,8 @@ class Readme(harness.Test):
         self.kill(*workers, ps)
 
     @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
-    def test_operating(self):
-        """The commands of "Operating a job", one after the other, at the cluster by hand."""
+    def test_operating_commands_work(self):
+        """The commands of "Operating a job", one after the other, on the cluster by hand."""
         section = self.text.split("\n## Operating a job\n")[1].split("\n## ")[0]
         shown = [c.split("   #")[0].strip() for c in re.findall(r"^    (build/bin/.*)$", section,
                                                                re.MULTILINE)]
@@ -130,7 +131,7 @@ class Readme(harness.Test):
         self.shell("stop", stop).wait(60)
         self.wait_all(programs, 120)
 
-    def test_no_second_ps_in_the_path(self):
+    def test_readme_does_not_change_path(self):
         self.assertNotRegex(self.text, r"PATH=\S*build/bin")
 
 

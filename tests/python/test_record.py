@@ -1,5 +1,5 @@
-"""--record_samples: what each worker says it read is the whole data set in turn, each sample once,
-also where a worker is killed, or has several towers; and the reader of records sees a fault."""
+"""--record_samples: the records of all workers are the whole data set in turn, each sample once,
+also if a worker is killed, or has several towers; and the reader of records finds a fault."""
 # label: cluster
 import os
 
@@ -13,7 +13,7 @@ class Record(harness.Test):
     def path(self, name):
         return os.path.join(self.dir(), "samples-%s" % name)
 
-    def test_workers(self):
+    def test_workers_record_each_sample_once(self):
         job = self.job(n_ps=2, n_workers=2, model="softmax",
                        flags=[*FLAGS, "--fault_push_delay_ms=20"])
         job.start_servers()
@@ -29,7 +29,7 @@ class Record(harness.Test):
         self.assertEqual(len(rows), 40 * 4)
         self.assertEqual(sum(r[3] for r in rows), 40 * 24)
         self.assertTrue(all(r[0] > 0 for r in rows))
-        # What must be seen: one line that is gone, one that was read twice.
+        # Faults that the reader must find: a missing line, and a sample that was read twice.
         for name, change in (("gap", lambda lines: lines[:9] + lines[10:]),
                              ("twice", lambda lines: [*lines[:-1], lines[-2].replace(" 38 ",
                                                                                      " 39 ")])):
@@ -38,13 +38,13 @@ class Record(harness.Test):
             harness.write_file(self.path(name), "".join(change(lines)))
             self.assertTrue(samples.wrong([self.path(0), self.path(name)], 40), name)
 
-    def test_alone(self):
+    def test_worker_alone_records_each_sample_once(self):
         self.run_worker(*FLAGS, "--record_samples=" + self.path("alone"))
         self.assertEqual(samples.wrong([self.path("alone")], 40), [])
         self.assertEqual({r[0] for r in samples.read([self.path("alone")])}, {0})
 
-    def test_a_file_that_cannot_be(self):
-        """1 where it can never be, 138 where a restart may find room."""
+    def test_unwritable_records_end_worker(self):
+        """The exit status is 1 for a permanent error, and 138 if a restart may find room."""
         for path, why in ((self.dir(), "Is a directory"), (self.path("no") + "/x", "No such file")):
             worker = self.run_worker(*FLAGS, "--record_samples=" + path, status=1)
             self.assertRegex(worker.output(), "--record_samples: cannot open .*: " + why)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""docs/reference names all that it is to name: the functions and codes of weir.h, the calls and
-kinds of pieces of the wire protocol."""
+"""docs/reference is complete: the functions and codes of weir.h, the calls and kinds of pieces of
+the wire protocol."""
 # label: unit
 import re
 import unittest
@@ -9,14 +9,14 @@ import harness
 
 
 def named(page, table):
-    """The words in code spans of the first column of the page's table with that head."""
+    """Returns the words in code spans of the first column of the page's table with that head."""
     rows = re.search(r"^\| %s \|.*\n\| ---.*\n((?:\|.*\n)*)" % table, harness.read_source(page),
                      re.M).group(1)
     return {w for row in rows.splitlines() for w in re.findall(r"`(\w+)`", row.split("|")[1])}
 
 
 class ReferenceDocs(unittest.TestCase):
-    def test_weir_h(self):
+    def test_page_of_weir_h_is_complete(self):
         header = re.sub(r"/\*.*?\*/", "", harness.read_source("libweir/weir.h"), flags=re.S)
         functions = set(re.findall(r"\b(weir_\w+)\(", header))
         self.assertGreater(len(functions), 20)
@@ -26,7 +26,7 @@ class ReferenceDocs(unittest.TestCase):
         self.assertGreater(len(codes), 10)
         self.assertEqual(named("docs/reference/weir-h.md", "code"), codes)
 
-    def test_wire_protocol(self):
+    def test_page_of_wire_protocol_is_complete(self):
         page = "docs/reference/wire-protocol.md"
         protos = [harness.read_source("net/wire/%s.proto" % p)
                   for p in ("weir", "report", "region")]

@@ -1,5 +1,5 @@
-"""Regions: what one comes to, which samples it reads, what crosses, how it goes on without an
-answer, and what is refused."""
+"""Regions: their result, their samples, the bytes that cross, training without an answer, and
+refusals."""
 # label: cluster sanitize
 import re
 
@@ -10,9 +10,9 @@ import samples
 
 
 class Regions(regions.Test):
-    def test_definition(self):
-        """One region, plain averaging: what the same group comes to without a parent, but for what
-        differences round off."""
+    def test_region_equals_group_without_parent(self):
+        """One region, plain averaging: it ends like the same group without a parent, up to the
+        rounding of differences."""
         alone, region = self.dir() + "/alone.safetensors", self.dir() + "/region.safetensors"
         job = self.job(model="mlp", flags=[*FLAGS, "--train_steps=20"])
         job.start_ps(0)
@@ -31,7 +31,7 @@ class Regions(regions.Test):
             for x, y in zip(a[name][1], b[name][1]):
                 self.assertAlmostEqual(x, y, delta=1e-5)
 
-    def test_each_sample_once(self):
+    def test_regions_read_each_sample_once(self):
         """Positions of one region lie between those of the other."""
         paths = [[self.dir() + "/samples-%d-%d" % (i, k) for k in range(2)] for i in range(2)]
         self.begin(late=(0, 1), steps=30)
@@ -45,8 +45,9 @@ class Regions(regions.Test):
         numbers = sorted(n for r in rows for n in range(r[2], r[2] + 2 * r[3], 2))
         self.assertEqual(numbers, list(range(30 * 2 * 2 * 10)))
 
-    def test_drift(self):
-        """Without an answer the region goes on alone for so many steps, and takes it over late."""
+    def test_region_continues_without_answer(self):
+        """Without an answer the region continues alone for so many steps, and applies the late
+        answer."""
         a, _ = self.begin(steps=400, every=10, region=["--max_region_drift=25"],
                           flags=["--fault_push_delay_ms=10"])
         a.workers[0].wait_line(r"\(global step: 20\)")
@@ -59,14 +60,14 @@ class Regions(regions.Test):
             self.assertLess(max(p.global_step() for p in a.workers), gate + 26)
         self.finish()
 
-    def test_drift_to_the_end(self):
-        """The last steps that a region takes alone count if the parent has rounds left. A single
+    def test_last_steps_alone_count(self):
+        """The last steps that a region makes alone count if the parent has rounds left. A single
         region, whose parent's version is its own value, ends as a job without regions does."""
         self.check_drift_to_the_end(every=10)
 
-    def test_steps_are_counted_in_workers_steps(self):
-        """--region_steps of workers that take local steps counts those, as without them; another
-        region, whose workers take none, exchanges at the same steps."""
+    def test_region_steps_count_workers_steps(self):
+        """--region_steps counts the steps of workers also if they make local steps; another region,
+        whose workers make none, exchanges at the same steps."""
         a, b = self.begin(steps=60, every=20, late=(0,))
         a.start_ps(0, *self.region_flags[0])
         for k in range(2):
@@ -78,7 +79,7 @@ class Regions(regions.Test):
             self.assertIn("round 3 of 3 exchanged", job.ps[0].output())
 
     def test_few_exchanges_average_and_warn(self):
-        """After one exchange all have the mean of what the regions learnt, and are warned."""
+        """After one exchange all have the mean of the regions' changes, and log a warning."""
         ends = []
         for outer in ([], ["--outer_optimizer=sgd"], ["--outer_optimizer=nesterov"]):
             path = "%s/%d.safetensors" % (self.dir(), len(ends))
@@ -94,12 +95,13 @@ class Regions(regions.Test):
         self.finish()
         self.assertNotIn("exchange their parameters only", self.regions[0].ps[0].output())
 
-    def test_large(self):
-        """First values of more bytes than are sent ahead of answers: there is none before all."""
+    def test_large_first_values_arrive(self):
+        """The first values exceed the bytes that may be in flight, and no answer arrives before all
+        of them."""
         self.begin(steps=2, every=2, flags=["--hidden_units=1500"])
         self.finish()
 
-    def test_bytes(self):
+    def test_round_moves_one_contribution_per_region(self):
         """One contribution of the region crosses each round, however many workers it has."""
         self.begin(steps=40, every=20, n_workers=3)
         self.finish()
@@ -111,8 +113,9 @@ class Regions(regions.Test):
             self.assertAlmostEqual(float(m.group(1)), 2 * n + (n if job is self.regions[0] else 0),
                                    delta=0.11)
 
-    def test_waits_are_told(self):
-        """How long workers have waited for the parent: here, for a region that stands still."""
+    def test_waits_for_parent_reported(self):
+        """The time that workers have waited for the parent: here, for a region that stands
+        still."""
         gate, region, other = self.begin_held(5, steps=40, every=20)
         harness.wait_still(*other.workers)  # a second and more
         gate.open()
@@ -127,7 +130,7 @@ class Regions(regions.Test):
         argv = [harness.program("ps"), "--ps_hosts=127.0.0.1:1", "--job_name=ps", *flags]
         return self.start("ps", argv).wait_output(30, 2)
 
-    def test_refused(self):
+    def test_bad_region_flags_refused(self):
         parent = ["--parent_hosts=127.0.0.1:2", "--regions=2"]
         self.assertIn("--region_steps", self.refused("--region_steps=5"))
         self.assertIn("needs --regions", self.refused("--parent_hosts=127.0.0.1:2"))
@@ -161,8 +164,9 @@ class Regions(regions.Test):
             job.ps[0].stop()
             self.parents.ps[0].stop()
 
-    def test_other_rounds(self):
-        """Regions of one job have the same flags: the second is refused, and says why."""
+    def test_region_with_other_rounds_refused(self):
+        """Regions of one job have the same flags: the second region is refused, and logs the
+        reason."""
         a, b = self.begin(late=(1,))
         self.parents.ps[0].wait_line("worker 0 joined")
         b.start([*self.region_flags[1], "--region_steps=5"])

@@ -1,5 +1,5 @@
-"""Regions: all end with the same values, the same in each run, whatever dies; one that is gone for
-a while, one that comes late, a parent that begins again; and with TLS."""
+"""Regions: all end with the same values, the same in each run, whatever dies; a region that is
+absent for a while, a late region, a parent that restarts; and regions with TLS."""
 # label: cluster waits
 import subprocess
 import tempfile
@@ -10,8 +10,9 @@ import regions
 
 
 class Regions(regions.Test):
-    def test_same_bits(self):
-        """In each run, from any number of the parent's servers; other rules, other bits."""
+    def test_regions_same_bits_with_any_number_of_parents(self):
+        """The bits are the same in each run, with any number of the parent's servers; other rules
+        change them."""
         digests = []
         for region, steps in (([], 60), (["--overlap_steps=4"], 60),
                               (["--overlap_steps=4", "--overlap_mix=0.5"], 60),
@@ -29,9 +30,9 @@ class Regions(regions.Test):
         self.assertEqual(by_line, digests[0])  # on one host: fp32
         self.regions[1].ps[0].wait_line("this job's number format: fp32 for contributions")
 
-    def test_whatever_dies(self):
-        """Workers, regions' servers with their checkpoints, and the parent's, which has one of the
-        round that was exchanged last."""
+    def test_killed_members_change_no_bit(self):
+        """Workers, the regions' servers with their checkpoints, and the parent's server, whose
+        checkpoint has the last round, are killed."""
         for region in ([], ["--parent_wire_dtype=int4"]):
             with self.subTest(region=region):
                 want = self.run_all(steps=200, every=20, region=region)
@@ -47,7 +48,8 @@ class Regions(regions.Test):
                 b.ps[0].wait_line(r"checkpoint at step \d+: ")
                 b.ps[0].kill()
                 b.start_ps(0, *self.region_flags[1])
-                self.parents.ps[0].wait_line(r"checkpoint at step 4: ")  # 100 is not to come
+                # step 100 must not be reached before
+                self.parents.ps[0].wait_line(r"checkpoint at step 4: ")
                 self.parents.ps[0].kill()
                 self.parents.start_ps(0, *self.parent_flags)
                 gate.open()
@@ -55,9 +57,9 @@ class Regions(regions.Test):
                 for i in range(2):
                     subprocess.run(["rm", "-r", "%s/region-%d" % (self.dir(), i)], check=True)
 
-    def test_lost_on_their_way(self):
+    def test_lost_bursts_change_no_bit(self):
         """30 % of the bursts from regions to the parent are lost, with their connection: regions
-        send them again, and the end has the same bits."""
+        send them again, and the job ends with the same bits."""
         want = self.run_all(steps=100)
         got = self.run_all(steps=100, lossy=0.3, region=["--shared_memory=off"])
         self.assertEqual(got, want)
@@ -65,8 +67,9 @@ class Regions(regions.Test):
         self.assertGreater(n[0], 3, n)
 
     def begin_apart(self, n_rounds, parent):
-        """Region 0 has contributed to that round, region 1, held by its gate, has not. Of more
-        bytes than a connection holds: no answer comes whole to one that is paused."""
+        """Begins a job in which region 0 has contributed to that round, and region 1, held by its
+        gate, has not. The contributions exceed a connection's buffers: a paused region never
+        receives a whole answer."""
         own = ["--shared_memory=off"]
         a, b = self.begin(steps=60, parent=[*own, *parent], region=own, late=(1,),
                           flags=["--hidden_units=1500"])
@@ -76,9 +79,9 @@ class Regions(regions.Test):
         self.parent_waits_for(1)
         return gate, a, b
 
-    def test_counted_before_it_died(self):
-        """The parent dies after a round is in its checkpoint, and before the regions have it: what
-        they contributed counts once."""
+    def test_contributions_of_killed_parent_count_once(self):
+        """The parent dies after its checkpoint has a round, and before the regions have it: their
+        contributions count once."""
         want = self.run_all(steps=60, flags=["--hidden_units=1500"])
         keeps = ["--checkpoint_dir=%s/parent" % self.dir(), "--save_steps=1"]
         gate, a, _ = self.begin_apart(3, keeps)
@@ -90,8 +93,9 @@ class Regions(regions.Test):
         self.assertEqual(self.finish(), want)
         self.assertNotIn("has gone on without it", a.ps[0].output())
 
-    def test_left_out(self):
-        """A region that is gone is not waited for; back again it goes on from where the rest is."""
+    def test_absent_region_dropped_and_admitted_again(self):
+        """The job does not wait for an absent region, which later resumes at the step of the
+        present ones."""
         gate, a, b = self.begin_held(150, steps=300, every=10, late=(1,),
                                      parent=["--worker_timeout=1"])
         own = b.hold(35)
@@ -104,8 +108,8 @@ class Regions(regions.Test):
         gate.open()
         self.finish()
 
-    def test_comes_late(self):
-        """A region that is started in mid-training begins with what the rest have, and at their
+    def test_late_region_begins_at_current_step(self):
+        """A region that is started in mid-training begins with the current values, at the current
         step."""
         gate, a, b = self.begin_held(80, steps=300, every=10, late=(1,),
                                      parent=["--worker_timeout=1", "--min_workers=1"])
@@ -119,8 +123,8 @@ class Regions(regions.Test):
         gate.open()
         self.finish()
 
-    def test_parent_loses_all(self):
-        """A parent's server without checkpoints begins again, with what the regions have."""
+    def test_parent_without_checkpoint_restarts_from_regions(self):
+        """A parent's server without checkpoints starts again, with the regions' values."""
         gate, a, _ = self.begin_held(90, steps=200, every=20)
         a.workers[0].wait_line(r"\(global step: 50\)")
         self.parents.ps[0].kill()
@@ -128,9 +132,9 @@ class Regions(regions.Test):
         gate.open()
         self.finish()
 
-    def test_rounds_counted_anew(self):
-        """A region that resumes knows from its checkpoint which of the parent's rounds it had, also
-        where these are fewer than its gates: it takes over what the rest have done since."""
+    def test_resumed_region_applies_missed_rounds(self):
+        """A region that resumes has in its checkpoint the last parent's round that it applied, also
+        if there are fewer rounds than gates: it applies the rounds since."""
         gate, a, b = self.begin_held(110, steps=200, every=10, keeps=True,
                                      parent=["--worker_timeout=1"],
                                      flags=["--fault_push_delay_ms=20"])
@@ -145,8 +149,8 @@ class Regions(regions.Test):
         gate.open()
         self.finish()
 
-    def test_tls(self):
-        """A region's server is a server to its workers, and a worker to the parent's."""
+    def test_regions_over_tls_same_bits(self):
+        """A region's server is a server to its workers, and a worker to the parent's servers."""
         want = self.run_all(steps=20)
         with tempfile.TemporaryDirectory(prefix="weir-certs-") as folder:
             own = certs.Certs(folder)

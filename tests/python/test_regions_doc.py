@@ -1,5 +1,5 @@
-"""docs/guide/regions.md: its commands as they stand there, in the namespaces of two regions; but
-for what would take long (a smaller model, fewer steps) and what is one machine's (its memory)."""
+"""docs/guide/regions.md: its commands literally, in the namespaces of two regions; except for
+changes that save time (a smaller model, fewer steps) and one machine's share of memory."""
 # label: net waits
 import re
 import shlex
@@ -12,7 +12,7 @@ import wan  # noqa: E402
 
 WHY_NOT = wan.why_not()
 REGIONS = {"eu": 0, "us": 1}
-FIRST_HOST = 10  # its address ends so
+FIRST_HOST = 10  # end of its address
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
@@ -24,7 +24,7 @@ class RegionsDoc(harness.Test):
         self.addCleanup(self.net.close)
 
     def commands(self):
-        """[(host, command)]"""
+        """Returns [(host, command)]."""
         joined = re.sub(r"\\\n +", "", self.text)
         return re.findall(r"^    (\S+)\$ (.*)$", joined, re.M)
 
@@ -36,8 +36,8 @@ class RegionsDoc(harness.Test):
                            "--shared_memory=off", *more])
 
     def workers(self, command):
-        """The one that is shown, and those that are likewise: each host of --worker_hosts, and the
-        other region's."""
+        """Returns the shown command and its variants: for each host of --worker_hosts, and for the
+        other region."""
         command = command.replace("deep_mnist", "mlp").replace("=1000", "=100")
         started = []
         for region, prefix, hosts, server in ((0, "10.81.0.", (12, 13), "10.81.0.11"),
@@ -48,7 +48,7 @@ class RegionsDoc(harness.Test):
                 text = re.sub(r"--worker_hosts=\S+", "--worker_hosts=" + ",".join(
                     "%s%d:2223" % (prefix, h) for h in hosts), text)
                 if (region, index) == (0, 0):
-                    self.assertEqual(text, command)  # what the page shows is one of them
+                    self.assertEqual(text, command)  # the page shows one of them
                 path = self.path("summary-%d-%d.json" % (region, index))
                 started.append((self.on_host(
                     region, host - FIRST_HOST, text, "--models_dir=" + harness.MODELS,
@@ -56,14 +56,14 @@ class RegionsDoc(harness.Test):
                     "--summary_json=" + path), path))
         return started
 
-    def test_the_commands(self):
+    def test_commands_of_the_page_work(self):
         servers, workers = [], []
         for host, command in self.commands():
             region, _, number = host.partition("-")
             if command.startswith("worker"):
                 workers += self.workers(command)
             else:
-                # the address that the command names is this host's
+                # the address in the command is this host's
                 own = re.search(r"--ps_hosts=[\d.]+\.(\d+):", command).group(1)
                 self.assertEqual(int(own), FIRST_HOST + int(number))
                 servers.append(self.on_host(REGIONS[region], int(number), command))

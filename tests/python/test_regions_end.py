@@ -1,4 +1,5 @@
-"""Regions: how one ends whose parent group has ended or is not reached, and one that fails."""
+"""Regions: the end of a region whose parent group has ended or is unreachable, and of a failed
+one."""
 # label: cluster waits
 import os
 
@@ -10,8 +11,8 @@ class RegionsEnd(regions.Test):
     def lose_parent(self):
         self.parents.ps[0].kill()
 
-    def test_last_contribution_is_lost(self):
-        """A region that has made all its steps ends with its own parameters, and says so."""
+    def test_region_without_parent_ends_with_own_parameters(self):
+        """A region that has made all its steps ends with its own parameters, and reports that."""
         path = self.dir() + "/lost.safetensors"
         gate, a = self.begin_held(
             15, n=1, n_workers=1, steps=20, every=10, keeps=True, flags=["--export=" + path],
@@ -32,9 +33,9 @@ class RegionsEnd(regions.Test):
         self.assertTrue(os.path.exists(path))
         self.assertIn("checkpoint at step 20: ", a.ps[0].output())
 
-    def test_ended_before(self):
-        """A region that comes back when the others have ended stops at its gate: its workers end,
-        and its newest step is in its checkpoint, from which it goes on once there is a parent."""
+    def test_late_region_of_ended_job_stops_at_its_gate(self):
+        """A region that returns after the job's end stops at its gate: its workers exit, and its
+        checkpoint has its newest step, from which it resumes once there is a parent."""
         gate, a = self.begin_held(15, n=1, n_workers=1, steps=40, every=20, keeps=True,
                                      region=["--parent_timeout=2"])
         a.ps[0].wait_line(r"checkpoint at step (7|14): ")
@@ -51,8 +52,8 @@ class RegionsEnd(regions.Test):
         a.start_worker(0)
         self.finish(60)
 
-    def test_never_reached(self):
-        """Without the parent's first values there is nothing to keep; all end."""
+    def test_region_that_never_reached_parent_ends(self):
+        """Without the parent's first values there is nothing to keep; all programs exit."""
         a, = self.begin(n=1, n_workers=1, steps=20, late=(0,), region=["--parent_timeout=12"])
         self.lose_parent()
         a.start(self.region_flags[0])
@@ -62,9 +63,9 @@ class RegionsEnd(regions.Test):
                           r"waits [1-6] s more \(--parent_timeout\)")
         a.ps[0].wait_line(r"\(--parent_timeout\): the region ends before its first step; when")
 
-    def test_parent_started_again_after_the_end(self):
-        """Its checkpoint says that all rounds are made: a late region gets the job's parameters,
-        and nobody else is waited for."""
+    def test_restarted_parent_serves_late_region(self):
+        """The parent's checkpoint shows that all rounds are made: a late region receives the job's
+        parameters, and no other region is waited for."""
         keeps = ["--checkpoint_dir=%s/parent" % self.dir(), "--save_steps=1", "--worker_timeout=1"]
         gate, a, b = self.begin_held(15, n_workers=1, steps=20, every=10, parent=keeps, keeps=True)
         b.ps[0].wait_line(r"checkpoint at step \d+: ")
@@ -77,8 +78,8 @@ class RegionsEnd(regions.Test):
         self.assertEqual(b.finish(60)[0]["parameters_sha256"], first[0]["parameters_sha256"])
         self.parents.ps[0].wait(60)
 
-    def test_failed_region_says_goodbye(self):
-        """Its parent does not wait for it, as it would without a word for --worker_timeout."""
+    def test_failed_region_sends_leave_message(self):
+        """The parent does not wait for --worker_timeout, as it would without the message."""
         (a,) = self.begin(n=1, n_workers=1, steps=40, every=10, parent=["--worker_timeout=600"],
                           flags=["--optimizer=sgd", "--learning_rate=1e6", "--weight_decay=1e3"])
         a.workers[0].wait(60, 1)

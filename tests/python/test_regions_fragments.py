@@ -1,5 +1,5 @@
-"""Regions whose parameters take turns (--fragments): same bits in each run, whatever dies; all
-regions end with the same values; what crosses at a gate; what is refused."""
+"""Regions whose parameters are exchanged in turns (--fragments): same bits in each run, whatever
+dies; all regions end with the same values; the bytes at a gate; refusals."""
 # label: cluster
 import re
 
@@ -10,8 +10,9 @@ CHUNKS = ["--chunk_bytes=16384"]  # of about 76 KB
 
 
 class Fragments(regions.Test):
-    def test_bytes(self):
-        """A gate moves one fragment, the last all of them; and both ends keep what had no turn."""
+    def test_gate_moves_one_fragment(self):
+        """A gate moves one fragment, the last gate all of them; both ends keep the other
+        fragments."""
         self.begin(steps=80, every=40, region=["--fragments=4"], flags=CHUNKS)
         self.finish()
         for job in self.regions:
@@ -19,14 +20,14 @@ class Fragments(regions.Test):
                           job.ps[0].output())
             size = job.workers[0].output()
             n = int(re.search(r"model 'mlp': (\d+) parameters", size).group(1)) * 4e-6
-            gates = (7 / 4 + 1) * n  # fragments are of one chunk more or less
+            gates = (7 / 4 + 1) * n  # the numbers of chunks of fragments differ by at most one
             first = n if job is self.regions[0] else 0
             self.assertAlmostEqual(float(m.group(1)), gates + first, delta=0.07)
             self.assertAlmostEqual(float(m.group(2)), gates + n, delta=0.07)
 
-    def test_whatever_dies(self):
-        """A worker, the parent's server, which has the gate that was passed last, and a region's
-        server, after that gate and with a checkpoint from before it."""
+    def test_killed_members_change_no_bit(self):
+        """A worker, the parent's server, whose checkpoint has the last passed gate, and a region's
+        server, after that gate and with a checkpoint from before it, are killed."""
         region = ["--fragments=4", "--outer_momentum=0.9"]
         want = self.run_all(steps=140, every=80, region=region, flags=CHUNKS, n_parents=2)
         keeps = ["--checkpoint_dir=%s/parent" % self.dir(), "--save_steps=1"]
@@ -49,19 +50,19 @@ class Fragments(regions.Test):
         whole = self.run_all(steps=140, every=80, region=region[1:], flags=CHUNKS)
         self.assertNotEqual(whole, want, "--fragments is not used")
 
-    def test_rounded(self):
+    def test_int4_fragments_same_bits(self):
         """In int4, with an overlap: whatever the number of the parent's servers."""
         digests = [self.run_all(steps=63, every=40, flags=CHUNKS, n_parents=n, region=[
             "--fragments=4", "--overlap_steps=4", "--parent_wire_dtype=int4"]) for n in (1, 2)]
         self.assertEqual(*digests)
 
-    def test_drift_to_the_end(self):
-        """A region that comes to its end before the parent: what each fragment has learnt counts
-        once. As in test_regions.py, a single region whose parent's version is its own value."""
+    def test_last_steps_alone_count(self):
+        """A region ends before its parent: each fragment's changes count once. As in
+        test_regions.py, this is a single region whose parent's version is its own value."""
         self.check_drift_to_the_end(every=20, region=["--fragments=2"], flags=CHUNKS)
 
-    def test_refused(self):
-        """Other fragments than the parent has, and more than the model has chunks."""
+    def test_wrong_number_of_fragments_refused(self):
+        """The region has other fragments than the parent, or more than the model has chunks."""
         a, b = self.begin(late=(1,), every=20, region=["--fragments=2"], flags=CHUNKS)
         self.parents.ps[0].wait_line("worker 0 joined")
         b.start([*self.region_flags[1], "--region_steps=10", "--fragments=1"])

@@ -1,5 +1,5 @@
-"""Regions of several servers: what they come to, also where one of them dies, has no flags, or
-joins and leaves."""
+"""Regions of several servers: their result, also if a server dies, has no flags, or joins and
+leaves."""
 # label: cluster waits
 import signal
 
@@ -10,9 +10,9 @@ SMALL = ["--chunk_bytes=8192"]  # 10 chunks, on all servers
 
 
 class Servers(regions.Test):
-    def test_same_bits(self):
-        """Regions of several servers give the same bits as regions of one server, with any rule,
-        from a parent of another number of servers."""
+    def test_regions_of_several_servers_same_bits(self):
+        """Regions of several servers end with the bits of regions of one server, with any rule, and
+        with a parent of another number of servers."""
         for region in ([], ["--overlap_steps=4", "--fragments=2", "--parent_wire_dtype=int4"],
                        ["--overlap_steps=4", "--overlap_mix=0.5"]):
             with self.subTest(region=region):
@@ -20,13 +20,14 @@ class Servers(regions.Test):
                 self.assertEqual(want, self.run_all(steps=40, flags=SMALL, region=region,
                                                     n_workers=1, n_servers=2, n_parents=3))
 
-    def test_whatever_dies(self):
-        """Each of a region's servers in turn, and its worker: the bits stay the same."""
+    def test_killed_members_change_no_bit(self):
+        """Each of a region's servers in turn, and its worker, are killed."""
         want = self.run_all(steps=240, every=20, flags=SMALL)
         gate, _, b = self.begin_held(205, steps=240, every=20, flags=[
             *SMALL, "--fault_push_delay_ms=3"], keeps=True, n_servers=2)
         for after, i in ((r"2[1-9]|[3-9]\d", 1), (r"[4-9]\d|1\d\d", 0), (r"\d+", 1)):
-            b.ps[0].wait_line(r"checkpoint at step (%s): " % after)  # which is of its last round
+            # a checkpoint of its last round
+            b.ps[0].wait_line(r"checkpoint at step (%s): " % after)
             self.kill(b.ps[i])
             b.start_ps(i, *self.region_flags[1])
         self.kill(b.workers[1])
@@ -34,8 +35,8 @@ class Servers(regions.Test):
         gate.open()
         self.assertEqual(self.finish(), want)
 
-    def test_join_and_leave(self):
-        """ps 0's flags are enough, and servers may come and go."""
+    def test_servers_of_a_region_join_and_leave(self):
+        """ps 0's flags are enough; servers may join and leave."""
         want = self.run_all(steps=120, every=20, flags=SMALL)
         gate, _, b = self.begin_held(105, steps=120, every=20, n_servers=2, late=(1,), flags=[
             *SMALL, "--fault_push_delay_ms=3"])
@@ -52,8 +53,9 @@ class Servers(regions.Test):
         gate.open()
         self.assertEqual(self.finish(), want)
 
-    def test_started_again_with_all_steps(self):
-        """Its exchange ends while its other server is there: the parent has its goodbye."""
+    def test_finished_region_sends_leave_message_after_restart(self):
+        """Its exchange ends while its other server is there: the parent receives its leave
+        message."""
         parent = ["--checkpoint_dir=%s/parent" % self.dir(), "--save_steps=1",
                   "--worker_timeout=600"]
         a, = self.begin(n=1, n_workers=1, n_servers=2, steps=20, flags=SMALL, keeps=True,

@@ -1,9 +1,9 @@
-"""examples/models/resnet18.json is torchvision's resnet18: it takes the state dict by --init as it
-is, value by value, and predicts what torchvision predicts. Names, shapes and probabilities lie in
-tests/golden/torchvision, made by make_resnet18.py; and where torchvision is installed, a network
-that starts there with other random numbers is compared, too.
+"""examples/models/resnet18.json is torchvision's resnet18: --init reads the state dict unchanged,
+value by value, and the predictions match torchvision's. Names, shapes and probabilities lie in
+tests/golden/torchvision, made by make_resnet18.py; and if torchvision is installed, the test also
+compares a network that starts there with other random numbers.
 
-TOLERANCE: of a probability; they are float32 here, and were float64 there."""
+TOLERANCE: of a probability; they are float32 here, and were float64 in torchvision."""
 # label: cluster computes
 import random
 
@@ -14,14 +14,14 @@ import weights
 TOLERANCE = 1e-5
 SAMPLE, CLASSES, N = (3, 48, 40), 6, 6
 ALONE = ["--intra_op_threads=2", "--seed=5", "--batch_size=%d" % N]
-# A step that moves nothing.
+# A training step that changes nothing.
 STILL = ["--optimizer=sgd", "--learning_rate=1e-30", "--train_steps=1", "--freeze=*/moving_*"]
 SUFFIX = {"weights": "weight", "biases": "bias", "gamma": "weight", "beta": "bias",
           "moving_mean": "running_mean", "moving_variance": "running_var"}
 
 
 def samples():
-    """Bytes of N samples, each of its own brightness, and labels of all classes."""
+    """Returns bytes of N samples, each of its own brightness, and labels of all classes."""
     rng = random.Random(3)
     size = SAMPLE[0] * SAMPLE[1] * SAMPLE[2]
     return b"".join(bytes(rng.randint(0, 50 * (k + 1) - 45) for _ in range(size))
@@ -44,14 +44,15 @@ class Resnet18(harness.Test):
         return weights.predicted(out)
 
     def exported(self):
-        """The parameters after --init and a step that moves nothing, by torchvision's names."""
+        """Returns the parameters after --init and a step that changes nothing, by torchvision's
+        names."""
         path = self.path("export")
         self.run_worker(*ALONE, *STILL, "--init=" + self.state, "--export=" + path,
                         data=self.data, model="resnet18")
         return path, {name[:name.rindex("/")] + "." + SUFFIX[name[name.rindex("/") + 1:]]: values
                       for name, (_, values) in harness.read_safetensors(path).items()}
 
-    def test_state_dict_of_torchvision(self):
+    def test_state_dict_of_torchvision_predicts_the_same(self):
         want = harness.read_json(golden.RESNET18)
         state = golden.torch_state(want["tensors"])
         weights.write(self.state, state)
@@ -64,7 +65,7 @@ class Resnet18(harness.Test):
             print("furthest from torchvision %s: %.2g" % (want["torchvision"], far))
             self.assertLess(far, TOLERANCE)
 
-    def test_random_network_of_torchvision(self):
+    def test_random_network_of_torchvision_predicts_the_same(self):
         torch = weights.torch2(self)
         try:
             import torchvision
@@ -74,7 +75,7 @@ class Resnet18(harness.Test):
         net = torchvision.models.resnet18(weights=None, num_classes=CLASSES)
         batch = torch.tensor(list(samples()[0])).reshape(N, *SAMPLE) / 255
         for _ in range(3):
-            net(batch)  # statistics are those of samples
+            net(batch)  # statistics belong to samples
         weights.write(self.state, weights.torch_state(net.eval()))
         with torch.no_grad():
             want = net.double()(batch.double()).softmax(1).tolist()

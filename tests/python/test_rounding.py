@@ -1,5 +1,5 @@
-"""--precision=bf16 on the CPU: what one worker has measured is for its whole job, also after
-checkpoints, so that the bits do not depend on which process measured what."""
+"""--precision=bf16 on the CPU: the measurements of one worker apply to its whole job, also after
+checkpoints, so that the bits do not depend on which process measured."""
 # label: cluster
 import unittest
 
@@ -31,15 +31,15 @@ class Rounding(harness.Test):
         self.assertEqual(len(digests), 1)
         return job, digests.pop()
 
-    def test_measured(self):
-        """Each process says what it found; both compute alike."""
+    def test_measured_layers_logged_by_each_worker(self):
+        """Each process logs the layers; both compute alike."""
         job = self.started_job(model="lenet5", flags=[*FLAGS, "--train_steps=5"])
         job.finish()
         for worker in job.workers:
             self.assertRegex(worker.output(), r"bf16: \d of 5 layers with products multiply in bf16"
                              r".*, as was measured")
 
-    def test_the_first_decides(self):
+    def test_first_worker_decides_layers(self):
         _, want = self.train([CHOICES[0], CHOICES[0]])
         job, got = self.train(CHOICES)
         self.assertEqual(got, want)
@@ -47,8 +47,8 @@ class Rounding(harness.Test):
         self.assertNotIn(TOLD, job.workers[0].output())
         self.assertNotEqual(self.train([CHOICES[1], CHOICES[1]])[1], want)
 
-    def test_the_first_says_nothing(self):
-        """It computes in fp32: what the others have measured does not count, either."""
+    def test_first_worker_in_fp32_disables_measurements(self):
+        """The first worker computes in fp32: the measurements of the other do not count, either."""
         digests = set()
         for choice in CHOICES:
             job = self.job(model="lenet5", flags=[*FLAGS, "--train_steps=20"])
@@ -60,7 +60,7 @@ class Rounding(harness.Test):
             self.assertIn("by their shapes", job.workers[1].output())
         self.assertEqual(len(digests), 1)
 
-    def test_checkpoints_keep_it(self):
+    def test_layers_kept_by_checkpoints(self):
         _, want = self.train([CHOICES[0], CHOICES[0]], 60)
         job = self.job(model="lenet5", flags=[*FLAGS, "--train_steps=60"])
         keeps = ["--checkpoint_dir=%s/keep" % self.dir(), "--save_steps=10"]
@@ -74,9 +74,8 @@ class Rounding(harness.Test):
         for worker in job.workers:
             self.assertIn(TOLD, worker.output())
 
-    def test_named(self):
-        """By the user: the same bits in each run, and none is a choice, too; a name that is none is
-        refused."""
+    def test_named_layers_same_bits_in_each_run(self):
+        """The user may name the layers, or none at all; an unknown name is refused."""
         job = self.job(n_ps=0, n_workers=1, model="lenet5", flags=[*FLAGS, "--train_steps=1"])
         argv = [harness.program("worker"), *job.flags]
         none = self.start("none", [*argv, "--bf16_layers=none"])
@@ -85,12 +84,12 @@ class Rounding(harness.Test):
             wrong = self.start("wrong", [*argv, "--bf16_layers=" + bad])
             self.assertIn("is no convolution or dense layer of model", wrong.wait_output(status=1))
 
-    def test_named_for_nothing(self):
+    def test_named_layers_without_bf16_refused(self):
         argv = [harness.program("worker"), "--precision=fp32", CHOICES[0]]
         worker = self.start("fp32", argv)
         self.assertIn("--bf16_layers is for --precision=bf16", worker.wait_output(status=2))
 
-    def test_alone(self):
+    def test_worker_alone_keeps_layers_in_checkpoint(self):
         digests = []
         for stop, choices in ((False, [CHOICES[0]]), (True, CHOICES)):
             flags = ["--checkpoint_dir=%s/alone-%d" % (self.dir(), stop), "--save_steps=10"]

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Opens a file of files/safetensors.c with Python: by the format's own library where it is
-installed (pip install safetensors numpy), else by its layout."""
+"""Opens a file of files/safetensors.c with Python: by the format's own library if it is installed
+(pip install safetensors numpy), and by its layout."""
 # label: cluster
 import json
 import os
@@ -38,7 +38,7 @@ class Safetensors(unittest.TestCase):
         for value in sums.values():
             self.assertRegex(value, "^[0-9a-f]{8}$")
 
-    def test_layout(self):
+    def test_layout_is_valid(self):
         data = harness.read_bytes(self.path)
         length, = struct.unpack_from("<Q", data)
         header = json.loads(data[8:8 + length])
@@ -55,7 +55,7 @@ class Safetensors(unittest.TestCase):
             at = end
         self.assertEqual(len(data), 8 + length + at)
 
-    def test_library(self):
+    def test_library_reads_file(self):
         if safe_open is None:
             self.skipTest("the format's own library is not installed: " + why)
         at = 0

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Schedules of the learning rate in real programs: the same bits alone and with any number of
-servers, across a stop and a checkpoint; flags that do not go together are refused."""
+servers, across a stop and a checkpoint; incompatible flags are refused."""
 # label: cluster
 import re
 
@@ -16,7 +16,7 @@ class Schedule(harness.Test):
     def alone(self, *flags):
         return self.digest_alone(*FLAGS, *flags)
 
-    def test_same_bits_everywhere(self):
+    def test_schedules_same_bits_alone_and_with_servers(self):
         found = {self.alone()}
         for schedule in SCHEDULES:
             want = self.alone(*schedule)
@@ -27,8 +27,8 @@ class Schedule(harness.Test):
                 job.start()
                 self.assertEqual(job.finish()[0]["parameters_sha256"], want)
 
-    def test_stopped_and_restored(self):
-        """The checkpoint knows the schedule: the job goes on with it, and with no other."""
+    def test_schedule_kept_by_checkpoint(self):
+        """The job resumes with the checkpoint's schedule, and refuses another."""
         flags = [*FLAGS, *SCHEDULES[0]]
         want = self.alone(*SCHEDULES[0])
         ps_flags = ["--checkpoint_dir=" + self.path("ckpt")]
@@ -44,8 +44,9 @@ class Schedule(harness.Test):
         job.start_worker(0)
         self.assertEqual(job.finish()[0]["parameters_sha256"], want)
 
-    def test_default_learning_rates(self):
-        """Left out, or -1, it is what docs/guide/training.md and --help say, for each optimizer."""
+    def test_default_learning_rates_match_docs(self):
+        """Without the flag, or at -1, the rate is that of docs/guide/training.md and --help, for
+        each optimizer."""
         with open(harness.source("docs/guide/training.md"), encoding="utf-8") as f:
             row = next(line for line in f if line.startswith("| `--learning_rate=X`"))
         few, others = re.findall(r"(0\.\d+) for", row)
@@ -66,7 +67,7 @@ class Schedule(harness.Test):
                 other = others if name in adams else few
                 self.assertNotEqual(self.alone(*flags, "--learning_rate=" + other), want)
 
-    def test_flags(self):
+    def test_bad_schedule_flags_refused(self):
         for flags, said in [
                 (["--lr_schedule=step"], "needs --lr_boundaries=STEP,..."),
                 (["--lr_schedule=exponential"], "needs --lr_decay_steps=N"),

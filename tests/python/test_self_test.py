@@ -1,5 +1,5 @@
-"""worker --self_test on a machine with fake cards (tests/fake_driver) and an emulated CUDA: what it
-says of cards that work, and of each way in which one may not."""
+"""worker --self_test on a machine with fake cards (tests/fake_driver) and an emulated CUDA: its
+lines for cards that work, and for each way in which a card may fail."""
 # label: cluster address
 import json
 import os
@@ -32,7 +32,7 @@ class SelfTest(fake_gpus.Machine):
         return done.stdout.splitlines()
 
     def one(self, more="", load=fake_gpus.IDLE, machine="", **kwargs):
-        """The line of a single card that does not work, between two that do."""
+        """Returns the line of a single card that does not work, between two cards that do."""
         self.machine(machine, card(0), card(2, load, more), card(3))
         lines = self.self_test("--self_test", status=PERMANENT, **kwargs)
         self.assertEqual(len(lines), 4, lines)
@@ -43,7 +43,7 @@ class SelfTest(fake_gpus.Machine):
 
 
 class WithoutGpu(SelfTest):
-    def test_no_driver(self):
+    def test_missing_driver_tests_cpu_only(self):
         if there("libcuda.so.1"):
             self.skipTest("this machine has a driver")
         lines = self.self_test("--self_test", env=self.env(()))
@@ -59,28 +59,28 @@ class WithoutGpu(SelfTest):
             self.assertIn("--gpus=%s: there is no GPU, only the CPU: there is no NVIDIA" % gpus,
                           self.errors)
 
-    def test_as_process_1(self):
-        """Which a container's program is."""
+    def test_self_test_runs_as_process_1(self):
+        """A container's program is process 1."""
         inside = ["unshare", "--pid", "--fork", "--kill-child"]
         if subprocess.run(inside + ["true"], stderr=subprocess.DEVNULL, check=False).returncode:
             self.skipTest("skipped: no right to make a PID namespace")
         lines = self.self_test("--self_test", "--gpus=none", prefix=inside)
         self.assertIn("CPU is running!", lines[0])
 
-    def test_driver_that_fails(self):
+    def test_failing_driver_named(self):
         self.machine("cuda init=803\n", card(0))
         lines = self.self_test("--self_test", status=PERMANENT)
         self.assertIn("CPU is running!", lines[0])
         self.assertIn("no GPU: CUDA shows none (cuInit: 803, ", lines[1])
 
-    def test_none_shown_or_asked_for(self):
+    def test_hidden_or_excluded_cards_named(self):
         self.machine(card(0))
         lines = self.self_test("--self_test", env=self.env(CUDA_VISIBLE_DEVICES=""))
         self.assertIn("CUDA_VISIBLE_DEVICES='' shows 0 of this machine's 1", lines[1])
         self.assertEqual(self.self_test("--self_test", "--gpus=none")[1:], ["no GPU: --gpus=none"])
 
-    def test_cpu_that_computes_wrongly(self):
-        """It is not the CPU backend that says what is right."""
+    def test_wrong_cpu_found(self):
+        """The CPU backend itself is not the reference."""
         wrong = os.path.join(fake_gpus.FAKES, "libweir_wrong.so")
         backends = self.backends(cuda=None, cpu=wrong)
         (line, _) = self.self_test("--self_test", "--gpus=none", status=PERMANENT,
@@ -88,7 +88,7 @@ class WithoutGpu(SelfTest):
         self.assertRegex(line, r"CPU is NOT running: it computes wrongly: the gradient of \S+ is "
                          r"off by \S+ of its largest value, of which 5e-05 is allowed")
 
-    def test_backend_of_another_build(self):
+    def test_backend_of_another_build_refused(self):
         stale = os.path.join(fake_gpus.FAKES, "libweir_stale.so")
         (line, _) = self.self_test("--self_test", "--gpus=none", status=PERMANENT,
                                    backends=self.backends(cuda=None, cpu=stale))
@@ -96,14 +96,14 @@ class WithoutGpu(SelfTest):
                          r"another build: its interface has the version 0\.\S+, this program's "
                          r"the version [1-9]\d*\.\S+; build or install both from the same")
 
-    def test_library_that_is_missing(self):
+    def test_missing_library_named(self):
         self.machine(card(0))
         lines = self.self_test("--self_test", status=PERMANENT, backends=self.backends(cuda=None))
         self.assertIn("CPU is running!", lines[0])
         self.assertIn("libweir_cuda.so: cannot open shared object file", lines[1])
         self.assertIn("CMake prints in one line what it needs", lines[1])
 
-    def test_library_that_lacks_another(self):
+    def test_library_that_lacks_another_named(self):
         cc = shutil.which("cc") or shutil.which("gcc")
         if not cc:
             self.skipTest("there is no C compiler")
@@ -122,10 +122,10 @@ class WithoutGpu(SelfTest):
 
 @unittest.skipIf(fake_gpus.NO_EMULATION, fake_gpus.NO_EMULATION)
 class WithGpus(SelfTest):
-    def test_eight_cards(self):
+    def test_eight_cards_tested(self):
         self.machine(*(card(i) for i in range(8)))
         self.reserve(3)
-        for f in os.listdir(self.locks()):  # another's, that is there before and afterwards
+        for f in os.listdir(self.locks()):  # from another program, before and after the test
             os.unlink(os.path.join(self.locks(), f))
         lines = self.self_test("--self_test")
         self.assertEqual(len(lines), 9)
@@ -133,7 +133,7 @@ class WithGpus(SelfTest):
             self.assertRegex(line, LABEL % (i, uuid(c), 0x3a + c) + r"GPU is running! \S+ ms a "
                              r"step, \S+ MB of memory, off by \S+ \(5e-05 is allowed\)$")
 
-    def test_chosen_cards(self):
+    def test_chosen_cards_tested(self):
         self.machine(*(card(i) for i in range(4)))
         env = self.env(CUDA_VISIBLE_DEVICES="2,3")
         lines = self.self_test("--self_test", env=env)
@@ -146,7 +146,7 @@ class WithGpus(SelfTest):
         self.self_test("--self_test", "--gpus=1,4", env=env, status=PERMANENT)
         self.assertIn("'4' is no GPU that CUDA shows", self.errors)
 
-    def test_json(self):
+    def test_results_as_json(self):
         self.machine(card(0), card(1, more="wrong=1"))
         everything = json.loads("".join(self.self_test("--self_test=json", status=PERMANENT)))
         self.assertEqual((everything["passed"], everything["why_no_gpu"]), (False, None))
@@ -163,35 +163,35 @@ class WithGpus(SelfTest):
         self.assertLess(100000, right["memory_bytes"])
         self.assertLess(right["difference"], right["difference_allowed"])
 
-    def test_card_that_computes_wrongly(self):
+    def test_wrong_card_found(self):
         self.assertRegex(self.one("wrong=1"), r"it computes wrongly: the gradient of \S+/\S+ is "
                          r"off by \S+ of its largest value, of which 5e-05 is allowed")
 
-    def test_out_of_memory(self):
+    def test_full_card_named(self):
         self.assertRegex(self.one(load=SMALL), r"out of GPU memory.*'conv2d1'|layer '\S+'.* bytes")
 
-    def test_full_of_another(self):
+    def test_process_that_fills_card_named(self):
         line = self.one(load="total=2000 used=1999 busy=9 procs=%d" % os.getpid())
         self.assertRegex(line, r" bytes.* \(2.1 of its 2.1 GB of memory were in use, process %d "
                          r"\(\S+ of %s\) computes on it\)$" %
                          (os.getpid(), pwd.getpwuid(os.getuid()).pw_name))
 
-    def test_exclusive(self):
+    def test_exclusive_card_names_its_process(self):
         line = self.one("error=46", load="total=81559 used=700 procs=%d" % os.getpid())
         self.assert_has(line, "the card lets in one process alone", "process %d (" % os.getpid())
 
-    def test_kernels_for_other_cards(self):
+    def test_missing_kernels_named(self):
         self.assertIn("no kernels for this card's compute capability: add it to CMake's "
                       "-DWEIR_CUDA_ARCHITECTURES", self.one("error=209"))
 
-    def test_lost(self):
+    def test_lost_card_named(self):
         self.assertIn("the card is lost (NVML: 15, GPU is lost): reset it, or reboot",
                       self.one("lost=1"))
 
-    def test_crash(self):
+    def test_crash_named(self):
         self.assertIn("the driver or a library crashed (signal 6, Aborted)", self.one("error=-2"))
 
-    def test_hang(self):
+    def test_hang_named(self):
         for seconds in (3, 12, 48):  # on a busy machine the other cards may need longer
             try:
                 line = self.one("error=-1", seconds=seconds)
@@ -202,18 +202,18 @@ class WithGpus(SelfTest):
             self.assertIn("it does not answer within %d s" % (seconds * harness.SLOWNESS), line)
             return
 
-    def test_driver_too_old(self):
+    def test_old_driver_named(self):
         self.machine("cuda version=12040 runtime=35\n", card(0))
         lines = self.self_test("--self_test", status=PERMANENT)
         self.assertIn("the driver serves CUDA up to 12.4, this build has ", lines[1])
         self.assertIn("; the NVIDIA driver is too old for this build: update it", lines[1])
 
-    def test_a_signal_ends_it(self):
+    def test_signal_ends_self_test(self):
         self.machine(card(0, more="error=-1"))
         p = self.start_program("worker", "--self_test", "--backend_dir=" + self.backends(),
                                env=self.env())
         p.wait_line("CPU is running!")
-        p.stop(signal.SIGINT, status=-signal.SIGINT)  # sooner than the 120 s that a test may take
+        p.stop(signal.SIGINT, status=-signal.SIGINT)  # sooner than the 120 s that a test may last
 
 
 harness.main(__name__)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Servers that join and leave while training runs, and die meanwhile: it goes on, and ends with the
-bits of a run that nobody disturbed."""
+"""Servers that join and leave while training runs, and die during that: training continues, and
+ends with the bits of an undisturbed run."""
 # label: cluster sanitize waits long
 import os
 import re
@@ -12,10 +12,10 @@ import preload
 
 
 class ServerChanges(generations.Test):
-    def test_draining_server_dies(self):
-        """--drain, but killed before the others have fetched its chunks, which it keeps so long,
-        and never started again: ps:0 says that it waits, and once told that it is gone goes on
-        from the checkpoint."""
+    def test_killed_draining_server_dropped_by_command(self):
+        """A server with --drain is killed before the other servers have fetched its chunks, which
+        it keeps until then, and is never started again. ps:0 reports that it waits, and after a
+        second --leave resumes from the checkpoint."""
         job = self.slow_job(2, hold=30)
         job.start_ps(0, *self.ckpt())
         job.start_ps(1, *self.ckpt("--drain", "--fault_keep_chunks"))
@@ -32,10 +32,11 @@ class ServerChanges(generations.Test):
         job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")
         self.check(job)
 
-    def test_drained_server_stays_until_that_is_recorded(self):
-        """A ps 0 that is started again goes by the folder's list: it would wait for who is gone."""
+    def test_drained_server_stays_until_list_is_recorded(self):
+        """A restarted ps 0 reads the folder's list: with an old list it would wait for a server
+        that has left."""
         if harness.SANITIZE:
-            self.skipTest("the preloaded library comes before the sanitizer's")
+            self.skipTest("the preloaded library precedes the sanitizer's")
         hold = self.path("hold")
         job = self.slow_job(2)
         job.start_ps(0, *self.ckpt(), env={
@@ -57,10 +58,10 @@ class ServerChanges(generations.Test):
         job.ps[1].wait(60, 0)
         self.check(job)
 
-    def test_drained_server_stays_with_a_full_disk(self):
+    def test_drained_server_stays_while_disk_is_full(self):
         """ps 0 is stopped before there is room for the list: the server serves the next ps 0."""
         if harness.SANITIZE:
-            self.skipTest("the preloaded library comes before the sanitizer's")
+            self.skipTest("the preloaded library precedes the sanitizer's")
         hold = self.path("hold")
         job = self.slow_job(2)
         job.brake_from(20)
@@ -82,8 +83,8 @@ class ServerChanges(generations.Test):
         job.start_ps(0, *self.ckpt())
         self.check(job)
 
-    def test_server_joins(self):
-        """ps --join while training runs: chunks and slots move to it, no bit differs."""
+    def test_joined_server_changes_no_bit(self):
+        """ps --join while training runs: chunks and slots move to it."""
         for n_ps in (1, 2):
             job = self.slow_job(n_ps, hold=20)
             job.start()
@@ -99,8 +100,8 @@ class ServerChanges(generations.Test):
             self.assertGreater(float(re.search(r"([\d.]+) MB of gradients in",
                                                job.ps[n_ps].output()).group(1)), 0.1)
 
-    def test_server_joins_by_a_name_with_capitals(self):
-        """Host names have no case: it is one server, that of the plan."""
+    def test_server_with_capital_host_name_joins_once(self):
+        """Host names have no case: the joined server is the one in the plan."""
         job = self.slow_job(1)
         job.start()
         port = harness.free_ports(1)[0]
@@ -111,8 +112,8 @@ class ServerChanges(generations.Test):
         job.ps[0].wait_line(r"ps:1 \(localhost:%d\) joins at step" % port)
         self.check(job)
 
-    def test_server_leaves(self):
-        """SIGTERM with --drain: its chunks go to the others, it ends with 0, no bit differs."""
+    def test_drained_server_changes_no_bit(self):
+        """SIGTERM with --drain: its chunks move to the other servers, and it exits with 0."""
         for n_ps in (2, 3):
             job = self.slow_job(n_ps, hold=20)
             for i in range(n_ps):
@@ -126,8 +127,9 @@ class ServerChanges(generations.Test):
                                 r"to the others \(generation 1\.2, %d servers\)" % (n_ps - 1))
             self.check(job)
 
-    def test_leave_command(self):
-        """ps --leave=INDEX, for one that joined; ps:0 and one that is not there are refused."""
+    def test_leave_command_drains_server(self):
+        """ps --leave=INDEX works for a joined server; it is refused for ps:0 and for an absent
+        server."""
         job = self.slow_job(1, hold=15)
         job.start()
         job.workers[0].wait_line("training step 5 done")
@@ -142,8 +144,8 @@ class ServerChanges(generations.Test):
         job.ps[0].wait_line("ps:1 .* leaves at step")
         self.check(job)
 
-    def test_drained_server_stays_away(self):
-        """The list of servers outlives ps:0, where checkpoints are kept."""
+    def test_drained_server_stays_away_after_restart_of_ps_0(self):
+        """The list of servers outlives ps:0 if there is a checkpoint folder."""
         job = self.slow_job(2, hold=15)
         job.start_ps(0, *self.ckpt())
         job.start_ps(1, *self.ckpt("--drain"))
@@ -160,8 +162,8 @@ class ServerChanges(generations.Test):
         job.ps[0].wait_line("servers have joined or left since --ps_hosts was given")
         self.check(job)
 
-    def test_joiner_dies(self):
-        """Killed as it joins: the job goes on, with it or without."""
+    def test_killed_joining_server_does_not_stop_job(self):
+        """A server is killed as it joins: the job continues, with it or without."""
         job = self.slow_job(2, hold=20)
         job.start(self.ckpt())
         job.workers[0].wait_line("training step 9 done")
@@ -175,7 +177,7 @@ class ServerChanges(generations.Test):
         job.ps.append(again)
         self.check(job, seconds=180)
 
-    def test_server_dies_in_a_change(self):
+    def test_follower_killed_in_a_change_changes_no_bit(self):
         """A follower is killed while another server joins."""
         job = self.slow_job(2, hold=25)
         job.start(self.ckpt())

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""scripts/setup_gpu_vm's decisions, on machines that are a folder and a table of answers: what apt,
-dpkg, modprobe, nvidia-smi and the like would say stands in files, and each call is written down."""
+"""scripts/setup_gpu_vm's decisions, on machines that are a folder and a table of answers: files
+contain the answers of apt, dpkg, modprobe, nvidia-smi and the like, and each call is recorded."""
 # label: unit
 import glob
 import gzip
@@ -24,7 +24,7 @@ KERNEL = {"debian12": "6.1.0-28-cloud-amd64", "ubuntu2204": "6.8.0-1021-gcp",
           "ubuntu2404": "6.8.0-31-generic"}
 FLAVOUR = {"debian12": "linux-headers-cloud-amd64", "ubuntu2204": "linux-headers-gcp",
            "ubuntu2404": "linux-headers-generic"}
-# What all programs of such a machine do: $w has their answers, named as they are used here.
+# The stub of all programs of such a machine: $w has their answers, named as they are used here.
 STUB = r"""#!/bin/sh
 w=%s name=${0##*/}
 case $name in
@@ -87,7 +87,7 @@ TOOLS = ("df uname id systemd-detect-virt dpkg-query dpkg-deb dpkg mokutil sha25
 
 
 class Machine:
-    """A fresh one with a T4 behind an emulated VGA card; write() and put() make it another."""
+    """A fresh machine with a T4 behind an emulated VGA card; write() and put() change it."""
 
     def __init__(self, top, distribution="debian12"):
         self.root, self.world, self.bin = (os.path.join(top, d) for d in ("root", "world", "bin"))
@@ -146,7 +146,7 @@ class Machine:
             self.write("sys/bus/pci/devices/%s/%s" % (address, name), text + "\n")
 
     def run(self, *flags, script=SCRIPT, source=True):
-        """(exit status, what it said, what it called); flags of a usual run are added."""
+        """Returns (exit status, output, calls); flags of a usual run are added."""
         if source:
             flags = ("--root=" + self.root, "--source=" + self.tree, *flags)
         running = self.start(flags, script)
@@ -173,7 +173,7 @@ class SetupGpuVm(harness.Test):
         return Machine(top, *arguments)
 
     def installs(self, calls):
-        """[packages] of each apt-get install."""
+        """Returns [packages] of each apt-get install."""
         return [[w for w in c.split(" install ")[1].split()] for c in calls if " install " in c and
                 c.startswith("apt-get")]
 
@@ -190,12 +190,12 @@ class SetupGpuVm(harness.Test):
         self.assertTrue(machine.untouched())
 
     def refused_later(self, machine, words, *flags):
-        """On a machine where it has run before."""
+        """Checks a refusal on a machine where the script has run before."""
         status, said, calls = machine.run(*flags)
         self.assertEqual((status, calls), (REFUSED, []), said)
         self.assertIn(words, said)
 
-    def test_fresh_machines(self):
+    def test_fresh_machines_set_up(self):
         for distribution, kernel in KERNEL.items():
             m = self.machine(distribution)
             if distribution == "ubuntu2204":
@@ -222,8 +222,8 @@ class SetupGpuVm(harness.Test):
             self.assertEqual([c for c in calls if c.startswith("apt-mark")], [
                 "apt-mark hold nvidia-open libcuda1 nvidia-kernel-open-dkms",
                 "apt-mark unhold libnccl2 libnccl-dev", "apt-mark hold libnccl2 libnccl-dev"])
-        # Once more, as at each boot: all is done, and the card, which may be training, is left
-        # alone; nor does a disk matter that is full by now.
+        # A second run, as at each boot: all is done, and the card, which may be training, is not
+        # touched; nor does a disk matter that is full by now.
         m.put("free_gb", "0")
         said, calls = self.good(m)
         self.assertEqual(calls, [])
@@ -232,13 +232,13 @@ class SetupGpuVm(harness.Test):
         self.assertNotIn("done before", said)
         self.assertIn("weir-worker", self.good(m, "--again")[1][-1])
 
-    def test_newer_name_of_the_driver(self):
+    def test_newer_name_of_the_driver_installed(self):
         m = self.machine("ubuntu2404")
         m.put("archive", "nvidia-driver-open 590.1-1\nlinux-headers-6.8.0-31-generic 6.8\n")
         _, calls = m.run("--no_weir")[1:]
         self.assertIn(["nvidia-driver-open"], self.installs(calls))
 
-    def test_what_is_refused(self):
+    def test_bad_arguments_refused(self):
         m = self.machine()
         self.refused(m, "unknown argument '--debz=x'", "--debz=x")
         self.refused(m, "12.4 or newer", "--cuda=12.3")
@@ -256,9 +256,9 @@ class SetupGpuVm(harness.Test):
         m.write("etc/os-release", "ID=fedora\nVERSION_ID=41\n")
         self.refused(m, "this is fedora 41")
 
-    def test_cards_that_are_refused(self):
+    def test_unsupported_cards_refused(self):
         m = self.machine()
-        m.pci("0000:00:04.0", "0x10de", "0x040300", "0x1aeb")  # the sound of a card
+        m.pci("0000:00:04.0", "0x10de", "0x040300", "0x1aeb")  # the audio function of a card
         self.refused(m, "no NVIDIA GPU among the PCI devices")
         m.pci("0000:00:04.0", "0x10de", "0x030200", "0x1db1")  # V100
         self.refused(m, "0x1db1 is older than Turing, and Weir has kernels for Turing")
@@ -267,7 +267,7 @@ class SetupGpuVm(harness.Test):
         self.refused(m, "--no_weir --keep_driver", "--no_weir")
         self.good(m, "--no_weir", "--keep_driver")
 
-    def test_secure_boot(self):
+    def test_secure_boot_refused_without_driver(self):
         m = self.machine()
         m.write("sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c",
                 b"\6\0\0\0\1")
@@ -280,14 +280,14 @@ class SetupGpuVm(harness.Test):
         self.good(m)
         m.take("enrolled")
         self.refused_later(m, "Secure Boot is on")
-        m.loaded("580.95.05")  # the kernel has let it in
+        m.loaded("580.95.05")  # the kernel has accepted it
         self.good(m, "--keep_driver")
         m = self.machine()
         m.write("sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c",
                 b"\6\0\0\0\0")
         self.good(m)
 
-    def test_drivers_that_are_there(self):
+    def test_installed_drivers_kept_or_refused(self):
         m = self.machine()
         m.put("dpkg", "installed nvidia-driver 535.247.01-1~deb12u1\n"
                       "installed nvidia-kernel-common 20151021+13\n")
@@ -298,8 +298,8 @@ class SetupGpuVm(harness.Test):
         os.unlink(os.path.join(m.root, "usr/bin/nvidia-uninstall"))
         m.loaded("580.95.05")
         self.refused(m, "NVIDIA's .run file")
-        m.put("kernel", "6.1.0-9-cloud-amd64")  # the archive has no headers of it, and they are
-        _, calls = self.good(m, "--keep_driver")  # not needed: nothing may replace it
+        m.put("kernel", "6.1.0-9-cloud-amd64")  # the archive lacks its headers, which are
+        _, calls = self.good(m, "--keep_driver")  # not needed: the driver must stay as it is
         self.assertEqual(self.installs(calls)[0], ["ca-certificates", "curl"])
         self.assertEqual(self.installs(calls)[1][0], "cuda-nvcc-13-0")
         self.assertEqual([c for c in calls if c.startswith(("modprobe", "apt-mark"))][0],
@@ -310,7 +310,7 @@ class SetupGpuVm(harness.Test):
         said = "driver 535.183.01 is too old for CUDA 13.0, which needs 580: update it"
         self.refused(m, said, "--keep_driver")
         self.refused(self.machine(), "no NVIDIA driver is loaded", "--keep_driver")
-        m = self.machine()  # what an image of the cloud's has
+        m = self.machine()  # an image of the cloud's
         m.put("dpkg", "installed nvidia-driver-580-open 580.95.05-0ubuntu0.22.04.2\n"
                       "installed nvidia-driver-assistant 0.22.1-1\n")
         _, calls = self.good(m)
@@ -320,7 +320,7 @@ class SetupGpuVm(harness.Test):
         m.put("kernel", "6.1.0-9-cloud-amd64")
         self.assertEqual(self.installs(self.good(m, "--again")[1])[0], [
             "ca-certificates", "curl", "dkms", "gcc-12", "linux-headers-cloud-amd64"])
-        m = self.machine()  # broken off between two packages
+        m = self.machine()  # interrupted between two packages
         m.put("dpkg", "installed nvidia-kernel-open-dkms 580.95.05-1\n")
         _, calls = self.good(m)
         self.assertIn(["nvidia-open"], self.installs(calls))
@@ -343,7 +343,7 @@ class SetupGpuVm(harness.Test):
         _, calls = self.good(m, "--keep_driver", "--cuda=12.9")
         self.assertIn("apt-mark hold libnvidia-ml1 nvidia-driver", calls)
 
-    def test_reboot_and_go_on(self):
+    def test_reboot_continues_setup(self):
         m = self.machine()
         m.write("sys/module/nouveau/refcnt", "1")
         status, said, calls = m.run()
@@ -353,7 +353,7 @@ class SetupGpuVm(harness.Test):
         shutil.rmtree(os.path.join(m.root, "sys/module"))
         said, calls = self.good(m)
         self.assertEqual(self.installs(calls)[0][0], "cuda-nvcc-13-0")
-        # A driver that a boot does not bring is an error, not another boot.
+        # A driver that a boot does not load is an error, not another boot.
         m = self.machine()
         for name in ("no_module", "no_card"):
             m.put(name)
@@ -362,7 +362,7 @@ class SetupGpuVm(harness.Test):
         self.assertEqual(status, FAILED, said)
         self.assertIn("No devices were found", said)
 
-    def test_kernel_without_headers(self):
+    def test_kernel_without_headers_replaced(self):
         m = self.machine()
         m.put("kernel", "6.1.0-9-cloud-amd64")
         status, said, calls = m.run("--reboot", "--resume")
@@ -372,7 +372,7 @@ class SetupGpuVm(harness.Test):
         self.assertEqual(calls[-2:], ["systemctl enable weir-setup.service", "systemctl reboot"])
         unit = os.path.join(m.root, "etc/systemd/system/weir-setup.service")
         status, said, _ = m.run(*self.unit_flags(unit), script=self.copy(m), source=False)
-        self.assertEqual(status, FAILED)  # the boot brought the old one again: no second boot
+        self.assertEqual(status, FAILED)  # the boot brought the old kernel again: no second boot
         self.assertIn("kernel 6.1.0-9-cloud-amd64 still runs", said)
         m.put("kernel", KERNEL["debian12"])
         said, calls = self.good(m, *self.unit_flags(unit), script=self.copy(m), source=False)
@@ -390,7 +390,7 @@ class SetupGpuVm(harness.Test):
             flags = f.read().split("ExecStart=/bin/bash /var/lib/weir-setup/setup_gpu_vm ")[1]
         return flags.split("\n")[0].split()
 
-    def test_kernel_of_another_series(self):
+    def test_kernel_of_another_series_keeps_its_series(self):
         """Ubuntu 24.04 with the kernel of a later release: generic is not its series."""
         m = self.machine("ubuntu2404")
         m.put("kernel", "6.11.0-26-generic")
@@ -403,8 +403,9 @@ class SetupGpuVm(harness.Test):
         self.assertEqual(self.installs(calls)[0][-2:], [
             "linux-headers-6.11.0-26-generic", "linux-headers-generic-hwe-24.04"])
 
-    def test_reboot_keeps_the_lock(self):
-        """Until the shutdown ends it, so that no other run begins a step meanwhile."""
+    def test_lock_held_until_reboot(self):
+        """The script holds the lock until the shutdown ends it, so that no other run begins a
+        step."""
         m = self.machine()
         m.write("sys/module/nouveau/refcnt", "1")
         m.put("slow_shutdown")
@@ -419,8 +420,8 @@ class SetupGpuVm(harness.Test):
             said = running.communicate(timeout=60)[0]
         self.assertEqual(running.returncode, REBOOT, said)
 
-    def test_locks_of_a_fresh_machine(self):
-        """Its own updates have them for a while: those of the lists, and dpkg's."""
+    def test_locks_of_a_fresh_machine_waited_for(self):
+        """Its own updates hold them for a while: those of the lists, and dpkg's."""
         m = self.machine()
         m.put("lists_locked")
         self.good(m)
@@ -428,7 +429,7 @@ class SetupGpuVm(harness.Test):
         m.run("--build", script=harness.source("scripts/setup"), source=False)
         self.assertIn("apt-get -o DPkg::Lock::Timeout=600 install ", m.calls()[-1])
 
-    def test_disk_of_a_run_that_goes_on(self):
+    def test_full_disk_of_resumed_run_refused(self):
         m = self.machine()
         m.put("apt_fails", "libcudnn9")
         self.assertEqual(m.run()[0], FAILED)
@@ -438,7 +439,7 @@ class SetupGpuVm(harness.Test):
         m.put("free_gb", "5")
         self.good(m)
 
-    def test_another_keyring(self):
+    def test_wrong_keyring_refused(self):
         m = self.machine()
         m.put("keyring", "something else")
         status, said, calls = m.run()
@@ -446,7 +447,7 @@ class SetupGpuVm(harness.Test):
         self.assertIn("is not the file that is known", said)
         self.assertFalse([c for c in calls if c.startswith("dpkg ")])
 
-    def test_a_step_that_fails_is_done_again(self):
+    def test_failed_step_repeated(self):
         m = self.machine()
         m.put("apt_fails", "libcudnn9")
         status, said, _ = m.run()
@@ -466,7 +467,7 @@ class SetupGpuVm(harness.Test):
         self.assertEqual(status, FAILED, said)
         self.assertIn("has no cuda-nvcc-13-9: say another --cuda, as 13.2", said)
 
-    def test_debian_packages(self):
+    def test_debian_packages_installed(self):
         m = self.machine()
         debs = os.path.join(m.world, "debs")
         os.mkdir(debs)
@@ -491,14 +492,14 @@ class SetupGpuVm(harness.Test):
             ["libcudnn9-cuda-13", "libcublas-13-0", "libnccl2=2.30.1-1+cuda13.2"],
             sorted(glob.glob(debs + "/*"), key=lambda p: "cuda" in p)])
 
-    def test_built_without_cuda(self):
+    def test_build_without_cuda_fails(self):
         m = self.machine()
         m.put("no_cuda")
         status, said, _ = m.run()
         self.assertEqual(status, FAILED, said)
         self.assertIn("Weir was built without CUDA", said)
 
-    def test_dry_run(self):
+    def test_dry_run_calls_nothing(self):
         m = self.machine()
         m.put("uid", "1000")
         said, calls = self.good(m, "--dry_run")
@@ -507,7 +508,7 @@ class SetupGpuVm(harness.Test):
         self.assertIn("    apt-mark hold nvidia-open\n", said)
         self.assertIn("setup_gpu_vm: nothing was changed\n", said)
 
-    def test_start_up_script(self):
+    def test_start_up_script_is_complete(self):
         m = self.machine()
         status, said, _ = m.run("--print_start_up")
         self.assertEqual(status, REFUSED, said)
@@ -515,7 +516,7 @@ class SetupGpuVm(harness.Test):
         script = self.path("start_up")
         flags = ("--root=" + m.root, "--reboot", "--source=https://example.org/weir.git")
         said, _ = self.good(m, *flags, "--print_start_up", source=False)
-        self.assertLess(len(gzip.compress(said.encode())), 16384)  # what AWS takes
+        self.assertLess(len(gzip.compress(said.encode())), 16384)  # limit of AWS
         harness.write_file(script, said)
         fetch = "git -C %s/opt/weir fetch --depth 1 https://example.org/%s HEAD"
         said, calls = self.good(m, script=script, source=False)
@@ -527,7 +528,7 @@ class SetupGpuVm(harness.Test):
         self.assertEqual(status, REFUSED)
         self.assertIn("say its whole path", said)
 
-    def test_the_lines_of_the_page(self):
+    def test_lines_of_the_page_accepted(self):
         text = harness.read_source("docs/start/cloud.md")
         lines = re.findall(r"^    scripts/setup_gpu_vm ?(.*)$", text, re.M)
         self.assertEqual(len(lines), 3)
@@ -539,7 +540,7 @@ class SetupGpuVm(harness.Test):
         self.assertEqual(named - others - self.flags(), set())
 
     def flags(self):
-        """Returns the flags of the script, as --help has them."""
+        """Returns the flags of the script, from --help."""
         said, _ = self.good(self.machine(), "--help", source=False)
         return set(re.findall(r"^ *(--\w+)", said, re.M))
 
@@ -547,7 +548,7 @@ class SetupGpuVm(harness.Test):
         machine.pci("0000:00:09.0", "0x10de", "0x068000", "0x22a3")
         return machine
 
-    def test_cards_behind_switches(self):
+    def test_cards_behind_switches_get_fabric_manager(self):
         m = self.behind_switches(self.machine())
         m.add("archive", "nvidia-fabricmanager 580.105.08-1\n")  # of another driver
         status, said, _ = m.run()

@@ -1,6 +1,5 @@
-"""Payloads through shared memory: threads share an update's work; nothing is left of a process that
-is killed; and what a ps makes of clients, not ours, that lend memory, lie about it, or read
-slowly."""
+"""Payloads through shared memory: threads share an update's work; no segment of a killed process is
+left; and a ps handles foreign clients that lend memory, lie about it, or read slowly."""
 # label: cluster sanitize
 import fcntl
 import mmap
@@ -21,7 +20,7 @@ HEAD, N = 4096, 1024  # of a segment; floats of a chunk
 
 
 def segments_in(process):
-    """How many segments a process has mapped."""
+    """Returns the number of segments that a process has mapped."""
     with open("/proc/%d/maps" % process.popen.pid, encoding="utf-8") as f:
         return sum("/memfd:weir" in line for line in f)
 
@@ -44,8 +43,9 @@ class Case(harness.Test):
 
 
 class Programs(Case):
-    def test_threads_share_an_update(self):
-        """And the copy of its version: the same bits as one thread's."""
+    def test_threads_share_update_with_same_bits(self):
+        """Threads share the update and the copy of its version: the bits equal those of one
+        thread."""
         digests = set()
         for choice, threads in (("auto", 3), ("auto", 1), ("off", 3)):
             job = self.job(n_workers=1, model="mlp", flags=[
@@ -55,7 +55,7 @@ class Programs(Case):
             digests.add(job.finish()[0]["parameters_sha256"])
         self.assertEqual(len(digests), 1)
 
-    def test_one_side_does_not_want(self):
+    def test_shared_memory_needs_both_sides(self):
         for choice, ps_choice in (("auto", "off"), ("off", "auto")):
             job, summaries = self.run_job(choice, ["--train_steps=5"], ps_choice=ps_choice)
             for i in range(2):
@@ -71,7 +71,7 @@ class Programs(Case):
             w.wait_line("training step 5 done")
         return job
 
-    def test_a_worker_is_killed(self):
+    def test_segments_of_killed_worker_released(self):
         """The server keeps none of its memory; the next worker in its place shares again."""
         left = os.listdir("/dev/shm")
         job = self.start_long(2)
@@ -83,14 +83,15 @@ class Programs(Case):
             job.workers[1].wait_line(ON % 0)
             job.workers[1].wait_line("training step [0-9]+ done")
             self.assertEqual(segments_in(job.ps[0]), 3)
-        for worker in job.workers:  # the last one that leaves in order is waited for
+        for worker in job.workers:  # the servers wait for the last worker that leaves in order
             worker.kill()
         self.wait_for(lambda: segments_in(job.ps[0]) == 1)
         job.ps[0].stop()
         self.assertEqual(os.listdir("/dev/shm"), left)
 
-    def test_workers_that_leave_release_their_memory(self):
-        """And the ps that of the generation before, whose buffers the next one goes on using."""
+    def test_segments_of_leaving_workers_released(self):
+        """And the ps releases that of the previous generation, whose buffers the next one continues
+        to use."""
         job = self.start_long(4)
         self.assertEqual(segments_in(job.ps[0]), 5)
         for left in (3, 2, 1):
@@ -98,7 +99,7 @@ class Programs(Case):
             self.wait_for(lambda: segments_in(job.ps[0]) == 1 + left)
         self.kill(*job.workers[:1], *job.ps)
 
-    def test_a_ps_is_killed(self):
+    def test_segments_of_killed_ps_released(self):
         left = os.listdir("/dev/shm")
         job = self.start_long(1)
         self.assertEqual(segments_in(job.workers[0]), 2)
@@ -116,7 +117,7 @@ class Programs(Case):
 
 
 class Segment:
-    """A client's own: n floats after the head, in a sealed file in memory."""
+    """A client's own segment: n floats after the head, in a sealed file in memory."""
 
     def __init__(self, test, n, name="weir-payloads", seals=None, size=None):
         self.fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -140,7 +141,7 @@ class Segment:
 
 
 class Arena:
-    """The server's segment, opened as net/wire/weir.proto says."""
+    """The server's segment, opened by the rules of net/wire/weir.proto."""
 
     def __init__(self, test, name):
         fd = os.open("/proc/%d/fd/%d" % (name.pid, name.fd), os.O_RDONLY)
@@ -150,7 +151,7 @@ class Arena:
         test.assertEqual(self.map[:16], name.nonce)
 
     def read(self, answer):
-        """The payload, and whether it is still what the server meant."""
+        """Returns the payload, and whether the server has not reused its place."""
         at = HEAD + answer.shared_offset - 1
         data = self.map[at:at + answer.shared_bytes]
         return data, struct.unpack("<Q", self.map[at - 64:at - 56])[0] == answer.shared_stamp
@@ -158,7 +159,7 @@ class Arena:
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Clients(harness.Test):
-    """Members that are not ours; two chunks of 1024 floats."""
+    """Foreign members; two chunks of 1024 floats."""
     address = None  # of the server; None: the harness' choice
 
     @classmethod
@@ -212,7 +213,7 @@ class Clients(harness.Test):
         self.assertEqual(answer.crc32c, 0 if arena else crc32c(data))
         self.assertEqual(list(struct.unpack("<%df" % N, data)), values)
 
-    def test_by_reference_both_ways(self):
+    def test_payloads_by_reference_in_both_directions(self):
         self.open()
         segment = Segment(self, 2 * N)
         arena = Arena(self, self.join(segment.name(self.pb)).segment)
@@ -228,13 +229,14 @@ class Clients(harness.Test):
         self.check(s.ask("PULL", 0, shared=True), "VERSION", 20, want[:0] + [
             -0.5 * sum(k + i % 3 for k in range(20)) for i in range(N)], arena)
         s.close()
-        plain = self.stream()  # who does not say that it reads there gets all of it
+        plain = self.stream()  # a client that does not declare to read there receives all of it
         self.check(plain.ask("PULL", 1), "VERSION", 20, want)
         plain.close()
         self.cluster.ps[0].stop()
 
-    def test_one_address_is_not_one_host(self):
-        """Both ends of a tunnel may have the same one: checksums, but for who reads our memory."""
+    def test_same_address_does_not_prove_same_host(self):
+        """Both ends of a tunnel may have the same address: payloads need checksums, unless the
+        client reads our memory."""
         self.address = "127.0.0.1"
         self.open()
         ones = struct.pack("<%df" % N, *[1] * N)
@@ -254,7 +256,7 @@ class Clients(harness.Test):
         s.close()
         self.cluster.ps[0].stop()
 
-    def test_without_a_segment(self):
+    def test_client_without_segment_served(self):
         self.open()
         self.assertFalse(self.join().HasField("segment"))
         s = self.stream()
@@ -264,7 +266,7 @@ class Clients(harness.Test):
         self.cluster.ps[0].stop()
 
     def liars(self):
-        """Names of what is no segment, or not the one that is meant."""
+        """Yields names that belong to no segment, or to a wrong one."""
         segment = Segment(self, 2 * N)
         yield segment.name(self.pb, nonce=os.urandom(16))
         for nonce in (b"", b"abc", bytes(17), bytes(1 << 16)):
@@ -278,7 +280,7 @@ class Clients(harness.Test):
         for forged in (Segment(self, 2 * N, seals=0), Segment(self, 2 * N, name="weird"),
                        Segment(self, 2 * N, size=HEAD + 4), Segment(self, 3 * N)):
             yield forged.name(self.pb, bytes=8 * N)
-        yield Segment(self, 3 * N).name(self.pb)  # as it says, but not the model's size
+        yield Segment(self, 3 * N).name(self.pb)  # it has its declared size, but not the model's
         with tempfile.TemporaryDirectory() as folder, socket.socket() as sock:
             fifo = os.path.join(folder, "memfd:weir-payloads")
             os.mkfifo(fifo)
@@ -287,7 +289,7 @@ class Clients(harness.Test):
                 yield segment.name(self.pb, fd=fd)
                 os.close(fd)
 
-    def test_liars_are_served_by_tcp(self):
+    def test_liars_served_by_tcp(self):
         self.open()
         ones = struct.pack("<%df" % N, *[1] * N)
         self.join()
@@ -305,14 +307,15 @@ class Clients(harness.Test):
         self.cluster.ps[0].stop()
 
     def arena(self):
-        """The server's segment's name, found out by joining as an honest member does."""
+        """Returns the name of the server's segment, which an honest member receives when it
+        joins."""
         segment = Segment(self, 2 * N)
         name = self.join(segment.name(self.pb)).segment
         self.join()
         return name
 
     def ends(self, *words, segment=None, **piece):
-        """A push that is wrong; its stream ends, with the words."""
+        """Sends a wrong push, and checks that its stream ends, with the words."""
         self.join(segment.name(self.pb) if segment else None)
         s = self.stream()
         values = {"crc32c": 0, "payload": b"", **piece}
@@ -323,12 +326,12 @@ class Clients(harness.Test):
             self.assertEqual(answer.kind, self.pb.Piece.REFUSED)
             text = answer.why
             s.take()
-            self.fail("the stream goes on")
+            self.fail("the stream did not end")
         except self.grpc.RpcError as e:
             text += e.details()
         self.assert_has(text, *words)
 
-    def test_references_to_nowhere(self):
+    def test_bad_references_end_stream(self):
         self.open()
         segment = Segment(self, 2 * N)
         self.join()
@@ -346,13 +349,14 @@ class Clients(harness.Test):
         for _ in range(20):
             self.ends(shared_offset=rng.getrandbits(rng.randint(1, 64)) & ~1 | 2,
                       shared_bytes=rng.getrandbits(32), segment=segment)
-        self.check(s.ask("PULL", 0), "VERSION", 0, [0] * N)  # the others go on, nothing has counted
+        # other streams continue, nothing has counted
+        self.check(s.ask("PULL", 0), "VERSION", 0, [0] * N)
         s.close()
         self.cluster.ps[0].stop()
 
-    def test_a_slow_reader_sees_nothing_torn(self):
-        """A lent buffer stays unchanged until the next answer, however far the others are; without
-        a free place, answers come by TCP."""
+    def test_slow_reader_never_reads_torn_buffer(self):
+        """A lent buffer stays unchanged until the next answer, however far the other members are;
+        without a free place, answers are sent by TCP."""
         self.open(n_workers=3, sync_mode="async")
         segments = [Segment(self, 2 * N) for _ in range(3)]
         arenas = [Arena(self, self.join(segments[m].name(self.pb), m).segment) for m in range(3)]
@@ -374,7 +378,7 @@ class Clients(harness.Test):
                        [-0.5 * (version + 1)] * N, arenas[1])
             version += 1
         more, held = [], []
-        for m in range(12):  # each stream holds what it got last
+        for m in range(12):  # each stream holds its last answer
             more.append(self.stream(2))
             held.append(more[m].ask("PULL", 0, shared=True))
             answer = s[0].ask("PUSH", 0, version, **push)
@@ -390,8 +394,9 @@ class Clients(harness.Test):
             one.close()
         self.cluster.ps[0].stop()
 
-    def test_two_members_on_one_stream(self):
-        """An answer to one says nothing of what the other has read: neither is lent anything."""
+    def test_two_members_on_one_stream_served_by_tcp(self):
+        """An answer to one member does not show what the other one has read: neither borrows a
+        buffer."""
         self.open(n_workers=2, sync_mode="async")
         for m in range(2):
             self.join(Segment(self, 2 * N).name(self.pb), m)

@@ -7,7 +7,7 @@ import test_shared
 
 
 class Bits(test_shared.Case):
-    def test_same_bits(self):
+    def test_shared_memory_changes_no_bit(self):
         for flags, n_ps in ((["--optimizer=adam"], 1), (["--optimizer=momentum"], 2),
                             (["--towers=2"], 1), (["--wire_dtype=bf16"], 2),
                             (["--wire_dtype=fp16,fp32"], 1), (["--wire_dtype=fp32,bf16"], 1),
@@ -22,15 +22,15 @@ class Bits(test_shared.Case):
                         said = re.findall(test_shared.ON % k, job.workers[i].output())
                         self.assertEqual(len(said), 1)
                     self.assertNotIn("shared memory", other.workers[i].output())
-                    # by TCP: first values, and the last versions where they are wanted in fp32
+                    # by TCP: the first values, and the last versions if they are sent in fp32
                     shared, both = self.moved(on[i])
                     model = 4 * on[i]["parameters"]
                     self.assertGreaterEqual(shared, both - 3 * model)
                     self.assertGreater(shared, 0.8 * both)
                     self.assertEqual(self.moved(off[i])[0], 0)
 
-    def test_modes(self):
-        """Nobody reads what is being written: a wrong checksum would show as a reconnect."""
+    def test_shared_memory_works_in_every_mode(self):
+        """No member reads a buffer during a write: a wrong checksum would appear as a reconnect."""
         for mode in (["--sync_mode=async"], ["--sync_mode=async", "--delay_compensation=0.5"],
                      ["--sync_mode=ssp", "--staleness=2"], ["--replicas_to_aggregate=2"],
                      ["--sync_mode=async", "--wire_dtype=bf16"]):

@@ -1,4 +1,4 @@
-"""The simulation of bench/simulate.py against cases whose answer can be worked out by hand."""
+"""The simulation of bench/simulate.py against cases whose answer can be computed by hand."""
 # label: unit
 import os
 import sys
@@ -29,34 +29,34 @@ def step_s(costs, **spec):
 
 class OneWorkerOneServer(unittest.TestCase):
     def by_hand(self, n, rate=None):
-        """One chunk's way: nothing overlaps with anything."""
+        """Returns the time of one chunk, in which nothing overlaps."""
         cpu = (4e-10 + 3e-10 + 9e-11 + 1e-11 + 2e-10 + 5e-10) * n + 2 * (20e-6 + 10e-6) / 2
         cpu += 8e-6 + 6e-6
         return cpu + 2 * LATENCY + (2 * n / rate if rate else 0)
 
-    def test_the_costs_of_one_chunk_add_up(self):
+    def test_costs_of_one_chunk_add_up(self):
         got = step_s(COSTS, model_bytes=MB, latency_s=LATENCY)
         self.assertAlmostEqual(got, self.by_hand(MB), delta=1e-9)
 
-    def test_so_they_do_on_one_shared_core(self):
+    def test_costs_of_one_chunk_add_up_on_one_core(self):
         got = step_s(COSTS, model_bytes=MB, latency_s=LATENCY, shared_cores=1)
         self.assertAlmostEqual(got, self.by_hand(MB), delta=1e-9)
 
-    def test_the_link_adds_its_time_once_a_way(self):
+    def test_link_adds_its_time_in_each_direction(self):
         got = step_s(COSTS, model_bytes=MB, latency_s=LATENCY, gbit=GBIT)
         self.assertAlmostEqual(got, self.by_hand(MB, RATE), delta=1e-9)
 
-    def test_a_wrong_rate_is_seen(self):
+    def test_wrong_rate_changes_result(self):
         got = step_s(COSTS, model_bytes=MB, latency_s=LATENCY, gbit=GBIT / 2)
         self.assertGreater(abs(got / self.by_hand(MB, RATE) - 1), 0.2)
 
-    def test_a_slower_link_at_either_end_counts(self):
+    def test_slower_link_at_either_end_counts(self):
         for one, other in ((GBIT, GBIT / 4), (GBIT / 4, GBIT)):
             got = step_s(FREE, model_bytes=MB, gbit=one, server_gbit=other)
             self.assertAlmostEqual(got, 2 * MB / (RATE / 4), delta=1e-9)
 
-    def test_chunks_follow_each_other_through_the_stages(self):
-        """Only the slowest stage counts for many chunks, and beside it the way of one chunk."""
+    def test_chunks_overlap_in_stages(self):
+        """For many chunks only the slowest stage counts, and the time of one chunk besides."""
         n = 64
         free = Costs(worker={"bytes_in": 5e-10, "bytes_out": 4e-10})
         got = step_s(free, model_bytes=n * MB)
@@ -64,37 +64,37 @@ class OneWorkerOneServer(unittest.TestCase):
 
 
 class Links(unittest.TestCase):
-    def test_workers_on_one_link_are_bound_by_it(self):
+    def test_workers_on_one_link_bound_by_it(self):
         for workers, n in ((1, 1), (3, 1), (16, 1), (1, 5)):
             got = step_s(FREE, workers=workers, model_bytes=n * MB, gbit=GBIT, latency_s=LATENCY)
-            # all chunks go up; member 0, who has the last one's answer first, begins anew and
-            # keeps the link busy while the others get theirs
+            # All chunks go up. Member 0, which receives the last one's answer first, begins its
+            # next step and keeps the link busy while the other members receive theirs.
             want = (workers * n + 1) * MB / RATE + 2 * LATENCY
             self.assertAlmostEqual(got, want, delta=1e-9)
 
-    def test_answers_that_come_at_once_queue_at_the_workers_link(self):
+    def test_simultaneous_answers_queue_at_workers_link(self):
         """Chunks 1 to 3 are one frame; a server with a hundredfold link answers them at once."""
         n = 256 << 10
         got = step_s(FREE, model_bytes=4 * n, chunk_bytes=n, gbit=GBIT, server_gbit=100 * GBIT)
         self.assertAlmostEqual(got, (4 + 3) * n / RATE, delta=1e-9)
 
-    def test_a_first_step_is_all_up_then_all_down(self):
+    def test_first_step_is_all_up_then_all_down(self):
         for workers in (2, 16):
             got = step_s(FREE, workers=workers, model_bytes=MB, gbit=GBIT, steps=1)
             self.assertAlmostEqual(got, 2 * workers * MB / RATE, delta=1e-9)
 
-    def test_many_chunks_go_up_while_others_come_down(self):
+    def test_chunks_go_up_and_down_at_once(self):
         """At best the link's one direction is never idle; at worst all go up and then all down."""
         for workers, n in ((3, 5), (16, 20)):
             got = step_s(FREE, workers=workers, model_bytes=n * MB, gbit=GBIT)
             self.assertGreaterEqual(got, (workers * n + 1) * MB / RATE - 1e-9)
             self.assertLess(got, 2 * workers * n * MB / RATE)
 
-    def test_a_wrong_rate_is_seen(self):
+    def test_wrong_rate_changes_result(self):
         got = step_s(FREE, workers=16, model_bytes=MB, gbit=GBIT * 1.25)
         self.assertGreater(abs(got / (17 * MB / RATE) - 1), 0.15)
 
-    def test_servers_help_until_the_workers_own_link_is_the_bound(self):
+    def test_servers_help_until_workers_link_is_the_bound(self):
         workers, n = 4, 64
         for servers in (1, 2, 4, 8, 16):
             r = simulate.simulate(FREE, workers=workers, servers=servers, model_bytes=n * MB,
@@ -105,7 +105,7 @@ class Links(unittest.TestCase):
             self.assertIn("server link" if servers < workers else "worker link",
                           [k for k, v in r["use"].items() if v > 0.85])
 
-    def test_a_chunk_is_on_one_server_alone(self):
+    def test_chunk_is_on_one_server(self):
         """More servers than chunks do not help: one chunk has one server."""
         self.assertAlmostEqual(
             step_s(FREE, workers=8, servers=1, model_bytes=MB, gbit=GBIT),
@@ -113,28 +113,28 @@ class Links(unittest.TestCase):
 
 
 class Computing(unittest.TestCase):
-    def test_a_straggler_bounds_the_step(self):
+    def test_straggler_bounds_the_step(self):
         r = simulate.simulate(COSTS, workers=8, model_bytes=MB, compute_s=0.01, straggler_s=0.2)
         alone = step_s(COSTS, workers=8, model_bytes=MB)
         self.assertGreater(r["step_s"], 0.21)
         self.assertLess(r["step_s"], 0.21 + alone)
         self.assertEqual(r["bottleneck"], "straggler")
 
-    def test_what_waits_for_member_0_is_summed_when_it_comes(self):
-        """Member 1's contribution lies aside, copied; member 0's brings both sums and the
-        update."""
+    def test_contributions_before_member_0_summed_late(self):
+        """The server copies member 1's contribution; member 0's contribution triggers both sums and
+        the update."""
         got = step_s(COSTS, workers=2, model_bytes=MB, straggler_s=1.0)
         one = OneWorkerOneServer().by_hand(MB) - 2 * LATENCY
-        # the last answer goes out beside the first: a server has two cores
+        # The last answer is sent beside the first: a server has two cores.
         self.assertAlmostEqual(got, 1.0 + one + 1e-10 * MB, delta=1e-9)
 
-    def test_copies_of_those_ahead_of_their_turn_are_paid_for(self):
+    def test_copies_of_early_contributions_cost_time(self):
         r = simulate.Simulation(COSTS, workers=2, model_bytes=MB, straggler_s=1.0, steps=1)
         r.run()
         both = 2 * (5e-10 * MB + 28e-6) + (1e-10 + 7e-11) * MB  # receive, send; update, copy
         self.assertAlmostEqual(sum(p.busy_s for p in r.pools), both, delta=1e-9)
 
-    def test_one_seed_one_result(self):
+    def test_same_seed_same_result(self):
         spec = dict(workers=6, servers=2, model_bytes=4 * MB, jitter_s=0.01, steps=10)
         self.assertEqual(simulate.simulate(COSTS, **spec), simulate.simulate(COSTS, **spec))
         other = simulate.simulate(COSTS, **dict(spec, seed=2))
@@ -142,7 +142,7 @@ class Computing(unittest.TestCase):
 
 
 class Cores(unittest.TestCase):
-    def test_a_shared_machine_does_all_the_work_there_is(self):
+    def test_shared_machine_does_all_work(self):
         """The cores are idle only at both ends of a step if there are many workers."""
         workers, cores = 32, 2
         sim = simulate.Simulation(COSTS, workers=workers, model_bytes=4 * MB, shared_cores=cores)
@@ -152,19 +152,20 @@ class Cores(unittest.TestCase):
         self.assertLess(r["step_s"], 1.1 * work)
         self.assertEqual(r["bottleneck"], "the machine's cores")
 
-    def test_a_connection_keeps_one_core_busy_and_two_keep_two(self):
+    def test_connection_keeps_one_core_busy(self):
         n, costs = 64, Costs(server={"bytes_in": 3e-10})
         for workers, streams in ((1, 1), (2, 1), (4, 2)):
             got = step_s(costs, workers=workers, model_bytes=n * MB, server_cores=2)
             self.assertAlmostEqual(got, streams * n * MB * 3e-10, delta=2 * MB * 3e-10)
 
-    def test_slowdown_is_of_cpu_alone(self):
+    def test_slowdown_applies_to_cpu_only(self):
         once = step_s(COSTS, workers=4, model_bytes=MB, shared_cores=2)
         self.assertAlmostEqual(step_s(COSTS, workers=4, model_bytes=MB, shared_cores=2,
                                       slowdown=2.0), 2 * once, delta=1e-9)
 
-    def test_others_take_only_what_the_machine_lacks(self):
-        """Two cores: a job that uses both loses what others use; one that waits loses nothing."""
+    def test_other_programs_slow_a_job_without_idle_cores(self):
+        """Two cores: a job that uses both loses the cores of other programs; a job that waits loses
+        nothing."""
         run = dict(scale.POINT, workers=16, model_bytes=4 * MB, others_cores=0.0)
         with unittest.mock.patch("os.cpu_count", return_value=2):
             alone = scale.predict_run(COSTS, 0.0, run)["step_s"]
@@ -174,7 +175,7 @@ class Cores(unittest.TestCase):
             self.assertEqual(scale.predict_run(COSTS, 0.0, waits),
                              scale.predict_run(COSTS, 0.0, dict(waits, others_cores=1.0)))
 
-    def test_bytes_cost_more_in_a_crowd(self):
+    def test_bytes_cost_more_with_many_streams(self):
         costs = Costs(server={"bytes_in": 1e-10, "crowd": 1e-10}, crowd_half=7)
         self.assertAlmostEqual(step_s(costs, model_bytes=MB), 1e-10 * MB, delta=1e-12)
         sim = simulate.Simulation(costs, workers=8, model_bytes=MB, steps=1)
@@ -183,7 +184,7 @@ class Cores(unittest.TestCase):
         self.assertAlmostEqual(sim.pools[0].busy_s, work, delta=1e-12)
 
 class Tables(unittest.TestCase):
-    def test_chunks(self):
+    def test_chunk_table_splits_model(self):
         self.assertEqual(chunk_table(2 * MB + 8), [MB, MB, 8])
         self.assertEqual(chunk_table(4 * 65536, tensors=4), [65536] * 4)
         self.assertEqual(chunk_table(100 * 1024, tensors=100), [65536, 36864])
@@ -191,7 +192,7 @@ class Tables(unittest.TestCase):
         self.assertEqual(chunk_table(3 * (MB + 4), tensors=3), [MB, 4] * 3)
         self.assertEqual(sum(chunk_table(13100000)), 13100000)
 
-    def test_frames(self):
+    def test_frames_group_chunks(self):
         self.assertEqual(simulate.make_frames([4, 4, 4], [0, 1, 0]), [(0, 2), (1,)])
         kb = [256 << 10] * 6
         self.assertEqual(simulate.make_frames(kb, [0] * 6), [(0,), (1, 2, 3, 4), (5,)])
@@ -200,19 +201,19 @@ class Tables(unittest.TestCase):
         small = [16 << 10] * 64
         self.assertEqual([len(f) for f in simulate.make_frames(small, [0] * 64)], [8, 56])
 
-    def test_a_frame_is_handled_when_all_of_it_has_come(self):
+    def test_frame_handled_when_complete(self):
         """Two frames: the second one's chunks wait for each other."""
         costs = Costs(worker={"bytes_out": 4e-10}, server={"bytes_in": 3e-10})
         n = 256 << 10
         got = step_s(costs, model_bytes=4 * n, chunk_bytes=n)
         self.assertAlmostEqual(got, 4 * n * 4e-10 + 3 * n * 3e-10, delta=1e-9)
 
-    def test_shards_as_the_servers_make_them(self):
+    def test_shards_match_servers(self):
         self.assertEqual(shard([5, 9, 5, 7], 2), [1, 0, 0, 1])
         self.assertEqual(shard([4, 4, 4, 4, 4], 2), [0, 1, 0, 1, 0])
         self.assertEqual(shard([1, 1], 5), [0, 1])
 
-    def test_the_fit_finds_costs_that_are_there(self):
+    def test_fit_finds_costs(self):
         rows = [[1.0, 2.0, 0.0], [4.0, 1.0, 1.0], [2.0, 7.0, 3.0], [5.0, 5.0, 1.0]]
         truth = [3.0, 0.5, 0.0]
         ys = [sum(a * b for a, b in zip(row, truth)) for row in rows]
@@ -221,11 +222,11 @@ class Tables(unittest.TestCase):
         for got, want in zip(x, truth):
             self.assertAlmostEqual(got, want, delta=1e-9)
 
-    def test_the_fit_gives_no_negative_costs(self):
+    def test_fit_has_no_negative_costs(self):
         x, _ = scale.least_squares([[1.0, 1.0], [2.0, 1.0]], [1.0, 3.0])
         self.assertGreaterEqual(min(x), 0.0)
 
-    def test_an_unknown_setting_is_refused(self):
+    def test_unknown_setting_refused(self):
         self.assertRaises(ValueError, simulate.simulate, FREE, wrokers=3)
 
 

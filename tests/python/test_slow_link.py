@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Chunks that move over a link that is much too slow: their server says how far it is, nobody takes
-it for lost, and a command ends it."""
+"""Chunks that move over a link that is much too slow: their server reports its progress, no member
+counts it as lost, and a command ends the move."""
 # label: net waits long
 import unittest
 
@@ -29,7 +29,7 @@ class SlowLink(harness.Test):
         return ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=8"]
 
     def begin(self):
-        """Two servers, and two workers beside the first; training has begun."""
+        """Begins a job of two servers, with two workers beside the first."""
         job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=SLOW)
         job.ps_hosts = self.hosts[:2]
         job.worker_hosts = ["%s:%d" % (self.net.address(0), port) for port in (2223, 2224)]
@@ -56,7 +56,7 @@ class SlowLink(harness.Test):
         return self.start("ps:join", argv, ready=True)
 
     def slow_leave(self, job):
-        """ps 1 hands on its chunks, which would take minutes."""
+        """Drains ps 1, whose chunks would need minutes to move."""
         with harness.paused(*job.workers):
             harness.wait_still(*job.ps)
             self.net.limit(1, 40, to=False)
@@ -64,8 +64,9 @@ class SlowLink(harness.Test):
             job.ps[0].wait_line("ps:1 .* leaves at step .* move to the others")
         job.ps[0].wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
 
-    def test_a_joiner_is_drained(self):
-        """Its chunks would take minutes; it is told to go, and training goes on where it was."""
+    def test_drained_joiner_stops_its_move(self):
+        """A joiner's chunks would need minutes; it is drained, and training continues at its
+        step."""
         job = self.begin()
         self.net.limit(2, 40, to=True)
         joined = self.join()
@@ -73,14 +74,15 @@ class SlowLink(harness.Test):
         joined.wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
         self.assertIn("hands on its chunks and ends", self.drain(2))
         joined.wait(60)
-        # by ps 0's word, or that of a server which knew it earlier
+        # by ps 0's order, or by that of a server which received it earlier
         self.assertRegex(joined.output(), "chunks, .* then it was given up|is not here any more")
         job.workers[0].wait_line("training step 59 done", 60)
         self.assertNotIn("goes back to the checkpoint", job.ps[0].output())
         self.check(job)
 
-    def test_a_joiner_is_ended(self):
-        """SIGTERM: it ends, though its chunks are still coming; the others go on without it."""
+    def test_terminated_joiner_exits_at_once(self):
+        """SIGTERM: the joiner exits, though its chunks are still arriving; the job continues
+        without it."""
         job = self.begin()
         self.net.limit(2, 40, to=True)
         joined = self.join()
@@ -91,9 +93,9 @@ class SlowLink(harness.Test):
         job.workers[0].wait_line("training step 59 done", 60)
         self.check(job)
 
-    def test_ps0_is_ended(self):
-        """SIGTERM to ps 0, to which chunks are still coming: it ends, and when it is back training
-        goes on from the newest checkpoint."""
+    def test_terminated_ps_0_exits_at_once(self):
+        """SIGTERM to ps 0 while it receives chunks: it exits, and after its restart training
+        resumes from the newest checkpoint."""
         job = self.begin()
         self.slow_leave(job)
         job.ps[0].stop(seconds=60)
@@ -103,8 +105,8 @@ class SlowLink(harness.Test):
         self.net.limit(1, 0, to=False)
         self.check(job)
 
-    def test_a_joiner_takes_its_time(self):
-        """Slowly, but it gets them all, whatever ps 0 hears of it meanwhile."""
+    def test_slow_joiner_is_not_dropped(self):
+        """A slow joiner receives all chunks, however rarely ps 0 receives its calls."""
         job = self.begin()
         self.net.limit(2, 150, to=True)
         joined = self.join()
@@ -117,14 +119,15 @@ class SlowLink(harness.Test):
         joined.wait(60)
         self.assertNotIn("generation 1.3", job.ps[0].output())
 
-    def test_a_source_is_given_up(self):
-        """It leaves, which would take minutes: told once more, ps 0 goes on without its memory."""
+    def test_slow_source_dropped_by_second_command(self):
+        """A server leaves, which would need minutes: after a second --leave ps 0 continues without
+        its memory."""
         job = self.begin()
         self.slow_leave(job)
         harness.until(lambda: job.ps[0].output().count("generation 1.2 waits for") >= 3,
                       "ps 0 has waited for a while", 60)
         harness.until(lambda: "is not waited for any longer" in self.drain(1),
-                      "ps 1 is given up", 60)
+                      "ps 1 is dropped", 60)
         job.ps[0].wait_line(r"10\.83\.0\.2:2221\) is not waited for any longer: training goes "
                             "back to the checkpoint at step")
         job.ps[1].wait(60)

@@ -1,5 +1,5 @@
-"""Name servers of which the first is silent: each name takes 5 s and more until the next one is
-asked. That is longer than ps 0 waits for the answer of a folder's owner, which is not gone, and
+"""Name servers of which the first is silent: each look-up lasts 5 s and more until the second one
+is asked. That is longer than ps 0 waits for the answer of a folder's owner, which is not lost, and
 longer than a worker's first call to a job that it joins."""
 # label: net waits
 import os
@@ -58,7 +58,7 @@ class SlowNames(harness.Test):
         named.wait_line("answers")
         return named
 
-    def test_an_owner_with_a_slow_name_is_running(self):
+    def test_folder_owner_with_slow_name_found_running(self):
         named = self.name_server()
         first = self.start_ps("first", "ps0.test:2221", "--bind=127.0.0.1:2221")
         self.assertIn("belongs to a running job, whose ps:0 answers at ps0.test:2221",
@@ -74,7 +74,7 @@ class SlowNames(harness.Test):
                                         "--batch_size=12", "--progress=lines",
                                         "--data_dir=" + self.data(), *flags])
 
-    def test_a_job_with_a_slow_name_is_joined(self):
+    def test_job_with_slow_name_joined(self):
         named = self.name_server()
         ps = self.start_ps("ps", "ps0.test:2221", "--bind=127.0.0.1:2221")
         first = self.worker("first", "127.0.0.1:2221", "--worker_hosts=127.0.0.1:1",
@@ -85,8 +85,8 @@ class SlowNames(harness.Test):
         joiner.wait_line("joined as worker 1 of 2", 60)
         self.kill(joiner, first, ps, named)
 
-    def test_a_wait_names_no_server_with_a_slow_name(self):
-        """The server's answer on whom it waits for is longer under way than the first calls."""
+    def test_server_with_slow_name_not_reported_missing(self):
+        """The server's answer about its wait is longer in flight than the first calls."""
         named = self.name_server()
         both = "--worker_hosts=127.0.0.1:1,127.0.0.1:2"
         ps = self.start_ps("ps", "ps0.test:2221", "--bind=127.0.0.1:2221", both)
