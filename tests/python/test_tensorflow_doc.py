@@ -32,7 +32,7 @@ class Table(unittest.TestCase):
         self.assertEqual(sorted(self.ROWS), sorted(known))
 
     def test_the_same_names(self):
-        text = re.search(r"Of the same name and meaning:\n\n((?:    .*\n)+)", self.DOC).group(1)
+        text = re.search(r"These flags have the same name and meaning:\n\n((?:    .*\n)+)", self.DOC).group(1)
         names = re.findall(r"--(\w+)", text)
         self.assertGreater(len(names), 10)
         self.assertEqual(set(names) - self.help("worker"), set())
@@ -41,7 +41,7 @@ class Table(unittest.TestCase):
         """The program says at its debug level what it took; devices are listed, or no server is
         named, so nothing runs."""
         for name, row in self.ROWS.items():
-            m = re.match(r"taken as `--(\w+)`", row)
+            m = re.match(r"same as `--(\w+)`", row)
             if not m:
                 continue
             with self.subTest(flag=name):
@@ -58,8 +58,8 @@ class Table(unittest.TestCase):
         own = {program: self.help(program) for program in ("worker", "ps")}
         n = 0
         for name, row in self.ROWS.items():
-            said_of_it = re.sub("^taken as [^;]*(; by the other program: |$)", "", row)
-            takes = re.findall(r"^taken as `--(\w+)`", row) + [name]
+            said_of_it = re.sub("^same as [^;]*(; by the other program: |$)", "", row)
+            takes = re.findall(r"^same as `--(\w+)`", row) + [name]
             for program in own if said_of_it else ():
                 if own[program].intersection(takes):
                     continue
