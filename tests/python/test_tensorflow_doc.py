@@ -32,7 +32,8 @@ class Table(unittest.TestCase):
         self.assertEqual(sorted(self.ROWS), sorted(known))
 
     def test_the_same_names(self):
-        text = re.search(r"These flags have the same name and meaning:\n\n((?:    .*\n)+)", self.DOC).group(1)
+        text = re.search(r"These flags have the same name and meaning:\n\n((?:    .*\n)+)",
+                         self.DOC).group(1)
         names = re.findall(r"--(\w+)", text)
         self.assertGreater(len(names), 10)
         self.assertEqual(set(names) - self.help("worker"), set())
