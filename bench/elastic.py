@@ -48,7 +48,7 @@ class Measured(test_elastic_proof.Elastic):
             out.append((what, at, median, max(near), (max(near) - median) / median))
         return out
 
-    def test_grow_and_shrink(self):
+    def test_growing_and_shrinking_job_learns_as_fixed_cluster(self):
         changes = self.grow_and_shrink()
         self.workers[0].wait(180)
         self.servers[0].wait(30)

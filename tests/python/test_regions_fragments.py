@@ -57,8 +57,8 @@ class Fragments(regions.Test):
         self.assertEqual(*digests)
 
     def test_last_steps_alone_count(self):
-        """A region ends before its parent: each fragment's changes count once. As in
-        test_regions.py, this is a single region whose parent's version is its own value."""
+        """A region ends before its parent: each fragment's changes count once. The region is
+        single, and its parent's version is its own value, like in test_regions.py."""
         self.check_drift_to_the_end(every=20, region=["--fragments=2"], flags=CHUNKS)
 
     def test_wrong_number_of_fragments_refused(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""--standardize: each column of a table gets mean 0 and deviation 1, by numbers of the training set
-that the export keeps."""
+"""--standardize: each column of a table is scaled to mean 0 and deviation 1, by numbers of the
+training set that the export keeps."""
 # label: cluster
 import glob
 import json
@@ -18,14 +18,15 @@ SCALES = (1000, 1, 0.01)
 
 
 def table(rows, seed, scales=SCALES, constant=False):
-    """Rows of three features of very different sizes, perhaps a constant one, and a class."""
+    """Returns rows of three features of very different sizes, perhaps a constant one, and a
+    class."""
     rng = random.Random(seed)
     return [[round(s * (7 + rng.gauss(2 * ((i + k) % 3), 1)), 6) for k, s in enumerate(scales)]
             + ([4.25] if constant else []) + [i % 3] for i in range(rows)]
 
 
 def standardized(rows, by):
-    """The same rows with each column's mean taken off and divided by its deviation in `by`."""
+    """Returns the same rows, scaled by the mean and the deviation of each column in `by`."""
     out = [list(r) for r in rows]
     for k in range(len(rows[0]) - 1):
         column = [r[k] for r in by]
@@ -46,7 +47,8 @@ class Standardize(harness.Test):
         return self.start_program("worker", *FLAGS, *flags).wait_output(60, status)
 
     def train(self, *flags, status=0):
-        """Output of a worker that trains with --standardize; it exports to m.safetensors."""
+        """Returns the output of a worker that trains with --standardize, and exports to
+        m.safetensors."""
         self.write("train.csv", table(120, 1))
         self.write("test.csv", table(60, 2))
         return self.worker(*TRAIN, "--train_data=" + self.path("train.csv"),
@@ -75,7 +77,7 @@ class Standardize(harness.Test):
             for x, y in zip(a, b):
                 self.assertAlmostEqual(x, y, delta=1e-4)
 
-    def test_columns_are_those_of_a_table_standardized_before(self):
+    def test_columns_equal_a_table_standardized_before(self):
         out = self.train()
         self.assertNotIn("outweighs", out)
         self.assertIn("--standardize: 3 columns", out)
@@ -92,7 +94,7 @@ class Standardize(harness.Test):
         self.assertNotIn("column_mean", self.metadata())
         self.assert_close(got, self.predict(plain))
 
-    def test_evaluation_of_the_export_has_the_figures_of_training(self):
+    def test_export_evaluates_like_training(self):
         out = self.train("--eval_every=0")
         again = self.worker("--evaluate=" + self.path("m.safetensors"),
                             "--test_data=" + self.path("test.csv"))
@@ -101,7 +103,7 @@ class Standardize(harness.Test):
         self.write("new.csv", [[r[2], r[0], r[1]] for r in table(60, 2)], "c,a,b")
         self.assertEqual(self.predict(self.path("new.csv")), self.predict(self.path("test.csv")))
 
-    def test_constant_column_gets_deviation_1(self):
+    def test_constant_column_has_deviation_1(self):
         self.write("train.csv", table(120, 1, constant=True), "a,b,c,same,label")
         out = self.worker(*TRAIN, "--train_data=" + self.path("train.csv"), "--standardize",
                           "--export=" + self.path("m.safetensors"))
@@ -110,8 +112,8 @@ class Standardize(harness.Test):
         self.assertEqual(told["column_mean"].split(",")[3], "4.25")
         self.assertEqual(told["column_std"].split(",")[3], "1")
 
-    def test_evaluation_of_a_checkpoint_has_the_figures_of_training(self):
-        """It keeps the numbers as an export does; the flag belongs to the job that goes on."""
+    def test_checkpoint_evaluates_like_training(self):
+        """A checkpoint keeps the numbers like an export; a resumed job needs the flag."""
         folder = "--checkpoint_dir=" + self.path("ck")
         out = self.train(folder, "--eval_every=0")
         again = self.worker("--evaluate=" + self.path("ck"), "--test_data=" + self.path("test.csv"))
@@ -120,7 +122,7 @@ class Standardize(harness.Test):
                            "--test_data=" + self.path("test.csv"), folder, status=1)
         self.assertIn("--standardize: ", said)
 
-    def test_checkpoint_without_the_numbers_is_refused(self):
+    def test_checkpoint_without_numbers_refused(self):
         """Checkpoints of earlier versions lack the numbers."""
         self.train("--checkpoint_dir=" + self.path("ck"))
         for manifest in glob.glob(self.path("ck/*.json")):
@@ -135,7 +137,7 @@ class Standardize(harness.Test):
             said = self.worker(*flags, "--test_data=" + self.path("test.csv"), status=1)
             self.assertIn("evaluate the file of --export", said)
 
-    def test_evaluation_of_the_servers_checkpoint_has_the_figures_of_training(self):
+    def test_checkpoint_of_servers_evaluates_like_training(self):
         os.mkdir(self.path("set"))
         self.write("set/train.csv", table(120, 1))
         test = "--test_data=" + self.write("set/test.csv", table(60, 2))
@@ -147,7 +149,7 @@ class Standardize(harness.Test):
         again = self.worker("--evaluate=" + self.path("ck"), test)
         self.assertEqual(self.figures(worker.output())[-1:], self.figures(again))
 
-    def test_refusals(self):
+    def test_incompatible_flags_and_data_refused(self):
         train = "--train_data=" + self.write("train.csv", table(60, 1))
         export = "--evaluate=" + self.path("m.safetensors")
         for flags, status, text in (
@@ -160,8 +162,8 @@ class Standardize(harness.Test):
                 (["--data_dir=" + self.data()], 1, "--standardize is for tables")):
             self.assertIn(text, self.worker("--standardize", *flags, status=status))
 
-    def test_rows_of_features_of_npy_files_are_standardized(self):
-        """Whole numbers, which are read in place: the unit of the numbers is that of samples."""
+    def test_rows_of_npy_files_standardized(self):
+        """Whole numbers are read in place: the numbers apply to the samples in the file."""
         rows = [[int(x) for x in r[:3]] + [r[3]] for r in table(120, 1, (10, 1, 3))]
         numbers = [[min(max(x, 0), 255) for x in r[:3]] for r in rows]
         for name, kind, of in (("x", "|u1", bytes(x for r in numbers for x in r)),
@@ -182,7 +184,7 @@ class Standardize(harness.Test):
                             "--test_labels=" + both[1])
         self.assertEqual(self.figures(out)[-1], self.figures(again)[0])
 
-    def test_damaged_numbers_of_an_export_are_refused(self):
+    def test_damaged_numbers_of_export_refused(self):
         self.train()
         whole = harness.read_bytes(self.path("m.safetensors"))
         at = whole.index(b'"column_std":"') + len(b'"column_std":"')
@@ -192,7 +194,7 @@ class Standardize(harness.Test):
                                "--test_data=" + self.path("test.csv"), status=1)
             self.assertIn("column_mean and column_std", said)
 
-    def test_first_values_of_a_standardized_export_are_warned_of(self):
+    def test_first_values_of_standardized_export_warned(self):
         self.train()
         flags = [*TRAIN, "--train_data=" + self.path("train.csv"),
                  "--init=" + self.path("m.safetensors")]
@@ -201,7 +203,7 @@ class Standardize(harness.Test):
         self.write("train.csv", table(120, 5))
         self.assertIn("whose columns have other means", self.worker(*flags, "--standardize"))
 
-    def test_worker_without_the_flag_is_refused_and_one_that_joins_adopts_it(self):
+    def test_worker_without_flag_refused_and_joiner_adopts_it(self):
         os.mkdir(self.path("set"))
         self.write("set/train.csv", table(120, 1))
         job = self.job(data=self.path("set"), flags=[

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""docs/start: the commands that need no other machine, as they stand there but for free ports, a
-smaller model and fewer steps; and that the links of all pages lead somewhere."""
+"""docs/start: the commands that need no other machine, literally except for free ports, a smaller
+model and fewer steps; and the links of all pages lead to a target."""
 # label: cluster
 import os
 import re
@@ -16,7 +16,7 @@ def page(path):
 
 
 def commands(text, *programs):
-    """Whole lines of code that begin with one of them."""
+    """Returns whole lines of code that begin with one of these programs."""
     joined = re.sub(r"\\\n +", "", text)
     return [c for c in re.findall(r"^    (\S.*)$", joined, re.M) if c.split()[0] in programs]
 
@@ -42,7 +42,7 @@ class StartDoc(harness.Test):
                           **kwargs)
 
     @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
-    def test_two_regions(self):
+    def test_commands_for_two_regions_run(self):
         found = commands(page("docs/start/regions.md"), "ps", "worker")
         self.assertEqual([c.split()[0] for c in found], ["ps", "ps", "ps", "worker", "worker"])
         text = "\n".join(found)
@@ -54,7 +54,7 @@ class StartDoc(harness.Test):
         for server in started[1:3]:
             self.assertIn("round 5 of 5 exchanged", server.output())
 
-    def test_slurm(self):
+    def test_command_for_slurm_runs(self):
         (command,) = commands(page("docs/start/slurm.md"), "srun")
         n, command = re.fullmatch(r"srun -n(\d+) (.*)", command).groups()
         port = "--slurm_port=%d" % harness.free_ports(1)[0]
@@ -67,7 +67,7 @@ class StartDoc(harness.Test):
         self.wait_all(tasks, 60)
         tasks[1].wait_line("test accuracy")
 
-    def test_links(self):
+    def test_links_lead_to_files_and_titles(self):
         """The links of each page lead to files and to titles."""
         listed = harness.check_output([harness.source("scripts/list_files"), "*.md"])
         paths = listed.split("\0")[:-1]

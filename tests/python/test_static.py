@@ -1,5 +1,5 @@
-"""The static checks where there is no git: a tree from a tarball is checked like a clone, a fault
-in it is found, and a check that looked at no file fails."""
+"""The static checks without git: a tree from a tarball is checked like a clone, a fault in it is
+found, and a check that read no file fails."""
 # label: cluster
 import ast
 import os
@@ -11,10 +11,10 @@ import unittest.mock
 
 import harness
 
-# Of C files.
+# Checks of C files.
 CHECKS = ("check_format", "check_headers", "check_layering", "check_names", "check_sentences",
           "check_sizes")
-# What each check must find: a file, and what is wrong with it.
+# The fault that each check must find: a file and its text.
 FAULTS = {
     "check_format": ("base/fault.c", "int  x;\n"),
     "check_headers": ("base/fault.h", "#pragma once\nint fault(size_t n);\n"),
@@ -30,7 +30,7 @@ class Static(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="weir-test-")
         self.addCleanup(folder.cleanup)
         self.tree = os.path.join(folder.name, "tree")
-        # A git that is called is one too many.
+        # No check may call git.
         self.path = os.path.join(folder.name, "bin")
         self.write("#!/bin/sh\necho 'git: not here' >&2\nexit 127\n", "../bin/git")
         os.chmod(os.path.join(self.path, "git"), 0o755)
@@ -41,7 +41,7 @@ class Static(unittest.TestCase):
         harness.write_file(path, text)
 
     def copy(self, *folders):
-        """The tree as a tarball would have it, or these folders of it alone."""
+        """Copies the tree as in a tarball, or only these folders of it."""
         listed = self.listed(harness.SOURCE)
         for name in listed:
             if not folders or name.startswith(folders):
@@ -58,9 +58,9 @@ class Static(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout)
         return done.stdout.split("\0")[:-1]
 
-    def test_whole_tree(self):
-        """check_format and check_headers look at the files of list_files; they take so long that
-        they run here below base/ alone."""
+    def test_tree_without_git_passes(self):
+        """check_format and check_headers read the files of list_files. They are so slow that the
+        test runs them below base/ only."""
         listed = self.copy()
         self.assertEqual(self.listed(self.tree), listed)
         self.assertGreater(len(listed), 300)
@@ -68,7 +68,7 @@ class Static(unittest.TestCase):
             done = self.run_script(check, self.tree)
             self.assertEqual(done.returncode, 0, check + ": " + done.stdout)
 
-    def test_faults_are_found(self):
+    def test_faults_found(self):
         self.copy("base/", "net/wire/weir.proto", "scripts/", ".clang-format",
                   ".shellcheckrc", "ruff.toml")
         os.symlink(harness.source("build-ruff"), os.path.join(self.tree, "build-ruff"))
@@ -85,8 +85,8 @@ class Static(unittest.TestCase):
                 self.assertNotIn("Traceback", done.stdout)
                 os.unlink(os.path.join(self.tree, path))
 
-    def test_symbols_are_found(self):
-        """A header may declare what a room above it defines: no include shows that."""
+    def test_symbols_of_room_above_found(self):
+        """A header may declare a function that a room above it defines: no include shows that."""
         self.copy("scripts/")
         self.write("int fault_sum(int a);\nextern const int fault_most;\n", "base/fault.h")
         self.write('#include "base/fault.h"\n\nint fault_twice(int a)\n{\n'
@@ -104,7 +104,7 @@ class Static(unittest.TestCase):
                                     ("h:1", "fault_sum"), ("h:2", "fault_most")) if complains]
                 self.assertEqual(done.stdout.splitlines(), want or ["layering: clean"])
 
-    def test_functions_in_files_of_other_names_are_found(self):
+    def test_functions_in_files_of_other_names_found(self):
         """One in 21 is below the limit of 5 %; two are above it."""
         self.copy("scripts/")
         names = ["fault_%d" % i for i in range(20)]
@@ -119,8 +119,8 @@ class Static(unittest.TestCase):
                 self.assertIn("names: %d of %d functions" % (len(strays), 20 + len(strays)),
                               done.stdout)
 
-    def test_sentences_are_checked(self):
-        """Each rule finds its fault in a clean room, and passes the sentence that is meant."""
+    def test_rules_of_sentences_find_their_faults(self):
+        """Each rule finds its fault in a clean room, and passes the corrected sentence."""
         self.copy("scripts/")
         for room in self.clean_rooms():
             self.write("/* Is clean. */\n", *((room + "_test.c",) if room.startswith("tests/")
@@ -154,8 +154,8 @@ class Static(unittest.TestCase):
             found = re.search(r"^CLEAN = (\(.*?\))$", f.read(), re.M | re.S)
         return ast.literal_eval(found.group(1))
 
-    def test_headers_where_cuda_is_not_installed(self):
-        """A header that needs CUDA's is left out by name; one that lacks another header is not."""
+    def test_headers_of_cuda_skipped_without_cuda(self):
+        """A header that needs CUDA's is skipped by name; a header that lacks another one is not."""
         self.copy("net/wire/weir.proto", "scripts/")
         include = harness.check_output(["gcc", "-print-file-name=include"]).strip()
         folders = (include, "/usr/include/%s-linux-gnu" % os.uname().machine, "/usr/include")
@@ -181,7 +181,7 @@ class Static(unittest.TestCase):
         done = self.run_script("check_headers", self.tree)
         self.assertIn("base/fault.h: does not compile", done.stdout)
 
-    def test_nothing_to_check(self):
+    def test_check_without_files_fails(self):
         self.copy("scripts/list_files", *("scripts/" + check for check in CHECKS))
         for check in CHECKS:
             with self.subTest(check):
@@ -190,7 +190,7 @@ class Static(unittest.TestCase):
                 self.assertIn("nothing", done.stdout)
                 self.assertNotIn("Traceback", done.stdout)
 
-    def test_what_is_listed(self):
+    def test_built_files_not_listed(self):
         self.copy("scripts/list_files")
         for path in (".ci/run", "a b.c", "net/build/of.c", ".clang-format"):
             self.write("x", path)

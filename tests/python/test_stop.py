@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A job that is stopped in order, by weirctl or by a member's program: a last checkpoint, then all
-its programs exit with 0."""
+"""A job that weirctl or a member's program stops in order: a last checkpoint, then all programs
+exit with 0."""
 # label: cluster
 import os
 import re
@@ -49,8 +49,8 @@ class Stop(generations.Test):
         job.workers[0].wait_line(r"training step \d+9 done")
         return job
 
-    def test_by_weirctl(self):
-        """In each mode; a new job with the same flags goes on from there."""
+    def test_stop_by_weirctl_saves_and_job_resumes(self):
+        """In each mode; a new job with the same flags resumes from the checkpoint."""
         folder = self.path("ckpt")
         for mode in "sync", "async":
             job = self.begin([*LONG, "--sync_mode=" + mode])
@@ -71,8 +71,9 @@ class Stop(generations.Test):
             self.assertGreater(ckpt_folder.steps(folder)[-1], step)
             self.wipe()
 
-    def test_export_of_a_stopped_job(self):
-        """It is marked as interrupted, and its figures are said to be no whole training's."""
+    def test_export_of_stopped_job_is_marked(self):
+        """The export is marked as interrupted, and the log calls its figures those of a part of the
+        training."""
         path = self.path("stopped.safetensors")
         job = self.begin([*LONG, "--export=" + path])
         self.stop_job(job)
@@ -82,8 +83,8 @@ class Stop(generations.Test):
                                name="evaluate")
         p.ends(0, r"the training that wrote .* was interrupted at step \d+")
 
-    def test_before_early_stopping(self):
-        """A job with --early_stopping reports the stop, which came first."""
+    def test_stop_precedes_early_stopping(self):
+        """A job with --early_stopping reports the stop, which was earlier."""
         job = self.begin([*LONG, "--validation_split=0.25", "--eval_every=1000000",
                           "--early_stopping=3"])
         self.stop_job(job)
@@ -93,14 +94,14 @@ class Stop(generations.Test):
                                               "stop, or a member's program, has stopped it")
         self.assertIs(summaries[0]["stopped_early"], False)
 
-    def test_without_a_job(self):
+    def test_stop_without_job_ends_servers(self):
         job = self.job(n_ps=1, n_workers=1)
         job.start_ps()
         self.assertIn("there is no job yet; its servers exit", self.stop_job(job))
         job.ps[0].wait(30)
         self.assertIn("not reachable", self.stop_job(job, status=138))
 
-    def test_servers_that_stay_without_workers(self):
+    def test_stop_with_serve_and_no_workers_ends_job(self):
         """The servers stay with --serve and no worker left, and the next worker ends the job."""
         job = self.job(n_workers=1, model="small", flags=LONG)
         ps = job.start_ps(0, "--serve")
@@ -117,8 +118,8 @@ class Stop(generations.Test):
         self.assertEqual(other.summary(0)["global_step"], 7)
         ps.stop()
 
-    def test_servers_that_stay(self):
-        """The workers exit with --serve, and the servers take the next job."""
+    def test_stop_with_serve_keeps_servers(self):
+        """The workers exit with --serve, and the servers serve the next job."""
         job = self.job(n_ps=1, n_workers=2, model="small", flags=LONG)
         ps = job.start_ps(0, "--serve")
         self.assertIn("there is no job to stop", self.stop_job(job, status=1))
@@ -130,8 +131,8 @@ class Stop(generations.Test):
             self.wait_all(job.workers, 60)
         ps.stop()
 
-    def test_a_worker_never_came(self):
-        """The worker that did come makes one step: a job has at least one."""
+    def test_stop_with_missing_worker_makes_one_step(self):
+        """The worker that did join makes one step: a job has at least one."""
         job = self.job(n_ps=2, n_workers=2, model="small", flags=LONG)
         job.start_servers(*self.ckpt())
         worker = job.start_worker(0)
@@ -148,8 +149,8 @@ class Stop(generations.Test):
             "--n_workers=2", "--task_index=%d" % i, what], env=env) for i, what in enumerate(does)]
 
     @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
-    def test_by_a_member(self):
-        """Its program ends the job for all: each has the result "done"."""
+    def test_stop_by_member_ends_job_for_all(self):
+        """The program of a member ends the job for all: each has the result "done"."""
         job = self.job(n_ps=2)
         job.start_servers(*self.ckpt())
         members = self.members(job, "stops", "waits")
@@ -161,7 +162,7 @@ class Stop(generations.Test):
         self.assertGreaterEqual(ckpt_folder.steps(self.path("ckpt"))[-1], last)
 
     @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
-    def test_all_members_have_left(self):
+    def test_stop_after_all_members_left_ends_servers(self):
         """Servers that wait for members are stopped by the command."""
         job = self.job(n_ps=2)
         job.start_servers(*self.ckpt())
@@ -173,8 +174,9 @@ class Stop(generations.Test):
         self.assertGreaterEqual(ckpt_folder.steps(self.path("ckpt"))[-1], 5)
 
     @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
-    def test_a_member_is_interrupted(self):
-        """Ctrl-C and sys.exit() within `with` leave the job, which goes on without."""
+    def test_interrupted_member_leaves_job(self):
+        """Ctrl-C and sys.exit() within `with` leave the job, which continues without this
+        member."""
         for does in "interrupted", "exits":
             job = self.job(n_ps=1, n_workers=2)
             job.start_ps(0)
@@ -183,7 +185,7 @@ class Stop(generations.Test):
             job.ps[0].wait_line(r"generation 1\.\d+ from step \d+: 1 workers, 1 servers")
             self.assertIn("worker 0 wants to leave", job.ps[0].output())
             seen = len(stays.lines)
-            harness.until(lambda n=seen, m=stays: len(m.lines) > n + 20, "the other one trains")
+            harness.until(lambda n=seen, m=stays: len(m.lines) > n + 20, "the other member trains")
             self.stop_job(job)
             stays.wait(60)
             job.ps[0].wait(60)

@@ -1,6 +1,6 @@
 """Targets: float32 numbers instead of class labels, one or several for each sample. Losses and
-steps are those of the definitions in plain double precision, whatever file the numbers come from;
-what is said has no accuracy; what does not fit is refused in words."""
+steps are those of the definitions in plain double precision, whatever file the numbers are in; no
+line has an accuracy; mismatched data and flags are refused with a reason."""
 # label: cluster
 import ast
 import csv
@@ -25,7 +25,7 @@ DIFFERS = "CRC-32C of the training labels"
 
 
 def made(n, seed, kind):
-    """Rows of features, and two targets of each, which a dense layer can give."""
+    """Returns rows of features, and two targets of each, which a dense layer can compute."""
     rng = random.Random(seed)
     xs = [weights.random_values(rng, F, -1, 1) for _ in range(n)]
     ys = [[x[0] - 2 * x[1] + 0.5, x[2] + 0.25 * x[3]] for x in xs]
@@ -82,7 +82,7 @@ def sigmoid(v):
 
 
 def loss_of(kind, w, b, xs, ys):
-    """Mean over samples and outputs."""
+    """Returns the mean over samples and outputs."""
     total = 0
     for x, y in zip(xs, ys):
         for v, t in zip(outputs(w, b, x), y):
@@ -95,7 +95,8 @@ def loss_of(kind, w, b, xs, ys):
 
 
 def descend(kind, xs, ys, rate, steps):
-    """Plain gradient descent over all samples: weights, biases, the loss of each step."""
+    """Descends along the plain gradient over all samples; returns weights, biases, and the loss of
+    each step."""
     n_out = len(ys[0])
     w, b, losses = [0.0] * (n_out * F), [0.0] * n_out, []
     for _ in range(steps):
@@ -120,7 +121,7 @@ class Targets(harness.Test):
         return self.write(loss + ".json", json.dumps(text))
 
     def data_of(self, kind="mean_squared_error", form="npy", n_targets=2):
-        """A folder; its training and test set."""
+        """Makes a folder; returns it, its training and its test set."""
         sets = []
         for part, n, seed in (("train", N_TRAIN, 1), ("test", N_TEST, 2)):
             xs, ys = made(n, seed, kind)
@@ -150,12 +151,12 @@ class Targets(harness.Test):
         self.assertIn("test loss: %.4f (20 samples)" % s["test_loss"], said)
         self.assertNotIn("accuracy", said)
 
-    def test_steps_are_those_of_the_definitions(self):
+    def test_steps_match_definitions(self):
         for kind in ("mean_squared_error", "sigmoid_cross_entropy"):
             for n_targets in (1, 2):
                 self.check_steps(kind, n_targets)
 
-    def test_all_formats_give_the_same_bits(self):
+    def test_targets_same_bits_in_all_formats(self):
         sums = {}
         for form in ("npy", "npz", "safetensors", "csv"):
             folder, _ = self.data_of(form=form)
@@ -165,7 +166,7 @@ class Targets(harness.Test):
             sums[form] = s["parameters_sha256"], s["test_loss"]
         self.assertEqual(len(set(sums.values())), 1, sums)
 
-    def test_what_is_said_of_a_trained_model(self):
+    def test_targets_validated_evaluated_and_predicted(self):
         """Validation, the best checkpoint, --evaluate and the three forms of --predict."""
         folder, (_, (xs, ys)) = self.data_of()
         s, said = self.train(folder, *TRAIN, "--validation_split=0.25", "--eval_every=50",
@@ -215,8 +216,8 @@ class Targets(harness.Test):
         self.assertEqual(list(struct.iter_unpack("<qff", data[begin:])),
                          [(i, *weights.rounded(row)) for i, row in enumerate(got)])
 
-    def test_regression_of_the_docs_fits_columns_of_any_scale(self):
-        """docs/guide/data.md's line, with the model that comes with Weir."""
+    def test_regression_model_of_docs_fits_columns_of_any_scale(self):
+        """docs/guide/data.md's line, with a model of Weir."""
         with open(harness.source("docs/guide/data.md"), encoding="utf-8") as f:
             (flags,) = re.findall("worker --train_data=train.csv --test_data=test.csv "
                                   "(--target_columns=price.*)", f.read())
@@ -231,8 +232,8 @@ class Targets(harness.Test):
         self.assertLess(self.figures()["test_loss"], 0.2)  # of targets whose variance is 1.7
         self.assertIsNone(self.figures()["test_accuracy"])
 
-    def test_servers(self):
-        """Two workers have the same; one with other targets is refused."""
+    def test_workers_with_other_targets_refused(self):
+        """Two workers have the same targets; a third with other ones is refused."""
         folder, _ = self.data_of()
         other = self.path("other")
         for part, n, seed in (("train", N_TRAIN, 1), ("test", N_TEST, 2)):
@@ -249,7 +250,7 @@ class Targets(harness.Test):
         self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
         self.assertLess(summaries[0]["test_loss"], 0.01)
 
-    def test_servers_of_parts(self):
+    def test_own_shards_may_have_other_targets(self):
         """Each worker may have other numbers in its own part, but not class labels beside
         targets."""
         folder, _ = self.data_of()
@@ -276,7 +277,7 @@ class Targets(harness.Test):
         self.assertIn(words, self.run_worker(*TRAIN, *flags, data=folder, model=model or
                                              self.model(loss), status=status).output())
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_mismatched_targets_refused(self):
         folder, _ = self.data_of()
         self.refused(folder, "labels are floats, which are targets, but layer",
                      loss="softmax_cross_entropy")

@@ -1,5 +1,5 @@
-"""--logdir: TensorBoard's own reader finds each kind of what a worker writes, with the values that
-the worker tells otherwise, and each step once where training went back."""
+"""--logdir: TensorBoard's own reader finds each kind of data that a worker writes, with the values
+of the worker's other outputs, and each step once, also after a rollback."""
 # label: cluster
 import os
 import subprocess
@@ -15,7 +15,7 @@ PARAMS = {"hid/weights": 78400, "hid/biases": 100, "sm/weights": 1000, "sm/biase
 
 
 def reader():
-    """Its modules; a test that has none is skipped."""
+    """Returns its modules, or skips the test if they are missing."""
     got = subprocess.run([harness.source("scripts/get_tensorboard"), READER])
     if got.returncode == harness.SKIPPED:
         raise unittest.SkipTest("TensorBoard's packages cannot be fetched here")
@@ -45,7 +45,7 @@ class TensorBoard(harness.Test):
         return {e.step: e.value for e in self.once(run.Scalars(tag))}
 
     def once(self, events):
-        """No step twice, none behind one that is later."""
+        """Checks that no step appears twice, and none after a later one."""
         steps = [e.step for e in events]
         self.assertEqual(steps, sorted(set(steps)))
         return events
@@ -64,7 +64,7 @@ class TensorBoard(harness.Test):
     def checkpoints(self):
         return self.path("ckpt")
 
-    def test_every_kind_also_after_going_back(self):
+    def test_every_kind_readable_also_after_rollback(self):
         reader()
         self.train()
         final = self.train("--restore=" + ckpt_folder.path(self.checkpoints(), 20))
@@ -140,8 +140,8 @@ class TensorBoard(harness.Test):
         self.assertEqual(settings["lr_schedule"].string_value, "linear")
         self.assertEqual(end.session_end_info.status, 1)
 
-    def test_servers(self):
-        """Each worker has its own run; what crosses the wire, and how late it is, is told."""
+    def test_runs_of_workers_have_wire_figures(self):
+        """Each worker has its own run, with the bytes on the wire, and its delay."""
         reader()
         summaries = self.started_job(
             model="mlp", flags=["--sync_mode=ssp", "--staleness=1", "--train_steps=40",
@@ -157,7 +157,7 @@ class TensorBoard(harness.Test):
             for tag in ("received_bytes_per_step", "stale", "reconnects"):
                 self.assertEqual(list(self.figures(run, "exchange/" + tag)), list(sent))
             waited = self.figures(run, "exchange/wait_ms_per_step")
-            self.assertEqual(list(waited), list(sent)[1:])  # where it began, is not known
+            self.assertEqual(list(waited), list(sent)[1:])  # the first value has no beginning
             self.assertLessEqual(len(sent), summary["local_steps"] // 4 + 1)
             self.assertEqual(run.Tags()["histograms"], [])
             self.assertEqual({n.device for n in run.Graph().node if n.op == "VariableV2"},
@@ -167,7 +167,7 @@ class TensorBoard(harness.Test):
         steps = sum(s["local_steps"] for s in summaries)
         self.assertGreaterEqual(steps, 40)
 
-    def test_bad_folder(self):
+    def test_folder_that_is_a_file_refused(self):
         path = self.path("file")
         with open(path, "w", encoding="utf-8"):
             pass

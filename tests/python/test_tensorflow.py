@@ -9,8 +9,8 @@ USAGE = 2
 
 
 class OneCommandLine(harness.Test):
-    def test_ps_takes_the_workers_flags(self):
-        """Programs start as a TensorFlow script does: all flags are equal but the role and the
+    def test_ps_accepts_worker_flags(self):
+        """Programs start like a TensorFlow script: all flags are equal but the role and the
         number."""
         job = self.job(n_workers=1, flags=["--train_steps=3", "--batch_size=20", "--sync_replicas",
                                            "--optimizer", "sgd", "--learning_rate=0.01"])
@@ -22,9 +22,9 @@ class OneCommandLine(harness.Test):
         self.assertRegex(said[0], "both: --models_dir --model --progress --data_dir --train_steps "
                                   "--batch_size --sync_replicas --optimizer --learning_rate$")
 
-    def test_one_line_for_both(self):
-        """Flags of either program, and of both with a meaning of their own: each says once which it
-        does not use."""
+    def test_command_line_shared_by_both_programs(self):
+        """Flags of either program, and flags with a meaning in each: each program logs once which
+        flags it ignores."""
         flags = ["--train_steps=3", "--batch_size=20", "--worker_timeout=50", "--address=trainer",
                  "--min_workers=1", "--log_stragglers", "--straggler_ms=5", "--inter_op_threads=1"]
         job = self.job(n_workers=1, flags=flags)
@@ -39,20 +39,20 @@ class OneCommandLine(harness.Test):
             self.assertTrue(said[0].endswith(" " + want), said[0])
         ps.wait_line("--address names a worker, .* this server does not use it")
 
-    def test_the_worker_checks_those_of_ps(self):
+    def test_worker_checks_ps_flags(self):
         worker = self.start_program("worker", "--worker_timeout=-1")
         self.assertRegex(worker.wait_output(20, USAGE), "^E .*--worker_timeout: -1 is below 0$")
-        # A command, which is for ps alone.
+        # This command exists for ps alone.
         self.start_program("worker", "--leave=1").wait(20, USAGE)
 
-    def test_and_checks_them(self):
+    def test_ps_checks_worker_flags(self):
         ps = self.start_program("ps", "--ps_hosts=localhost:2221", "--batch_size=0")
         self.assertRegex(ps.wait_output(20, USAGE), "^E .*--batch_size: 0 is below 1$")
 
 
 class Names(harness.Test):
-    def test_the_chief_is_worker_0(self):
-        """Also with the entries of the lists as TensorFlow's targets are written."""
+    def test_chief_is_worker_0(self):
+        """Entries of the lists may also have the form of TensorFlow's targets."""
         job = self.job(flags=["--train_steps=3", "--batch_size=20"])
         job.start_ps()
         hosts = [flag.replace("=", "= grpc://").replace(",", " , grpc://") for flag in job.hosts()]
@@ -61,7 +61,7 @@ class Names(harness.Test):
         self.wait_all((chief, job.workers[1], job.ps[0]))
         self.assertIn("worker:0", chief.output())
 
-    def test_a_list_of_two_words(self):
+    def test_list_with_a_space_refused(self):
         worker = self.start_program("worker", "--ps_hosts=a:1,", "b:1", "--worker_hosts=c:1")
         worker.wait(20, USAGE)
         self.assertRegex(worker.output(), "^E .*'b:1' is no flag; a list is one word[^\n]*$")

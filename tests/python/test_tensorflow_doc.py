@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""docs/guide/tensorflow.md against the programs: each flag in its table does what its row says, and
-none that the programs know is missing there."""
+"""docs/guide/tensorflow.md against the programs: each flag in its table behaves as its row
+describes, and the table has all flags that the programs recognize."""
 # label: unit address
 import re
 import subprocess
@@ -8,7 +8,7 @@ import unittest
 
 import harness
 
-# Values that the flag takes, where 1 is none.
+# Values that the flag accepts, if 1 is invalid.
 VALUES = {"gpu_memory_fraction": "0.5", "trace": "file"}
 
 
@@ -25,22 +25,22 @@ class Table(unittest.TestCase):
     def help(self, program):
         return set(re.findall(r"^ +--(\w+)", run(program, "--help")[1], re.MULTILINE))
 
-    def test_nothing_is_missing(self):
+    def test_table_is_complete(self):
         known = re.findall(r'^    \{"(\w+)",', harness.read_source("base/flags_tensorflow.c"),
                            re.MULTILINE)
         self.assertGreater(len(known), 20)
         self.assertEqual(sorted(self.ROWS), sorted(known))
 
-    def test_the_same_names(self):
+    def test_flags_of_equal_name_exist(self):
         text = re.search(r"These flags have the same name and meaning:\n\n((?:    .*\n)+)",
                          self.DOC).group(1)
         names = re.findall(r"--(\w+)", text)
         self.assertGreater(len(names), 10)
         self.assertEqual(set(names) - self.help("worker"), set())
 
-    def test_taken(self):
-        """The program says at its debug level what it took; devices are listed, or no server is
-        named, so nothing runs."""
+    def test_accepted_flags_set_weirs(self):
+        """The program logs at its debug level which flag it set. It lists devices, or has no
+        server, so nothing runs."""
         for name, row in self.ROWS.items():
             m = re.match(r"same as `--(\w+)`", row)
             if not m:
@@ -54,8 +54,8 @@ class Table(unittest.TestCase):
                 self.assertEqual(status, end, said)
                 self.assertIn("--%s=%s\n" % (m.group(1), value), said)
 
-    def test_not_taken(self):
-        """Right after the name comes what the table says, in the programs that do not have it."""
+    def test_refused_flags_explained(self):
+        """Right after the name follows the table's text, in the programs that lack the flag."""
         own = {program: self.help(program) for program in ("worker", "ps")}
         n = 0
         for name, row in self.ROWS.items():

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Too few threads (ulimit -u, pids.max): whichever thread is the first that cannot be started,
-programs end by themselves, with 138 and the limits, or do without it. A preloaded pthread_create
-fails from the N-th thread on, for each N up to the first with which the program does its work."""
+programs exit by themselves with 138 and the limits, or work without it. A preloaded pthread_create
+fails from the N-th thread on, for each N up to the first with which the program works."""
 # label: cluster
 import os
 import signal
@@ -39,7 +39,7 @@ MOST = 120  # more than any program here starts
 WHY = "Resource temporarily unavailable; the limits on threads are .*raise the one"
 
 
-@unittest.skipIf(harness.SANITIZE, "the preloaded library comes before the sanitizer's")
+@unittest.skipIf(harness.SANITIZE, "the preloaded library precedes the sanitizer's")
 class ThreadLimits(harness.Test):
     def env(self, n):
         return {**os.environ, "LD_PRELOAD": self.library, "THREADS": str(n)}
@@ -53,20 +53,20 @@ class ThreadLimits(harness.Test):
         self.assertRegex(process.output(), WHY)
 
     def until_it_works(self, attempt):
-        """The least number of threads with which attempt(n) returns True."""
+        """Returns the least number of threads with which attempt(n) returns True."""
         for n in range(MOST):
             if attempt(n):
                 self.assertGreater(n, 5, "the library does not count")
                 return n
-        raise harness.Failure("no work with %d threads" % MOST)
+        raise harness.Failure("the program does not work with %d threads" % MOST)
 
-    def test_a_server(self):
-        """Each is asked to end once it serves."""
+    def test_server_works_or_exits_with_138(self):
+        """Each server receives SIGTERM once it serves."""
         def attempt(n):
             job = self.job(n_workers=1)
             ps = job.start_ps(0, "--checkpoint_dir=" + self.path("ckpt-%d" % n), wait=False,
                               env=self.env(n))
-            harness.until(lambda: ps.eof or "listening on" in ps.output(), "it serves, or ends")
+            harness.until(lambda: ps.eof or "listening on" in ps.output(), "it serves or exits")
             if not ps.eof:
                 ps.popen.send_signal(signal.SIGTERM)
             if ps.wait(60, None) == 143:
@@ -75,14 +75,14 @@ class ThreadLimits(harness.Test):
             return False
         self.until_it_works(attempt)
 
-    def test_a_machine_of_many_cores(self):
+    def test_server_on_many_cores_needs_all_grpc_threads(self):
         """gRPC starts a thread for each core, at most 32, and none of them may be missing."""
         job = self.job(n_workers=1)
         for n in (20, 40):
             ps = job.start_ps(0, wait=False, env={**self.env(n), "CORES": "64"})
             ps.ends(138, r"this process needs \d+ more threads, and can start \d+: " + WHY)
 
-    def test_a_worker(self):
+    def test_worker_works_or_exits_with_138(self):
         """All of them, one after another, are worker 0 of one job, which the last one ends."""
         job = self.job(n_workers=1, flags=["--train_steps=30", "--batch_size=20"])
         job.start_ps(0)
@@ -96,8 +96,8 @@ class ThreadLimits(harness.Test):
         self.until_it_works(attempt)
         job.ps[0].wait(60)
 
-    def test_a_worker_whose_libraries_hang_at_its_end(self):
-        """It ends by itself: the library makes its long sleep a short one."""
+    def test_worker_with_hanging_libraries_exits(self):
+        """The worker exits by itself: the preloaded library shortens its long sleep."""
         job = self.job(n_workers=1, flags=["--train_steps=3", "--batch_size=20"])
         job.start_ps(0)
         worker = job.start_worker(0, env={**os.environ, "LD_PRELOAD": preload.library(
@@ -107,8 +107,8 @@ class ThreadLimits(harness.Test):
                     "without waiting for it")
         job.ps[0].wait(60)
 
-    def test_a_member_of_python(self):
-        """It joins no job, and gets an error."""
+    def test_python_member_works_or_raises(self):
+        """The member joins no job, and raises an error."""
         code = "import weir\nm = weir.Member(ps_hosts='%s', n_workers=1)\nm.param('w', (1,))\n" \
             "m.next()" % harness.free_ports(1)[0]
         code = code.replace("ps_hosts='", "ps_hosts='%s:" % harness.LOOPBACK)
@@ -118,7 +118,7 @@ class ThreadLimits(harness.Test):
             self.start("member", [sys.executable, "-B", "-c", code],
                        env={**self.env(n), **env}).ends(1, WHY)
 
-    def test_weirctl(self):
+    def test_weirctl_works_or_exits_with_138(self):
         job = self.job(n_workers=1)
         job.start_ps(0)
 

@@ -1,5 +1,5 @@
-"""TLS and tokens with real certificates: a job over them; who is refused, with the reason on both
-sides; who may call what; new files without a restart."""
+"""TLS and tokens with real certificates: a job over them; refusals, with the reason on both sides;
+the permissions of each role; new files without a restart."""
 # label: cluster sanitize
 import contextlib
 import os
@@ -23,8 +23,7 @@ METHODS = {"Weir/Join": "worker", "Weir/Leave": "worker", "Weir/Exchange": "work
            "Weir/Command": "admin"}
 TOKENS = {role: ("%s-0123456789" % role).ljust(20, "x") for role in ("ps", "worker", "admin")}
 
-# For LD_PRELOAD: the file that is named in the file $HANGS does not answer, as on an NFS mount
-# whose server is gone.
+# For LD_PRELOAD: the file whose name is in the file $HANGS does not answer, as on a lost NFS mount.
 HANGS = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -113,7 +112,8 @@ class Relay:
                 s.shutdown(socket.SHUT_RDWR)
 
     def inject(self, data, client):
-        """Into what that client sends, as the server calls it: HOST:PORT."""
+        """Sends data to the server in the connection of that client, which the server names
+        HOST:PORT."""
         with self.lock:
             (server,) = [s for _, s in self.pairs if "%s:%d" % s.getsockname() == client]
             server.sendall(data)
@@ -133,19 +133,20 @@ class Relay:
 
 class Secured(harness.Test):
     def ctl(self, addr, *words, status=0):
-        """Both outputs of one call."""
+        """Returns both outputs of one call."""
         argv = [harness.program("weirctl"), "--ps_hosts=" + addr, *words]
         p = harness.run(argv, stdin=subprocess.DEVNULL, timeout=30 * harness.PATIENCE)
         self.assertEqual(p.returncode, status, "weirctl %s: %s" % (words, p.stdout))
         return p.stdout
 
     def server(self, *flags, **options):
-        """A server alone, which waits for workers: (process, its address)."""
+        """Starts a server alone, which waits for workers; returns (process, its address)."""
         job = self.job(n_workers=1)
         return job.start_ps(0, *flags, **options), job.ps_hosts[0]
 
     def hangs(self):
-        """Environment of a program with HANGS, and a function: it has this file hang, or none."""
+        """Returns the environment of a program with HANGS, and a function: it makes this file hang,
+        or none."""
         library, marker = (self.path(n) for n in ("hangs.so", "hanging"))
         subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library, "-ldl"],
                        input=HANGS, text=True, check=True)
@@ -163,8 +164,8 @@ class Secured(harness.Test):
 
 
 class Tls(Secured):
-    def test_job(self):
-        """Servers call each other, too, and what is trained is what plain links give."""
+    def test_job_over_tls_trains_like_plain_job(self):
+        """Servers call each other, too."""
         flags = [*TRAIN, "--shared_memory=off", "--chunk_bytes=5120", "--clip_norm=1", "--seed=3",
                  "--optimizer=sgd"]
         seen = []
@@ -175,15 +176,15 @@ class Tls(Secured):
         self.assertEqual(seen[0], seen[1])
         job.ps[0].wait_line(r"TLS: certificate .*CN=ps, role ps, valid until 20")
 
-    def test_shared_memory(self):
-        """Within a host payloads need no wire, and the join that says so is encrypted."""
+    def test_shared_memory_used_with_tls(self):
+        """Within a host payloads need no wire, and the join that arranges that is encrypted."""
         job = self.job(n_workers=1, flags=TRAIN)
         job.start_ps(0, *own.flags("ps"))
         job.start_worker(0, *own.flags("worker")).wait_line("payloads through shared memory")
         job.finish()
 
-    def test_clients_refused(self):
-        """Answers to the client, and the server's log of it."""
+    def test_bad_client_certificates_refused(self):
+        """The tests compare the error at the client, and the server's log line."""
         own.make("worker", "expired", days=-1)
         own.make_special("early", "URI:weir://role/worker", start="20980101000000Z")
         own.make_special("server", "URI:weir://role/worker", usage="serverAuth")
@@ -209,8 +210,8 @@ class Tls(Secured):
                 ps.wait_line(r"the client at 127\.\S+:\d+ is refused: (its certificate )?" + server)
         self.stop(ps)
 
-    def test_other_clients_refused(self):
-        """Foreign clients learn it by TLS's own means."""
+    def test_foreign_clients_refused_by_alerts(self):
+        """Foreign clients receive TLS' own alerts."""
         ps, addr = self.server(*own.flags("ps"))
         for words, client, server in [
                 ([], "tlsv13 alert certificate required", "it has shown no certificate"),
@@ -220,7 +221,7 @@ class Tls(Secured):
                     own.path("ca.pem"), *words]
             p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT, text=True)
-            # its own end comes with the server's answer, not before
+            # The end of its output implies that the server has answered.
             text = "".join(iter(p.stdout.readline, ""))
             p.stdin.close()
             p.wait()
@@ -229,8 +230,9 @@ class Tls(Secured):
             ps.wait_line("is refused: " + server)
         self.stop(ps)
 
-    def test_cipher(self):
-        """Servers choose it, from what a client offers in an order of its own (libweir, others)."""
+    def test_server_chooses_cipher(self):
+        """Servers choose the cipher from the client's offer, whatever its order (libweir's, other
+        clients')."""
         ps, addr = self.server(*own.flags("ps"))
         for offered, chosen in (("TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256", b"AES_128_GCM"),
                                 ("TLS_AES_256_GCM_SHA384", b"AES_256_GCM"),
@@ -242,23 +244,25 @@ class Tls(Secured):
             self.assertIn(b"New, TLSv1.3, Cipher is TLS_" + chosen, done.stdout)
         self.stop(ps)
 
-    def test_strangers(self):
-        """However many come, few lines say so, and they hide nothing of another kind."""
+    def test_log_of_strangers_is_limited(self):
+        """However many strangers connect, few lines report them, and they hide no line of another
+        kind."""
         ps, addr = self.server(*own.flags("ps"))
         host, port = addr.split(":")
         for _ in range(60):
             with socket.create_connection((host, int(port))) as s:
                 s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
                 s.recv(1)  # an alert, or the end
-        socket.create_connection((host, int(port))).close()  # as a probe of the port does
+        socket.create_connection((host, int(port))).close()  # like a probe of the port
         self.ctl(addr, *foreign.flags("worker", ca=own), "status", status=1)
         ps.wait_line(r"\(CN=worker\) is not signed by a CA")
         self.assertNotIn("has not gone on with the handshake", ps.output())
         self.assertLessEqual(ps.output().count("it does not speak TLS"), 12)
         self.stop(ps)
 
-    def test_servers_refused(self):
-        """A server with these files, and what a client and it say then."""
+    def test_bad_server_certificates_refused(self):
+        """Runs a server with these files, and compares the messages of a client and of the
+        server."""
         own.make("ps", "expired_ps", harness.LOOPBACK, days=-1)
         own.make("ps", "elsewhere", "ps.example", "10.0.0.1")
         seen = (r"the client at \S+ has not gone on with the handshake when it had seen "
@@ -284,8 +288,8 @@ class Tls(Secured):
                     ps.wait_line(server)
                 self.stop(ps)
 
-    def test_worker_is_no_server(self):
-        """A program with a worker's certificate cannot stand in for a server."""
+    def test_server_with_worker_certificate_refused(self):
+        """A program with a worker's certificate cannot replace a server."""
         own.make_special("posing", "URI:weir://role/worker,IP:" + harness.LOOPBACK,
                          usage="serverAuth,clientAuth")
         for name, why in (("worker", "is not made to be a server's"),
@@ -303,8 +307,8 @@ class Tls(Secured):
             self.assertRegex(self.ctl(addr, *own.flags("admin"), "status", status=1), why)
             posing.stop(status=None)
 
-    def test_roles(self):
-        """Which certificate opens which method; a health check asks for no role."""
+    def test_roles_open_their_methods(self):
+        """Which certificate opens which method; a health check needs no role."""
         import grpc
         own.make_special("nobody", "DNS:nobody")
         ps, addr = self.server(*own.flags("ps"))
@@ -332,7 +336,7 @@ class Tls(Secured):
                      r"certificate \(CN=worker\) is for the role worker")
         self.stop(ps)
 
-    def test_commands(self):
+    def test_commands_need_admin_role(self):
         ps, addr = self.server(*own.flags("ps"))
         self.ctl(addr, *own.flags("worker"), "status")
         for name, why in (("worker", "role admin; the caller's certificate"), ("ps", "role ps")):
@@ -340,7 +344,7 @@ class Tls(Secured):
         self.assertNotIn("role", self.ctl(addr, *own.flags("admin"), "drain", "1", status=1))
         self.stop(ps)
 
-    def test_add(self):
+    def test_add_prints_needed_certificate_use(self):
         """The command that prints how to join a job also prints the use that the certificate
         needs."""
         job = self.job(n_workers=1, flags=[*TRAIN, "--train_steps=100000"])
@@ -354,8 +358,8 @@ class Tls(Secured):
         second.wait_line("step")
         self.kill(second, *job.workers, *job.ps)
 
-    def test_new_certificates(self):
-        """Both sides read what is new; what cannot be used changes nothing."""
+    def test_new_certificates_used_without_restart(self):
+        """Both sides read new files; unusable ones change nothing."""
         names = certs.Certs(self.path("own"))
         shutil.copytree(own.folder, names.folder)
         ps, addr = self.server(*names.flags("ps"))
@@ -380,8 +384,8 @@ class Tls(Secured):
         ps.wait()
 
     @unittest.skipIf(harness.SANITIZE, "a sanitizer's runtime must be the first library")
-    def test_hung_certificate(self):
-        """A file system that does not answer keeps nobody out: the old certificate is used."""
+    def test_hung_certificate_file_blocks_no_client(self):
+        """A file system does not answer: the old certificate stays in use."""
         names = certs.Certs(self.path("own"))
         shutil.copytree(own.folder, names.folder)
         env, hang = self.hangs()
@@ -400,9 +404,9 @@ class Tls(Secured):
         ps.wait_line(r"TLS: new certificate read from \S+ps\.pem: CN=renewed")
         self.stop(ps)
 
-    def test_next_connection(self):
-        """A client whose connection was cut opens the next with the certificate that is there then:
-        the old one would still do, and is not shown."""
+    def test_next_connection_uses_new_certificate(self):
+        """A client whose connection was cut opens the next one with the new certificate, although
+        the old one is still valid."""
         names = certs.Certs(self.path("own"))
         shutil.copytree(own.folder, names.folder)
         (port,) = harness.free_ports(1)
@@ -422,8 +426,8 @@ class Tls(Secured):
         worker.wait_line("global step: %d\\)" % (step + 20))
         self.kill(worker, ps)
 
-    def test_altered_record(self):
-        """Ends its connection, as a cut does; nobody is refused for it."""
+    def test_altered_record_ends_connection_only(self):
+        """An altered record ends its connection like a cut; no program is refused for it."""
         (port,) = harness.free_ports(1)
         relay = Relay((harness.LOOPBACK, port))
         self.addCleanup(relay.close)
@@ -432,7 +436,7 @@ class Tls(Secured):
         ps = job.start_ps(0, *own.flags("ps"), "--bind=%s:%d" % (harness.LOOPBACK, port))
         worker = job.start_worker(0, *own.flags("worker"))
         worker.wait_line("step 2 done")
-        # not into a second connection's handshake, which is refused for it
+        # A record in the handshake of a second connection would be refused.
         client = ps.wait_line(r"worker 0 joined from ipv4:(\S+)").group(1)
         relay.inject(b"\x17\x03\x03\x00\x20" + bytes(32), client)
         worker.wait_line("ps:0 .* (lost|again|back)")
@@ -442,7 +446,7 @@ class Tls(Secured):
             self.assertNotIn("refuse", process.output())
             process.kill()
 
-    def test_own_files(self):
+    def test_bad_own_files_refused_at_start(self):
         """A fault in a program's own files is reported at its start."""
         own.make("worker", "soon", days=3)
         own.make("worker", "past", days=-1)
@@ -466,8 +470,9 @@ class Tls(Secured):
 
 
 class Plain(Secured):
-    def test_warning(self):
-        """Once for each program, where others could listen; no address of these is anybody's."""
+    def test_missing_encryption_warned_once(self):
+        """Each program warns once if other hosts can reach its address; these addresses belong to
+        no host."""
         away = "192.0.2.1:2221,192.0.2.2:2221"
         line = "192.0.2.1:2221 is not a loopback address: traffic is "
         text = self.ctl(away, "--timeout_s=1", "status", status=RETRY)
@@ -493,8 +498,8 @@ class Tokens(Secured):
     def of(self, *roles):
         return "--token_file=" + self.token_file(*("%s %s" % (r, TOKENS[r]) for r in roles))
 
-    def test_job(self):
-        """One secret for servers and workers, one for people; with certificates as well."""
+    def test_job_over_tls_trains_like_plain_job(self):
+        """One secret for servers and workers, one for operators; also with certificates."""
         secret = "--token_file=" + self.token_file("0123456789abcdef")
         for tls in (False, True):
             job = self.job(n_ps=2, n_workers=1, flags=[*TRAIN, "--chunk_bytes=5120"])
@@ -502,7 +507,7 @@ class Tokens(Secured):
             job.start_worker(0, secret, *(own.flags("worker") if tls else []))
             job.finish()
 
-    def test_refused(self):
+    def test_bad_tokens_refused(self):
         ps, addr = self.server(self.of("ps", "worker", "admin"))
         other = "--token_file=" + self.token_file("worker another-token-of-20")
         for flags, why in (([], "the caller shows no token; give it --token_file"),
@@ -516,7 +521,7 @@ class Tokens(Secured):
         self.assertNotIn("another-token", ps.output())
         self.stop(ps)
 
-    def test_roles(self):
+    def test_roles_open_their_methods(self):
         import grpc
         ps, addr = self.server(self.of("ps", "worker", "admin"))
         channel = harness.keep(grpc.insecure_channel(addr))
@@ -543,8 +548,8 @@ class Tokens(Secured):
         self.assertIn("accepted", self.ctl(addr, self.of("worker"), "stop"))
         ps.wait(30)
 
-    def test_both(self):
-        """A call needs the role of both: a good certificate does not make up for the token."""
+    def test_call_needs_token_and_certificate(self):
+        """A call needs the role in both: a good certificate does not replace the token."""
         ps, addr = self.server(*own.flags("ps"), self.of("ps", "worker", "admin"))
         for cert, token, why in (("admin", "worker", "the caller's token is for the role worker"),
                                  ("worker", "admin", r"certificate \(CN=worker\) is for the role"),
@@ -555,7 +560,7 @@ class Tokens(Secured):
                                           "1", status=1))
         self.stop(ps)
 
-    def test_new_tokens(self):
+    def test_new_tokens_used_without_restart(self):
         path = self.token_file("0123456789abcdef")
         ps, addr = self.server("--token_file=" + path)
         old = "--token_file=" + self.token_file("0123456789abcdef")
@@ -574,9 +579,9 @@ class Tokens(Secured):
         self.stop(ps)
 
     @unittest.skipIf(harness.SANITIZE, "a sanitizer's runtime must be the first library")
-    def test_hung_file(self):
-        """A file system that does not answer keeps nobody out: the last good tokens are used. A
-        worker joins and trains meanwhile; a server that starts says what it waits for."""
+    def test_hung_token_file_blocks_no_client(self):
+        """A file system does not answer: the last good tokens stay in use. A worker joins and
+        trains during that; a server that starts reports its wait."""
         path, env, hang = self.token_file("0123456789abcdef"), *self.hangs()
         old = "--token_file=" + self.token_file("0123456789abcdef")
         new = "--token_file=" + self.token_file("fedcba9876543210")
@@ -600,7 +605,7 @@ class Tokens(Secured):
         for process in (ps, starting):
             process.stop()
 
-    def test_own_file(self):
+    def test_bad_token_file_refused(self):
         open_file = self.token_file("admin 0123456789abcdef")
         os.chmod(open_file, 0o644)
         for path, status, why in (
@@ -618,7 +623,7 @@ class Tokens(Secured):
 
 @unittest.skipIf(NO_LOCALHOST, NO_LOCALHOST)
 class Document(Secured):
-    """docs/guide/security.md's commands as they stand, but for port and length of training."""
+    """docs/guide/security.md's commands literally, except for port and length of training."""
 
     def run_section(self, headline, n_lines):
         with open(harness.source("docs/guide/security.md"), encoding="utf-8") as f:
@@ -647,10 +652,10 @@ class Document(Secured):
         for process in started:
             self.assertNotIn("chmod", process.output())
 
-    def test_tls(self):
+    def test_commands_for_tls_work(self):
         self.run_section("From nothing to a job with TLS", 6)
 
-    def test_tokens(self):
+    def test_commands_for_tokens_work(self):
         self.run_section("Tokens", 5)
 
 

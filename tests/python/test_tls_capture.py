@@ -1,5 +1,5 @@
-"""Packets on the wire: every packet of a job is read. First values and tokens are in those of a
-plain job, and in none of a job with TLS."""
+"""Packets on the wire: the test reads every packet of a job. The packets of a plain job contain
+first values and tokens, those of a job with TLS contain none."""
 # label: net
 import ctypes
 import random
@@ -14,7 +14,7 @@ import harness
 
 ETH_P_ALL, SOL_SOCKET, SO_ATTACH_FILTER, SO_RCVBUFFORCE, PACKET_OUTGOING = 3, 1, 26, 33, 4
 TOKEN = "0123456789-token-on-the-wire"
-SAMPLE = 16  # bytes of the parameters that are looked for at each place
+SAMPLE = 16  # bytes of the parameters that the test searches for at each place
 
 
 def why_not():
@@ -29,10 +29,11 @@ WHY_NOT = why_not()
 
 
 def port_filter(port):
-    """A program for SO_ATTACH_FILTER, of a socket that sees packets from their IPv4 header on: TCP
-    from or to that port. What other programs send meanwhile does not take the socket's memory."""
+    """Returns a program for SO_ATTACH_FILTER, for a socket that receives packets from their IPv4
+    header on: TCP from or to that port. Packets of other programs then use none of the socket's
+    memory."""
     code = [(0x30, 0, 0, 9),        # A = the protocol
-            (0x15, 0, 6, 6),        # TCP? else 0 bytes
+            (0x15, 0, 6, 6),        # TCP? otherwise 0 bytes
             (0xb1, 0, 0, 0),        # X = the header's length
             (0x48, 0, 0, 0),        # A = the source port
             (0x15, 2, 0, port),
@@ -60,7 +61,7 @@ class Capture:
         self.thread.start()
 
     def _run(self):
-        """Until nothing has come for a while after the end."""
+        """Reads until no packet has arrived for a while after the end."""
         while True:
             try:
                 packet, where = self.socket.recvfrom(1 << 17)
@@ -69,7 +70,7 @@ class Capture:
                     return
                 continue
             if where[2] == PACKET_OUTGOING or packet[0] >> 4 != 4 or packet[9] != 6:
-                continue  # each is seen as it leaves and as it arrives
+                continue  # each packet appears as it leaves and as it arrives
             tcp = packet[4 * (packet[0] & 15):]
             if self.port in struct.unpack(">HH", tcp[:4]):
                 self.data.append(tcp[4 * (tcp[12] >> 4):])
@@ -83,7 +84,7 @@ class Capture:
 
 
 def write_first_values(path):
-    """The parameters of the softmax model, and their bytes."""
+    """Writes the parameters of the softmax model; returns their bytes."""
     rng = random.Random(11)
     tensors, body, header = {"weights": (10, 784), "biases": (10,)}, b"", []
     for name, shape in tensors.items():
@@ -100,7 +101,7 @@ def write_first_values(path):
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class OnTheWire(harness.Test):
     def run_job(self, values, ps_flags, worker_flags):
-        """All bytes that a job of two workers sends."""
+        """Returns all bytes that a job of two workers sends."""
         tokens = certs.write_secret(self.path("tokens"), TOKEN + "\n")
         job = self.job(n_workers=2, flags=[
             "--train_steps=3", "--batch_size=12", "--intra_op_threads=1", "--shared_memory=off",
@@ -110,7 +111,7 @@ class OnTheWire(harness.Test):
         job.finish()
         return capture.close()
 
-    def test_parameters(self):
+    def test_parameters_and_tokens_only_in_plain_packets(self):
         values = self.path("values.safetensors")
         body = write_first_values(values)
         places = range(0, len(body) - SAMPLE, 1000)
@@ -120,7 +121,7 @@ class OnTheWire(harness.Test):
             worker = own.make("worker", "worker")
             plain, _ = self.run_job(values, [], [])
             secured, dropped = self.run_job(values, ps, worker)
-        self.assertEqual(dropped, 0)  # all of it was looked at
+        self.assertEqual(dropped, 0)  # no packet was missed
         self.assertGreater(len(secured), 3 * len(body))  # values there, gradients, versions
         found = sum(body[at:at + SAMPLE] in plain for at in places)
         self.assertGreater(found, 0.9 * len(places), "the capture of the plain job shows nothing")

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""weir.torch: a module trained by Exchange has what PyTorch's optimizer makes of it; shared,
+"""weir.torch: a module trained by Exchange ends with the values of PyTorch's optimizer; shared,
 unused, frozen and bf16 parameters, buffers, errors; and the GPT of examples/python: the losses of
-DistributedDataParallel, and with processes killed the same bits."""
+DistributedDataParallel, and the same bits after killed processes."""
 # label: cluster
 import copy
 import os
@@ -27,7 +27,7 @@ sys.path.insert(0, PACKAGE)
 import weir  # noqa: E402
 
 STEPS = 60
-TOLERANCE = 1e-5  # of a loss, in any of STEPS steps: DDP rounds in other places than the servers
+TOLERANCE = 1e-5  # of a loss, in any of STEPS steps: DDP rounds at other places than the servers
 DDP_PORT = 29571
 
 
@@ -43,7 +43,7 @@ class Torch(harness.Test):
 
 
 class Alone(Torch):
-    """Without servers, by the same rule."""
+    """Training without servers, by the same rule."""
 
     def loss(self, net, items):
         out = net(self.x[items].to(next(net.parameters()).dtype)).float()
@@ -58,8 +58,8 @@ class Alone(Torch):
         net[3].bias.requires_grad_(False)
         return net
 
-    def test_as_pytorch_does(self):
-        """AdamW: values, statistics, what has no gradient, what is frozen."""
+    def test_adamw_matches_pytorch(self):
+        """AdamW: values, statistics, parameters without a gradient, frozen parameters."""
         net, want = self.net(), self.net()
         want.load_state_dict(net.state_dict())
         rule = self.torch.optim.AdamW([p for p in want.parameters() if p.requires_grad], lr=0.01)
@@ -75,7 +75,7 @@ class Alone(Torch):
             for p in want[3].unused.parameters():
                 p.grad = self.torch.zeros_like(p)
             rule.step()
-            if step.step == 10:  # values between two steps are those behind the first
+            if step.step == 10:  # between two steps the values are those after the first
                 self.close(net.state_dict(), want.state_dict())
         self.assertEqual(exchange.result, "done")
         self.close(net.state_dict(), want.state_dict())
@@ -88,7 +88,7 @@ class Alone(Torch):
         for name, values in want.items():
             self.torch.testing.assert_close(got[name], values, rtol=1e-4, atol=1e-5, msg=name)
 
-    def test_other_dtypes_and_accumulation(self):
+    def test_other_dtypes_and_accumulation_train(self):
         for dtype in (self.torch.bfloat16, self.torch.float16, self.torch.float64):
             net = self.torch.nn.Linear(8, 3).to(dtype)
             before = self.loss(net, range(64)).item()
@@ -102,25 +102,25 @@ class Alone(Torch):
         with self.assertRaisesRegex(weir.Invalid, "'weight' is complex"):
             next(self.exchange(self.torch.nn.Linear(8, 3, dtype=self.torch.complex64)))
 
-    def test_layer_without_elements(self):
-        """It has nothing to train, and the rest is trained as by PyTorch."""
+    def test_layer_without_elements_trains(self):
+        """The layer has nothing to train, and the remaining layers train as in PyTorch."""
         nn, torch = self.torch.nn, self.torch
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PyTorch's, of a tensor without elements
+            warnings.simplefilter("ignore")  # PyTorch's warning about a tensor without elements
             net = nn.ModuleDict({"empty": nn.Linear(8, 0), "rest": nn.Linear(8, 3)})
         before = net["rest"].weight.detach().clone()
         for _ in self.exchange(net, train_steps=2):
             (net["empty"](self.x).sum() + net["rest"](self.x).sum()).backward()
         self.assertFalse(torch.equal(before, net["rest"].weight))
 
-    def test_name_with_a_space(self):
+    def test_name_with_a_space_refused(self):
         net = self.torch.nn.ModuleDict({"two words": self.torch.nn.Linear(8, 3)})
         with self.assertRaisesRegex(weir.Invalid, "parameter 'two words.weight': a name has .* no "
                                     "spaces; rename it"):
             next(self.exchange(net))
 
-    def test_compiled(self):
-        """Compiles the network as a whole, in place, and a part of it."""
+    def test_compiled_network_trains(self):
+        """The test compiles the network as a whole, in place, and a part of it."""
         nn, torch = self.torch.nn, self.torch
         for how in ("whole", "in place", "part"):
             net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 3))
@@ -144,7 +144,7 @@ class Alone(Torch):
                 self.loss(want, range(64)).backward()
                 rule.step()
                 with mock.patch.object(exchange.member, "wait", wraps=exchange.member.wait) as wait:
-                    # values between two steps are those behind the first
+                    # Between two steps the values are those after the first.
                     torch.testing.assert_close(made(self.x), want(self.x), msg=how)
                 self.assertEqual(wait.call_count, 4, how)
             self.assertEqual(made(self.x).shape, (64, 3))  # without hooks
@@ -152,7 +152,7 @@ class Alone(Torch):
             for a, b in zip(net.parameters(), want.parameters()):
                 torch.testing.assert_close(a, b, msg=how)
 
-    def test_state_dicts(self):
+    def test_state_dicts_restore_exchange(self):
         net = self.torch.nn.Linear(8, 3)
         first = copy.deepcopy(net.state_dict())
         exchange = self.exchange(net, train_steps=4)
@@ -183,14 +183,16 @@ class Alone(Torch):
         exchange.close()
         self.assertEqual(exchange.state_dict()["step"], 1)
 
-    def test_loader(self):
-        """Batches that a process reads ahead are the steps' own, also where what comes next is not
-        what was expected; and the rule by which it is expected, with local steps."""
+    def test_loader_reads_batches_of_each_step(self):
+        """Batches that a process reads ahead belong to the right steps, also if the next positions
+        are not the expected ones; and the rule of the expectation, with local steps."""
         from weir.torch import Loader
         from weir._loader import positions
         data = self.torch.utils.data.TensorDataset(self.torch.arange(64), self.x)
 
-        class Steps:  # of one member; others come before step 3, and from step 6 on it is `async`
+        # Steps of one member; other members join before step 3, and from step 6 on the mode is
+        # `async`.
+        class Steps:
             local_steps, member = 1, weir.Member()
 
             def samples(self, n):
@@ -219,10 +221,10 @@ class Alone(Torch):
                 self.assertEqual(list(positions(place(r, 0), steps)),
                                  [place(r, i).positions for i in range(9)])
 
-    def test_trace(self):
-        """Gradients are handed over, and are under way, while backward still runs."""
+    def test_trace_shows_overlap_with_backward(self):
+        """Gradients are pushed, and are in flight, while backward still runs."""
         nn, path = self.torch.nn, self.path("trace.json")
-        net = nn.Sequential(*(nn.Linear(160, 160) for _ in range(3)))  # each goes by itself
+        net = nn.Sequential(*(nn.Linear(160, 160) for _ in range(3)))  # each is sent by itself
         with weir.Cluster() as cluster:
             for _ in self.exchange(net, train_steps=4, trace=path, **cluster.settings()):
                 net(self.torch.ones(16, 160)).sum().backward()
@@ -249,8 +251,9 @@ class Alone(Torch):
         out = harness.check_output([merge, "-o", path + ".all", path])
         self.assertRegex(out, r"member:0 .*\d%")
 
-    def test_trace_that_cannot_be_written(self):
-        """The servers get their goodbye all the same; and what is dropped is not kept for it."""
+    def test_unwritable_trace_does_not_block_leave_message(self):
+        """The servers receive the leave message nevertheless; and the trace keeps no dropped member
+        alive."""
         net, path = self.torch.nn.Linear(8, 3), self.path("gone")
         exchange = self.exchange(net, train_steps=1, trace=path)
         next(exchange)
@@ -266,11 +269,11 @@ class Alone(Torch):
         trace, dropped = Trace(path + "2"), weakref.ref(member)
         trace.listen(member, [])
         del member
-        harness.until(lambda: dropped() is None, "the member is collected")
+        harness.until(lambda: dropped() is None, "the member has been collected")
         trace.write()
 
-    def test_trace_answers(self):
-        """Each is of its own push, whoever sees it first."""
+    def test_trace_assigns_answers_to_their_pushes(self):
+        """Each answer belongs to its own push, whichever call sees it first."""
         from weir._trace import Trace
         trace = Trace(self.path("trace"))
         trace.names = ["w"]
@@ -283,8 +286,9 @@ class Alone(Torch):
         self.assertEqual([s[5] for s in trace.spans], [0, 1])
         trace.write()
 
-    def test_attention(self):
-        """It uses a module's parameters without calling it; one of ours that does is told."""
+    def test_parameters_used_without_module_call(self):
+        """Attention uses a module's parameters without calling it. A user's module that does so is
+        refused with advice."""
         nn = self.torch.nn
         net = nn.MultiheadAttention(8, 2)
         exchange = self.exchange(net, train_steps=2)
@@ -306,7 +310,7 @@ class Alone(Torch):
         for _ in self.exchange(net, train_steps=2, early=False):
             self.loss(net, [1, 2]).backward()
 
-    def test_errors_and_skipped_steps(self):
+    def test_wrong_steps_refused_and_skipped_steps_change_nothing(self):
         nn = self.torch.nn
         net = nn.Linear(8, 3)
         exchange = self.exchange(net, optimizer="sgd", learning_rate=0.1, train_steps=4)
@@ -330,15 +334,16 @@ class Alone(Torch):
         with self.assertRaisesRegex(weir.Invalid, "local_steps"):
             self.exchange(net, self.torch.optim.SGD(net.parameters(), lr=1))
 
-    def test_other_memory(self):
-        """Where a tensor is assigned other memory, training does not stop unsaid; it goes on where
-        it has its own again."""
+    def test_reassigned_memory_reported(self):
+        """If a tensor is assigned other memory, training stops with a message; it resumes when the
+        tensor has its own memory again."""
         net = self.torch.nn.Linear(8, 3)
         exchange = self.exchange(net, train_steps=4)
         next(exchange)
         self.loss(net, [0]).backward()
         net.state_dict()  # all values are there
-        mine, net.weight.data = net.weight.data, self.torch.zeros(3, 8)  # an average's, say
+        # for example those of an average
+        mine, net.weight.data = net.weight.data, self.torch.zeros(3, 8)
         self.assertEqual(net(self.x[:1]).tolist(), [net.bias.tolist()])
         net.weight.data = mine
         next(exchange)
@@ -350,7 +355,7 @@ class Alone(Torch):
         exchange.close()
         self.assertEqual(net.weight.dtype, self.torch.float64)
 
-    def test_sparse(self):
+    def test_sparse_gradients_train(self):
         net = self.torch.nn.Embedding(5, 2, sparse=True)
         before = net.weight.detach().clone()
         for _ in self.exchange(net, optimizer="sgd", learning_rate=1, train_steps=1):
@@ -363,14 +368,14 @@ class Alone(Torch):
             with self.assertRaisesRegex(weir.Invalid, "Tensor cannot be read.*detach"):
                 m.push(w, self.torch.zeros(1, requires_grad=True), samples=1)
 
-    def test_leaving_alone(self):
-        """A signal handler may ask for it at any time."""
+    def test_leave_in_signal_handler(self):
+        """A signal handler may request it at any time."""
         exchange = self.exchange(self.torch.nn.Linear(8, 3), train_steps=1)
         exchange.leave_soon(0)
         exchange.close()
         self.assertTrue(exchange.leave_soon(0))
 
-    def test_views_that_are_left(self):
+    def test_views_keep_last_values(self):
         """Their memory stays, with the last values."""
         net = self.torch.nn.Linear(8, 3)
         for step in self.exchange(net, train_steps=2):
@@ -380,8 +385,8 @@ class Alone(Torch):
                 kept = net.state_dict()
         self.torch.testing.assert_close(kept["weight"], net.weight.detach())
 
-    def test_memory(self):
-        """Tensors and numpy's arrays go in, and views come out, without a copy."""
+    def test_memory_shared_without_copy(self):
+        """Tensors and numpy's arrays are used, and views returned, without a copy."""
         with weir.Member(optimizer="sgd", learning_rate=1, train_steps=2) as m:
             first = self.torch.arange(6.).view(2, 3)
             w = m.param("w", (2, 3), first)
@@ -397,9 +402,9 @@ class Alone(Torch):
             self.assertEqual(values.tolist(), [0] * 6)
             m.push(w, self.torch.ones(4, 3)[::2].contiguous(), samples=1)
             self.assertIsNone(m.next())
-        self.assertEqual(values.tolist(), [-1] * 6)  # the memory is there while they are
+        self.assertEqual(values.tolist(), [-1] * 6)  # the memory exists as long as they do
 
-    def test_sampler(self):
+    def test_sampler_follows_positions(self):
         from weir.torch import Sampler
         net = self.torch.nn.Linear(8, 3)
         exchange = self.exchange(net, batch_size=8, train_steps=16)
@@ -419,7 +424,8 @@ class Servers(Torch):
         return weir.Cluster(n_workers=2, command=command, **kwargs)
 
     def wait(self, cluster):
-        """To the job's end: the weights' SHA-256, which all have, and the losses of each."""
+        """Waits for the job's end; returns the SHA-256 of the weights, which all have, and the
+        losses of each."""
         cluster.wait(60 * harness.PATIENCE)
         said = [cluster.output("worker:%d" % i) for i in range(2)]
         found = {re.search(r"SHA-256 of the weights: (\w+)", text).group(1) for text in said}
@@ -428,7 +434,7 @@ class Servers(Torch):
                        for text in said]
 
     def ddp(self):
-        """The losses of each rank by DistributedDataParallel."""
+        """Returns the losses of each rank by DistributedDataParallel."""
         ranks = [
             self.start("ddp:%d" % rank, [sys.executable, harness.source("tests/python/ddp_gpt.py"),
                                          str(STEPS)], env={**os.environ, "PYTHONPATH": PACKAGE,
@@ -441,7 +447,7 @@ class Servers(Torch):
         return [{int(s): float(v) for s, v in re.findall(r"step (\d+) loss (\S+)", p.output())}
                 for p in ranks]
 
-    def test_gpt(self):
+    def test_gpt_matches_ddp(self):
         with self.cluster() as cluster:
             bits, losses = self.wait(cluster)
         ddp = self.ddp()
@@ -462,9 +468,9 @@ class Servers(Torch):
                 (cluster.start_ps if kind == "ps" else cluster.start_worker)(int(task))
             self.assertEqual(self.wait(cluster)[0], bits)
 
-    def test_members_change(self):
-        """One is killed and started again, one joins and leaves, the server is killed: all end with
-        the same bits, and each sample counts once, also those that one's Loader reads ahead."""
+    def test_changing_members_change_no_bit(self):
+        """A worker is killed and started again, one joins and leaves, the server is killed: all end
+        with the same bits, and each sample counts once, also those that a Loader reads ahead."""
         record = self.path("samples")
         command = [sys.executable, harness.source("tests/python/gpt_samples.py"), record, "0",
                    "--train_steps=%d" % STEPS]
@@ -487,8 +493,8 @@ class Servers(Torch):
         with open("/usr/share/common-licenses/GPL-3", encoding="ascii") as f:
             self.assertEqual(samples.wrong_items([record], len(f.read()) - 64), [])
 
-    def test_torchrun(self):
-        """Ranks find their places in its environment."""
+    def test_torchrun_ranks_find_their_places(self):
+        """The environment of torchrun determines the place of each rank."""
         with weir.Cluster(n_workers=0) as cluster:
             argv = [sys.executable, "-m", "torch.distributed.run", "--standalone",
                     "--nproc_per_node=2", os.path.join(EXAMPLES, "char_gpt_weir.py"),
@@ -498,11 +504,12 @@ class Servers(Torch):
                                         env={**os.environ, "PYTHONPATH": PACKAGE,
                                              "WEIR_PS_HOSTS": ",".join(cluster.ps_hosts)})
             cluster.wait(20 * harness.PATIENCE)
-        bits = re.findall("[0-9a-f]{64}", said)  # two write at once, a line in pieces
+        bits = re.findall("[0-9a-f]{64}", said)  # two ranks write at once, each in pieces
         self.assertEqual((len(bits), len(set(bits))), (2, 1))
 
-    def test_clipping_and_checkpoints(self):
-        """clip_norm is clip_grad_norm_; a checkpoint is PyTorch's state, which goes on from it."""
+    def test_clip_norm_and_checkpoints_match_pytorch(self):
+        """clip_norm equals clip_grad_norm_; a checkpoint is PyTorch's state, from which PyTorch
+        trains on."""
         from weir.torch import load_checkpoint
         torch = self.torch
         net = torch.nn.Sequential(torch.nn.Linear(8, 400), torch.nn.Linear(400, 3))
@@ -547,8 +554,8 @@ class Servers(Torch):
         more[2].requires_grad_(False)
         load_checkpoint(kept, more)
 
-    def test_started_again_at_the_end(self):
-        """A worker that comes when all steps are made has the values that they led to."""
+    def test_worker_started_after_last_step_has_final_values(self):
+        """A worker that joins when all steps are made has the final values."""
         net = self.torch.nn.Linear(8, 3)
         with weir.Cluster() as cluster:
             settings = dict(cluster.settings(), optimizer="sgd", learning_rate=1, train_steps=1)
@@ -559,15 +566,15 @@ class Servers(Torch):
             for i, p in enumerate(net.parameters()):
                 before.push(i, self.torch.full(p.shape, -6.0), samples=32)
             before.wait(0)
-            before.close()  # it is not there any more when the job is done
+            before.close()  # it would be missing when the job is done
             exchange = self.exchange(net, **settings)
             self.assertEqual(list(exchange), [])
             self.assertEqual(exchange.state_dict()["step"], 1)
             cluster.wait(20 * harness.PATIENCE)
         self.assertEqual({v for p in net.parameters() for v in p.flatten().tolist()}, {7.0})
 
-    def test_skipped_local_steps(self):
-        """An optimizer of PyTorch's never sees their gradients; the round's other steps count."""
+    def test_skipped_local_steps_hidden_from_optimizer(self):
+        """PyTorch's optimizer never sees their gradients; the round's other steps count."""
         net = self.torch.nn.Linear(8, 3)
         rule = self.torch.optim.AdamW(net.parameters(), lr=0.03)
         with weir.Cluster() as cluster:
@@ -591,15 +598,15 @@ class Servers(Torch):
         self.assertTrue(all(s["exp_avg"].isfinite().all() and s["step"] == 3
                             for s in rule.state.values()))
 
-    def test_joins_with_other_local_steps(self):
+    def test_other_local_steps_refused(self):
         net = self.torch.nn.Linear(8, 3)
         exchange = self.exchange(net, self.torch.optim.SGD(net.parameters(), lr=1), local_steps=4,
                                  batch_size=8)
         with self.assertRaisesRegex(weir.Invalid, "40 samples.*not 4 local_steps of batch_size 8"):
             exchange._check_round(mock.Mock(n_samples=40))
 
-    def test_local_steps_of_pytorch(self):
-        """Two members, each by its own AdamW: they end with the same values."""
+    def test_local_steps_by_pytorch_optimizer(self):
+        """Two members, each with its own AdamW, end with the same values."""
         import threading
         out, nets = {}, [self.torch.nn.Linear(8, 3) for _ in range(2)]
 

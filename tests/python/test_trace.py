@@ -1,5 +1,5 @@
-"""--trace: what ps and workers write fits together, in names, numbers and time; bench/trace_merge
-makes one file of it."""
+"""--trace: the files of ps and workers fit together, in names, numbers and time; bench/trace_merge
+makes one file of them."""
 # label: cluster sanitize
 import json
 import os
@@ -31,7 +31,7 @@ class Trace(harness.Test):
         return [load(path) for path in self.paths()]
 
     def spans(self, trace):
-        """[(cat, name, args, begin, end)] of a trace; every begin has its end."""
+        """Returns [(cat, name, args, begin, end)] of a trace; every begin has its end."""
         out, begun = [], {}
         for e in trace["traceEvents"]:
             if e["ph"] == "X":
@@ -48,7 +48,7 @@ class Trace(harness.Test):
         self.assertTrue(all(end >= begin for *_, begin, end in out))
         return out
 
-    def test_names_and_numbers(self):
+    def test_names_and_numbers_of_traces_agree(self):
         traces = self.run_job()
         spans = [self.spans(t) for t in traces]
         for trace, process in zip(traces, ("ps:0", "worker:0", "worker:1")):
@@ -69,7 +69,7 @@ class Trace(harness.Test):
         self.check_chunks(*spans)
 
     def check_chunks(self, ps, *workers):
-        """Each chunk's update of each step lies within the request of every worker."""
+        """Checks that each chunk's update of each step lies within the request of every worker."""
         applied = {(a["chunk"], a["step"]): (begin, end)
                    for _, name, a, begin, end in ps if name == "apply"}
         chunks = {chunk for chunk, _ in applied}
@@ -85,7 +85,7 @@ class Trace(harness.Test):
                 self.assertTrue(any(b <= begin and end <= e for b, e in asked[key]),
                                 "%s: applied at %s, asked for %s" % (key, (begin, end), asked[key]))
 
-    def test_merge(self):
+    def test_merged_trace_is_complete(self):
         traces = self.run_job()
         merged = self.path("job.json")
         done = subprocess.run([sys.executable, "-B", MERGE, "--json", "-o", merged,
@@ -104,8 +104,9 @@ class Trace(harness.Test):
             self.assertTrue(0 < by["compute"] + by["wait"] + by["push"] <= row["seconds"] * 1.01 +
                             by["receive"], row)
 
-    def test_merge_of_hosts(self):
-        """Another host's times are moved, the same number of a process or thread is given anew."""
+    def test_merged_hosts_have_distinct_numbers(self):
+        """The times of another host are moved, and its process and thread numbers are replaced if
+        they are in use."""
         paths = [self.path(name) for name in ("a.json", "b.json", "m.json")]
         hosts = ((paths[0], "a", 5000000, 10.0), (paths[1], "b", 2000000, 20.0))
         for path, host, wall, ts in hosts:
@@ -122,7 +123,7 @@ class Trace(harness.Test):
         self.assertEqual([(e["pid"], e.get("tid"), e.get("ts")) for e in events],
                          [(7, None, None), (7, 1, 10.0), (8, None, None), (8, 2, 20.0 - 3000.0)])
 
-    def test_sigterm(self):
+    def test_trace_written_after_sigterm(self):
         path = self.paths()[1]
         worker = self.start_program("worker", "--model=softmax", "--models_dir=" + harness.MODELS,
                                     "--progress=lines", "--data_dir=" + self.data(),
@@ -131,7 +132,7 @@ class Trace(harness.Test):
         worker.stop()
         self.assertTrue(any(name.startswith("forward") for _, name, *_ in self.spans(load(path))))
 
-    def test_bad_path(self):
+    def test_unwritable_trace_refused(self):
         bad = "--trace=" + self.path("no/such/folder.json")
         worker = self.run_worker(bad, status=1)
         self.assertIn("cannot be written: No such file or directory", worker.output())
@@ -139,8 +140,8 @@ class Trace(harness.Test):
         ps = job.start_ps(0, bad, wait=False)
         self.assertIn("cannot be written: No such file or directory", ps.wait_output(20, 1))
 
-    def test_full_disk(self):
-        """Training is done: 1, since a scheduler that starts it again gains nothing."""
+    def test_trace_on_full_disk_ends_with_1(self):
+        """Training is done: the status is 1, because a restart by a scheduler would not help."""
         if not os.path.exists("/dev/full"):
             self.skipTest("there is no /dev/full")
         worker = self.run_worker("--train_steps=2", "--trace=/dev/full", status=138)

@@ -1,5 +1,5 @@
 """Whole jobs that must learn and end with 0: one ps and two workers, a worker alone, several ps,
-async, a ps that comes last, --serve."""
+async, a late ps, --serve."""
 # label: cluster sanitize
 import math
 import re
@@ -25,7 +25,7 @@ class Train(harness.Test):
             self.assertTrue(math.isfinite(s["loss"]))
         self.assertGreaterEqual(first["test_accuracy"], least)
 
-    def test_one_ps_two_workers(self):
+    def test_job_with_one_ps_learns(self):
         job = self.started_job(flags=[*QUICK, "--log_every=20"])
         summaries = job.finish()
         self.check_learned(summaries)
@@ -38,48 +38,48 @@ class Train(harness.Test):
             self.assertRegex(text, r"Training elapsed time: \d+\.\d+ s")
             self.assertRegex(text, r"test accuracy: [01]\.\d{4}")
 
-    def test_mlp_two_ps_three_workers(self):
+    def test_job_with_two_ps_learns(self):
         job = self.started_job(n_ps=2, n_workers=3, model="mlp",
                                flags=[*QUICK, "--hidden_units=32", "--chunk_bytes=4096"])
         self.check_learned(job.finish())
 
-    def test_more_servers_than_chunks(self):
+    def test_job_with_more_servers_than_chunks_learns(self):
         self.check_learned(self.started_job(n_ps=4, n_workers=1, flags=QUICK).finish())
 
-    def test_worker_alone(self):
+    def test_worker_alone_learns(self):
         path = self.path("s.json")
         self.run_worker(*QUICK, "--summary_json=" + path)
         self.check_learned([harness.read_json(path)])
 
-    def test_alone_is_a_job_of_one(self):
+    def test_worker_alone_same_bits_as_job_of_one(self):
         path = self.path("s.json")
         self.run_worker(*QUICK, "--summary_json=" + path)
         self.assertEqual(self.started_job(n_workers=1,
                                           flags=QUICK).finish()[0]["parameters_sha256"],
                          harness.read_json(path)["parameters_sha256"])
 
-    def test_async(self):
+    def test_async_job_learns(self):
         job = self.started_job(flags=[*QUICK, "--sync_mode=async", "--train_steps=200"])
         for s in job.finish():
             self.assertGreaterEqual(s["global_step"], 200)
             self.assertGreaterEqual(s["test_accuracy"], 0.85)
 
-    def test_ps_last(self):
+    def test_job_with_ps_started_last_learns(self):
         job = self.job(flags=QUICK)
         job.start_workers()
         self.wait_lines(job.workers, re.escape(job.ps_hosts[0]))
         job.start_ps(0)
         self.check_learned(job.finish())
 
-    def test_worker_between(self):
-        """One worker, the ps, the other worker."""
+    def test_job_with_ps_started_between_workers_learns(self):
+        """One worker starts, then the ps, then the other worker."""
         job = self.job(flags=QUICK)
         job.start_worker(1).wait_line(re.escape(job.ps_hosts[0]))
         job.start_ps(0)
         job.start_worker(0)
         self.check_learned(job.finish())
 
-    def test_serve_keeps_the_ps_up(self):
+    def test_serve_keeps_ps_up(self):
         job = self.started_job(flags=QUICK, ps_flags=["--serve"])
         self.wait_all(job.workers)
         host, port = job.ps_hosts[0].split(":")
@@ -87,7 +87,7 @@ class Train(harness.Test):
         self.assertIsNone(job.ps[0].popen.poll())
         job.ps[0].stop()
 
-    def test_sigterm_stops_a_worker_and_a_ps(self):
+    def test_sigterm_stops_worker_and_ps(self):
         job = self.started_job(n_workers=1, flags=["--batch_size=20", "--train_steps=1000000000",
                                                    "--log_every=10"])
         job.workers[0].wait_line("training step 20 done")
@@ -97,7 +97,7 @@ class Train(harness.Test):
             job.ps[0].stop(status=None)
         self.assertIn(job.ps[0].wait(status=None), (0, 143))
 
-    def test_help_and_version(self):
+    def test_help_and_version_printed(self):
         for program in ("ps", "worker"):
             argv = [harness.program(program)]
             p = self.start(program, argv + ["--help"])

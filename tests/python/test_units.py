@@ -23,7 +23,7 @@ class Units(harness.Test):
         done = harness.run(["systemd-analyze", "verify", "--man=no", *paths])
         return done.stdout, done.returncode
 
-    def test_units(self):
+    def test_units_pass_systemd_analyze(self):
         units = []
         for role in ("ps", "worker"):
             with open(os.path.join(UNITS, "weir-%s@.service" % role), encoding="utf-8") as f:

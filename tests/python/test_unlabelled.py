@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""--predict of data that has no labels, whatever format it is in: the outputs are those that the
-same samples have with labels, and no figures are said of them."""
+"""--predict of data without labels, in any format: the outputs are those of the same samples with
+labels, and no line has figures."""
 # label: cluster
 import csv
 import glob
@@ -39,7 +39,7 @@ class Base(harness.Test):
             return worker.output(), list(csv.reader(f)), json.load(g)
 
     def check(self, want, folder, *flags, **kwargs):
-        """Without labels: the same rows, and no figures."""
+        """Checks a prediction without labels: the same rows, and no figures."""
         said, rows, figures = self.predict(folder, *flags, **kwargs)
         self.assertEqual(rows, want)
         self.assertIn("has no labels: there is no accuracy and no loss", said)
@@ -55,9 +55,9 @@ class Base(harness.Test):
 
 
 class Unlabelled(Base):
-    """The labels' file, member, tensor or folders are taken away."""
+    """The tests remove the labels' file, member, tensor or folders."""
 
-    def test_arrays(self):
+    def test_arrays_without_labels_predicted(self):
         for form in ("idx", "npy"):
             folder = self.make(form, "--made=1x8x9", "--classes=5")
             self.train(folder)
@@ -70,7 +70,7 @@ class Unlabelled(Base):
             worker = self.run_worker("--evaluate=" + self.path("model"), data=folder, status=1)
             self.assertIn("put the labels beside the samples", worker.output())
 
-    def test_members(self):
+    def test_npz_without_labels_predicted(self):
         folder = self.make("npz", "--made=1x8x9", "--classes=5")
         self.train(folder)
         want = self.labelled(folder)
@@ -85,7 +85,7 @@ class Unlabelled(Base):
             f.write(b"\xff" * 8)
         self.predict(None, "--test_data=" + few, status=1)
 
-    def test_tensors(self):
+    def test_safetensors_without_labels_predicted(self):
         folder = self.make("safetensors", "--made=1x8x9", "--classes=5")
         self.train(folder)
         want = self.labelled(folder)
@@ -99,8 +99,8 @@ class Unlabelled(Base):
         harness.write_file(path, len(text).to_bytes(8, "little") + text + data)
         self.check(want, folder)
 
-    def test_pictures(self):
-        """In the folder itself; folders of classes still give figures."""
+    def test_pictures_without_class_folders_predicted(self):
+        """The pictures lie in the folder itself; class folders still lead to figures."""
         folder = self.make("png", "--made=3x8x9", "--classes=5", "--by_class")
         self.train(folder)
         want = self.labelled(folder)
@@ -133,7 +133,7 @@ class Unlabelled(Base):
         self.assertIn("test/zzz: not a regular file", said)
 
     def check_names(self, folder):
-        """Whatever they are: as fields of CSV, and as texts of JSON."""
+        """Checks that any name is kept: as a field of CSV, and as a text of JSON."""
         names = [b'a,"b".png', b"back\\slash\t.png", "s\u00e4\u4e16\U0001f408.png".encode(),
                  b"latin\xe4.png", b"line\nbreak.png"]
         some = os.path.join(folder, sorted(os.listdir(folder))[0])
@@ -161,8 +161,8 @@ class Unlabelled(Base):
             else:
                 self.assertNotIn(b"file", text)
 
-    def test_other_classes(self):
-        """Folders of classes that training had not are refused, a missing one, too."""
+    def test_pictures_of_other_classes_refused(self):
+        """Class folders that training had not are refused, and so is a missing one."""
         folder = self.make("png", "--made=1x8x9", "--classes=3", "--by_class")
         self.train(folder)
         shutil.rmtree(os.path.join(folder, "test/00001"))
@@ -174,8 +174,8 @@ class Unlabelled(Base):
                           "both the same (a folder of pictures may be empty)%s" %
                           (self.path("model"), folder, more), worker.output())
 
-    def test_other_classes_than_a_checkpoints(self):
-        """A checkpoint has the names: their numbers would mean other classes."""
+    def test_pictures_of_other_classes_than_checkpoint_refused(self):
+        """A checkpoint has the names: the folders' numbers would mean other classes."""
         folder = self.make("png", "--made=1x8x9", "--classes=3", "--by_class")
         ckpt = self.path("ckpt")
         test = os.path.join(folder, "test")
@@ -195,7 +195,7 @@ class Unlabelled(Base):
 
 
 class Tables(Base):
-    """CSV: the last feature is never taken for a label without a word."""
+    """CSV: the last feature is never silently read as a label."""
 
     def setUp(self):
         super().setUp()
@@ -217,7 +217,7 @@ class Tables(Base):
         harness.write_file(path, "".join(",".join(line) + "\n" for line in lines))
         return path
 
-    def test_by_the_number_of_columns(self):
+    def test_tables_without_label_predicted_by_number_of_columns(self):
         names, ids = [["a", "b", "c", "d"]], [["n%d" % i] for i in range(N)]
         bare = self.write("bare/test.csv", self.features)
         named = self.write("named/test.csv", names + self.features)
@@ -233,7 +233,7 @@ class Tables(Base):
             self.check(want, None, "--test_data=" + named, file=file)
             self.check(want, None, "--test_data=" + more, "--ignore_columns=1", file=file)
 
-    def test_what_does_not_fit_is_named(self):
+    def test_mismatched_table_refused(self):
         bare = self.write("bare/test.csv", self.features)
         six = self.write("six/test.csv", [["7"] + line for line in self.lines["test"]])
         fewer = self.write("fewer/test.csv", [["a", "b", "c", "label"]] + self.features)
@@ -255,8 +255,8 @@ class Tables(Base):
         worker = self.run_worker(*FLAGS, "--label_column=none", data=self.path("data"), status=2)
         self.assertIn("--label_column=none is for --predict", worker.output())
 
-    def test_a_file_that_does_not_know_its_samples(self):
-        """The refusal of a file of another make names the label, or the lack of one."""
+    def test_foreign_file_without_sample_names_refused(self):
+        """The refusal of a foreign file names the label, or its absence."""
         params = harness.read_safetensors(self.path("model"))
         weights.write(self.path("other"), {n: ("F32", s, list(v)) for n, (s, v) in params.items()})
         bare = self.write("bare/test.csv", self.features)
@@ -269,8 +269,8 @@ class Tables(Base):
         label = self.write("l/test.csv", [["a", "b", "c", "d", "label"]] + self.lines["test"])
         self.assertEqual(self.labelled(None, "--test_data=" + label, file="other"), want)
 
-    def test_targets(self):
-        """Rows of numbers alone: what they were trained to be says whether they are classes."""
+    def test_targets_predicted_without_figures(self):
+        """In rows of numbers alone, the training's targets determine whether they are classes."""
         model = self.path("linear.json")
         with open(model, "w", encoding="ascii") as f:
             json.dump({"name": "linear", "input": "auto", "classes": "auto", "layers": [

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Validation data: samples that no step reads, how well they do, which checkpoint did best and is
-kept, and when training ends because none did better."""
+"""Validation data: samples that no step reads, their figures, the best checkpoint, which is kept,
+and the end of training because none was better."""
 # label: cluster
 import json
 import os
@@ -11,7 +11,7 @@ import harness
 
 FLAGS = ["--batch_size=20", "--seed=3", "--intra_op_threads=1", "--log_every=1"]
 SPLIT = ["--validation_split=0.25", "--eval_every=5"]
-# It learns nothing after its first steps: the loss goes up and down.
+# The training learns nothing after its first steps: the loss goes up and down.
 STOP = [*SPLIT, "--train_steps=400", "--learning_rate=0.3", "--early_stopping=3"]
 
 
@@ -25,7 +25,7 @@ class Validation(harness.Test):
         return worker, figures
 
     def losses(self, worker):
-        """By step, as the lines say."""
+        """Returns the losses by step from the log lines."""
         found = re.findall(r"global step (\d+): validation accuracy: \S+, validation loss: (\S+)",
                            worker.output())
         return {int(step): float(loss) for step, loss in found}
@@ -33,8 +33,8 @@ class Validation(harness.Test):
     def best(self):
         return harness.read_json(self.path("ckpt/best"))
 
-    def test_split(self):
-        """Evaluated at each so many steps and at the end; a pass has the other samples alone."""
+    def test_validation_split_evaluated(self):
+        """Evaluation happens at regular steps and at the end; a pass has the other samples only."""
         worker, figures = self.train(*SPLIT, "--epochs=1")
         self.assertEqual(figures["global_step"], 1800 / 20)  # of 2400, 600 are held out
         self.assertEqual(sorted(self.losses(worker)), list(range(5, 91, 5)))
@@ -46,13 +46,13 @@ class Validation(harness.Test):
         self.assertEqual(same["parameters_sha256"], figures["parameters_sha256"])
         self.assertEqual(self.losses(again), losses)
 
-    def test_held_out_is_never_read(self):
-        """Held-out samples may be anything: the parameters are the same."""
+    def test_held_out_samples_never_read(self):
+        """Held-out samples may have any content: the parameters are the same."""
         folder = self.new_folder("data")
         harness.make_data(folder, n_train=300)
         _, want = self.train("--validation_split=0.2", "--epochs=2", "--data_dir=" + folder)
         n_same = 0
-        for i in range(0, 300, 60):  # where one is in training, the parameters are others
+        for i in range(0, 300, 60):  # a changed sample in the training set changes the parameters
             path = os.path.join(folder, "train-labels-idx1-ubyte")
             with open(path, "r+b") as f:
                 f.seek(8 + i)
@@ -67,16 +67,16 @@ class Validation(harness.Test):
             self.assertNotEqual(got["validation_loss"], want["validation_loss"])
         self.assertEqual(n_same, 2)  # of the five, two are held out by this seed
 
-    def test_validation_dir(self):
-        """The samples of another folder; here the test set's, so the figures are those."""
+    def test_validation_dir_evaluated(self):
+        """The samples are those of another folder; here the test set's, so the figures agree."""
         _, figures = self.train("--validation_dir=" + self.data(), "--train_steps=30")
         self.assertEqual(figures["validation_loss"], figures["test_loss"])
         self.assertEqual(figures["validation_accuracy"], figures["test_accuracy"])
         self.assertEqual(figures["best_step"], 30)
 
-    def test_early_stopping(self):
-        """It ends three evaluations after the best one, whose checkpoint is kept; started again it
-        ends at once, and killed in between it ends at the same step with the same bits."""
+    def test_early_stopping_ends_training(self):
+        """Training ends three evaluations after the best one, whose checkpoint is kept. Started
+        again it ends at once, and killed in between it ends at the same step with the same bits."""
         keep = ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=1",
                 "--keep_checkpoint_max=2"]
         worker, want = self.train(*STOP)
@@ -111,8 +111,8 @@ class Validation(harness.Test):
         self.use_best(os.path.join(self.path("ckpt"), self.best()["manifest"]), best)
 
     def use_best(self, manifest, step):
-        """By the name of its file, it is what the manifest that it names is; an export is another
-        file, of the last step."""
+        """Checks that `best`, by its file's name, selects the manifest that it names; an export is
+        another file, of the last step."""
         found = {}
         for path in (manifest, self.path("ckpt/best")):
             worker = self.run_worker("--evaluate=" + path,
@@ -139,8 +139,8 @@ class Validation(harness.Test):
             worker = self.run_worker("--evaluate=" + self.path("ckpt/best"), status=1)
             self.assertRegex(worker.output(), self.path("ckpt/best") + ": .*" + said)
 
-    def test_evaluations_after_a_best_between_them(self):
-        """Where the best one is a job's last step, all evaluations after it count."""
+    def test_evaluations_after_best_at_last_step_count(self):
+        """If the best evaluation is at a job's last step, all evaluations after it count."""
         folder = ["--checkpoint_dir=" + self.path("ckpt")]
         self.train(*SPLIT, *folder, "--train_steps=12")
         manifest = os.path.basename(ckpt_folder.path(self.path("ckpt"), 12))
@@ -150,12 +150,12 @@ class Validation(harness.Test):
         _, figures = self.train(*SPLIT, *folder, "--train_steps=400", "--early_stopping=2")
         self.assertEqual((figures["best_step"], figures["global_step"]), (12, 20))
 
-    def test_other_validation_data(self):
+    def test_other_validation_data_not_compared(self):
         """The best value on other samples is not compared, however low its loss."""
         keep = ["--checkpoint_dir=" + self.path("ckpt"), "--eval_every=5"]
         self.train(*keep, "--validation_dir=" + self.data(), "--train_steps=20")
         folder = self.new_folder("data")
-        harness.make_data(folder, n_test=60, seed=8)  # other classes: it does badly there
+        harness.make_data(folder, n_test=60, seed=8)  # other classes: the model is bad there
         before = self.best()
         worker, figures = self.train(*keep, "--validation_dir=" + folder, "--train_steps=30")
         self.assertIn("by other validation data (500 samples; now there are 60)", worker.output())
@@ -164,15 +164,15 @@ class Validation(harness.Test):
                          (60, 500))
         self.assertEqual(self.best()["step"], figures["best_step"])
 
-    def test_best_that_was_not_written(self):
-        """It does not count: neither in the figures nor for --early_stopping."""
+    def test_unwritten_best_does_not_count(self):
+        """It counts neither in the figures nor for --early_stopping."""
         argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh", harness.program("worker"),
                 "--models_dir=" + harness.MODELS, "--model=softmax", "--progress=lines",
                 "--data_dir=" + self.data(), *FLAGS, *SPLIT, "--train_steps=30",
                 "--early_stopping=1", "--checkpoint_dir=" + self.path("ckpt"),
                 "--summary_json=" + self.path("summary.json")]
         worker = self.start("worker", argv)
-        worker.wait(60, 138)  # nor is the last one there
+        worker.wait(60, 138)  # the last checkpoint is missing, too
         figures = self.figures()
         self.assertEqual((figures["global_step"], figures["stopped_early"]), (30, False))
         self.assertNotIn("best_step", figures)
@@ -180,12 +180,13 @@ class Validation(harness.Test):
                       worker.output())
         self.assertFalse(os.path.exists(self.path("ckpt/best")))
 
-    def test_best_that_cannot_be_read(self):
-        """Nothing is begun, alone or with servers: another would take the best one's place."""
+    def test_unreadable_best_refused(self):
+        """Training does not begin, alone or with servers: another best checkpoint would replace the
+        unreadable one."""
         self.train(*SPLIT, "--train_steps=10", "--checkpoint_dir=" + self.path("ckpt"))
         steps = ckpt_folder.steps(self.path("ckpt"))
         os.rename(self.path("ckpt/best"), self.path("best"))
-        os.symlink("best", self.path("ckpt/best"))  # a loop: not to be read, also for root
+        os.symlink("best", self.path("ckpt/best"))  # a loop: unreadable, also for root
         worker, _ = self.train(*SPLIT, "--train_steps=40", "--checkpoint_dir=" + self.path("ckpt"),
                                status=138)
         self.assertIn("best: training does not begin before it can be read", worker.output())
@@ -197,9 +198,9 @@ class Validation(harness.Test):
         os.rename(self.path("best"), self.path("ckpt/best"))
         self.assertIn(self.best()["step"], steps)
 
-    def test_best_is_kept_by_servers(self):
-        """A job that goes on with servers: theirs are compared with the best so far, and their
-        sweeps leave that one alone."""
+    def test_best_kept_by_servers(self):
+        """A job continues with servers: they compare with the best so far, and their clean-ups keep
+        it."""
         alone, _ = self.train(*SPLIT, "--train_steps=5", "--checkpoint_dir=" + self.path("ckpt"))
         job = self.job(n_workers=1, flags=[*FLAGS, *SPLIT, "--train_steps=40"])
         job.start(["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=10",
@@ -216,8 +217,8 @@ class Validation(harness.Test):
         job.finish(60)
         self.assertIn("found a checkpoint at step %d" % best, job.ps[0].output())
 
-    def test_with_servers(self):
-        """The split is the job's; worker 0 evaluates; each sample of the rest is read once."""
+    def test_validation_split_of_a_job(self):
+        """The split is the job's; worker 0 evaluates; each remaining sample is read once."""
         record = self.path("samples")
         job = self.job(n_ps=2, flags=[*FLAGS, *SPLIT, "--epochs=1", "--record_samples=" + record])
         job.start()
@@ -239,7 +240,7 @@ class Validation(harness.Test):
         self.assertIn("--validation_split: ", job.workers[1].output())
         self.kill(job.workers[0], job.ps[0])
 
-    def test_flags(self):
+    def test_bad_validation_flags_refused(self):
         for flags, said in (
                 (["--validation_split=0.1", "--validation_dir=x"], "give one of them"),
                 (["--early_stopping=2"], "give --eval_every"),

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Validation data with servers: the checkpoint that did best is kept and named, a job that does not
-get better ends for all at one step, and what happens to ps 0 meanwhile changes nothing of that."""
+"""Validation data with servers: the best checkpoint is kept and named, a job without progress ends
+for all at one step, and a restart of ps 0 changes none of that."""
 # label: cluster
 import json
 import os
@@ -21,7 +21,7 @@ class ValidationServers(harness.Test):
                 "--keep_checkpoint_max=2", *more]
 
     def losses(self, *workers):
-        """By step, as the lines say."""
+        """Returns the losses by step from the log lines."""
         found = {}
         for worker in workers:
             for step, loss in re.findall(r"global step (\d+): validation accuracy: \S+, "
@@ -33,7 +33,8 @@ class ValidationServers(harness.Test):
         return harness.read_json(self.path(name + "/best"))
 
     def check_best(self, losses, name="ckpt"):
-        """Named with its data, whole, and kept beside the newest."""
+        """Checks that the best checkpoint is named with its data, whole, and kept beside the
+        newest."""
         best = min(losses, key=losses.get)
         told = self.best(name)
         self.assertEqual((told["step"], told["validation_samples"]), (best, 600))
@@ -47,17 +48,17 @@ class ValidationServers(harness.Test):
         return job.ctl(*flags, "status", seconds=30)
 
     def shown(self, job):
-        """The lowest loss in the status."""
+        """Returns the lowest loss in the status."""
         best = json.loads(self.status(job, "--json"))["best"]
         return best and round(best["validation_loss"], 4)
 
-    def test_best(self):
-        """The best checkpoint of two servers: in the status; only it and the newest ones stay."""
+    def test_best_checkpoint_shown_and_kept(self):
+        """The status has the best checkpoint of two servers; only it and the newest ones stay."""
         job = self.job(n_ps=2, flags=[*FLAGS, "--train_steps=60"])
         gate = job.hold(17)
         job.start(self.keep())
         job.ps[0].wait_line("best so far: step 5, validation accuracy")
-        harness.until(lambda: os.path.exists(self.path("ckpt/best")), "the best is named")
+        harness.until(lambda: os.path.exists(self.path("ckpt/best")), "a best checkpoint")
         job.workers[0].wait_line("global step 15: validation")  # the last before the gate
         harness.until(lambda: self.shown(job) == min(self.losses(job.workers[0]).values()),
                       "the status has the lowest loss")
@@ -76,9 +77,9 @@ class ValidationServers(harness.Test):
         self.assertIn(60, ckpt_folder.steps(self.path("ckpt")))
         self.assertNotIn("given up", job.ps[0].output())
 
-    def test_early_stopping(self):
-        """All end at one step, three evaluations after the best one; ps 0 killed in between changes
-        neither step nor bits; and with the same flags again it ends at once."""
+    def test_early_stopping_ends_all_at_one_step(self):
+        """All end at one step, three evaluations after the best one. A ps 0 that is killed in
+        between changes neither step nor bits; and with the same flags the job ends at once."""
         undisturbed = self.started_job(n_ps=2, flags=STOP, ps_flags=self.keep("one"))
         want = undisturbed.finish(90)
         losses = self.losses(undisturbed.workers[0])
@@ -117,9 +118,9 @@ class ValidationServers(harness.Test):
             self.assertEqual((figures["global_step"], figures["parameters_sha256"]),
                              (best + 15, want[0]["parameters_sha256"]))
 
-    def test_shared(self):
-        """Each worker evaluates its part; the figures are those of one that evaluates all. Of 500
-        samples there are two parts, of 250."""
+    def test_validation_shared_by_workers(self):
+        """Each worker evaluates its part; the figures are those of a single worker that evaluates
+        all. The 500 samples have two parts of 250."""
         flags = ["--batch_size=10", "--seed=3", "--intra_op_threads=1", "--log_every=1",
                  "--eval_every=4", "--train_steps=20", "--validation_dir=" + self.data()]
         job = self.job(n_workers=3, flags=flags)
@@ -141,15 +142,15 @@ class ValidationServers(harness.Test):
                          "another job: --eval_every: the servers have 4, the worker has 5")
         self.kill(job.workers[0], job.ps[0])
 
-    def test_one_is_killed(self):
-        """In the middle of an evaluation that waits for its part: as if it had not been."""
+    def test_killed_worker_does_not_change_validation(self):
+        """The worker dies in the middle of an evaluation that waits for its part."""
         flags = [*FLAGS, "--train_steps=20"]
         undisturbed = self.started_job(n_ps=2, flags=flags)
         want = undisturbed.finish(60)
         job = self.job(n_ps=2, flags=flags)
         gate = job.hold(9, task=1)
         job.start()
-        harness.until(lambda: 5 in self.losses(job.workers[0]), "there was an evaluation")
+        harness.until(lambda: 5 in self.losses(job.workers[0]), "an evaluation")
         harness.wait_still(*job.workers)
         job.workers[1].kill()
         gate.open()
@@ -158,15 +159,15 @@ class ValidationServers(harness.Test):
         self.assert_same(got[0], want[0], "parameters_sha256", "validation_loss", "best_step")
         self.assertEqual(self.losses(job.workers[0]), self.losses(undisturbed.workers[0]))
 
-    def test_without_a_folder(self):
-        """It ends all the same; there is no checkpoint to keep."""
+    def test_early_stopping_without_folder(self):
+        """Training ends nevertheless; there is no checkpoint to keep."""
         first, second = self.started_job(n_ps=1, flags=STOP).finish(90)
         self.assertLess(first["global_step"], 400)
         self.assertEqual(first["global_step"], second["global_step"])
         self.assertEqual(first["global_step"], first["best_step"] + 15)
 
-    def test_backup_workers(self):
-        """Where workers are not at one step, nothing follows from an evaluation."""
+    def test_early_stopping_not_used_with_backup_workers(self):
+        """If workers are not at one step, an evaluation has no effect."""
         job = self.job(n_workers=2, flags=[*STOP, "--replicas_to_aggregate=1"])
         ps = job.start_ps(0)
         job.start_worker(0).wait(30, 1)

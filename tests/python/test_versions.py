@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Programs of two versions in one job: who is refused, worker, server or weirctl, ends with one
-line that names both protocols."""
+"""Programs of two versions in one job: a refused worker, server or weirctl exits with one line that
+names both protocols."""
 # label: cluster
 import unittest
 from concurrent import futures
@@ -20,8 +20,8 @@ class Versions(harness.Test):
     def setUpClass(cls):
         cls.pb, cls.pb_grpc = test_wire.generate("weir")
 
-    def test_other_clients(self):
-        """An older and a newer worker and server at ours."""
+    def test_clients_of_other_versions_refused(self):
+        """An older and a newer worker and server call our server."""
         pb, job = self.pb, self.job(n_workers=1)
         ps = job.start_ps(0)
         with grpc.insecure_channel(job.ps_hosts[0]) as channel:
@@ -43,7 +43,7 @@ class Versions(harness.Test):
         ps.stop()
 
     def other_server(self, other):
-        """One of another version, as ps:0; its address."""
+        """Starts a server of another version as ps:0; returns its address."""
         pb, text = self.pb, MIX % (harness.PROTOCOL, other)
 
         class Servicer(self.pb_grpc.WeirServicer):
@@ -66,8 +66,8 @@ class Versions(harness.Test):
         self.assertEqual(len(lines), 1, process.output())
         self.assertRegex(lines[0], who)
 
-    def test_other_servers(self):
-        """Our worker, server and weirctl at an older and a newer ps 0."""
+    def test_servers_of_other_versions_refused(self):
+        """Our worker, server and weirctl call an older and a newer ps 0."""
         for other in OTHERS:
             text = MIX % (harness.PROTOCOL, other)
             job = self.job(n_ps=2, n_workers=1)

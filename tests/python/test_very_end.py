@@ -1,6 +1,6 @@
-"""kill -9 between the last step and the end: nothing is lost, and all end with 0, the killed one in
-its next life. Of one of two servers, though nobody is left to tell it; of a worker that evaluates
-or writes its figures, whom the servers wait for."""
+"""kill -9 between the last step and the end: nothing is lost, and all end with 0, the killed
+process in its next life. It is one of two servers, although no member is left; or a worker that
+evaluates or writes its figures, for which the servers wait."""
 # label: cluster waits
 import os
 import signal
@@ -10,12 +10,12 @@ import harness
 
 FLAGS = ["--batch_size=12", "--train_steps=24", "--seed=5", "--chunk_bytes=5120",
          "--intra_op_threads=1", "--fault_push_delay_ms=4"]
-TRIES = 40  # a server that has nothing more to do ends within milliseconds
+TRIES = 40  # a server that has finished its work exits within milliseconds
 
 
 class VeryEnd(harness.Test):
     def killed(self, name, victim, mode):
-        """A job whose server was killed when all workers had left it; and its folder."""
+        """Returns a job whose server was killed when all workers had left it, and its folder."""
         for i in range(TRIES):
             folder = self.path("%s-%d" % (name, i))
             flags = ["--checkpoint_dir=" + folder, "--save_steps=1000", "--worker_timeout=2"]
@@ -33,12 +33,12 @@ class VeryEnd(harness.Test):
         self.fail("no server could be killed in time")
 
     def up(self, folder, address):
-        """Whether its last word on the disk was not yet that it ended in order; who is killed
-        between that and its exit is taken for a new one."""
+        """Returns whether the server's file on the disk still marks it as running. If it was killed
+        between the removal and its exit, a restarted one counts as new."""
         return os.path.exists(os.path.join(folder, "up-" + address))
 
-    def test_killed_at_the_end(self):
-        """Three jobs at once, as what is killed waits for 10 s."""
+    def test_server_killed_after_last_step_loses_nothing(self):
+        """Three jobs run at once, because restarted servers wait for 10 s."""
         cases = [("leader", 0, []), ("follower", 1, []),
                  ("async", 1, ["--sync_mode=async"])]
         jobs = [self.killed(*case) for case in cases]
@@ -52,8 +52,8 @@ class VeryEnd(harness.Test):
             self.assertEqual([f for f in files if f.startswith("up-")], [], name)
 
     def reporting(self, *ps_flags):
-        """A job of two servers whose two workers come to their last figures and wait there, since
-        nobody reads these."""
+        """Starts a job of two servers whose two workers wait with their last figures, which no
+        process reads."""
         job = self.job(n_ps=2, model="small", flags=FLAGS)
         figures = [job.summary_path(task) for task in (0, 1)]
         for path in figures:
@@ -69,9 +69,9 @@ class VeryEnd(harness.Test):
     def read(self, path):
         return harness.read_json(path)
 
-    def test_worker_killed_in_its_report(self):
-        """In its evaluation, while the other one reports; and with all written but its figures,
-        when the other one has left and ended."""
+    def test_worker_killed_in_its_report_ends_in_next_life(self):
+        """One worker is killed in its evaluation, while the other one reports; and when all is
+        written but its figures, and the other worker has left and exited."""
         for line, alone in (("Training elapsed time: ", False), ("exported [0-9]+ param", True)):
             job, figures = self.reporting()
             job.workers[0].wait_line(line)
@@ -87,8 +87,8 @@ class VeryEnd(harness.Test):
             self.assertEqual(job.summary(0)["parameters_sha256"], other["parameters_sha256"])
             self.assertEqual(job.summary(0)["global_step"], 24)
 
-    def test_worker_gone_in_its_report(self):
-        """It does not come back within --worker_timeout: the job is done without it."""
+    def test_worker_lost_in_its_report_does_not_block_end(self):
+        """It does not return within --worker_timeout: the job is done without it."""
         job, figures = self.reporting("--worker_timeout=1")
         self.wait_lines(job.workers, "exported [0-9]+ param")
         job.workers[0].kill()

@@ -1,5 +1,5 @@
-"""A job that stands looks like one: whom it waits for is said by the workers, weirctl, the status
-page and the metrics, and a job that goes on says nothing of the kind."""
+"""A stalled job is visible: the workers, weirctl, the status page and the metrics name the missing
+members, and those of a running job name none."""
 # label: cluster
 import http.client
 import json
@@ -38,7 +38,7 @@ class Looks:
 
 
 class Waiting(Looks, harness.Test):
-    def test_a_worker_that_never_joined(self):
+    def test_worker_that_never_joined_named(self):
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
         port = harness.free_ports(1)[0]
         job.start_ps(0, "--metrics_port=%d" % port)
@@ -76,10 +76,10 @@ class Waiting(Looks, harness.Test):
         self.assertIsNone(doc["waiting"])
         self.until_status(job, lambda d: d["steps_per_s"] > 0)
         harness.until(lambda: "weir_ps_waiting_seconds{" not in self.page(port, "/metrics"),
-                      "the metrics name no worker any more")
+                      "the metrics name no worker")
         job.kill()
 
-    def test_a_worker_that_died(self):
+    def test_dead_worker_named(self):
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
         port = harness.free_ports(1)[0]
         job.start(["--metrics_port=%d" % port], [MS])
@@ -98,7 +98,7 @@ class Waiting(Looks, harness.Test):
                          ("missing", None, None))
         job.kill()
 
-    def test_a_worker_that_was_refused(self):
+    def test_refused_worker_named(self):
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS + ["--local_steps=2"])
         job.start_ps(0)
         job.start_worker(0, MS)
@@ -108,7 +108,7 @@ class Waiting(Looks, harness.Test):
                                  r"--seed: .*\), \d+ s$")
         job.kill()
 
-    def test_a_worker_that_hangs(self):
+    def test_hanging_worker_named(self):
         job = self.started_job(n_ps=1, n_workers=2, model="small", flags=FLAGS, worker_flags=[MS])
         job.workers[1].wait_line("training step 2 done")
         with harness.paused(job.workers[1]):
@@ -117,9 +117,9 @@ class Waiting(Looks, harness.Test):
         self.waits_for_none(job)
         job.kill()
 
-    def test_a_part_of_the_validation_that_is_missing(self):
-        """A worker that has its own part waits for the others'. Nearly all of a step is its
-        evaluation here; where a pause hits the rest of it, the next one does not."""
+    def test_worker_of_missing_validation_part_named(self):
+        """A worker that has its own part waits for the other workers' parts. Here evaluation is
+        nearly all of a step; if the pause falls outside of it, the next one does not."""
         job = self.started_job(n_ps=1, n_workers=3, model="small",
                                flags=[*FLAGS, "--validation_split=0.9", "--eval_every=1"])
         job.workers[1].wait_line("training step 2 done")
@@ -130,7 +130,7 @@ class Waiting(Looks, harness.Test):
             return list(re.finditer(line, job.workers[0].output()))[n:]
         for n in range(20):
             with harness.paused(job.workers[1]):
-                [found] = harness.until(look, "worker 0 says for whom it waits")
+                [found] = harness.until(look, "worker 0 names the missing worker")
                 if found.group(1):
                     self.waits_for(job, whom)
                     job.workers[2].wait_line(line)
@@ -139,7 +139,7 @@ class Waiting(Looks, harness.Test):
         self.waits_for_none(job)
         job.kill()
 
-    def test_servers_that_are_away(self):
+    def test_absent_servers_named(self):
         job = self.job(n_ps=2, n_workers=1, model="small", flags=FLAGS + ["--chunk_bytes=4096"])
         worker = job.start_worker(0, MS)
         worker.wait_line(r"waiting for ps:0 \(%s\) since \d+ s: " % job.ps_hosts[0])
@@ -150,11 +150,11 @@ class Waiting(Looks, harness.Test):
         worker.wait_line("training step 2 done")
         job.ps[1].kill()
         harness.until(lambda: len(re.findall("(?m)" + line, worker.output())) > 1,
-                      "the server that died is waited for")
+                      "the dead server is named")
         job.kill()
 
-    def test_a_server_that_hangs_is_named(self):
-        """Its connections stay up: it gives no answer."""
+    def test_hanging_server_named(self):
+        """Its connections stay up, but it does not answer."""
         job = self.job(n_ps=2, n_workers=1, model="small", flags=FLAGS + ["--chunk_bytes=4096"])
         job.start_servers()
         worker = job.start_worker(0, MS)
@@ -166,9 +166,9 @@ class Waiting(Looks, harness.Test):
         self.assertNotIn("waiting for ps:0", worker.output())
         job.kill()
 
-    def test_workers_that_do_not_wait_say_nothing(self):
-        """In async nobody waits for an absent worker, and a worker that stands still itself, as
-        one does whose step takes long, waits for none."""
+    def test_running_workers_name_no_member(self):
+        """In async mode no worker waits for an absent one, and a worker in a long step, here a
+        paused one, waits for no member."""
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS + ["--sync_mode=async"])
         job.start_ps(0)
         worker = job.start_worker(0, MS)
@@ -178,16 +178,16 @@ class Waiting(Looks, harness.Test):
             self.until_status(job, lambda d: d["steps_per_s"] == 0)
             self.assertIsNone(json.loads(self.status(job, "--json"))["waiting"])
         seen = len(worker.lines)
-        harness.until(lambda: len(worker.lines) > seen + 10, "it trains again")
+        harness.until(lambda: len(worker.lines) > seen + 10, "the worker trains again")
         self.waits_for_none(job)
         self.assertNotIn("waiting for", worker.output())
         job.kill()
 
 
 class Region(Looks, regions.Test):
-    def test_a_parent_group_that_is_away(self):
-        """The region's workers name the program of the parent group that they wait for, as the
-        region's ps 0 does: another region, or the parent's server."""
+    def test_absent_member_of_parent_group_named(self):
+        """The region's workers name the member of the parent group that they wait for, like the
+        region's ps 0: another region, or the parent's server."""
         a, _ = self.begin(steps=100000, n_workers=1, late=(1,))
         parent = self.parents.ps_hosts[0]
         whom = r"region 1 \(never joined\) of the parent group \(%s\)" % parent
@@ -202,7 +202,7 @@ class Region(Looks, regions.Test):
         for job in self.regions:
             job.kill()
 
-    def test_a_parent_group_that_was_never_there(self):
+    def test_parent_group_that_never_existed_named(self):
         a, = self.begin(steps=100000, n=1, n_workers=1, late=(0,))
         self.parents.ps[0].kill()
         a.start(self.region_flags[0])

@@ -1,9 +1,9 @@
-"""The emulated line between namespaces does what it is asked to; two regions train through IKEv2
-and ESP as they do beside each other, with nothing in clear on the line, and when it is cut for a
+"""The emulated line between namespaces works as configured; two regions train through IKEv2 and ESP
+as they do beside each other, with nothing in clear on the line, and also when the line is cut for a
 while.
 
-Of the line's figures those are looked at that no busy machine changes: nothing comes too early or
-too fast, what is lost is counted. Its arithmetic has a test of its own (wan_shaper_test)."""
+The tests check only figures that no busy machine changes: nothing arrives too early or too fast,
+and losses are counted. The line's arithmetic has a test of its own (wan_shaper_test)."""
 # label: net waits
 import contextlib
 import ctypes
@@ -29,7 +29,7 @@ PAYLOAD, IP_UDP = 472, 28
 
 
 def socket_in(space, address):
-    """A UDP socket of a namespace."""
+    """Returns a UDP socket of a namespace."""
     with open("/proc/self/ns/net", "rb") as home, \
             open("/proc/%d/ns/net" % space.pid, "rb") as there:
         for ns in (there, home):
@@ -46,11 +46,12 @@ def socket_in(space, address):
 @unittest.skipIf(WHY_NOT_LINE, WHY_NOT_LINE)
 class Line(harness.Test):
     def line(self, **flags):
-        """Two namespaces, the line, and a socket at each end."""
+        """Returns two namespaces, the line, and a socket at each end."""
         spaces = [namespaces.Namespace(), namespaces.Namespace()]
         for space in spaces:
             self.addCleanup(space.close)
-            space.sysctl("net/ipv6/conf/default/disable_ipv6", 1)  # else it says something itself
+            # otherwise the kernel sends packets itself
+            space.sysctl("net/ipv6/conf/default/disable_ipv6", 1)
         link = wan.Link(*spaces, "wan0", "wan0", **flags)
         self.addCleanup(link.close)
         for space, me, peer in ((spaces[0], 1, 2), (spaces[1], 2, 1)):
@@ -69,7 +70,7 @@ class Line(harness.Test):
 
     @staticmethod
     def take(end, n):
-        """[(number, seconds that it took, when it came)]"""
+        """Returns [(number, seconds on the way, time of arrival)]."""
         got = []
         for _ in range(n):
             number, sent = struct.unpack_from("<Id", end.recv(2048))
@@ -77,8 +78,8 @@ class Line(harness.Test):
             got.append((number, now - sent, now))
         return got
 
-    def test_delay_rate_and_order(self):
-        """At 4 Mbit/s a packet of 500 bytes takes a millisecond."""
+    def test_line_has_its_delay_rate_and_order(self):
+        """At 4 Mbit/s a packet of 500 bytes lasts a millisecond."""
         _, (a, b), spaces = self.line(rtt_ms=60, rate_mbit=4)
         for _ in range(5):
             self.put(a, 1)
@@ -93,7 +94,7 @@ class Line(harness.Test):
             self.assertEqual((counts["packets"], counts["bytes"]),
                              (405, 405 * (PAYLOAD + IP_UDP)))
 
-    def test_number_format(self):
+    def test_number_format_follows_line(self):
         """A worker with --wire_dtype=auto chooses the number format by the line."""
         _, _, spaces = self.line(rtt_ms=60, rate_mbit=4)
         job = self.job(n_workers=1, model="mlp", flags=[
@@ -111,7 +112,7 @@ class Line(harness.Test):
         job.workers[0].wait_line("this job's number format: %s for contributions" % m.group(1))
         job.finish(60)
 
-    def test_losses_are_those_of_the_seed(self):
+    def test_losses_depend_on_seed(self):
         """5 % of 2000 are 100; four times the standard deviation is 39."""
         lost = set()
         for _ in range(2):
@@ -120,20 +121,20 @@ class Line(harness.Test):
             way = harness.until(
                 lambda l=link: [w for w in [l.stats()["a_to_b"]]
                                 if w["out"] + w["lost"] == 2000 and not w["waiting"]],
-                "all packets have arrived or not")[0]
+                "all packets have arrived or are lost")[0]
             there = {g[0] for g in self.take(b, way["out"])}
             self.assertEqual(len(there) + way["lost"], 2000)
             self.assertAlmostEqual(way["lost"], 100, delta=39)
             lost.add(frozenset(set(range(2000)) - there))
         self.assertEqual(len(lost), 1)
 
-    def test_cut_and_healed(self):
+    def test_cut_line_works_after_repair(self):
         link, (a, b), _ = self.line(rtt_ms=2)
         self.put(a, 1)
         self.take(b, 1)
         self.assertTrue(link.cut()["cut"])
         self.put(a, 5)
-        harness.until(lambda: link.stats()["a_to_b"]["cut"] == 5, "five have come to the cut")
+        harness.until(lambda: link.stats()["a_to_b"]["cut"] == 5, "five packets are cut")
         link.heal()
         self.put(a, 1)
         self.assertEqual([g[0] for g in self.take(b, 1)], [0])
@@ -141,16 +142,16 @@ class Line(harness.Test):
         with self.assertRaises(BlockingIOError):
             b.recv(2048)
 
-    def test_a_full_queue_drops(self):
-        """64 KB and the bucket hold far less than is sent at once."""
+    def test_full_queue_drops(self):
+        """64 KB and the bucket hold far less than the test sends at once."""
         link, (a, b), _ = self.line(rate_mbit=1, queue_kb=64)
         self.put(a, 1000)
         way = harness.until(lambda: [w for w in [link.stats()["a_to_b"]]
-                                     if w["out"] + w["full"] == 1000], "all are sent or dropped")[0]
+                                     if w["out"] + w["full"] == 1000], "all sent or dropped")[0]
         self.assertGreater(way["full"], 500)
         self.assertEqual(len(self.take(b, way["out"])), way["out"])
 
-    def test_jitter_is_around_the_delay(self):
+    def test_jitter_lies_around_delay(self):
         _, (a, b), _ = self.line(rtt_ms=40, jitter_ms=15)
         self.put(a, 300)
         got = self.take(b, 300)
@@ -159,8 +160,8 @@ class Line(harness.Test):
         self.assertEqual(sorted(g[0] for g in got), list(range(300)))
 
     @unittest.skipIf(WHY_NOT_WAN, WHY_NOT_WAN)
-    def test_what_fails_leaves_nothing(self):
-        """Not a process and not a file, when the last thing of all goes wrong."""
+    def test_failed_set_up_leaves_nothing(self):
+        """No process and no file is left when the last step of the set-up fails."""
         with self.assertRaisesRegex(harness.Failure, "mode = pigeon: wanted tunnel or"):
             wan.Wan(n_regions=3, nat=(2,) if not wan.why_not(nat=True) else (),
                     ipsec={"mode": "pigeon"})
@@ -171,7 +172,7 @@ class Line(harness.Test):
 
 class Cluster(harness.Test):
     """One ps and a worker in region 0, a worker in region 1. All run on one machine: without
-    --shared_memory=off payloads would go by its memory."""
+    --shared_memory=off payloads would use its memory."""
 
     def begin(self, net, *flags, model="softmax"):
         job = self.job(n_workers=2, model=model, flags=[*FLAGS, *flags])
@@ -193,10 +194,10 @@ class Cluster(harness.Test):
         return job.finish()[0]["parameters_sha256"]
 
     def parameter_bytes(self):
-        """Parts of what the last step made of the parameters, as they are sent."""
+        """Returns parts of the final parameters, as they are sent."""
         values = b"".join(v.tobytes() for _, v in harness.read_safetensors(self.export()).values())
         parts = {values[at:at + 32] for at in range(0, len(values) - 32, len(values) // 50)}
-        return [p for p in parts if len(set(p)) > 16]  # no zeros that may be anywhere
+        return [p for p in parts if len(set(p)) > 16]  # no zeros, which may be anywhere
 
     def n_found(self, pcap):
         seen = harness.read_bytes(pcap)
@@ -205,9 +206,9 @@ class Cluster(harness.Test):
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Esp(Cluster):
-    def test_training_through_esp(self):
-        """A job across regions gives the same bits as one beside each other; parameters cross
-        region 1's own network in clear, the line between the regions not."""
+    def test_training_through_esp_same_bits_and_encrypted(self):
+        """A job across regions ends with the bits of a job within one. Parameters cross region 1's
+        own network in clear, and the line between the regions encrypted."""
         with wan.Wan(n_hosts=[2, 1], rtt_ms=20, rate_mbit=100, ipsec={}) as net:
             pcaps = [self.path(name) for name in ("inside", "outside")]
             subnets = [r.subnet for r in net.regions]
@@ -230,8 +231,8 @@ class Esp(Cluster):
         self.assertRegex(checked, r"ok +path MTU +1400 bytes cross whole")
         self.assertRegex(checked, r"ok +outside +ESP: packets: esp \d+")
 
-    def test_the_line_is_cut_and_healed(self):
-        """In the middle of training; for longer than anything that is sent again at once."""
+    def test_cut_of_esp_line_changes_no_bit(self):
+        """The cut is in the middle of training, and longer than the retries of any layer."""
         with wan.Wan(n_hosts=[2, 1], rtt_ms=10, ipsec={}) as net:
             job = self.begin(net, "--train_steps=40", "--fault_push_delay_ms=20")
             job.workers[1].wait_line(r"\(global step: 10\)")
@@ -251,9 +252,9 @@ class Esp(Cluster):
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Generated(harness.Test):
-    """charon takes what scripts/ipsec/generate writes for modes that this kernel may not have."""
+    """charon accepts the files of scripts/ipsec/generate for modes that this kernel may lack."""
 
-    def test_gre_over_ipsec_is_taken(self):
+    def test_charon_accepts_gre_over_ipsec(self):
         gateway = wan.Gateway()
         self.addCleanup(gateway.close)
         folder = self.dir()
@@ -263,7 +264,7 @@ class Generated(harness.Test):
             "[gateway a]\naddress = 198.51.100.1\ninside = 10.81.0.1\n" "subnets = 10.81.0.0/24\n"
             "[gateway b]\naddress = 198.51.100.2\ninside = 10.82.0.1\n" "subnets = 10.82.0.0/24\n")
         wan.run(os.path.join(wan.IPSEC, "generate"), description, folder)
-        # The kernel's part, which needs GRE, is left out.
+        # The test omits the kernel's part, which needs GRE.
         up = harness.read_text(os.path.join(folder, "a/up"))
         up = re.sub(r"^.*\|\| gre_up$", "", up, flags=re.M)
         harness.write_file(os.path.join(folder, "a/up"), up)

@@ -1,4 +1,4 @@
-"""Gateways joined by GRE devices, in clear and over IPSec: needs a kernel that has GRE, and ESP."""
+"""Gateways joined by GRE devices, in clear and over IPSec: needs a kernel with GRE and ESP."""
 # label: net waits
 import contextlib
 import sys
@@ -25,12 +25,12 @@ class Gre(Cluster):
         return seen
 
     @unittest.skipIf(WHY_NOT, WHY_NOT)
-    def test_gre(self):
+    def test_job_crosses_gre_in_clear(self):
         seen = self.through("gre")
         self.assertGreater(seen["gre"]["packets"], 100, seen)
 
     @unittest.skipIf(WHY_NOT_ESP, WHY_NOT_ESP)
-    def test_gre_over_ipsec(self):
+    def test_job_crosses_gre_over_ipsec_encrypted(self):
         seen = self.through("gre-over-ipsec")
         self.assertGreater(seen["esp"]["packets"], 100, seen)
         self.assertEqual([seen[k]["packets"] for k in ("clear", "gre")], [0, 0], seen)

@@ -1,5 +1,5 @@
-"""A region behind NAT takes part, with a line that carries no more than 1400 bytes: through ESP,
-which its gateway dials, and without, when its worker alone dials out. Keepalives cross while nobody
+"""A region behind NAT trains over a line that carries at most 1400 bytes: through ESP, which its
+gateway dials, and without, when only its worker dials out. Keepalives cross while no worker
 trains."""
 # label: net waits
 import contextlib
@@ -14,7 +14,7 @@ import wan  # noqa: E402
 from test_wan import Cluster  # noqa: E402
 
 MTU = 1400
-NAT_SECONDS = 10000  # that NAT keeps an entry of TCP since its last packet
+NAT_SECONDS = 10000  # for so long NAT keeps an entry of TCP after its last packet
 WHY_NOT, WHY_NOT_ESP = wan.why_not(nat=True), wan.why_not(ipsec=True, nat=True)
 
 
@@ -28,12 +28,12 @@ def nat_entries(net):
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Nat(Cluster):
-    def test_a_worker_dials_out(self):
-        """The server never learns of another address than NAT's, and needs none. While worker 0
-        stands still, the entry of worker 1 is kept."""
+    def test_worker_dials_out_through_nat(self):
+        """The server learns no address but NAT's, and needs none. While worker 0 stands still, the
+        entry of worker 1 is kept."""
         with wan.Wan(n_hosts=[2, 1], nat=(1,), rtt_ms=10, mtu=MTU) as net:
             if not os.path.exists("/proc/net/nf_conntrack"):
-                self.skipTest("this kernel does not tell of NAT's entries")
+                self.skipTest("this kernel does not list NAT's entries")
             net.regions[1].edge.sysctl("net/netfilter/nf_conntrack_tcp_timeout_established",
                                        NAT_SECONDS)
             job = self.begin(net, "--train_steps=30", "--fault_push_delay_ms=20", model="lenet5")
@@ -41,7 +41,7 @@ class Nat(Cluster):
             with harness.paused(job.workers[0]):
                 harness.wait_still(job.workers[1], job.ps[0])
                 idle = harness.until(lambda: [e for e in nat_entries(net) if e[0] >= 4],
-                                     "nothing has crossed for 4 s")
+                                     "no packet has crossed for 4 s")
                 self.assertEqual({e[1:] for e in idle}, {(net.address(1), net.address(0))})
                 harness.until(lambda: all(e[0] < 4 for e in nat_entries(net)),
                               "a keepalive has crossed")
@@ -54,9 +54,9 @@ class Nat(Cluster):
 
 @unittest.skipIf(WHY_NOT_ESP, WHY_NOT_ESP)
 class NatEsp(Cluster):
-    def test_a_gateway_dials_out(self):
-        """The job has certificates. NAT sees UDP alone, and the line no packet that is too long for
-        it."""
+    def test_gateway_dials_out_through_nat(self):
+        """The job has certificates. NAT sees UDP only, and the line carries no packet above its
+        limit."""
         with wan.Wan(n_hosts=[2, 1], nat=(1,), rtt_ms=10, mtu=MTU, ipsec={"auth": "certs"}) as net:
             pcap = os.path.join(self.dir(), "outside")
             with contextlib.closing(net.capture(0, 1, pcap)) as outside:
@@ -70,7 +70,7 @@ class NatEsp(Cluster):
         self.assertEqual(self.n_found(pcap), 0)
         longest = max(lengths(pcap))
         self.assertLessEqual(longest, MTU)
-        self.assertGreater(longest, MTU - 8)  # and no shorter than it must be
+        self.assertGreater(longest, MTU - 8)  # and not much shorter than the limit
         self.assertRegex(checked, r"ok +path MTU +1338 bytes cross whole")
 
 

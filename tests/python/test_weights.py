@@ -1,6 +1,6 @@
-"""Parameters from a file (--init, --evaluate, --predict, --init_map) and those that stay
-(--freeze): a PyTorch state dict predicts in Weir what it predicts in PyTorch, an export and a
-checkpoint go on where they ended, alone and with servers; what does not fit is said."""
+"""Parameters from a file (--init, --evaluate, --predict, --init_map) and frozen ones (--freeze): a
+PyTorch state dict predicts the same in Weir as in PyTorch, training continues from an export and
+from a checkpoint, alone and with servers; mismatches are refused with a reason."""
 # label: cluster
 import json
 import os
@@ -19,7 +19,7 @@ MODEL = {
         {"type": "flatten"},
         {"type": "dense", "name": "head", "units": 10},
         {"type": "softmax_cross_entropy"}]}
-# A step that moves nothing: what is measured behind it are the first values.
+# A training step that changes nothing: the figures after it are those of the first values.
 STILL = ["--optimizer=sgd", "--learning_rate=1e-30", "--train_steps=1", "--batch_size=10",
          "--intra_op_threads=1"]
 STAT = "--freeze=*/moving_*"
@@ -43,7 +43,7 @@ class Weights(harness.Test):
         return self.write(name, json.dumps(text))
 
     def alone(self, *flags, model=None, status=0):
-        """A worker by itself: its summary, its export, and what it said."""
+        """Runs a worker by itself; returns its summary, its export, and its output."""
         export, summary = self.path("export"), self.path("summary")
         process = self.run_worker(*STILL, "--export=" + export, "--summary_json=" + summary, *flags,
                                   model=model or self.model(), status=status)
@@ -78,21 +78,21 @@ class Weights(harness.Test):
             for got, want in zip(values, state[torch_name][2], strict=True):
                 self.assertAlmostEqual(got, want, delta=1e-25, msg=name)  # a step of STILL
 
-    def test_a_state_dict_predicts_the_same(self):
+    def test_state_dict_predicts_like_pytorch(self):
         state = weights.small_state(5)
         summary, export, said = self.alone("--init=" + self.state_file(state), STAT)
         self.check_values(state, export)
         self.check_predictions(state, summary)
         self.assert_has(said, "first values of 8 of 8 parameters", "2 of 8 parameters are frozen")
 
-    def test_each_sample_is_predicted_the_same(self):
+    def test_predictions_of_each_sample_match(self):
         """Each sample has its own probabilities, not only their mean loss."""
         state = weights.small_state(8)
         self.alone("--init=" + self.state_file(state), STAT)
         self.check_each(state, self.path("export"))
 
     def predict(self, file, *flags, model=None):
-        """The outputs that --predict writes, and what it said."""
+        """Returns the outputs that --predict writes, and the worker's output."""
         out = self.path("out.csv")
         process = self.run_worker("--predict=" + file, "--output=" + out, "--intra_op_threads=1",
                                   *flags, model=model or self.model())
@@ -113,8 +113,8 @@ class Weights(harness.Test):
             return None, process.output()
         return harness.read_json(summary), process.output()
 
-    def test_a_state_dict_is_evaluated_and_predicted_as_it_is(self):
-        """Without a step of training, and with another's normalisation, if flags say it."""
+    def test_state_dict_evaluated_and_predicted_directly(self):
+        """Without a step of training, and with another normalisation if flags set it."""
         state = weights.small_state(9)
         file = self.state_file(state)
         said = self.check_each(state, file)
@@ -134,9 +134,9 @@ class Weights(harness.Test):
                     for image in self.images()[0]]
             self.assertLess(weights.furthest(rows, want), 1e-5)
 
-    def test_a_state_dict_of_other_names_is_predicted(self):
-        """By a map; a convolution without biases, as those before a batch normalisation often are,
-        and more tensors than the network has parameters."""
+    def test_state_dict_of_other_names_predicted_by_map(self):
+        """The network has a convolution without biases, as before many batch normalisations, and
+        the file more tensors than the network has parameters."""
         state = weights.small_state(10)
         state["features.0.bias"] = "F32", (3,), [0.0] * 3
         names = {"features.0.weight": "conv", "head.weight": "classifier.weight",
@@ -155,9 +155,9 @@ class Weights(harness.Test):
         summary, _ = self.evaluate(file, flag)
         self.check_predictions(state, summary)
 
-    def test_classes_of_a_state_dict(self):
-        """They are as many as the head has outputs, whatever stands last in the file, and never
-        less than the data have."""
+    def test_state_dict_determines_classes(self):
+        """There are as many classes as the head has outputs, whatever is last in the file, and
+        never fewer than in the data."""
         def auto(layers):
             layers[5]["units"] = "classes"
 
@@ -173,7 +173,7 @@ class Weights(harness.Test):
                                 status=1)
         self.assertIn("other shape: 'head/biases' is 10, but tensor 'head.bias' is 9", said)
 
-    def test_what_cannot_be_predicted_is_said(self):
+    def test_mismatched_state_dict_refused_in_inference(self):
         state = weights.small_state(7)
         state["other.weight"] = state.pop("head.weight")
         del state["features.1.running_var"]
@@ -197,8 +197,8 @@ class Weights(harness.Test):
             self.assertIn(flag + ": 'head/weights' would stay as it is initialised", said)
             self.assertFalse(os.path.exists(out))
 
-    def test_a_checkpoint_goes_before_the_file(self):
-        """Alone and with servers; and one line says it."""
+    def test_checkpoint_preferred_to_init(self):
+        """This holds alone and with servers; one line reports it."""
         folder = "--checkpoint_dir=" + self.path("alone")
         file = "--init=" + self.state_file(weights.small_state(2))
         _, first, said = self.alone(file, folder, "--learning_rate=0.1", STAT)
@@ -220,8 +220,8 @@ class Weights(harness.Test):
             for words, there in ((first, steps == 2), (later, steps == 4)):
                 self.assertEqual(words in worker.output(), there, worker.output())
 
-    def test_pytorch_itself(self):
-        """Its own modules, its own predictions: of each sample, and their mean loss."""
+    def test_state_dict_predicts_like_installed_pytorch(self):
+        """PyTorch's own modules and predictions: of each sample, and their mean loss."""
         torch = weights.torch2(self)
         nn = torch.nn
         torch.manual_seed(3)
@@ -232,7 +232,7 @@ class Weights(harness.Test):
         images, labels = self.images()
         x = torch.tensor([list(i) for i in images], dtype=torch.float32).reshape(-1, 1, SIZE, SIZE)
         x /= 255
-        net(x)  # moves the running statistics
+        net(x)  # updates the running statistics
         net.eval()
         y = net(x)
         loss = nn.functional.cross_entropy(y, torch.tensor(list(labels))).item()
@@ -248,8 +248,9 @@ class Weights(harness.Test):
         self.assertEqual(summary["test_accuracy"],
                          sum(int(k) == v for k, v in zip(y.argmax(1), labels)) / N_TEST)
 
-    def test_fine_tuning_from_an_export(self):
-        """Only what is not frozen moves, whatever the optimizer decays; a new head starts."""
+    def test_export_fine_tuned_with_frozen_layers(self):
+        """Only parameters that are not frozen change, whatever the optimizer decays; a new head
+        starts."""
         trained = self.path("trained")
         _, before, _ = self.alone("--optimizer=adam", "--learning_rate=0.01", "--train_steps=20")
         os.rename(self.path("export"), trained)
@@ -272,8 +273,9 @@ class Weights(harness.Test):
         self.assertNotEqual(after["last/weights"], first["last/weights"])
         self.assertIn("unexpected: tensor 'head/weights' (10x75) belongs to no parameter", said)
 
-    def test_servers_start_from_the_first_worker(self):
-        """And go on from there; what is frozen stays on the servers, with momentum, too."""
+    def test_servers_start_from_first_worker(self):
+        """Training continues from these values; frozen parameters stay on the servers, with
+        momentum, too."""
         state = weights.small_state(6)
         file = self.state_file(state)
         flags = [*STILL, "--freeze=features*", "--learning_rate=0.1", "--optimizer=momentum",
@@ -288,8 +290,8 @@ class Weights(harness.Test):
         self.check_values(state, {k: v for k, v in after.items() if k.startswith("features")})
         self.assertNotEqual(list(after["head/weights"][1]), state["head.weight"][2])
 
-    def test_another_than_the_first_worker_says_that_its_file_is_not_used(self):
-        """Whether the first has a file of its own, or none."""
+    def test_later_worker_logs_unused_init(self):
+        """The first worker has a file of its own, or none."""
         states = [weights.small_state(seed) for seed in (11, 12)]
         files = [self.state_file(s, "%d.safetensors" % i) for i, s in enumerate(states)]
         flag = "--init=" + files[1]
@@ -308,8 +310,8 @@ class Weights(harness.Test):
                 after = harness.read_safetensors(self.path("after"))
                 self.check_values(states[0], {k: v for k, v in after.items() if "moving" not in k})
 
-    def test_workers_agree_on_what_is_frozen(self):
-        """One that freezes something else is refused; one that joins is told."""
+    def test_workers_agree_on_frozen_layers(self):
+        """A worker with other frozen layers is refused; a worker that joins receives the list."""
         job = self.job(n_workers=1, model=self.model(),
                        flags=[*STILL, "--learning_rate=0.01", "--train_steps=30",
                               "--log_every=1", "--freeze=head/biases"])
@@ -329,8 +331,8 @@ class Weights(harness.Test):
         joined.wait()
         job.finish()
 
-    def test_a_checkpoint_of_another_job(self):
-        """Its folder or a manifest: the parameters as they were at its end."""
+    def test_checkpoint_of_another_job_read(self):
+        """Its folder or a manifest: the final parameters of that job."""
         folder = self.path("checkpoints")
         job = self.job(n_ps=2, n_workers=1, model=self.model(),
                        flags=[*STILL, "--learning_rate=0.1", "--train_steps=6"])
@@ -344,8 +346,8 @@ class Weights(harness.Test):
         _, _, said = self.alone("--init=" + os.path.join(folder, part), status=1)
         self.assertIn("one server's file of a checkpoint", said)
 
-    def test_other_normalisation_is_said(self):
-        """One line where the file's parameters have learnt from other numbers."""
+    def test_other_normalisation_warned(self):
+        """One line appears if the file's parameters were trained with another normalisation."""
         plain, normal = self.path("plain"), self.path("normal")
         for path, flags in ((plain, []), (normal, ["--mean=0.25", "--std=0.5"])):
             self.alone(*flags)
@@ -362,10 +364,10 @@ class Weights(harness.Test):
             self.assertEqual(len(lines), words is not None, said)
             if words:
                 self.assertIn("--init=%s: was trained on samples of %s" % (path, words), lines[0])
-        state = self.state_file(weights.small_state(7))  # which does not say it
+        state = self.state_file(weights.small_state(7))  # a file without that information
         self.assertNotIn("was trained on", self.alone("--init=" + state, STAT, "--mean=0.5")[2])
 
-    def test_what_does_not_fit_is_said(self):
+    def test_mismatched_init_refused(self):
         state = weights.small_state(7)
         state["other.weight"] = state.pop("head.weight")
         state["features.0.bias"] = ("F32", (1,), [1.0])

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""weirctl against running jobs: what it shows, what it has done, what it says where it cannot."""
+"""weirctl against running jobs: its output, its effects, and its errors."""
 # label: cluster address
 import glob
 import json
@@ -21,7 +21,7 @@ RETRY = 138
 
 class Weirctl(harness.Test):
     def ctl(self, hosts, *words, status=0, seconds=30):
-        """(stdout, stderr) of one call."""
+        """Returns (stdout, stderr) of one call."""
         argv = [harness.program("weirctl")]
         if hosts:
             argv.append("--ps_hosts=" + ",".join(hosts))
@@ -34,7 +34,7 @@ class Weirctl(harness.Test):
         return json.loads(self.ctl(hosts, "--json", *words, status=status)[0])
 
     def await_json(self, job, words, condition, seconds=30):
-        """The first document for which the condition holds."""
+        """Returns the first document for which the condition holds."""
         deadline = time.monotonic() + seconds * harness.PATIENCE
         while True:
             doc = self.json(job.ps_hosts, *words)
@@ -43,7 +43,7 @@ class Weirctl(harness.Test):
             self.assertLess(time.monotonic(), deadline, doc)
 
     def run_job(self, delays=(2, 2), ps_flags=(), n_ps=2):
-        """A job that is in the middle of training; delays: of each worker's pushes, in ms."""
+        """Returns a job in the middle of training; delays: of each worker's pushes, in ms."""
         job = self.job(n_ps=n_ps, n_workers=len(delays), model="small", flags=FLAGS)
         job.start_servers(*ps_flags)
         for i, ms in enumerate(delays):
@@ -53,7 +53,7 @@ class Weirctl(harness.Test):
 
 
 class Shows(Weirctl):
-    def test_status(self):
+    def test_status_shows_job(self):
         job = self.run_job()
         doc = self.await_json(job, ["status"], lambda d: d["step"] > 5 and d["steps_per_s"] > 0)
         self.assertEqual((doc["server"], doc["state"], doc["change"]), (0, "training", None))
@@ -86,9 +86,9 @@ class Shows(Weirctl):
         self.assertEqual((other["server"], other["state"]), (1, "training"))
         job.kill()
 
-    def test_who_is_late(self):
+    def test_slow_worker_shown_as_late(self):
         job = self.run_job(delays=(2, 250))
-        # in some of its steps the other one may have to wait for a core, and be later
+        # In some of its steps the other worker may wait for a core, and be later.
         doc = self.await_json(job, ["who-is-late"], lambda d: d["step"] >= 4 and
                               [m["index"] for m in d["members"]] == [1, 0] and
                               d["members"][0]["waited_for"]["steps"] >
@@ -98,7 +98,7 @@ class Shows(Weirctl):
         self.assertGreater(late["waited_for_recently"]["steps"], 0)
         self.assertGreaterEqual(late["waited_for_recently"]["of_steps"],
                                 late["waited_for_recently"]["steps"])
-        # for 100 ms of each step's quarter second the other has been waiting for 100 ms
+        # For 100 ms of each step's quarter second the other worker has been waiting for 100 ms.
         doc = self.await_json(job, ["who-is-late"],
                               lambda d: d["members"][0]["awaited_chunks"] > 0 and
                               d["members"][0]["index"] == 1)
@@ -106,7 +106,7 @@ class Shows(Weirctl):
         self.assertRegex(text, r"(?m)^ +1 +\S+ +\d+\.\d s +\d+ ")
         job.kill()
 
-    def test_missing_member(self):
+    def test_missing_member_shown(self):
         job = self.run_job()
         job.workers[1].kill()
         doc = self.await_json(job, ["members"],
@@ -118,7 +118,7 @@ class Shows(Weirctl):
     def refused(self, doc, index):
         return [m["refused"] for m in doc["members"] if m["index"] == index][0]
 
-    def test_refused_member(self):
+    def test_refused_member_shown_with_reason(self):
         """The status of a worker that does not join has its attempt, and the reason of its
         refusal."""
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
@@ -142,7 +142,7 @@ class Shows(Weirctl):
         self.assertEqual(len(re.findall("worker 1 from .* refused: ", job.ps[0].output())), 1)
         job.kill()
 
-    def test_refused_before_there_is_a_job(self):
+    def test_refused_worker_shown_without_job(self):
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
         job.start_ps(0, "--max_workers=1")
         job.start_worker(0).wait(60, 1)
@@ -155,7 +155,7 @@ class Shows(Weirctl):
 
 
 class Checkpoints(Weirctl):
-    def test_checkpoint_now(self):
+    def test_checkpoint_written_on_command(self):
         folder = self.path("it's $HOME")
         job = self.run_job(ps_flags=["--checkpoint_dir=" + folder, "--save_secs=100000"])
         self.assertEqual(glob.glob(os.path.join(folder, "weir-*.json")), [])
@@ -172,18 +172,19 @@ class Checkpoints(Weirctl):
         self.assertIn("--checkpoint_dir=" + folder, shlex.split(line))
         job.kill()
 
-    def test_the_next_one(self):
-        """The table says where it will be made, and what the job is computed with."""
+    def test_next_checkpoint_shown(self):
+        """The table has the step of the next checkpoint, and the job's arithmetic."""
         folder = self.path("ckpt")
         job = self.run_job(n_ps=1, delays=(2,), ps_flags=["--checkpoint_dir=" + folder,
                                                           "--save_steps=70000"])
         line = "checkpoints: %s; last at step -; the next at step 70000" % folder
-        text = harness.until(lambda: self.has_line(job, line), "the next one is shown")
+        text = harness.until(lambda: self.has_line(job, line), "the next checkpoint is shown")
         self.assertRegex(text, r"(?m)^computed with: \S.*, 1 thread; vector loops ")
         job.kill()
 
-    def test_the_next_one_by_time(self):
-        """The last step's is ordered all along, which is not the next where they come by time."""
+    def test_next_checkpoint_by_time_shown(self):
+        """The last step's checkpoint is always ordered, but is not the next one if checkpoints
+        depend on time."""
         folder = self.path("ckpt")
         job = self.run_job(n_ps=1, delays=(2,), ps_flags=["--checkpoint_dir=" + folder,
                                                           "--save_secs=5000"])
@@ -209,7 +210,7 @@ class Checkpoints(Weirctl):
         text = self.ctl(job.ps_hosts, "status")[0]
         return text if line in text.splitlines() else None
 
-    def test_without_folder(self):
+    def test_checkpoint_without_folder_refused(self):
         job = self.run_job(n_ps=1, delays=(2,))
         _, err = self.ctl(job.ps_hosts, "checkpoint", status=1)
         self.assertIn("refused: this job keeps no checkpoints", err)
@@ -222,12 +223,12 @@ class Errors(Weirctl):
         self.assertEqual(len(err.splitlines()), 1, err)
         self.assertIn(text, err)
 
-    def test_nobody_there(self):
+    def test_unreachable_server_named(self):
         port = harness.free_ports(1)[0]
         _, err = self.ctl(["%s:%d" % (harness.LOOPBACK, port)], "status", status=RETRY)
         self.one_line(err, "ps:0 (%s:%d): not reachable: " % (harness.LOOPBACK, port))
 
-    def test_host_that_has_no_address(self):
+    def test_host_without_address_named(self):
         """The line names the host and the cause, not the parts of the resolver."""
         _, err = self.ctl(["a..b:2222"], "--log_level=error", "status", status=RETRY)
         self.one_line(err, "ps:0 (a..b:2222): not reachable: the host name 'a..b' cannot be "
@@ -240,7 +241,7 @@ class Errors(Weirctl):
         worker.kill()
         self.assertNotIn("C-ares", err + worker.output())
 
-    def test_silent_server(self):
+    def test_silent_server_named(self):
         with socket.socket() as s:
             s.bind((harness.LOOPBACK, 0))
             s.listen(1)
@@ -249,7 +250,7 @@ class Errors(Weirctl):
                 _, err = self.ctl([host], "--timeout_s=1", *words, status=RETRY)
                 self.one_line(err, "ps:0 (%s)" % host)
 
-    def test_no_job_yet(self):
+    def test_status_without_job(self):
         job = self.job()
         job.start_ps(0)
         self.assertRegex(self.ctl(job.ps_hosts, "status")[0], "^ps:0: no job yet; up ")
@@ -260,7 +261,7 @@ class Errors(Weirctl):
             self.one_line(err, "no job yet: the first worker has not joined")
         job.ps[0].stop()
 
-    def test_ps0_is_gone(self):
+    def test_status_from_other_server_without_ps_0(self):
         job = self.run_job()
         job.ps[0].kill()
         out, err = self.ctl(job.ps_hosts, "status")
@@ -270,13 +271,13 @@ class Errors(Weirctl):
         self.one_line(err, "not reachable")
         job.kill()
 
-    def test_other_server_takes_no_command(self):
+    def test_command_at_other_server_refused(self):
         job = self.run_job()
         _, err = self.ctl(job.ps_hosts[1:], "remove-worker", "1", status=1)
         self.one_line(err, "refused: commands are for ps:0 (%s)" % job.ps_hosts[0])
         job.kill()
 
-    def test_usage(self):
+    def test_bad_command_lines_refused(self):
         hosts = ["127.0.0.1:1"]
         for words, text in ((["--json"], "a command is missing: status, members, "),
                             (["frobnicate"], "'frobnicate' is not a command; the commands are "
@@ -307,7 +308,7 @@ class Errors(Weirctl):
 
 
 class Changes(Weirctl):
-    def test_remove_worker(self):
+    def test_remove_worker_drops_worker(self):
         job = self.run_job(delays=(2, 2, 2))
         out, _ = self.ctl(job.ps_hosts, "remove-worker", "1")
         self.assertEqual(out, "accepted: worker 1 leaves at a step to come\n")
@@ -322,11 +323,11 @@ class Changes(Weirctl):
                          "it was taken in again")
         _, err = self.ctl(job.ps_hosts, "remove-worker", "1", status=1)
         self.assertIn("refused: there is no worker 1 in the job", err)
-        job.start_worker(1, "--fault_push_delay_ms=2")  # a new process may come back
+        job.start_worker(1, "--fault_push_delay_ms=2")  # a new process may join again
         self.await_json(job, ["members"], lambda d: len(d["members"]) == 3)
         job.kill()
 
-    def test_drain(self):
+    def test_drain_removes_server(self):
         job = self.run_job()
         self.assertIn("accepted: ps:1", self.ctl(job.ps_hosts, "drain", "1")[0])
         job.ps[1].wait(60)  # exit code 0
@@ -339,7 +340,7 @@ class Changes(Weirctl):
             self.assertIn(why, err)
         job.kill()
 
-    def test_add(self):
+    def test_add_prints_command_that_joins(self):
         job = self.run_job()
         hosts = ",".join(job.ps_hosts)
         line = self.ctl(job.ps_hosts[:1], "add", "worker")[0]
@@ -356,7 +357,7 @@ class Changes(Weirctl):
         job.kill()
 
     def at_relative_folder(self, here, name):
-        """A job that is in training, whose ps 0 was given that folder of checkpoints."""
+        """Returns a job in training, whose ps 0 has that folder of checkpoints as its flag."""
         job = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
         job.ps[0] = self.start_program("ps", "--job_name=ps", "--task_index=0",
                                        "--checkpoint_dir=" + name, *job.hosts(), name="ps:0",
@@ -365,8 +366,8 @@ class Changes(Weirctl):
         job.workers[0].wait_line("training step 2 done")
         return job
 
-    def test_add_where_the_folder_is_relative(self):
-        """The printed command is typed in another folder: it has to name the same folder, or
+    def test_add_prints_absolute_or_no_folder(self):
+        """The operator runs the printed command in another folder: it must name the same folder, or
         none."""
         here = os.path.realpath(self.dir())
         job = self.at_relative_folder(here, "k" * 240)
@@ -382,7 +383,7 @@ class Changes(Weirctl):
         job.kill()
 
     def add_worker(self, *data):
-        """(command, what is said beside it) for a job whose worker was given these."""
+        """Returns (command, notes) for a job whose worker had these flags."""
         argv = [harness.program("worker"), harness.models_dir("softmax"), "--model=softmax",
                 "--progress=lines", "--train_steps=100000000", *data]
         job = self.job(n_ps=1, n_workers=1)
@@ -393,8 +394,9 @@ class Changes(Weirctl):
         job.kill()
         return got
 
-    def test_add_where_there_is_no_one_folder(self):
-        """No folder is printed that is not the new worker's: it is said what is to be given."""
+    def test_add_without_common_folder_names_missing_flag(self):
+        """The command names no folder that may differ on the new worker's host; a note names the
+        missing flag."""
         line, told = self.add_worker("--data_dir=" + self.data(), "--data_shard=own")
         self.assertNotIn("--data", line)
         self.assertIn("each worker of this job has data of its own: add the new one's, --data_dir=",

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""The wheel that scripts/make_wheel makes of this build: its name, its commands and licences, that
-all it needs is in it or of glibc, libstdc++ and zlib, and that a job of what it carries runs; the
-same in a bookworm of its own is scripts/try wheel. And what the package says where parts are
-missing."""
+"""The wheel that scripts/make_wheel makes of this build: its name, its commands and licences; it
+contains everything that it needs except glibc, libstdc++ and zlib; a job of its programs runs.
+scripts/try wheel tests the same in a bookworm of its own. And the messages of the package if parts
+are missing."""
 # label: unit computes
 import glob
 import json
@@ -24,7 +24,7 @@ from weir import _loading  # noqa: E402
 
 ABSENT = 77
 COMMANDS = ["weir-ps", "weir-task", "weir-worker", "weirctl"]
-# What every glibc system with a Python has (PEP 600): not carried.
+# Libraries of every glibc system with a Python (PEP 600), which the wheel does not contain.
 OF_THE_SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1",
                  "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libgcc_s.so.1",
                  "libstdc++.so.6", "libz.so.1"}
@@ -44,7 +44,7 @@ with weir.Cluster(ps_flags=["--metrics_port=" + sys.argv[1]]) as c, \\
 
 
 def env(site):
-    """Nothing that would find another Weir."""
+    """Returns an environment in which no other Weir is found."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("WEIR_")}
     return {**kept, "PYTHONPATH": site}
 
@@ -74,7 +74,7 @@ class Wheel(harness.Test):
     def read(self, *path):
         return harness.read_text(os.path.join(self.info, *path))
 
-    def test_name_commands_licences(self):
+    def test_name_commands_and_licences_are_complete(self):
         machine = os.uname().machine
         tag = re.search(r"^Tag: (.*)$", self.read("WHEEL"), re.M).group(1)
         self.assertRegex(tag, r"^py3-none-manylinux_2_\d\d_%s$" % machine)
@@ -100,8 +100,8 @@ class Wheel(harness.Test):
                     if f.read(4) == b"\x7fELF":
                         yield path
 
-    def test_parts_find_each_other(self):
-        """Each by its own RPATH, within the wheel; nothing else is needed but the system's."""
+    def test_libraries_find_each_other(self):
+        """Each library has an RPATH within the wheel; all other libraries are the system's."""
         found = list(self.binaries())
         self.assertGreater(len(found), 50)
         for path in found:
@@ -117,7 +117,7 @@ class Wheel(harness.Test):
                 self.assertTrue(name in OF_THE_SYSTEM or any(
                     os.path.exists(os.path.join(f, name)) for f in folders), (path, name))
 
-    def test_a_job(self):
+    def test_job_of_the_wheel_runs(self):
         """The wheel works with its own files alone: the libraries of a member and a server, and
         pages."""
         said = harness.check_output([sys.executable, "-c", JOB, str(harness.free_ports(1)[0])],
@@ -131,8 +131,8 @@ class Wheel(harness.Test):
             self.assertTrue(all(path.startswith(self.site) for path in of), of)
             self.assertEqual({re.split("[-.]", os.path.basename(p))[0] for p in of}, wanted)
 
-    def test_commands(self):
-        """Each becomes its program; a pipe that is closed ends it, as if there were no Python."""
+    def test_commands_become_their_programs(self):
+        """A closed pipe ends the program as if there were no Python."""
         for name in COMMANDS:
             said = harness.check_output([os.path.join(self.site, "bin", name), "--version"],
                                         env=env(self.site))
@@ -158,7 +158,7 @@ class Wheel(harness.Test):
 
 @unittest.skipIf(harness.SANITIZE, "texts")
 class Missing(harness.Test):
-    def test_advice(self):
+    def test_loader_errors_explained(self):
         lines = {"/lib/libc.so.6: version `GLIBC_2.99' not found (required by x)":
                  "needs glibc 2.99 or later, and this system has 2",
                  "libstdc++.so.6: version `GLIBCXX_3.4.99' not found": "libstdc\\+\\+ is older",
@@ -173,8 +173,8 @@ class Missing(harness.Test):
         with mock.patch("os.confstr", side_effect=ValueError):
             self.assertIn("Alpine", _loading.advice("why", "else"))
 
-    def test_what_is_there_is_said(self):
-        """No library, a damaged one, one that is too old, by a package that carries none."""
+    def test_missing_parts_named(self):
+        """No library, a damaged one, an old one, or one of a package without programs."""
         damaged = self.write("libweir.so.0", "x" * 1000)
         for library, why in (("", "install Weir, or set WEIR_LIBRARY"),
                              (damaged, "WEIR_LIBRARY names, .* invalid ELF header; it is damaged"),
@@ -184,12 +184,12 @@ class Missing(harness.Test):
                                env={**env(PACKAGE), "WEIR_PROGRAMS": harness.BIN, **named})
             if library:
                 self.assertEqual(done.returncode, 1)
-            if done.returncode:  # else this system has Weir
+            if done.returncode:  # otherwise this system has Weir
                 self.assertRegex(done.stdout, why)
                 self.assertNotIn("Traceback", done.stdout)
 
-    def test_source_package(self):
-        """It has the Python files, and leaves nothing in their folder."""
+    def test_source_package_has_python_files(self):
+        """The build leaves no file in their folder."""
         before = sorted(os.listdir(PACKAGE))
         subprocess.run([sys.executable, "-B", "setup.py", "-q", "sdist", "-d", self.dir()],
                        check=True, cwd=PACKAGE, stderr=subprocess.DEVNULL, env=env(""),

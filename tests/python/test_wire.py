@@ -1,6 +1,6 @@
-"""A Python client made from net/wire/weir.proto by grpc_tools speaks to a real ps: the proof
-that the hand-written coding is protobuf. One long stream joins, sends first values, pulls, pushes,
-repeats; a second connection misbehaves meanwhile; health answers."""
+"""A Python client made from net/wire/weir.proto by grpc_tools calls a real ps: this proves that the
+hand-written coding is protobuf. One long stream joins, sends first values, pulls, pushes, repeats,
+while a second connection sends faults; the health check answers."""
 # label: cluster sanitize
 import importlib
 import os
@@ -27,7 +27,7 @@ RATE = 0.25
 
 
 def generate(*names):
-    """The modules x_pb2 and x_pb2_grpc of net/wire/x.proto."""
+    """Returns the modules x_pb2 and x_pb2_grpc of net/wire/x.proto."""
     with tempfile.TemporaryDirectory() as out:
         folder = harness.source("net/wire")
         subprocess.run([sys.executable, "-m", "grpc_tools.protoc", "-I" + folder,
@@ -61,7 +61,7 @@ def crc32c(data):
 
 
 def to_bf16(values):
-    """Rounded to the nearest, ties to even; no infinities here."""
+    """Returns the values rounded to the nearest bf16, ties to even; no infinities here."""
     bits = struct.unpack("<%dI" % len(values), struct.pack("<%df" % len(values), *values))
     return struct.pack("<%dH" % len(values), *((b + 0x7fff + (b >> 16 & 1)) >> 16 for b in bits))
 
@@ -99,7 +99,7 @@ class Stream:
         return self.take()
 
     def close(self):
-        """Says that nothing more comes; the call must end well."""
+        """Closes the sending side; the call must end well."""
         self.out.put(None)
         self.test.assertEqual(list(self.call), [])
         self.test.assertEqual(self.call.code(), grpc.StatusCode.OK)
@@ -154,7 +154,7 @@ class Wire(harness.Test):
         return Stream(self, self.stub, generation=reply.generation, member=0, incarnation=7)
 
     def check(self, answer, kind, chunk, step, times):
-        """The answer carries the first values after `times` updates."""
+        """Checks that the answer contains the first values after `times` updates."""
         self.assertEqual(self.pb.Piece.Kind.Name(answer.kind), kind, answer.why)
         self.assertEqual((answer.chunk, answer.step), (chunk, step))
         self.assertEqual(answer.crc32c, crc32c(answer.payload))
@@ -165,7 +165,7 @@ class Wire(harness.Test):
             self.assertEqual(answer.payload, self.raw[chunk])
 
     def finish(self, stream, step):
-        """Goes on to the job's end on the stream."""
+        """Trains to the job's end on the stream."""
         for s in range(step, 2):
             for c in range(3):
                 self.check(stream.ask("PUSH", c, s, self.gradient[c]), "APPLIED", c, s + 1, s + 1)
@@ -174,7 +174,7 @@ class Wire(harness.Test):
                         timeout=10 * harness.PATIENCE)
         self.ps.wait()
 
-    def test_a_job_from_end_to_end(self):
+    def test_job_trains_from_end_to_end(self):
         self.assertEqual(crc32c(b"123456789"), 0xe3069283)
         stream = self.join()
         for c in range(3):
@@ -191,8 +191,8 @@ class Wire(harness.Test):
         self.check(stream.ask("PUSH", 1, 0, self.gradient[1]), "STALE", 1, 2, 2)
         self.finish(stream, 2)
 
-    def test_two_members_and_waiting_pulls(self):
-        """Member 1 asks before the first values are there; both gradients count, by weight."""
+    def test_early_pull_waits_for_first_values(self):
+        """Member 1 pulls before the first values exist; both gradients count, by weight."""
         stream = self.join(n_workers=2)
         pb, stub = self.pb, self.connect()
         reply = harness.join(stub.Join, self.join_request(member=1, incarnation=8, n_workers=2))
@@ -211,7 +211,7 @@ class Wire(harness.Test):
                 taken = other.take()
                 self.assertEqual((taken.kind, taken.chunk, taken.step, taken.payload),
                                  (pb.Piece.TAKEN, c, step, b""))
-                if (step, c) == (1, 2): # it says no more; TAKEN was not its answer
+                if (step, c) == (1, 2): # it sends no more; TAKEN was not its answer
                     other.out.put(None)
                 self.check(stream.ask("PUSH", c, step, self.gradient[c]), "APPLIED", c, step + 1,
                            (step + 1) / 4)
@@ -221,8 +221,8 @@ class Wire(harness.Test):
                    timeout=10 * harness.PATIENCE)
         self.finish(stream, 2)
 
-    def test_a_job_in_bf16(self):
-        """The servers' value stays in fp32; what is sent of it is rounded once."""
+    def test_job_in_bf16_rounds_once(self):
+        """The servers' value stays in fp32; values are rounded once for sending."""
         stream = self.join(push_dtype="bf16", version_dtype="bf16")
         bf16, f32 = self.pb.Piece.BF16, self.pb.Piece.F32
         gradient = [[0.3 + i / 7919 for i in range(n)] for n in LENGTHS]
@@ -248,12 +248,12 @@ class Wire(harness.Test):
                     self.assertAlmostEqual(a, first - step * RATE * g, delta=1e-6)
                 self.assertEqual(step == 0, pulled.payload == whole[c])
         self.generation = stream.head["generation"]
-        self.bad(dtype=f32)  # a PUSH as in fp32
-        self.bad(payload=sent[0], dtype=self.pb.Piece.F16)  # as long, but another
+        self.bad(dtype=f32)  # a PUSH like in fp32
+        self.bad(payload=sent[0], dtype=self.pb.Piece.F16)  # of equal length, but another type
         self.finish(stream, 2)
 
     def bad(self, **piece):
-        """A push that is wrong in one thing, on a connection of its own."""
+        """Sends a push with one fault, on a connection of its own."""
         values = dict(kind="PUSH", chunk=0, step=0, payload=self.gradient[0])
         changes = {k: piece.pop(k) for k in list(piece) if k not in values}
         values.update(piece)
@@ -277,7 +277,7 @@ class Wire(harness.Test):
             stream.take()
         self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
 
-    def test_bad_pieces_harm_their_stream_alone(self):
+    def test_bad_pieces_end_only_their_stream(self):
         stream = self.join()
         for c in range(3):
             self.check(stream.ask("INIT", c, 0, self.raw[c]), "VERSION", c, 0, 0)
@@ -290,7 +290,7 @@ class Wire(harness.Test):
             self.check(stream.ask("PULL", i % 3), "VERSION", i % 3, 0, 0)
         self.finish(stream, 0)
 
-    def test_health(self):
+    def test_health_check_answers(self):
         stub = self.health_grpc.HealthStub(self.channel)
         for service in ("", "weir.v1.Weir"):
             reply = stub.Check(self.health.HealthCheckRequest(service=service),

@@ -1,6 +1,5 @@
 """Nothing but libweir_cuda.so needs CUDA: a worker runs on a machine that has neither driver nor
-CUDA libraries, whatever it was built with. (Tried by hand, too, in a tree of Debian 12 without
-them.)"""
+CUDA libraries, however it was built. (Also tested by hand, in a tree of Debian 12 without them.)"""
 # label: cluster
 import os
 import re
@@ -18,7 +17,7 @@ def cuda_names(text):
 
 
 class WithoutCuda(fake_gpus.Machine):
-    def test_no_program_links_to_it(self):
+    def test_programs_do_not_link_to_cuda(self):
         for path in (harness.program("worker"), harness.program("ps"),
                      os.path.join(LIB, "libweir_cpu.so")):
             linked = subprocess.run(["ldd", path], check=True, stdout=subprocess.PIPE, text=True)
@@ -26,7 +25,8 @@ class WithoutCuda(fake_gpus.Machine):
             self.assertEqual(cuda_names(linked.stdout), [], path)
 
     def looked_for(self, *flags):
-        """Libraries of CUDA's that the dynamic linker was asked for by a worker that trains."""
+        """Returns the CUDA libraries that a worker requests from the dynamic linker when it
+        trains."""
         env = self.env((), LD_DEBUG="files", LD_DEBUG_OUTPUT=self.path("loads"))
         process = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=mlp",
                                      "--train_steps=2", "--batch_size=4", "--data_dir=" +
@@ -38,10 +38,10 @@ class WithoutCuda(fake_gpus.Machine):
         self.assertTrue(any("libweir_cpu.so" in a for a in asked), asked[:50])
         return cuda_names("\n".join(asked))
 
-    def test_training_on_the_cpu_asks_for_none_of_it(self):
+    def test_training_on_cpu_loads_no_cuda_library(self):
         self.assertEqual(self.looked_for("--gpus=none"), [])
 
-    def test_without_a_driver_it_asks_for_the_driver_alone(self):
+    def test_missing_driver_loads_no_other_cuda_library(self):
         if fake_gpus.there("libcuda.so.1"):
             self.skipTest("this machine has a driver")
         self.assertEqual(self.looked_for(), ["libcuda.so.1"])

@@ -1,6 +1,6 @@
-"""An embedding of more than 256 numbers: words as whole numbers of any type and format, which give
-the same bits; numbers that fit a byte are the same samples as bytes; one beyond the vocabulary, a
-negative one and one that is not whole end training with a line."""
+"""An embedding of more than 256 numbers: words as whole numbers of any type and format train to the
+same bits; numbers that fit a byte are the same samples as bytes; a number beyond the vocabulary, a
+negative one and a fraction end training with a line."""
 # label: cluster
 import json
 import os
@@ -19,7 +19,8 @@ FORMS = [*NPY, "npz", "idx_int", "idx_short", "safetensors"]
 
 
 def made(n, seed):
-    """Sentences of few words out of a large vocabulary; the first word decides the class."""
+    """Returns sentences of few words from a large vocabulary; the first word determines the
+    class."""
     words = random.Random(9).sample(range(256, VOCABULARY), 9) + [VOCABULARY - 1, 0, 255]
     rng = random.Random(seed)
     rows = [[rng.choice(words) for _ in range(LENGTH)] for _ in range(n)]
@@ -87,7 +88,7 @@ class Words(harness.Test):
             return worker.output()
         return self.figures()
 
-    def test_all_formats_give_the_same_bits(self):
+    def test_words_same_bits_in_all_formats(self):
         sets = {"train": made(N_TRAIN, 1), "test": made(N_TEST, 2)}
         sums = {}
         for form in FORMS:
@@ -97,7 +98,7 @@ class Words(harness.Test):
             sums[form] = s["parameters_sha256"], s["test_loss"]
         self.assertEqual(len(set(sums.values())), 1, sums)
 
-    def test_small_numbers_are_bytes(self):
+    def test_small_numbers_same_bits_as_bytes(self):
         sets = {part: ([[v % 251 for v in row] for row in rows], labels)
                 for part, (rows, labels) in (("train", made(N_TRAIN, 1)),
                                              ("test", made(N_TEST, 2)))}
@@ -105,7 +106,7 @@ class Words(harness.Test):
                 for form in ("npy_u1", "npy_i8", "safetensors")}
         self.assertEqual(len(sums), 1)
 
-    def test_what_is_no_word_is_named(self):
+    def test_numbers_outside_vocabulary_named(self):
         train, test = made(N_TRAIN, 1), made(N_TEST, 2)
         said = self.train("npy_i8", {"train": train, "test": test}, VOCABULARY - 1, status=1)
         self.assertIn("layer 'table': the number %d in the data, but its vocabulary is %d" %

@@ -34,7 +34,7 @@ def check(code):
 
 
 def join(lib, pattern, settings):
-    """Opens a member that asks for its first step until a line has the pattern."""
+    """Opens a member that requests its first step until a line has the pattern."""
     seen = []
 
     @LINE

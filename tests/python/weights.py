@@ -16,7 +16,7 @@ FORMATS = {"F32": "f", "F64": "d", "I64": "q"}
 
 
 def torch2(test):
-    """PyTorch 2 or later; without, the test is skipped."""
+    """Returns PyTorch 2 or later; skips the test without it."""
     if torch is None:
         test.skipTest("PyTorch is not installed: " + _why)
     if int(torch.__version__.split(".", maxsplit=1)[0]) < 2:
@@ -26,13 +26,14 @@ def torch2(test):
 
 
 def torch_state(net):
-    """A module's state dict, as write() takes it."""
+    """Returns a module's state dict as the argument of write()."""
     return {name: ("I64" if t.dtype == torch.int64 else "F32", tuple(t.shape),
                    t.detach().flatten().tolist()) for name, t in net.state_dict().items()}
 
 
 def predicted(path):
-    """[outputs] of a .csv that --predict wrote; that it is in order, and names the largest."""
+    """Returns [outputs] of a .csv that --predict wrote; checks the order and the named largest
+    output."""
     with open(path, encoding="ascii", newline="") as f:
         rows = list(csv.reader(f))[1:]
     outputs = [[float(v) for v in row[2:]] for row in rows]
@@ -43,7 +44,7 @@ def predicted(path):
 
 
 def furthest(outputs, want):
-    """The largest difference of two lists of rows."""
+    """Returns the largest difference of two lists of rows."""
     return max(abs(g - w) for got, row in zip(outputs, want, strict=True)
                for g, w in zip(got, row, strict=True))
 
@@ -65,7 +66,7 @@ def write(path, tensors, metadata=None):
 
 
 def rounded(values):
-    """To float32, as they are stored."""
+    """Returns the values rounded to float32, as they are stored."""
     return list(struct.unpack("<%df" % len(values), struct.pack("<%df" % len(values), *values)))
 
 
@@ -79,7 +80,7 @@ def read_idx(path, head):
 
 
 def conv2d(x, shape, w, wshape, b, pad):
-    """nn.Conv2d, stride 1; x: flat (C,H,W)."""
+    """Computes nn.Conv2d, stride 1; x: flat (C,H,W)."""
     c, h, wd = shape
     o, _, kh, kw = wshape
     oh, ow = h + 2 * pad - kh + 1, wd + 2 * pad - kw + 1
@@ -100,7 +101,7 @@ def conv2d(x, shape, w, wshape, b, pad):
 
 
 def batch_norm(x, shape, gamma, beta, mean, variance, epsilon=1e-5):
-    """nn.BatchNorm2d in evaluation."""
+    """Computes nn.BatchNorm2d in evaluation."""
     plane = shape[1] * shape[2]
     return [(v - mean[k // plane]) / math.sqrt(variance[k // plane] + epsilon) * gamma[k // plane] +
             beta[k // plane] for k, v in enumerate(x)]
@@ -114,7 +115,7 @@ def max_pool2(x, shape):
 
 
 def linear(x, w, b):
-    """nn.Linear; w: flat [out][in]."""
+    """Computes nn.Linear; w: flat [out][in]."""
     n = len(x)
     return [b[u] + sum(map(operator.mul, w[u * n:(u + 1) * n], x)) for u in range(len(b))]
 
@@ -132,8 +133,8 @@ def cross_entropy(x, label):
 
 
 def small_state(seed, size=10, filters=3, classes=10):
-    """A state dict of Conv2d(1, filters, 3, padding=1), BatchNorm2d, ReLU, MaxPool2d(2), Flatten,
-    Linear; by PyTorch's names in a Sequential that is called `features`, and a `head`."""
+    """Returns a state dict of Conv2d(1, filters, 3, padding=1), BatchNorm2d, ReLU, MaxPool2d(2),
+    Flatten, Linear; by PyTorch's names in a Sequential called `features`, and a `head`."""
     rng = random.Random(seed)
     n_in = filters * (size // 2) ** 2
     return {
@@ -150,7 +151,7 @@ def small_state(seed, size=10, filters=3, classes=10):
 
 
 def small_predict(state, pixels, size=10):
-    """The network's values before the softmax for one image of bytes."""
+    """Returns the network's values before the softmax for one image of bytes."""
     v = {name: t[2] for name, t in state.items()}
     x = [p / 255 for p in pixels]
     shape = state["features.0.weight"][1]
