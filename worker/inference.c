@@ -84,7 +84,7 @@ static void say_data(const struct worker *w)
     const int64_t *is = d->sample.dim;
     LOG_I("--%s: the data are %s: %" PRId64 " samples of %" PRId64 "x%" PRId64 "x%" PRId64 "%s",
           o->predict ? "predict" : "evaluate", d->path, d->n, is[0], is[1], is[2],
-          o->data_named ? "" : "; no flag names them, training was on this folder");
+          o->data_named ? "" : "; no flag names them, so these are the data of the training");
 }
 
 /* Warns that training was interrupted, because its figures look like those of a complete one. */
@@ -93,7 +93,7 @@ static void warn_of_interrupted(const struct worker *w, int64_t step)
     const struct options *o = &w->opt;
     if (w->trained_on.interrupted)
         LOG_W("--%s: the training that wrote %s was interrupted at step %" PRId64
-              ": its parameters are those of that step, not of a whole training",
+              ": its parameters are those of that step, not of a complete training",
               o->predict ? "predict" : "evaluate", o->predict ? o->predict : o->evaluate, step);
 }
 
@@ -134,7 +134,7 @@ static enum status check_kept(const struct worker *w, const struct weights_reque
         if (w->given[i] || model_init_is_constant(w->model, i))
             continue;
         LOG_E(
-            "--%s=%s: '%s' would stay as it is initialised (--init_map says -), with random numbers; say which tensor it is",
+            "--%s=%s: '%s' would keep its random initial values (- in --init_map); name its tensor in --init_map",
             q->flag, q->path, w->chunks->params[i].name);
         return ST_INVALID;
     }

@@ -41,8 +41,8 @@ static enum status check_flags(const struct worker *w)
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         if (!flags[i].given || uses & flags[i].use)
             continue;
-        LOG_E("--%s is for %s, and %s is none; leave it out", flags[i].flag, flags[i].those,
-              (w->test ? w->test : w->train)->path);
+        LOG_E("--%s is for %s, but %s is not of this kind; remove the flag", flags[i].flag,
+              flags[i].those, (w->test ? w->test : w->train)->path);
         return ST_INVALID;
     }
     return ST_OK;
@@ -63,7 +63,7 @@ static enum status check_columns(const struct worker *w)
             continue;
         LOG_E(
             "%s: line 1: feature %" PRId64
-            " is the column '%s', but in %s it is '%s'; give the columns the same names in the same order, and leave out with --ignore_columns what only one file has",
+            " is the column '%s', but in %s it is '%s'; use the same column names in the same order, and exclude the columns of only one file by --ignore_columns",
             sets[i]->path, place + 1, here,
             w->train     ? w->train->path
             : o->predict ? o->predict
@@ -85,7 +85,7 @@ static enum status check_sets(const struct worker *w)
             continue;
         LOG_E("%s has samples of %" PRId64 "x%" PRId64 "x%" PRId64
               " (channels, height, width), but the training set, %s, has %" PRId64 "x%" PRId64
-              "x%" PRId64 "; give data of one size",
+              "x%" PRId64 "; use samples of the same size in both",
               sets[i]->path, b[0], b[1], b[2], first->path, a[0], a[1], a[2]);
         return ST_MISMATCH;
     }
@@ -104,11 +104,11 @@ static enum status check_layout(const struct worker *w)
         return ST_OK;
     LOG_E("--%s: %s was trained on samples of %" PRId64 "x%" PRId64 "x%" PRId64
           " (channels, height, width), those of %s are %" PRId64 "x%" PRId64 "x%" PRId64
-          "; give samples of as many channels%s",
+          "; use samples with the same number of channels%s",
           o->predict ? "predict" : "evaluate", o->predict ? o->predict : o->evaluate, was->dim[0],
           was->dim[1], was->dim[2], w->test->path, is->dim[0], is->dim[1], is->dim[2],
-          o->test.nhwc ? ", and leave --data_layout=nhwc out if they come first"
-                       : ", and add --data_layout=nhwc if they come last");
+          o->test.nhwc ? ", and remove --data_layout=nhwc if the first extent is the channels"
+                       : ", and add --data_layout=nhwc if the last extent is the channels");
     return ST_MISMATCH;
 }
 
@@ -129,7 +129,7 @@ static enum status check_named(const struct worker *w, const char *file)
         "--%s: no flag names the data; %s %s%s; name the data with --data_dir=DIR or --test_data=FILE (Fashion-MNIST is --data_dir=" DATASET_DEFAULT_DIR
         ")",
         o->predict ? "predict" : "evaluate", file,
-        *was ? "was trained on " : "does not say on which data it was trained", was);
+        *was ? "was trained on " : "does not record its training data", was);
     return ST_INVALID;
 }
 
@@ -140,7 +140,7 @@ static enum status check_standardized(const struct worker *w, const char *file)
     if (!was->standardized || was->standard.n > 0)
         return ST_OK;
     LOG_E(
-        "--%s: %s is a checkpoint of a job with --standardize, and lacks the means and deviations of the columns, as those of very many columns and of earlier versions do; evaluate the file of --export instead (the job that is started again with the same flags and --export=FILE writes one at its end)",
+        "--%s: %s is a checkpoint of a job with --standardize, and lacks the means and deviations of the columns, like checkpoints of very many columns or of earlier versions; evaluate the file of --export instead (restart the job with the same flags and --export=FILE: it writes the file at its end)",
         w->opt.predict ? "predict" : "evaluate", file);
     return ST_UNSUPPORTED;
 }
@@ -190,7 +190,7 @@ static enum status standardize_sets(struct worker *w)
     if (by->n > 0)
         LOG_I("--standardize: %" PRId64 " %s of the samples, by the mean and deviation %s", by->n,
               by->n == 1 ? "column" : "columns",
-              w->train ? "over the training set" : "of training, which the export says");
+              w->train ? "of the training set" : "of the training, which the export records");
 done:
     return st;
 }
@@ -199,13 +199,13 @@ static void say_no_test(const struct options *o)
 {
     int validates = o->validation_dir || o->validation_split > 0;
     const char *hint =
-        validates ? "" : "; --validation_split holds out training samples to say how well it goes";
+        validates ? "" : "; --validation_split holds out training samples to measure the accuracy";
     if (o->test.dir)
         LOG_I(
-            "no test data in %s (neither test nor t10k under the names of docs/guide/data.md): no test accuracy will be said%s",
+            "no test data in %s (neither test nor t10k under the names of docs/guide/data.md): test accuracy will not be reported%s",
             o->test.dir, hint);
     else
-        LOG_I("no --test_data: no test accuracy will be said%s", hint);
+        LOG_I("no --test_data: test accuracy will not be reported%s", hint);
 }
 
 /* Warns if test and training samples are the same: the accuracy then does not predict that of new
@@ -216,7 +216,7 @@ static void warn_same_samples(const struct worker *w)
     for (size_t i = 0; w->train && i < sizeof sets / sizeof *sets; i++)
         if (sets[i] && dataset_same_samples(w->train, sets[i]))
             LOG_W(
-                "%s: the %s samples are the same as the training samples: accuracy on them says nothing of new ones; name other ones with --%s",
+                "%s: the %s samples are the same as the training samples: their accuracy does not predict that of new samples; name other samples with --%s",
                 sets[i]->path, i == 0 ? "test" : "validation",
                 i == 0 ? "test_data" : "validation_dir");
 }
@@ -267,7 +267,7 @@ static enum status spread_numbers(const char *flag, const struct options_list *f
     int64_t channels = d->sample.dim[0];
     if (from->n > 1 && from->n != channels) {
         LOG_E("--%s: %d numbers, but samples of %s have %" PRId64
-              " %s; give one for each channel, or one for all",
+              " %s; set one number for each channel, or one for all",
               flag, from->n, d->path, channels, channels == 1 ? "channel" : "channels");
         return ST_INVALID;
     }
@@ -290,7 +290,7 @@ static enum status measure_set(const struct options *o, const struct dataset *d,
         if (n->std[c] > 0)
             continue;
         LOG_E("--std=measured: channel %" PRId64
-              " of %s is the same number everywhere, whose deviation is 0; give numbers",
+              " of %s has the same value everywhere, so its deviation is 0; set --std to numbers",
               c + 1, d->path);
         TRY(ST_INVALID);
     }
@@ -309,7 +309,7 @@ static enum status by_flags(const struct options *o, const struct dataset *d,
         return ST_OK;
     if (d->sample.dim[0] > JOB_MAX_CHANNELS) {
         LOG_E("--mean, --std: samples of %s have %" PRId64
-              " channels; at most %d can be normalised",
+              " channels; normalisation supports at most %d",
               d->path, d->sample.dim[0], JOB_MAX_CHANNELS);
         return ST_INVALID;
     }
@@ -349,7 +349,7 @@ static enum status check_augment(const struct job_augment *a, const struct datas
         return ST_OK;
     if (height == 1) {
         LOG_E("--augment is for pictures; samples of %s are rows of %" PRId64
-              " features, which have no height and width: leave it out",
+              " features, without height and width; remove the flag",
               d->path, width);
         return ST_INVALID;
     }
@@ -373,7 +373,7 @@ static void compare_init(const struct worker *w)
     if (!w->init_result.told.normal_known || job_input_normal_differ(was, is, &of) < 0)
         return;
     LOG_W(
-        "--init=%s: was trained on samples of mean %.150s and standard deviation %.150s, here they are %.150s and %.150s; give the same --mean and --std, if its samples were like these",
+        "--init=%s: was trained on samples of mean %.150s and standard deviation %.150s, here they are %.150s and %.150s; set the same --mean and --std if its samples were like these",
         w->opt.init, job_input_numbers_text(was->mean, was->n, text[0]),
         job_input_numbers_text(was->std, was->n, text[1]),
         job_input_numbers_text(is->mean, is->n, text[2]),
@@ -381,7 +381,7 @@ static void compare_init(const struct worker *w)
 }
 
 #define LEAVE_OUT                                                                                  \
-    "the output layer has learnt other classes; leave that layer out with a line '%.*s = -' in "   \
+    "the output layer has learnt other classes; exclude this layer by a line '%.*s = -' in "       \
     "--init_map, or rename the classes"
 
 /* --init: warns of other classes: a row of the output layer belongs to a class whatever its
@@ -413,12 +413,12 @@ static void compare_standard(const struct worker *w, const struct trained_on *wa
         return;
     if (here != there)
         LOG_W(
-            "--init=%s: was trained %s --standardize, and this job is %s: the columns have other sizes than those that were learnt; %s the flag, if its samples were like these",
-            w->opt.init, there ? "with" : "without", here ? "with it" : "not",
-            there ? "add" : "leave out");
+            "--init=%s: was trained %s --standardize, but this job runs %s it: the columns have another scale than in training; %s the flag if its samples were like these",
+            w->opt.init, there ? "with" : "without", here ? "with" : "without",
+            there ? "add" : "remove");
     else if (here && was->standard.n > 0 && !dataset_standard_same(is, &was->standard))
         LOG_W(
-            "--init=%s: was trained with --standardize on a table whose columns have other means and deviations than those of %s: the same number of a column is read as another one than was learnt",
+            "--init=%s: was trained with --standardize on a table whose columns have other means and deviations than those of %s: the first layer reads the same number of a column as another number than in training",
             w->opt.init, w->train->path);
 }
 
@@ -447,11 +447,11 @@ static void say_lacking_classes(const struct worker *w)
             continue;
         data_words_name(w->train->class_names, first, name);
         if (n > 1)
-            snprintf(more, sizeof more, ", nor of %d others", n - 1);
+            snprintf(more, sizeof more, " and %d more", n - 1);
         LOG_W(
-            "%s: has samples of class %d%s%s%s, but the training set, %s, has none of it%s: it cannot be learnt",
-            sets[i]->path, first, *name ? " ('" : "", name, *name ? "')" : "", w->train->path,
-            more);
+            "%s: has samples of class %d%s%s%s%s, but the training set, %s, has none: training cannot learn it",
+            sets[i]->path, first, *name ? " ('" : "", name, *name ? "')" : "", more,
+            w->train->path);
     }
 }
 
@@ -496,7 +496,7 @@ enum status input_normalise_as(struct worker *w, const char *flag, const char *f
     if ((is_given(&o->mean) || is_given(&o->std)) &&
         job_input_normal_differ(&w->normal, there, &of) >= 0) {
         int mean = strcmp(of, "mean") == 0;
-        LOG_E("--%s: %s was trained with %s, here it is %s; leave --mean and --std out", of, file,
+        LOG_E("--%s: %s was trained with %s, here it is %s; remove --mean and --std", of, file,
               job_input_numbers_text(mean ? there->mean : there->std, there->n, was),
               job_input_numbers_text(mean ? w->normal.mean : w->normal.std, w->normal.n, is));
         return ST_MISMATCH;

@@ -9,8 +9,8 @@
 static const char *same_scale(bool of_one_type)
 {
     return of_one_type
-               ? "give both in the same unit; whole numbers are divided by 255, floats are not"
-               : "give both as the same type, or divide the floats by 255, too";
+               ? "use the same unit in both; whole numbers are divided by 255, floats are not"
+               : "save both as the same type, or divide the floats by 255, too";
 }
 
 enum status input_range_compare(struct worker *w)
@@ -27,7 +27,7 @@ enum status input_range_compare(struct worker *w)
         TRY(dataset_range_measure(sets[i], &r));
         if (!dataset_range_fits(&w->range, &r))
             LOG_W(
-                "%s: its samples are %s, but those of the training set, %s, are %s: they are not of one scale; %s",
+                "%s: its samples are %s, but those of the training set, %s, are %s: their scales differ; %s",
                 sets[i]->path, dataset_range_text(&r, here), w->train->path,
                 dataset_range_text(&w->range, there),
                 same_scale(sets[i]->floats == w->train->floats));
@@ -47,7 +47,7 @@ enum status input_range_compare_file(const struct worker *w, const char *flag, c
     TRY(dataset_range_measure(w->test, &r));
     if (!dataset_range_fits(was, &r))
         LOG_W(
-            "--%s: %s was trained on samples that are %s, but those of %s are %s: they are not of one scale; %s",
+            "--%s: %s was trained on samples that are %s, but those of %s are %s: their scales differ; %s",
             flag, file, dataset_range_text(was, there), w->test->path, dataset_range_text(&r, here),
             same_scale(was->floats == w->test->floats));
 done:
@@ -81,7 +81,7 @@ void input_range_check_columns(const struct worker *w)
     if (s->column == 0 || w->normal.n > 0 || w->train->standard.n > 0 || normalises(w->model))
         return;
     LOG_W(
-        "%s: column %lld%s%s%s has numbers up to %g, all other features up to %g: it outweighs them; --standardize gives each column mean 0 and deviation 1, and --ignore_columns=%lld leaves this one out",
+        "%s: column %lld%s%s%s has numbers up to %g, all other features up to %g: it outweighs them; --standardize scales each column to mean 0 and deviation 1, and --ignore_columns=%lld excludes this column",
         w->train->path, (long long)s->column, *s->name ? ", '" : "", s->name, *s->name ? "'," : "",
         (double)s->largest, (double)s->others, (long long)s->column);
 }
@@ -101,7 +101,7 @@ enum status input_range_check_flags(const struct options *o, const struct datase
         if (most <= 1 || most <= r.most)
             continue;
         LOG_W(
-            "--%s: %s is above 1, but samples of %s are %s, and the unit is that behind the division; for bytes that would be %s",
+            "--%s: %s is above 1, but samples of %s are %s, and the flag is in the unit after the division; for bytes this would be %s",
             i ? "std" : "mean", float_text(most, given), d->path, dataset_range_text(&r, range),
             float_text(most / 255, divided));
     }

@@ -82,7 +82,7 @@ static void warn_of_chance(const struct worker *w, const struct trainer_result *
                                          .passes = samples * together / (double)w->train->n});
 }
 
-/* Computes the figures of the test set; without one, takes the last evaluation of the validation
+/* Computes the figures of the test set; without one, uses the last evaluation of the validation
  * data that this worker made or received. */
 static enum status final_figures(struct worker *w, const struct trainer_result *r,
                                  struct summary *s)
@@ -101,7 +101,7 @@ static enum status final_figures(struct worker *w, const struct trainer_result *
             o->evaluated(o->ctx, r->global_step, "test", s->test_accuracy, s->test_loss);
         warn_of_chance(w, r, s->test_accuracy, s->test_loss, w->test->n);
     } else if (!v->known) {
-        LOG_I("there are no test data: no accuracy and no loss are said of what was trained");
+        LOG_I("there are no test data: no accuracy and no loss are reported");
     } else if (!isfinite(v->loss)) {
         return log_divergence(r, "validation", v->loss);
     } else {
@@ -127,18 +127,18 @@ static enum status note_no_room(const struct options *o, const char *what, enum 
     if (st != ST_FULL)
         return st;
     if (o->evaluate || o->predict)
-        LOG_E("there was no room for %s: make some, then start this again", what);
+        LOG_E("there was no room for %s: free some space, then start this command again", what);
     else if (o->ps_hosts.n > 0)
         LOG_E(
-            "there was no room for %s: make some, then start this worker again with the same flags; it writes what the servers have while they wait for it (ps 0's --worker_timeout)",
+            "there was no room for %s: free some space, then restart this worker with the same flags; it writes the parameters of the servers while they wait for it (ps 0's --worker_timeout)",
             what);
     else if (o->checkpoint_dir)
         LOG_E(
-            "there was no room for %s: make some, then start this worker again with the same flags; it resumes from the newest checkpoint in %s",
+            "there was no room for %s: free some space, then restart this worker with the same flags; it resumes from the newest checkpoint in %s",
             what, o->checkpoint_dir);
     else
         LOG_E(
-            "there was no room for %s, which are lost: make some before this worker is started again, to train from the first step; with --checkpoint_dir it would resume",
+            "there was no room for %s, which are lost: free some space before this worker is restarted; it then trains from the first step (with --checkpoint_dir it would resume)",
             what);
     return st;
 }
@@ -190,11 +190,11 @@ static void say_first_values(const struct worker *w, const struct net_start *sta
     if (!w->init)
         return;
     if (start->step > 0)
-        LOG_I("the %s at step %" PRId64 " goes first: --init=%s is not used",
+        LOG_I("the %s at step %" PRId64 " has precedence: --init=%s is not used",
               w->opt.ps_hosts.n > 0 ? "job" : "checkpoint", start->step, w->opt.init);
     else if (start->place.rank > 0)
         LOG_W(
-            "the first values are those of the job's first worker (task 0, if it is there): --init=%s of this one is not used; give it to that worker",
+            "the job's first worker (task 0, if present) sets the first values: --init=%s of this worker is not used; set the flag on that worker",
             w->opt.init);
     else
         LOG_I(
@@ -222,16 +222,15 @@ static void say_followed(const struct worker *w, const struct net_start *start)
     if (job.epochs <= 0)
         return;
     if (steps > 0 && steps != own && start->place.member == 0)
-        LOG_I("the job takes %" PRId64
-              " steps, as when it began with --epochs=%g; for worker 0's part, which is of %" PRId64
-              " samples now, that is --epochs=%.3g",
+        LOG_I("the job runs %" PRId64
+              " steps, from --epochs=%g at its start; worker 0's part has %" PRId64
+              " samples now, so they are %.3g epochs",
               steps, job.epochs, w->train->n, epochs);
     else if (steps > 0 && steps != own)
-        LOG_I(
-            "the job takes %" PRId64
-            " steps, which --epochs=%g makes of worker 0's part; for this worker's part of %" PRId64
-            " samples that is --epochs=%.3g",
-            steps, job.epochs, w->train->n, epochs);
+        LOG_I("the job runs %" PRId64
+              " steps, from --epochs=%g of worker 0's part; this worker's part has %" PRId64
+              " samples, so they are %.3g epochs",
+              steps, job.epochs, w->train->n, epochs);
     if (steps > 0)
         job_set_steps(&job, steps / job_local_steps(&job));
     if (start->place.has_outer)
@@ -250,7 +249,7 @@ static void say_steps(const struct worker *w, const struct net_start *start)
 }
 
 /* Returns true if --early_stopping ended the job at `step`, according to the best evaluation that
- * ps 0 has reported: an end by a command comes before that step. */
+ * ps 0 has reported: an end by a command is before that step. */
 static bool is_stopped_early(const struct validation *v, int64_t step)
 {
     int64_t from = v->best.known ? v->best.step : 0;
@@ -266,8 +265,8 @@ static void note_early_end(struct worker *w, const struct trainer_result *r)
     w->validated.stopped_early = is_stopped_early(&w->validated, r->train_steps);
     w->stopped = !w->validated.stopped_early;
     LOG_I("the job has ended at step %" PRId64 " of %" PRId64 ": %s", r->train_steps, asked,
-          w->validated.stopped_early ? "--early_stopping has ended it"
-                                     : "weirctl stop, or a member's program, has stopped it");
+          w->validated.stopped_early ? "--early_stopping ended it"
+                                     : "weirctl stop, or a member's program, stopped it");
 }
 
 /* Reports the error to the servers: if all workers end with one, the servers need not wait. A
@@ -286,7 +285,7 @@ static void leave_for_good(struct worker *w, enum status why, int done)
         w->updates.ops->leave(w->updates.ctx, done, error);
 }
 
-/* Ends a run that took all steps, or has left. */
+/* Ends a run after its last step, or after it left the job. */
 static enum status finish_run(struct worker *w, const struct trainer_result *r)
 {
     enum status saved = w->saver ? alone_writer_finish(w->saver, r->global_step) : ST_OK;
@@ -298,7 +297,7 @@ static enum status finish_run(struct worker *w, const struct trainer_result *r)
         LOG_I("left the job at step %" PRId64 ", as worker %d", r->global_step, r->member);
         if (w->opt.export_file)
             LOG_W(
-                "--export: %s is not written, as this worker has left before the job's end, at which those that stay write theirs; if it was the last one, start a worker again with the same flags, for which the servers wait",
+                "--export: %s is not written, because this worker left before the job's end; the remaining workers write theirs then. If no worker remains, restart one with the same flags: the servers wait for it",
                 w->opt.export_file);
         return ST_OK;
     }
@@ -307,13 +306,13 @@ static enum status finish_run(struct worker *w, const struct trainer_result *r)
         st = saved;
     /* Leaves as the last action: servers that all workers have left exit, and a worker that is
      * killed while it reports must find them when it is restarted. If a server is gone before it
-     * received this, its own log says so. */
+     * received this, it logs that itself. */
     if (st == ST_OK || status_exit_code(st) == EXIT_PERMANENT)
         leave_for_good(w, st, 1);
     return st;
 }
 
-/* Opens the metrics page before any part of the set-up that takes long. */
+/* Opens the metrics page before the slow parts of the set-up. */
 static enum status open_pages(struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -336,9 +335,9 @@ static void say_unwritten(const struct worker *w, const struct trainer_result *r
         if (path[i])
             LOG_W("interrupted at step %" PRId64 " of %" PRId64 ": --%s: %s is not written; %s%s%s",
                   r->global_step, r->train_steps, name[i], path[i],
-                  folder ? "with the same flags training goes on from the newest checkpoint in "
-                         : "only the end of training writes it",
-                  folder ? folder : "", folder ? ", and its end writes it" : "");
+                  folder ? "with the same flags training resumes from the newest checkpoint in "
+                         : "training writes it only at its end",
+                  folder ? folder : "", folder ? " and writes the file at its end" : "");
 }
 
 /* Writes the outputs of a worker alone that was stopped, if it stopped between two steps without
@@ -352,12 +351,12 @@ static void keep_interrupted(const struct worker *w, const struct trainer_result
     snprintf(at, sizeof at, "interrupted at step %" PRId64 " of %" PRId64, r->global_step,
              r->train_steps);
     if (atomic_load(&w->is_torn))
-        LOG_W("%s: the step was not complete; nothing is kept", at);
+        LOG_W("%s: the step was not complete; no results are written", at);
     else if (r->local_steps > 0 && trainer_bad_param(w->trainer))
-        LOG_W("%s: the parameters are not finite; nothing is kept", at);
+        LOG_W("%s: the parameters are not finite; no results are written", at);
     else if (!w->opt.export_file || r->local_steps == 0)
         LOG_W(
-            "%s: nothing is kept of the training; with --checkpoint_dir=DIR it would resume, with --export=FILE the parameters would be written",
+            "%s: the trained parameters are lost; with --checkpoint_dir=DIR training would resume, with --export=FILE this worker would write them",
             at);
     else if (write_export(w, r->global_step, 1) == ST_OK)
         LOG_W("%s: the export has the parameters of that step, without a final evaluation", at);
@@ -411,7 +410,7 @@ static enum status run_worker(struct worker *w)
     if (w->opt.trace)
         TRY(trace_open(w->opt.trace, "worker", w->opt.task_index < 0 ? 0 : w->opt.task_index));
     if (w->opt.evaluate || w->opt.predict) {
-        st = once_done(note_no_room(&w->opt, "what was computed", inference_run(w)));
+        st = once_done(note_no_room(&w->opt, "the results", inference_run(w)));
         goto done;
     }
     TRY(open_pages(w));
@@ -444,7 +443,7 @@ static enum status run_worker(struct worker *w)
     TRY(st);
     pthread_mutex_lock(&w->lock);
     w->trained = 1;
-    if (w->saver) /* a signal that came after the last step began has no effect any more */
+    if (w->saver) /* a signal after the last step began has no effect */
         w->ended_by = 0;
     pthread_cond_broadcast(&w->signalled);
     pthread_mutex_unlock(&w->lock);

@@ -108,14 +108,14 @@ static enum status choose_model(struct worker *w)
     if (!w->trained_on.model) {
         TRY(weights_source_open(q.flag, q.path, &file)); /* logs a file of another kind */
         LOG_E(
-            "--%s: %s does not keep its model; name the model of training with --model=FILE or --model=NAME",
+            "--%s: %s does not contain its model; name the model of the training with --model=FILE or --model=NAME",
             q.flag, q.path);
         TRY(ST_INVALID);
     }
     o->model_text = w->trained_on.model;
     if (o->hidden_units == 0)
         o->hidden_units = w->trained_on.hidden_units;
-    LOG_I("--%s: the model is the one that %s keeps, as no --model is given", q.flag, q.path);
+    LOG_I("--%s: uses the model in %s, because --model is not set", q.flag, q.path);
 done:
     weights_source_close(file);
     return st;
@@ -226,7 +226,7 @@ static enum status place_layers(struct worker *w)
     TRY(placement_create(&request, &w->placement));
     if (placement_keeps_on_host(w->placement) && w->opt.ps_hosts.n > 0)
         LOG_W(
-            "--placement: with --ps_hosts parameters lie on the servers; its rules for parameters change nothing");
+            "--placement: with --ps_hosts the servers hold the parameters; the rules for parameters have no effect");
     const struct batch_split_request split = {
         .placement = w->placement,
         .n_layers = w->model->n_layers,
@@ -243,7 +243,7 @@ done:
     return st;
 }
 
-/* Compares the names of the classes: a label is a folder's index among the others, so they must be
+/* Compares the names of the classes: a label is the index of its folder's name, so they must be
  * equal. */
 static enum status check_class_names(const struct worker *w, const struct dataset *d)
 {
@@ -255,13 +255,14 @@ static enum status check_class_names(const struct worker *w, const struct datase
                : !sum || sum == digest_crc32c(0, d->class_names, strlen(d->class_names))))
         return ST_OK;
     char there[DATA_WORDS_TEXT_BYTES], here[DATA_WORDS_TEXT_BYTES];
-    LOG_E("%s %s%s, but %s has %s; give both the same (a folder of pictures may be empty)%s",
-          w->train     ? w->train->path
-          : o->predict ? o->predict
-                       : o->evaluate,
-          names ? "has the classes " : "was trained on other classes",
-          data_words_text(names, there), d->path, data_words_text(d->class_names, here),
-          o->predict ? ", or put pictures without labels into one folder" : "");
+    LOG_E(
+        "%s %s%s, but %s has %s; use the same classes in both (a folder of pictures may be empty)%s",
+        w->train     ? w->train->path
+        : o->predict ? o->predict
+                     : o->evaluate,
+        names ? "has the classes " : "was trained on other classes", data_words_text(names, there),
+        d->path, data_words_text(d->class_names, here),
+        o->predict ? ", or put pictures without labels into one folder" : "");
     return ST_MISMATCH;
 }
 
@@ -275,9 +276,9 @@ static enum status check_data(const struct worker *w)
         const int64_t *is = sets[i]->sample.dim;
         if (in->dim[0] != is[0] || in->dim[1] != is[1] || in->dim[2] != is[2]) {
             LOG_E(
-                "model '%s' wants samples of %" PRId64 "x%" PRId64 "x%" PRId64 ", %s has %" PRId64
-                "x%" PRId64 "x%" PRId64
-                " (channels, height, width); take another --model, other data, or another --data_layout",
+                "model '%s' needs samples of %" PRId64 "x%" PRId64 "x%" PRId64
+                ", but %s has %" PRId64 "x%" PRId64 "x%" PRId64
+                " (channels, height, width); choose another --model, other data, or another --data_layout",
                 w->model->name, in->dim[0], in->dim[1], in->dim[2], sets[i]->path, is[0], is[1],
                 is[2]);
             return ST_MISMATCH;
@@ -455,11 +456,12 @@ static void say_towers(const struct worker *w)
         LOG_I("tower %d: %s, %d of the %" PRId64 " samples; %s", i, label, t->n, w->opt.batch_size,
               d->backend->description);
         if (t->stage_of)
-            LOG_I("tower %d: %d of its %d layers lie elsewhere; --log_device_placement says where",
-                  i, batch_split_n_elsewhere(t, w->model->n_layers), w->model->n_layers);
+            LOG_I(
+                "tower %d: %d of its %d layers are on other devices; --log_device_placement logs them",
+                i, batch_split_n_elsewhere(t, w->model->n_layers), w->model->n_layers);
     }
     if (w->rounded)
-        rounding_log(w->model, w->rounded, "as was measured");
+        rounding_log(w->model, w->rounded, "as measured");
     LOG_I("vector loops: %s", vector_description());
 }
 
@@ -472,7 +474,7 @@ void set_up_say_rounds(const struct net_job *job, int64_t asked)
           job->train_steps, job->local_steps, optim_name(job->local.kind),
           optim_name(job->optim.kind));
     if (asked != steps)
-        LOG_I("training takes %" PRId64 " steps instead of %" PRId64
+        LOG_I("training runs %" PRId64 " steps instead of %" PRId64
               ": whole rounds of --local_steps=%d",
               steps, asked, job->local_steps);
     job_settings_warn_few(job);
@@ -491,7 +493,7 @@ static enum status open_validation(struct worker *w, int own_pace)
                                        .early_stopping = o->early_stopping};
     if (o->early_stopping > 0 && own_pace && servers) {
         LOG_E(
-            "--early_stopping: with servers it is for --sync_mode=sync without --replicas_to_aggregate, where all workers are at one step; end this job by --train_steps");
+            "--early_stopping: with servers it needs --sync_mode=sync without --replicas_to_aggregate, where all workers are at the same step; end this job by --train_steps");
         return ST_INVALID;
     }
     return w->validation ? validation_resume(&w->validated) : ST_OK;
@@ -551,7 +553,7 @@ static enum status make_trainer(struct worker *w)
           w->train->n, w->train->path, w->model->classes,
           w->train->targets ? "targets" : "classes");
     say_towers(w);
-    if (job.epochs <= 0) /* otherwise they may come from another worker's part of the data */
+    if (job.epochs <= 0) /* otherwise another worker's part of the data may set them */
         set_up_say_rounds(&job, options_train_steps(o, w->train->n));
 done:
     return st;

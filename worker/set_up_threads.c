@@ -23,7 +23,7 @@ static int count_cores(const struct options *o)
     if (o->intra_op_threads > c.n)
         LOG_W(
             "--intra_op_threads=%" PRId64
-            " on %d usable %s: threads that wait for a core make each step many times slower; leave the flag out, or give at most %d",
+            " on %d usable %s: threads that wait for a core make each step many times slower; remove the flag, or set at most %d",
             o->intra_op_threads, c.n, c.n == 1 ? "core" : "cores", c.n);
     if (o->intra_op_threads > 0)
         return n;
@@ -31,13 +31,14 @@ static int count_cores(const struct options *o)
         snprintf(limit, sizeof limit, "the control group's limit is %.2f, and ", c.quota);
     if (n < c.n)
         LOG_I(
-            "%d of the machine's %d cores %s used: %s--worker_hosts has %d workers on this host (--intra_op_threads says otherwise)",
+            "%d of the machine's %d cores %s used: %s--worker_hosts has %d workers on this host (--intra_op_threads overrides this)",
             n, c.n_machine, n == 1 ? "is" : "are", limit, workers);
     else if (c.n < c.n_affinity)
         LOG_I("%d of the machine's %d cores are used: the control group's limit is %.2f", c.n,
               c.n_machine, c.quota);
     else if (c.n < c.n_machine)
-        LOG_I("%d of the machine's %d cores are used: CPU affinity has no more", c.n, c.n_machine);
+        LOG_I("%d of the machine's %d cores are used: CPU affinity allows no more", c.n,
+              c.n_machine);
     return n;
 }
 

@@ -7,9 +7,9 @@
 #include <stdatomic.h>
 
 enum {
-    STEP_MS = 30000,  /* limit for a step to end, of a worker without servers */
-    LEAVE_MS = 20000, /* limit for the other workers to reach the step at which it leaves */
-    TELL_MS = 3000, /* limit for a message to ps 0, which may be gone if all programs are stopped */
+    STEP_MS = 30000,   /* limit for a step to end, of a worker without servers */
+    LEAVE_MS = 20000,  /* limit for the other workers to reach the step at which it leaves */
+    MESSAGE_MS = 3000, /* limit for a message to ps 0, which may have ended before */
 };
 
 sigset_t shutdown_signals(int how)
@@ -50,7 +50,7 @@ static void stop_alone(struct worker *w)
     trainer_stop_soon(w->trainer);
     if (wait_for_end(w, deadline))
         return;
-    LOG_W("the step has not ended within %d s; stopping in the middle of it", STEP_MS / 1000);
+    LOG_W("the step has not ended within %d s; stopping inside the step", STEP_MS / 1000);
     atomic_store(&w->is_torn, true);
     trainer_stop(w->trainer);
 }
@@ -69,7 +69,7 @@ static void stop_now(struct worker *w)
 static void leave_in_order(struct worker *w, int sig)
 {
     int64_t deadline = clock_deadline_ns(LEAVE_MS);
-    enum status st = w->updates.ops->leave_soon(w->updates.ctx, TELL_MS);
+    enum status st = w->updates.ops->leave_soon(w->updates.ctx, MESSAGE_MS);
     pthread_mutex_lock(&w->lock);
     while (!w->trained && !w->done && st == ST_OK &&
            clock_cond_wait(&w->signalled, &w->lock, deadline) == 0)
@@ -81,8 +81,9 @@ static void leave_in_order(struct worker *w, int sig)
     if (!late)
         return;
     LOG_W("%s: %s within %d s; stopping", name_of(sig),
-          st == ST_OK ? "the servers did not go on without this worker" : "ps:0 was not reached",
-          (st == ST_OK ? LEAVE_MS : TELL_MS) / 1000);
+          st == ST_OK ? "the servers did not start a generation without this worker"
+                      : "ps:0 did not answer",
+          (st == ST_OK ? LEAVE_MS : MESSAGE_MS) / 1000);
     stop_now(w);
 }
 
@@ -106,13 +107,16 @@ static void *signal_main(void *arg)
     if (done)
         return NULL;
     if (leave)
-        LOG_W("%s: leaving the job when the others are ready; once more ends at once",
-              name_of(sig));
+        LOG_W(
+            "%s: leaving the job when the other workers are ready; a second signal ends this worker at once",
+            name_of(sig));
     else if (last)
-        LOG_W("%s: training has ended; ending with its figures; once more ends at once",
-              name_of(sig));
+        LOG_W(
+            "%s: training has ended; ending after the final figures; a second signal ends this worker at once",
+            name_of(sig));
     else
-        LOG_W("%s: stopping%s; once more ends at once", sig == SIGTERM ? "SIGTERM" : "interrupted",
+        LOG_W("%s: stopping%s; a second signal ends this worker at once",
+              sig == SIGTERM ? "SIGTERM" : "interrupted",
               !ready                   ? " after this part of the set-up"
               : w->saver               ? " after a last checkpoint"
               : w->opt.ps_hosts.n == 0 ? " after this step"

@@ -74,14 +74,14 @@ struct worker {
     int ended_by;         /* signal that ended the run at once; 0: none */
     int ready;            /* trainer and exchange can be stopped */
     int training;         /* with servers, whose job it can leave in order */
-    int trained;          /* all steps are taken, or it has left: the rest ends by itself */
-    bool stepped;         /* the trainer takes no more steps */
+    int trained;          /* all steps are done, or it has left; it ends without more steps */
+    bool stepped;         /* the trainer computes no more steps */
     bool stopped;         /* the job was stopped by request before its last step */
     _Atomic bool is_torn; /* training was stopped inside a step */
     int done;             /* main does not need the signal thread any more */
 };
 
-/* set_up.c: builds a trainer from the flags. A signal ends it between two parts, with
+/* Builds a trainer from the flags (set_up.c). A signal ends it between two parts, with
  * ST_CANCELLED. */
 enum status set_up(struct worker *w);
 /* Builds what --evaluate and --predict need: the model, its devices, the test set, and memory for
@@ -90,7 +90,7 @@ enum status set_up_inference(struct worker *w);
 /* Logs the rounds of a job with local steps; asked: steps before they were rounded up to whole
  * rounds. */
 void set_up_say_rounds(const struct net_job *job, int64_t asked);
-/* set_up_job.c: --join: asks the servers for the job's settings. */
+/* Requests the job's settings from the servers with --join (set_up_job.c). */
 enum status set_up_job_ask(struct worker *w);
 /* Returns the description of data and model for an export or a checkpoint. */
 struct trained_on_source set_up_job_source(const struct worker *w);

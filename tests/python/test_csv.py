@@ -150,7 +150,7 @@ class Csv(harness.Test):
                        worded(rows(60, 1, classes), ["Zebra", "bee/wasp", "cow"]))
         map_file = self.write("map", "output = -\n")
         said = (" worker:0 --init=%s: its class 1 is 'ant', but that of %s is 'bee/wasp': the "
-                "output layer has learnt other classes; leave that layer out with a line "
+                "output layer has learnt other classes; exclude this layer by a line "
                 "'output = -' in --init_map, or rename the classes" %
                 (trained, self.path("others/train.csv")))
         for data, flags, there in (("others", [], True), ("words", [], False),
@@ -183,8 +183,8 @@ class Csv(harness.Test):
             for flag in ("--evaluate=" + model, "--predict=" + model):
                 extra = ["--output=" + self.path("out.csv")] if "predict" in flag else []
                 self.worker(flag, *extra, *flags, data=data)
-        fix = ("; give the columns the same names in the same order, and leave out with "
-               "--ignore_columns what only one file has")
+        fix = ("; use the same column names in the same order, and exclude the columns "
+               "of only one file by --ignore_columns")
         for folder, place, here, there in (("test", 1, "b", "a"), ("new", 2, "x", "b")):
             said = "test.csv: line 1: feature %d is the column '%s', but in %%s it is '%s'%s" % (
                 place, here, there, fix)

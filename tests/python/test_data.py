@@ -128,12 +128,12 @@ class Data(harness.Test):
 
     def test_classes_only_in_test_set_warned(self):
         folder = self.make("png", "--made=1x4x4", "--classes=4", "--train=60", "--test=20")
-        has_none = ("%s/test: has samples of class %%s, but the training set, %s/train, has none "
-                    "of it%%s: it cannot be learnt" % (folder, folder))
-        self.assertNotIn("cannot be learnt", self.worker_says(["--data_dir=" + folder], 0,
+        has_none = ("%s/test: has samples of class %%s%%s, but the training set, %s/train, has "
+                    "none: training cannot learn it" % (folder, folder))
+        self.assertNotIn("cannot learn it", self.worker_says(["--data_dir=" + folder], 0,
                                                               "training samples from"))
         for label, words in (("00002", ("2 ('00002')", "")),
-                             ("00001", ("1 ('00001')", ", nor of 1 others"))):
+                             ("00001", ("1 ('00001')", " and 1 more"))):
             of_class = os.path.join(folder, "train", label)
             for name in os.listdir(of_class):
                 os.unlink(os.path.join(of_class, name))
@@ -142,7 +142,7 @@ class Data(harness.Test):
         self.npy(folder, "train-labels.npy", "|u1", (60,), bytes([0, 1, 2, 4]) * 15)
         self.worker_says(["--data_dir=" + folder], 0,
                         "test-images.npy: has samples of class 3, but the training set, %s/"
-                        "train-images.npy, has none of it: it cannot be learnt" % folder)
+                        "train-images.npy, has none: training cannot learn it" % folder)
 
     def test_lenet5_adapts_to_image_size_and_classes(self):
         folder = self.make("npy", "--made=1x20x24", "--classes=7", "--train=300", "--test=70")
@@ -296,16 +296,17 @@ class Data(harness.Test):
         self.train(folder, "--export=" + file)
         self.npy(turned, "test-images.npy", "|u1", (20, 12, 12, 3), bytes(20 * 432))
         sizes = ("%s was trained on samples of %%s (channels, height, width), those of "
-                 "%%s/test-images.npy are %%s; give samples of as many channels, and %%s" % file)
+                 "%%s/test-images.npy are %%s; use samples with the same number of "
+                 "channels, and %%s" % file)
         for flag in ("--evaluate=" + file, "--predict=" + file):
             flags = [flag, *(["--output=" + file + ".csv"] if "predict" in flag else [])]
             for data, layout, words in (
                     (folder, [], None), (turned, ["--data_layout=nhwc"], None),
                     (turned, [], sizes % ("3x12x12", turned, "12x12x3",
-                                          "add --data_layout=nhwc if they come last")),
+                                          "add --data_layout=nhwc if the last extent is the")),
                     (folder, ["--data_layout=nhwc"],
                      sizes % ("3x12x12", folder, "12x3x12",
-                              "leave --data_layout=nhwc out if they come first"))):
+                              "remove --data_layout=nhwc if the first extent is the channels"))):
                 worker = self.run_worker(*flags, *layout, data=data, status=words is not None)
                 self.assertIn(words or "test accuracy", worker.output())
 
@@ -387,7 +388,7 @@ class Data(harness.Test):
                            ("--label_column=1", "is for CSV files"),
                            ("--data_layout=nhwc", "is for arrays of more than three extents")):
             worker = self.run_worker(*FLAGS, flag, data=idx, status=1)
-            self.assertIn("%s %s, and %s" % (flag if "nhwc" in flag else flag.split("=")[0], said,
+            self.assertIn("%s %s, but %s" % (flag if "nhwc" in flag else flag.split("=")[0], said,
                                              idx), worker.output())
         self.run_worker(*FLAGS, "--data_layout=nchw", "--train_steps=2", data=idx)
 

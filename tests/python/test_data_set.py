@@ -124,8 +124,8 @@ class DataSet(harness.Test):
             job.start_ps(0)
             own = job.start_worker(1, "--data_dir=" + self.part("other%d" % other, other))
             job.start_worker(0)
-            own.wait_line("the job takes %d steps, which --epochs=1 makes of worker 0's part; for "
-                          "this worker's part of %d samples that is --epochs=%g$"
+            own.wait_line("the job runs %d steps, from --epochs=1 of worker 0's part; this "
+                          "worker's part has %d samples, so they are %g epochs$"
                           % (steps, n, of_other))
             self.assertEqual({w["global_step"] for w in job.finish()}, {steps})
             for worker in job.workers:
@@ -235,10 +235,10 @@ class DataSet(harness.Test):
         job.start_worker(0, "--data_dir=" + self.part("grown", 80))
         job.start_worker(1)
         self.assertEqual({w["global_step"] for w in job.finish()}, {4})
-        self.assertIn("the job takes 4 steps, as when it began with --epochs=1; for worker 0's "
-                      "part, which is of 80 samples now, that is --epochs=0.5\n",
+        self.assertIn("the job runs 4 steps, from --epochs=1 at its start; worker 0's part has 80 "
+                      "samples now, so they are 0.5 epochs\n",
                       job.workers[0].output())
-        self.assertNotIn("the job takes", job.workers[1].output())
+        self.assertNotIn("the job runs", job.workers[1].output())
 
     def test_own_shards_resume_with_outer_optimizer_of_checkpoint(self):
         """More --epochs make more rounds, but the checkpoint has the slots of its optimizer."""

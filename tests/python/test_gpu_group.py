@@ -79,7 +79,7 @@ class GpuGroup(fake_gpus.Machine):
                         env=self.env(WEIR_EMULATED_NCCL="stuck"))
         p.wait_line("ncclGetUniqueId hangs")
         p.popen.send_signal(signal.SIGINT)
-        p.wait_line("interrupted: stopping after this part of the set-up; once more ends at once")
+        p.wait_line("interrupted: stopping after this part of the set-up; a second signal ends")
         p.stop(signal.SIGINT, status=-signal.SIGINT)
 
 

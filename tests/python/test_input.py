@@ -122,7 +122,7 @@ class Normal(InputTest):
                 self.assert_same(self.figures("evaluated.json"), want)
             outputs.add(harness.read_bytes(self.path("out.csv")))
             for flag, said in ((["--mean=0.5", "--std=0.5"], "--mean: %s was trained with 0.25, "
-                                "here it is 0.5; leave --mean and --std out" % file),
+                                "here it is 0.5; remove --mean and --std" % file),
                                (["--mean=0.25"], "--std: %s was trained with 0.5, here it is 1"
                                 % file)):
                 worker = self.run_worker("--evaluate=" + file, *flag, status=1)
@@ -175,7 +175,7 @@ class Normal(InputTest):
 
     def test_bad_normalisation_flags_refused(self):
         self.check_bad((
-                (["--mean=0,1"], 1, "--mean: 2 numbers, but samples of .* have 1 channel; give"),
+                (["--mean=0,1"], 1, "--mean: 2 numbers, but samples of .* have 1 channel; set"),
                 (["--std=0"], 2, "--std: '0' is not a list of at most 64 numbers above 0, as in"),
                 (["--std=-1"], 2, "--std: '-1' is not a list"),
                 (["--mean=x"], 2, "--mean: 'x' is not a list of at most 64 numbers, as in"),
@@ -193,7 +193,7 @@ class Normal(InputTest):
             harness.write_idx(os.path.join(folder, part + "-labels-idx1-ubyte"), (40,),
                               bytes(range(10)) * 4)
         worker = self.run_worker(*FLAGS, "--std=measured", data=folder, status=1)
-        self.assert_has(worker.output(), "channel 1 of", "whose deviation is 0; give numbers")
+        self.assert_has(worker.output(), "channel 1 of", "deviation is 0; set --std to numbers")
 
 
 class Scale(InputTest):
@@ -203,7 +203,7 @@ class Scale(InputTest):
     def lines(self, *flags, data=None, **kwargs):
         """Returns the warnings about samples of different scales."""
         worker = self.run_worker(*flags, "--intra_op_threads=1", data=data, **kwargs)
-        return [line.split(" ", 3)[3] for line in worker.lines if "not of one scale" in line]
+        return [line.split(" ", 3)[3] for line in worker.lines if "their scales differ" in line]
 
     def mix(self, name, train, test):
         """Makes a folder with the training set of one and the test set of another."""
@@ -223,8 +223,8 @@ class Scale(InputTest):
             folder = self.mix("mix" + there[0], train, test)
             said, = self.lines(*FLAGS, data=folder)
             self.assertIn("t10k-images-idx3-ubyte: its samples are %s, but those of the training "
-                          "set, %s/train-images-idx3-ubyte, are %s: they are not of one scale; "
-                          "give both as the same type, or divide the floats by 255, too" %
+                          "set, %s/train-images-idx3-ubyte, are %s: their scales differ; "
+                          "save both as the same type, or divide the floats by 255, too" %
                           (here, folder, there), said)
             said, = self.lines(*FLAGS, "--validation_dir=" + test, data=train)
             self.assertIn("its samples are " + here, said)
@@ -245,7 +245,7 @@ class Scale(InputTest):
             for flags in (["--evaluate=" + model], ["--predict=" + model, out]):
                 said, = self.lines(*flags, data=other)
                 self.assertIn("%s: %s was trained on samples that are %s, but those of "
-                              "%s/t10k-images-idx3-ubyte are %s: they are not of one scale" %
+                              "%s/t10k-images-idx3-ubyte are %s: their scales differ" %
                               (flags[0].split("=")[0], model, there, other, here), said)
                 self.assertEqual(self.lines(*flags, data=train), [])
 
@@ -257,7 +257,7 @@ class Scale(InputTest):
             folder = self.mix("two" + here.replace(" ", ""), train, test)
             said, = self.lines(*FLAGS, "--export=" + model, data=folder)
             self.assertIn("its samples are floats, %s, but those of the training set" % here, said)
-            self.assertIn("are floats, %s: they are not of one scale; give both in the same unit; "
+            self.assertIn("are floats, %s: their scales differ; use the same unit in both; "
                           "whole numbers are divided by 255, floats are not" % there, said)
             said, = self.lines("--evaluate=" + model, data=folder)
             self.assertIn("m was trained on samples that are floats, %s, but those of" % there,
@@ -273,8 +273,8 @@ class Scale(InputTest):
         self.assertIn("samples are normalised: mean 120, standard deviation 60", worker.output())
         for line, words in zip(lines, ("--mean: 120", "--std: 60"), strict=True):
             self.assertIn("%s is above 1, but samples of %s/train-images-idx3-ubyte are whole "
-                          "numbers divided by 255, from 0 to 1, and the unit is that behind the "
-                          "division; for bytes that would be 0." % (words, self.data()), line)
+                          "numbers divided by 255, from 0 to 1, and the flag is in the unit after "
+                          "the division; for bytes this would be 0." % (words, self.data()), line)
         self.assertEqual(said("--mean=1", "--std=0.5")[0], [])
         self.assertEqual(said("--mean=120", "--std=60", data=self.floats(0, 1 / 256))[0], [])
 
@@ -372,7 +372,7 @@ class Augment(InputTest):
             with open(os.path.join(folder, part + ".csv"), "w", encoding="ascii") as f:
                 f.writelines("%d,%d,%d\n" % (i, -i, i % 3) for i in range(60))
         self.check_bad(((["--augment=flip"], 1, "samples of .*train.csv are rows of 2 features, "
-                         "which have no height and width: leave it out"),), data=folder)
+                         "without height and width; remove the flag"),), data=folder)
 
 
 harness.main(__name__)

@@ -20,10 +20,10 @@ class Interrupted(harness.Test):
         job.workers[1].wait_line("training step 3 done")
         job.workers[1].stop(signal.SIGINT, status=0)
         text = job.workers[1].output()
-        self.assertIn("Ctrl-C: leaving the job when the others are ready; once more ends at once",
-                      text)
+        self.assertIn("Ctrl-C: leaving the job when the other workers are ready; a second "
+                      "signal ends", text)
         self.assertRegex(text, r"left the job at step \d+, as worker 1")
-        self.assertRegex(text, "--export: %s is not written, as this worker has left" % path)
+        self.assertRegex(text, "--export: %s is not written, because this worker left" % path)
         self.assertFalse(os.path.exists(path))
         job.workers[0].wait_line(r"generation 1\.2 from step \d+: 1 worker, 1 server")
         seen = len(job.workers[0].lines)
@@ -45,7 +45,7 @@ class Interrupted(harness.Test):
             found = harness.safetensors_metadata(path)
             self.assertEqual(found["interrupted"], "true")
             self.assertGreaterEqual(int(found["global_step"]), 3)
-            self.assertIn("interrupted: stopping after this step; once more ends at once", text)
+            self.assertIn("interrupted: stopping after this step; a second signal ends this", text)
             self.assertIn("interrupted at step %s of 100000: the export has the parameters of that "
                           "step" % found["global_step"], text)
             self.assertRegex(text, "exported .* to %s, marked as interrupted" % path)
@@ -57,8 +57,8 @@ class Interrupted(harness.Test):
                               reads.wait_output())
 
     def test_worker_alone_reports_lost_training(self):
-        self.assertRegex(self.alone(), r"interrupted at step \d+ of 100000: nothing is kept of the "
-                                       r"training; with --checkpoint_dir=DIR it would resume")
+        self.assertRegex(self.alone(), r"interrupted at step \d+ of 100000: the trained "
+                                       r"parameters are lost; with --checkpoint_dir=DIR training ")
 
     def test_worker_alone_reports_missing_files(self):
         export, summary, folder = (self.path(name) for name in ("x.safetensors", "summary.json",
@@ -67,13 +67,13 @@ class Interrupted(harness.Test):
                           "--checkpoint_dir=" + folder)
         for flag, path in (("export", export), ("summary_json", summary)):
             self.assertRegex(text, r"interrupted at step \d+ of 100000: --%s: %s is not "
-                                   r"written; with the same flags training goes on from the "
-                                   r"newest checkpoint in %s, and its end writes it"
+                                   r"written; with the same flags training resumes from the "
+                                   r"newest checkpoint in %s and writes the file at its end"
                              % (flag, path, folder))
             self.assertFalse(os.path.exists(path))
         self.assertRegex(self.alone("--summary_json=" + summary),
                          r"interrupted at step \d+ of 100000: --summary_json: %s is not written; "
-                         r"only the end of training writes it" % summary)
+                         r"training writes it only at its end" % summary)
 
 
 harness.main(__name__)

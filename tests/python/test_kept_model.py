@@ -8,8 +8,8 @@ import struct
 import harness
 
 TRAIN = ["--train_steps=20", "--batch_size=20", "--seed=3", "--intra_op_threads=1"]
-KEPT = "the model is the one that %s keeps, as no --model is given"
-LACKS = "%s does not keep its model; name the model of training with --model=FILE or --model=NAME"
+KEPT = "uses the model in %s, because --model is not set"
+LACKS = "%s does not contain its model; name the model of the training with --model=FILE"
 
 
 class KeptModel(harness.Test):
@@ -107,7 +107,7 @@ class KeptModel(harness.Test):
     def test_missing_file_named(self):
         worker = self.bare_worker("--evaluate=" + self.path("none"), status=1)
         self.assertIn("--evaluate=%s: " % self.path("none"), worker.output())
-        self.assertNotIn("does not keep its model", worker.output())
+        self.assertNotIn("does not contain its model", worker.output())
 
 
 harness.main(__name__)

@@ -97,7 +97,7 @@ class NamedData(harness.Test):
         self.train()
         worker = self.bare_worker("--evaluate=" + self.rename_data(DEFAULT))
         self.assertRegex(worker.output(), "the data are %s/t10k-.*: 10000 samples of 1x28x28; no "
-                         "flag names them" % DEFAULT)
+                         "flag names them, so these are the data of the training" % DEFAULT)
         worker = self.bare_worker("--evaluate=" + self.rename_data("/elsewhere"), status=1)
         self.assertIn("was trained on /elsewhere; name the data", worker.output())
 

@@ -33,9 +33,9 @@ class NoTestData(harness.Test):
         os.rename(os.path.join(folder, "test.npz"), self.path("test.npz"))
         for flags, words in ((["--data_dir=" + folder], "no test data in %s (neither test nor t10k "
                               "under the names of docs/guide/data.md)" % folder),
-                             ([one], "no --test_data: no test accuracy will be said")):
+                             ([one], "no --test_data: test accuracy will not be reported")):
             said, got = self.train(*flags)
-            self.assert_has(said, words, "there are no test data: no accuracy and no loss are said")
+            self.assert_has(said, words, "there are no test data: no accuracy and no loss are")
             self.assertNotIn("test loss", said)
             self.assertEqual((got["test_accuracy"], got["test_loss"]), (None, None))
             self.assertEqual(got["parameters_sha256"], want["parameters_sha256"])
@@ -60,7 +60,7 @@ class NoTestData(harness.Test):
         self.assert_same(got, want, "parameters_sha256", "validation_loss", "validation_accuracy")
         self.assertIn("validation accuracy: %.4f, validation loss: %.4f (30 samples; there are no "
                       "test data)" % (got["validation_accuracy"], got["validation_loss"]), said)
-        self.assertNotIn("holds out training samples to say", said)
+        self.assertNotIn("holds out training samples to measure", said)
         self.assertEqual(len(re.findall("global step .*validation loss", said)), 3)
 
     def test_job_without_test_set_resumes(self):

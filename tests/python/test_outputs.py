@@ -176,7 +176,7 @@ class Outputs(harness.Test):
         os.symlink(full, self.path("full.csv"))
         worker = self.run_worker("--predict=" + self.export(), "--output=" + self.path("full.csv"),
                                  status=138)
-        self.assertIn("no room for what was computed: make some", worker.output())
+        self.assertIn("no room for the results: free some space", worker.output())
 
     def test_full_disk_with_checkpoints_repeats_no_step(self):
         """Started again, the worker computes no step twice."""

@@ -198,7 +198,7 @@ class Standardize(harness.Test):
         self.train()
         flags = [*TRAIN, "--train_data=" + self.path("train.csv"),
                  "--init=" + self.path("m.safetensors")]
-        self.assertIn("was trained with --standardize, and this job is not", self.worker(*flags))
+        self.assertIn("with --standardize, but this job runs without it", self.worker(*flags))
         self.assertNotIn("was trained with", self.worker(*flags, "--standardize"))
         self.write("train.csv", table(120, 5))
         self.assertIn("whose columns have other means", self.worker(*flags, "--standardize"))

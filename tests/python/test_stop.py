@@ -62,7 +62,7 @@ class Stop(generations.Test):
             self.assertEqual(ckpt_folder.steps(folder)[-1], step)
             for worker in job.workers:
                 self.assertIn("the job has ended at step %d of 100000: weirctl stop, or a member's "
-                              "program, has stopped it" % step, worker.output())
+                              "program, stopped it" % step, worker.output())
             self.assertFalse(any(s.get("stopped_early") for s in summaries))
             job = self.begin([*LONG, "--sync_mode=" + mode])
             job.ps[0].wait_line("found a checkpoint at step %d:" % step)
@@ -91,7 +91,7 @@ class Stop(generations.Test):
         summaries = job.finish(60)
         for worker in job.workers:
             self.assertRegex(worker.output(), r"the job has ended at step \d+ of 100000: weirctl "
-                                              "stop, or a member's program, has stopped it")
+                                              "stop, or a member's program, stopped it")
         self.assertIs(summaries[0]["stopped_early"], False)
 
     def test_stop_without_job_ends_servers(self):

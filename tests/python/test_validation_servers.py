@@ -92,7 +92,7 @@ class ValidationServers(harness.Test):
                          % (best, best + 15))
         for i, figures in enumerate(want):
             self.assertEqual(figures["global_step"], best + 15)
-            self.assertIn("the job has ended at step %d of 400: --early_stopping has ended it" %
+            self.assertIn("the job has ended at step %d of 400: --early_stopping ended it" %
                           (best + 15),
                           undisturbed.workers[i].output())
         self.assertTrue(want[0]["stopped_early"])
@@ -171,7 +171,7 @@ class ValidationServers(harness.Test):
         job = self.job(n_workers=2, flags=[*STOP, "--replicas_to_aggregate=1"])
         ps = job.start_ps(0)
         job.start_worker(0).wait(30, 1)
-        self.assertIn("--early_stopping: with servers it is for --sync_mode=sync without "
+        self.assertIn("--early_stopping: with servers it needs --sync_mode=sync without "
                       "--replicas_to_aggregate", job.workers[0].output())
         ps.kill()
 

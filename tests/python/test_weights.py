@@ -194,7 +194,7 @@ class Weights(harness.Test):
                 "shape: give the --model")
             said = self.run_worker(*flags, "--init_map=" + self.path("map"), model=self.model(),
                                    status=1).output()
-            self.assertIn(flag + ": 'head/weights' would stay as it is initialised", said)
+            self.assertIn(flag + ": 'head/weights' would keep its random initial values", said)
             self.assertFalse(os.path.exists(out))
 
     def test_checkpoint_preferred_to_init(self):
@@ -203,10 +203,10 @@ class Weights(harness.Test):
         file = "--init=" + self.state_file(weights.small_state(2))
         _, first, said = self.alone(file, folder, "--learning_rate=0.1", STAT)
         self.assertIn("first values of 8 of 8 parameters from", said)
-        self.assertNotIn("goes first", said)
+        self.assertNotIn("has precedence", said)
         _, again, said = self.alone(file, folder, "--learning_rate=0.1", STAT)
         self.assertEqual(first, again)
-        self.assertIn("the checkpoint at step 1 goes first: %s is not used" % file, said)
+        self.assertIn("the checkpoint at step 1 has precedence: %s is not used" % file, said)
         self.assertNotIn("first values of", said)
         flags = [*STILL, "--learning_rate=0.1"]
         for steps in (2, 4):
@@ -216,7 +216,7 @@ class Weights(harness.Test):
             worker = job.start_worker(0, file)
             job.finish()
             first = "first values of 8 of 8 parameters from"
-            later = "the job at step 2 goes first: %s is not used" % file
+            later = "the job at step 2 has precedence: %s is not used" % file
             for words, there in ((first, steps == 2), (later, steps == 4)):
                 self.assertEqual(words in worker.output(), there, worker.output())
 
@@ -295,7 +295,7 @@ class Weights(harness.Test):
         states = [weights.small_state(seed) for seed in (11, 12)]
         files = [self.state_file(s, "%d.safetensors" % i) for i, s in enumerate(states)]
         flag = "--init=" + files[1]
-        not_used = "first worker (task 0, if it is there): %s of this one is not used" % flag
+        not_used = "first worker (task 0, if present) sets the first values: %s of this" % flag
         for own in (["--init=" + files[0]], []):
             job = self.job(n_ps=1, model=self.model(), flags=STILL)
             job.start_ps(0)
