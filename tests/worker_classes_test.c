@@ -32,7 +32,7 @@ static void one_class_alone_is_refused(void **state)
     assert_non_null(strstr(capture_text, "--labels_name"));
     d.class_names = "ant\nbee\ncat\ndog";
     check(&d, ST_INVALID, "samples are of one class, the folder 'dog': ");
-    assert_non_null(strstr(capture_text, "give a folder of pictures for each class"));
+    assert_non_null(strstr(capture_text, "create a folder of pictures for each class"));
     d.uses = DATASET_USES_COLUMN;
     check(&d, ST_INVALID, "samples are of one class, 'dog': ");
     assert_non_null(strstr(capture_text, "--label_column"));
@@ -44,12 +44,13 @@ static void classes_without_samples_are_warned_of(void **state)
     struct dataset d = set_of(healthy, 4);
     check(&d, ST_OK, NULL);
     d = set_of(from_1, 4);
-    check(&d, ST_OK, "y.npy: 1 of its 4 classes has no training sample (the first: class 0;");
+    check(&d, ST_OK,
+          "y.npy: 1 of its 4 classes has no training sample (the first of them: class 0;");
     assert_non_null(strstr(capture_text, "subtract the smallest label"));
     d = set_of(stray, 5);
-    check(
-        &d, ST_OK,
-        "y.npy: 996 of its 1000 classes have no training sample (the first: class 3; samples of the last, 999: 1)");
+    check(&d, ST_OK,
+          "y.npy: 996 of its 1000 classes have no training sample (the first of them: class 3; "
+          "class 999, the last of all, has 1)");
     d = set_of(healthy, 4);
     d.class_names = "ant\nbee\ncat\ndog"; /* and no sample of the last */
     check(&d, ST_OK, "class 3 ('dog');");

@@ -43,7 +43,7 @@ static void check_file(const struct equal *e, enum data_csv_header header)
                                              .ignored_names = e->ignored,
                                              .roles = e->roles,
                                              .features = 3,
-                                             .may_lack = 1,
+                                             .may_lack = true,
                                              .header = header};
     struct data_csv csv;
     enum status st = decode(w->text, &columns, &csv);
@@ -94,7 +94,7 @@ static void line_of_all_names_as_numbers_asks_for_the_flag(void **state)
     static const char *const texts[] = {"0,1,2\n4,5,6\n", "2,1,0\n4,5,6\n", "0,1,2,1\n4,5,6,2\n"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         const struct data_csv_columns columns = {
-            .feature_names = "0\n1\n2", .label_names = "label", .features = 3, .may_lack = 1};
+            .feature_names = "0\n1\n2", .label_names = "label", .features = 3, .may_lack = true};
         struct data_csv csv;
         assert_int_equal(decode(texts[i], &columns, &csv), ST_INVALID);
         assert_int_equal(capture_lines(), 1);
@@ -126,7 +126,7 @@ static void equal_names_keep_their_order(void **state)
          NULL,
          NULL},
         {{",a,\n1,2,3\n", "a\n\n", "y", 1, {2, 1, 3}},
-         "columns 1 and 3 have no name and are taken",
+         "columns 1 and 3 have no name and are matched",
          NULL,
          NULL},
     };
@@ -138,7 +138,7 @@ static void equal_names_keep_their_order(void **state)
 static void equal_names_are_those_of_their_places_in_training(void **state)
 {
     static const char a[] = "have the same name, 'a',",
-                      one[] = "has 1 column 'a', and the training";
+                      one[] = "has 1 column 'a', but the training";
     static const struct equal files[] = {
         {{"a,b,a,c,y\n1,2,3,4,0\n", "b\na\nc", "y", 1, {2, 3, 4}}, a, "a", "ifffl"},
         {{"a,b,a,c\n1,2,3,4\n", "b\na\nc", "y", 1, {2, 3, 4}}, a, "a", "ifffl"},
@@ -156,11 +156,11 @@ static void equal_names_are_those_of_their_places_in_training(void **state)
 static void row_names_without_a_heading_are_refused(void **state)
 {
     const struct data_csv_columns columns = {
-        .feature_names = "a\nb", .label_names = "y", .features = 2, .may_lack = 1};
+        .feature_names = "a\nb", .label_names = "y", .features = 2, .may_lack = true};
     struct data_csv csv;
     assert_int_equal(decode("\"b\",\"a\"\n\"1\",5,6\n\"2\",7,8\n", &columns, &csv), ST_CORRUPT);
     assert_int_equal(capture_lines(), 1);
-    assert_non_null(strstr(capture_text, "has 3 fields, more columns than line 1 names"));
+    assert_non_null(strstr(capture_text, "has 3 fields, more than line 1 has names"));
     assert_non_null(strstr(capture_text, "--ignore_columns=1"));
 }
 
@@ -179,7 +179,7 @@ static void widest_table_is_found_in_any_order(void **state)
     for (int i = 0; i < N; i++)
         t += sprintf(t, "%c%d", i ? ',' : '\n', N - 1 - i);
     const struct data_csv_columns columns = {
-        .feature_names = names, .label_names = "y", .features = N, .may_lack = 1};
+        .feature_names = names, .label_names = "y", .features = N, .may_lack = true};
     assert_int_equal(decode(text, &columns, &csv), ST_OK);
     const float *got = csv.samples.unpacked;
     for (int i = 0; i < N; i++)
@@ -253,7 +253,7 @@ static void half_of_the_widest_table_is_ignored_by_name(void **state)
 
 static void check_order(const char *roles, const float wanted[2])
 {
-    const struct data_csv_columns columns = {.roles = roles, .features = 1, .may_lack = 1};
+    const struct data_csv_columns columns = {.roles = roles, .features = 1, .may_lack = true};
     struct data_csv csv;
     enum status st = decode("1,2,3\n4,5,6\n", &columns, &csv);
     bool placed = st == ST_OK && csv.labels.type == DATA_F32;

@@ -138,7 +138,7 @@ static const struct {
     {"1,2\n3\n", NULL, ST_CORRUPT, "line 2: has fewer columns than line 1, which has 2", "fix"},
     {"1,2\n\n3,4,5\n", NULL, ST_CORRUPT, "line 3: has more columns", ""},
     {"1,2\n3,4,\n", NULL, ST_CORRUPT, "line 2: has more columns", ""},
-    {"1,2\n,4\n", NULL, ST_CORRUPT, "line 2, column 1: '' is no finite number", "leave"},
+    {"1,2\n,4\n", NULL, ST_CORRUPT, "line 2, column 1: '' is no finite number", "remove"},
     {"1,2\nnan,4\n", NULL, ST_CORRUPT, "line 2, column 1: 'nan' is no finite number", ""},
     {"1,2\n0x10,4\n", NULL, ST_CORRUPT, "column 1: '0x10'", ""},
     {"1,2\n1e39,4\n", NULL, ST_CORRUPT, "column 1: '1e39' is beyond the range of float32", "scale"},
@@ -152,35 +152,35 @@ static const struct {
     {"1,2\n1,\n", NULL, ST_CORRUPT, "line 2, column 2: '' is no label", "0 to 65535"},
     {"a,label\n1,\n", NULL, ST_CORRUPT, "line 2, column 2 'label': '' is no label", ""},
     {"a,b\n1,0.6681\n", NULL, ST_CORRUPT,
-     "line 2, column 2 'b': '0.6681' is no label, a whole number from 0 to 65535; the column is "
-     "taken as the label because it is the last one: name the label's with --label_column",
+     "line 2, column 2 'b': '0.6681' is no label, a whole number from 0 to 65535; the last column "
+     "is the label by default: name the label's column with --label_column",
      "or numbers to fit with --target_columns"},
-    {"a,label\n1,0.5\n", NULL, ST_CORRUPT, "fix it or leave the line out, or name numbers to fit",
+    {"a,label\n1,0.5\n", NULL, ST_CORRUPT, "fix it or remove the line, or name numbers to fit",
      "--target_columns"},
     {"a,kind,b\n1,cat,2\n", NULL, ST_CORRUPT,
-     "line 2, column 2 'kind': 'cat' is no finite number; name the column with --label_column=2 if "
-     "it is the label, for which the last column was taken, else fix it",
+     "line 2, column 2 'kind': 'cat' is no finite number; name the column with --label_column=2 "
+     "if it is the label (default: the last column), otherwise fix it",
      "--ignore_columns=2"},
     {"a,kind,b\n1,2,3\n1,cat,2\n", NULL, ST_CORRUPT,
-     "column 2 'kind': 'cat' is no finite number; fix it, leave the line out", ""},
+     "column 2 'kind': 'cat' is no finite number; fix it, remove the line", ""},
     {"a,kind,b\n1,cat,2\n", "b", ST_CORRUPT,
-     "column 2 'kind': 'cat' is no finite number; fix it, leave the line out", ""},
+     "column 2 'kind': 'cat' is no finite number; fix it, remove the line", ""},
     {"a,b,label\n1,2,0\n3,red,1\n", NULL, ST_CORRUPT,
-     "line 3, column 2 'b': 'red' is no finite number; fix it, leave the line out, or leave the "
-     "column out",
+     "line 3, column 2 'b': 'red' is no finite number; fix it, remove the line, or exclude the "
+     "column",
      "--ignore_columns=2"},
     {"a,b,c\n1,2,3\n1,2,x\n", NULL, ST_CORRUPT, "line 3, column 3 'c': the label 'x' is a word",
-     "taken as the last one, with --label_column"},
+     "(default: the last one) with --label_column"},
     {"x,3\n4,5\n", NULL, ST_CORRUPT, "line 1: some fields are numbers, but column 1", ""},
     {"1,x,3\n4,5,6\n", NULL, ST_CORRUPT,
-     "line 1: some fields are numbers, but column 2, 'x', is none",
-     "call the label's 'label' there, or name it with --label_column=NAME"},
+     "line 1: some fields are numbers, but column 2, 'x', is not;",
+     "rename the label's column to 'label', or name it with --label_column=NAME"},
     {"1,x,3\n4,5,6\n", "3", ST_CORRUPT,
-     "but column 2, 'x', is none; if the line names the columns, give "
-     "one of its names in --label_column (3 is none)",
+     "but column 2, 'x', is not; if the line names the columns, set --label_column to one of its "
+     "names instead of 3",
      "fix the field"},
     {"\"a\",\"label\"\n\"1\",5,0\n\"2\",6,1\n", "label", ST_CORRUPT,
-     "has 3 fields, more columns than line 1 names", "--ignore_columns=1"},
+     "has 3 fields, more than line 1 has names", "--ignore_columns=1"},
     {"a,b\n1,2\n", "kind", ST_NOT_FOUND, "no column 'kind' among its 2", "--label_column"},
     {"1,2\n1,2\n", "label", ST_NOT_FOUND, "no column 'label'", ""},
     {"1,2\n", "0", ST_NOT_FOUND, "no column '0'", ""},
@@ -311,11 +311,11 @@ static void wrong_targets_are_named(void **state)
         {"a,b\n1,2\n", "b,2", ST_INVALID, "names column 2 twice"},
         {"1,2\n", "1,2", ST_INVALID, "names all 2 columns"},
         {"a,2\n1,2\n", "2", ST_CORRUPT,
-         "line 1: some fields are numbers, but column 1, 'a', is none; if "
-         "the line names the columns, give one of its names in --target_columns (2 is none)"},
+         "line 1: some fields are numbers, but column 1, 'a', is not; if the line names the "
+         "columns, set --target_columns to one of its names instead of 2"},
         {"a,b\n1,x\n", "b", ST_CORRUPT, "line 2, column 2 'b': 'x' is no finite number"},
         {"a,b\n1,nan\n", "b", ST_CORRUPT, "line 2, column 2 'b': 'nan' is no finite number"},
-        {"a,b\n", "b", ST_CORRUPT, "has no samples"},
+        {"a,b\n", "b", ST_CORRUPT, "but no samples"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const struct data_csv_columns columns = {.targets = bad[i].targets};
@@ -417,7 +417,7 @@ static void wrong_words_and_columns_are_named(void **state)
         {"a,label\n1,3\n2,cat\n", NULL, NULL, NULL, ST_CORRUPT,
          "line 3, column 2 'label': the label 'cat' is a word, but that of line 2 is a number"},
         {"0,1,kind\n1,2,3\n", NULL, NULL, NULL, ST_CORRUPT,
-         "if line 1 names the columns, name the label's in --label_column"},
+         "if line 1 names the columns, name the label's column in --label_column"},
         {"0,1,kind\n1,2,cat\n3,4,cat\n", "3", NULL, NULL, ST_CORRUPT,
          "line 1: its label is a word that no other line has"},
         {"a,label\n1,cat\n2,\n", NULL, NULL, NULL, ST_CORRUPT,
@@ -425,9 +425,10 @@ static void wrong_words_and_columns_are_named(void **state)
         {"a,label\n1,\x01x\n", NULL, NULL, NULL, ST_CORRUPT,
          "line 2, column 2 'label': '?x' is no label"},
         {"1,cat\n2,dog\n", NULL, NULL, "ant\ncat", ST_MISMATCH,
-         "line 2, column 2: the label 'dog' is none of the classes of the training set, ant/cat"},
-        {"1,cat\n", NULL, NULL, "", ST_MISMATCH, "the label 'cat' is a word, of which no number"},
-        {"1,7\n", NULL, NULL, "ant\ncat", ST_MISMATCH, "the label '7' is none of the classes"},
+         "line 2, column 2: the label 'dog' is not among the classes of the training set, ant/cat"},
+        {"1,cat\n", NULL, NULL, "", ST_MISMATCH,
+         "the label 'cat' is a word without a known number"},
+        {"1,7\n", NULL, NULL, "ant\ncat", ST_MISMATCH, "the label '7' is not among the classes"},
         {"a,b,label\n1,2,3\n", NULL, "c", NULL, ST_NOT_FOUND,
          "no column 'c' among its 3; name each of --ignore_columns"},
         {"1,2,3\n", NULL, "4", NULL, ST_NOT_FOUND, "no column '4'"},
@@ -553,7 +554,7 @@ static void other_texts_are_named(void **state)
     const struct data_csv_columns columns = {.label = "label"};
     struct data_csv csv;
     assert_int_equal(decode_columns(utf16, sizeof utf16, &columns, &csv), ST_CORRUPT);
-    assert_non_null(strstr(capture_text, "x.csv: is UTF-16 text, which is not read"));
+    assert_non_null(strstr(capture_text, "x.csv: is UTF-16 text, which is not supported"));
     assert_int_equal(decode_columns(cr, sizeof cr - 1, &columns, &csv), ST_CORRUPT);
     assert_non_null(strstr(capture_text, "x.csv: its lines end with CR alone"));
 }
@@ -596,7 +597,7 @@ static void words_have_a_bound(void **state)
     const struct data_csv_columns of_export = {.classes = names};
     assert_int_equal(decode_columns("1,w00001\n", 9, &of_export, &csv), ST_UNSUPPORTED);
     assert_int_equal(capture_lines(), 1);
-    assert_non_null(strstr(capture_text, "more than 65536 words are its classes in training"));
+    assert_non_null(strstr(capture_text, "its training had more than 65536 words as classes"));
     free(names);
     at += sprintf(at, "1,x\n");
     assert_int_equal(decode_columns(text, (size_t)(at - text), &columns, &csv), ST_UNSUPPORTED);

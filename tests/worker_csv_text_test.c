@@ -99,8 +99,7 @@ static void utf16_utf32_and_nul_are_named(void **state)
          "iconv -f UTF-16LE -t UTF-8 FILE > NEW"},
         {TEXT("\0a\0,\0b\0\n\0001\0,\0002\0\n"), "x.csv: line 1: has a byte 0",
          "iconv -f UTF-16BE -t UTF-8 FILE > NEW"},
-        {TEXT("a,label\n1,2\n\n1,\0\n"), "x.csv: line 4: has a byte 0",
-         "fix the line or leave it out"},
+        {TEXT("a,label\n1,2\n\n1,\0\n"), "x.csv: line 4: has a byte 0", "fix or remove the line"},
     };
     const struct data_csv_columns columns = {.label = NULL};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

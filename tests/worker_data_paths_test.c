@@ -54,7 +54,7 @@ static void file_for_a_folder_is_named(void **state)
     snprintf(path, sizeof path, "%s/x.csv", dir);
     folder_rig_save(path, "1,2\n", 4);
     check_bad(&(struct dataset_request){.part = "train", .dir = path}, ST_INVALID,
-              "x.csv: is a file, but the flag takes a folder", "name a file with --train_data");
+              "x.csv: is a file, but the flag needs a folder", "name a file with --train_data");
     check_bad(
         &(struct dataset_request){.part = "validation", .dir = path, .dir_flag = "validation_dir"},
         ST_INVALID, "--validation_dir=/tmp/weir_paths_", "put the file into a folder");
@@ -87,8 +87,8 @@ static void pictures_without_folders_of_classes_are_named(void **state)
     snprintf(path, sizeof path, "%s/0.png", dir);
     folder_rig_save(path, "\x89PNG\r\n\x1a\n", 8);
     check_bad(&(struct dataset_request){.part = "train", .dir = dir}, ST_NOT_FOUND,
-              "it holds pictures; put those of each class into a folder of its own",
-              "name what holds these folders with --train_data");
+              "it holds pictures; put the pictures of each class into a folder",
+              "name the parent of these folders with --train_data");
     check_bad(&(struct dataset_request){.part = "test", .dir = dir, .to_predict = 1}, ST_NOT_FOUND,
               "it holds pictures; name it with --test_data", "");
     unlink(path);

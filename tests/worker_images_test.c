@@ -312,7 +312,7 @@ static void png_bombs_are_refused(void **state)
     make_png(b, 70000, 1, grey, (const uint8_t[]){0}, 1);
     check_refused(b, "x.png: a picture of 1x70000; each side");
     make_png(b, 16000, 16000, grey, (const uint8_t[]){0}, 1);
-    check_refused(b, "x.png: says that it is a picture of 16000x16000");
+    check_refused(b, "x.png: its header promises a picture of 16000x16000");
     make_png(b, 0, 5, grey, (const uint8_t[]){0}, 1);
     check_refused(b, "x.png: ");
 }
@@ -324,7 +324,7 @@ static void jpeg_bombs_are_refused(void **state)
     b->n = 0;
     put(b, grey_jpeg, sizeof grey_jpeg);
     memcpy(b->at + size, "\x3e\x80\x3e\x80", 4);
-    check_refused(b, "x.jpg: says that it is a picture of 16000x16000");
+    check_refused(b, "x.jpg: its header promises a picture of 16000x16000");
     memcpy(b->at + size, "\xff\x00\xff\x00", 4);
     check_refused(b, "x.jpg: a picture of 65280x65280 is larger than 2^28");
     size_t scan = sizeof colour_jpeg - 2;
@@ -347,7 +347,7 @@ static void arithmetic_coding_is_refused(void **state)
     uint8_t *frame = b->at + 2 + 18 + 69;
     assert_int_equal(frame[1], 0xc0);
     frame[1] = 0xc9;
-    check_refused(b, "x.jpg: no JPEG that can be read: its coding is arithmetic");
+    check_refused(b, "x.jpg: cannot read this JPEG: its coding is arithmetic");
 }
 
 /* The byte of Adobe's segment says whether the colours are CMYK or YCCK. */
@@ -361,7 +361,8 @@ static void colours_of_printers_are_refused_with_the_fix(void **state)
         b->at[TRANSFORM] = transform;
         check_refused(
             b,
-            "x.jpg: no JPEG that can be read: its colours are CMYK, which are for printing; make it RGB, as ImageMagick's mogrify -colorspace sRGB FILE... does");
+            "x.jpg: cannot read this JPEG: its colours are CMYK, for printing; convert it to RGB, "
+            "for example by ImageMagick's mogrify -colorspace sRGB FILE...");
     }
 }
 
@@ -414,7 +415,7 @@ static void texts_take_no_memory(void **state)
         put_big(b, 1 << 30);
         put(b, kinds[i], 4);
         put(b, plain->at + HEAD, plain->n - HEAD);
-        check_refused(b, "x.png: no PNG that can be read");
+        check_refused(b, "x.png: cannot read this PNG");
         check_memory(b, ST_CORRUPT);
     }
     free(plain);
@@ -526,7 +527,7 @@ static void bad_folders_are_named(void **state)
     make_grey(&f->b, 4, 9);
     save(f, "train/a/1.png");
     check_bad(f, ST_MISMATCH, "a/1.png: a picture of 1x1x4", "a/0.png has 1x1x3");
-    check_bad(f, ST_MISMATCH, "make all of one size", "mogrify -resize '3x1!' FILE...");
+    check_bad(f, ST_MISMATCH, "resize all to one size", "mogrify -resize '3x1!' FILE...");
     make_png(&f->b, 3, 1, (struct kind){8, 2}, (uint8_t[10]){0}, 10);
     save(f, "train/a/1.png");
     check_bad(f, ST_MISMATCH, "a/1.png: a picture of 3x1x3", "mogrify -colorspace Gray FILE...");
@@ -536,7 +537,7 @@ static void bad_folders_are_named(void **state)
     make_grey(&f->b, 3, 9);
     f->b.n -= 20;
     save(f, "train/a/1.png");
-    check_bad(f, ST_CORRUPT, "a/1.png: no PNG that can be read", "; repair it or take it out");
+    check_bad(f, ST_CORRUPT, "a/1.png: cannot read this PNG", "; repair or remove it");
     save(f, "train/aside");
     make_grey(&f->b, 3, 9);
     save(f, "train/a/1.png");
@@ -564,12 +565,13 @@ static void damaged_pictures_are_named_in_one_run(void **state)
     assert_int_equal(open_set(f, &d), ST_CORRUPT);
     assert_null(d);
     assert_int_equal(capture_lines(), 21);
-    assert_non_null(strstr(capture_text, "a/00.png: no PNG"));
-    assert_non_null(strstr(capture_text, "b/15.png: no PNG"));
+    assert_non_null(strstr(capture_text, "a/00.png: cannot read"));
+    assert_non_null(strstr(capture_text, "b/15.png: cannot read"));
     assert_null(strstr(capture_text, "b/17.png"));
     assert_non_null(strstr(
         capture_text,
-        "train: 23 of its 25 files cannot be used; the first 20 are named above: repair them or take them out"));
+        "train: 23 of its 25 files cannot be used; the lines above name the first 20: repair or "
+        "remove them"));
 }
 
 /* The size that the first good picture has counts. */
@@ -592,7 +594,7 @@ static void pictures_of_other_sizes_are_counted(void **state)
     assert_non_null(strstr(capture_text, "a/0.png: neither PNG nor JPEG"));
     assert_non_null(
         strstr(capture_text, "a/2.png: a picture of 1x1x4 (channels, height, width), but "));
-    assert_non_null(strstr(capture_text, "a/1.png has 1x1x3; make all of one size"));
+    assert_non_null(strstr(capture_text, "a/1.png has 1x1x3; resize all to one size"));
     assert_null(strstr(capture_text, "a/3.png"));
     assert_non_null(
         strstr(capture_text, "train: 2 of its 4 files have another size, or other colours, than "));
@@ -614,9 +616,10 @@ static void class_names_that_are_not_utf8_are_warned_of(void **state)
     make_folder(f, "train/t\xfc");
     assert_int_equal(open_set(f, &d), ST_OK);
     assert_int_equal(capture_lines(), 1);
-    assert_non_null(strstr(
-        capture_text,
-        "train: the name of class 1, 's?\?', is not UTF-8: --export leaves the names of all classes out; rename its folder"));
+    assert_non_null(
+        strstr(capture_text,
+               "train: the name of class 1, 's?\?', is not UTF-8: --export leaves the names of all "
+               "classes out; rename its folder"));
     dataset_destroy(d);
 }
 

@@ -238,7 +238,7 @@ static void test_given_out(void **state)
     trainer_destroy(r.trainer);
     r.cfg.updates = &exchange;
     r.cfg.own_pace = 1;
-    r.data.in_file = 1;
+    r.data.in_file = true;
     assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
     n_given = 0;
     assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);

@@ -200,7 +200,8 @@ static void what_does_not_fit_is_said(void **state)
                "has 2 targets for each sample, but the model has 3 outputs");
     check_said(
         CAPTURE(dataset_targets_check_outputs(d, &sigmoids)), ST_MISMATCH,
-        "target 1 of sample 0 is -1, but layer 'loss1', a sigmoid_cross_entropy, takes targets from 0 to 1");
+        "target 1 of sample 0 is -1, but layer 'loss1', a sigmoid_cross_entropy, needs targets "
+        "from 0 to 1");
     save_images(f, "test");
     save_npy(f, "test-labels.npy", "|u1", "(12,)", classes, sizeof classes);
     other = open_good(f, "test");
@@ -212,7 +213,7 @@ static void what_does_not_fit_is_said(void **state)
         struct layer one = loss_of(i ? LAYER_SQUARED : LAYER_SOFTMAX_XENT, 1);
         check_said(CAPTURE(dataset_targets_check_outputs(other, &one)), ST_MISMATCH,
                    "test-labels.npy: its labels are classes, but the model has 1 output, which "
-                   "tells none apart; take \"classes\": 2 or more");
+                   "distinguishes no classes; set \"classes\": 2 or more");
     }
     dataset_destroy(other);
     dataset_destroy(d);

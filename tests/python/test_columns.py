@@ -120,12 +120,12 @@ class Columns(harness.Test):
         want = self.figures(train, "--label_column=2", "--ignore_columns=1")[0]
         got, said = self.figures(train)
         self.assertEqual(got, want)
-        self.assertNotIn("by their places", said)
+        self.assertNotIn("by their positions", said)
         whole = self.predict(train)
         self.assertEqual(self.predict(self.places("new.csv", ["id", "a", "b", "c"])), whole)
         lacks = self.predict(self.places("new.csv", ["a", "b"]), status=1)
-        self.assertIn("the label was column 2 of 5 in training, and this file's columns are "
-                      "others", lacks)
+        self.assertIn("the label was column 2 of 5 in training, but this file has other columns",
+                      lacks)
         other = self.places("new.csv", ["kind", "a", "b", "c"])
         process = self.worker("--evaluate=" + self.path("m.safetensors"), other, status=1)
         self.assertIn("the label was column 2 of 5 in training", process.output())
@@ -133,8 +133,8 @@ class Columns(harness.Test):
         self.assertEqual(self.figures(self.places("new.csv", ["id", "kind", "a", "b", "c"],
                                                   "n,class,x,y,z"))[0], want)
         self.assertRegex(self.figures("--test_data=" + self.path("new.csv"))[1],
-                         r"W .*new\.csv: its columns are matched by their places, as the training "
-                         "file has no line of names")
+                         r"W .*new\.csv: its columns are matched by their positions, because the "
+                         r"training file has no line of names")
 
     def test_reordered_targets_found_by_place(self):
         """The first output is that of the last column."""
@@ -161,7 +161,7 @@ class Columns(harness.Test):
         self.assertEqual(self.figures(train)[0], want)
         bare, said = self.figures(self.places("new.csv", columns))
         self.assertEqual(bare, want)
-        self.assertIn("matched by their places, as it has no line of names", said)
+        self.assertIn("matched by their positions, because it has no line of names", said)
 
     def test_equal_names_matched_in_order_with_warning(self):
         """If equally named columns are swapped after training, nothing in the file shows that."""
@@ -170,8 +170,8 @@ class Columns(harness.Test):
                               "--export=" + self.path("m.safetensors"))
         self.assertIn("columns 1 and 2 have the same name, 'len'", process.output())
         want, said = self.figures(train)
-        warning = "W .*columns %s have the same name, 'len', and are taken in the order in which " \
-            "they stand: they must be in the order of the training file"
+        warning = "W .*columns %s have the same name, 'len', and are matched by their order, " \
+            "which must be that of the training file"
         self.assertRegex(said, warning % "1 and 2")
         moved = self.write("new.csv", "noise,len,kind,len", ["c", "a", "kind", "b"])
         got, said = self.figures(moved)
@@ -181,11 +181,11 @@ class Columns(harness.Test):
                                      self.path("o.csv")).output(), warning % "2 and 4")
         for head in ("len,wid,kind,noise", "wid,kind,noise,len"):
             said = self.predict(self.write("new.csv", head, ["a", "b", "kind", "c"]), status=1)
-            self.assertIn("has 1 column 'len', and the training file had 2 of this name", said)
+            self.assertIn("has 1 column 'len', but the training file had 2 of this name", said)
             self.assertNotIn("has no column", said)
         said = self.predict(self.write("new.csv", "len,len,len,noise", ["a", "b", "d", "c"]),
                             status=1)
-        self.assertIn("has 3 columns 'len', and the training file had 2 of this name", said)
+        self.assertIn("has 3 columns 'len', but the training file had 2 of this name", said)
         self.assertIn("--ignore_columns=3", said)
         said = self.predict(self.write("new.csv", "x,y,kind,noise", ["a", "b", "kind", "c"]),
                             status=1)
@@ -204,17 +204,18 @@ class Columns(harness.Test):
         said = self.worker("--predict=" + self.path("m.safetensors"),
                            self.write("new.csv", "noise,len,len", ["c", "a", "b"]),
                            "--output=" + self.path("o.csv")).output()
-        self.assertIn("columns 2 and 3 have the same name, 'len', and are taken in the order", said)
+        self.assertIn("columns 2 and 3 have the same name, 'len', and are matched by their order",
+                      said)
         said = self.worker("--predict=" + self.path("m.safetensors"),
                            self.write("new.csv", "noise,len", ["c", "b"]),
                            "--output=" + self.path("o.csv")).output()
-        self.assertIn("has 1 column 'len', and the training file had 2 of this name; it is taken "
+        self.assertIn("has 1 column 'len', but the training file had 2 of this name; it is used "
                       "as a feature", said)
 
     def test_moved_label_without_names_reported(self):
         """The file has as many columns as that of training, but in another order."""
         train = self.write("train.csv", "a,b,kind,c", ["a", "b", "kind", "c"])
-        was = "the label was column 3 of 4 in training"
+        was = "whose label was column 3 of 4"
         for words in (False, True):
             if words:
                 with open(self.path("train.csv"), encoding="ascii") as f:
@@ -235,7 +236,7 @@ class Columns(harness.Test):
     def test_other_columns_refused(self):
         self.train("--label_column=kind")
         said = self.predict(self.write("new.csv", "x,a,b,c", ["id", "a", "b", "c"]), status=1)
-        self.assertIn("column 1, 'x', is no column of the training file", said)
+        self.assertIn("column 1, 'x', is not a column of the training file", said)
         self.assertIn("--ignore_columns=1", said)
         self.predict("--test_data=" + self.path("new.csv"), "--ignore_columns=1")
         said = self.predict(self.write("new.csv", "a,c", ["a", "c"]), status=1)
@@ -243,7 +244,7 @@ class Columns(harness.Test):
         self.write("new.csv", "a,b,c", ["a", "b", "c"])
         worker = self.worker("--evaluate=" + self.path("m.safetensors"),
                              "--test_data=" + self.path("new.csv"), status=1)
-        self.assertIn("lacks the column of the label", worker.output())
+        self.assertIn("lacks the training file's column of the label", worker.output())
 
 
 harness.main(__name__)

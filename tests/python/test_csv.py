@@ -88,12 +88,12 @@ class Csv(harness.Test):
         self.assert_same(got, want, "test_loss", "test_accuracy")
         self.write("words/test.csv", worded([([0, 0, 0], 0)], ["Yak"]))
         worker, _ = self.worker(file, *WORDS, data="words", status=1)
-        self.assertIn("test.csv: line 2, column 4 'species': the label 'Yak' is none of the "
+        self.assertIn("test.csv: line 2, column 4 'species': the label 'Yak' is not among the "
                       "classes of the training set, Zebra/ant/bee/wasp", worker.output())
         self.make()
         self.worker(export, data="numbers")
         worker, _ = self.worker(file, *WORDS, data="words", status=1)
-        self.assertIn("the label 'ant' is a word, of which no number is known", worker.output())
+        self.assertIn("the label 'ant' is a word without a known number", worker.output())
 
     def test_metadata_of_other_programs_ignored(self):
         """Files of other programs may have that metadata for any purpose."""
@@ -114,18 +114,18 @@ class Csv(harness.Test):
         train, test = self.make()
         self.write("words/test.csv", worded(test, ["", "ant", "wasp"]))
         worker, _ = self.worker(*WORDS, data="words", status=1)
-        self.assertIn("words/test.csv: line 3, column 4 'species': the label 'wasp' is none of "
+        self.assertIn("words/test.csv: line 3, column 4 'species': the label 'wasp' is not among "
                       "the classes",
                       worker.output())
         self.write("words/test.csv", worded(test, ["0", "1", "2"]))
         worker, _ = self.worker(*WORDS, data="words", status=1)
-        self.assertIn("words/test.csv: line 2, column 4 'species': the label '1' is none of "
-                      "the classes",
+        self.assertIn("words/test.csv: line 2, column 4 'species': the label '1' is not among the "
+                      "classes",
                       worker.output())
         self.write("words/train.csv", worded(train, ["0", "1", "2"]))
         self.write("words/test.csv", worded(test))
         worker, _ = self.worker(*WORDS, data="words", status=1)
-        self.assertIn("the label 'ant' is a word, of which no number is known: the training set's "
+        self.assertIn("the label 'ant' is a word without a known number: the training set's "
                       "labels are numbers", worker.output())
 
     def test_words_in_a_job_of_two_workers(self):

@@ -103,9 +103,9 @@ class CsvColumns(harness.Test):
             random.Random(2).shuffle(numbers)
             out = self.train(text([[n] + r for n, r in zip(numbers, rows)], "seq,a,b,c,d,label"))
             self.assertEqual(len(self.warnings(out)), 1, out)
-            self.assertIn("column 1 'seq' has another whole number in each row, from %d to %d, as "
-                          "an index has" % (min(numbers), max(numbers)), out)
-            self.assertIn("leave it out with --ignore_columns=1", out)
+            self.assertIn("column 1 'seq' has a different whole number in each row, from %d to "
+                          "%d, like an index" % (min(numbers), max(numbers)), out)
+            self.assertIn("exclude it by --ignore_columns=1", out)
             numbers[4] = numbers[5]
             out = self.train(text([[n] + r for n, r in zip(numbers, rows)], "seq,a,b,c,d,label"))
             self.assertEqual(self.warnings(out), [])
@@ -134,8 +134,8 @@ class CsvColumns(harness.Test):
                 self.assertNotIn("ignore_columns", out)
         rows[3][2] = "much"
         out = self.read(text(rows, "id,a,b,c,d,label"), "--evaluate=" + path, status=1)
-        self.assertIn("line 5, column 3 'b': 'much' is no finite number; fix it or leave the line "
-                      "out", out)
+        self.assertIn("line 5, column 3 'b': 'much' is no finite number; fix it or remove the "
+                      "line", out)
 
     def test_nameless_column_warned(self):
         out = self.train(text(table(), "a,,c,d,label"))
@@ -156,22 +156,22 @@ class CsvColumns(harness.Test):
     def test_equal_names_of_used_columns_warned(self):
         out = self.train(text(table(), "len,b,len,d,label"))
         self.assertEqual(len(self.warnings(out)), 1, out)
-        self.assertIn("columns 1 and 3 have the same name, 'len', by which --evaluate and "
-                      "--predict cannot tell them apart; rename them, or leave one out with "
+        self.assertIn("columns 1 and 3 have the same name, 'len', so --evaluate and --predict "
+                      "cannot distinguish them; rename them, or exclude one by "
                       "--ignore_columns=3", out)
         out = self.train(text(table(), "len,b,len,len,label"), "--ignore_columns=3")
         self.assertIn("columns 1 and 4 have the same name, 'len'", out)
         out = self.train(text([[r[4]] + r for r in table()], "label,a,b,c,d,label"),
                          "--label_column=6")
         self.assertIn("columns 1 and 6 have the same name, 'label'", out)
-        self.assertIn("leave one out with --ignore_columns=1", out)
+        self.assertIn("exclude one by --ignore_columns=1", out)
         for head, flag in (("len,b,len,d,label", "--ignore_columns=3"),
                            ("len,b,Len,d,label", "--ignore_columns=2")):
             self.assertEqual(self.warnings(self.train(text(table(), head), flag)), [])
         out = self.train(text([r[:2] + r[:2] + r[:2] + r for r in table()],
                               "a,b,a,b,c,c,a,d,e,f,label"))
         self.assertIn("columns 1, 3 and 1 more have the same name, 'a'", out)
-        self.assertIn("2 more names are those of several columns", out)
+        self.assertIn("2 more names belong to several columns", out)
 
     def labelled(self, words):
         """Returns the output for a table whose labels are these words in turn, 20 rows each."""
@@ -193,7 +193,7 @@ class CsvColumns(harness.Test):
             self.assertEqual(len(self.warnings(out)), 1, out)
             self.assertIn("'Cat' (first in line 2, 20 rows)", out)
             self.assertIn("'%s' (first in line 4, 20 rows)" % other.strip('"'), out)
-            self.assertIn("are two classes, but differ in case or in spaces around them alone", out)
+            self.assertIn("are two classes, but differ only in case or in spaces around them", out)
         self.assertEqual(self.warnings(self.labelled(["cat", "cats", "c at"])), [])
 
     def test_empty_first_name_kept_in_export(self):

@@ -112,17 +112,17 @@ class Data(harness.Test):
         folder = self.make("png", "--made=1x4x4", "--classes=3", "--train=60", "--test=20")
         train, test = os.path.join(folder, "train"), os.path.join(folder, "test")
         self.worker_says(["--train_data=" + folder], 1,
-                        "%s/00000: is a folder, where pictures of a class are wanted; name the "
-                        "folder that has one for each class, such as %s, and not what holds that" %
+                        "%s/00000: is a folder instead of a picture of a class; name the folder "
+                        "that has a folder for each class, such as %s, not its parent" %
                         (test, train))
         self.worker_says(["--data_dir=" + train], 1,
-                        "no train data in %s: it holds folders alone; if they are of pictures for "
-                        "each class, name it with --train_data, else name the one that has the "
-                        "data with --data_dir" % train)
+                        "no train data in %s: it holds only folders; if each has the pictures of "
+                        "a class, set --train_data to this folder, otherwise set --data_dir to "
+                        "the folder with the data" % train)
         self.worker_says(["--data_dir=" + os.path.join(train, "00000")], 1,
-                        "no train data in %s/00000: it holds pictures; put those of each class "
-                        "into a folder of its own, whose name is the class, and name what holds "
-                        "these folders with --train_data" % train)
+                        "no train data in %s/00000: it holds pictures; put the pictures of each "
+                        "class into a folder named like the class, and name the parent of these "
+                        "folders with --train_data" % train)
         self.worker_says(["--train_data=" + train, "--test_data=" + test], 0,
                         "60 training samples from %s, 3 classes" % train)
 
@@ -280,7 +280,7 @@ class Data(harness.Test):
 
     def test_channels_last_without_flag_warned(self):
         folder = self.make("npy", "--made=1x6x15", "--classes=5", "--train=60", "--test=20")
-        said = "looks like (n, H, W, C) and is taken as (n, C, H, W)"
+        said = "looks like (n, H, W, C) but is read as (n, C, H, W)"
         for part, n in (("train", 60), ("test", 20)):
             self.npy(folder, part + "-images.npy", "|u1", (n, 6, 5, 3), bytes(n * 90))
         self.says(folder, part + "-images.npy: holds an array of (20, 6, 5, 3), which " + said,
@@ -360,8 +360,8 @@ class Data(harness.Test):
             self.npy(in_folder, name, "<f4", (n, 2, 3), struct.pack("<%df" % (6 * n), *values))
             worker = self.run_worker(*few, *flags, data=folder, status=1)
             self.assertIn("%s/%s: sample 17 (from byte " % (in_folder, name), worker.output())
-            self.assertIn("has the number -inf, which is not finite; fix it or leave the sample "
-                          "out", worker.output())
+            self.assertIn("has the number -inf, which is not finite; fix it or remove the sample",
+                          worker.output())
             self.assertNotIn("training samples from", worker.output())
             harness.write_file(os.path.join(in_folder, name), kept)
         self.run_worker(*few, data=folder)

@@ -185,7 +185,7 @@ class Normal(InputTest):
                  "--mean and --std have different counts of numbers"),
                 (["--mean=measured", "--data_shard=own", "--ps_hosts=localhost:1"], 2,
                  "each worker would measure its own part; give numbers"),
-                (["--mean=1e30", "--std=1e-30"], 1, "not finite after --mean and --std; give")))
+                (["--mean=1e30", "--std=1e-30"], 1, "not finite after --mean and --std; set")))
         folder = self.new_folder("black")
         for part in ("train", "t10k"):
             harness.write_idx(os.path.join(folder, part + "-images-idx3-ubyte"), (40, 28, 28),

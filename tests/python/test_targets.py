@@ -281,7 +281,7 @@ class Targets(harness.Test):
         folder, _ = self.data_of()
         self.refused(folder, "labels are floats, which are targets, but layer",
                      loss="softmax_cross_entropy")
-        self.refused(folder, "takes targets from 0 to 1", loss="sigmoid_cross_entropy")
+        self.refused(folder, "needs targets from 0 to 1", loss="sigmoid_cross_entropy")
         text = model_text("mean_squared_error")
         text["classes"] = 3
         harness.write_file(self.path("three.json"), json.dumps(text))
@@ -289,9 +289,10 @@ class Targets(harness.Test):
                      model=self.path("three.json"))
         text["classes"] = 1
         harness.write_file(self.path("one.json"), json.dumps(text))
-        self.refused(self.data(), "its labels are classes, but the model has 1 output, which tells "
-                     "none apart; take \"classes\": 2 or more", model=self.path("one.json"))
-        self.refused(folder, "--target_columns is for CSV files, and %s/test-images.npy is none" %
+        self.refused(self.data(), "its labels are classes, but the model has 1 output, which "
+                                  "distinguishes no classes; set \"classes\": 2 or more",
+                                  model=self.path("one.json"))
+        self.refused(folder, "--target_columns is for CSV files, but %s/test-images.npy is not" %
                      folder, "--target_columns=2")
         labels = os.path.join(folder, "test-labels.npy")
         head = ("{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }" % N_TEST).encode()

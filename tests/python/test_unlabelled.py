@@ -240,16 +240,15 @@ class Tables(Base):
         for path, flags, words in (
                 (six, [], "has 6 columns, of which 5 would be features, but training was on "
                           "samples of 4 numbers; name the label's column with --label_column "
-                          "(none: there is none), and those that are to be left out with "
-                          "--ignore_columns"),
+                          "(none: no label), and the unused columns with --ignore_columns"),
                 (bare, ["--ignore_columns=1"],
                  "has 4 columns, of which 2 would be features, but training was on samples of 4 "
-                 "numbers; name the label's column with --label_column (none: there is none), and "
-                 "leave out with --ignore_columns only what training left out"),
+                 "numbers; name the label's column with --label_column (none: no label), and "
+                 "exclude by --ignore_columns only the columns that training excluded"),
                 (six, ["--label_column=none"], "has 6 columns, of which 6 would be features"),
                 (fewer, [], "has 4 columns, of which 3 would be features, but training was on "
                             "samples of 4 numbers; name the label's column with --label_column "
-                            "(none: there is none), and add the columns that it lacks")):
+                            "(none: no label), and add the missing columns")):
             said, _, _ = self.predict(None, "--test_data=" + path, *flags, status=1)
             self.assertIn("test.csv: line 1: " + words, said)
         worker = self.run_worker(*FLAGS, "--label_column=none", data=self.path("data"), status=2)
@@ -262,7 +261,8 @@ class Tables(Base):
         bare = self.write("bare/test.csv", self.features)
         want = self.labelled(self.path("data"))
         said, _, _ = self.predict(None, "--test_data=" + bare, status=1, file="other")
-        self.assertIn("line 1: no column is named label, and the file that predicts does not say",
+        self.assertIn("line 1: no column is named label, and the file that predicts does not "
+                      "record",
                       said)
         self.check(want, None, "--test_data=" + bare, "--label_column=none", file="other")
         self.assertEqual(self.labelled(self.path("data"), "--label_column=5", file="other"), want)

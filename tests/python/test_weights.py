@@ -191,7 +191,7 @@ class Weights(harness.Test):
                 "'features.1/moving_variance' or 'features.1.running_var')", flag +
                 ": other shape: 'features.0/biases' is 3, but tensor 'features.0.bias' " "is 1",
                 flag + ": of another model: of 8 parameters 2 are missing and 1 have another "
-                "shape: give the --model")
+                "shape: set the --model")
             said = self.run_worker(*flags, "--init_map=" + self.path("map"), model=self.model(),
                                    status=1).output()
             self.assertIn(flag + ": 'head/weights' would keep its random initial values", said)
@@ -382,7 +382,7 @@ class Weights(harness.Test):
                 (["--init=" + self.path("none")], 1, "cannot be opened"),
                 (["--init_map=" + self.path("none")], 2, "--init=FILE"),
                 (["--init=" + self.dir()], 1, "there is no checkpoint"),
-                (["--freeze=nothing*"], 1, "no parameter is called 'nothing*'"),
+                (["--freeze=nothing*"], 1, "no parameter has a name like 'nothing*'"),
                 (["--freeze=*"], 1, "leaves nothing to train")):
             _, _, said = self.alone(*flags, status=status)
             self.assertIn(words, said)

@@ -57,16 +57,16 @@ enum status data_npz_decode(const uint8_t *bytes, uint64_t n, const char *label,
 enum status data_safetensors_decode(const uint8_t *bytes, uint64_t n, const char *path,
                                     const char *name, struct data_array *out);
 
-/* Set *found to whether the member or the tensor exists. Errors: the file is not valid. */
+/* Sets *found to whether the member or the tensor exists. Errors: the file is not valid. */
 enum status data_npz_find(const uint8_t *bytes, uint64_t n, const char *label, const char *name,
                           int *found);
 enum status data_safetensors_find(const char *path, const char *name, int *found);
 
 const char *data_array_type_name(enum data_array_type type); /* "uint8" */
 int data_array_type_bytes(enum data_array_type type);
-/* True for numbers with a fraction, which are targets if they are read as labels. */
+/* Returns true for numbers with a fraction, which are targets if they are read as labels. */
 bool data_array_type_is_float(enum data_array_type type);
-/* True for numbers that samples use unchanged; all others are divided by 255. */
+/* Returns true for numbers that samples use unchanged; all others are divided by 255. */
 bool data_array_type_is_plain(enum data_array_type type);
 /* Logs that samples of a type other than float32 or whole numbers become float32. */
 void data_array_log_converted(const struct data_array *a, const char *path, const char *what);

@@ -8,7 +8,7 @@
 #define WORKER_DATA_DATA_CIFAR_H
 #include "worker/data/data_array.h"
 
-/* True if the path has the name of such a file, in any folder. */
+/* Returns true if the path has the name of such a file, in any folder. */
 bool data_cifar_is(const char *path);
 
 struct data_cifar {

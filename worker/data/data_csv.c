@@ -1,4 +1,4 @@
-/* worker/data/data_csv.c - reads the rows of a CSV file into samples and labels. Each field takes
+/* worker/data/data_csv.c - reads the rows of a CSV file into samples and labels. Each field has
  * at least two bytes, its content and its separator (one byte in an ignored column), so the file's
  * length bounds the memory, whatever the lines contain (I9). */
 #include "base/log.h"
@@ -106,20 +106,20 @@ static void log_field(const struct csv *c, int64_t column, const char *wrong, co
 
 static enum status bad_label(const struct csv *c, int64_t column, const char *shown)
 {
-    char wrong[WRONG_BYTES], fix[FIX_BYTES] = "fix it or leave the line out";
+    char wrong[WRONG_BYTES], fix[FIX_BYTES] = "fix it or remove the line";
     snprintf(wrong, sizeof wrong, "'%s' is no label, %s", shown,
              c->are_words ? "a word of 1 to 255 bytes without control characters"
                           : "a whole number from 0 to 65535");
     if (c->label_by_default)
         snprintf(
             fix, sizeof fix,
-            "the column is taken as the label because it is the last one%s: name the label's with --label_column%s",
+            "the last column%s is the label by default: name the label's column with --label_column%s",
             c->columns->ignored ? " that is not ignored" : "",
             c->are_words ? ", or fix the line" : ", or numbers to fit with --target_columns");
     else if (!c->are_words)
         snprintf(
             fix, sizeof fix,
-            "fix it or leave the line out, or name numbers to fit with --target_columns instead of a label");
+            "fix it or remove the line, or name numbers to fit with --target_columns instead of a label");
     log_field(c, column, wrong, fix);
     return ST_CORRUPT;
 }
@@ -139,16 +139,16 @@ static enum status bad_number(const struct csv *c, int64_t column, const char *f
     const char *first = is_large ? "scale the column" : "fix it";
     snprintf(wrong, sizeof wrong, "'%s' is %s", data_csv_show(field, n, shown),
              is_large ? DATA_BEYOND_FLOAT : "no finite number");
-    snprintf(fix, sizeof fix, "%s or leave the line out", first);
+    snprintf(fix, sizeof fix, "%s or remove the line", first);
     if (!is_large && may_be_label(c, n))
         snprintf(
             label, sizeof label,
-            "name the column with --label_column=%lld if it is the label, for which the last column was taken, else ",
+            "name the column with --label_column=%lld if it is the label (default: the last column), otherwise ",
             (long long)column + 1);
     if (c->role[column] == DATA_CSV_FEATURE && !data_csv_has_model(c))
         snprintf(fix, sizeof fix,
-                 "%s%s, leave the line out, or leave the column out with --ignore_columns=%lld",
-                 label, first, (long long)column + 1);
+                 "%s%s, remove the line, or exclude the column by --ignore_columns=%lld", label,
+                 first, (long long)column + 1);
     log_field(c, column, wrong, fix);
     return ST_CORRUPT;
 }
@@ -171,9 +171,9 @@ static enum status mixed_labels(const struct csv *c, int64_t column, const char 
     snprintf(
         fix, sizeof fix, "labels are all whole numbers or all words%s",
         c->first_line == 1
-            ? ": fix it, or, if line 1 names the columns, name the label's in --label_column"
+            ? ": fix it, or, if line 1 names the columns, name the label's column in --label_column"
         : c->label_by_default
-            ? ": fix it, or name the label's column, which is taken as the last one, with --label_column"
+            ? ": fix it, or name the label's column (default: the last one) with --label_column"
             : "");
     log_field(c, column, wrong, fix);
     return ST_CORRUPT;
@@ -185,15 +185,15 @@ static enum status no_class(const struct csv *c, int64_t column, const char *fie
     data_csv_show(field, n, shown);
     if (*c->columns->classes) {
         snprintf(wrong, sizeof wrong,
-                 "the label '%s' is none of the classes of the training set, %s", shown,
+                 "the label '%s' is not among the classes of the training set, %s", shown,
                  data_words_text(c->columns->classes, classes));
-        log_field(c, column, wrong, "fix it or leave the line out");
+        log_field(c, column, wrong, "fix it or remove the line");
     } else {
         snprintf(
             wrong, sizeof wrong,
-            "the label '%s' is a word, of which no number is known: the training set's labels are numbers, or the file that is evaluated names no classes",
+            "the label '%s' is a word without a known number: the training set's labels are numbers, or the evaluated file does not name its classes",
             shown);
-        log_field(c, column, wrong, "give each word the number that it had in training");
+        log_field(c, column, wrong, "replace each word by its number in training");
     }
     return ST_MISMATCH;
 }
@@ -268,7 +268,7 @@ static enum status read_row(struct csv *c, struct row to)
     }
     if (column == c->n_columns && !p)
         return ST_OK;
-    LOG_E("%s: line %lld: has %s columns than line 1, which has %lld; fix the line or leave it out",
+    LOG_E("%s: line %lld: has %s columns than line 1, which has %lld; fix or remove the line",
           c->path, (long long)c->line, p ? "more" : "fewer", (long long)c->n_columns);
     st = ST_CORRUPT;
 done:
@@ -296,8 +296,7 @@ static enum status read_rows(struct csv *c, struct row to, int64_t *rows)
         n++; /* stays below the allocated room: see take_room */
     }
     if (n == 0) {
-        LOG_E("%s: has no samples, but names of columns alone; add a line for each sample",
-              c->path);
+        LOG_E("%s: has names of columns, but no samples; add a line for each sample", c->path);
         TRY(ST_CORRUPT);
     }
     *rows = n;
@@ -317,7 +316,7 @@ static enum status check_first_word(const struct csv *c, const int32_t *labels, 
     if (same || rows == 1)
         return ST_OK;
     LOG_E(
-        "%s: line %lld: its label is a word that no other line has; if the line names the columns, name the label's in --label_column, else add a line of names before it",
+        "%s: line %lld: its label is a word that no other line has; if the line names the columns, name the label's column in --label_column, otherwise add a line of names before it",
         c->path, (long long)c->first_line);
     return ST_CORRUPT;
 }
@@ -385,7 +384,7 @@ static enum status create_words(struct csv *c)
 {
     enum status st = data_words_create(c->columns->classes, &c->words);
     if (st == ST_UNSUPPORTED)
-        LOG_E("%s: more than 65536 words are its classes in training", c->path);
+        LOG_E("%s: its training had more than 65536 words as classes", c->path);
     else if (st != ST_OK)
         LOG_E("%s: no memory for the words that are its labels", c->path);
     return st;

@@ -22,10 +22,10 @@ struct data_csv_columns {
      * data_words.h); NULL: the words are numbered here. */
     const char *classes;
     int64_t features; /* number of features that a sample must have; 0: any */
-    /* 1: labels or targets may be missing. They are if `label` is DATA_CSV_NO_LABEL, or if none of
+    /* Labels or targets may be missing. They are if `label` is DATA_CSV_NO_LABEL, or if none of
      * their columns has its name in the first line and there are as many columns as features. If
      * the number of features is unknown, the label must be named. */
-    int may_lack;
+    bool may_lack;
     /* Names in the training file, lists as in data_words.h; NULL: unknown. If line 1 contains one
      * of them, and not as a number, all columns are found by name, unless a flag names the label.
      * If line 1 contains all feature names and they are numbers, it may be a sample: ST_INVALID,

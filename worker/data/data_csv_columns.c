@@ -105,12 +105,13 @@ static int lacks_labels(const struct csv *c)
 static enum status label_not_known(const struct csv *c)
 {
     LOG_E(
-        "%s: line 1: no column is named label, and the file that predicts does not say how many features a sample has; name the label's column with --label_column=NAME or N, or say that there is none with --label_column=" DATA_CSV_NO_LABEL,
+        "%s: line 1: no column is named label, and the file that predicts does not record the number of features; name the label's column with --label_column=NAME or N, or set --label_column=" DATA_CSV_NO_LABEL
+        " if there is no label",
         c->path);
     return ST_INVALID;
 }
 
-/* True if the label came before a feature in training: then it is not the last column. */
+/* Returns true if a feature followed the label in training: then it is not the last column. */
 static bool was_in_front(const struct csv *c)
 {
     const char *roles = c->columns->roles, *label = roles ? strchr(roles, 'l') : NULL;
@@ -120,7 +121,7 @@ static bool was_in_front(const struct csv *c)
 static enum status label_is_elsewhere(const struct csv *c)
 {
     LOG_E(
-        "%s: the label was column %lld of %lld in training, and this file's columns are others; name it with --label_column=N",
+        "%s: the label was column %lld of %lld in training, but this file has other columns; name the label's column with --label_column=N",
         c->path, (long long)(strchr(c->columns->roles, 'l') - c->columns->roles) + 1,
         (long long)strcspn(c->columns->roles, ";"));
     return ST_INVALID;
@@ -161,7 +162,7 @@ static int64_t count_fields(const struct csv *c, const char *p, char between)
     return n;
 }
 
-/* Returns the first non-blank line behind line 1; the end of the text if there is none. */
+/* Returns the first non-blank line behind line 1; the end of the text without one. */
 static const char *second_line(const struct csv *c)
 {
     const char *p = data_csv_line_end(c, c->at);
@@ -170,8 +171,8 @@ static const char *second_line(const struct csv *c)
     return p;
 }
 
-/* Chooses the separator: the first one that occurs in line 1 and gives the same number of fields in
- * the next line (a name may contain another separator); otherwise the first one in line 1. */
+/* Chooses the separator: the first one that occurs in line 1 and yields the same number of fields
+ * in the next line (a name may contain another separator); otherwise the first one in line 1. */
 static void count_columns(struct csv *c)
 {
     static const char known[] = {',', ';', '\t'};
@@ -198,7 +199,7 @@ static enum status check_second_line(const struct csv *c)
         count_fields(c, second, c->between) != c->n_columns + 1)
         return ST_OK;
     LOG_E(
-        "%s: the line behind line 1 has %lld fields, more columns than line 1 names; if each row begins with a name or number of its own, as R writes them, name that column in line 1, too, and leave it out with --ignore_columns=1",
+        "%s: the line after line 1 has %lld fields, more than line 1 has names; if each row begins with its own name or number, as R writes them, name this column in line 1, too, and exclude it by --ignore_columns=1",
         c->path, (long long)c->n_columns + 1);
     return ST_CORRUPT;
 }
@@ -217,14 +218,14 @@ static enum status mixed_line(const struct csv *c, int64_t column)
         return ST_CORRUPT;
     const char *fix = data_csv_has_model(c)
                           ? "fix the field"
-                          : "fix the field, or leave its column out with --ignore_columns";
+                          : "fix the field, or exclude its column by --ignore_columns";
     if (given)
         LOG_E(
-            "%s: line 1: some fields are numbers, but column %lld, '%s', is none; if the line names the columns, give one of its names in %s (%.100s is none), else %s",
+            "%s: line 1: some fields are numbers, but column %lld, '%s', is not; if the line names the columns, set %s to one of its names instead of %.100s, otherwise %s",
             c->path, (long long)column + 1, shown, flag, given, fix);
     else
         LOG_E(
-            "%s: line 1: some fields are numbers, but column %lld, '%s', is none; if the line names the columns, call the label's 'label' there, or name it with %s=NAME, else %s%s",
+            "%s: line 1: some fields are numbers, but column %lld, '%s', is not; if the line names the columns, rename the label's column to 'label', or name it with %s=NAME, otherwise %s%s",
             c->path, (long long)column + 1, shown, flag, fix,
             data_csv_layout_label_place(c, place));
     return ST_CORRUPT;
@@ -251,7 +252,7 @@ static int counts_up(const struct csv *c)
 static enum status looks_like_names(const struct csv *c)
 {
     LOG_E(
-        "%s: line 1 counts its %lld columns and may be their names or a sample; say --csv_header=yes if it names the columns, --csv_header=no if it is a sample",
+        "%s: line 1 counts its %lld columns and may be their names or a sample; set --csv_header=yes if it names the columns, --csv_header=no if it is a sample",
         c->path, (long long)c->n_columns);
     return ST_INVALID;
 }
@@ -305,10 +306,11 @@ static enum status check_features(const struct csv *c)
     LOG_E(
         "%s: line 1: has %lld columns, of which %lld would be features, but training was on samples of %lld numbers; name the label's column with --label_column%s, and %s",
         c->path, (long long)c->n_columns, (long long)c->n_features, (long long)c->columns->features,
-        c->columns->may_lack ? " (" DATA_CSV_NO_LABEL ": there is none)" : "",
-        c->n_features > c->columns->features ? "those that are to be left out with --ignore_columns"
-        : c->columns->ignored ? "leave out with --ignore_columns only what training left out"
-                              : "add the columns that it lacks");
+        c->columns->may_lack ? " (" DATA_CSV_NO_LABEL ": no label)" : "",
+        c->n_features > c->columns->features ? "the unused columns with --ignore_columns"
+        : c->columns->ignored
+            ? "exclude by --ignore_columns only the columns that training excluded"
+            : "add the missing columns");
     return ST_MISMATCH;
 }
 

@@ -28,8 +28,8 @@ static const char *more_text(int64_t names, char dst[MORE_BYTES])
 {
     dst[0] = 0;
     if (names > 0)
-        snprintf(dst, MORE_BYTES, "; %lld more name%s of several columns", (long long)names,
-                 names == 1 ? " is that" : "s are those");
+        snprintf(dst, MORE_BYTES, "; %lld more name%s several columns", (long long)names,
+                 names == 1 ? " belongs to" : "s belong to");
     return dst;
 }
 
@@ -45,21 +45,20 @@ static void warn_of_equal(const struct csv *c, const struct data_csv_equal *e, c
 {
     char text[2 * DATA_CSV_COLUMN_BYTES], fix[64] = "";
     if (e->feature >= 0)
-        snprintf(fix, sizeof fix, ", or leave one out with --ignore_columns=%lld",
+        snprintf(fix, sizeof fix, ", or exclude one by --ignore_columns=%lld",
                  (long long)e->feature + 1);
     if (c->place && e->n == 1)
         LOG_W(
-            "%s: line 1: has 1 column '%.*s', and the training file had %lld of this name; it is taken as %s%s",
+            "%s: line 1: has 1 column '%.*s', but the training file had %lld of this name; it is used as %s%s",
             c->path, (int)(e->name.n < 60 ? e->name.n : 60), e->name.at, (long long)e->n_trained,
             role_text(c, e->column[0]), more);
     else if (c->place)
         LOG_W(
-            "%s: line 1: %s and are taken in the order in which they stand: they must be in the order of the training file%s",
+            "%s: line 1: %s and are matched by their order, which must be that of the training file%s",
             c->path, equal_text(e, text), more);
     else
-        LOG_W(
-            "%s: line 1: %s by which --evaluate and --predict cannot tell them apart; rename them%s%s",
-            c->path, equal_text(e, text), fix, more);
+        LOG_W("%s: line 1: %s so --evaluate and --predict cannot distinguish them; rename them%s%s",
+              c->path, equal_text(e, text), fix, more);
 }
 
 void data_csv_equal_warn_names(const struct csv *c)
@@ -123,12 +122,12 @@ static void warn_of_classes(const struct csv *c, const struct class *class, int6
         const struct class *k = &class[i];
         if (stands_for_nothing(k)) {
             LOG_W(
-                "%s: the label %s is a class of its own, but often stands for a missing label; leave these lines out unless it is a class",
+                "%s: the label %s is a class of its own, but often stands for a missing label; remove these lines unless it is a class",
                 c->path, class_text(c, k, a));
             warned++;
         } else if (i > 0 && k->n == k[-1].n && strncasecmp(k->at, k[-1].at, k->n) == 0) {
             LOG_W(
-                "%s: the labels %s and %s are two classes, but differ in case or in spaces around them alone; write them alike if they are one",
+                "%s: the labels %s and %s are two classes, but differ only in case or in spaces around them; write them in the same way if they are one class",
                 c->path, class_text(c, &k[-1], a), class_text(c, k, b));
             warned++;
         }

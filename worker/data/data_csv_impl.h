@@ -57,14 +57,15 @@ const char *data_csv_next_field(const struct csv *c, const char **p, const char 
 int data_csv_read_number(const char *field, size_t n, double *out);
 /* Copies a field as printable ASCII, cut to the size of dst. */
 const char *data_csv_show(const char *field, size_t n, char dst[DATA_CSV_SHOWN_BYTES]);
-/* data_csv_text.c: refuses bytes that are not text, with their line and the fix. */
+/* Refuses bytes that are not text, with their line and the fix (data_csv_text.c). */
 enum status data_csv_text_check(const uint8_t *bytes, uint64_t n, const char *path);
 /* Refuses a field of the current line that is not UTF-8; the second function does so for all fields
  * of line 1. */
 enum status data_csv_text_check_word(const struct csv *c, int64_t column, const char *field,
                                      size_t n);
 enum status data_csv_text_check_names(const struct csv *c);
-/* data_csv_index.c: creates an index of the columns by the names in line 1. Release with free(). */
+/* Creates an index of the columns by the names in line 1 (data_csv_index.c). Release with
+ * free(). */
 enum status data_csv_index_create(const struct csv *c, struct data_csv_index **out);
 /* Returns the first column with this name, and sets *second to the next one; -1: none. */
 int64_t data_csv_index_find(const struct data_csv_index *x, const char *name, size_t n,
@@ -97,19 +98,19 @@ struct data_csv_equal {
     int64_t feature;   /* last one that is a feature; -1: none */
     bool is_used;      /* not all of them are ignored */
 };
-/* Finds the next name, from *at on, of several columns, here or in training. Returns false if there
- * is none. */
+/* Finds the next name, from *at on, of several columns, here or in training. Returns false at the
+ * end. */
 bool data_csv_index_next_equal(const struct data_csv_index *x, const struct csv *c, int64_t *at,
                                struct data_csv_equal *out);
-/* data_csv_equal.c: logs one warning about equal names, which do not identify columns. */
+/* Logs one warning about equal names, which do not identify columns (data_csv_equal.c). */
 void data_csv_equal_warn_names(const struct csv *c);
 /* Warns of words that are probably not classes: those for a missing label, and pairs that differ
  * only in case or surrounding spaces. numbers: classes of the rows. */
 enum status data_csv_equal_warn_words(const struct csv *c, const int32_t *numbers, int64_t rows);
-/* data_csv_columns.c: counts the columns and assigns their roles. */
+/* Counts the columns and assigns their roles (data_csv_columns.c). */
 enum status data_csv_columns_read(struct csv *c);
-/* data_csv_report.c: logs the features, label and ignored columns of these rows, and warns of
- * columns that are rarely meant as features. */
+/* Logs the features, label and ignored columns of these rows, and warns of columns that are rarely
+ * meant as features (data_csv_report.c). */
 enum status data_csv_report(const struct csv *c, const float *samples, int64_t rows,
                             struct data_csv_scale *scale);
 /* Writes "5 'label'", or "5" if the file has no names, or this column has none. */
@@ -118,13 +119,13 @@ const char *data_csv_report_column(const struct csv *c, int64_t column,
 /* Writes the index of the label in training and the fix, beginning with ", "; "" if the file has
  * names, or the label is not found by its index. */
 const char *data_csv_layout_label_place(const struct csv *c, char dst[DATA_CSV_PLACE_BYTES]);
-/* If line 1 names the columns, sets the names of features, labels or targets, and ignored columns;
- * otherwise NULL. */
+/* Sets the names of features, labels or targets, and ignored columns if line 1 names the columns;
+ * otherwise sets NULL. */
 enum status data_csv_columns_name(const struct csv *c, struct data_csv *out);
 /* Adds the role of each column. */
 enum status data_csv_columns_log_roles(const struct csv *c, struct data_csv *out);
-/* data_csv_layout.c: finds the columns by the names of the training file, if line 1 contains
- * them. */
+/* Finds the columns by the names of the training file, if line 1 contains them
+ * (data_csv_layout.c). */
 enum status data_csv_layout_match_names(struct csv *c, bool *matched);
 /* Finds the columns by their indices in the training file. */
 enum status data_csv_layout_match_places(struct csv *c, bool *matched);

@@ -13,7 +13,7 @@ struct entry {
     /* In the first entry of each name only: */
     int64_t n_here, n_trained; /* columns of this name that no flag ignores, here and in training */
     int64_t n_given;           /* entries that were examined for a role */
-    int64_t n_passed[4];       /* entries that take has passed for each role */
+    int64_t n_passed[4];       /* entries that data_csv_index_take has passed for each role */
 };
 
 static const char role_letters[] = "flti";
@@ -59,7 +59,7 @@ static size_t letter_place(char role)
     return (size_t)(strchr(role_letters, role) - role_letters);
 }
 
-/* Returns the index of the first entry with this name; x->n if there is none. */
+/* Returns the index of the first entry with this name; x->n without one. */
 static int64_t find_entry(const struct data_csv_index *x, const struct data_csv_field *name)
 {
     int64_t from = 0, to = x->n;

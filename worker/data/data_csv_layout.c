@@ -39,7 +39,7 @@ static enum status judge_line(const struct csv *c, bool *named)
     if (*named || features != AS_NUMBERS)
         return ST_OK;
     LOG_E(
-        "%s: line 1: its numbers are the names that the columns had in training, or a sample; say --csv_header=yes if it names the columns, --csv_header=no if it is a sample",
+        "%s: line 1: its numbers are the names that the columns had in training, or a sample; set --csv_header=yes if it names the columns, --csv_header=no if it is a sample",
         c->path);
     return ST_INVALID;
 }
@@ -49,7 +49,7 @@ static void log_count(const struct csv *c, const char *name, size_t n, const cha
 {
     int64_t here, trained;
     data_csv_index_count(c->names, name, n, &here, &trained);
-    LOG_E("%s: line 1: has %lld column%s '%.*s', and the training file had %lld of this name; %s",
+    LOG_E("%s: line 1: has %lld column%s '%.*s', but the training file had %lld of this name; %s",
           c->path, (long long)here, here == 1 ? "" : "s", (int)(n < 60 ? n : 60), name,
           (long long)trained, fix);
 }
@@ -59,10 +59,10 @@ static enum status lacks_feature(const struct csv *c, const char *name, size_t n
     int64_t here, trained;
     data_csv_index_count(c->names, name, n, &here, &trained);
     if (here > 0)
-        log_count(c, name, n, "give the columns the names that they had in training");
+        log_count(c, name, n, "rename the columns as in training");
     else
         LOG_E(
-            "%s: line 1: has no column '%.*s', which is feature %lld of the training file; give the columns the names that they had in training",
+            "%s: line 1: has no column '%.*s', which is feature %lld of the training file; rename the columns as in training",
             c->path, (int)(n < 60 ? n : 60), name, (long long)feature + 1);
     return ST_MISMATCH;
 }
@@ -83,7 +83,7 @@ static enum status place_features(struct csv *c)
     return ST_OK;
 }
 
-/* Gives the columns of a list, which had this letter in training, the role `first`; targets get
+/* Assigns the role `first` to the columns of a list, which had this letter in training; targets get
  * `first` and the following roles. Returns the number of names that the file has. */
 static int64_t place_list(struct csv *c, const char *list, char letter, int64_t first,
                           int64_t *n_names)
@@ -114,7 +114,7 @@ static enum status place_labels(struct csv *c)
         return ST_OK;
     if (found < n) {
         LOG_E(
-            "%s: line 1: lacks the column of the label or of a target that the training file had, '%.60s'; add it, or name another with --%s",
+            "%s: line 1: lacks the training file's column of the label or of a target, '%.60s'; add it, or name another with --%s",
             c->path, k->label_names, k->are_targets ? "target_columns" : "label_column");
         return ST_MISMATCH;
     }
@@ -138,13 +138,13 @@ static void log_unknown(const struct csv *c, int64_t column, const char *name, s
     int64_t here, trained;
     char fix[80];
     data_csv_index_count(c->names, name, n, &here, &trained);
-    snprintf(fix, sizeof fix, "leave out the one that is new, as with --ignore_columns=%lld",
+    snprintf(fix, sizeof fix, "exclude the new one, for example by --ignore_columns=%lld",
              (long long)column + 1);
     if (trained > 0)
         log_count(c, name, n, fix);
     else
         LOG_E(
-            "%s: line 1: column %lld, '%.*s', is no column of the training file, whose feature 1 is '%.*s'; leave it out with --ignore_columns=%lld",
+            "%s: line 1: column %lld, '%.*s', is not a column of the training file, whose feature 1 is '%.*s'; exclude it by --ignore_columns=%lld",
             c->path, (long long)column + 1, (int)(n < 60 ? n : 60), name,
             (int)(first_n < 60 ? first_n : 60), first, (long long)column + 1);
 }
@@ -292,7 +292,7 @@ void data_csv_layout_warn_places(const struct csv *c)
     const struct data_csv_columns *k = c->columns;
     if (k->roles && (k->feature_names != NULL) != (c->has_names != 0))
         LOG_W(
-            "%s: its columns are matched by their places, as %s has no line of names: give them in the order of training",
+            "%s: its columns are matched by their positions, because %s has no line of names; use the order of training",
             c->path, k->feature_names ? "it" : "the training file");
 }
 
@@ -303,7 +303,7 @@ const char *data_csv_layout_label_place(const struct csv *c, char dst[DATA_CSV_P
     if (c->label_by_place && !c->has_names)
         snprintf(
             dst, DATA_CSV_PLACE_BYTES,
-            ", or, as the label was column %lld of %lld in training and this file has no names, give the columns in the order of training, or say where the label is with --label_column=N",
+            ", or use the order of the columns in training, whose label was column %lld of %lld (this file has no names), or set the label's column by --label_column=N",
             (long long)(strchr(roles, 'l') - roles) + 1, (long long)strlen(roles));
     return dst;
 }

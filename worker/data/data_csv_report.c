@@ -118,12 +118,12 @@ static bool warn_of_index(const struct csv *c, const struct feature *f)
     long long number = (long long)f->column + 1;
     if (!f->numbers_rows)
         LOG_W(
-            "%s: column %s has another whole number in each row, from %g to %g, as an index has; it is used as a feature: leave it out with --ignore_columns=%lld",
+            "%s: column %s has a different whole number in each row, from %g to %g, like an index; it is used as a feature: exclude it by --ignore_columns=%lld",
             c->path, data_csv_report_column(c, f->column, text), (double)f->least, (double)f->most,
             number);
     else
         LOG_W(
-            "%s: column %lld %s%s%s and counts up by one from row to row, as an index does; it is used as a feature: leave it out with --ignore_columns=%lld",
+            "%s: column %lld %s%s%s and counts up by one from row to row, like an index; it is used as a feature: exclude it by --ignore_columns=%lld",
             c->path, number, *name ? "is called '" : "has no name", name, *name ? "'" : "", number);
     return true;
 }
@@ -136,7 +136,7 @@ static bool warn_of_feature(const struct csv *c, const struct feature *f)
     if (!c->has_names || f->n > 0)
         return false;
     LOG_W(
-        "%s: column %lld has no name in line 1 and is used as a feature; name it, or leave it out with --ignore_columns=%lld",
+        "%s: column %lld has no name in line 1 and is used as a feature; name it, or exclude it by --ignore_columns=%lld",
         c->path, (long long)f->column + 1, (long long)f->column + 1);
     return true;
 }
@@ -197,7 +197,7 @@ static void look_at_rows(const float *samples, int64_t rows, int64_t n, struct f
         }
 }
 
-/* Sets numbers_sample: the values are each number of a range once, or, if rows were taken out of a
+/* Sets numbers_sample: the values are each number of a range once, or, if these are rows of a
  * larger table, at least half of them. Few rows may be so by chance. seen: room for 2 * rows. */
 static void find_index(const float *samples, int64_t rows, int64_t n, int64_t k, struct feature *f,
                        uint8_t *seen)

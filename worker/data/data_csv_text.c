@@ -21,7 +21,7 @@ static long long line_of(const uint8_t *bytes, const uint8_t *byte)
 static void name_zero(const uint8_t *bytes, const uint8_t *zero, const char *path)
 {
     if (zero - bytes > 1)
-        LOG_E("%s: line %lld: has a byte 0, which no text has; fix the line or leave it out", path,
+        LOG_E("%s: line %lld: has a byte 0, which no text has; fix or remove the line", path,
               line_of(bytes, zero));
     else
         LOG_E("%s: line 1: has a byte 0, which no text has; if it is UTF-16, " CONVERT, path,
@@ -36,12 +36,12 @@ enum status data_csv_text_check(const uint8_t *bytes, uint64_t n, const char *pa
     const uint8_t *zero = memchr(bytes, 0, (size_t)n);
     bool cr_alone = n > 0 && memchr(bytes, '\r', n - 1) && !memchr(bytes, '\n', n);
     if (utf16)
-        LOG_E("%s: is %s text, which is not read; " CONVERT, path, encoding, encoding);
+        LOG_E("%s: is %s text, which is not supported; " CONVERT, path, encoding, encoding);
     else if (zero)
         name_zero(bytes, zero, path);
     else if (cr_alone)
         LOG_E(
-            "%s: its lines end with CR alone, which is not read; save it with line ends of Unix (LF) or Windows (CR LF)",
+            "%s: its lines end with CR alone, which is not supported; save it with line ends of Unix (LF) or Windows (CR LF)",
             path);
     return utf16 || zero || cr_alone ? ST_CORRUPT : ST_OK;
 }

@@ -51,7 +51,7 @@ static enum status grow(const struct data_file *packed, uint64_t have, uint8_t *
     uint8_t *fresh = realloc(*to, (size_t)more);
     if (!fresh) {
         LOG_E(
-            "%s: no memory for its %llu bytes, unpacked; unpack it with gunzip, then it need not be held in memory",
+            "%s: no memory for its %llu bytes, unpacked; unpack it with gunzip, then it is mapped instead",
             packed->path, (unsigned long long)more);
         return ST_NOMEM;
     }

@@ -1,5 +1,5 @@
 /* worker/data/data_file.h - a data file as bytes in memory: mapped, so that only the pages read
- * take memory, or unpacked if it is gzipped. If another process shortens a mapped file, the program
+ * use memory, or unpacked if it is gzipped. If another process shortens a mapped file, the program
  * logs one line and exits with 1 instead of dying by a signal.
  * Owns:    the mapping, or the memory.
  * Threads: immutable once open; open and close: one at a time.

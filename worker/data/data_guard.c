@@ -24,7 +24,7 @@ static void say(const char *path)
 {
     static const char before_it[] = "E worker: ";
     static const char behind_it[] =
-        ": cannot be read any more: it was shortened while it was in use, or its disk failed; put it back and start again\n";
+        ": cannot be read any more: it was truncated during use, or its disk failed; restore the file and restart the worker\n";
     char line[4096 + 256];
     size_t n = strnlen(path, 4096), at = sizeof before_it - 1;
     memcpy(line, before_it, at);

@@ -21,7 +21,7 @@ static enum status read_type(const uint8_t *bytes, const char *label, enum data_
         }
     }
     LOG_E(
-        "%s: byte 2, the type of its numbers, is 0x%02x; read are 0x08 uint8, 0x09 int8, 0x0b int16, 0x0c int32 and 0x0d float32",
+        "%s: byte 2, the type of its numbers, is 0x%02x; supported are 0x08 uint8, 0x09 int8, 0x0b int16, 0x0c int32 and 0x0d float32",
         label, bytes[2]);
     return ST_UNSUPPORTED;
 }
@@ -45,7 +45,7 @@ enum status data_idx_decode(const uint8_t *bytes, uint64_t n, const char *label,
     enum status st = ST_OK;
     struct data_array a = {.swapped = 1};
     if (n >= 4 && (bytes[0] != 0 || bytes[1] != 0)) {
-        LOG_E("%s: not an IDX file: it begins with 0x%08x, not with two bytes of 0", label,
+        LOG_E("%s: not an IDX file (it begins with 0x%08x instead of two bytes of 0)", label,
               big_endian(bytes));
         return ST_CORRUPT;
     }
@@ -67,7 +67,7 @@ enum status data_idx_decode(const uint8_t *bytes, uint64_t n, const char *label,
     int64_t elems = data_array_elems(&a);
     if (elems < 0 || elems > INT64_MAX / 16) {
         char shape[128];
-        LOG_E("%s: its header says %s numbers, which is beyond all bounds", label,
+        LOG_E("%s: its header promises %s numbers, more than any file can hold", label,
               data_array_shape(&a, shape, sizeof shape));
         return ST_CORRUPT;
     }

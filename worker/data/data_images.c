@@ -84,7 +84,7 @@ enum status data_images_picture_alloc(const char *label, uint64_t n, const int64
     }
     if ((uint64_t)(dim[0] * dim[1] * dim[2]) / MOST_OF_A_BYTE > n) {
         LOG_E(
-            "%s: says that it is a picture of %lldx%lld, which its %llu bytes cannot hold; it is damaged or made to take memory: leave it out",
+            "%s: its header promises a picture of %lldx%lld, which its %llu bytes cannot hold; it is damaged or meant to exhaust memory: remove it",
             label, (long long)dim[1], (long long)dim[2], (unsigned long long)n);
         return ST_CORRUPT;
     }
@@ -166,20 +166,21 @@ static enum status keep_name(struct set *s, const char *path)
     return ST_OK;
 }
 
-/* Logs the first picture of another size, and counts the others. */
+/* Logs the first picture of another size, and counts all of them. */
 static enum status other_picture(struct set *s, const char *path, const int64_t dim[3])
 {
     char fix[128];
     if (s->n_other++ > 0)
         return ST_MISMATCH;
     if (dim[1] != s->dim[1] || dim[2] != s->dim[2])
-        snprintf(fix, sizeof fix,
-                 "make all of one size, as ImageMagick's mogrify -resize '%lldx%lld!' FILE... does",
-                 (long long)s->dim[2], (long long)s->dim[1]);
+        snprintf(
+            fix, sizeof fix,
+            "resize all to one size, for example by ImageMagick's mogrify -resize '%lldx%lld!' FILE...",
+            (long long)s->dim[2], (long long)s->dim[1]);
     else
         snprintf(
             fix, sizeof fix,
-            "make all grey, as ImageMagick's mogrify -colorspace Gray FILE... does, or all of them colour");
+            "convert all to grey, for example by ImageMagick's mogrify -colorspace Gray FILE..., or all to colour");
     LOG_E(
         "%s: a picture of %lldx%lldx%lld (channels, height, width), but %s has %lldx%lldx%lld; %s",
         path, (long long)dim[0], (long long)dim[1], (long long)dim[2], s->first,
@@ -236,9 +237,9 @@ static enum status judge_set(const struct set *s)
 {
     if (s->n_bad > 1)
         LOG_E(
-            "%s: %lld of its %lld files cannot be used; %s are named above: repair them or take them out",
+            "%s: %lld of its %lld files cannot be used; the lines above name %s: repair or remove them",
             s->dir, (long long)s->n_bad, (long long)s->n_files,
-            s->n_bad > MOST_NAMED ? "the first 20" : "they");
+            s->n_bad > MOST_NAMED ? "the first 20" : "them");
     if (s->n_other > 1)
         LOG_E("%s: %lld of its %lld files have another size, or other colours, than %s", s->dir,
               (long long)s->n_other, (long long)s->n_files, s->first);
@@ -253,7 +254,7 @@ static enum status add_folder(struct set *s, const char *folder, const struct na
     char path[PATH_MAX];
     for (int i = 0; i < files->n; i++) {
         if (snprintf(path, sizeof path, "%s/%s", folder, files->entry[i]->d_name) >= PATH_MAX) {
-            LOG_E("%s: a path in it is too long", folder);
+            LOG_E("%s: the path of a file in it is too long", folder);
             TRY(ST_INVALID);
         }
         TRY(add_or_count(s, path, label));
@@ -276,7 +277,7 @@ static enum status check_depth(const struct set *s, const char *class, const cha
     int has_train = snprintf(path, sizeof path, "%s/train", s->dir) < PATH_MAX &&
                     stat(path, &info) == 0 && S_ISDIR(info.st_mode);
     LOG_E(
-        "%s/%s: is a folder, where pictures of a class are wanted; name the folder that has one for each class, such as %s/%s, and not what holds that",
+        "%s/%s: is a folder instead of a picture of a class; name the folder that has a folder for each class, such as %s/%s, not its parent",
         folder, files->entry[0]->d_name, s->dir, has_train ? "train" : class);
     return ST_INVALID;
 }
@@ -293,7 +294,7 @@ static enum status add_class(struct set *s, const char *name, int32_t label)
         return ST_INVALID;
     }
     if (strchr(name, '\n')) {
-        LOG_E("%s: the name of a folder in it has a line break; give it another", dir);
+        LOG_E("%s: the name of a folder in it has a line break; rename it", dir);
         return ST_INVALID;
     }
     if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode)) {
@@ -340,7 +341,7 @@ static enum status add_all(struct set *s, const struct names *names, int is_flat
     if (st != ST_OK || s->n > 0)
         return st;
     LOG_E(
-        "%s: no picture in the folders of it; it holds a folder of PNG or JPEG files for each class%s",
+        "%s: no picture in its folders; it must hold a folder of PNG or JPEG files for each class%s",
         s->dir, s->keeps_names ? ", or such files without labels" : "");
     return ST_NOT_FOUND;
 }

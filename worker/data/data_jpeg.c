@@ -37,7 +37,7 @@ static void on_message(j_common_ptr jpeg, int level)
         on_error(jpeg);
 }
 
-/* Limits the work: each scan of a few bytes covers the whole picture, and many scans take hours. */
+/* Limits the work: each scan of a few bytes covers the whole picture, and many scans need hours. */
 static void on_progress(j_common_ptr jpeg)
 {
     struct reader *r = (struct reader *)jpeg->err;
@@ -55,17 +55,17 @@ static void refuse(struct reader *r, const char *why)
     longjmp(r->back, 1);
 }
 
-/* Refuses arithmetic coding, which needs no bytes for a uniform picture: a small file could take
+/* Refuses arithmetic coding, which needs no bytes for a uniform picture: a small file could need
  * hours. */
 static void check_kind(struct reader *r)
 {
     J_COLOR_SPACE colours = r->jpeg.jpeg_color_space;
     if (r->jpeg.arith_code)
-        refuse(r, "its coding is arithmetic; save it with Huffman's, as usual");
+        refuse(r, "its coding is arithmetic; save it with the usual Huffman coding");
     if (colours == JCS_CMYK || colours == JCS_YCCK)
         refuse(
             r,
-            "its colours are CMYK, which are for printing; make it RGB, as ImageMagick's mogrify -colorspace sRGB FILE... does");
+            "its colours are CMYK, for printing; convert it to RGB, for example by ImageMagick's mogrify -colorspace sRGB FILE...");
 }
 
 static void read_rows(struct reader *r, const uint8_t *bytes, uint64_t n, const char *label)
@@ -107,8 +107,8 @@ enum status data_jpeg_decode(const uint8_t *bytes, uint64_t n, const char *label
         r->jpeg.progress = &r->progress;
         read_rows(r, bytes, n, label);
     } else {
-        LOG_E("%s: no JPEG that can be read: %s%s", label, r->why,
-              strchr(r->why, ';') ? "" : "; repair it or take it out");
+        LOG_E("%s: cannot read this JPEG: %s%s", label, r->why,
+              strchr(r->why, ';') ? "" : "; repair or remove it");
         r->st = ST_CORRUPT;
     }
     jpeg_destroy_decompress(&r->jpeg);

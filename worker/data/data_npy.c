@@ -127,18 +127,18 @@ static enum status bad_type(const char *descr, const char *label)
     };
     if (descr[0] == '[') {
         LOG_E(
-            "%s: its rows are records of named fields (dtype %s), which are not read; save numpy.lib.recfunctions.structured_to_unstructured(a), or one field, a['NAME']",
+            "%s: its rows are records of named fields (dtype %s), which are not supported; save numpy.lib.recfunctions.structured_to_unstructured(a), or one field, a['NAME']",
             label, descr);
         return ST_UNSUPPORTED;
     }
     for (size_t i = 0; descr[0] && i < sizeof known / sizeof *known; i++)
         if (descr[1] == known[i].kind) {
-            LOG_E("%s: its values are %s (dtype '%s'), which are not read; %s", label,
+            LOG_E("%s: its values are %s (dtype '%s'), which are not supported; %s", label,
                   known[i].what, descr, known[i].fix);
             return ST_UNSUPPORTED;
         }
     LOG_E(
-        "%s: its numbers are of dtype '%s'; read are float64, float32, float16, bool and whole numbers: save samples and targets with a.astype(numpy.float32), class labels with a.astype(numpy.int64)",
+        "%s: its numbers are of dtype '%s'; supported are float64, float32, float16, bool and whole numbers: save samples and targets with a.astype(numpy.float32), class labels with a.astype(numpy.int64)",
         label, descr);
     return ST_UNSUPPORTED;
 }
@@ -164,7 +164,7 @@ static enum status bad_header(const char *label, const struct text *t, uint64_t 
                               const uint8_t *bytes)
 {
     LOG_E(
-        "%s: its npy header does not parse at byte %llu (the header ends at %llu); save it anew with numpy.save",
+        "%s: its npy header does not parse at byte %llu (the header ends at %llu); save it again with numpy.save",
         label, (unsigned long long)(t->at - (const char *)bytes), (unsigned long long)header);
     return ST_CORRUPT;
 }
@@ -211,7 +211,7 @@ static enum status check_size(const struct data_array *a, uint64_t n, const char
     char shape[128];
     int64_t elems = data_array_elems(a);
     if (elems < 0 || elems > INT64_MAX / 16) {
-        LOG_E("%s: its header says %s numbers, which is beyond all bounds", label,
+        LOG_E("%s: its header promises %s numbers, more than any file can hold", label,
               data_array_shape(a, shape, sizeof shape));
         return ST_CORRUPT;
     }
@@ -234,12 +234,12 @@ enum status data_npy_decode(const uint8_t *bytes, uint64_t n, const char *label,
     int fortran = 0;
     if (n < 10 || memcmp(bytes, "\x93NUMPY", 6) != 0) {
         LOG_E("%s: %s", label,
-              n < 10 ? "too short for an npy file" : "not an npy file: it does not begin so");
+              n < 10 ? "too short for an npy file" : "not an .npy file (wrong magic number)");
         return ST_CORRUPT;
     }
     uint64_t start = bytes[6] == 1 ? 10 : 12, length = bytes[8] | (uint64_t)bytes[9] << 8;
     if (bytes[6] < 1 || bytes[6] > 3) {
-        LOG_E("%s: byte 6, the npy version, is %d; 1 to 3 are read", label, bytes[6]);
+        LOG_E("%s: byte 6, the npy version, is %d; 1 to 3 are supported", label, bytes[6]);
         return ST_UNSUPPORTED;
     }
     if (start == 12 && n >= 12)

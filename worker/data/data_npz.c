@@ -44,7 +44,7 @@ static uint64_t little_endian(const uint8_t *p, int bytes)
 
 static enum status log_corrupt(const struct zip *z, uint64_t at, const char *what)
 {
-    LOG_E("%s: byte %llu: %s; save it anew with numpy.savez", z->label, (unsigned long long)at,
+    LOG_E("%s: byte %llu: %s; save it again with numpy.savez", z->label, (unsigned long long)at,
           what);
     return ST_CORRUPT;
 }
@@ -61,13 +61,14 @@ static enum status find_list(struct zip *z)
     while (at > last && !has_bytes(z, at, END, "PK\5\6"))
         at--;
     if (!has_bytes(z, at, END, "PK\5\6"))
-        return log_corrupt(z, z->n, "truncated: the list of members is missing, which ends an npz");
+        return log_corrupt(z, z->n,
+                           "truncated: the list of members at the end of an npz is missing");
     z->list_bytes = little_endian(z->bytes + at + 12, 4);
     z->list = little_endian(z->bytes + at + 16, 4);
     if (at >= LOCATOR && has_bytes(z, at - LOCATOR, LOCATOR, "PK\6\7")) {
         uint64_t end = little_endian(z->bytes + at - LOCATOR + 8, 8);
         if (!has_bytes(z, end, END64, "PK\6\6"))
-            return log_corrupt(z, at - LOCATOR, "the zip64 record is not where it is said to be");
+            return log_corrupt(z, at - LOCATOR, "the zip64 record is not at its listed position");
         z->list_bytes = little_endian(z->bytes + end + 40, 8);
         z->list = little_endian(z->bytes + end + 48, 8);
     }
@@ -192,7 +193,7 @@ static enum status check_crc(const struct zip *z, const struct member *m, const 
         at += n;
     }
     return crc == m->crc ? ST_OK
-                         : log_corrupt(z, m->place, "the member's checksum does not fit it");
+                         : log_corrupt(z, m->place, "the member does not match its checksum");
 }
 
 static enum status inflate_member(const struct zip *z, const struct member *m, const uint8_t *from,
@@ -226,7 +227,7 @@ static enum status open_member(const struct zip *z, const struct member *m, cons
 {
     enum status st = ST_OK;
     if (!has_bytes(z, m->place, MEMBER, "PK\3\4"))
-        return log_corrupt(z, m->place, "the member is not where the list says");
+        return log_corrupt(z, m->place, "the member is not at its listed position");
     const uint8_t *head = z->bytes + m->place;
     uint64_t at = m->place + MEMBER + little_endian(head + 26, 2) + little_endian(head + 28, 2);
     if (at > z->n || m->packed > z->n - at)
@@ -246,7 +247,7 @@ static enum status open_member(const struct zip *z, const struct member *m, cons
     *memory = malloc(m->unpacked ? (size_t)m->unpacked : 1);
     if (!*memory) {
         LOG_E(
-            "%s: no memory for %llu unpacked bytes; numpy.savez (not savez_compressed) saves what need not be unpacked",
+            "%s: no memory for %llu unpacked bytes; numpy.savez (not savez_compressed) saves it without compression",
             z->label, (unsigned long long)m->unpacked);
         return ST_NOMEM;
     }

@@ -20,7 +20,7 @@ static int is_needed(const uint8_t *kind)
 }
 
 /* Copies the needed chunks, up to the first incomplete one: for such a chunk libpng would allocate
- * and clear up to 2 GB, as its length says, before it finds the end. Returns the bytes copied. */
+ * and clear up to 2 GB, its declared length, before it finds the end. Returns the bytes copied. */
 static size_t copy_needed(const uint8_t *bytes, size_t n, uint8_t *to)
 {
     size_t at = n < MARK ? n : MARK, have = at;
@@ -57,12 +57,12 @@ static enum status read_pixels(png_image *image, const char *label, int64_t chan
         LOG_E("%s: no memory for a picture of %ux%u", label, image->height, image->width);
         return ST_NOMEM;
     }
-    /* otherwise 16 bits would be taken for linear light */
+    /* otherwise 16 bits would count as linear light */
     image->flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
     image->format = (channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) |
                     (has_alpha ? PNG_FORMAT_FLAG_ALPHA : 0);
     if (!png_image_finish_read(image, NULL, all, 0, NULL)) {
-        LOG_E("%s: no PNG that can be read: %s; repair it or take it out", label, image->message);
+        LOG_E("%s: cannot read this PNG: %s; repair or remove it", label, image->message);
         st = ST_CORRUPT;
     }
     if (has_alpha && st == ST_OK)
@@ -84,7 +84,7 @@ enum status data_png_decode(const uint8_t *bytes, uint64_t n, const char *label,
     }
     size_t n_file = copy_needed(bytes, (size_t)n, file);
     if (!png_image_begin_read_from_memory(&image, file, n_file)) {
-        LOG_E("%s: no PNG that can be read: %s; repair it or take it out", label, image.message);
+        LOG_E("%s: cannot read this PNG: %s; repair or remove it", label, image.message);
         TRY(ST_CORRUPT);
     }
     int64_t channels = image.format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;

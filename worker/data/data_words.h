@@ -12,7 +12,7 @@
 enum { DATA_WORDS_MOST_BYTES = 255, DATA_WORDS_TEXT_BYTES = 300 };
 
 struct data_words;
-/* given: a list of names, which must outlive this; NULL: words are collected. */
+/* Creates the words. given: a list of names, which must outlive them; NULL: words are collected. */
 enum status data_words_create(const char *given, struct data_words **out);
 void data_words_destroy(struct data_words *w); /* NULL is fine */
 /* Returns the index in the given list, -1 if it is not there; for collected words a number that

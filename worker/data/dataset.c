@@ -71,7 +71,7 @@ enum status dataset_split(struct dataset *d, double share_of, uint64_t seed,
     struct source *of = held_rows && kept_rows && held ? share_source(s) : NULL;
     free(chosen);
     if (!of) {
-        LOG_E("--validation_split: no memory for the numbers of %lld samples", (long long)n);
+        LOG_E("--validation_split: no memory for the indices of %lld samples", (long long)n);
         free(held_rows);
         free(kept_rows);
         free(held);
@@ -128,7 +128,7 @@ enum status dataset_check_classes(const struct dataset *d, int classes)
         if (label < classes)
             continue;
         LOG_E(
-            "%s: label %lld is %d, but the model has %d classes (0 to %d); take a model with \"classes\": \"auto\"",
+            "%s: label %lld is %d, but the model has %d classes (0 to %d); choose a model with \"classes\": \"auto\"",
             d->labels_path, (long long)dataset_row(d, i), label, classes, classes - 1);
         return ST_MISMATCH;
     }
@@ -148,7 +148,7 @@ static enum status not_finite(const struct source *s, int64_t row)
                                (uint64_t)data_array_type_bytes(a->type) * (uint64_t)first),
           value,
           isfinite(value) ? DATA_BEYOND_FLOAT "; scale the samples"
-                          : "not finite; fix it or leave the sample out");
+                          : "not finite; fix it or remove the sample");
     return ST_CORRUPT;
 }
 
@@ -199,7 +199,7 @@ static enum status standardize_sample(const struct dataset *d, int64_t i, float 
     if (finite)
         return ST_OK;
     LOG_E(
-        "%s: sample %lld has a number that is not finite after --standardize: it is too far from those of the training set; fix it or leave it out",
+        "%s: sample %lld has a number that is not finite after --standardize: it is too far from those of the training set; fix it or remove the sample",
         d->path, (long long)dataset_row(d, i));
     return ST_INVALID;
 }

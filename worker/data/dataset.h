@@ -41,11 +41,11 @@ struct dataset {
     const uint32_t *rows; /* [n] of the arrays below, for a subset of them; NULL: row i */
     /* Per row: 0 to DATASET_MAX_CLASSES - 1; NULL: there are targets, or (--predict) no labels */
     const int32_t *labels;
-    const float *targets; /* per row: [classes] finite, the wanted outputs; NULL: none */
+    const float *targets; /* per row: [classes] finite, the target outputs; NULL: none */
     /* Per row: [elems of sample] pixels as in the file; NULL: only dataset_sample returns them */
     const uint8_t *bytes;
-    int floats;               /* 1: a number may be not finite; dataset_plain then fails */
-    int in_file;              /* 1: they lie in a mapped file, and a read may wait for the disk */
+    bool floats;              /* a number may be not finite; dataset_plain then fails */
+    bool in_file;             /* they lie in a mapped file, and a read may wait for the disk */
     struct job_normal normal; /* normalisation; set after the open, before any read */
     struct dataset_standard standard; /* see dataset_standard.h; shared by subsets */
     const char *path;                 /* of the samples, for log lines */
@@ -110,15 +110,15 @@ struct dataset_request {
     const char *target_columns; /* instead of a label, "a,b": names or numbers; NULL: none */
     const char *ignore_columns; /* names or numbers of ignored columns, "a,b"; NULL: none */
     int csv_header;             /* CSV: enum data_csv_header, whether line 1 names the columns */
-    int describe, warn;         /* CSV: log the role of each column; warn of doubtful ones */
+    bool describe, warn;        /* CSV: log the role of each column; warn of doubtful ones */
     const char *class_names;    /* CSV: numbers the words, see data_csv.h; NULL: numbered here */
     const char *feature_names, *label_names, *ignored_names, *csv_roles; /* CSV: see data_csv.h */
-    int are_targets;   /* CSV: label_names are those of targets */
-    int64_t features;  /* CSV: number that a sample must have; 0: any */
-    int may_be_absent; /* if neither dir nor data has it, there is no set, which is no error */
-    int to_predict;    /* labels may be missing, and pictures' names are kept */
-    enum progress_style progress; /* for reads that take long */
-    int nhwc;                     /* samples of rank 3 are (H,W,C) instead of (C,H,W) */
+    bool are_targets;   /* CSV: label_names are those of targets */
+    int64_t features;   /* CSV: number that a sample must have; 0: any */
+    bool may_be_absent; /* if neither dir nor data has it, there is no set, which is no error */
+    bool to_predict;    /* labels may be missing, and pictures' names are kept */
+    enum progress_style progress; /* for slow reads */
+    bool nhwc;                    /* samples of rank 3 are (H,W,C) instead of (C,H,W) */
 };
 
 /* Opens a set. *out NULL: it is absent, which may_be_absent allows. */

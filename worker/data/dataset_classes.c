@@ -62,14 +62,14 @@ static void warn_missing(const struct dataset *d, const struct counts *c)
     if (*name)
         snprintf(quoted, sizeof quoted, " ('%s')", name);
     LOG_W(
-        "%s: %d of its %d classes %s no training sample (the first: class %d%s; samples of the last, %d: %lld); %s",
+        "%s: %d of its %d classes %s no training sample (the first of them: class %d%s; class %d, the last of all, has %lld); %s",
         d->labels_path, c->classes - c->present, c->classes,
         c->classes - c->present == 1 ? "has" : "have", c->first_missing, quoted, c->classes - 1,
         (long long)c->of_largest,
         d->class_names ? "fill or remove the folders that are empty"
         : c->first_missing == 0
             ? "classes count from 0, so subtract the smallest label from all"
-            : "classes count from 0 to the largest label, so look whether that one is a mistake, and number the classes without gaps");
+            : "classes count from 0 to the largest label, so check whether it is a mistake, and number the classes without gaps");
 }
 
 static enum status one_class(const struct dataset *d)
@@ -84,13 +84,13 @@ static enum status one_class(const struct dataset *d)
     else
         snprintf(class, sizeof class, "%d", d->classes - 1);
     LOG_E(
-        "%s: all %lld training samples are of one class, %s: a model would learn to answer it always; %s",
+        "%s: all %lld training samples are of one class, %s: a model would learn to predict it for all samples; %s",
         d->labels_path, (long long)d->n, class,
         is_table
-            ? "give samples of two classes at least, or name the label's column with --label_column"
+            ? "use samples of two classes at least, or name the label's column with --label_column"
         : d->class_names
-            ? "give a folder of pictures for each class, at least two"
-            : "give samples of two classes at least, or name the array that has the labels with --labels_name or --train_labels");
+            ? "create a folder of pictures for each class, at least two"
+            : "use samples of two classes at least, or name the array of the labels with --labels_name or --train_labels");
     return ST_INVALID;
 }
 

@@ -68,8 +68,8 @@ enum status dataset_find_check_path(const char *part, const char *of, const char
     if (access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR))
         return ST_OK;
     if (path[0] != '/' && getcwd(from, sizeof from))
-        snprintf(where, sizeof where,
-                 "; a path without / in front begins in the working directory, %s", from);
+        snprintf(where, sizeof where, "; a relative path begins in the working directory, %s",
+                 from);
     LOG_E("--%s_%s=%s: there is no such file%s%s", part, of, path,
           strcmp(of, "data") == 0 ? " or folder" : "", where);
     return ST_NOT_FOUND;
@@ -93,7 +93,7 @@ static enum status check_dir(const struct dataset_request *r)
         return ST_OK;
     if (!r->dir_flag)
         snprintf(other, sizeof other, "name a file with --%.16s_data", r->part);
-    LOG_E("--%s=%s: is a file, but the flag takes a folder; %s", dir_flag(r), r->dir, other);
+    LOG_E("--%s=%s: is a file, but the flag needs a folder; %s", dir_flag(r), r->dir, other);
     return ST_INVALID;
 }
 
@@ -165,17 +165,16 @@ static enum status nothing_found(const struct dataset_request *r)
     int with;
     if (!r->dir_flag && holds_classes(r->dir, &with) && with > 0) {
         LOG_E(
-            "no %s data in %s: it holds folders alone; if they are of pictures for each class, name it with --%s_data, else name the one that has the data with --data_dir",
+            "no %s data in %s: it holds only folders; if each has the pictures of a class, set --%s_data to this folder, otherwise set --data_dir to the folder with the data",
             r->part, r->dir, r->part);
         return ST_NOT_FOUND;
     }
     if (!r->dir_flag && has_picture(r->dir)) {
-        LOG_E(
-            "no %s data in %s: it holds pictures; %sname %s with --%s_data", r->part, r->dir,
-            r->to_predict
-                ? ""
-                : "put those of each class into a folder of its own, whose name is the class, and ",
-            r->to_predict ? "it" : "what holds these folders", r->part);
+        LOG_E("no %s data in %s: it holds pictures; %sname %s with --%s_data", r->part, r->dir,
+              r->to_predict
+                  ? ""
+                  : "put the pictures of each class into a folder named like the class, and ",
+              r->to_predict ? "it" : "the parent of these folders", r->part);
         return ST_NOT_FOUND;
     }
     if (!r->dir_flag) /* a folder of another flag has no default for its files */

@@ -28,7 +28,7 @@ enum status dataset_normalise(const struct dataset *d, int64_t i, float *dst)
     }
     if (finite)
         return ST_OK;
-    LOG_E("%s: sample %lld has a number that is not finite after --mean and --std; give others",
+    LOG_E("%s: sample %lld has a number that is not finite after --mean and --std; set others",
           d->path, (long long)dataset_row(d, i));
     return ST_INVALID;
 }

@@ -52,7 +52,7 @@ static enum status decode_file(const struct data_file *f, const char *name, stru
         return data_safetensors_decode(b, f->n, f->path, name, out);
     if (is_pickled(f)) {
         LOG_E(
-            "%s: was written by torch.save or pickle, and is not read, as there may be a program in it: save the arrays with safetensors.torch.save_file, numpy.savez or numpy.save",
+            "%s: was written by torch.save or pickle, and is not read, because it may contain a program: save the arrays with safetensors.torch.save_file, numpy.savez or numpy.save",
             f->path);
         return ST_UNSUPPORTED;
     }
@@ -63,7 +63,7 @@ static enum status decode_file(const struct data_file *f, const char *name, stru
     if (b[0] == 0 && (f->n < 2 || b[1] == 0))
         return data_idx_decode(b, f->n, f->path, out);
     LOG_E(
-        "%s: of no format that is read (IDX, npy, npz, safetensors, CSV, whose name ends in .csv, or a folder of PNG and JPEG files): its magic, the first two bytes, is 0x%02x%02x",
+        "%s: unknown format; Weir reads the formats (IDX, npy, npz, safetensors, CSV, whose name ends in .csv, or a folder of PNG and JPEG files): its magic, the first two bytes, is 0x%02x%02x",
         f->path, b[0], f->n > 1 ? b[1] : 0);
     return ST_UNSUPPORTED;
 }
@@ -112,7 +112,7 @@ static enum status check_samples(struct source *s)
     data_array_shape(a, shape, sizeof shape);
     if (a->n_dims == 1) {
         LOG_E(
-            "%s: holds an array of %s, which are labels, but samples are wanted: are the files swapped?",
+            "%s: holds an array of %s, which are labels, instead of samples: are the files swapped?",
             path, shape);
         return ST_CORRUPT;
     }
@@ -123,7 +123,7 @@ static enum status check_samples(struct source *s)
         return ST_CORRUPT;
     }
     if (a->dim[0] < 1 || a->dim[0] > DATASET_MAX_ITEMS) {
-        LOG_E("%s: its header says %lld items; there must be from 1 to %d", path,
+        LOG_E("%s: its header promises %lld items; it must be from 1 to %d", path,
               (long long)a->dim[0], DATASET_MAX_ITEMS);
         return ST_CORRUPT;
     }
@@ -136,7 +136,7 @@ static enum status check_samples(struct source *s)
     if (!s->nhwc && !s->class_names && a->n_dims == 4 && is_pixel(a->dim[3]) &&
         !is_pixel(a->dim[1]))
         LOG_W(
-            "%s: holds an array of %s, which looks like (n, H, W, C) and is taken as (n, C, H, W): if the channels come last, add --data_layout=nhwc",
+            "%s: holds an array of %s, which looks like (n, H, W, C) but is read as (n, C, H, W): if the last extent is the channels, add --data_layout=nhwc",
             path, shape);
     int64_t elems = shape_elems(to);
     for (int i = 0; i < 3; i++)
@@ -221,9 +221,8 @@ static enum status open_pictures(struct source *s, const struct dataset_request 
                                  const struct dataset_paths *p)
 {
     if (*p->labels) {
-        LOG_E(
-            "--%s_labels: %s is a folder, whose folders' names are the labels; leave the flag out",
-            r->part, p->data);
+        LOG_E("--%s_labels: %s is a folder, whose folders' names are the labels; remove the flag",
+              r->part, p->data);
         return ST_INVALID;
     }
     s->file[SAMPLES] = name_alone(p->data);
@@ -249,7 +248,7 @@ static enum status open_cifar(struct source *s, const struct dataset_request *r,
 {
     struct data_cifar cifar;
     if (*p->labels) {
-        LOG_E("--%s_labels: %s has its labels in it; leave the flag out", r->part, p->data);
+        LOG_E("--%s_labels: %s contains the labels; remove the flag", r->part, p->data);
         return ST_INVALID;
     }
     s->file[SAMPLES] = name_alone(p->data);
@@ -271,7 +270,7 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
 {
     if (*p->labels) {
         LOG_E(
-            "--%s_labels: %s has its labels in a column; leave the flag out, and name the column with --label_column",
+            "--%s_labels: %s has its labels in a column; remove the flag, and name the column with --label_column",
             r->part, p->data);
         return ST_INVALID;
     }
@@ -418,12 +417,12 @@ static enum status take_labels(struct source *s, const struct dataset_request *r
     TRY(check_labels(s));
     if (r->target_columns && !data_array_type_is_float(labels->type)) {
         LOG_E(
-            "--target_columns is for CSV files; the labels of %s are whole numbers: save them as float32, or leave the flag out",
+            "--target_columns is for CSV files; the labels of %s are whole numbers: save them as float32, or remove the flag",
             source_labels_path(s));
         TRY(ST_INVALID);
     }
     if (samples->dim[0] != labels->dim[0]) {
-        LOG_E("%s has %lld samples, but %s has %lld labels: they are not of one set",
+        LOG_E("%s has %lld samples, but %s has %lld labels: the files do not belong together",
               s->file[SAMPLES]->path, (long long)samples->dim[0], source_labels_path(s),
               (long long)labels->dim[0]);
         TRY(ST_MISMATCH);

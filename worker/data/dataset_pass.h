@@ -1,6 +1,6 @@
 /* worker/data/dataset_pass.h - a pass over all samples of a set, from the first to the last, block
  * by block. For a set in a mapped file the system reads ahead, and each block's pages leave the
- * process when the next one begins: they stay in the system's cache while there is room, but take
+ * process when the next one begins: they stay in the system's cache while there is room, but use
  * no memory of the process. Owns: the advice about the file, until the pass ends. Threads: one at a
  * time for a file. Errors: none. */
 #ifndef WORKER_DATA_DATASET_PASS_H
@@ -15,7 +15,7 @@ struct dataset_pass {
     struct reading reading;
 };
 
-/* what: purpose of the pass, for log lines. */
+/* Begins a pass. what: its purpose, for log lines. */
 void dataset_pass_begin(struct dataset_pass *p, const struct dataset *d, const char *what);
 int dataset_pass_next(struct dataset_pass *p); /* 0: there are no more blocks */
 void dataset_pass_end(struct dataset_pass *p);

@@ -100,7 +100,7 @@ static void settle_columns(const struct dataset *d, const struct column *c,
     if (constant > 1)
         snprintf(more, sizeof more, ", and so are %" PRId64 " others", constant - 1);
     LOG_W("--standardize: %s: feature %" PRId64 "%s%s%s is the same number in all %" PRId64
-          " samples%s: there is nothing to learn from it; its deviation is taken as 1",
+          " samples%s: a model learns nothing from it; its deviation counts as 1",
           d->path, first + 1, *name ? " ('" : "", name, *name ? "')" : "", d->n, more);
 }
 
@@ -139,7 +139,7 @@ enum status dataset_standard_set(struct dataset *d, const struct dataset_standar
         return st;
     if (n != from->n) {
         LOG_E("%s has samples of %" PRId64 " numbers, but in training %" PRId64
-              " columns were standardized (--standardize); give data with the same columns",
+              " columns were standardized (--standardize); use data with the same columns",
               d->path, n, from->n);
         return ST_MISMATCH;
     }
@@ -150,8 +150,8 @@ enum status dataset_standard_set(struct dataset *d, const struct dataset_standar
     }
     memcpy(d->standard.mean, from->mean, (size_t)n * sizeof *from->mean);
     memcpy(d->standard.std, from->std, (size_t)n * sizeof *from->std);
-    d->bytes = NULL; /* the samples are no longer the numbers of the file */
-    d->floats = 1;   /* and may become too large for a float */
+    d->bytes = NULL;  /* the samples are no longer the numbers of the file */
+    d->floats = true; /* and may become too large for a float */
     return ST_OK;
 }
 

@@ -12,7 +12,7 @@ static enum status not_finite(const struct data_array *a, const char *path, int6
     LOG_E("%s: target %lld of sample %lld is %g, which is %s", path, (long long)(k % n_targets),
           (long long)(k / n_targets), value,
           isfinite(value) ? DATA_BEYOND_FLOAT "; scale the targets"
-                          : "not finite; fix it or leave the sample out");
+                          : "not finite; fix it or remove the sample");
     return ST_CORRUPT;
 }
 
@@ -20,7 +20,7 @@ enum status dataset_targets_read(const struct data_array *a, const char *path, f
 {
     int64_t n = data_array_elems(a);
     if (data_array_row_elems(a) > DATASET_MAX_CLASSES) {
-        LOG_E("%s: holds %lld targets for each sample; at most %d are read", path,
+        LOG_E("%s: holds %lld targets for each sample; at most %d are supported", path,
               (long long)data_array_row_elems(a), DATASET_MAX_CLASSES);
         return ST_UNSUPPORTED;
     }
@@ -50,7 +50,7 @@ enum status dataset_targets_alike(const struct dataset *a, const struct dataset 
     return ST_MISMATCH;
 }
 
-/* Refuses targets outside 0 .. 1: their cross-entropy would have no lower bound. */
+/* Refuses targets outside [0, 1]: their cross-entropy would have no lower bound. */
 static enum status check_shares(const struct dataset *d, const struct layer *loss)
 {
     int64_t n = d->n * d->classes;
@@ -60,7 +60,7 @@ static enum status check_shares(const struct dataset *d, const struct layer *los
         if (target >= 0.0f && target <= 1.0f)
             continue;
         LOG_E(
-            "%s: target %lld of sample %lld is %g, but layer '%s', a sigmoid_cross_entropy, takes targets from 0 to 1; scale them, or end the model with mean_squared_error",
+            "%s: target %lld of sample %lld is %g, but layer '%s', a sigmoid_cross_entropy, needs targets from 0 to 1; scale them, or end the model with mean_squared_error",
             d->labels_path, (long long)(k % d->classes), (long long)dataset_row(d, i),
             (double)target, loss->name);
         return ST_MISMATCH;
@@ -75,7 +75,7 @@ enum status dataset_targets_check_outputs(const struct dataset *d, const struct 
         return ST_OK;
     if (!d->targets && outputs == 1) {
         LOG_E(
-            "%s: its labels are classes, but the model has 1 output, which tells none apart; take \"classes\": 2 or more, or, if each sample has a number that is to be fitted, save the labels as float32 (CSV: --target_columns) and end the model with mean_squared_error or sigmoid_cross_entropy",
+            "%s: its labels are classes, but the model has 1 output, which distinguishes no classes; set \"classes\": 2 or more, or, if each sample has a number to fit, save the labels as float32 (CSV: --target_columns) and end the model with mean_squared_error or sigmoid_cross_entropy",
             d->labels_path);
         return ST_MISMATCH;
     }
@@ -83,7 +83,7 @@ enum status dataset_targets_check_outputs(const struct dataset *d, const struct 
         return dataset_check_classes(d, outputs);
     if (!layer_takes_targets(loss->kind)) {
         LOG_E(
-            "%s: its labels are floats, which are targets, but layer '%s', a softmax_cross_entropy, takes classes; %s, or end the model with mean_squared_error or sigmoid_cross_entropy",
+            "%s: its labels are floats, which are targets, but layer '%s', a softmax_cross_entropy, needs classes; %s, or end the model with mean_squared_error or sigmoid_cross_entropy",
             d->labels_path, loss->name,
             d->uses & DATASET_USES_COLUMN
                 ? "if they are classes, name their column with --label_column instead of --target_columns"
@@ -92,7 +92,7 @@ enum status dataset_targets_check_outputs(const struct dataset *d, const struct 
     }
     if (d->classes != outputs) {
         LOG_E(
-            "%s: has %d %s for each sample, but the model has %d %s; take a model with \"classes\": %d or \"auto\"",
+            "%s: has %d %s for each sample, but the model has %d %s; choose a model with \"classes\": %d or \"auto\"",
             d->labels_path, d->classes, d->classes == 1 ? "target" : "targets", outputs,
             outputs == 1 ? "output" : "outputs", d->classes);
         return ST_MISMATCH;
@@ -105,7 +105,7 @@ enum status dataset_targets_check_loss(const struct dataset *train, const struct
     if (train->targets || loss->kind != LAYER_SQUARED || loss->one_hot)
         return ST_OK;
     LOG_E(
-        "%s: its labels are classes, 0 to %d, but layer '%s', a mean_squared_error, fits numbers; if the labels are numbers to fit, %s; if they are classes, say \"one_hot\": true in that layer, or end the model with softmax_cross_entropy",
+        "%s: its labels are classes, 0 to %d, but layer '%s', a mean_squared_error, fits numbers; if the labels are numbers to fit, %s; if they are classes, set \"one_hot\": true in this layer, or end the model with softmax_cross_entropy",
         train->labels_path, train->classes - 1, loss->name,
         train->uses & DATASET_USES_COLUMN ? "name their columns with --target_columns"
                                           : "save them as float32");

@@ -1,5 +1,5 @@
 /* worker/data/fingerprint.c - computes CRC-32C of samples and labels over a canonical form, so that
- * the same data in another file format gives the same fingerprint. */
+ * the same data in another file format has the same fingerprint. */
 #include "worker/data/fingerprint.h"
 #include "base/digest.h"
 #include "base/log.h"

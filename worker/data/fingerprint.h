@@ -7,7 +7,8 @@
 #include "net/wire/job_data.h"
 #include "worker/data/dataset.h"
 
-/* test: NULL if there is none. dir: folder of the files. own: --data_shard=own. */
+/* Computes it over the data of a job. test: may be NULL. dir: folder of the files. own:
+ * --data_shard=own. */
 enum status fingerprint_compute(const struct dataset *train, const struct dataset *test,
                                 const char *dir, int own, struct job_data *out);
 /* Computes that of the validation set, held out or of its own files. */

@@ -54,6 +54,6 @@ enum status sample_log_step(struct sample_log *r, uint64_t generation, int64_t s
     if (written == bytes)
         return ST_OK;
     LOG_E("--record_samples: cannot write %s: %s", r->path,
-          written < 0 ? status_errno_text(errno) : "no room for a whole line");
+          written < 0 ? status_errno_text(errno) : "not enough space for a complete line");
     return ST_IO;
 }

@@ -16,7 +16,7 @@
 struct sample_log;
 enum status sample_log_open(const char *path, struct sample_log **out);
 void sample_log_close(struct sample_log *r); /* NULL is fine */
-/* r NULL: nothing is recorded. */
+/* Records the samples of a tower in a step. r NULL: does nothing. */
 enum status sample_log_step(struct sample_log *r, uint64_t generation, int64_t step,
                             uint64_t position, int n);
 
