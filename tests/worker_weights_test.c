@@ -286,7 +286,7 @@ static void test_two_wrapped_tensors_of_a_name_are_refused(void **state)
     assert_int_equal(capture_lines(), 1);
     assert_non_null(strstr(
         capture_text,
-        "tensors 'fc._orig_mod.weight' and 'module.fc.weight' are both 'fc.weight' without the parts that PyTorch's wrappers add; say in --init_map=FILE which one is meant (PARAMETER = TENSOR)"));
+        "tensors 'fc._orig_mod.weight' and 'module.fc.weight' are both 'fc.weight' without the parts that PyTorch's wrappers add; choose one in --init_map=FILE (PARAMETER = TENSOR)"));
     assert_int_equal(CAPTURE(load("fc/weights = fc._orig_mod.weight", flat, given)), ST_OK);
     check_all(flat, given);
 }
@@ -365,7 +365,7 @@ static void test_all_must_be_there_to_predict(void **state)
     put_tensors("{\"__metadata__\":{\"global_step\":\"5\",\"mean\":\"0\",\"std\":\"a\"}," CONV
                 "," NORM "," FC "}",
                 data, sizeof data);
-    check_predict(NULL, ST_CORRUPT, "'mean' and 'std' are no lists of as many numbers");
+    check_predict(NULL, ST_CORRUPT, "'mean' and 'std' are not lists of the same number");
 }
 
 /* By the rule of names, whatever stands last in the file. */
@@ -414,8 +414,7 @@ static void test_what_does_not_fit_is_listed(void **state)
                   "missing: 'fc/weights' (2x3: no tensor is called 'head')");
     check_refused("fc/weights = head", ST_MISMATCH, "unexpected: tensor 'fc.weight' (3x2)");
     check_refused("fc/weights = head", ST_MISMATCH, "of 5 parameters 1 are missing and 0 have");
-    check_refused("fc = -\nfeatures.0 = -\nfeatures.1 = -", ST_INVALID,
-                  "leaves nothing to be read");
+    check_refused("fc = -\nfeatures.0 = -\nfeatures.1 = -", ST_INVALID, "leaves nothing to read");
 }
 
 /* Only the tensors that parameters need must be readable: a newer dtype beside them is listed. */
@@ -540,7 +539,7 @@ static void test_freeze(void **state)
         assert_int_equal(net_param_is_frozen(&p[i]), frozen[i]);
     static const char *const bad[][2] = {
         {"*", "leaves nothing to train"},
-        {"fc*,conv*", "no parameter is called 'conv*'"},
+        {"fc*,conv*", "no parameter has a name like 'conv*'"},
         {"fc*,", "must be patterns"},
         {"", "must be patterns"},
     };

@@ -238,7 +238,7 @@ enum status input_open(struct worker *w)
         r.part = "validation";
         r.dir_flag = "validation_dir";
         r.data = r.labels = NULL;
-        r.may_be_absent = 0;
+        r.may_be_absent = false;
         TRY(dataset_open(&r, &w->validation));
     }
     if (!w->test)

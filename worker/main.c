@@ -210,7 +210,7 @@ static enum status validate_last(struct worker *w, int64_t step)
     return st == ST_CANCELLED ? ST_OK : st;
 }
 
-/* Logs the job's steps if they may come from another worker's part of the data (job_steps_follow),
+/* Logs the job's steps if another worker's part may determine them of the data (job_steps_follow),
  * or from worker 0's part before it changed; and the rounds that they are, by the job's
  * optimizer. */
 static void say_followed(const struct worker *w, const struct net_start *start)

@@ -12,7 +12,7 @@
 
 enum {
     FRESH_MS = 1000,
-    STALL_S = 60,    /* a step that takes longer than this, */
+    STALL_S = 60,    /* a step that lasts longer than this, */
     STALL_STEPS = 10 /* and longer than so many earlier ones, is stalled */
 };
 
@@ -45,21 +45,23 @@ static int is_ready(enum monitor_phase phase, const struct figures_view *v)
 static void write_steps(FILE *f, const struct figures_view *v)
 {
     const struct metrics_histogram taken = {FIGURES_BOUNDS, figures_bounds, v->taken, v->seconds};
-    metrics_gauge(f, "weir_worker_step", "The job's step, as this worker knows it.",
+    metrics_gauge(f, "weir_worker_step", "The job's step, in this worker's view.",
                   (double)v->global_step);
     metrics_gauge(f, "weir_worker_train_steps", "Step at which the job ends.",
                   (double)v->train_steps);
     metrics_gauge(f, "weir_worker_last_step_timestamp_seconds",
-                  "When this worker's last step was done, in seconds since 1970.", v->moved_unix_s);
+                  "Time at which this worker's last step ended, in seconds since 1970.",
+                  v->moved_unix_s);
     if (v->steps > 0)
         metrics_gauge(f, "weir_worker_loss", "Training loss of the last step.", (double)v->loss);
     metrics_counter(f, "weir_worker_nonfinite_losses_total",
                     "Training losses that were not finite.", (double)v->n_nonfinite);
     metrics_counter(f, "weir_worker_steps_total", "Steps of this worker.", (double)v->steps);
-    metrics_counter(f, "weir_worker_samples_total", "Training samples that it has read for them.",
-                    (double)v->images);
+    metrics_counter(f, "weir_worker_samples_total",
+                    "Training samples that this worker has read for its steps.", (double)v->images);
     metrics_histogram(f, "weir_worker_step_seconds",
-                      "From the end of a step to the end of the next, with all waits.", &taken);
+                      "Time from the end of a step to the end of the next, with all waits.",
+                      &taken);
 }
 
 /* Writes the metric of waiting, without a value while the worker waits for no program. */
@@ -69,7 +71,7 @@ static void write_waiting(FILE *f, const struct figures_view *v)
     const char *const labels[] = {"for", whom, NULL};
     net_status_waiting_label(v->waiting, whom);
     metrics_family(f, "weir_worker_waiting_seconds", "gauge",
-                   "For how long this worker has waited, and for which workers or servers.");
+                   "Time that this worker has waited so far, and for which workers or servers.");
     if (v->waiting[0])
         metrics_value(f, "weir_worker_waiting_seconds", labels, (double)v->waiting_ms * 1e-3);
 }
@@ -80,13 +82,13 @@ static void write_exchange(FILE *f, const struct updates *x)
     static const char *const answers[] = {"applied", "duplicate", "stale"};
     x->ops->stats(x->ctx, &s);
     const uint64_t n[] = {s.applied, s.duplicate, s.stale};
-    metrics_counter(f, "weir_worker_sent_bytes_total", "Payload of contributions.",
-                    (double)s.sent_bytes);
-    metrics_counter(f, "weir_worker_received_bytes_total", "Payload of parameters.",
-                    (double)s.received_bytes);
+    metrics_counter(f, "weir_worker_sent_bytes_total",
+                    "Bytes of contributions that this worker has sent.", (double)s.sent_bytes);
+    metrics_counter(f, "weir_worker_received_bytes_total",
+                    "Bytes of parameters that this worker has received.", (double)s.received_bytes);
     metrics_counter(f, "weir_worker_shared_memory_bytes_total",
-                    "Of both, what went through shared memory.", (double)s.shared_bytes);
-    metrics_counter(f, "weir_worker_reconnects_total", "Streams that were opened again.",
+                    "Bytes of both that went through shared memory.", (double)s.shared_bytes);
+    metrics_counter(f, "weir_worker_reconnects_total", "Streams that this worker has opened again.",
                     (double)s.reconnects);
     metrics_family(f, "weir_worker_answers_total", "counter",
                    "Answers to contributions of one chunk.");
@@ -102,9 +104,10 @@ static void write_disk(FILE *f, const char *folder)
     if (!folder || statvfs(folder, &v) != 0)
         return;
     metrics_gauge(f, "weir_worker_checkpoint_disk_available_bytes",
-                  "Free for this user, where checkpoints lie.",
+                  "Bytes free for this user on the file system of the checkpoints.",
                   (double)v.f_bavail * (double)v.f_frsize);
-    metrics_gauge(f, "weir_worker_checkpoint_disk_size_bytes", "Size of that file system.",
+    metrics_gauge(f, "weir_worker_checkpoint_disk_size_bytes",
+                  "Bytes of the file system of the checkpoints.",
                   (double)v.f_blocks * (double)v.f_frsize);
 }
 
@@ -115,9 +118,10 @@ static int on_metrics(void *ctx, FILE *f)
     enum monitor_phase phase = (enum monitor_phase)atomic_load(&m->phase);
     figures_read(m->cfg.figures, &v);
     metrics_process(f, "worker", v.member >= 0 ? v.member : m->cfg.task);
-    metrics_gauge(f, "weir_worker_ready", "What /healthz says: 1: 200, 0: 503.",
+    metrics_gauge(f, "weir_worker_ready", "1 if /healthz returns 200, 0 if it returns 503.",
                   is_ready(phase, &v));
-    metrics_family(f, "weir_worker_phase", "gauge", "1 for what the worker does, else 0.");
+    metrics_family(f, "weir_worker_phase", "gauge",
+                   "1 for the current phase of the worker, 0 for other phases.");
     for (int i = 0; i < MONITOR_N_PHASES; i++) {
         const char *const labels[] = {"phase", phase_names[i], NULL};
         metrics_value(f, "weir_worker_phase", labels, (int)phase == i);

@@ -168,7 +168,7 @@ static size_t put_name(const struct predictions *p, char *to, const char *key, c
     return head + predictions_text_json(to + head, name, n);
 }
 
-/* Writes a row with nine digits, which give a float back bit for bit. */
+/* Writes a row with nine digits, which restore a float bit for bit. */
 static size_t text_row(const struct predictions *p, const float *output, int best)
 {
     int json = p->format == FORMAT_JSONL;

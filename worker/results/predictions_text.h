@@ -10,7 +10,7 @@ static inline size_t predictions_text_most(size_t n)
     return 6 * n + 2;
 }
 
-/* Writes it in quotes; text that is not UTF-8 is taken for Latin-1. Returns the bytes. */
+/* Writes it in quotes; text that is not UTF-8 is read as Latin-1. Returns the bytes. */
 size_t predictions_text_json(char *to, const char *name, size_t n);
 /* Writes it unchanged, or in quotes if it has a comma, a quote or a line break. */
 size_t predictions_text_csv(char *to, const char *name, size_t n);

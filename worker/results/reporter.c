@@ -1,4 +1,4 @@
-/* worker/results/reporter.c - a thread that sends reports, more rarely if they are not wanted. */
+/* worker/results/reporter.c - a thread that sends reports, more rarely if ps 0 needs none. */
 #include "worker/results/reporter.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -23,7 +23,7 @@ struct reporter {
     int64_t start_ns;
     pthread_t thread;
     int runs;
-    int watched;                  /* the last report was wanted */
+    int watched;                  /* ps 0 needs reports, by its last reply */
     struct figures_losses untold; /* losses that no acknowledged report contains */
 
     pthread_mutex_t lock; /* guards the fields below */
@@ -109,7 +109,8 @@ enum status reporter_create(const char *addr, struct figures *figures, struct re
     r = NULL;
 done:
     if (st != ST_OK)
-        LOG_E("reports to ps:0 are not possible: %s", err ? threads_error(err) : status_text(st));
+        LOG_E("this worker cannot send reports to ps:0: %s",
+              err ? threads_error(err) : status_text(st));
     reporter_destroy(r);
     return st;
 }

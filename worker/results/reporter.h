@@ -8,7 +8,7 @@
 #include "worker/train/figures.h"
 
 struct reporter;
-/* addr: that of ps 0; figures: borrowed until destroy. */
+/* Starts the thread. addr: that of ps 0; figures: borrowed until destroy. */
 enum status reporter_create(const char *addr, struct figures *figures, struct reporter **out);
 void reporter_destroy(struct reporter *r); /* sends the last figures; NULL is fine */
 

@@ -67,7 +67,7 @@ static enum status write_json(const char *path, json_t *j)
     if (text)
         st = durable_put(path, text, strlen(text));
     else
-        LOG_E("--summary_json: memory ran out; nothing is written");
+        LOG_E("--summary_json: out of memory; the file is not written");
     free(text);
     json_decref(j);
     return st;

@@ -74,7 +74,7 @@ static enum status copy_names(const struct texts *t, const char *key, char **out
     if (!names || strlen(names) <= MOST_NAMES_BYTES)
         return copy_text(t, key, out);
     LOG_E(
-        "%s: its metadata \"%s\" is longer than 1 MB, which is more than an export has; export the parameters again",
+        "%s: its metadata \"%s\" is longer than 1 MB, so it is not from an export; export the parameters again",
         t->path, key);
     return ST_CORRUPT;
 }
@@ -154,7 +154,7 @@ static enum status read_checkpoint(const char *path, struct trained_on *out)
         m->trained_on ? json_text_load(m->trained_on, strlen(m->trained_on), &told) : ST_OK;
     const struct texts texts = {path, NULL, told};
     if (st == ST_NOMEM)
-        LOG_E("%s: no memory for what it says of its training data", path);
+        LOG_E("%s: no memory for its description of the training data", path);
     else
         st = read_texts(&texts, out); /* a text that is not JSON is ignored */
     json_decref(told);
@@ -207,7 +207,7 @@ static int can_be_kept(const char *names, const char *of)
     int can = text != NULL;
     json_decref(text);
     if (!can)
-        LOG_W("the names of the %s are left out of exports and checkpoints: %s", of,
+        LOG_W("exports and checkpoints omit the names of the %s: %s", of,
               n > MOST_NAMES_BYTES ? "they are longer than 1 MB" : "one of them is not UTF-8");
     return can;
 }
@@ -259,7 +259,7 @@ static void put_model(const struct trained_on_source *s, struct trained_on_texts
 {
     if (strlen(s->model) > JOB_MAX_MODEL_BYTES) {
         LOG_W(
-            "the model's text is left out of exports and checkpoints, as it is longer than %d bytes: --evaluate and --predict of them need --model",
+            "exports and checkpoints omit the model's text, because it is longer than %d bytes: --evaluate and --predict of them need --model",
             JOB_MAX_MODEL_BYTES);
         return;
     }
@@ -334,7 +334,7 @@ enum status trained_on_text(const struct trained_on_source *s, char **out)
     *out = st == ST_OK ? json_dumps(o, JSON_COMPACT) : NULL;
     st = *out ? ST_OK : ST_NOMEM;
     if (st != ST_OK)
-        LOG_E("no memory for what checkpoints say of the training data");
+        LOG_E("no memory for the description of the training data in checkpoints");
 done:
     trained_on_texts_free(&texts);
     json_decref(o);

@@ -14,8 +14,8 @@ enum status validation_resume(struct validation *v)
         return st == ST_NOT_FOUND ? ST_OK : st;
     if (!job_validation_same(&best.data, &v->data)) {
         LOG_W("the best checkpoint so far, of step %" PRId64
-              ", is so by other validation data (%" PRId64 " samples; now there are %" PRId64
-              "): it is not compared with, and the next evaluation takes its place",
+              ", was chosen by other validation data (%" PRId64 " samples; now there are %" PRId64
+              "): it is not comparable, and the next evaluation replaces it",
               best.id.step, best.data.n, v->data.n);
         return ST_OK;
     }

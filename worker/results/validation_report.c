@@ -30,13 +30,12 @@ static int is_over(const struct validation *v, const struct trainer_evaluation *
     if (v->is_last && st != ST_OK && waited_ms >= LAST_MS)
         gives_up = 1;
     if (gives_up)
-        LOG_W("ps:0 (%s) cannot be told of the evaluation at step %" PRId64
-              ": %s; nothing follows from it",
+        LOG_W("ps:0 (%s) did not receive the evaluation at step %" PRId64 ": %s; it has no effect",
               v->ps0, e->step, why);
     return gives_up;
 }
 
-/* Sends one report; the reply has the result of all parts. ST_CANCELLED: there is none. */
+/* Sends one report; the reply has the result of all parts. ST_CANCELLED: no result. */
 static enum status tell(struct validation *v, const struct trainer_evaluation *e,
                         struct status_client *ps0, struct net_evaluation_reply *reply)
 {
@@ -63,7 +62,7 @@ static enum status tell(struct validation *v, const struct trainer_evaluation *e
         if (clock_now_ns() >= line_ns) {
             LOG_W("the evaluation at step %" PRId64 " waits for ps:0 (%s)%s%s", e->step, v->ps0,
                   st == ST_OK
-                      ? ", which waits for the other workers' parts or has a checkpoint made of it"
+                      ? ", which waits for the other workers' parts or for a checkpoint of it"
                       : ": ",
                   st == ST_OK ? "" : why);
             line_ns = clock_now_ns() + LINE_MS * INT64_C(1000000);

@@ -40,7 +40,7 @@ struct count {
     int given, kept, missing, misshapen, unused;
 };
 
-/* Finds the tensor with one of these names; *out NULL: there is none. */
+/* Finds the tensor with one of these names; *out NULL: no such tensor. */
 static enum status find_tensor(struct weights_source *s, const struct weights_names *names,
                                struct weights_tensor **out)
 {
@@ -100,14 +100,14 @@ static enum status judge_count(const struct weights_request *q, const struct cou
 {
     if (c->missing + c->misshapen > 0) {
         LOG_E(
-            "--%s=%s: %sof %d parameters %d are missing and %d have another shape: %ssay in --init_map=FILE which tensors they are (PARAMETER = TENSOR, LAYER = MODULE), or that they stay as they are initialised (LAYER = -)",
+            "--%s=%s: %sof %d parameters %d are missing and %d have another shape: %sname their tensors in --init_map=FILE (PARAMETER = TENSOR, LAYER = MODULE), or keep their initial values (LAYER = -)",
             q->flag, q->path, q->whole ? "of another model: " : "", q->chunks->n_params, c->missing,
             c->misshapen,
-            q->whole ? "give the --model (and --hidden_units) that was trained, or " : "");
+            q->whole ? "set the --model (and --hidden_units) of the training, or " : "");
         return ST_MISMATCH;
     }
     if (c->given == 0) {
-        LOG_E("--%s=%s: --init_map leaves nothing to be read; leave both out", q->flag, q->path);
+        LOG_E("--%s=%s: --init_map leaves nothing to read; remove both flags", q->flag, q->path);
         return ST_INVALID;
     }
     return ST_OK;
@@ -121,13 +121,13 @@ static enum status judge_own(const struct weights_request *q, const struct weigh
     if (!q->whole || r->told.step < 0)
         return ST_OK;
     if (!told) {
-        LOG_E("--%s=%s: its metadata 'mean' and 'std' are no lists of as many numbers", q->flag,
-              q->path);
+        LOG_E("--%s=%s: its metadata 'mean' and 'std' are not lists of the same number of numbers",
+              q->flag, q->path);
         return ST_CORRUPT;
     }
     if (r->n_unused > 0 && !q->map) {
         LOG_E(
-            "--%s=%s: of another model: %d of its tensors belong to no parameter; give the --model (and --hidden_units) that was trained",
+            "--%s=%s: of another model: %d of its tensors belong to no parameter; set the --model (and --hidden_units) of the training",
             q->flag, q->path, r->n_unused);
         return ST_MISMATCH;
     }
@@ -197,7 +197,7 @@ static enum status freeze_one(const char *pattern, struct net_param *params, int
     if (n > 0)
         return ST_OK;
     LOG_E(
-        "--freeze: no parameter is called '%.200s'; they are LAYER/weights, LAYER/biases and so on, as in '%s'",
+        "--freeze: no parameter has a name like '%.200s'; names are LAYER/weights, LAYER/biases and so on, for example '%s'",
         pattern, params[0].name);
     return ST_INVALID;
 }
@@ -212,7 +212,7 @@ enum status weights_freeze(const char *patterns, struct net_param *params, int n
         next = at[n] ? at + n + 1 : NULL;
         if (n < 1 || n >= sizeof pattern) {
             LOG_E(
-                "--freeze: '%.300s' must be patterns of 1 to %zu characters with commas between them, as in conv*,dense1/biases",
+                "--freeze: '%.300s' must be patterns of 1 to %zu characters with commas between them, for example conv*,dense1/biases",
                 patterns, sizeof pattern - 1);
             return ST_INVALID;
         }

@@ -10,13 +10,14 @@
 #define WORKER_WEIGHTS_WEIGHTS_H
 #include "net/wire/chunks.h"
 #include "worker/weights/weights_origin.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct weights_request {
     const char *flag, *path; /* "init": flag of the path in errors; path NULL: not given */
     const char *map;         /* NULL: none */
     const struct chunks *chunks;
-    int whole; /* 1: to compute with them: a file that Weir wrote must have no other tensors */
+    bool whole; /* to compute with them: a file that Weir wrote must have no other tensors */
 };
 
 struct weights_result {
@@ -27,12 +28,13 @@ struct weights_result {
 };
 
 /* Reads the parameters. flat: [chunks->n_elems], written only where the file has values; given:
- * [n_params] 1: the file has it; 0: the map says -. A failure may leave both partly written. */
+ * [n_params], set to 1 if the file has it, to 0 if the map has -. A failure may leave both partly
+ * written. */
 enum status weights_read(const struct weights_request *q, float *flat, uint8_t *given,
                          struct weights_result *out);
 
-/* Returns the first extent of the tensor that this parameter would be read from; 0: there is
- * none. */
+/* Returns the first extent of the tensor that this parameter would be read from; 0: no such
+ * tensor. */
 enum status weights_extent(const struct weights_request *q, int param, int64_t *out);
 
 /* Freezes parameters. patterns: "conv*,dense1/biases", like the shell's, on whole names.

@@ -78,7 +78,7 @@ static enum status add_line(struct weights_map *m, const char *path, int number,
     char *equals = strchr(text, '='), *left, *right;
     if (!equals) {
         LOG_E(
-            "--init_map=%s, line %d: must be PARAMETER = TENSOR, LAYER = MODULE, or one of them with - for what stays as it is initialised",
+            "--init_map=%s, line %d: must be PARAMETER = TENSOR, LAYER = MODULE, or PARAMETER = - or LAYER = - to keep the initial values",
             path, number);
         return ST_INVALID;
     }

@@ -70,7 +70,7 @@ static enum status open_file(struct weights_source *s)
     const char *format = safetensors_metadata(s->file, "format");
     if (format && strcmp(format, "weir checkpoint") == 0) {
         LOG_E(
-            "--%s=%s: is one server's file of a checkpoint; give the checkpoint's weir-E.G-STEP.json or its folder",
+            "--%s=%s: is one server's file of a checkpoint; name the checkpoint's weir-E.G-STEP.json or its folder",
             s->flag, s->path);
         return ST_INVALID;
     }
@@ -105,7 +105,7 @@ static enum status open_checkpoint(struct weights_source *s)
     enum status st = ST_OK;
     if (is_index(s->path)) {
         LOG_E(
-            "--%s=%s: is an index of several files, each with a part of the tensors; name one file that has all: load them in Python and save them together with safetensors.torch.save_file",
+            "--%s=%s: is an index of several files, each with a part of the tensors; name one file with all tensors: load them in Python and save them together with safetensors.torch.save_file",
             s->flag, s->path);
         return ST_UNSUPPORTED;
     }
@@ -256,7 +256,7 @@ enum status weights_source_find_wrapped(struct weights_source *s, const char *na
     if (!*out || u + 1 == end || strcmp(u[1].name, name) != 0)
         return ST_OK;
     LOG_E(
-        "--%s=%s: tensors '%.200s' and '%.200s' are both '%.200s' without the parts that PyTorch's wrappers add; say in --init_map=FILE which one is meant (PARAMETER = TENSOR)",
+        "--%s=%s: tensors '%.200s' and '%.200s' are both '%.200s' without the parts that PyTorch's wrappers add; choose one in --init_map=FILE (PARAMETER = TENSOR)",
         s->flag, s->path, u->tensor->name, u[1].tensor->name, name);
     return ST_MISMATCH;
 }
@@ -324,7 +324,7 @@ enum status weights_source_read(struct weights_source *s, const struct weights_t
     for (int64_t i = 0; i < t->n_elems; i++)
         if (!isfinite(dst[i])) {
             LOG_E("--%s=%s: tensor '%.200s' has %g as its element %" PRId64
-                  "; only finite numbers can be computed with",
+                  "; only finite numbers are supported",
                   s->flag, s->path, t->name, (double)dst[i], i);
             return ST_INVALID;
         }

@@ -22,7 +22,7 @@ struct weights_tensor {
 };
 
 struct weights_source;
-/* flag: name of the path in errors. */
+/* Opens the file or the checkpoint. flag: name of the path in errors. */
 enum status weights_source_open(const char *flag, const char *path, struct weights_source **out);
 void weights_source_close(struct weights_source *s); /* NULL is fine */
 /* Returns 1 for the path of a checkpoint, 0 for that of a safetensors file. */
@@ -33,7 +33,7 @@ struct weights_tensor *weights_source_find(struct weights_source *s,
                                            const char *name); /* or NULL */
 /* Finds the tensor that has this name without the parts of PyTorch's wrappers: `_orig_mod`
  * (torch.compile) and similar ones anywhere, `module` (DataParallel) in front, any number of times
- * and in any order. *out NULL: there is none. ST_MISMATCH: there are two. */
+ * and in any order. *out NULL: no such tensor. ST_MISMATCH: there are two. */
 enum status weights_source_find_wrapped(struct weights_source *s, const char *name,
                                         struct weights_tensor **out);
 /* Returns 0 if its description of the normalisation is invalid. */
