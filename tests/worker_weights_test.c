@@ -349,8 +349,9 @@ static void test_all_must_be_there_to_predict(void **state)
     check_all(flat, given);
     check_predict("fc = head", ST_MISMATCH, "--predict=/tmp/weir_w_");
     check_predict("fc = head", ST_MISMATCH, "called 'head/weights' or 'head.weight')");
-    check_predict("fc = head", ST_MISMATCH,
-                  "of another model: of 5 parameters 1 are missing and 0 have another shape: set the --model");
+    check_predict(
+        "fc = head", ST_MISMATCH,
+        "of another model: of 5 parameters 1 are missing and 0 have another shape: set the --model");
     snprintf(header, sizeof header, "{" CONV "," NORM "," FC ",%s}", extra);
     put_tensors(header, longer, sizeof longer);
     check_predict(NULL, ST_OK, "unexpected: tensor 'more' (2) belongs to no parameter");
