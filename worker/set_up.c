@@ -255,14 +255,13 @@ static enum status check_class_names(const struct worker *w, const struct datase
                : !sum || sum == digest_crc32c(0, d->class_names, strlen(d->class_names))))
         return ST_OK;
     char there[DATA_WORDS_TEXT_BYTES], here[DATA_WORDS_TEXT_BYTES];
-    LOG_E(
-        "%s %s%s, but %s has %s; use the same classes in both (a folder of pictures may be empty)%s",
-        w->train     ? w->train->path
-        : o->predict ? o->predict
-                     : o->evaluate,
-        names ? "has the classes " : "was trained on other classes", data_words_text(names, there),
-        d->path, data_words_text(d->class_names, here),
-        o->predict ? ", or put pictures without labels into one folder" : "");
+    LOG_E("%s %s%s, but %s has %s; both need the same ones (a folder of pictures may be empty)%s",
+          w->train     ? w->train->path
+          : o->predict ? o->predict
+                       : o->evaluate,
+          names ? "has the classes " : "was trained on other classes",
+          data_words_text(names, there), d->path, data_words_text(d->class_names, here),
+          o->predict ? ", or put pictures without labels into one folder" : "");
     return ST_MISMATCH;
 }
 
@@ -456,9 +455,8 @@ static void say_towers(const struct worker *w)
         LOG_I("tower %d: %s, %d of the %" PRId64 " samples; %s", i, label, t->n, w->opt.batch_size,
               d->backend->description);
         if (t->stage_of)
-            LOG_I(
-                "tower %d: %d of its %d layers are on other devices; --log_device_placement logs them",
-                i, batch_split_n_elsewhere(t, w->model->n_layers), w->model->n_layers);
+            LOG_I("tower %d: %d of its %d layers are elsewhere (--log_device_placement)", i,
+                  batch_split_n_elsewhere(t, w->model->n_layers), w->model->n_layers);
     }
     if (w->rounded)
         rounding_log(w->model, w->rounded, "as measured");

@@ -170,8 +170,8 @@ class Unlabelled(Base):
                             (["--predict=" + self.path("model"), "--output=" + self.path("o.csv")],
                              ", or put pictures without labels into one folder")):
             worker = self.run_worker(*flags, data=folder, status=1)
-            self.assertIn("%s has the classes 00000/00001/00002, but %s/test has 00000/00002; use "
-                          "the same classes in both (a folder of pictures may be empty)%s" %
+            self.assertIn("%s has the classes 00000/00001/00002, but %s/test has 00000/00002; "
+                          "both need the same ones (a folder of pictures may be empty)%s" %
                           (self.path("model"), folder, more), worker.output())
 
     def test_pictures_of_other_classes_than_checkpoint_refused(self):
@@ -188,7 +188,7 @@ class Unlabelled(Base):
                              ", or put pictures without labels into one folder")):
             worker = self.run_worker(*flags, data=folder, status=1)
             self.assertIn("%s has the classes 00000/00001/00002, but %s has 00001/00002/00009; "
-                          "use the same classes in both (a folder of pictures may be empty)%s" %
+                          "both need the same ones (a folder of pictures may be empty)%s" %
                           (ckpt, test, more), worker.output())
         shutil.rmtree(os.path.join(test, "00009"))
         self.predict(folder, status=1, file="ckpt")
