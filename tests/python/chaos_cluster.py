@@ -325,7 +325,7 @@ class Cluster:
         if self.do_cut(f, name) and self.kill(name, f.kind, f.back):
             self.count(f.kind, self.situations)
 
-    # Watching.
+    # Functions that watch the processes.
 
     def ended(self, n):
         """Records the exit of a process that the cluster did not kill."""

@@ -35,7 +35,7 @@ class Test(harness.Test):
             self.assertEqual(s["parameters_sha256"], self.undisturbed(n_workers))
 
     def join(self, job, *flags):
-        """Starts one more server, which joins the running job."""
+        """Starts a server that joins the running job."""
         ps = job.join_ps(*flags)
         job.ps.append(ps)
         return ps

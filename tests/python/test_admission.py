@@ -26,7 +26,8 @@ class Admission(harness.Test):
         job.finish()
 
     def test_server_order_differs_refused(self):
-        """Both servers wait for a job: a worker that asks ps:1 as its ps:0 ends, with the fix."""
+        """Both servers wait for a job. A worker whose ps:0 is the job's ps:1 exits, and the error
+        has the remedy."""
         job = self.job(n_ps=2, n_workers=1, flags=FLAGS)
         job.start_ps(0)
         job.start_ps(1)
@@ -39,7 +40,8 @@ class Admission(harness.Test):
         job.finish()
 
     def test_second_worker_of_an_index_refused(self):
-        """The guide's command on a second host, with the first one's --task_index."""
+        """The user runs the guide's command on a second host, with the first worker's
+        --task_index."""
         job = self.started_job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
                                       "--fault_push_delay_ms=2"])
         first = job.workers[0]

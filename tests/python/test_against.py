@@ -91,7 +91,7 @@ class Against(harness.Test):
             self.assertEqual(f.read().split(), ["100", "50", "50", "100"] * 2)
         folder, = os.listdir(os.path.join(self.tree, "build/against"))
         kind = os.path.join(self.tree, "build/against", folder, "build/bin/kind")
-        self.assertEqual(harness.read_text(kind).strip(), "own")  # with the tree's configuration
+        self.assertEqual(harness.read_text(kind).strip(), "own")  # the tree's configuration
 
     def test_double_speed_reported_better_and_same_speed_equal(self):
         self.commit(200)

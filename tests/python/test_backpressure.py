@@ -141,7 +141,7 @@ class Server(harness.Test):
                 for answer in self.take_each(stream):
                     self.assertEqual((answer.kind, answer.step), (self.pb.Piece.APPLIED, step + 1))
         most = memory(self.ps, "VmHWM") - self.before
-        # values, versions in bf16, the sum, two slots twice, copies of three contributions
+        # Values, versions in bf16, the sum, two slots twice, copies of three contributions.
         bound = (3 + 1.5 + 1 + 4 + 3) * MODEL + 4 * (FRAME + WINDOW) + SLACK
         print("\nserver: %.1f MB, at most %.1f, for a model of %.1f" %
               (most / MB, bound / MB, MODEL / MB), flush=True)

@@ -56,7 +56,8 @@ class Checkpoint(harness.Test):
         return job, job.finish(seconds)
 
     def test_stopped_job_restored_with_other_numbers_of_servers(self):
-        """SIGTERM at any moment, then other numbers of servers: the same bits (I8)."""
+        """The job stops by SIGTERM at any moment, and resumes with other numbers of servers: the
+        same bits (I8)."""
         want = self.undisturbed()
         for before, after in ((1, 1), (2, 2), (2, 3)):
             job = self.start_and_stop(before, 8)  # its base is step 7 of every chunk
@@ -566,7 +567,7 @@ class Checkpoint(harness.Test):
         for name, values in want.items():
             self.assertEqual(got[""][name], values, name)
             self.assertNotIn(None, got[" slot 0"][name], name)
-            self.assertTrue(all(v >= 0 for v in got[" slot 1"][name]), name)  # a mean of squares
+            self.assertTrue(all(v >= 0 for v in got[" slot 1"][name]), name)  # the mean of squares
         self.assertEqual(harness.read_json(ckpt_folder.path(self.folder(), 40))["step"], 40)
 
 

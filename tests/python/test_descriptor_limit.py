@@ -6,7 +6,7 @@ import unittest
 
 import harness
 
-LEAST, MOST = 6, 80  # with fewer no program is loaded; more than any program here needs
+LEAST, MOST = 6, 80  # fewer load no program; more than any program here needs
 WHY = r"needs \d+ more descriptors, and can open \d+: the limit is %d; raise it with ulimit -n"
 FLAGS = ["--train_steps=10", "--batch_size=20"]
 

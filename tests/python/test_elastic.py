@@ -67,7 +67,7 @@ class Elastic(harness.Test):
         joiners = [self.join(job, name) for name in "abc"]
         job.gate.open()
         self.wait_lines(joiners, r"joined as worker [123] of \d at step \d+")
-        # with all of them: a worker that has not begun exits with 143
+        # Wait for all of them: a worker that has not begun exits with 143.
         goes_on(self, job, r"[\d.]+", 4)
         self.terminate(joiners, 30)
         job.workers[0].wait_line(r"generation [\d.]+ from step \d+: 1 worker, 1 server")

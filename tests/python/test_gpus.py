@@ -181,7 +181,7 @@ class Memory(fake_gpus.Machine):
         first.stop()
 
     def test_memory_fraction_is_a_hard_cap(self):
-        for growth in ("true", "false"): # of 400 MB
+        for growth in ("true", "false"): # the card has 400 MB
             p = self.worker("--gpu_memory_fraction=0.01", "--gpu_allow_growth=" + growth)
             self.refused(p, PERMANENT, "layer '", "out of GPU memory: its ", "4194304 bytes")
         self.refused(self.worker("--gpu_memory_fraction=1e-12", "--gpu_allow_growth"), PERMANENT,
@@ -189,7 +189,7 @@ class Memory(fake_gpus.Machine):
         self.assertIn("; CUDA device 0 ('NVIDIA H200') has ", p.output())
         self.assertIn(" MB free of its 419.4 MB; use a smaller --batch_size or a larger "
                       "--gpu_memory_fraction", p.output())
-        # all towers and the evaluation have to share it
+        # All towers and the evaluation have to share it.
         self.worker("--gpu_memory_fraction=0.1").wait(30)
         self.refused(self.worker("--gpu_memory_fraction=0.1", "--towers_per_gpu=12",
                                  "--batch_size=12"), PERMANENT,

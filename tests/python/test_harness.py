@@ -66,7 +66,7 @@ class Harness(unittest.TestCase):
             import signal
             a, b = self.start('a', ['true']), self.start('b', ['sleep', '600'])
             a.wait(10)
-            a.popen.pid = b.popen.pid  # as if it had been given away again
+            a.popen.pid = b.popen.pid  # as if the system had reused it
             a._end()
             b.popen.send_signal(signal.SIGTERM)
             b.wait(10, -signal.SIGTERM)

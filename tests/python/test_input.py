@@ -60,7 +60,8 @@ class InputTest(harness.Test):
         super().assert_same(a, b, "parameters_sha256", "test_loss", "test_accuracy", *keys)
 
     def check_bad(self, rows, **kwargs):
-        """Checks that the flags of each row end with one line of error and the status."""
+        """Checks that the flags of each row end the worker with one line of error and this
+        status."""
         for flags, status, said in rows:
             worker = self.run_worker(*FLAGS, *flags, status=status, **kwargs)
             errors = [line for line in worker.lines if line.startswith("E ")]

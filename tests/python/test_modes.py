@@ -10,11 +10,11 @@ import harness
 import test_wire
 from test_wire import WHY_NOT, Stream, crc32c
 
-N_CHUNKS = 2  # of softmax: the weights fill one, and leave no room for the biases
+N_CHUNKS = 2  # the weights of softmax fill one, and leave no room for the biases
 QUICK = ["--batch_size=20", "--learning_rate=0.01", "--seed=3", "--intra_op_threads=1",
          "--chunk_bytes=%d" % (7840 * 4)]
-SLOW = "--fault_push_delay_ms=60"  # each of a step's pushes waits up to this
-HELD_AT = 20  # steps
+SLOW = "--fault_push_delay_ms=60"  # longest delay of each push
+HELD_AT = 20  # step
 BRISK = "--fault_push_delay_ms=3"  # makes a job longer than its processes' starts
 
 

@@ -26,7 +26,7 @@ try:
 except ImportError as missing:
     onnx, WHY = None, str(missing)
 
-TOLERANCE = 1e-5  # of a probability: float32 in both
+TOLERANCE = 1e-5  # for probabilities: float32 in both
 ALONE = ["--intra_op_threads=1", "--seed=5", "--optimizer=sgd"]
 # A training step that changes almost nothing.
 STILL = [*ALONE, "--learning_rate=1e-30", "--train_steps=1", "--batch_size=10"]
@@ -197,7 +197,7 @@ class Declared(unittest.TestCase):
 
 
 class Errors(harness.Test):
-    """The messages of the command; also without the package onnx."""
+    """The tests compare the messages of the command, also without the package onnx."""
 
     def said(self, model, export):
         with self.assertRaises(SystemExit) as end, mock.patch("sys.stderr.write") as write:

@@ -137,7 +137,7 @@ class OwnTrainer(harness.Test):
         where, env = self.install()
         program = self.compile(env)
         want = self.run_job(where, program, env, "alone")
-        self.assertEqual(len(want[0]), 2 * 7850 * 4)  # with momentum
+        self.assertEqual(len(want[0]), 2 * 7850 * 4)  # parameters and momentum
         for i in range(TRIES):
             got = self.run_job(where, program, env, "killed-%d" % i, disturb=True)
             if got:

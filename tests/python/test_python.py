@@ -52,7 +52,7 @@ with weir.Member(train_steps=%d, batch_size=4, optimizer="adam", **settings) as 
         m.push(b, array.array("f", [item, 1, 2]), samples=4)
         m.push(w, samples=4)
         print("step", step.step, "loss", step.step / 2, flush=True)
-        if step.step == 20:  # so that the test finds it in the middle
+        if step.step == 20:  # the test waits for this step
             open(gate).read()
     print("bits", hashlib.sha256(bytes(m.values(w)) + bytes(m.values(b))).hexdigest())
     print(m.result)
@@ -454,7 +454,7 @@ class Members(unittest.TestCase):
             cluster.wait(20 * harness.PATIENCE)
             self.assertEqual(sorted(os.listdir(os.path.join(folder, "new"))),
                              ["parent", "region-0", "region-1"])
-        self.assertEqual(out[0][0], [-4, -16])  # of samples 0 and 2 in each step
+        self.assertEqual(out[0][0], [-4, -16])  # samples 0 and 2 in each step
         self.assertEqual(out[1][0], out[0][0])
         self.assertEqual(sorted(out[0][1] + out[1][1]), list(range(64)))
 
@@ -587,7 +587,7 @@ class Courses(unittest.TestCase):
         now = course.progress(False)
         self.assertEqual((now.seconds, now.images_per_s), ([1, 3], [10, 30]))
         self.assertEqual((now.loss_steps, now.losses), ([1, 3], [0.5, 0.3]))
-        self.read(course, [201, 1, 0.1, 40])  # of a restarted server
+        self.read(course, [201, 1, 0.1, 40])  # the page of a restarted server
         self.assertEqual(course.progress(False).seconds, [1, 3, 101])
 
     def test_early_end_sets_number_of_steps(self):

@@ -6,7 +6,7 @@ import re
 import harness
 import regions
 
-CHUNKS = ["--chunk_bytes=16384"]  # of about 76 KB
+CHUNKS = ["--chunk_bytes=16384"]  # about 76 KB in all
 
 
 class Fragments(regions.Test):

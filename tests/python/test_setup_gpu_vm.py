@@ -63,7 +63,7 @@ lslocks) [ ! -e $w/lists_locked ] || { rm $w/lists_locked; echo /var/lib/apt/lis
 apt-get)
     [ ! -e $w/lists_locked ] || { echo E: Could not get lock; exit 100; }
     [ ! -e $w/apt_fails ] || case $* in *$(cat $w/apt_fails)*) echo E: no route; exit 100 ;; esac
-    case $* in *nvidia*open) # with what it depends on
+    case $* in *nvidia*open) # with its dependencies
         for to; do :; done; version=$(sed -n "s/^$to //p" $w/archive)
         for to in $to libcuda1 nvidia-kernel-open-dkms; do
             echo "installed $to $version" >>$w/dpkg
@@ -71,7 +71,7 @@ apt-get)
     esac ;;
 curl) while [ "$1" != -o ]; do shift; done; cat $w/keyring >"$2" ;;
 git) case $1 in init) mkdir -p $3/scripts && ln -sf $0 $3/scripts/setup ;; esac ;;
-systemctl) # a shutdown ends what runs
+systemctl) # a shutdown ends all programs
     case $* in
     reboot) [ -e $w/slow_shutdown ] || kill -TERM $PPID ;;
     is-active*) [ -e $w/active ] ;;
@@ -486,7 +486,7 @@ class SetupGpuVm(harness.Test):
         m.write("sys/module/nouveau/refcnt", "1")
         self.assertEqual(m.run(*flags, source=False)[0], REBOOT)
         unit = os.path.join(m.root, "etc/systemd/system/weir-setup.service")
-        self.assertIn("--debs=" + debs, self.unit_flags(unit))  # whose folder is /
+        self.assertIn("--debs=" + debs, self.unit_flags(unit))  # the script's folder is /
         _, calls = self.good(m, *self.unit_flags(unit), source=False)
         self.assertEqual(self.installs(calls)[-2:], [
             ["libcudnn9-cuda-13", "libcublas-13-0", "libnccl2=2.30.1-1+cuda13.2"],
@@ -550,7 +550,7 @@ class SetupGpuVm(harness.Test):
 
     def test_cards_behind_switches_get_fabric_manager(self):
         m = self.behind_switches(self.machine())
-        m.add("archive", "nvidia-fabricmanager 580.105.08-1\n")  # of another driver
+        m.add("archive", "nvidia-fabricmanager 580.105.08-1\n")  # a version for another driver
         status, said, _ = m.run()
         self.assertEqual(status, FAILED, said)
         self.assertIn("no nvidia-fabricmanager of driver 580.95.05", said)

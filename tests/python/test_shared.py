@@ -16,7 +16,7 @@ import test_wire
 from test_wire import WHY_NOT, Stream, crc32c
 
 ON = r"ps:%d \(\S+\) is on this host: payloads through shared memory"
-HEAD, N = 4096, 1024  # of a segment; floats of a chunk
+HEAD, N = 4096, 1024  # size of a segment's head; floats of a chunk
 
 
 def segments_in(process):
@@ -160,7 +160,7 @@ class Arena:
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Clients(harness.Test):
     """Foreign members; two chunks of 1024 floats."""
-    address = None  # of the server; None: the harness' choice
+    address = None  # the server's; None: the harness' choice
 
     @classmethod
     def setUpClass(cls):

@@ -229,7 +229,7 @@ class Targets(harness.Test):
         self.start_program("worker", *TRAIN, "--test_data=" + self.path("test.csv"),
                            "--train_data=" + self.path("train.csv"), *flags.split(),
                            "--summary_json=" + self.path("summary.json")).wait(60)
-        self.assertLess(self.figures()["test_loss"], 0.2)  # of targets whose variance is 1.7
+        self.assertLess(self.figures()["test_loss"], 0.2)  # the variance of the targets is 1.7
         self.assertIsNone(self.figures()["test_accuracy"])
 
     def test_workers_with_other_targets_refused(self):

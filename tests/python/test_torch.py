@@ -27,7 +27,7 @@ sys.path.insert(0, PACKAGE)
 import weir  # noqa: E402
 
 STEPS = 60
-TOLERANCE = 1e-5  # of a loss, in any of STEPS steps: DDP rounds at other places than the servers
+TOLERANCE = 1e-5  # for a loss in any of STEPS steps: DDP rounds at other places than the servers
 DDP_PORT = 29571
 
 
@@ -215,7 +215,7 @@ class Alone(Torch):
             Loader(Steps(), data, num_workers=1, in_order=False)
         for steps in (1, 3):
             def place(r, i, n=steps):
-                first = 2 * 4 * n * (i // n) + 4 * n * r + i % n * 4  # of 2 members, batches of 4
+                first = 2 * 4 * n * (i // n) + 4 * n * r + i % n * 4  # 2 members, batches of 4
                 return weir.Step(i, 9, 2 * first, 4, 2, 1, r, r, 2, False)
             for r in range(2):
                 self.assertEqual(list(positions(place(r, 0), steps)),
@@ -236,7 +236,7 @@ class Alone(Torch):
             end = backward["ts"] + backward["dur"]
             self.assertAlmostEqual(end, max(
                 e["ts"] + e["dur"] for (name, _), e in mine.items()
-                if name.startswith("backward ")), delta=1)  # microseconds
+                if name.startswith("backward ")), delta=1)  # in microseconds
             for i in (0, 2):
                 for name in ("forward %d", "parameters of %d.weight", "backward %d.weight",
                              "hand out %d.weight"):

@@ -36,7 +36,7 @@ class Validation(harness.Test):
     def test_validation_split_evaluated(self):
         """Evaluation happens at regular steps and at the end; a pass has the other samples only."""
         worker, figures = self.train(*SPLIT, "--epochs=1")
-        self.assertEqual(figures["global_step"], 1800 / 20)  # of 2400, 600 are held out
+        self.assertEqual(figures["global_step"], 1800 / 20)  # 600 of 2400 are held out
         self.assertEqual(sorted(self.losses(worker)), list(range(5, 91, 5)))
         losses = self.losses(worker)
         self.assertAlmostEqual(figures["validation_loss"], losses[90], places=4)
@@ -65,7 +65,7 @@ class Validation(harness.Test):
                 f.write(bytes([label]))
             n_same += got["parameters_sha256"] == want["parameters_sha256"]
             self.assertNotEqual(got["validation_loss"], want["validation_loss"])
-        self.assertEqual(n_same, 2)  # of the five, two are held out by this seed
+        self.assertEqual(n_same, 2)  # this seed holds two of the five out
 
     def test_validation_dir_evaluated(self):
         """The samples are those of another folder; here the test set's, so the figures agree."""

@@ -131,7 +131,7 @@ class ValidationServers(harness.Test):
         self.assertEqual(figures[0]["validation_accuracy"], figures[0]["test_accuracy"])
         self.assertAlmostEqual(figures[0]["validation_loss"], figures[0]["test_loss"], places=12)
         self.assertEqual(sorted(self.losses(job.workers[0])), [4, 8, 12, 16, 20])
-        for i, n in enumerate((6, 6, 1)):  # with the test set, at the end
+        for i, n in enumerate((6, 6, 1)):  # the last one with the test set
             self.assertEqual(harness.read_text(self.path("trace-%d" % i)).count('"evaluate"'), n, i)
         job = self.job(n_workers=2, flags=flags)
         job.start_ps(0)

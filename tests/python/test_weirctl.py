@@ -82,7 +82,7 @@ class Shows(Weirctl):
         self.assertIn("; adam, learning rate 0.0012345678; batches of 12", text)
         for i, host in enumerate(job.ps_hosts):
             self.assertRegex(text, r"(?m)^ +%d +%s +here " % (i, host))
-        other = self.json(job.ps_hosts[1:], "status")  # of itself
+        other = self.json(job.ps_hosts[1:], "status")  # about itself
         self.assertEqual((other["server"], other["state"]), (1, "training"))
         job.kill()
 

@@ -249,7 +249,7 @@ class Wire(harness.Test):
                 self.assertEqual(step == 0, pulled.payload == whole[c])
         self.generation = stream.head["generation"]
         self.bad(dtype=f32)  # a PUSH like in fp32
-        self.bad(payload=sent[0], dtype=self.pb.Piece.F16)  # of equal length, but another type
+        self.bad(payload=sent[0], dtype=self.pb.Piece.F16)  # same length, but another type
         self.finish(stream, 2)
 
     def bad(self, **piece):

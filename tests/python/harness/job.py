@@ -1,4 +1,4 @@
-"""Jobs: a group of servers and its workers."""
+"""A job: a group of servers and its workers."""
 import os
 
 from .files import read_json

@@ -1,4 +1,5 @@
-"""Waits for events, and the brakes that hold processes back until a test has done its part."""
+"""Functions that wait for events, and brakes that hold processes back until a test has done its
+part."""
 import contextlib
 import fcntl
 import os

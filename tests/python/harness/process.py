@@ -12,7 +12,7 @@ from .settings import LOOPBACK, PATIENCE
 
 
 class Failure(AssertionError):
-    """A process did not do what the test expected."""
+    """The failure of a process: it did not do what the test expected."""
 
 
 # A child dies with this program, and handles SIGINT like a program that a user has started; a
@@ -81,7 +81,7 @@ class Process:
             self.changed.notify_all()
 
     def wait_ready(self, seconds=20):
-        """Returns the address of the process' "ready <addr>" line; an early end is a failure."""
+        """Returns the address in the process' "ready <addr>" line; an early end is a failure."""
         deadline = time.monotonic() + seconds * PATIENCE
         got = b""
         os.set_blocking(self.ready_read, False)

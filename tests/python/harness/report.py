@@ -40,6 +40,7 @@ def main(name="__main__"):
 
 
 def run_one(test):
-    """Runs a test case outside of a test program, and exits with 0 if it passed, else 1."""
+    """Runs a test case outside of a test program, and exits with 0 if it passed, otherwise with
+    1."""
     runner = unittest.TextTestRunner(verbosity=0, resultclass=Result)
     sys.exit(0 if runner.run(unittest.TestSuite([test])).wasSuccessful() else 1)
