@@ -107,7 +107,7 @@ class Cluster:
 
     def skip(self, kind, why):
         self.count(kind, self.skipped)
-        self.say("%s left out: %s" % (kind, why))
+        self.say("%s skipped: %s" % (kind, why))
 
     # Faults. Each function logs what it did, or why it could not.
 
@@ -201,7 +201,7 @@ class Cluster:
         if n.state == "stopped" and n.process() is process:
             process.popen.send_signal(signal.SIGCONT)
             n.state = "up"
-            self.say("let %s go on" % n.name)
+            self.say("continued %s" % n.name)
 
     def do_cut(self, f, name):
         n = self.nodes[name]
@@ -231,7 +231,7 @@ class Cluster:
             return
         self.network.one_way(n.place, direction, True)
         n.linked, n.one_way = False, direction
-        self.say("cut what goes %s of %s off" % (direction, name))
+        self.say("cut the direction '%s' of %s's link" % (direction, name))
         self.count("one-way cut of %s's link" % self.role(n))
         self.at(f.back, self.link_again, n, direction)
 
@@ -256,20 +256,20 @@ class Cluster:
         if n.state != "up" or n.leaving or not stay or not self.has_said(n, "training step"):
             self.skip(f.kind, "%s is %s" % (name, n.state if stay else "the last"))
             return
-        self.tell_to_go(n)
+        self.order_to_leave(n)
 
     def do_drain(self, f, name):
         n = self.nodes[name]
         if n.state != "up" or n.leaving or not self.has_said(n, "listening"):
             self.skip(f.kind, "%s is %s" % (name, n.state))
             return
-        self.tell_to_go(n)
+        self.order_to_leave(n)
 
-    def tell_to_go(self, n):
+    def order_to_leave(self, n):
         n.process().popen.send_signal(signal.SIGTERM)
         n.leaving = True
         self.other_samples |= n in self.workers
-        self.say("told %s to go" % n.name)
+        self.say("ordered %s to leave" % n.name)
         self.count("leave of " + self.role(n))
 
     # Faults of the disk.
@@ -287,8 +287,8 @@ class Cluster:
         found = ckpt_folder.find(folder)
         whole = [f for f in found if f[1] == ".json"]
         why_not = ("the disk has a fault" if self.disk_is_faulty else # a write would hang, too
-                   "another is damaged" if self.has_damage else
-                   "there is none older" if len(whole) < 2 else "")
+                   "another checkpoint is damaged" if self.has_damage else
+                   "there is no older checkpoint" if len(whole) < 2 else "")
         if why_not:
             self.skip(f.kind, why_not)
             return
@@ -319,7 +319,7 @@ class Cluster:
         if self.disk_is_faulty:
             self.disk.go_on()
             self.disk_is_faulty = False
-            self.say("the disk is as before")
+            self.say("the disk works again")
 
     def do_cut_kill(self, f, name):
         if self.do_cut(f, name) and self.kill(name, f.kind, f.back):
@@ -337,7 +337,7 @@ class Cluster:
             # no restart alone: a scheduler restarts the whole job, which trains the lost steps
             # again
             n.state = "done"
-            self.say("%s ended with %d, as the job's last step is not saved" % (n.name, status))
+            self.say("%s ended with %d: the job's last step is not saved" % (n.name, status))
         elif status == RETRY or (status == 128 + signal.SIGTERM and n.leaving):
             n.state = "down"
             self.say("%s ended with %d, to be started again" % (n.name, status))
@@ -385,7 +385,7 @@ class Cluster:
                 end, grace = min(end, time.monotonic() + grace), 0
                 over = True
             if time.monotonic() > end and over:
-                self.came_too_late()
+                self.drop_late_members()
                 break
             if time.monotonic() > end:
                 raise harness.Failure("not done after %g s" % (end - self.began))
@@ -398,10 +398,10 @@ class Cluster:
         while any(n.state not in GONE for n in self.servers):
             if all(n.state in GONE or n in self.spares for n in self.servers) and \
                     not self.has_joined():
-                self.came_too_late()
+                self.drop_late_members()
                 break
             if time.monotonic() > end:
-                raise harness.Failure("the servers are still there %g s after the last worker" %
+                raise harness.Failure("servers still run %g s after the last worker" %
                                       (30 * harness.SLOWNESS))
             self.wait(end)
 
@@ -410,7 +410,7 @@ class Cluster:
         return any(re.search(r"\(%s\) joins at step" % re.escape(self.joiner_address), line)
                    for p in self.servers[0].lives for line in p.lines)
 
-    def came_too_late(self):
+    def drop_late_members(self):
         """Kills the members that missed the end of the job: ps 0 had dropped them, or they were
         still joining. They would wait for the next job."""
         for n in [*self.workers, self.spares[0]]:
@@ -418,8 +418,8 @@ class Cluster:
                 n.process().popen.kill()
                 n.process().wait(20, None)
             if n.state not in GONE:
-                self.say("%s came too late" % n.name)
-                self.count("%s too late for the end" % n.name.split(":")[0], self.situations)
+                self.say("%s missed the end" % n.name)
+                self.count("%s missed the end" % n.name.split(":")[0], self.situations)
                 n.state = "down"
 
     def summaries(self):

@@ -84,7 +84,7 @@ class Runs:
                 wrong.append("worker %d ended at step %d" % (i, s["global_step"]))
             if s["parameters_sha256"] != want:
                 wrong.append("worker %d ended with other parameters than %s" %
-                             (i, "the undisturbed run" if has_bits else "others"))
+                             (i, "the undisturbed run" if has_bits else "other workers"))
             if not math.isfinite(s["loss"]):
                 wrong.append("worker %d ended with a loss of %g" % (i, s["loss"]))
         if self.o.mode in SYNC:

@@ -87,7 +87,7 @@ class Generations(generations.Test):
                 return False
             if "another process has just called from" not in error.details():
                 self.assertGreater(n, 20, error.details())
-                # as the program exited
+                # The error when ps:0 exited.
                 self.assertIn(error.code().name, ("UNAVAILABLE", "CANCELLED"))
                 job.workers[0].wait_line("Training elapsed time")  # ps:0 has exited
                 return True
