@@ -1,5 +1,5 @@
 # cmake -DIN=page.html -DOUT=page.c -P embed.cmake
-# Writes the file's bytes as the C array `page_html`, of page_html_bytes.
+# Writes the bytes of a file as the C array `page_html`, whose size is page_html_bytes.
 file(READ ${IN} hex HEX)
 string(REGEX REPLACE "(................................)" "\\1\n" hex "${hex}")
 string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," hex "${hex}")

@@ -1,12 +1,13 @@
-# What `cmake --install` installs, and where; the target `uninstall`; packaging/debian.cmake makes
-# Debian packages of it. Component weir is all but the CUDA backend, which is weir-cuda.
+# The files that `cmake --install` installs, their folders, and the target `uninstall`.
+# packaging/debian.cmake makes Debian packages from them. The component weir-cuda is the CUDA
+# backend; the component weir is all other files.
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME weir)
 set(data ${CMAKE_INSTALL_DATADIR}/weir)
 set(package ${CMAKE_INSTALL_DATADIR}/cmake/Weir)
 set(man ${CMAKE_INSTALL_MANDIR}/man1)
 set(completions ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 
-# What folders this makes is written down first: uninstall takes away those, and no other.
+# The installation first records the folders that it makes: uninstall removes these, and no others.
 set(destinations ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR}/weir
     ${CMAKE_INSTALL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_INCLUDEDIR} ${data} ${package} ${man}
     ${completions} ${CMAKE_INSTALL_DOCDIR})
@@ -15,8 +16,9 @@ install(SCRIPT packaging/note_folders.cmake)
 add_custom_target(uninstall VERBATIM
   COMMAND ${CMAKE_COMMAND} -P ${CMAKE_SOURCE_DIR}/packaging/uninstall.cmake ${CMAKE_BINARY_DIR})
 
-# ps and worker get a name of their own there: many a system's PATH has another ps behind it.
-# Backends and models are looked for from the program's folder, so all may be moved together.
+# ps and worker are installed under other names, because most systems have another ps in PATH. The
+# programs look for backends and models from their own folder, so that the installed folders may be
+# moved together.
 install(PROGRAMS $<TARGET_FILE:ps> DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME weir-ps)
 install(PROGRAMS $<TARGET_FILE:worker> DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME weir-worker)
 install(PROGRAMS $<TARGET_FILE:weirctl> DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -29,7 +31,7 @@ if(TARGET weir_cuda)
 endif()
 install(TARGETS weir LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES libweir/weir.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-# Like all else it may be moved: the folders are told from where it lies.
+# The file may be moved with all other files: its folders are relative to its own.
 set(pkgconfig ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH WEIR_PREFIX ${CMAKE_INSTALL_PREFIX}/${pkgconfig} ${CMAKE_INSTALL_PREFIX})
 configure_file(packaging/weir.pc.in ${CMAKE_BINARY_DIR}/weir.pc @ONLY)
@@ -48,7 +50,7 @@ install(DIRECTORY scripts/ipsec DESTINATION ${data}/scripts USE_SOURCE_PERMISSIO
         PATTERN __pycache__ EXCLUDE)
 install(FILES net/wire/weir.proto net/wire/report.proto DESTINATION ${data})
 install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
-# Pages with all that they have links to, at the same places.
+# The pages, and the files that they link to, at the same relative places.
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
         FILES_MATCHING PATTERN "*.md" PATTERN "*.png")
 install(DIRECTORY bench/results DESTINATION ${CMAKE_INSTALL_DOCDIR}/bench
@@ -56,8 +58,8 @@ install(DIRECTORY bench/results DESTINATION ${CMAKE_INSTALL_DOCDIR}/bench
 install(FILES net/wire/weir.proto DESTINATION ${CMAKE_INSTALL_DOCDIR}/net/wire)
 install(FILES examples/notebooks/own_loop.ipynb DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples/notebooks)
 
-# For other projects' find_package(Weir): the programs and the library. The number before the first dot is 0 yet:
-# a minor version may change what programs take.
+# The programs and the library for find_package(Weir) of other projects. The major version is still
+# 0, so a minor version may change the flags of programs.
 include(CMakePackageConfigHelpers)
 set(programs ${CMAKE_INSTALL_FULL_BINDIR})
 set(models ${CMAKE_INSTALL_FULL_DATADIR}/weir/models)
@@ -71,8 +73,7 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/WeirConfigVersion.cmake
 install(FILES ${CMAKE_BINARY_DIR}/WeirConfig.cmake ${CMAKE_BINARY_DIR}/WeirConfigVersion.cmake
         DESTINATION ${package})
 
-# Manual pages and bash's completions, which the programs print themselves from their table of
-# options.
+# Manual pages and bash's completions. The programs print both from their table of options.
 string(TIMESTAMP date "%Y-%m-%d" UTC) # of SOURCE_DATE_EPOCH, where that is set
 set(pages)
 list(JOIN CMAKE_CROSSCOMPILING_EMULATOR " " runner)
@@ -80,8 +81,8 @@ if(WEIR_SYNTAX_ONLY OR WEIR_FUZZ)
   set(printers)
 elseif(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
   set(printers)
-  message(STATUS "no manual pages and completions: the programs, which print them, do not run "
-                 "here; -DCMAKE_CROSSCOMPILING_EMULATOR says what runs them")
+  message(STATUS "no manual pages and completions: the programs print them, and do not run here; "
+                 "-DCMAKE_CROSSCOMPILING_EMULATOR names a program that runs them")
 else()
   set(printers ps worker weirctl)
 endif()

@@ -1,5 +1,5 @@
-# Run by `cmake --install` before anything is copied, with `destinations` and `build`: adds to
-# build/install_folders.txt the topmost folders that are not there yet.
+# Adds the topmost folders that do not exist yet to build/install_folders.txt. `cmake --install` runs
+# this before it copies files, with `destinations` and `build` set.
 if(CMAKE_INSTALL_COMPONENT) # of a package
   return()
 endif()

@@ -1,7 +1,7 @@
 # cmake -DDATE=D -DVERSION=V -DIN=man/X.1.in -DPAGE=X.1 -DCOMPLETION=X -DPROGRAM=P -DRUNNER=R
 #       -P page.cmake
-# Writes the manual page of the program P, which R runs ("": itself): what it prints by --help=man
-# stands for @OPTIONS@; and bash's completion.
+# Writes the manual page of the program P and bash's completion. R is a command that runs P, or
+# empty. The output of --help=man replaces @OPTIONS@.
 separate_arguments(RUNNER)
 execute_process(COMMAND ${RUNNER} ${PROGRAM} --help=man OUTPUT_VARIABLE OPTIONS
                 COMMAND_ERROR_IS_FATAL ANY)

@@ -1,6 +1,6 @@
 # cmake -P uninstall.cmake BUILD: removes the files that the last `cmake --install` of the folder
-# BUILD copied (below DESTDIR, if it was set then as now), and the folders that it made for them
-# and nobody uses else.
+# BUILD copied, and the folders that it made for them, if these are empty. If DESTDIR was set at the
+# installation, it must have the same value now.
 set(build ${CMAKE_ARGV3})
 set(manifest ${build}/install_manifest.txt)
 set(notes ${build}/install_folders.txt)
@@ -20,17 +20,17 @@ foreach(file ${files})
   endif()
   file(REMOVE "${file}")
   if(EXISTS "${file}")
-    message(FATAL_ERROR "${file} cannot be removed; as who installed it (root?) run it again")
+    message(FATAL_ERROR "${file} cannot be removed; run this again as the user that installed it (root?)")
   endif()
   math(EXPR n "${n} + 1")
 endforeach()
 if(n EQUAL 0)
-  message(FATAL_ERROR "none of the files of ${manifest} is there; DESTDIR has to be as it was when "
-                      "they were installed, and what was moved since is removed by hand")
+  message(FATAL_ERROR "no file of ${manifest} exists; set DESTDIR as at the installation, and remove "
+                      "moved files by hand")
 endif()
 
-# 1: the folder is one that was made then, or lies in one; or in one of ours, which an earlier
-# installation may have made.
+# Sets out to a true value if the installation made the folder or one above it, or if the folder is
+# inside one of Weir's own, which an earlier installation may have made.
 function(was_made folder out)
   set(${out} 0 PARENT_SCOPE)
   if(folder MATCHES "/share/(doc/)?weir/.")

@@ -1,5 +1,5 @@
-# bash's completion of weir-task: the flags of weir-worker and of weir-ps, whose completions lie
-# beside this one.
+# Completes weir-task in bash by the flags of weir-worker and of weir-ps. Their completions are files
+# in the same folder.
 _weir_task()
 {
     local offered

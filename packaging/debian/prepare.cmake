@@ -1,6 +1,6 @@
-# Run by cpack between installing a package's files and packing them: Debian's copyright and
-# changelog instead of LICENSE, manual pages gzipped, programs stripped; without the folders in
-# which this machine has CUDA's libraries.
+# Adapts a package's files to Debian's policy; cpack runs this after it has installed the files and
+# before it packs them. It replaces LICENSE by Debian's copyright and changelog, gzips manual pages,
+# strips programs, and removes this machine's folders of CUDA's libraries from the libraries.
 file(GLOB packages LIST_DIRECTORIES ON ${CPACK_TEMPORARY_DIRECTORY}/*)
 string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC) # of SOURCE_DATE_EPOCH, where that is set
 foreach(package ${packages})
