@@ -1,5 +1,5 @@
 # A network with one hidden layer on Fashion-MNIST (Debian's package dataset-fashion-mnist) in base
-# R, trained by Weir's servers; docs/guide/r.md goes through it. A job of two such members:
+# R, trained by Weir's servers; docs/guide/r.md explains it. A job of two such members:
 #     weir-ps --ps_hosts=localhost:2222 &
 #     Rscript softmax.R --ps_hosts=localhost:2222 --n_workers=2 --task_index=0 &
 #     Rscript softmax.R --ps_hosts=localhost:2222 --n_workers=2 --task_index=1
@@ -20,7 +20,7 @@ n <- 60000L
 x <- images("train", n) # raw, a column for each picture
 y <- labels("train", n)
 
-forward <- function(p, x) { # x: pixels x batch; what each layer gives
+forward <- function(p, x) { # x: pixels x batch; returns the output of each layer
     hidden <- pmax(p$W1 %*% x + p$b1, 0)
     z <- p$W2 %*% hidden + p$b2
     e <- exp(z - rep(apply(z, 2, max), each = nrow(z)))
@@ -28,7 +28,7 @@ forward <- function(p, x) { # x: pixels x batch; what each layer gives
 }
 batch <- function(x, items) matrix(as.integer(x[, items]) / 255, pixels)
 
-set.seed(1) # the first values are those of the member that comes first
+set.seed(1) # the values of the first member count
 units <- 32L
 flags <- weir_flags()
 defaults <- list(batch_size = 64, train_steps = 300, optimizer = "adam", learning_rate = 0.003,
