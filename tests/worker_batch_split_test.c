@@ -111,7 +111,7 @@ static void test_towers_with_the_cpu(void **state)
 static void test_precision(void **state)
 {
     static const char said[] =
-        "--precision=bf16: the CPU has no such products; it computes in fp32";
+        "--precision=bf16: the CPU does not support such products; it computes in fp32";
     precision = BACKEND_BF16;
     for (int cpu_towers = 0; cpu_towers < 2; cpu_towers++) {
         present = &cpu;
@@ -174,7 +174,7 @@ static void test_no_sisters(void **state)
     assert_int_equal(make("fc=gpu:1", 2, 1, 3), ST_INVALID);
     assert_non_null(strstr(capture_text, "3 towers on the CPU and 2 on 2 GPUs"));
     assert_int_equal(make("fc=gpu:0", 1, 2, 0), ST_INVALID);
-    assert_non_null(strstr(capture_text, "0 towers on the CPU and 2 on 1 GPU "));
+    assert_non_null(strstr(capture_text, "0 towers on the CPU and 2 on 1 GPU;"));
 }
 
 int main(void)

@@ -131,7 +131,7 @@ static void named_by_placement(void **unused)
     machine(cards, 7);
     assert_int_equal(choose("auto"), ST_OK);
     expect_cards("2");
-    says("1 of the 2 GPUs that were asked for are free: GPU 1: process 11 ");
+    says("1 of the 2 requested GPUs are free: GPU 1: process 11 ");
     setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3", 1);
     assert_int_equal(choose("auto"), ST_OK);
     expect_cards("0,2");
@@ -531,7 +531,7 @@ static void names(void **unused)
     assert_int_equal(choose("8"), ST_NOT_FOUND);
     assert_int_equal(capture_lines(), 1);
     says(
-        "'8' is no GPU that CUDA shows; there are GPU 0 (NVIDIA H200, GPU-55555555-0000-4000-8000-000000000000, 0000:15:00.0), GPU 1 (");
+        "'8' is not a GPU that CUDA shows; CUDA shows GPU 0 (NVIDIA H200, GPU-55555555-0000-4000-8000-000000000000, 0000:15:00.0), GPU 1 (");
     assert_int_equal(choose("0,0"), ST_INVALID);
     assert_int_equal(choose("1,GPU-00"), ST_INVALID);
     says("names GPU 1 a second time");
@@ -627,8 +627,7 @@ static void visible_and_busy(void **unused)
     assert_int_equal(choose("auto"), ST_OK);
     expect_cards("1");
     assert_null(strstr(capture_text, "shared"));
-    says(
-        "GPU 0 is named by CUDA_VISIBLE_DEVICES, too, but busy: --gpus=auto:2 trains on it all the");
+    says("GPU 0 is named by CUDA_VISIBLE_DEVICES, too, but busy: --gpus=auto:2 trains on it never");
     assert_int_equal(choose("auto:2"), ST_OK);
     expect_cards("1,0");
     setenv("CUDA_VISIBLE_DEVICES", "0,3,2,1", 1); /* one of them is lost */
@@ -640,7 +639,7 @@ static void visible_and_busy(void **unused)
     expect_cards("1,0,2");
     says(" worker GPU 2 (");
     says("it is busy for 60 %");
-    says("1 of the 4 GPUs that were asked for are free: ");
+    says("1 of the 4 requested GPUs are free: ");
     /* Another worker's comes last. */
     devices_release(&got);
     struct rival r = rival_start("GPU-0", -1, -1);

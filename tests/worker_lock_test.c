@@ -66,7 +66,7 @@ static void files_of_the_lock(void **unused)
     lock_path(path, "GPU-3");
     assert_int_equal(mkfifo(path, 0666), 0);
     assert_int_equal(device_lock_acquire(lock_dir, "GPU-3", &fd, why), ST_IO);
-    assert_non_null(strstr(why, "no plain file"));
+    assert_non_null(strstr(why, "not a regular file"));
     lock_path(path, "GPU-4");
     assert_int_equal(mkdir(path, 0777), 0);
     assert_int_equal(device_lock_acquire(lock_dir, "GPU-4", &fd, why), ST_IO);

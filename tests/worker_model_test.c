@@ -398,7 +398,7 @@ static void bad_layers_name_line_and_layer(void **state)
          {"\"bias\" is 0, but must be true or false"}},
         {HEAD "{\"type\": \"conv2d\", \"filters\": 3, \"kernel\": 2, \"bias\": false,\n"
               "\"bias_init\": 1}," TAIL,
-         {"line 5, layer 1", "\"bias_init\" is of no use where \"bias\" is false"}},
+         {"line 5, layer 1", "\"bias_init\" has no effect if \"bias\" is false"}},
         {HEAD "{\"type\": \"batch_norm\", \"momentum\": 2}," TAIL, {"\"momentum\" is 2"}},
         {HEAD "{\"type\": \"relu\", \"name\": \"a b\"}," TAIL, {"\"name\" is \"a b\""}},
         {HEAD
@@ -421,7 +421,7 @@ static void bad_initialisers_are_refused(void **state)
         {DENSE("\"init\": {\"type\": \"normal\", \"stddev\": -1}"), {"\"stddev\" is -1, but"}},
         {DENSE("\"init\": {\"type\": \"uniform\"}"), {"the key \"limit\" is missing"}},
         {DENSE("\"init\": {\"type\": \"constant\"}"), {"the key \"value\" is missing"}},
-        {DENSE("\"init\": 0.1"), {"\"init\" must be an initialiser's name"}},
+        {DENSE("\"init\": 0.1"), {"\"init\" must be the name of an initialiser"}},
         {DENSE("\"bias_init\": \"zeros\""), {"\"bias_init\" is \"zeros\", but must be a number"}},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
@@ -433,16 +433,18 @@ static void shapes_that_do_not_fit_are_refused(void **state)
     static const struct bad list[] = {
         {HEAD "{\"type\": \"relu\"},\n" TAIL,
          {"line 5, layer 2 'dense1' (dense)",
-          "needs a flat input, but layer 1 'relu1' gives (1, 28, 28)", "put a flatten before it"}},
-        {HEAD TAIL, {"layer 1", "but the input gives (1, 28, 28): put a flatten"}},
+          "needs a flat input, but layer 1 'relu1' has the output (1, 28, 28)",
+          "put a flatten before it"}},
+        {HEAD TAIL, {"layer 1", "but the input has the output (1, 28, 28): put a flatten"}},
         {HEAD "{\"type\": \"flatten\"}, {\"type\": \"max_pool\", \"kernel\": 2}," TAIL,
-         {"layer 2 'max_pool1'", "needs an input of (channels, height, width)", "gives (784)"}},
+         {"layer 2 'max_pool1'", "needs an input of (channels, height, width)",
+          "has the output (784)"}},
         {HEAD "{\"type\": \"conv2d\", \"filters\": 1, \"kernel\": 29}," TAIL,
          {"the 29x29 kernel does not fit in an input of 28x28"}},
         {HEAD "{\"type\": \"flatten\"},\n{\"type\": \"dense\", \"units\": 12},\n"
               "{\"type\": \"softmax_cross_entropy\"}]}",
-         {"line 6, layer 3", "layer 2 'dense1' gives 12 values, but \"classes\" is 10",
-          "give the last dense layer 10 units"}},
+         {"line 6, layer 3", "layer 2 'dense1' has 12 outputs, but \"classes\" is 10",
+          "set the last dense layer's \"units\" to 10"}},
         {HEAD "{\"type\": \"flatten\"},\n{\"type\": \"dense\", \"units\": 10}]}",
          {"line 5, layer 2", "must be a loss: add {\"type\": \"softmax_cross_entropy\"}"}},
         {HEAD "{\"type\": \"flatten\"},\n{\"type\": \"softmax_cross_entropy\"},\n" TAIL,
@@ -603,14 +605,14 @@ static void circles_name_their_layers(void **state)
         {HEAD NAMED("relu", "a", FROM("c")) NAMED("relu", "b", FROM("a"))
              NAMED("add", "c", ", \"inputs\": [\"image\", \"b\"]") DENSE_10 LOSS,
          {"test.json, line 4, layer 1 'a' (relu): waits for itself: a reads c, c reads b, b reads "
-          "a, take one of these away"}},
+          "a, remove one of these"}},
         {HEAD NAMED("relu", "x", "") NAMED("relu", "a", ", \"after\": [\"b\"]")
              NAMED("relu", "b", "") DENSE_10 LOSS,
-         {"line 5, layer 2 'a' (relu): waits for itself: a is after b, b reads a, take"}},
-        {HEAD NAMED("relu", "a", FROM("a")) DENSE_10 LOSS, {"line 4", "itself: a reads a, take"}},
+         {"line 5, layer 2 'a' (relu): waits for itself: a is after b, b reads a, remove"}},
+        {HEAD NAMED("relu", "a", FROM("a")) DENSE_10 LOSS, {"line 4", "itself: a reads a, remove"}},
         {HEAD NAMED("relu", "a", ", \"after\": [\"softmax_cross_entropy1\"]") DENSE_10 LOSS,
          {"a is after softmax_cross_entropy1, softmax_cross_entropy1 reads dense1, dense1 reads "
-          "flatten1, flatten1 reads a, take"}},
+          "flatten1, flatten1 reads a, remove"}},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         check_bad(&list[i]);
@@ -624,41 +626,40 @@ static void bad_inputs_name_line_and_layer(void **state)
          {"line 6, layer 2 'flatten1'", "\"input\": there is no layer \"frist\", did you mean "
                                         "\"first\"?"}},
         {HEAD NAMED("relu", "a", ", \"after\": [\"nobody\"]") DENSE_10 LOSS,
-         {"line 4, layer 1 'a'", "\"after\": there is no layer \"nobody\" (layers go by"}},
+         {"line 4, layer 1 'a'", "\"after\": there is no layer \"nobody\" (a layer is named by"}},
         {HEAD NAMED("relu", "a", ", \"after\": [\"image\"]") DENSE_10 LOSS,
-         {"the image is always there"}},
+         {"the image is always available"}},
         {HEAD NAMED("relu", "a", ", \"after\": \"flatten1\"") DENSE_10 LOSS,
          {"\"after\" must be a list of 1 to 16 names"}},
         {HEAD NAMED("relu", "a", "") NAMED("relu", "b", FROM("image")) DENSE_10 LOSS,
-         {"line 4, layer 1 'a' (relu): no layer reads what it gives", "or take it away"}},
+         {"line 4, layer 1 'a' (relu): no layer reads its output", "or remove it"}},
         {HEAD NAMED("relu", "a", "") NAMED("relu", "b", ", \"input\": [\"a\"]") DENSE_10 LOSS,
          {"line 5, layer 2 'b'", "\"input\" is a list of 1, but must be a string"}},
         {HEAD NAMED("relu", "a", ", \"inputs\": [\"image\"]") DENSE_10 LOSS,
          {"unknown key \"inputs\", did you mean \"input\"?"}},
         {HEAD NAMED("add", "a", FROM("image")) DENSE_10 LOSS,
-         {"unknown key \"input\", did you mean \"inputs\"? (an add knows"}},
+         {"unknown key \"input\", did you mean \"inputs\"? (an add has"}},
         {HEAD NAMED("add", "a", "") DENSE_10 LOSS,
          {"line 4, layer 1 'a' (add): \"inputs\" must be a list of 2 to 16 names"}},
         {HEAD NAMED("concat", "a", ", \"inputs\": [\"image\"]") DENSE_10 LOSS,
          {"\"inputs\" must be a list of 2 to 16 names"}},
         {HEAD NAMED("concat", "a", ", \"inputs\": [\"image\", 3]") DENSE_10 LOSS,
          {"\"inputs\" must be a list of 2 to 16 names"}},
-        {HEAD NAMED("relu", "image", "") DENSE_10 LOSS, {"take another name"}},
+        {HEAD NAMED("relu", "image", "") DENSE_10 LOSS, {"choose another name"}},
         {HEAD NAMED("max_pool", "p", ", \"kernel\": 2")
              NAMED("add", "a", ", \"inputs\": [\"p\", \"image\"]") DENSE_10 LOSS,
-         {"line 5, layer 2 'a' (add): layer 1 'p' gives (1, 14, 14), but the input gives (1, 28, "
-          "28): add needs inputs of one shape"}},
+         {"line 5, layer 2 'a' (add): layer 1 'p' has the output (1, 14, 14), but the input has (1, 28, 28): add needs inputs of equal shape"}},
         {HEAD NAMED("max_pool", "p", ", \"kernel\": 2")
              NAMED("concat", "a", ", \"inputs\": [\"image\", \"p\"]") DENSE_10 LOSS,
-         {"(concat): the input gives (1, 28, 28), but layer 1 'p' gives (1, 14, 14): concat "
+         {"(concat): the input has the output (1, 28, 28), but layer 1 'p' has (1, 14, 14): concat "
           "needs"}},
         {HEAD NAMED("flatten", "f", "") NAMED("concat", "a", ", \"inputs\": [\"image\", \"f\"]")
              DENSE_10 LOSS,
-         {"layer 1 'f' gives (784): concat needs"}},
+         {"layer 1 'f' has (784): concat needs"}},
         {HEAD NAMED("flatten", "f", "") NAMED("dense", "d", ", \"units\": 10")
              LAYER("softmax_cross_entropy", FROM("d"))
                  NAMED("dense", "e", FROM("f") ", \"units\": 10") LOSS,
-         {"line 6, layer 3", "no layer reads what it gives"}},
+         {"line 6, layer 3", "no layer reads its output"}},
         {HEAD DENSE_10 "{\"type\": \"softmax_cross_entropy\", \"device\": \"\"}]}",
          {"\"device\" must be a device such as \"cpu:0\""}},
         {HEAD DENSE_10 "{\"type\": \"softmax_cross_entropy\", \"device\": 0}]}",

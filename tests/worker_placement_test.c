@@ -92,18 +92,18 @@ static const struct row rows[] = {
     {"fc2=gpu,type:d*=cpu,type:conv2d=gpu", {0}, 1, .spots = "oooooccoo"},
     {"type:relu=cpu:0", {0}, 1, .spots = "ococcocoo"},
     {"type:densely=cpu", {0}, .words = {"'type:densely=cpu' fits no layer's type", "type:conv2d"}},
-    {"*=cpu,type:relu=cpu", {0}, .words = {"'type:relu=cpu' decides nothing", "takes 'relu1'"}},
+    {"*=cpu,type:relu=cpu", {0}, .words = {"'type:relu=cpu' has no effect", "matches 'relu1'"}},
     /* rules that decide nothing */
     {"fcc*=cpu",
      {0},
      .soft = 1,
      .words = {"'fcc*=cpu' fits no layer", "conv1, relu1, conv2", "loss"}},
     {"Conv1=cpu", {0}, .words = {"'Conv1=cpu' fits no layer"}},
-    {"*=cpu,fc1=gpu:1", {0}, 2, .words = {"'fc1=gpu:1' decides nothing", "'*' takes 'fc1'"}},
-    {"fc1=cpu,fc1=cpu", {0}, .words = {"'fc1=cpu' decides nothing"}},
+    {"*=cpu,fc1=gpu:1", {0}, 2, .words = {"'fc1=gpu:1' has no effect", "'*' matches 'fc1'"}},
+    {"fc1=cpu,fc1=cpu", {0}, .words = {"'fc1=cpu' has no effect"}},
     /* a device that cannot be read is no matter of soft placement */
     {NULL, {[2] = "gpuu"}, 1, .soft = 1, .words = {"layer 'conv2'", "\"gpuu\"", "model file"}},
-    {"fc1=tpu:0", {0}, 1, .soft = 1, .words = {"'tpu:0'", "'fc1'", "no device"}},
+    {"fc1=tpu:0", {0}, 1, .soft = 1, .words = {"'tpu:0'", "'fc1'", "not a device"}},
 };
 
 static void check_spots(const struct placement *p, const char *spots)
@@ -445,8 +445,9 @@ static void test_params(void **state)
         {"a/weights=gpu:1", 2, 1, 0, "parameter 'a/weights' cannot lie on gpu:1"},
         {"a/weights=cpu:1", 1, 0, -1, "parameter 'a/weights' cannot lie on cpu:1"},
         {"a/weights=gpu", 0, 0, -1, "parameter 'a/weights' cannot lie on gpu"},
-        {"c/*=cpu", 1, 0, -1, "'c/*=cpu' fits no parameter, as it would a/weights"},
-        {"*/*=cpu,a/biases=gpu", 1, 0, -1, "take all its parameters, as '*/*' takes 'a/biases'"},
+        {"c/*=cpu", 1, 0, -1, "'c/*=cpu' fits no parameter; use, for example, a/weights"},
+        {"*/*=cpu,a/biases=gpu", 1, 0, -1,
+         "match all its parameters, for example '*/*' matches 'a/biases'"},
         {"a/*=round_robin", 2, 0, -1, "'a/*=round_robin' is for parameters"},
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {

@@ -142,8 +142,8 @@ static void test_parts_that_do_not_work_out(void **state)
         const char *word;
     } wrong[] = {
         {1, 0, 2, 0, "3 towers (3 on GPUs, 0 on the CPU) cannot share a --batch_size of 2"},
-        {2, 3, 20, 2, "18 would be left for 6 GPU towers and 2 for 3 CPU towers"},
-        {2, 3, 20, 15, "5 would be left for 6 GPU towers and 15 for 3 CPU towers"},
+        {2, 3, 20, 2, "leaves 18 samples for 6 GPU towers and 2 for 3 CPU towers"},
+        {2, 3, 20, 15, "leaves 5 samples for 6 GPU towers and 15 for 3 CPU towers"},
         {2, 3, 20, 1000, "for 6 GPU towers and 1000 for 3"},
         {16, 250, 1000, 0, "at most 256 are supported"},
     };

@@ -63,8 +63,8 @@ class Alone(harness.Test):
             pass
         worker = self.begin(env={**os.environ, "HOLD": hold, "HELD_NAME": ".json",
                                  "LD_PRELOAD": preload.library(self, preload.HOLDS_NAMES)})
-        worker.wait_line("checkpoint at step %d: writing it to %s has taken 3 s so far; this "
-                         "worker waits for it" % (STEPS, re.escape(self.folder())))
+        worker.wait_line("checkpoint at step %d: still writing it to %s after 3 s; this worker "
+                         "waits for it" % (STEPS, re.escape(self.folder())))
         os.unlink(hold)
         worker.wait(120)
         self.assertEqual(self.steps(), [STEPS])
@@ -254,7 +254,7 @@ class Alone(harness.Test):
         worker.wait(120, 138)
         self.assert_ends_as(want, 0)
         self.assertRegex(worker.output(), "cannot write: File too large.*ulimit -f")
-        self.assertIn("given up; training goes on", worker.output())
+        self.assertIn("given up; training continues", worker.output())
         self.assertNotIn("checkpoint at step %d given up; " % STEPS, worker.output())
         self.assertIn("the last checkpoint, of step %d, could not be written to %s: " %
                       (STEPS, self.folder()), worker.output())
@@ -310,10 +310,10 @@ class Alone(harness.Test):
         self.begin("--epochs=1", "--batch_size=100", flags=flags).wait(60)
         worker = self.begin("--epochs=1", "--batch_size=400", flags=flags)
         self.assertIn("--epochs=1 makes 6 steps at --batch_size=400, and the checkpoint is at step "
-                      "24, made at --batch_size=100; give more --epochs", worker.wait_output(60, 1))
+                      "24, made at --batch_size=100; set more --epochs", worker.wait_output(60, 1))
         self.assertNotIn("--train_steps", worker.output())
         self.assertIn("--epochs=6 makes 36 steps at --batch_size=400, and those up to step 24 were "
-                      "made at --batch_size=100: the job ends after another number of samples",
+                      "made at --batch_size=100: the job's number of samples differs",
                       self.begin("--epochs=6", "--batch_size=400", flags=flags).wait_output())
 
     def test_checkpoint_flags_without_folder_or_with_servers_refused(self):

@@ -272,12 +272,12 @@ class Flags(BadInput):
         self.check(self.ps(*self.hosts(), "--task_index=0", "--straggler_ms=5"), USAGE,
                    "--straggler_ms is for --log_stragglers; give both or leave it out")
         self.check(self.worker("--self_test_seconds=5"), USAGE,
-                   "--self_test_seconds is for --self_test; give both or leave it out")
+                   "--self_test_seconds is for --self_test; set both or neither")
         for flag in ("gpu_memory_fraction=0.4", "gpu_allow_growth", "towers_per_gpu=2",
                      "cuda_graphs=off", "gpu_tuning=measure"):
             with self.subTest(flag=flag):
                 self.check(self.worker("--gpus=none", "--" + flag), USAGE,
-                           "--%s is for GPUs, and --gpus=none takes none" % flag.split("=")[0])
+                           "--%s is for GPUs, but --gpus=none uses none" % flag.split("=")[0])
         self.check(self.worker("--gpu_tuning=all,-capture,fast"), USAGE,
                    "--gpu_tuning: 'fast' is not one of measure, ")
         quiet = self.worker("--gpu_tuning=all,-capture", "--gpu_memory_fraction=0.4",

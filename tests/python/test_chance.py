@@ -14,8 +14,8 @@ class Chance(harness.Test):
     def test_diverged_training_warned(self):
         """The loss is far above that of a guess; the parameters are finite nevertheless."""
         (line,) = self.warned("--train_steps=40", "--optimizer=adam", "--learning_rate=30")
-        self.assertRegex(line, r"the loss, \S+, is far above 2\.303, which a guess among the 10 "
-                               r"classes has, .*training has diverged.*--learning_rate")
+        self.assertRegex(line, r"the loss, \S+, is far above 2\.303, the loss of a guess among "
+                               r"the 10 classes, .*training has diverged.*--learning_rate")
 
     def test_stuck_training_warned(self):
         """Training has learnt nothing after a pass: here, because the rate is almost 0."""

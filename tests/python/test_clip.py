@@ -140,7 +140,7 @@ class Clip(harness.Test):
         for flags, said in [
                 ([*hosts, "--clip_norm=1", "--replicas_to_aggregate=1"],
                  "--clip_norm in --sync_mode=sync is not for jobs with backup workers"),
-                (["--clip_norm=1", "--clip_value=1"], "are both given; give one of them"),
+                (["--clip_norm=1", "--clip_value=1"], "exclude each other; set one of them"),
                 (["--clip_value=-1"], "--clip_value")]:
             self.assertIn(said, self.run_worker(*flags, status=2).output())
 

@@ -224,8 +224,8 @@ class Data(harness.Test):
                 "--train_labels=" + at("train-labels.npy"), "--test_data=" + at("test-images.npy"),
                 "--test_labels=" + at("test-labels.npy")]
         self.start("worker", argv).wait()
-        for flags, words in ((argv[:-4] + argv[-2:-1], "--test_data goes with --train_data"),
-                             ([*argv, "--data_dir=" + folder], "both given"),
+        for flags, words in ((argv[:-4] + argv[-2:-1], "--test_data needs --train_data"),
+                             ([*argv, "--data_dir=" + folder], "exclude each other"),
                              ([*argv[:-4], argv[-3]], "are for --train_data")):
             self.assertIn(words, self.start("worker", flags).wait_output(30, 2))
 

@@ -76,7 +76,7 @@ class DataSet(harness.Test):
             worker = self.start_program("worker", flag, "--ps_hosts=" + job.ps_hosts[0],
                                         name="nothing named")
             worker.wait(60, status)
-            worker.wait_line("^E .*%s: each worker of this job has data of its own; give --data_dir"
+            worker.wait_line("^E .*%s: each worker of this job has data of its own; set --data_dir"
                              % text)
         joiner = job.join_worker("joiner", "--data_dir=" + self.other.name)
         joiner.wait_line("joined as worker 2")

@@ -38,7 +38,7 @@ class Listing(fake_gpus.Machine):
         self.machine(card(0), card(2, more="lost=3"))
         _, err = self.listed("--list_devices")
         self.assertRegex(err, r"asking GPU 1 for its memory: 999, .* fell off the bus, reset it or "
-                         r"reboot, or leave it out by CUDA_VISIBLE_DEVICES")
+                         r"reboot, or exclude it by CUDA_VISIBLE_DEVICES")
 
     def test_missing_mig_instance_named(self):
         self.machine(card(0), "mig uuid=MIG-aaaaaaaa-0000-4000-8000-000000000000 total=18000\n",
@@ -149,7 +149,7 @@ class Listing(fake_gpus.Machine):
 
 class Choosing(fake_gpus.Machine):
     def test_bad_gpu_flags_refused(self):
-        for flags, word in ((["--gpus=most"], "'most' is none of"), (["--gpus="], "''"),
+        for flags, word in ((["--gpus=most"], "'most' is invalid; use"), (["--gpus="], "''"),
                             (["--gpus=auto:0"], "'auto:0'"), (["--gpu_wait=-1"], "below 0"),
                             (["--gpus=0", "--gpu_wait=3"], "only --gpus=auto waits"),
                             (["--list_devices=xml"], "not one of text|json")):
@@ -185,7 +185,7 @@ class Choosing(fake_gpus.Machine):
             p = self.worker(env=env)
             self.assertRegex(p.wait_output(30),
                              r"GPU 0 \(NVIDIA H200, %s, 0000:3a:00.0\): reserved" % uuid(0))
-            self.assertIn("whether others use it is not known", p.output())
+            self.assertIn("the use by other processes is unknown", p.output())
             (gpu,) = self.gpus(env=env)
             self.assertEqual((gpu["free_bytes"], gpu["n_processes"], gpu["processes"],
                               gpu["utilization_percent"], gpu["auto"]), (None,) * 4 + (True,))
@@ -193,7 +193,7 @@ class Choosing(fake_gpus.Machine):
     def test_missing_gpus_refused(self):
         self.machine(*(card(i) for i in range(3)))
         self.refused(self.worker("--gpus=0,7", env=self.env(CUDA_VISIBLE_DEVICES="1,2")), PERMANENT,
-                     "'7' is no GPU that CUDA shows; there are GPU 0 (NVIDIA H200, " + uuid(0),
+                     "'7' is not a GPU that CUDA shows; CUDA shows GPU 0 (NVIDIA H200, " + uuid(0),
                      "GPU 1 (NVIDIA H200, " + uuid(2), "'1,2' shows 2 of this machine's 3")
 
     def test_busy_gpus_refused(self):
@@ -218,7 +218,7 @@ class Choosing(fake_gpus.Machine):
         p = self.worker("--gpus=auto:3")
         p.wait(30)
         self.assertRegex(p.output(), r"GPU 2 \(NVIDIA H200, %s, 0000:3c:00.0\): reserved" % uuid(2))
-        self.assertIn("1 of the 3 GPUs that were asked for are free: GPU 0: 9.4 of its 85.5 GB of "
+        self.assertIn("1 of the 3 requested GPUs are free: GPU 0: 9.4 of its 85.5 GB of "
                       "memory are in use; GPU 1: it is busy for 95 % of the time", p.output())
 
     def test_gpu_wait_ends_when_cards_are_free(self):

@@ -258,7 +258,7 @@ class Finite(harness.Test):
         said = self.alone(*flags, *DIVERGING, "--train_steps=12", status=1, model="softmax")
         self.assertIn("training stays on cuda:0", said)
         self.assertRegex(said, r"worker 0, step \d+ or shortly before: the loss is -?nan, and "
-                               "parameter 'softmax/weights' is not finite any more")
+                               "parameter 'softmax/weights' is not finite")
         said = self.alone(*flags, *DIVERGING, status=1, model="softmax")
         self.assertIn("parameter 'softmax/weights' is not finite", said)
         got = self.alone(*flags, "--on_nonfinite=skip", "--fault_nonfinite=3", model="softmax")

@@ -104,7 +104,8 @@ class Gpus(fake_gpus.Machine):
             self.assertAlmostEqual(exact[0]["loss"], rounded[0]["loss"], delta=0.05)
             self.assertNotIn("computes in fp32", rounded[2])
         cpu = self.train("cpu", "--gpus=none", "--precision=tf32", "--deterministic")
-        self.assertIn("--precision=tf32: the CPU has no such products; it computes in fp32", cpu[2])
+        self.assertIn("--precision=tf32: the CPU does not support such products; it computes in "
+                      "fp32", cpu[2])
 
     def test_bf16_on_card_without_it_refused(self):
         self.machine(*(c.replace("cc=9.0", "cc=7.5") for c in machine_of(1)))
@@ -137,9 +138,9 @@ class Gpus(fake_gpus.Machine):
                 (["--gpus=auto:3", "--batch_size=2"], PERMANENT,
                  ["3 towers (3 on GPUs, 0 on the CPU)", "--batch_size of 2"]),
                 (["--towers=2", "--cpu_batch_size=1"], PERMANENT,
-                 ["3 would be left for 1 GPU tower and 1 for 2 CPU towers"]),
+                 ["leaves 3 samples for 1 GPU tower and 1 for 2 CPU towers"]),
                 (["--towers=2", "--cpu_batch_size=4"], PERMANENT,
-                 ["0 would be left for 1 GPU tower and 4 for 2 CPU towers"])):
+                 ["leaves 0 samples for 1 GPU tower and 4 for 2 CPU towers"])):
             self.refused(self.worker(*flags), status, *words)
 
 
@@ -169,13 +170,13 @@ class Memory(fake_gpus.Machine):
             env = self.env(**({"TF_FORCE_GPU_ALLOW_GROWTH": value} if value else {}))
             second = self.worker("--gpus=0", "--gpu_memory_fraction=0.7",
                                  "--gpu_allow_growth=" + choice, env=env)
-            self.assertEqual("wins over --gpu_allow_growth=false" in second.wait_output(30),
+            self.assertEqual("overrides --gpu_allow_growth=false" in second.wait_output(30),
                              value is not None)
         first.stop()
         first = self.holding("--gpu_memory_fraction=0.7", "--gpu_allow_growth=true")
         second = self.worker("--gpus=0", "--gpu_memory_fraction=0.9", "--gpu_allow_growth",
                              env=self.env(TF_FORCE_GPU_ALLOW_GROWTH="0"))
-        self.assertIn("TF_FORCE_GPU_ALLOW_GROWTH=0 wins over --gpu_allow_growth=true",
+        self.assertIn("TF_FORCE_GPU_ALLOW_GROWTH=0 overrides --gpu_allow_growth=true",
                       second.wait_output(30, RETRY))
         self.assertIn("377.5 MB of its memory must be free at once", second.output())
         first.stop()

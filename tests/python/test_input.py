@@ -128,7 +128,7 @@ class Normal(InputTest):
                                 % file)):
                 worker = self.run_worker("--evaluate=" + file, *flag, status=1)
                 self.assertIn(said, worker.output())
-            self.assertIn("leave the flags out", self.run_worker(
+            self.assertIn("remove the flags", self.run_worker(
                 "--evaluate=" + file, "--mean=measured", status=2).output())
         self.assertEqual(len(outputs), 1)
         self.train("--export=" + self.path("plain.safetensors"))
@@ -177,15 +177,16 @@ class Normal(InputTest):
     def test_bad_normalisation_flags_refused(self):
         self.check_bad((
                 (["--mean=0,1"], 1, "--mean: 2 numbers, but samples of .* have 1 channel; set"),
-                (["--std=0"], 2, "--std: '0' is not a list of at most 64 numbers above 0, as in"),
-                (["--std=-1"], 2, "--std: '-1' is not a list"),
-                (["--mean=x"], 2, "--mean: 'x' is not a list of at most 64 numbers, as in"),
-                (["--mean="], 2, "--mean: '' is not a list"),
-                (["--mean=0,nan"], 2, "--mean: '0,nan' is not a list"),
+                (["--std=0"], 2, "--std: '0' is neither a list of at most 64 numbers above 0, "
+                                 "such as"),
+                (["--std=-1"], 2, "--std: '-1' is neither a list"),
+                (["--mean=x"], 2, "--mean: 'x' is neither a list of at most 64 numbers, such as"),
+                (["--mean="], 2, "--mean: '' is neither a list"),
+                (["--mean=0,nan"], 2, "--mean: '0,nan' is neither a list"),
                 (["--mean=1,2", "--std=1,2,3"], 2,
                  "--mean and --std have different counts of numbers"),
                 (["--mean=measured", "--data_shard=own", "--ps_hosts=localhost:1"], 2,
-                 "each worker would measure its own part; give numbers"),
+                 "each worker would measure its own part; set numbers"),
                 (["--mean=1e30", "--std=1e-30"], 1, "not finite after --mean and --std; set")))
         folder = self.new_folder("black")
         for part in ("train", "t10k"):

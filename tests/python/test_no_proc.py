@@ -41,8 +41,8 @@ class NoProc(harness.Test):
     def test_unknown_path_named(self):
         worker = self.start("worker", [*WITHOUT_PROC, sys.executable, "-c", BY_DESCRIPTOR, WORKER,
                                        *self.flags()])
-        worker.ends(1, 'no model named "softmax" can be looked for: the folder of Weir\'s models '
-                    r"is not known, since this program's own path is not \(/proc/self/exe: "
+        worker.ends(1, 'cannot find a model named "softmax": the folder of Weir\'s models is '
+                    r"unknown, because this program's own path is unknown \(/proc/self/exe: "
                     r"No such file or directory\); name the folder with --models_dir")
 
 

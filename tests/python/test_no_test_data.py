@@ -42,7 +42,7 @@ class NoTestData(harness.Test):
         said, _ = self.train(one, "--test_data=" + self.path("test.npz"))
         self.assertIn("test accuracy: ", said)
         said, _ = self.train(one, "--data_dir=" + folder, status=2)
-        self.assertIn("--data_dir and --train_data or --test_data are both given", said)
+        self.assertIn("--data_dir and --train_data or --test_data exclude each other", said)
         worker = self.run_worker("--evaluate=x", data=folder, status=1)
         self.assertIn("no test data in " + folder, worker.output())
 

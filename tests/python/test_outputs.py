@@ -57,7 +57,7 @@ class Outputs(harness.Test):
                 path = self.path("model." + end)
                 said = self.run_worker(*FLAGS, "--export=" + path, status=2).output()
                 self.assert_has(said, "--export=%s: the file would be safetensors" % path,
-                                "end the name in .safetensors: ", way)
+                                "let the name end in .safetensors: ", way)
                 self.assertFalse(os.path.exists(path))
 
     def test_fifo_reader_gets_all(self):

@@ -60,11 +60,11 @@ class Placement(harness.Test):
         self.refused(1, "'fc*=cpu' fits no layer", "flatten1, hid, relu1, sm",
                      flags=["--placement=fc*=cpu"])
         self.refused(1, "'type:lstm=cpu' fits no layer's type", flags=["--placement=type:lstm=cpu"])
-        self.refused(1, "'hid/w=cpu' fits no parameter, as it would hid/weights",
+        self.refused(1, "'hid/w=cpu' fits no parameter; use, for example, hid/weights",
                      flags=["--placement=hid/w=cpu"])
-        self.refused(2, "'/job:ps/cpu:0'", "is no device", "/job:localhost/replica:0/task:0/",
+        self.refused(2, "'/job:ps/cpu:0'", "is not a device", "/job:localhost/replica:0/task:0/",
                      flags=["--placement=hid=/job:ps/cpu:0"])
-        self.refused(2, "'gpu;1'", "no device", flags=["--placement=[hs]*[dm]=gpu;1"])
+        self.refused(2, "'gpu;1'", "not a device", flags=["--placement=[hs]*[dm]=gpu;1"])
 
     def test_soft_placement_falls_back_with_warning(self):
         process = self.worker("--placement=[hs]*[dm]=gpu:1", "--allow_soft_placement", "--towers=2")

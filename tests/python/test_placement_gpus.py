@@ -115,7 +115,7 @@ class Split(fake_gpus.Machine):
         self.assertIn(" fc/weights: /device:GPU:2 (model file)", p.wait_output())
         p = self.worker("--model=" + self.net(), "--placement=fc=gpu:1")
         self.assertRegex(p.wait_output(30, PERMANENT),
-                         "1 of the 2 GPUs that were asked for are free: GPU 1: process " "11 ")
+                         "1 of the 2 requested GPUs are free: GPU 1: process " "11 ")
         self.assertIn("there are /device:CPU:0, /device:GPU:0;", p.output())
 
     def in_bf16(self, **env):
@@ -126,7 +126,7 @@ class Split(fake_gpus.Machine):
 
     def test_bf16_on_cpu_without_it_computes_in_fp32(self):
         self.assertEqual(self.in_bf16(ONEDNN_MAX_CPU_ISA="AVX2").count(
-            "--precision=bf16: the CPU has no such products; it computes in fp32"), 1)
+            "--precision=bf16: the CPU does not support such products; it computes in fp32"), 1)
 
     def test_bf16_of_layers_on_cpu(self):
         flags = harness.read_text("/proc/cpuinfo")
@@ -217,8 +217,8 @@ class Split(fake_gpus.Machine):
     @unittest.skipIf(harness.SANITIZE, "slow, and no other code than the others'")
     def test_soft_placement_falls_back_with_warning(self):
         soft = self.run_net("soft", "--gpus=0,1", "--placement=fc=gpu:7", "--allow_soft_placement")
-        self.assertRegex(soft[2], r"W .* layer 'fc' cannot be placed on gpu:7 .*; it goes to its "
-                         "tower's own device")
+        self.assertRegex(soft[2], r"W .* layer 'fc' cannot be placed on gpu:7 .*; its tower's own "
+                                  r"device computes it")
         self.assertEqual(len(soft[0]["towers"]), 2)  # nothing is left to spread
         self.same(soft, self.run_net("cpu", "--gpus=none", "--towers=2"))
 

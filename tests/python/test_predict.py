@@ -141,10 +141,10 @@ class Predict(harness.Test):
         harness.write_file(out, "mine")
         for flags, status, said in (
                 ([good, "--output=" + self.path("x.txt")], 2,
-                 "does not end as one of the formats: .*csv, .jsonl"),
+                 "does not end like one of the formats: .*csv, .jsonl"),
                 ([good], 2, "--predict needs --output=FILE"),
                 (["--output=" + out], 2, "is missing; --export=FILE is for the trained parameters"),
-                ([good, "--evaluate=x", "--output=" + out], 2, "give one of them"),
+                ([good, "--evaluate=x", "--output=" + out], 2, "set one of them"),
                 ([good, "--output=" + self.path("none/x.csv")], 2,
                  "--output=.*none/x.csv: cannot create a file"),
                 (["--predict=" + self.path("none"), "--output=" + out], 1, "--predict=.*none: "),

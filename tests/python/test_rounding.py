@@ -7,7 +7,7 @@ import harness
 
 FLAGS = ["--batch_size=20", "--seed=3", "--intra_op_threads=1", "--precision=bf16"]
 CHOICES = ["--bf16_layers=c3,c5", "--bf16_layers=f6"]
-TOLD = "as the job's first worker has measured"
+TOLD = "as measured by the job's first worker"
 
 
 class Rounding(harness.Test):
@@ -37,7 +37,7 @@ class Rounding(harness.Test):
         job.finish()
         for worker in job.workers:
             self.assertRegex(worker.output(), r"bf16: \d of 5 layers with products multiply in bf16"
-                             r".*, as was measured")
+                             r".*, as measured")
 
     def test_first_worker_decides_layers(self):
         _, want = self.train([CHOICES[0], CHOICES[0]])
@@ -82,7 +82,8 @@ class Rounding(harness.Test):
         self.assertIn("0 of 5 layers with products multiply in bf16", none.wait_output())
         for bad in ("c4", "c3,", "s2", ""):
             wrong = self.start("wrong", [*argv, "--bf16_layers=" + bad])
-            self.assertIn("is no convolution or dense layer of model", wrong.wait_output(status=1))
+            self.assertIn("is not a convolution or dense layer of model",
+                          wrong.wait_output(status=1))
 
     def test_named_layers_without_bf16_refused(self):
         argv = [harness.program("worker"), "--precision=fp32", CHOICES[0]]

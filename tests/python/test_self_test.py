@@ -86,7 +86,7 @@ class WithoutGpu(SelfTest):
         (line, _) = self.self_test("--self_test", "--gpus=none", status=PERMANENT,
                                    backends=backends)
         self.assertRegex(line, r"CPU is NOT running: it computes wrongly: the gradient of \S+ is "
-                         r"off by \S+ of its largest value, of which 5e-05 is allowed")
+                         r"off by \S+ of its largest value \(allowed: 5e-05\)")
 
     def test_backend_of_another_build_refused(self):
         stale = os.path.join(fake_gpus.FAKES, "libweir_stale.so")
@@ -165,7 +165,7 @@ class WithGpus(SelfTest):
 
     def test_wrong_card_found(self):
         self.assertRegex(self.one("wrong=1"), r"it computes wrongly: the gradient of \S+/\S+ is "
-                         r"off by \S+ of its largest value, of which 5e-05 is allowed")
+                         r"off by \S+ of its largest value \(allowed: 5e-05\)")
 
     def test_full_card_named(self):
         self.assertRegex(self.one(load=SMALL), r"out of GPU memory.*'conv2d1'|layer '\S+'.* bytes")

@@ -153,8 +153,8 @@ class Standardize(harness.Test):
         train = "--train_data=" + self.write("train.csv", table(60, 1))
         export = "--evaluate=" + self.path("m.safetensors")
         for flags, status, text in (
-                ([train, "--mean=measured"], 2, "--standardize and --mean"),
-                ([train, "--std=0.5"], 2, "--standardize and --mean"),
+                ([train, "--mean=measured"], 2, "--standardize excludes --mean"),
+                ([train, "--std=0.5"], 2, "--standardize excludes --mean"),
                 ([train, "--data_shard=own", "--ps_hosts=localhost:1"], 2,
                  "each worker would measure its own part"),
                 ([export, "--test_data=" + self.path("train.csv")], 2,

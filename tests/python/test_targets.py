@@ -301,7 +301,7 @@ class Targets(harness.Test):
         self.refused(folder, "test-labels.npy has class labels")
         self.refused(folder, "--target_columns is for CSV files; the labels of",
                      "--target_columns=2")
-        self.refused(folder, "--label_column and --target_columns are both given",
+        self.refused(folder, "--label_column and --target_columns exclude each other",
                      "--label_column=1", "--target_columns=2", status=2)
 
 

@@ -242,8 +242,8 @@ class Validation(harness.Test):
 
     def test_bad_validation_flags_refused(self):
         for flags, said in (
-                (["--validation_split=0.1", "--validation_dir=x"], "give one of them"),
-                (["--early_stopping=2"], "give --eval_every"),
+                (["--validation_split=0.1", "--validation_dir=x"], "set one of them"),
+                (["--early_stopping=2"], "set --eval_every"),
                 (["--validation_split=0.95"], "--validation_split"),
                 (["--ps_hosts=localhost:1", "--worker_hosts=localhost:2", "--sync_mode=async",
                   *STOP],

@@ -84,8 +84,8 @@ done:
     return st;
 }
 
-/* Replaces the lock of the worker that the folder was taken from, which keeps it until it ends. The
- * caller has claimed the folder: without a claim that worker is still its owner. */
+/* Replaces the lock of the folder's previous worker, which keeps it until it ends. The
+ * caller has claimed the folder: without a claim the previous worker is still its owner. */
 static enum status replace_lock(struct alone_folder *f)
 {
     char path[PATH_MAX];
@@ -113,7 +113,7 @@ static enum status load_checkpoint(const struct alone_folder_config *cfg,
         if (!checkpoint_restore_holds(r, c->first, c->n_elems)) {
             LOG_E(
                 "the checkpoint at step %" PRId64
-                " lies in several servers' own folders; copy all of its files into one, and give that",
+                " is in several servers' own folders; copy all of its files into one folder, and use this folder",
                 step);
             return ST_NOT_FOUND;
         }
@@ -122,7 +122,7 @@ static enum status load_checkpoint(const struct alone_folder_config *cfg,
                                     &version));
         if (version != step) {
             LOG_E("the checkpoint at step %" PRId64 " has parameters of step %" PRId64
-                  ", too; a worker alone goes on from one step",
+                  ", too; a worker without servers can resume only from a single step",
                   step, version);
             return ST_MISMATCH;
         }
@@ -139,11 +139,11 @@ static void say_past(const struct alone_folder_config *cfg, const struct checkpo
         LOG_E(
             "--epochs=%g makes %" PRId64
             " steps at --batch_size=%d, and the checkpoint is at step %" PRId64
-            ", made at --batch_size=%d; give more --epochs, the same --batch_size, or another --checkpoint_dir",
+            ", made at --batch_size=%d; set more --epochs, the same --batch_size, or another --checkpoint_dir",
             cfg->epochs, job->train_steps, job->batch, m->step, m->job.batch);
     else
         LOG_E("--train_steps: the checkpoint is at step %" PRId64 ", past the %" PRId64
-              " of this job; give more, or another --checkpoint_dir",
+              " of this job; set more steps, or another --checkpoint_dir",
               m->step, job->train_steps);
 }
 
@@ -162,7 +162,7 @@ static enum status check_job(const struct alone_folder_config *cfg,
     } else if (cfg->epochs > 0 && m->job.batch > 0 && m->job.batch != cfg->job->batch) {
         LOG_W(
             "--epochs=%g makes %" PRId64 " steps at --batch_size=%d, and those up to step %" PRId64
-            " were made at --batch_size=%d: the job ends after another number of samples than that of its epochs; --train_steps sets its end exactly",
+            " were made at --batch_size=%d: the job's number of samples differs from its epochs; --train_steps sets the end exactly",
             cfg->epochs, cfg->job->train_steps, cfg->job->batch, m->step, m->job.batch);
     }
     return st;
@@ -242,7 +242,7 @@ enum status alone_folder_open(const struct alone_folder_config *cfg, struct alon
         TRY(replace_lock(&f));
     const struct checkpoint_sweep sweep = {.owner = &f.lease};
     if (checkpoint_retention_sweep(cfg->path, &sweep) != ST_OK)
-        LOG_W("%s could not be tidied up", cfg->path);
+        LOG_W("%s: cannot delete old checkpoint files", cfg->path);
 done:
     checkpoint_restore_close(found);
     if (st == ST_OK)

@@ -20,7 +20,7 @@ struct alone_folder_config {
     const char *path;
     /* a manifest or folder used instead of the checkpoints in this folder; NULL: none */
     const char *restore;
-    bool take_over; /* take the folder although its owner may be alive; false: that is an error */
+    bool take_over; /* claim the folder although its owner may be alive; false: that is an error */
     const char *host;
     const struct net_job *job;
     double epochs; /* epochs that determined the number of steps; 0: the steps were given */

@@ -110,7 +110,7 @@ static enum status save(struct alone_writer *s, int64_t step, bool is_last,
         *kept = checkpoint_best_write(f.folder, best) == ST_OK;
         if (!*kept)
             LOG_W("%s/best: not written: the checkpoint at step %" PRId64
-                  " is not kept for being the best",
+                  " may be deleted although it is the best",
                   f.folder, step);
     }
     struct checkpoint_sweep sweep = {.owner = &s->folder.lease};
@@ -123,12 +123,12 @@ static enum status save(struct alone_writer *s, int64_t step, bool is_last,
         if (is_last)
             LOG_W("checkpoint at step %" PRId64 " given up", step);
         else
-            LOG_W("checkpoint at step %" PRId64 " given up; training goes on", step);
+            LOG_W("checkpoint at step %" PRId64 " given up; training continues", step);
         sweep.given_up = id;
     }
     enum status swept = st == ST_REFUSED ? st : checkpoint_retention_sweep(f.folder, &sweep);
     if (swept != ST_OK && swept != ST_REFUSED)
-        LOG_W("checkpoint at step %" PRId64 ": its folder %s could not be tidied up", step,
+        LOG_W("checkpoint at step %" PRId64 ": cannot delete old checkpoint files in %s", step,
               f.folder);
     return swept == ST_REFUSED ? swept : st;
 }
@@ -271,7 +271,7 @@ static void copy(struct alone_writer *s, int64_t step)
     pthread_cond_broadcast(&s->wake);
 }
 
-/* Waits until the thread has written the copy or failed. Logs a line if that takes long. The caller
+/* Waits until the thread has written the copy or failed. Logs a line if that is slow. The caller
  * holds the lock. */
 static void wait_until_written(struct alone_writer *s) REQUIRES(s->lock)
 {
@@ -280,7 +280,7 @@ static void wait_until_written(struct alone_writer *s) REQUIRES(s->lock)
         ;
     if (s->busy)
         LOG_W("checkpoint at step %" PRId64
-              ": writing it to %s has taken %d s so far; this worker waits for it",
+              ": still writing it to %s after %d s; this worker waits for it",
               s->copied, s->folder.path, QUIET_MS / 1000);
     while (s->busy)
         pthread_cond_wait(&s->wake, &s->lock);
@@ -299,7 +299,7 @@ static enum status save_last(struct alone_writer *s, int64_t step) REQUIRES(s->l
         return s->fenced ? ST_REFUSED : ST_OK;
     LOG_E(
         "the last checkpoint, of step %" PRId64
-        ", could not be written to %s: what was trained since the one before it is not kept there. Make room, then start this worker again with the same flags: it resumes from the newest one",
+        ", could not be written to %s: the steps since the previous one are lost. Make room, then start this worker again with the same flags: it resumes from the newest checkpoint",
         step, s->folder.path);
     return s->written == ST_FULL ? ST_FULL : ST_IO;
 }

@@ -25,12 +25,13 @@ enum status alone_writer_create(const struct alone_writer_config *cfg, struct al
 const struct net_rounding *alone_writer_rounding(const struct alone_writer *s);
 /* Waits for the write in progress. NULL is fine. */
 void alone_writer_destroy(struct alone_writer *s);
-/* Called before step `step` is computed; ctx: the writer. ST_CANCELLED: training was ordered to end
- * here, and its state is saved; ST_REFUSED: another process has claimed the folder. */
+/* Copies the state before step `step`, if a checkpoint is due. ctx: the writer. ST_CANCELLED:
+ * training was ordered to end here, and its state is saved; ST_REFUSED: another process has claimed
+ * the folder. */
 enum status alone_writer_at_step(void *ctx, int64_t step);
-/* Called before at_step of that step, when the parameters did better on the validation data than
- * all before. Their checkpoint is written, and then recorded as the best one. best: all but its
- * id. */
+/* Copies the state before at_step of that step, when the parameters did better on the validation
+ * data than all before. Their checkpoint is written, and then recorded as the best one. best: all
+ * but its id. */
 enum status alone_writer_best(struct alone_writer *s, int64_t step,
                               const struct checkpoint_best *best);
 /* Waits for the write in progress. Returns 1 if the last checkpoint of alone_writer_best is on the

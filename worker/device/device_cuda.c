@@ -78,15 +78,16 @@ static const char *error_advice(int error)
         const char *fix;
     } fixes[] = {
         {34, "; this is the toolkit's stub of libcuda.so.1, not the driver's; fix LD_LIBRARY_PATH"},
-        {304, "; may this user read and write /dev/nvidia*, and does the container show them?"},
+        {304,
+         "; check that this user may read and write /dev/nvidia*, and that the container has these files"},
         {802,
-         "; a service of the driver does not run yet, on machines with NVSwitch nvidia-fabricmanager"},
+         "; a service of the driver does not run yet (on machines with NVSwitch: nvidia-fabricmanager)"},
         {803,
          "; the driver's kernel module and its libraries have different versions: reboot, or in a container use the host's libraries"},
         {804,
-         "; libcuda.so.1 is of a cuda-compat package that does not serve this card: remove its folder from LD_LIBRARY_PATH, or update the driver"},
+         "; libcuda.so.1 is of a cuda-compat package that does not support this card: remove its folder from LD_LIBRARY_PATH, or update the driver"},
         {999,
-         "; the driver's kernel module does not answer: 'nvidia-smi' as root loads it; else reboot"},
+         "; the driver's kernel module does not answer: 'nvidia-smi' as root loads it; otherwise reboot"},
     };
     for (size_t i = 0; i < sizeof fixes / sizeof *fixes; i++)
         if (fixes[i].error == error)
@@ -186,7 +187,7 @@ int device_cuda_list(struct device_info *list, char *why)
             size_t at = strlen(why);
             snprintf(
                 why + at, DEVICE_WHY_SIZE - at,
-                "; if it fell off the bus, reset it or reboot, or leave it out by CUDA_VISIBLE_DEVICES");
+                "; if it fell off the bus, reset it or reboot, or exclude it by CUDA_VISIBLE_DEVICES");
             return found;
         }
     }

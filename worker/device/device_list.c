@@ -23,7 +23,7 @@ static uint64_t host_memory_bytes(void)
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
 }
 
-/* Returns the memory that one process may take of the device. */
+/* Returns the memory of the device that one process may use. */
 static uint64_t memory_limit(const struct device_list_config *cfg, const struct device_info *d)
 {
     double limit = (double)d->memory_bytes * cfg->memory_fraction;
@@ -116,7 +116,7 @@ static json_t *json_gpu(const struct device_list_config *cfg, const struct devic
                                              .memory_fraction = cfg->memory_fraction,
                                              .allow_growth = cfg->allow_growth};
     struct device_health health;
-    json_t *holders = json_holders(cfg, d); /* before this process takes its own short lock */
+    json_t *holders = json_holders(cfg, d); /* before this process acquires its own short lock */
     device_scan_load(s, i, &load);
     device_scan_health(s, i, &health);
     devices_auto_accepts(&auto_one, s, i, why);

@@ -1,4 +1,4 @@
-/* worker/device/device_lock.c - takes flock(2) locks on files, see device_lock.h. */
+/* worker/device/device_lock.c - acquires flock(2) locks on files, see device_lock.h. */
 #include "worker/device/device_lock.h"
 #include "base/clock.h"
 #include <errno.h>
@@ -87,7 +87,7 @@ static enum status try_take(const char *path, int how, int *out, char *why)
         return cannot(path, strerror(errno), why);
     enum status st = ST_OK;
     if (fstat(fd, &own) != 0 || !S_ISREG(own.st_mode)) {
-        st = cannot(path, "is no plain file", why);
+        st = cannot(path, "is not a regular file", why);
     } else if (flock(fd, how | LOCK_NB) != 0) {
         st = errno == EWOULDBLOCK ? ST_BUSY : cannot(path, strerror(errno), why);
         int pid = st == ST_BUSY ? device_lock_holder(&own) : 0;
@@ -117,7 +117,7 @@ static enum status take(const char *dir, const char *key, int how, int *fd, char
         if (st != ST_UNAVAILABLE)
             return st;
     }
-    return cannot(path, "somebody keeps removing it", why);
+    return cannot(path, "another program keeps removing it", why);
 }
 
 enum status device_lock_acquire(const char *dir, const char *key, int *fd, char *why)

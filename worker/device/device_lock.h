@@ -20,9 +20,9 @@
 
 /* Returns /run/lock if every user may write there, otherwise /tmp. */
 const char *device_lock_default_dir(void);
-/* Takes an exclusive lock, without waiting. */
+/* Acquires an exclusive lock, without waiting. */
 enum status device_lock_acquire(const char *dir, const char *key, int *fd, char *why);
-/* Takes a shared lock, without waiting. */
+/* Acquires a shared lock, without waiting. */
 enum status device_lock_acquire_shared(const char *dir, const char *key, int *fd, char *why);
 /* Waits up to `ms`. For locks that are held only for moments. */
 enum status device_lock_wait(const char *dir, const char *key, int ms, int *fd);

@@ -1,5 +1,5 @@
-/* worker/device/device_nvml.h - load and health of GPUs from NVML (libnvidia-ml.so.1, which comes
- * with the driver). It is loaded by name; a machine without it is fine. Every query searches NVML's
+/* worker/device/device_nvml.h - load and health of GPUs from NVML (libnvidia-ml.so.1, a part of
+ * the driver). It is loaded by name; a machine without it is fine. Every query searches NVML's
  * current list again, because GPUs fall off the bus and MIG instances appear and disappear.
  * Owns:    NVML's initialisation.
  * Threads: one at a time. Errors: none logged. */

@@ -19,7 +19,7 @@ void device_scan_hidden(const struct device_scan *s, char *out, size_t size)
     else if (s->visible != NULL)
         snprintf(out, size, "; CUDA_VISIBLE_DEVICES is '%.100s'", s->visible);
     else if (s->n_machine > s->n)
-        snprintf(out, size, "; NVML knows %d, of which CUDA shows %d", s->n_machine, s->n);
+        snprintf(out, size, "; NVML lists %d, of which CUDA shows %d", s->n_machine, s->n);
 }
 
 /* Warns of entries of CUDA_VISIBLE_DEVICES that CUDA ignores silently. */
@@ -32,12 +32,12 @@ static void warn_of_dropped(const struct device_scan *s)
         entries += *p == ',';
     if (entries > s->n && strstr(s->visible, "MIG-") != NULL)
         LOG_W(
-            "CUDA_VISIBLE_DEVICES='%.200s' has %d %s, CUDA shows %d %s: a process gets one MIG instance, by its whole UUID; 'nvidia-smi -L' lists those that are there",
+            "CUDA_VISIBLE_DEVICES='%.200s' has %d %s, CUDA shows %d %s: a process gets one MIG instance, by its whole UUID; 'nvidia-smi -L' lists them",
             s->visible, entries, entries == 1 ? "entry" : "entries", s->n,
             s->n == 1 ? "GPU" : "GPUs");
     else if (entries > s->n)
         LOG_W(
-            "CUDA_VISIBLE_DEVICES='%.100s' has %d %s, CUDA shows %d %s: it stops at the first that is no device, and shows none if one is named twice",
+            "CUDA_VISIBLE_DEVICES='%.100s' has %d %s, CUDA shows %d %s: CUDA stops at the first entry that is not a device, and shows none if one is named twice",
             s->visible, entries, entries == 1 ? "entry" : "entries", s->n,
             s->n == 1 ? "GPU" : "GPUs");
 }
@@ -102,8 +102,7 @@ int device_scan_is_idle(const struct device_load *load, char *why)
         return 1;
     if (load->state != DEVICE_LOAD_KNOWN) {
         snprintf(why, DEVICE_WHY_SIZE, "%s (%.150s)",
-                 load->state == DEVICE_LOAD_LOST ? "it is lost" : "its load is not known",
-                 load->why);
+                 load->state == DEVICE_LOAD_LOST ? "it is lost" : "its load is unknown", load->why);
     } else if (load->n_processes > 0) {
         char first[128] = "of another container";
         if (load->n_pids > 0 && load->pid[0] > 0)

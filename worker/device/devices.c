@@ -1,7 +1,7 @@
 /* worker/device/devices.c - chooses GPUs by the --gpus text, see devices.h. While a process chooses
- * it holds the lock "choose", so that of several processes that want several GPUs each, one gets
+ * it holds the lock "choose", so that of several processes that need several GPUs each, one gets
  * all it needs instead of each getting too few. That is only for fairness: a process that cannot
- * take the lock within seconds chooses without it. Each GPU's own lock excludes. */
+ * acquire the lock within seconds chooses without it. Each GPU's own lock excludes. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "worker/device/device_lock.h"
@@ -82,7 +82,7 @@ enum status devices_check(const char *gpus, int wait_seconds)
     int n, kind = kind_of(gpus, &n);
     if (kind < 0) {
         LOG_E(
-            "--gpus: '%.100s' is none of auto, auto:N (1 to %d), all, none, numbers or UUIDs with commas, as in 0,2 or GPU-8932f937",
+            "--gpus: '%.100s' is invalid; use auto, auto:N (1 to %d), all, none, or numbers or UUIDs with commas, for example 0,2 or GPU-8932f937",
             gpus, DEVICE_MAX);
         return ST_INVALID;
     }
@@ -128,7 +128,7 @@ void devices_log_chosen(const struct device_scan *s, const struct devices *d)
         LOG_I("%s: %s", label, d->claim[i].lock >= 0 ? "reserved" : "used without a reservation");
     }
     if (d->n > 0 && s->nvml == NULL)
-        LOG_I("whether others use it is not known: %s", s->nvml_why);
+        LOG_I("the use by other processes is unknown: %s", s->nvml_why);
 }
 
 static enum status take_named(const struct devices_request *r, const struct device_scan *s, int i,
@@ -143,13 +143,13 @@ static enum status take_named(const struct devices_request *r, const struct devi
     device_scan_label(&s->gpu[i], label, sizeof label);
     if (st == ST_REFUSED) {
         LOG_E(
-            "--gpu_memory_fraction=%g: %s: %s; take a smaller one, another card, or --gpu_allow_growth, which takes only what is needed",
+            "--gpu_memory_fraction=%g: %s: %s; set a smaller one, choose another card, or set --gpu_allow_growth, which reserves only the needed memory",
             r->memory_fraction, label, why);
         return ST_BUSY;
     }
     if (st != ST_OK) {
         device_claim_mark(r->lock_dir, key, &want, &claim);
-        LOG_W("%s was asked for, so it is used, but %s", label, why);
+        LOG_W("%s was requested, so it is used, but %s", label, why);
     }
     devices_keep(out, &s->gpu[i], &claim);
     return ST_OK;
@@ -164,7 +164,8 @@ static enum status check_there(const struct device_scan *s, int i)
     if (load.state != DEVICE_LOAD_LOST)
         return ST_OK;
     device_scan_label(&s->gpu[i], label, sizeof label);
-    LOG_E("--gpus: %s does not answer any more (%s); leave it out, or reset it", label, load.why);
+    LOG_E("--gpus: %s does not answer any more (%s); remove it from the flag, or reset it", label,
+          load.why);
     return ST_NOT_FOUND;
 }
 
@@ -195,9 +196,9 @@ static enum status not_found(const struct device_scan *s, const char *entry, int
         devices_text_add(&there, "%s%s", i ? ", " : "", label);
     }
     device_scan_hidden(s, hidden, sizeof hidden);
-    LOG_E("--gpus: '%.*s' is %s; there %s %s%s", n, entry,
-          several ? "the beginning of several UUIDs" : "no GPU that CUDA shows",
-          s->n == 1 ? "is" : "are", there.s, hidden);
+    LOG_E("--gpus: '%.*s' is %s; CUDA shows %s%s", n, entry,
+          several ? "the beginning of several UUIDs" : "not a GPU that CUDA shows", there.s,
+          hidden);
     return ST_NOT_FOUND;
 }
 

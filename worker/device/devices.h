@@ -6,7 +6,7 @@
  *                    the GPUs in CUDA_VISIBLE_DEVICES and too few are idle, busy ones are used,
  *                    too, with a warning that names their users. If `named` is set, auto without
  *                    a number chooses those, if they are free
- *     all            each GPU that CUDA shows; an error if there is none
+ *     all            each GPU that CUDA shows; an error without a GPU
  *     none           no GPU
  *     0,2            CUDA's numbers, by CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER
  *     GPU-8932f937   a UUID or the beginning of one, also MIG-...; an error if it does not exist

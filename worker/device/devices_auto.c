@@ -23,7 +23,7 @@ static int has_pid(const struct device_holders *h, int pid)
     return 0;
 }
 
-/* Returns 1 if only processes with reserved parts use the GPU, and the wanted part is free. */
+/* Returns 1 if only processes with reserved parts use the GPU, and the requested part is free. */
 static int fits_beside(const struct device_load *load, const struct device_holders *others,
                        const struct device_claim_request *want, char *why)
 {
@@ -102,8 +102,8 @@ int devices_auto_accepts(const struct devices_request *r, const struct device_sc
     return takes;
 }
 
-/* Takes idle GPUs, up to `most`, then those with room beside other fractions; reasons: why each of
- * the others was refused. Returns 1 if another look may find one more. */
+/* Reserves idle GPUs, up to `most`, then those with room beside other fractions; reasons: why each
+ * other GPU was refused. Returns 1 if another look may find one more. */
 static int take_idle(const struct devices_request *r, const struct device_scan *s, int most,
                      struct devices *out, struct devices_text *reasons)
 {
@@ -134,7 +134,7 @@ static int pause_ms(const struct devices_request *r, int ms)
     return 0;
 }
 
-/* Takes the GPUs in CUDA_VISIBLE_DEVICES, busy or not; reserved ones last, lost ones never. */
+/* Reserves the GPUs in CUDA_VISIBLE_DEVICES, busy or not; reserved ones last, lost ones never. */
 static void take_visible(const struct devices_request *r, const struct device_scan *s, int most,
                          struct devices *out)
 {
@@ -189,7 +189,7 @@ static void say_more(const struct devices_request *r, const struct device_scan *
               n == 1 ? "is" : "are", 1 + n, n == 1 ? "both" : "all");
     if (n_busy > 0)
         LOG_I(
-            "GPU %s %s named by CUDA_VISIBLE_DEVICES, too, but busy: --gpus=auto:%d trains on %s all the same",
+            "GPU %s %s named by CUDA_VISIBLE_DEVICES, too, but busy: --gpus=auto:%d trains on %s nevertheless",
             busy_ones.s, n_busy == 1 ? "is" : "are", 1 + n + n_busy, n_busy == 1 ? "it" : "them");
 }
 
@@ -248,8 +248,8 @@ enum status devices_auto_choose(const struct devices_request *r, const struct de
         device_scan_hidden(s, hidden, sizeof hidden);
         LOG_I("no GPU is free, training on the CPU: %s%s", reasons.s, hidden);
     } else if (out->n < most) {
-        LOG_I("%d of the %d GPUs that were asked for are free%s%s", n_free, most,
-              reasons.n ? ": " : "; there are no others", reasons.s);
+        LOG_I("%d of the %d requested GPUs are free%s%s", n_free, most,
+              reasons.n ? ": " : "; this machine has no more", reasons.s);
     }
     return ST_OK;
 }

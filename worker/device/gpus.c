@@ -38,7 +38,7 @@ enum status gpus_check(const struct devices *chosen, const struct backend *backe
             continue;
         device_cuda_uuid(d.uuid, 0, text);
         LOG_E(
-            "GPU %d is %s at %s to the driver, but %s ('%s') at %04x:%02x:%02x to backend '%s': they do not count alike; name the card by CUDA_VISIBLE_DEVICES=%s",
+            "GPU %d is %s at %s to the driver, but %s ('%s') at %04x:%02x:%02x to backend '%s': their numbers differ; name the card by CUDA_VISIBLE_DEVICES=%s",
             gpu->ordinal, gpu->uuid, gpu->pci, text, d.name, (unsigned)d.pci[0], (unsigned)d.pci[1],
             (unsigned)d.pci[2], backend->name, gpu->uuid);
         st = ST_MISMATCH;
@@ -59,7 +59,7 @@ enum status gpus_growth_check(const char *value)
         strcmp(value, "0") == 0)
         return ST_OK;
     LOG_E(
-        "TF_FORCE_GPU_ALLOW_GROWTH='%.100s' in the environment is neither true nor false; unset it (unset TF_FORCE_GPU_ALLOW_GROWTH), and give --gpu_allow_growth",
+        "TF_FORCE_GPU_ALLOW_GROWTH='%.100s' in the environment is neither true nor false; unset it (unset TF_FORCE_GPU_ALLOW_GROWTH), and set --gpu_allow_growth",
         value);
     return ST_INVALID;
 }
@@ -68,7 +68,7 @@ int gpus_growth(int flag, const char *value)
 {
     int before = flag > 0, is_true = value ? growth_is_true(value) : before;
     if (flag >= 0 && is_true != before)
-        LOG_W("TF_FORCE_GPU_ALLOW_GROWTH=%s wins over --gpu_allow_growth=%s", value,
+        LOG_W("TF_FORCE_GPU_ALLOW_GROWTH=%s overrides --gpu_allow_growth=%s", value,
               before ? "true" : "false");
     return is_true;
 }
@@ -131,7 +131,7 @@ static void users_text(int device, char *dst, size_t bytes)
                 continue;
             process_info_text(load.pid[k], one, sizeof one);
             n += (size_t)snprintf(dst + n, bytes - n, "%sprocess %s",
-                                  n ? ", " : "it is also used by ", one);
+                                  n ? ", " : "the GPU is also used by ", one);
         }
     }
     device_nvml_close(nvml);

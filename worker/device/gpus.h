@@ -1,6 +1,6 @@
 /* worker/device/gpus.h - the GPUs of this process, from the choice (devices.h) to the backend that
  * computes on them. The CUDA backend is loaded only if GPUs were chosen, and gets its share of
- * their memory. The driver and the backend give a GPU the same number, because both count in one
+ * their memory. The driver and the backend use the same number for a GPU, because both count in one
  * process with the same environment. That is checked nevertheless: training on a GPU other than the
  * reserved one would be worse than not training.
  *

@@ -2,8 +2,8 @@
  *
  *     length (8 bytes, little-endian) | masked CRC-32C of these | Event | masked CRC-32C of that
  *
- * An Event is begun, gets what it says of its step, and is ended. Texts that are no UTF-8 are given
- * as Latin-1: protobuf takes no others.
+ * An Event is begun, gets the values of its step, and is ended. Texts that are not UTF-8 are read
+ * as Latin-1, because protobuf accepts only UTF-8.
  * Owns: nothing. Threads: one for each buffer. Errors: the buffer's overflow. */
 #ifndef WORKER_EVENTS_EVENT_H
 #define WORKER_EVENTS_EVENT_H
@@ -18,7 +18,7 @@ struct event {
     size_t record, summary; /* where these begin */
 };
 
-/* wall_time: seconds since 1970. */
+/* Begins an event. wall_time: seconds since 1970. */
 struct event event_begin(struct event_buf *b, double wall_time, int64_t step);
 /* Ends the record in the buffer. Returns 0 if it did not fit; then the buffer is as before it. */
 int event_end(struct event *e);
@@ -30,7 +30,8 @@ void event_session_start(struct event *e);
 /* Writes a GraphDef. */
 void event_graph(struct event *e, const uint8_t *graph, size_t n);
 
-/* Add values to the event: any number of them, and no other content. */
+/* Adds a value to the event, as the functions below do: any number of values, and no other
+ * content. */
 void event_scalar(struct event *e, const char *tag, double value);
 void event_histogram(struct event *e, const char *tag, const struct event_histogram *h);
 struct event_png {

@@ -22,11 +22,10 @@ struct event_histogram {
     uint64_t count[EVENT_HISTOGRAM_BUCKETS]; /* positive ones, from zero upwards; then negative */
 };
 
-/* First pass: adds n, min, max and sums of a part. A histogram begins as {0}. */
+/* Adds n, min, max and sums of a part: the first pass. A histogram begins as {0}. */
 void event_histogram_bounds(struct event_histogram *h, const float *value, size_t n);
 void event_histogram_add_bounds(struct event_histogram *h, const struct event_histogram *part);
-/* Second pass: event_histogram_scale derives the scale from these; then parts are counted and
- * added. */
+/* Derives the scale from these, for the second pass: it counts the parts and adds them. */
 void event_histogram_scale(struct event_histogram *h);
 void event_histogram_count(struct event_histogram *h, const float *value, size_t n);
 void event_histogram_add_count(struct event_histogram *h, const struct event_histogram *part);

@@ -101,7 +101,7 @@ static void put_table(const struct event_samples *s, struct event *e, const char
     char label[DATA_WORDS_TEXT_BYTES + 16], named[DATA_WORDS_TEXT_BYTES + 16];
     if (!table)
         return;
-    int n = sprintf(table, "sample | label | network says | its output\n---|---|---|---\n");
+    int n = sprintf(table, "sample | label | prediction | its output\n---|---|---|---\n");
     for (int k = 0; k < EVENT_SAMPLES; k++) {
         const struct event_sample *one = &s->sample[k];
         if (one->item < 0 || one->item >= s->set->n)

@@ -139,7 +139,7 @@ static int check_file(struct event_writer *w)
         return err;
     if (!err && is.st_nlink > 0 && is.st_size >= w->offset)
         return is.st_size > w->offset && ftruncate(w->fd, w->offset) != 0 ? errno : 0;
-    LOG_W("%s was deleted or cut: what comes now is written into a new file", w->path);
+    LOG_W("%s was deleted or truncated: further events are written into a new file", w->path);
     close(w->fd);
     w->fd = -1;
     w->n_lost++;
@@ -183,11 +183,11 @@ static void log_change(const struct event_writer *w, int err)
 {
     if (err)
         LOG_W(
-            "no events can be written to %s: %s; training goes on, and it is tried again every %" PRId64
+            "cannot write events to %s: %s; training continues, and the worker retries every %" PRId64
             " s",
             w->fd >= 0 ? w->path : w->folder, status_errno_text(err), w->retry_ms / 1000);
     else
-        LOG_I("events are written to %s again", w->path);
+        LOG_I("writing events to %s works again", w->path);
 }
 
 /* Waits until there is a record to write, or the end. */
@@ -338,7 +338,7 @@ int event_writer_put(struct event_writer *w, const void *records, size_t n)
     pthread_mutex_unlock(&w->lock);
     if (is_first)
         LOG_W(
-            "events for %s are left out: what is to be written before is not written yet; training goes on",
+            "events for %s are left out, because earlier ones are not written yet; training continues",
             w->folder);
     return fits;
 }

@@ -99,7 +99,7 @@ static void open_file(struct events *ev)
     struct event_writer_config cfg = {.folder = folder};
     int n = snprintf(folder, sizeof folder, "%s/worker_%d", ev->cfg.folder, ev->member);
     if (n >= (int)sizeof folder)
-        LOG_W("--logdir=%.100s...: the name of a folder in it is too long", ev->cfg.folder);
+        LOG_W("--logdir=%.100s...: the name of one of its folders is too long", ev->cfg.folder);
     ev->is_off = n >= (int)sizeof folder || event_writer_create(&cfg, &ev->writer) != ST_OK;
     if (ev->is_off) {
         LOG_W("--logdir: no event file is written");
@@ -151,7 +151,7 @@ static void put_exchange(struct events *ev, struct event *e, const struct traine
                  (double)(s.received_bytes - last->received_bytes) / steps);
     event_scalar(e, "exchange/reconnects", (double)s.reconnects);
     event_scalar(e, "exchange/stale", (double)s.stale);
-    /* each step advances the job by its own update and by those of others that came before it */
+    /* each step advances the job by its own update and by earlier updates of other workers */
     if (ev->cfg.own_pace && last->global_step >= 0)
         event_scalar(e, "exchange/staleness",
                      fmax(0, (double)(f->global_step - last->global_step) / steps - 1));
@@ -200,7 +200,7 @@ static void on_step(void *ctx, const struct trainer_figures *f)
     put_figures(ev, f, 1);
 }
 
-/* Takes the first step since the start as the base of the figures. */
+/* Sets the base of the figures: the first step since the start. */
 static void begin_figures(struct events *ev)
 {
     struct net_exchange_stats s = {0};

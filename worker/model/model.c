@@ -70,7 +70,7 @@ static enum status find_named(const char *name, const char *models_dir, char pat
     }
     if (!looked[0]) {
         LOG_E(
-            "no model named \"%s\" can be looked for: the folder of Weir's models is not known, since this program's own path is not (/proc/self/exe: %s); name the folder with --models_dir, or a file with --model=FILE",
+            "cannot find a model named \"%s\": the folder of Weir's models is unknown, because this program's own path is unknown (/proc/self/exe: %s); name the folder with --models_dir, or a file with --model=FILE",
             name, strerror(errno));
         return ST_NOT_FOUND;
     }
@@ -97,7 +97,7 @@ static enum status read_file(const char *path, char **text, size_t *bytes)
     if (fd < 0)
         return io_error(path, "cannot open");
     if (fstat(fd, &info) != 0) {
-        TRY(io_error(path, "cannot look at"));
+        TRY(io_error(path, "cannot read its attributes"));
     } else if (!S_ISREG(info.st_mode)) {
         LOG_E("model file %s: not a regular file", path);
         TRY(ST_INVALID);

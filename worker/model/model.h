@@ -46,8 +46,8 @@ struct model {
 struct model_data {
     struct shape sample; /* (C,H,W) */
     int classes;         /* or number of targets of each sample */
-    int has_targets;
-    int may_lack; /* 1: the data may lack classes: there may be as many as the network has */
+    bool has_targets;
+    bool may_lack; /* the data may lack classes, of which the network may have more */
 };
 
 /* Reads a model. file: a path, or the name of a model in the models folder ("lenet5"); models_dir
@@ -58,7 +58,7 @@ enum status model_read(const char *file, const char *models_dir, int hidden_unit
 /* Reads one from memory (for tests and the fuzzer). label: its name in errors. */
 enum status model_parse(const char *text, size_t bytes, const char *label, int hidden_units,
                         struct model **out);
-/* Read one for these data. Without data, "auto" means MNIST's: 1x28x28, 10 classes. */
+/* Reads a model for these data. Without data, "auto" means MNIST's: 1x28x28, 10 classes. */
 enum status model_read_for(const char *file, const char *models_dir, int hidden_units,
                            const struct model_data *data, struct model **out);
 enum status model_parse_for(const char *text, size_t bytes, const char *label, int hidden_units,

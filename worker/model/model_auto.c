@@ -77,6 +77,6 @@ enum status model_auto_resolve(json_t *root, const struct model_data *data, stru
     }
     if (good)
         return ST_OK;
-    LOG_E("model: no memory for what its data say");
+    LOG_E("model: no memory for the values of its data");
     return ST_NOMEM;
 }

@@ -52,7 +52,7 @@ static enum status read_node(struct model_reader *r, int count[LAYER_N_KINDS])
     TRY(model_graph_name(r, fallback, node->name));
     if (strcmp(node->name, image) == 0)
         return model_json_fail(r, "name",
-                               "\"image\" is what the model's input is called; take another name");
+                               "\"image\" is the name of the model's input; choose another name");
     for (int i = 0; i < r->layer; i++) {
         if (strcmp(r->nodes[i].name, node->name) == 0)
             return model_json_fail(r, "name", "layer %d in line %d has this name already", i + 1,
@@ -77,7 +77,7 @@ static enum status unknown_name(const struct model_reader *r, const char *key, c
     free(known);
     return model_json_fail(
         r, key,
-        "\"%s\": there is no layer \"%s\"%s (layers go by their \"name\", or by type and number as in \"relu1\"; the model's input is \"image\")",
+        "\"%s\": there is no layer \"%s\"%s (a layer is named by its \"name\", or by type and number such as \"relu1\"; the model's input is \"image\")",
         key, model_json_printable(shown, sizeof shown, name), hint);
 }
 
@@ -138,7 +138,7 @@ static enum status read_edges(struct model_reader *r)
     for (int k = 0; k < node->n_after; k++) {
         if (node->after[k] < 0)
             return model_json_fail(r, "after",
-                                   "\"after\": the image is always there before; name layers");
+                                   "\"after\": the image is always available; name layers");
     }
     for (int k = 0; k < node->n_inputs; k++) {
         if (node->input[k] >= 0)
@@ -169,7 +169,7 @@ enum status model_graph_read(struct model_reader *r, const json_t *layers)
         if (r->nodes[r->layer].n_readers == 0)
             return model_json_fail(
                 r, NULL,
-                "no layer reads what it gives: name it as the input of another, or take it away");
+                "no layer reads its output: name it as the input of another, or remove it");
     }
 done:
     return st;
@@ -212,7 +212,7 @@ static enum status refuse_circle(struct model_reader *r)
                                  reads ? "reads" : "is after", r->nodes[before].name);
         at = before;
     } while (at != first);
-    return model_json_fail(r, NULL, "waits for itself: %stake one of these away", text);
+    return model_json_fail(r, NULL, "waits for itself: %sremove one of these", text);
 }
 
 enum status model_graph_sort(struct model_reader *r)

@@ -73,7 +73,7 @@ enum status model_init_read(struct model_reader *r, const char *key, double fan_
         json_decref(none);
         return model_json_fail(
             r, key,
-            "\"%s\" must be an initialiser's name, or an object such as {\"type\": \"truncated_normal\", \"stddev\": 0.1}",
+            "\"%s\" must be the name of an initialiser, or an object such as {\"type\": \"truncated_normal\", \"stddev\": 0.1}",
             key);
     }
     r->within = key;

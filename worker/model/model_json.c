@@ -208,7 +208,7 @@ enum status model_json_check_keys(const struct model_reader *r, const char *owne
             known = strcmp(word, key) == 0;
         }
         if (!known)
-            return model_json_fail(r, key, "unknown key \"%s\"%s (%s knows: %s)",
+            return model_json_fail(r, key, "unknown key \"%s\"%s (%s has: %s)",
                                    model_json_printable(shown, sizeof shown, key),
                                    model_json_suggest(key, list, hint, sizeof hint), owner, list);
     }

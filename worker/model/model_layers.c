@@ -45,7 +45,7 @@ static enum status need_dims(const struct model_reader *r, const struct layer *l
     char shape[96], giver[96];
     if (l->in.n_dims == n_dims)
         return ST_OK;
-    return model_json_fail(r, NULL, "needs %s, but %s gives %s: %s",
+    return model_json_fail(r, NULL, "needs %s, but %s has the output %s: %s",
                            n_dims == 1 ? "a flat input" : "an input of (channels, height, width)",
                            giver_text(r, 0, giver, sizeof giver),
                            shape_text(&l->in, shape, sizeof shape),
@@ -85,8 +85,7 @@ static enum status add_bias(struct model_reader *r, struct layer *l, int64_t n)
     TRY(model_json_bool(r, "bias", true, &has_bias));
     if (!has_bias && json_object_get(r->obj, "bias_init"))
         return model_json_fail(
-            r, "bias_init",
-            "\"bias_init\" is of no use where \"bias\" is false: remove one of them");
+            r, "bias_init", "\"bias_init\" has no effect if \"bias\" is false: remove one of them");
     if (!has_bias)
         return ST_OK;
     TRY(model_json_double(r, "bias_init", bounds, &zero, &init.scale));
@@ -134,7 +133,7 @@ static enum status read_padding(struct model_reader *r, struct layer *l, bool is
         if (is_pool && 2 * l->pad_lo[i] > l->kernel[i])
             return model_json_fail(
                 r, "padding",
-                "\"padding\" is %d, but a pool of kernel %d can have at most half of that: a window must not lie outside the image",
+                "\"padding\" is %d, but a pool of kernel %d can have at most half of that: each window must overlap the image",
                 l->pad_lo[i], l->kernel[i]);
     }
 done:
@@ -313,7 +312,7 @@ static enum status build_embedding(struct model_reader *r, struct layer *l)
     enum status st;
     if (l->input[0] != LAYER_INPUT_IMAGE || l->in.dim[0] != 1)
         return model_json_fail(
-            r, NULL, "must read \"image\", of one channel, which has the numbers; but it gets %s",
+            r, NULL, "must read \"image\", the numbers, of one channel; but its input is %s",
             shape_text(&l->in, shape, sizeof shape));
     TRY(model_json_int(r, "vocabulary", words, NULL, &vocabulary));
     TRY(model_json_int(r, "units", bounds, NULL, &units));
@@ -338,7 +337,7 @@ static enum status build_loss(struct model_reader *r, struct layer *l)
     if (l->in.dim[0] != r->m->classes)
         return model_json_fail(
             r, NULL,
-            "%s gives %lld values, but \"classes\" is %d: give the last dense layer %d units",
+            "%s has %lld outputs, but \"classes\" is %d: set the last dense layer's \"units\" to %d",
             giver_text(r, 0, giver, sizeof giver), (long long)l->in.dim[0], r->m->classes,
             r->m->classes);
     l->out = l->in;
@@ -346,7 +345,7 @@ static enum status build_loss(struct model_reader *r, struct layer *l)
     if (l->kind == LAYER_SOFTMAX_XENT && r->m->classes < 2 && !is_counted_later)
         return model_json_fail(
             r, NULL,
-            "needs at least 2 \"classes\", but there is 1; for one number a sample end the model with mean_squared_error; labels of floats are such numbers: save classes with labels.astype(numpy.int64); classes of a CSV file are named with --label_column");
+            "needs at least 2 \"classes\", but has 1; for one number per sample end the model with mean_squared_error; labels of floats are such numbers: save classes with labels.astype(numpy.int64); name the classes' column of a CSV file with --label_column");
     if (l->kind == LAYER_SOFTMAX_XENT) {
         static const double bounds[2] = {0, 0.99}, none = 0;
         double smoothing;
@@ -370,13 +369,13 @@ static enum status need_same(const struct model_reader *r, const struct layer *l
         for (int i = from; same && i < s->n_dims; i++)
             same = s->dim[i] == l->in.dim[i];
         if (!same)
-            return model_json_fail(r, "inputs", "%s gives %s, but %s gives %s: %s",
+            return model_json_fail(r, "inputs", "%s has the output %s, but %s has %s: %s",
                                    giver_text(r, 0, givers[0], sizeof givers[0]),
                                    shape_text(&l->in, shapes[0], sizeof shapes[0]),
                                    giver_text(r, k, givers[1], sizeof givers[1]),
                                    shape_text(s, shapes[1], sizeof shapes[1]),
-                                   from == 0 ? "add needs inputs of one shape"
-                                             : "concat needs inputs of one height and width");
+                                   from == 0 ? "add needs inputs of equal shape"
+                                             : "concat needs inputs of equal height and width");
     }
     return ST_OK;
 }
@@ -455,7 +454,7 @@ enum status model_layers_read(struct model_reader *r, struct layer *l)
     TRY(layer_types[l->kind].build(r, l));
     int64_t n = shape_elems(&l->out);
     if (n < 0 || n > MODEL_MAX_OUTPUT)
-        return model_json_fail(r, NULL, "its output %s is larger than 2^28 values a sample",
+        return model_json_fail(r, NULL, "its output %s is larger than 2^28 values per sample",
                                shape_text(&l->out, shape, sizeof shape));
 done:
     return st;

@@ -170,7 +170,7 @@ enum status model_parse_for(const char *text, size_t bytes, const char *label, i
         return ST_NOMEM;
     }
     if (hidden_units < 0 || hidden_units > MODEL_MAX_DIM) {
-        LOG_E("--hidden_units=%d: must be from 0 (as the model says) to %d", hidden_units,
+        LOG_E("--hidden_units=%d: must be from 0 (as in the model) to %d", hidden_units,
               MODEL_MAX_DIM);
         TRY(ST_INVALID);
     }

@@ -1,7 +1,7 @@
 /* worker/model/model_private.h - shared by model*.c and private to them. A struct model_reader
  * walks jansson's tree. jansson keeps no line numbers, so an error finds its line by scanning the
  * text again (model_json_line), which costs nothing without an error. All sizes are bounded before
- * memory is taken (I9). */
+ * memory is allocated (I9). */
 #ifndef WORKER_MODEL_MODEL_PRIVATE_H
 #define WORKER_MODEL_MODEL_PRIVATE_H
 #include "worker/model/model.h"
@@ -39,8 +39,8 @@ struct model_node {
 };
 
 struct model_auto {
-    int more_classes; /* 1: "classes" come from data that may lack some */
-    int head;         /* position of the last dense layer with as many units; -1: none */
+    bool more_classes; /* "classes" are set by data that may lack some */
+    int head;          /* position of the last dense layer with as many units; -1: none */
 };
 
 struct model_reader {
@@ -72,7 +72,7 @@ const char *model_json_suggest(const char *word, const char *list, char *dst, si
 /* Fails on the first key of r->obj that is not in the list "a b c". */
 enum status model_json_check_keys(const struct model_reader *r, const char *owner,
                                   const char *list);
-/* Read a value. A missing key gives *fallback, or an error if fallback is NULL. */
+/* Reads a value. A missing key yields *fallback, or an error if fallback is NULL. */
 enum status model_json_int(const struct model_reader *r, const char *key, const int64_t bounds[2],
                            const int64_t *fallback, int64_t *out);
 enum status model_json_double(const struct model_reader *r, const char *key, const double bounds[2],
@@ -80,36 +80,37 @@ enum status model_json_double(const struct model_reader *r, const char *key, con
 /* Reads a whole number from `least` on, or a list of two: height, width. */
 enum status model_json_pair(const struct model_reader *r, const char *key, int least,
                             const int *fallback, int out[2]);
-/* Reads true or false; a missing key gives the fallback. */
+/* Reads true or false; a missing key yields the fallback. */
 enum status model_json_bool(const struct model_reader *r, const char *key, bool fallback,
                             bool *out);
 /* Reads a text, borrowed from the tree; fallback NULL: the key is required. */
 enum status model_json_string(const struct model_reader *r, const char *key, const char *fallback,
                               const char **out);
 
-/* model_auto.c: replaces what is left to the data by numbers (data NULL: defaults), and records it
- * in *left; *text: the whole as JSON, malloc'd, or NULL if nothing was left. ST_NOMEM. */
+/* Replaces the parts left to the data by numbers (model_auto.c; data NULL: defaults), and records
+ * them in *left; *text: the whole as JSON, malloc'd, or NULL if nothing was left. ST_NOMEM. */
 enum status model_auto_resolve(json_t *root, const struct model_data *data, struct model_auto *left,
                                char **text);
 
-/* model_init.c: reads the initialiser under `key` of r->obj; missing: glorot_uniform. */
+/* Reads the initialiser under `key` of r->obj (model_init.c); missing: glorot_uniform. */
 enum status model_init_read(struct model_reader *r, const char *key, double fan_in, double fan_out,
                             struct model_init *out);
 
-/* model_graph.c: fills r->nodes from the list of layers: names, types, keys, inputs; then sorts
+/* Fills r->nodes from the list of layers (model_graph.c): names, types, keys, inputs; then sorts
  * them in the order of execution. */
 enum status model_graph_read(struct model_reader *r, const json_t *layers);
 enum status model_graph_sort(struct model_reader *r);
 /* Reads a name: 1 to 63 letters, digits, '_', '.', '-'. */
 enum status model_graph_name(const struct model_reader *r, const char *fallback, char dst[64]);
 
-/* model_layers.c: reads the layer r->obj into l and adds its parameters. Its name and inputs are
+/* Reads the layer r->obj into l and adds its parameters (model_layers.c). Its name and inputs are
  * set, and the layers that it reads exist. */
 enum status model_layers_read(struct model_reader *r, struct layer *l);
 /* Fails on a key of r->obj that a layer of this kind does not have. */
 enum status model_layers_check_keys(const struct model_reader *r, enum layer_kind kind);
-/* Return the kind of a type's name, or LAYER_N_KINDS; and all names, "conv2d max_pool ...". */
+/* Returns the kind of a type's name, or LAYER_N_KINDS. */
 enum layer_kind model_layers_kind(const char *type);
+/* Returns all names: "conv2d max_pool ...". */
 const char *model_layers_types(void);
 
 #endif

@@ -188,7 +188,7 @@ static void adopt_optimizer(struct options *o, const struct net_job *job)
     o->optim = optim;
 }
 
-/* Takes the job's local steps and outer optimizer for the flags that were left out. */
+/* Adopts the job's local steps and outer optimizer for the flags that are not set. */
 static void adopt_outer(struct options *o, const struct net_job *job)
 {
     if (!options_is_given(o, &o->job.local_steps))
@@ -205,7 +205,7 @@ static void adopt_outer(struct options *o, const struct net_job *job)
     o->outer_known = 1;
 }
 
-/* Takes the job's steps, batch and validation for the flags that were left out. */
+/* Adopts the job's steps, batch and validation for the flags that are not set. */
 static enum status adopt_training(struct options *o, const struct net_job *job)
 {
     int64_t n = job_local_steps(job);
@@ -219,7 +219,7 @@ static enum status adopt_training(struct options *o, const struct net_job *job)
     if (o->validation_split > 0 && o->validation_dir) {
         char text[FLOAT_TEXT_BYTES];
         LOG_E(
-            "--validation_dir: the job holds out %s of its training set (--validation_split); leave this flag out",
+            "--validation_dir: the job holds out %s of its training set (--validation_split); remove this flag",
             float_text_double(o->validation_split, text));
         return ST_INVALID;
     }
@@ -238,7 +238,7 @@ static void take_list(struct options_list *to, const float *value, int n)
     memcpy(to->value, value, (size_t)n * sizeof *value);
 }
 
-/* Takes what the job does with samples for the flags that were left out. */
+/* Adopts the job's preprocessing of samples for the flags that are not set. */
 static void adopt_samples(struct options *o, const struct net_job *job)
 {
     if (!options_is_given(o, &o->typed.mean))
@@ -282,7 +282,7 @@ enum status options_adopt(struct options *o, const struct net_status *s)
         o->model_text = s->model;
         if (!s->model) {
             LOG_E(
-                "--join: the servers do not have the text of the model; give --model (and --hidden_units)");
+                "--join: the servers do not have the text of the model; set --model (and --hidden_units)");
             return ST_NOT_FOUND;
         }
     }

@@ -15,8 +15,8 @@
 
 /* Numbers of --mean or --std. */
 struct options_list {
-    int n;        /* 0: not given, or measured */
-    int measured; /* 1: to be measured over the training samples */
+    int n;         /* 0: not given, or measured */
+    bool measured; /* to be measured over the training samples */
     float value[JOB_MAX_CHANNELS];
 };
 
@@ -58,7 +58,7 @@ struct options {
     const char *metrics_bind;               /* NULL: the host of this worker's entry */
     char pages[HTTP_ADDRESS_BYTES];         /* --metrics_port; empty: none */
     const char *init, *init_map, *freeze;   /* see worker/weights/weights.h; NULL: none */
-    int64_t hidden_units;                   /* 0: as the model says */
+    int64_t hidden_units;                   /* 0: as in the model */
     int64_t train_steps;                    /* 0: by epochs */
     double epochs;                          /* 0: by train_steps */
     int64_t batch_size, eval_every, log_every, seed, chunk_bytes;
@@ -100,20 +100,20 @@ struct options {
     int take_over;                            /* checkpoint_dir, from an owner that is alive */
     int64_t save_steps, save_secs;            /* 0: not by that */
     int64_t keep_checkpoint_max;              /* 0: all */
-    int list_devices, self_test;              /* -1: no, 0: as text, 1: as JSON */
+    int list_devices, self_test;              /* below 0: no; 0: prints text; else JSON */
     int64_t self_test_seconds;
 };
 
 /* Parses and checks the flags. *exit_now: 1 if --help or --version was printed. */
 enum status options_read(int argc, char **argv, struct options *out, int *exit_now);
 void options_free(struct options *o);
-/* Takes the values of the running job that this worker joins for all flags that were left out. s
+/* Adopts the values of the running job that this worker joins for all flags that are not set. s
  * must outlive the options. */
 enum status options_adopt(struct options *o, const struct net_status *s);
 /* Returns the global steps of the job for a training set of n items. */
 int64_t options_train_steps(const struct options *o, int64_t n);
-/* With --local_steps: sets what the flags leave out of the servers' optimizer, by the sizes of the
- * training set and the model. Call it before options_job. */
+/* Sets the missing flags of the servers' optimizer with --local_steps, by the sizes of the training
+ * set and the model. Call it before options_job. */
 void options_settle_outer(struct options *o, int64_t n_samples, int64_t n_params);
 /* Returns the steps of this worker for one step of the servers: 1 without --local_steps, and
  * without servers. */

@@ -77,13 +77,13 @@ static enum status check_joining(struct options *o)
 {
     const char *wrong = NULL;
     if (o->ps_hosts.n == 0)
-        wrong = "--ps_hosts is missing: the worker asks the first server for the job";
+        wrong = "--ps_hosts is missing: the worker requests the job from the first server";
     else if (o->worker_hosts.n > 0)
-        wrong = "--worker_hosts lists the workers with which a job begins; leave it out";
+        wrong = "--worker_hosts lists the workers with which a job begins; remove it";
     else if (o->init)
-        wrong = "--init: the job has its parameters already; leave it out";
+        wrong = "--init: the job has its parameters already; remove it";
     else if (o->epochs > 0)
-        wrong = "--epochs: the job has its steps already; leave it out";
+        wrong = "--epochs: the job has its steps already; remove it";
     if (wrong) {
         LOG_E("--join: %s", wrong);
         return ST_INVALID;
@@ -139,7 +139,7 @@ static enum status check_pages(struct options *o)
         return http_listen_address(o->metrics_bind, own, (int)o->typed.metrics_port, o->pages);
     if (!options_is_given(o, &o->metrics_bind))
         return ST_OK;
-    LOG_E("--metrics_bind is for --metrics_port; give both or leave it out");
+    LOG_E("--metrics_bind is for --metrics_port; set both or neither");
     return ST_INVALID;
 }
 
@@ -147,7 +147,7 @@ static enum status check_mode(struct options *o)
 {
     int by_replicas = o->typed.sync_replicas ? JOB_SYNC : JOB_ASYNC;
     if (o->typed.sync_replicas >= 0 && o->job.sync_mode >= 0 && by_replicas != o->job.sync_mode) {
-        LOG_E("--sync_replicas and --sync_mode contradict each other; give one of them");
+        LOG_E("--sync_replicas and --sync_mode contradict each other; set one of them");
         return ST_INVALID;
     }
     o->sync_mode = o->job.sync_mode >= 0         ? (enum job_sync_mode)o->job.sync_mode
@@ -156,19 +156,19 @@ static enum status check_mode(struct options *o)
     if ((o->job.replicas > o->n_workers && !o->join) ||
         (o->job.replicas != 0 && o->sync_mode != JOB_SYNC && !o->join)) {
         LOG_E(
-            "--replicas_to_aggregate: %lld is refused; the flag is for --sync_mode=sync, and at most the number of workers, %d",
+            "--replicas_to_aggregate=%lld: the flag is for --sync_mode=sync, and at most the number of workers, %d",
             (long long)o->job.replicas, o->n_workers);
         return ST_INVALID;
     }
     o->aggregate = o->job.replicas > 0 ? (int)o->job.replicas : o->n_workers;
     if ((o->job.staleness >= 0) != (o->sync_mode == JOB_SSP) && !o->join) {
-        LOG_E("--staleness and --sync_mode=ssp need each other; give both or neither");
+        LOG_E("--staleness and --sync_mode=ssp need each other; set both or neither");
         return ST_INVALID;
     }
     o->staleness = o->job.staleness >= 0 ? o->job.staleness : 0;
     if (o->job.compensation > 0 && o->sync_mode == JOB_SYNC && !o->join) {
         LOG_E(
-            "--delay_compensation: in --sync_mode=sync no gradient arrives late; leave the flag out, or choose async or ssp");
+            "--delay_compensation: in --sync_mode=sync no gradient arrives late; remove the flag, or choose async or ssp");
         return ST_INVALID;
     }
     o->delay_compensation = (float)o->job.compensation;
@@ -186,13 +186,13 @@ static enum status check_dtypes(struct options *o)
     o->version_dtype = job.version_dtype;
     int lockstep = o->sync_mode == JOB_SYNC && (o->aggregate <= 0 || o->aggregate == o->n_workers);
     if (!o->wire_auto && options_is_given(o, &o->job.wire_step_ms)) {
-        LOG_E("--wire_step_ms is for --wire_dtype=auto; give both or leave it out");
+        LOG_E("--wire_step_ms is for --wire_dtype=auto; set both or neither");
         return ST_INVALID;
     }
     if (dtype_block(o->version_dtype) == 1 || lockstep)
         return ST_OK;
     LOG_E(
-        "--wire_dtype: changes of parameters in %s need --sync_mode=sync without backup workers; write --wire_dtype=%s,fp32 for gradients alone",
+        "--wire_dtype: changes of parameters in %s need --sync_mode=sync without backup workers; set --wire_dtype=%s,fp32 for gradients alone",
         dtype_name(o->version_dtype), dtype_name(o->push_dtype));
     return ST_INVALID;
 }
@@ -214,16 +214,17 @@ static enum status check_bf16(const struct options *o)
 {
     if (!o->bf16_layers || o->precision == BACKEND_BF16)
         return ST_OK;
-    LOG_E("--bf16_layers is for --precision=bf16; give both or leave it out");
+    LOG_E("--bf16_layers is for --precision=bf16; set both or neither");
     return ST_INVALID;
 }
 
-/* With backup workers the chunks of a step come from different workers, and have no common norm. */
+/* Checks the limits of gradients. Chunks of a step with backup workers are from different workers,
+ * and have no common norm. */
 enum status options_check_clipping(const struct options *o)
 {
     const char *wrong = NULL;
     if (o->optim.clip_norm > 0 && o->optim.clip_value > 0)
-        wrong = "--clip_value and --clip_norm are both given; give one of them";
+        wrong = "--clip_value and --clip_norm exclude each other; set one of them";
     else if (o->optim.clip_norm > 0 && options_rounds(o) == 1 && o->sync_mode == JOB_SYNC &&
              o->aggregate > 0 && (o->aggregate < o->n_workers || o->n_workers == 0))
         wrong =
@@ -237,16 +238,16 @@ static enum status check_training(struct options *o)
         (!o->join && options_check_clipping(o) != ST_OK))
         return ST_INVALID;
     if (o->skip_nonfinite == 0 && options_is_given(o, &o->max_nonfinite)) {
-        LOG_E("--max_nonfinite is for --on_nonfinite=skip; give both or leave it out");
+        LOG_E("--max_nonfinite is for --on_nonfinite=skip; set both or neither");
         return ST_INVALID;
     }
     if (o->init_map && !o->init && !o->evaluate && !o->predict) {
         LOG_E(
-            "--init_map names the tensors of --init=FILE, --evaluate=FILE or --predict=FILE; give one of these, too");
+            "--init_map names the tensors of --init=FILE, --evaluate=FILE or --predict=FILE; set one of these, too");
         return ST_INVALID;
     }
     if (o->train_steps > 0 && o->epochs > 0) {
-        LOG_E("--train_steps and --epochs are both given; give one of them");
+        LOG_E("--train_steps and --epochs exclude each other; set one of them");
         return ST_INVALID;
     }
     if (o->batch_size < o->towers) {
@@ -256,7 +257,7 @@ static enum status check_training(struct options *o)
     }
     if (o->cpu_batch_size > 0 && o->towers == 0) {
         LOG_E(
-            "--cpu_batch_size is the part of the CPU's towers beside those on GPUs; give their number by --towers=N");
+            "--cpu_batch_size is the part of the CPU's towers beside those on GPUs; set their number by --towers=N");
         return ST_INVALID;
     }
     if (o->job.chunk_bytes != 0 &&
@@ -273,10 +274,10 @@ static enum status check_validation(struct options *o)
     const char *wrong = NULL;
     int has = o->validation_split > 0 || o->validation_dir;
     if (o->validation_split > 0 && o->validation_dir)
-        wrong = "--validation_split and --validation_dir are both given; give one of them";
+        wrong = "--validation_split and --validation_dir exclude each other; set one of them";
     else if (o->early_stopping > 0 && (!has || o->eval_every == 0))
         wrong =
-            "--early_stopping counts evaluations: give --eval_every, and --validation_split or --validation_dir";
+            "--early_stopping counts evaluations: set --eval_every, and --validation_split or --validation_dir";
     else if (o->early_stopping > 0 && o->ps_hosts.n > 0 && !o->join && o->sync_mode != JOB_SYNC)
         wrong =
             "--early_stopping: with servers the flag is for --sync_mode=sync, where all workers are at the same step; end this job by --train_steps";
@@ -292,19 +293,19 @@ enum status options_check_rounds(const struct options *o)
     int moves = o->job.outer_optimizer > OPTIM_SGD || o->job.outer_momentum > 0;
     if (o->sync_mode != JOB_SYNC && moves) {
         LOG_E(
-            "%s: momentum is for --sync_mode=sync; applied to each worker's contribution alone it diverges; with %s leave it out, or choose --outer_optimizer=sgd",
+            "%s: momentum is for --sync_mode=sync; applied to each worker's contribution alone it diverges; with %s remove it, or choose --outer_optimizer=sgd",
             o->job.outer_momentum > 0 ? "--outer_momentum" : "--outer_optimizer",
             job_sync_mode_name(o->sync_mode));
         return ST_INVALID;
     }
     if (o->delay_compensation > 0) {
         LOG_E(
-            "--delay_compensation corrects gradients, and --local_steps sends none; leave one of them out");
+            "--delay_compensation corrects gradients, but --local_steps sends none; remove one of them");
         return ST_INVALID;
     }
     if (o->batch_size * o->local_steps > JOB_MAX_BATCH) {
         LOG_E("--local_steps: %" PRId64 " steps of %" PRId64
-              " samples are more than %d; give fewer steps",
+              " samples are more than %d; set fewer steps",
               o->local_steps, o->batch_size, JOB_MAX_BATCH);
         return ST_INVALID;
     }
@@ -327,11 +328,11 @@ static enum status check_folder(const char *logdir, int index)
     if (!err)
         return ST_OK;
     if (status_of_errno(err) != ST_INVALID) {
-        LOG_W("--logdir=%.400s: nothing can be written there now: %s; training goes on", logdir,
+        LOG_W("--logdir=%.400s: cannot write there now: %s; training continues", logdir,
               status_errno_text(err));
         return ST_OK;
     }
-    LOG_E("--logdir=%.400s: event files cannot be written there%s: %s; give another folder", logdir,
+    LOG_E("--logdir=%.400s: cannot write event files there%s: %s; choose another folder", logdir,
           index < 0 ? "" : " (in its worker_N)", status_errno_text(err));
     return ST_INVALID;
 }
@@ -343,7 +344,7 @@ static enum status check_logdir(struct options *o)
         (options_is_given(o, &o->summary_steps) || options_is_given(o, &o->histogram_steps)))
         LOG_W("--summary_steps and --histogram_steps: no effect without --logdir");
     if (given && (o->evaluate || o->predict)) {
-        LOG_E("--evaluate and --predict train nothing; leave --logdir out");
+        LOG_E("--evaluate and --predict train nothing; remove --logdir");
         return ST_INVALID;
     }
     if (!given || o->list_devices >= 0 || o->self_test >= 0)
@@ -374,14 +375,14 @@ static enum status check_checkpoints(struct options *o)
             "--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over need --checkpoint_dir";
     else if (dir && o->sync_mode != JOB_SYNC)
         wrong =
-            "--checkpoint_dir: a worker alone keeps checkpoints in --sync_mode=sync; leave --sync_mode out, which makes no difference for a worker alone";
+            "--checkpoint_dir: a worker alone keeps checkpoints only in --sync_mode=sync; remove --sync_mode, which has no other effect without servers";
     o->checkpoint_dir = dir;
     if (o->save_secs < 0)
         o->save_secs = o->save_steps > 0 ? 0 : DEFAULT_SAVE_SECS;
     return options_refuse(wrong);
 }
 
-/* Flags that are refused with --gpus=none. With --gpus=auto the GPUs are not known yet. */
+/* Flags that are refused with --gpus=none. The GPUs of --gpus=auto are unknown here. */
 static const char for_gpus[] =
     "gpu_memory_fraction gpu_allow_growth towers_per_gpu cuda_graphs gpu_tuning";
 /* Flags without effect in a worker alone. */
@@ -395,13 +396,13 @@ static enum status check_unused(const struct options *o)
 {
     char flags[FLAGS_TEXT_BYTES];
     if (o->self_test < 0 && options_is_given(o, &o->self_test_seconds)) {
-        LOG_E("--self_test_seconds is for --self_test; give both or leave it out");
+        LOG_E("--self_test_seconds is for --self_test; set both or neither");
         return ST_INVALID;
     }
     if (strcmp(o->gpus, "none") != 0 || !options_list_given(for_gpus, flags))
         return ST_OK;
     flags[strcspn(flags, ",")] = 0; /* the first */
-    LOG_E("%s is for GPUs, and --gpus=none takes none; leave one of the two out", flags);
+    LOG_E("%s is for GPUs, but --gpus=none uses none; remove one of the two", flags);
     return ST_INVALID;
 }
 

@@ -7,7 +7,7 @@
 
 enum { FLAGS_TEXT_BYTES = 700 };
 
-/* True if the flag whose value is in this field of *o was on the command line. */
+/* Returns true if the flag whose value is in this field of *o was on the command line. */
 bool options_is_given(const struct options *o, const void *field);
 /* Writes "--a, --b": those of the flags, whose names have a space between them, that were on the
  * command line. False: none. */

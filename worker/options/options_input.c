@@ -16,7 +16,7 @@ enum status options_check_shard(const struct options *o)
     if (!o->data_own || o->ps_hosts.n == 0 || o->typed.train_data ||
         options_is_given(o, &o->data_dir))
         return ST_OK;
-    LOG_E("%s: each worker of this job has data of its own; give --data_dir (or --train_data)",
+    LOG_E("%s: each worker of this job has data of its own; set --data_dir (or --train_data)",
           o->join ? "--join" : "--data_shard=own");
     return ST_INVALID;
 }
@@ -26,14 +26,14 @@ enum status options_check_data(struct options *o)
     const char *wrong = NULL;
     int trains = !o->evaluate && !o->predict;
     if (trains && !o->typed.train_data && o->typed.test_data)
-        wrong = "--test_data goes with --train_data; give both, or a folder by --data_dir";
+        wrong = "--test_data needs --train_data; set both, or a folder by --data_dir";
     else if (!trains && o->typed.train_data && !o->typed.test_data)
-        wrong = "--evaluate and --predict read --test_data; give that, or a folder by --data_dir";
+        wrong = "--evaluate and --predict read --test_data; set it, or a folder by --data_dir";
     else if ((o->typed.test_data || o->typed.train_data) && options_is_given(o, &o->data_dir))
-        wrong = "--data_dir and --train_data or --test_data are both given; give one of them";
+        wrong = "--data_dir and --train_data or --test_data exclude each other; set one of them";
     else if ((!o->typed.train_data && o->typed.train_labels) ||
              (!o->typed.test_data && o->typed.test_labels))
-        wrong = "--train_labels and --test_labels are for --train_data and --test_data; give these";
+        wrong = "--train_labels and --test_labels are for --train_data and --test_data; set these";
     if ((o->typed.images_name && strlen(o->typed.images_name) >= DATA_MAX_NAME) ||
         (o->typed.labels_name && strlen(o->typed.labels_name) >= DATA_MAX_NAME))
         wrong = "--images_name and --labels_name are at most 255 characters; this one is longer";
@@ -42,7 +42,7 @@ enum status options_check_data(struct options *o)
         wrong = "--label_column=" DATA_CSV_NO_LABEL
                 " is for --predict; name the column by its name or its number";
     else if (o->typed.label_column && o->typed.target_columns)
-        wrong = "--label_column and --target_columns are both given; give one of them";
+        wrong = "--label_column and --target_columns exclude each other; set one of them";
     if (wrong)
         return options_refuse(wrong);
     o->train = (struct dataset_request){.dir = o->data_dir,
@@ -75,27 +75,27 @@ enum status options_check_inference(const struct options *o)
 {
     const char *wrong = NULL;
     if (o->evaluate && o->predict)
-        wrong = "--evaluate and --predict are both given; give one of them";
+        wrong = "--evaluate and --predict exclude each other; set one of them";
     else if (o->predict && !o->output)
         wrong = "--predict needs --output=FILE, the file for its results";
     else if (o->output && !o->predict)
         wrong =
             "--output=FILE is for the results of --predict=FILE, which is missing; --export=FILE is for the trained parameters";
     else if ((o->evaluate || o->predict) && (o->ps_hosts.n > 0 || o->join))
-        wrong = "--evaluate and --predict need no servers; leave --ps_hosts out";
+        wrong = "--evaluate and --predict need no servers; remove --ps_hosts";
     else if ((o->evaluate || o->predict) && (o->checkpoint_dir || o->export_file))
-        wrong = "--evaluate and --predict train nothing; leave --checkpoint_dir and --export out";
+        wrong = "--evaluate and --predict train nothing; remove --checkpoint_dir and --export";
     else if ((o->evaluate || o->predict) && (o->init || o->freeze))
-        wrong = "--evaluate and --predict train nothing; leave --init and --freeze out";
+        wrong = "--evaluate and --predict train nothing; remove --init and --freeze";
     else if ((o->evaluate || o->predict) &&
              (o->validation_dir || options_is_given(o, &o->validation_split) ||
               options_is_given(o, &o->early_stopping) || o->record_samples))
         wrong =
-            "--evaluate and --predict train nothing; leave --validation_dir, --validation_split, --early_stopping and --record_samples out";
+            "--evaluate and --predict train nothing; remove --validation_dir, --validation_split, --early_stopping and --record_samples";
     if (wrong)
         return options_refuse(wrong);
     if (o->output && !predictions_format_known(o->output)) {
-        LOG_E("--output: '%s' does not end as one of the formats: " PREDICTIONS_ENDS, o->output);
+        LOG_E("--output: '%s' does not end like one of the formats: " PREDICTIONS_ENDS, o->output);
         return ST_INVALID;
     }
     return ST_OK;
@@ -128,7 +128,7 @@ static enum status check_export_end(const char *path)
         if (strcasecmp(dot + 1, others[i].end) != 0)
             continue;
         LOG_E(
-            "--export=%.300s: the file would be safetensors, which %s files are not; end the name in .safetensors: %s",
+            "--export=%.300s: the file would be safetensors, not %s; let the name end in .safetensors: %s",
             path, dot, others[i].way);
         return ST_INVALID;
     }
@@ -182,7 +182,7 @@ static enum status read_list(const char *flag, const char *text, struct options_
     if (out->n > 0)
         return ST_OK;
     LOG_E(
-        "--%s: '%.100s' is not a list of at most %d numbers%s, as in 0.5 or 0.49,0.48,0.45, nor the word measured",
+        "--%s: '%.100s' is neither a list of at most %d numbers%s, such as 0.5 or 0.49,0.48,0.45, nor the word measured",
         flag, text, JOB_MAX_CHANNELS, positive ? " above 0" : "");
     return ST_INVALID;
 }
@@ -198,22 +198,22 @@ enum status options_check_samples(const struct options *o)
     int measured = o->mean.measured || o->std.measured;
     if (o->mean.n > 1 && o->std.n > 1 && o->mean.n != o->std.n)
         wrong =
-            "--mean and --std have different counts of numbers; give one for each channel, or one for all";
+            "--mean and --std have different counts of numbers; set one for each channel, or one for all";
     else if (measured && o->data_own && (o->ps_hosts.n > 0 || o->join))
         wrong =
-            "--mean=measured, --std=measured: with --data_shard=own each worker would measure its own part; give numbers";
+            "--mean=measured, --std=measured: with --data_shard=own each worker would measure its own part; set numbers";
     else if (measured && (o->evaluate || o->predict))
         wrong =
-            "--mean=measured, --std=measured: --evaluate and --predict have no training set; leave the flags out, the file contains the numbers of training";
+            "--mean=measured, --std=measured: --evaluate and --predict have no training set; remove the flags, because the file contains the numbers of the training";
     else if (o->standardize && (is_given(&o->mean) || is_given(&o->std)))
         wrong =
-            "--standardize and --mean or --std are both given: each column has numbers of its own; leave --mean and --std out";
+            "--standardize excludes --mean and --std, because each column has numbers of its own; remove --mean and --std";
     else if (o->standardize && o->data_own && (o->ps_hosts.n > 0 || o->join))
         wrong =
             "--standardize: with --data_shard=own each worker would measure its own part; scale the columns of all parts beforehand";
     else if (o->standardize && (o->evaluate || o->predict))
         wrong =
-            "--standardize: --evaluate and --predict have no training set; leave the flag out, the export contains the numbers of training";
+            "--standardize: --evaluate and --predict have no training set; remove the flag, because the export contains the numbers of the training";
     return options_refuse(wrong);
 }
 
@@ -227,8 +227,7 @@ static enum status read_augment(struct options *o)
         return ST_INVALID;
     }
     if (text && (o->evaluate || o->predict)) {
-        LOG_E(
-            "--augment changes training samples; --evaluate and --predict have none: leave it out");
+        LOG_E("--augment changes training samples; --evaluate and --predict have none: remove it");
         return ST_INVALID;
     }
     return ST_OK;

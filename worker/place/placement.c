@@ -139,15 +139,16 @@ static enum status check_rules(const struct placement *p)
             LOG_E("--placement: the rule '%.60s=%.60s' fits no layer; the layers are %s",
                   rule->pattern, rule->device, names_text(p, names, sizeof names));
         else if (shown == NULL && rule->of == PLACEMENT_OF_TYPES)
-            LOG_E("--placement: the rule '%.60s=%.60s' fits no layer's type, as type:%s does",
-                  rule->pattern, rule->device, type_of(&p->r.layers[0]));
+            LOG_E(
+                "--placement: the rule '%.60s=%.60s' fits no layer's type; use, for example, type:%s",
+                rule->pattern, rule->device, type_of(&p->r.layers[0]));
         else if (shown == NULL)
             LOG_E("--placement: the rule '%.60s=%.60s' fits no parameter%s%.100s", rule->pattern,
-                  rule->device, p->r.n_params ? ", as it would " : "",
+                  rule->device, p->r.n_params ? "; use, for example, " : "",
                   p->r.n_params ? p->r.params[0].name : "");
         else
             LOG_E(
-                "--placement: the rule '%.60s=%.60s' decides nothing: the rules before it take all its %s, as '%.60s' takes '%s'; the first that fits counts, so put it before them",
+                "--placement: the rule '%.60s=%.60s' has no effect: earlier rules match all its %s, for example '%.60s' matches '%s'; the first match counts, so put it before them",
                 rule->pattern, rule->device,
                 rule->of == PLACEMENT_OF_PARAMS ? "parameters" : "layers",
                 p->rules.rule[taker].pattern, shown);
@@ -173,7 +174,7 @@ static enum status layer_want(struct placement *p, int layer, struct placement_t
     } else if (device) {
         if (!placement_rules_read_target(device, want)) {
             LOG_E(
-                "layer '%s': \"device\": \"%.60s\" of the model file is no device; write " PLACEMENT_SPELLINGS,
+                "layer '%s': \"device\": \"%.60s\" of the model file is not a device; write " PLACEMENT_SPELLINGS,
                 p->r.layers[layer].name, device);
             return ST_INVALID;
         }
@@ -211,12 +212,12 @@ static enum status refuse_or_move(struct placement *p, int layer, const char *te
     spot->device = OWN;
     spot->is_soft = 1;
     if (p->r.soft) {
-        LOG_W("layer '%s' cannot be placed on %.60s (%s): %s; it goes to its tower's own device",
+        LOG_W("layer '%s' cannot be placed on %.60s (%s): %s; its tower's own device computes it",
               name, text, who, why);
         return ST_OK;
     }
     LOG_E(
-        "layer '%s' cannot be placed on %.60s (%s): %s; %s, and --allow_soft_placement lets the layer go where it can",
+        "layer '%s' cannot be placed on %.60s (%s): %s; %s, or set --allow_soft_placement, which chooses another device",
         name, text, who, why, fix);
     return ST_INVALID;
 }
@@ -225,7 +226,7 @@ static enum status refuse_missing(struct placement *p, int layer, const char *te
 {
     char why[SHOWN_NAMES];
     devices_text(p, why, sizeof why);
-    return refuse_or_move(p, layer, text, why, "--gpus decides how many GPUs there are");
+    return refuse_or_move(p, layer, text, why, "--gpus sets the number of GPUs");
 }
 
 /* Places a layer without a request. */
@@ -254,9 +255,8 @@ static enum status place_layer(struct placement *p, int layer)
         return st;
     if (want.task >= 0 && p->r.task >= 0 && want.task != p->r.task) {
         snprintf(why, sizeof why, "this is worker %d", p->r.task);
-        return refuse_or_move(
-            p, layer, text, why,
-            "a worker computes all layers itself, so leave out '/job:worker/task:'");
+        return refuse_or_move(p, layer, text, why,
+                              "a worker computes all layers itself, so remove '/job:worker/task:'");
     }
     switch (want.kind) {
     case PLACEMENT_ON_CPU:
@@ -295,7 +295,7 @@ static enum status check_cpu_towers(struct placement *p)
         st = layer_want(p, i, &want, &text);
         if (st == ST_OK && want.kind == PLACEMENT_ON_OWN_GPU && p->r.n_gpus > 0)
             st = refuse_or_move(p, i, text, "a tower on the CPU has no GPU of its own",
-                                "leaving out --towers leaves those out");
+                                "remove --towers, which adds such towers");
     }
     return st;
 }
@@ -334,7 +334,7 @@ static enum status place_params(struct placement *p)
             continue;
         }
         LOG_E(
-            "parameter '%s' cannot lie on %.60s (rule '%.60s'): a parameter lies on cpu or with its layer '%s'; place the layer there, too, or give --allow_soft_placement",
+            "parameter '%s' cannot lie on %.60s (rule '%.60s'): a parameter lies on cpu or with its layer '%s'; place the layer there, too, or set --allow_soft_placement",
             p->r.params[i].name, p->rules.rule[rule].device, p->rules.rule[rule].pattern,
             p->r.layers[layer].name);
         return ST_INVALID;

@@ -53,7 +53,7 @@ int placement_spans(const struct placement *p);
 int placement_keeps_on_host(const struct placement *p);
 /* Returns the device of a layer in the tower whose own device is `own`. */
 int placement_device(const struct placement *p, int layer, int own);
-/* --log_device_placement: logs one line per layer. n_towers > 1: with the tower's number. */
+/* Logs one line per layer (--log_device_placement). n_towers > 1: with the tower's number. */
 void placement_log(const struct placement *p, int tower, int n_towers, int own);
 
 #endif

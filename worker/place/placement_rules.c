@@ -108,7 +108,7 @@ static enum status rule_read(char *piece, struct placement_rule *out)
     char *equals = strchr(shown, '=');
     if (!equals || equals == shown) {
         LOG_E(
-            "--placement: '%.60s' is no rule; rules are PATTERN=DEVICE with commas between them, as in 'fc*=cpu:0,conv*=gpu:1'",
+            "--placement: '%.60s' is not a rule; rules are PATTERN=DEVICE with commas between them, for example 'fc*=cpu:0,conv*=gpu:1'",
             shown);
         return ST_INVALID;
     }
@@ -125,8 +125,9 @@ static enum status rule_read(char *piece, struct placement_rule *out)
             out->pattern, out->device);
         return ST_INVALID;
     }
-    LOG_E("--placement: '%.60s' in the rule for '%.60s' is no device; write " PLACEMENT_SPELLINGS,
-          out->device, out->pattern);
+    LOG_E(
+        "--placement: '%.60s' in the rule for '%.60s' is not a device; write " PLACEMENT_SPELLINGS,
+        out->device, out->pattern);
     return ST_INVALID;
 }
 

@@ -57,7 +57,7 @@ static enum status prepare_bench(struct bench *b)
     b->ns[1] = calloc(n_layers, sizeof *b->ns[1]);
     if (!b->grads || !b->params || !b->grad_of || !b->image || !b->images || !b->labels ||
         !b->target || !b->targets || !b->position || !b->ns[0] || !b->ns[1]) {
-        LOG_E("out of memory for measuring which layers gain by --precision=bf16");
+        LOG_E("out of memory to measure which layers are faster with --precision=bf16");
         return ST_NOMEM;
     }
     for (size_t i = 0; i < n_params; i++) {
@@ -104,8 +104,8 @@ static enum status make_plan(struct bench *b, const struct tower_spec *t, const 
     return b->backend->plan_create(&cfg, &b->plan);
 }
 
-/* Runs one step and times each layer's forward and backward; took NULL: does not time. */
-static enum status run_step(struct bench *b, int64_t *took)
+/* Runs one step and times each layer's forward and backward; times NULL: does not time. */
+static enum status run_step(struct bench *b, int64_t *times)
 {
     enum status st = ST_OK;
     const struct model *m = b->r->model;
@@ -117,14 +117,14 @@ static enum status run_step(struct bench *b, int64_t *took)
     for (int i = 0; i < n_layers && st == ST_OK; i++) {
         int64_t began = clock_now_ns();
         st = b->backend->forward(b->plan, i, 1);
-        if (took)
-            took[i] = clock_now_ns() - began;
+        if (times)
+            times[i] = clock_now_ns() - began;
     }
     for (int i = n_layers - 1; i >= 0 && st == ST_OK; i--) {
         int64_t began = clock_now_ns();
         st = b->backend->backward(b->plan, i);
-        if (took)
-            took[i] += clock_now_ns() - began;
+        if (times)
+            times[i] += clock_now_ns() - began;
     }
 done:
     return st;
@@ -181,7 +181,7 @@ static enum status take_name(const struct rounding_request *r, const char *name,
         }
     }
     LOG_E(
-        "--bf16_layers: '%.*s' is no convolution or dense layer of model '%s'; name some of these, or none",
+        "--bf16_layers: '%.*s' is not a convolution or dense layer of model '%s'; name such layers, or none",
         (int)n, name, r->model->name);
     return ST_INVALID;
 }

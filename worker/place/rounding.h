@@ -1,6 +1,6 @@
 /* worker/place/rounding.h - chooses the layers that multiply in bf16 on the CPU, by measuring: the
  * same network is planned with all of them rounded and with none. A layer is rounded if its forward
- * and backward together take less time so. Two processes may measure differently, so the choice of
+ * and backward together are faster with it. Two processes may measure differently, so the choice of
  * one worker is used by its whole job (net/wire/rounding.h).
  * Threads: none. Errors: the backend's; ST_INVALID: a name that is not such a layer's; ST_NOMEM;
  *          logged. */
@@ -18,10 +18,10 @@ struct rounding_request {
     const char *named;   /* names of layers, separated by commas, or "none"; NULL: it is measured */
 };
 
-/* Logs the layers' names; whence: "as was measured here". */
+/* Logs the layers' names; whence: "as measured". */
 void rounding_log(const struct model *m, const uint8_t *rounded, const char *whence);
-/* *out: [n_layers], malloc'd; NULL: no tower computes in bf16 on the CPU, and nothing is
- * measured. */
+/* Measures the layers. *out: [n_layers], malloc'd; NULL: no tower computes in bf16 on the CPU, and
+ * nothing is measured. */
 enum status rounding_measure(const struct rounding_request *r, uint8_t **out);
 
 #endif

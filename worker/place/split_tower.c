@@ -369,7 +369,7 @@ enum status split_tower_output(struct split_tower *s, float *dst)
     struct stage *g = stage_at(s, last);
     if (g->backend->read_output)
         return g->backend->read_output(g->plan, last, dst);
-    LOG_E("%s gives no outputs to the host; take --gpus=none", g->backend->name);
+    LOG_E("backend %s cannot copy outputs to the host; use --gpus=none", g->backend->name);
     return ST_UNSUPPORTED;
 }
 

@@ -29,16 +29,17 @@ struct plan *split_tower_only_plan(struct split_tower *s); /* NULL: there are se
 /* Sets rounded[n_layers] for the CPU's stages in bf16, between steps; other stages are unchanged.
  * NULL: by the backend's rule. */
 enum status split_tower_set_rounded(struct split_tower *s, const uint8_t *rounded);
-/* These act like those of struct backend. step: for the trace. */
+/* Loads a parameter. This and the functions below act like those of struct backend. step: for the
+ * trace. */
 enum status split_tower_load_param(struct split_tower *s, int param);
 enum status split_tower_set_input(struct split_tower *s, const uint8_t *const *images,
                                   const uint8_t *labels, const uint64_t *position, int n);
 enum status split_tower_set_floats(struct split_tower *s, const float *const *samples,
                                    const int32_t *labels, const uint64_t *position, int n);
-/* Called after one of these without labels. ST_UNSUPPORTED: the last layer's device does not accept
- * targets. */
+/* Sets the targets, after one of these without labels. ST_UNSUPPORTED: the last layer's device does
+ * not accept targets. */
 enum status split_tower_set_targets(struct split_tower *s, const float *const *targets, int n);
-/* Only for a tower with one device. */
+/* Sets the input of a tower with one device. */
 enum status split_tower_set_items(struct split_tower *s, const struct backend_data *data,
                                   const uint32_t *item, const uint64_t *position, int n);
 enum status split_tower_forward(struct split_tower *s, int layer, int64_t step);

@@ -18,7 +18,7 @@ static enum status share_check(const struct tower_plan_request *r, int n_gpu, in
     int n = n_gpu + n_cpu;
     if (n > TOWERS_MAX) {
         LOG_E(
-            "%d towers (%d on GPUs, %d on the CPU): at most %d are supported; take fewer --gpus, --towers_per_gpu or --towers",
+            "%d towers (%d on GPUs, %d on the CPU): at most %d are supported; use fewer --gpus, --towers_per_gpu or --towers",
             n, n_gpu, n_cpu, TOWERS_MAX);
         return ST_INVALID;
     }
@@ -31,7 +31,7 @@ static enum status share_check(const struct tower_plan_request *r, int n_gpu, in
         return ST_OK;
     if (r->cpu_batch < n_cpu || r->batch - r->cpu_batch < n_gpu) {
         LOG_E(
-            "--cpu_batch_size: of --batch_size=%d, %d would be left for %d GPU %s and %d for %d CPU %s: each needs one sample at least",
+            "--cpu_batch_size: --batch_size=%d leaves %d samples for %d GPU %s and %d for %d CPU %s: each needs one at least",
             r->batch, r->batch - r->cpu_batch, n_gpu, n_gpu == 1 ? "tower" : "towers", r->cpu_batch,
             n_cpu, n_cpu == 1 ? "tower" : "towers");
         return ST_INVALID;
@@ -48,7 +48,7 @@ enum backend_precision tower_plan_cpu_precision(const struct backend *cpu,
     if (precision == BACKEND_BF16 &&
         (cpu->has_precision == NULL || cpu->has_precision(BACKEND_BF16)))
         return BACKEND_BF16;
-    LOG_I("--precision=%s: the CPU has no such products; it computes in fp32",
+    LOG_I("--precision=%s: the CPU does not support such products; it computes in fp32",
           precision == BACKEND_TF32 ? "tf32" : "bf16");
     return BACKEND_FP32;
 }

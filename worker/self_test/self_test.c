@@ -110,10 +110,9 @@ static void compare_values(const struct self_test_net *net, const struct self_te
     self_test_net_compare(net, &want, got, d);
     out->works = !d->differs;
     if (d->differs)
-        snprintf(
-            out->why, sizeof out->why,
-            "it computes wrongly: the %s is off by %.2g of its largest value, of which %.0e is allowed",
-            d->name, d->worst, SELF_TEST_TOLERANCE);
+        snprintf(out->why, sizeof out->why,
+                 "it computes wrongly: the %s is off by %.2g of its largest value (allowed: %.0e)",
+                 d->name, d->worst, SELF_TEST_TOLERANCE);
 }
 
 static void test_device(const void *arg, void *result)
@@ -131,8 +130,8 @@ static void test_device(const void *arg, void *result)
     int device = t->gpu ? t->gpu->ordinal : 0, n = own->n_devices();
     if (device >= n) {
         if (out->why[0] == '\0')
-            snprintf(out->why, sizeof out->why, "the backend counts %d devices, the driver more",
-                     n);
+            snprintf(out->why, sizeof out->why,
+                     "the backend counts only %d devices, fewer than the driver", n);
         return;
     }
     if (self_test_net_create(&net) != ST_OK || self_test_net_run(&net, own, device, &values))
@@ -269,7 +268,7 @@ enum status self_test_print(const struct self_test_config *cfg)
     }
     st = self_test_child_run(list_devices, cfg, l, sizeof *l, cfg->seconds, l->error);
     if (st != ST_OK) {
-        LOG_E("self test: asking the driver for its devices: %s", l->error);
+        LOG_E("self test: cannot list the driver's devices: %s", l->error);
         goto done;
     }
     if (l->st != ST_OK) {

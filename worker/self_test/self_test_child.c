@@ -1,5 +1,5 @@
 /* worker/self_test/self_test_child.c - forks, receives the result through a pipe, and kills a child
- * that takes too long. */
+ * that is too slow. */
 #include "worker/self_test/self_test_child.h"
 #include "base/clock.h"
 #include <errno.h>
@@ -74,7 +74,7 @@ enum status self_test_child_run(void (*f)(const void *arg, void *result), const 
     int64_t deadline = clock_deadline_ns((int64_t)seconds * 1000);
     why[0] = '\0';
     if (pipe(fd) != 0) {
-        snprintf(why, SELF_TEST_WHY_SIZE, "no pipe: %s", strerror(errno));
+        snprintf(why, SELF_TEST_WHY_SIZE, "cannot create a pipe: %s", strerror(errno));
         return ST_NOMEM;
     }
     fflush(NULL);
@@ -86,7 +86,7 @@ enum status self_test_child_run(void (*f)(const void *arg, void *result), const 
     }
     close(fd[1]);
     if (pid < 0) {
-        snprintf(why, SELF_TEST_WHY_SIZE, "no process for it: %s", strerror(errno));
+        snprintf(why, SELF_TEST_WHY_SIZE, "cannot create a process: %s", strerror(errno));
         close(fd[0]);
         return ST_NOMEM;
     }

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 struct auc;
-/* most: limit of the number of samples. */
+/* Allocates memory for up to `most` samples. */
 enum status auc_create(int64_t most, struct auc **out);
 void auc_destroy(struct auc *a); /* NULL is fine */
 void auc_add(struct auc *a, float score, bool is_positive);

@@ -37,7 +37,7 @@ void chance_warn(const struct chance_figures *f)
         return;
     case CHANCE_DIVERGED:
         LOG_W(
-            "the loss, %.4g, is far above %.4g, which a guess among the %d classes has, at an accuracy of %.4f: training has diverged, and the result is of no use; give a lower --learning_rate, and see that --mean and --std bring samples near 0",
+            "the loss, %.4g, is far above %.4g, the loss of a guess among the %d classes, at an accuracy of %.4f: training has diverged, and the result is useless; set a lower --learning_rate, and check that --mean and --std bring samples near 0",
             f->loss, uniform, f->classes, f->accuracy);
         return;
     case CHANCE_GUESS:

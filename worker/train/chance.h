@@ -12,8 +12,8 @@ enum chance {
 };
 
 struct chance_figures {
-    enum layer_kind loss_kind; /* any loss but softmax gives CHANCE_BETTER */
-    double accuracy, loss;     /* accuracy NaN: targets, which give CHANCE_BETTER */
+    enum layer_kind loss_kind; /* any loss but softmax: CHANCE_BETTER */
+    double accuracy, loss;     /* accuracy NaN: targets, CHANCE_BETTER */
     int classes;
     int64_t n;     /* evaluated samples */
     int64_t steps; /* trained steps */

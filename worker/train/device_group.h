@@ -8,11 +8,11 @@
 #include "worker/train/train_config.h"
 
 struct device_group;
-/* *out NULL: there are no such towers. */
+/* Creates the group. *out NULL: there are no such towers. */
 enum status device_group_create(const struct trainer_config *cfg, struct device_group **out);
-/* Called after its towers are destroyed. g may be NULL in all functions below. */
+/* Destroys it, after its towers. g may be NULL in all functions below. */
 void device_group_destroy(struct device_group *g);
-/* Called when a tower stops: no other tower waits for it any more. */
+/* Cancels all waits when a tower stops: no other tower waits for it any more. */
 void device_group_cancel(struct device_group *g);
 /* Returns the tower's rank; -1: it is not in the group. */
 int device_group_rank(const struct device_group *g, int tower);

@@ -20,7 +20,7 @@ struct figures_view {
     int64_t n_nonfinite;              /* losses that were not finite */
     /* first step of the losses that were not finite until now; 0: the last one was finite */
     int64_t nonfinite_since;
-    double seconds; /* total time of the steps in `taken` */
+    double seconds; /* total time of the steps that the next field counts */
     /* number of steps by their time, each class up to its bound */
     int64_t taken[FIGURES_BOUNDS + 1];
     /* monotonic time at which the last step ended, or training began; 0: neither */

@@ -44,8 +44,8 @@ struct trainer_observer {
      * is_last: the step is not run, and there are only parameters. */
     int (*wants_values)(void *ctx, int64_t number, int is_last);
     void (*values)(void *ctx, const struct trainer_values *v);
-    /* If training stays on a device: returns the next number after this one at which a report or
-     * values are wanted. */
+    /* If training stays on a device: returns the next number after this one at which it needs a
+     * report or values. */
     int64_t (*next)(void *ctx, int64_t number);
     /* Called for each evaluated batch. */
     const struct evaluate_visitor *visitor;

@@ -7,7 +7,7 @@
 #include "base/status.h"
 
 struct read_ahead;
-/* read(ctx): called by the thread, once per start. index: the tower's, for the trace. */
+/* Creates the thread, which calls read(ctx) once per start. index: the tower's, for the trace. */
 enum status read_ahead_create(enum status (*read)(void *ctx), void *ctx, int index,
                               struct read_ahead **out);
 void read_ahead_destroy(struct read_ahead *r); /* waits; NULL is fine */

@@ -212,8 +212,8 @@ static enum status put_batch(struct tower *t, const struct dataset *d, int n)
     return st == ST_OK && d->targets ? split_tower_set_targets(t->stages, b->targets, n) : st;
 }
 
-/* Runs in the reader's thread, which uses t->ahead, its position and the order exclusively
- * meanwhile. */
+/* Runs in the reader's thread, which alone uses t->ahead, its position and the order until it
+ * ends. */
 static enum status read_in_thread(void *ctx)
 {
     struct tower *t = ctx;

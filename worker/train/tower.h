@@ -58,7 +58,7 @@ void tower_set_place(struct tower *t, const struct net_place *place);
 uint64_t tower_position(const struct tower *t, int64_t local_step);
 /* Returns the same as steps, for the whole batch; x, own_pace: for member_steps_position_now. */
 struct member_steps tower_steps(const struct tower *t, const struct updates *x, int own_pace);
-/* Training, once t->data is known: creates a thread for tower_read_ahead, if reading takes time:
+/* Creates a thread for tower_read_ahead, once t->data is known, if reading needs time:
  * samples become floats, are augmented, or are in a file. */
 enum status tower_make_reader(struct tower *t);
 /* Begins to read the batch that the next tower_load_batch probably needs. */

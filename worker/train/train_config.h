@@ -9,6 +9,7 @@
 #include "worker/place/tower_plan.h"
 #include "worker/train/observer.h"
 #include "worker/train/progress.h"
+#include <stdbool.h>
 
 /* Result of the parameters of a step on the validation data. */
 struct trainer_evaluation {
@@ -53,15 +54,15 @@ struct trainer_config {
     struct figures *figures; /* of each step; NULL: none */
     uint64_t seed;
     struct job_augment augment; /* changes of training samples, drawn by the seed */
-    int params_on_host;     /* parameters are updated on the host, although a device could do it */
+    bool params_on_host;    /* parameters are updated on the host, although a device could do it */
     const uint8_t *rounded; /* [n_layers] as in the backend's plan; NULL: by its own rule */
     float clip_norm;        /* limit of the norm of all gradients of a step; 0: no limit here */
-    /* 1: a contribution that is not finite counts with weight 0; otherwise it ends the run */
-    int skip_nonfinite;
+    /* a contribution that is not finite counts with weight 0; otherwise it ends the run */
+    bool skip_nonfinite;
     int64_t max_nonfinite;                   /* limit of their number */
     struct sample_log *sample_log;           /* NULL: none */
     const struct trainer_observer *observer; /* NULL: none */
-    int cuda_graphs; /* 1: if training stays on a device, each step is one graph */
+    bool cuda_graphs; /* if training stays on a device, each step is one graph */
     /* Called by one tower before it computes `step`, while the updates are at that step; any status
      * but ST_OK ends training. NULL: none. */
     enum status (*at_step)(void *ctx, int64_t step);

@@ -128,8 +128,8 @@ static void look_at_params(void *ctx, int64_t step)
     trainer_observe_params(t, step, 0, t->cfg.chunks->n_params);
 }
 
-/* Trains on the device if that is possible. *taken: the device has run all steps. */
-static enum status run_resident(struct trainer *t, int64_t step, int *taken)
+/* Trains on the device if that is possible. *done: the device has run all steps. */
+static enum status run_resident(struct trainer *t, int64_t step, bool *done)
 {
     struct trainer_resident r = {.cfg = &t->cfg,
                                  .tower = t->towers[0],
@@ -142,7 +142,7 @@ static enum status run_resident(struct trainer *t, int64_t step, int *taken)
                                  .look = look_at_params};
     if (!trainer_resident_fits(&t->cfg, t->towers[0]))
         return ST_OK;
-    return trainer_resident_run(&r, step, &t->result, taken);
+    return trainer_resident_run(&r, step, &t->result, done);
 }
 
 static enum status round_all(struct trainer *t, const uint8_t *rounded)
@@ -162,7 +162,7 @@ static int is_rounded_so(const uint8_t *a, const uint8_t *b, size_t n)
     return a && b ? memcmp(a, b, n) == 0 : a == b;
 }
 
-/* Takes the job's choice of layers that multiply in bf16: its first worker has measured it, now or
+/* Adopts the job's choice of layers that multiply in bf16: its first worker has measured it, now or
  * for the steps before its checkpoint. Without a choice (the first worker had nothing to measure,
  * or another network) all workers use the rule, because two measurements may differ. */
 static enum status follow_rounding(struct trainer *t, const struct net_rounding *told)
@@ -180,7 +180,7 @@ static enum status follow_rounding(struct trainer *t, const struct net_rounding 
     }
     if (!is_rounded_so(rounded, t->follows ? t->rounded : t->cfg.rounded, n)) {
         if (rounded)
-            rounding_log(t->cfg.model, rounded, "as the job's first worker has measured");
+            rounding_log(t->cfg.model, rounded, "as measured by the job's first worker");
         st = round_all(t, rounded);
     }
     free(t->rounded);
@@ -268,7 +268,8 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
                         struct trainer_result *out)
 {
     enum status st = ST_OK;
-    int taken = 0, again;
+    bool is_done = false;
+    int again;
     t->result = (struct trainer_result){.global_step = start->step};
     start_from(t, start);
     TRY(follow_rounding(t, &start->place.rounding));
@@ -285,8 +286,8 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     t->steps_before = 0;
     t->n_evaluated = t->cfg.eval_every > 0 ? start->step / t->cfg.eval_every : 0;
     t->start_ns = clock_now_ns();
-    TRY(run_resident(t, start->step, &taken));
-    for (again = !taken; again;) {
+    TRY(run_resident(t, start->step, &is_done));
+    for (again = !is_done; again;) {
         st = run_towers(t);
         if (st == ST_CANCELLED && atomic_load(&t->ended))
             break;

@@ -19,7 +19,7 @@ struct trainer_result {
     int64_t train_steps;    /* last step of the job, which the servers may have set */
     /* steps that the job was configured for; 0: the servers did not report it */
     int64_t asked_steps;
-    int left; /* 1: it left the job, which continues, as requested (leave_soon) */
+    bool left; /* it left the job, which continues, as requested (leave_soon) */
 };
 
 struct trainer;

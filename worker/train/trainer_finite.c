@@ -1,7 +1,7 @@
 /* worker/train/trainer_finite.c - checks that a step's contribution is finite, and otherwise ends
- * the run or gives it weight 0. See trainer_impl.h. Locks: none. The thread that pushes a layer has
- * this state exclusively: the next layer is pushed only when all towers, including this thread's,
- * have arrived there.
+ * the run or sets its weight to 0. See trainer_impl.h. Locks: none. The thread that pushes a layer
+ * has this state exclusively: the next layer is pushed only when all towers, including this
+ * thread's, have arrived there.
  *
  * A contribution is skipped as a whole, because the servers count it as a whole, and its norm
  * covers all of it. So if it may be skipped or clipped, no layer of a step is pushed before all are
@@ -147,7 +147,7 @@ static enum status refuse_step(const struct trainer *t, int64_t step, const char
 {
     LOG_E(
         "worker %d, step %" PRId64
-        ": %s; training stops. A lower --learning_rate may help, or --on_nonfinite=skip where single batches are the cause",
+        ": %s; training stops. A lower --learning_rate may help, or --on_nonfinite=skip if single batches are the cause",
         t->result.member, step, what);
     return ST_INVALID;
 }
@@ -159,7 +159,7 @@ static enum status skip_step(struct trainer *t, int64_t step, const char *what)
     if (diverged) {
         LOG_E(
             "worker %d, step %" PRId64
-            ": parameter '%s' is not finite: training has diverged, which no skipped contribution fixes; go on from a checkpoint, with a lower --learning_rate",
+            ": parameter '%s' is not finite: training has diverged, which no skipped contribution fixes; continue from a checkpoint, with a lower --learning_rate",
             t->result.member, step, diverged->name);
         return ST_INVALID;
     }
@@ -222,7 +222,7 @@ void trainer_finite_clip(struct trainer *t, int64_t step)
     if (factor == 0)
         LOG_W(
             "worker %d, step %" PRId64
-            ": the norm of the gradients is not finite, though each of them is: the step moves nothing; a lower --learning_rate may help",
+            ": each gradient is finite, but their norm is not: the step changes nothing; a lower --learning_rate may help",
             t->result.member, step);
     if (updates_clip(t->cfg.updates, factor) || factor == 1)
         return;

@@ -7,7 +7,7 @@
  *   trainer_finite.c the check that they are finite
  *   trainer_observe.c reports to the observer
  *
- * DESIGN. Each tower is a thread; all take the same steps. Before a layer's forward it waits until
+ * DESIGN. Each tower is a thread; all run the same steps. Before a layer's forward it waits until
  * the gradients of that layer's last step are pushed for all towers and the new version is in
  * params. After a layer's backward it arrives at that layer. The last tower to arrive adds the
  * contributions in their fixed order, and pushes the layer's chunks. A contribution is a block of
@@ -19,7 +19,7 @@
  * invalid and are not pushed. Steps before it are still pushed, because they may count. Towers of a
  * group, which wait for each other within a step, first end the newest step that any of them has
  * begun, with the data they have. Then all begin again at the step that the servers name, and at
- * this worker's new place among the others. */
+ * this worker's new place. */
 #ifndef WORKER_TRAIN_TRAINER_IMPL_H
 #define WORKER_TRAIN_TRAINER_IMPL_H
 #include "worker/train/tower.h"
@@ -89,7 +89,7 @@ struct trainer {
 int trainer_state_is_stopped(struct trainer *t);
 /* Ends all towers; the first status is that of the run. */
 void trainer_state_fail(struct trainer *t, enum status st);
-/* Returns true if towers take no further step before the next start. */
+/* Returns true if towers begin no further step before the next start. */
 int trainer_state_generation_ended(struct trainer *t);
 /* Returns true if the step's parameters are not available: it does not count. */
 int trainer_state_is_invalid(struct trainer *t, int64_t step);
@@ -98,10 +98,10 @@ int trainer_state_may_skip(struct trainer *t, int64_t step);
 /* Removes ST_REBASED from an exchange's answer; `invalid`: the step that it invalidates, or
  * INT64_MAX. */
 enum status trainer_state_note_rebased(struct trainer *t, enum status st, int64_t invalid);
-/* Returns 0 if the tower has taken its last step before all begin again. */
+/* Returns 0 if the tower has ended its last step before all begin again. */
 int trainer_state_begin_step(struct trainer *t, int64_t step);
 
-/* trainer_step.c: runs a tower's steps from t->first_step on, until none is left. */
+/* Runs a tower's steps from t->first_step to the last one (trainer_step.c). */
 enum status trainer_step_run(struct trainer *t, struct tower *w);
 
 /* trainer_push.c */
@@ -126,15 +126,15 @@ enum trainer_push_scope {
     TRAINER_PUSH_ALL,     /* all layers of the step */
     TRAINER_PUSH_SKIP,    /* all layers of the step, with weight 0 */
 };
-/* Called after a layer's contributions were added, from the last layer to t->lowest. ST_INVALID,
- * logged: it is not finite, or (lowest) the loss is not, and that ends the run. */
+/* Checks a layer's contributions after they were added, from the last layer to t->lowest.
+ * ST_INVALID, logged: they are not finite, or (lowest) the loss is not, and that ends the run. */
 enum status trainer_finite_check(struct trainer *t, int layer, int64_t step,
                                  enum trainer_push_scope *out);
 /* Scales (TRAINER_PUSH_ALL) all gradients of the step to cfg.clip_norm if they exceed it: at
  * once or, alone, in the pushes that follow. */
 void trainer_finite_clip(struct trainer *t, int64_t step);
 
-/* trainer.c: logs the accuracy on the test set, or on the validation data, at the step.
+/* Logs the accuracy on the test set, or on the validation data, at the step (trainer.c).
  * ST_CANCELLED: also if training ends with it. */
 enum status trainer_log_accuracy(struct trainer *t, int64_t step);
 

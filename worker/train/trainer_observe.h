@@ -6,8 +6,8 @@
 #include "worker/train/trainer_impl.h"
 
 void trainer_observe_start(struct trainer *t, const struct net_start *start);
-/* Called by the first tower before it computes the step; then for each layer whose parameters have
- * arrived, and for each whose gradients are summed. */
+/* Begins a step, in the first tower before it computes it; the next two follow for each layer whose
+ * parameters have arrived, and for each whose gradients are summed. */
 void trainer_observe_begin(struct trainer *t, int64_t step);
 void trainer_observe_layer(struct trainer *t, const struct tower *w, int layer, int64_t step);
 void trainer_observe_gradients(struct trainer *t, int layer, int64_t step);

@@ -182,7 +182,7 @@ static void step_done(struct trainer *t, int64_t step)
     r->local_steps = t->steps_before + step + 1 - t->first_step;
     r->images = r->local_steps * t->cfg.batch;
     /* without lockstep: this step's own update is in flight, so there will be at least one more
-     * (local steps are counted as they are taken) */
+     * (local steps are counted when they begin) */
     int64_t more = t->cfg.local_steps > 1 ? 0 : 1;
     r->global_step = t->cfg.own_pace ? trainer_push_global_step(t, step) + more : step + 1;
     if (r->global_step > t->cfg.train_steps)

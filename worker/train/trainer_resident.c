@@ -154,7 +154,7 @@ static enum status check_loss(struct run *run)
         "worker %d, step %" PRId64
         " or shortly before: the loss is %g%s%s%s; training stops. A lower --learning_rate may help",
         run->r->member, r.global_step - 1, (double)r.loss, name ? ", and parameter '" : "",
-        name ? name : "", name ? "' is not finite any more" : "");
+        name ? name : "", name ? "' is not finite" : "");
     return st == ST_OK ? ST_INVALID : st;
 }
 
@@ -205,7 +205,7 @@ done:
 }
 
 enum status trainer_resident_run(const struct trainer_resident *r, int64_t step,
-                                 struct trainer_result *out, int *taken)
+                                 struct trainer_result *out, bool *done)
 {
     enum status st = ST_OK;
     const struct tower_device *d = &r->tower->spec.own;
@@ -215,16 +215,16 @@ enum status trainer_resident_run(const struct trainer_resident *r, int64_t step,
                       .first = step,
                       .step = step,
                       .result = {.global_step = step}};
-    *taken = 0;
+    *done = false;
     st = begin_run(&run);
     if (st == ST_NOMEM) {
-        LOG_I("gradients and parameters travel between %s:%d and the host in each step",
+        LOG_I("each step copies gradients and parameters between %s:%d and the host",
               d->backend->name, d->device);
         st = ST_OK;
         goto done;
     }
     TRY(st);
-    *taken = 1;
+    *done = true;
     LOG_I("training stays on %s:%d: data, parameters, optimizer%s", d->backend->name, d->device,
           r->cfg->cuda_graphs ? "; each step is one graph" : "");
     st = train_run(&run);

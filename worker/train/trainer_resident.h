@@ -16,15 +16,15 @@ struct trainer_resident {
     void *ctx;  /* argument of the functions below */
     int (*stopped)(void *ctx);
     enum status (*evaluate)(void *ctx, int64_t step); /* cfg->params are those of the step */
-    void (*look)(void *ctx, int64_t step); /* called when cfg->observer wants cfg->params */
+    void (*look)(void *ctx, int64_t step); /* called when cfg->observer needs cfg->params */
     void (*step_done)(void *ctx, const struct trainer_result *r, int n_correct);
 };
 
 /* Returns 1 if this tower can train so. Otherwise nothing is logged. */
 int trainer_resident_fits(const struct trainer_config *cfg, const struct tower *tower);
-/* Trains from `step` to the end; cfg->params are then the last ones. *taken 0: there is no memory
- * for it, logged, and nothing has changed. */
+/* Trains from `step` to the end; cfg->params are then the last ones. *done false: there is no
+ * memory for it, logged, and nothing has changed. */
 enum status trainer_resident_run(const struct trainer_resident *r, int64_t step,
-                                 struct trainer_result *out, int *taken);
+                                 struct trainer_result *out, bool *done);
 
 #endif

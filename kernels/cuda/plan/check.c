@@ -43,11 +43,11 @@ const char *gpu_check_advice(cudaError_t code)
     case cudaErrorSystemDriverMismatch:
         return "; the driver's kernel module and its libraries have different versions: reboot";
     case cudaErrorSystemNotReady:
-        return "; a service of the driver does not run yet, on machines with NVSwitch nvidia-fabricmanager";
+        return "; a service of the driver does not run yet (on machines with NVSwitch: nvidia-fabricmanager)";
     case cudaErrorCompatNotSupportedOnDevice:
-        return "; libcuda.so.1 is of a cuda-compat package that does not serve this card: remove its folder from LD_LIBRARY_PATH, or update the driver";
+        return "; libcuda.so.1 is of a cuda-compat package that does not support this card: remove its folder from LD_LIBRARY_PATH, or update the driver";
     case cudaErrorOperatingSystem:
-        return "; may this user read and write /dev/nvidia*, and does the container show them?";
+        return "; check that this user may read and write /dev/nvidia*, and that the container has these files";
     case cudaErrorUnknown:
     case cudaErrorLaunchFailure:
     case cudaErrorHardwareStackError:
