@@ -238,7 +238,7 @@ static void start_workers(int all)
 static void end_leavers(void)
 {
     for (int i = SIM_SERVERS; i < SIM_NODES && !opt(OPT_regions); i++)
-        if (sim.node[i].state == NODE_UP && sim_worker(i)->soon)
+        if (sim.node[i].state == NODE_UP && worker_leaves(i))
             sim_kill(i, 0);
 }
 

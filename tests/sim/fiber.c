@@ -12,7 +12,7 @@
 #include <ucontext.h>
 
 enum { MANY_HURRIED = 50 };                         /* then all deadlines are over */
-enum { STACK_BYTES = 256 << 10, MAX_FIBERS = 128 }; /* at a time */
+enum { STACK_BYTES = 512 << 10, MAX_FIBERS = 128 }; /* at a time */
 
 struct fiber {
     ucontext_t context; /* in which it begins */
@@ -262,6 +262,14 @@ int __wrap_pthread_cond_broadcast(pthread_cond_t *c)
 {
     fiber_wake(c);
     return __real_pthread_cond_broadcast(c);
+}
+
+/* Wakes all, as a condition may: each looks again at what it waits for. */
+int __wrap_pthread_cond_signal(pthread_cond_t *c);
+int __wrap_pthread_cond_signal(pthread_cond_t *c)
+{
+    fiber_wake(c);
+    return 0;
 }
 
 int __real_pthread_detach(pthread_t t);

@@ -130,7 +130,7 @@ static struct held held_at(const struct region *r, int chunk, int64_t version, u
 static struct held held_of(const struct region *r, int chunk)
 {
     uint64_t generation, ps0;
-    int64_t version = parent_version(r->x, chunk, &generation, &ps0);
+    int64_t version = region_parent_version(r, chunk, &generation, &ps0);
     return held_at(r, chunk, version, generation, ps0);
 }
 
@@ -213,7 +213,7 @@ static int may_lose(const struct region *r, int chunk, const struct held *h, con
                     int64_t version)
 {
     const struct ledger_chunk *l = &r->ledger[chunk];
-    int is_other = h->by && h->by != r->w->incarnation;
+    int is_other = h->by && h->by != r->incarnation;
     int may_differ = l->comes_back ? sim_overlap() > 0 : l->strayed;
     if (is_other && may_differ)
         return 1;
@@ -316,7 +316,7 @@ void ledger_word(struct region *r, uint64_t generation, const struct region_chun
     if (from->how.from)
         memcpy(w->from, from->how.from, bytes);
     if (from->how.to)
-        w->held = parent_version(r->x, from->chunk, &w->held_in, &w->held_ps0);
+        w->held = region_parent_version(r, from->chunk, &w->held_in, &w->held_ps0);
 }
 
 void ledger_obeyed(struct region *r, uint64_t generation, int chunk, int64_t version,

@@ -8,7 +8,15 @@
 #include "net/rpc/server.h"
 #include "tests/sim/sim.h"
 
-enum sim_call_kind { CALL_JOIN, CALL_LEAVE, CALL_CONTROL, CALL_SQUARES, CALL_GATE, CALL_TOY };
+enum sim_call_kind {
+    CALL_JOIN,
+    CALL_LEAVE,
+    CALL_CONTROL,
+    CALL_SQUARES,
+    CALL_GATE,
+    CALL_TOY,
+    CALL_EXCHANGE
+};
 enum { UP, DOWN }; /* directions: to the server, to the client; also ends: of the server, client */
 
 struct sim_conn;
@@ -19,8 +27,8 @@ struct sim_call {
     void *request, *reply; /* of the run's memory, or borrowed for it */
     enum status st;        /* at the client: what became of it */
     int answered, ended;   /* by the server; at the client */
-    int cookie;            /* the client's own */
-    const void *waiter;    /* likewise: a fiber waits on it; NULL */
+    void *user;            /* the client's own */
+    const void *waiter;    /* a fiber of the client waits on it; NULL: none */
     struct sim_conn *conn; /* NULL: it never got one */
     struct sim_call *next; /* of the connection */
     struct sim_call *next_waiting;
@@ -56,7 +64,7 @@ struct net_stream { /* one Exchange call */
         struct sim_msg *first, **end;
         int64_t last_at;
     } queue[2];              /* by direction */
-    void *user;              /* the server's */
+    void *user[2];           /* by end: its own */
     struct net_stream *next; /* of the connection */
 };
 

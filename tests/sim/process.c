@@ -1,5 +1,6 @@
 /* tests/sim/process.c - see sim.h: processes start, die, are paused, and events find them or not.
  * What is for a paused one waits, and comes when it goes on, in any order. */
+#include "tests/sim/client.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/net.h"
 #include "tests/sim/sim.h"
@@ -76,6 +77,9 @@ static void run_event(struct sim_event *e)
     switch (e->kind) {
     case EV_TIMER:
         ops->timer(e->node, e->a, e->b);
+        break;
+    case EV_OPERATION:
+        client_operation(e->p);
         break;
     case EV_DISK:
         ops->disk(e->node);

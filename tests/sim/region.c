@@ -5,6 +5,7 @@
 #include "tests/sim/oracle.h"
 #include "tests/sim/second.h"
 #include <string.h>
+#include <unistd.h>
 
 static struct region *regions[SIM_NODES];
 
@@ -122,6 +123,56 @@ struct run *__wrap_service_run(struct service *s, int *ended)
     return run;
 }
 
+/* The region's exchange with its parent: another one after the region went back. */
+enum status __real_net_exchange_create(const struct net_exchange_config *cfg,
+                                       struct net_exchange **out);
+enum status __wrap_net_exchange_create(const struct net_exchange_config *cfg,
+                                       struct net_exchange **out);
+enum status __wrap_net_exchange_create(const struct net_exchange_config *cfg,
+                                       struct net_exchange **out)
+{
+    struct region *r = opt(OPT_regions) ? region_of(sim.running) : NULL;
+    enum status st = __real_net_exchange_create(cfg, out);
+    if (r && st == ST_OK) {
+        r->x = *out;
+        r->incarnation = cfg->join.incarnation;
+        memset(r->held, 0, sizeof r->held);
+    }
+    return st;
+}
+
+void region_received(const struct net_exchange *x, int chunk, int64_t version)
+{
+    struct region *r = region_of(sim.running);
+    r->held[chunk].version = version;
+    r->held[chunk].generation = client_generation(x, &r->held[chunk].ps0);
+    const struct ledger_step at = {r->held[chunk].generation, r->held[chunk].ps0, chunk, 0,
+                                   version};
+    oracle_parent(&at, client_params(x, chunk), "as a region has it");
+}
+
+int64_t region_parent_version(const struct region *r, int chunk, uint64_t *generation,
+                              uint64_t *ps0)
+{
+    *generation = r->held[chunk].generation;
+    *ps0 = r->held[chunk].ps0;
+    return r->held[chunk].version;
+}
+
+/* A parent is waited for as long as it takes (--parent_timeout=0). */
+void *__wrap_region_end_watch(void *region);
+void *__wrap_region_end_watch(void *region)
+{
+    return NULL;
+}
+
+/* A region's incarnation at its parent depends on it. */
+pid_t __wrap_getpid(void);
+pid_t __wrap_getpid(void)
+{
+    return 1000 + sim.running;
+}
+
 static void on_refused(void *ctx)
 {
     struct region *r = ctx;
@@ -192,8 +243,6 @@ static void on_start(int node)
         sim.running = was;
         return;
     }
-    r->w = sim_alloc(sizeof *r->w);
-    worker_init(r->w, node);
     make_region(r);
     const struct service_config cfg = {.self = 0,
                                        .address = sim_address[node],
@@ -241,6 +290,7 @@ static void on_die(int node)
     int was = sim.running;
     sim.running = node;
     r->dying = 1;
+    client_die(node);
     if (r->second)
         second_die(r);
     region_stop(r);
@@ -269,9 +319,6 @@ static void on_timer(int node, int what, int64_t number)
     struct region *r = regions[node];
     if (what == TIMER_FIBER) {
         fiber_timer(number);
-    } else if (what < TIMER_TRAINER && !r->second) {
-        exchange_timer(r->w, what, number);
-        parent_wake(r->w);
     } else if (what == TIMER_EXIT_REGION) {
         struct region *second = region_second(r);
         if (second)
@@ -294,12 +341,10 @@ static void on_request(int node, struct sim_call *c)
 
 static void on_reply(int node, struct sim_call *c)
 {
-    if (c->kind == CALL_GATE) {
+    if (c->kind == CALL_GATE)
         peer_reply(c);
-        return;
-    }
-    exchange_reply(regions[node]->w, c);
-    parent_wake(regions[node]->w);
+    else
+        client_reply(c);
 }
 
 static void on_call_lost(int node, struct sim_call *c)
@@ -308,14 +353,12 @@ static void on_call_lost(int node, struct sim_call *c)
 
 static void on_message(int node, struct net_stream *s, struct sim_msg *m)
 {
-    exchange_message(regions[node]->w, s, m);
-    parent_wake(regions[node]->w);
+    client_message(s, m);
 }
 
 static void on_closed(int node, struct net_stream *s)
 {
-    exchange_closed(regions[node]->w, s);
-    parent_wake(regions[node]->w);
+    client_closed(s);
 }
 
 static void on_disk(int node)

@@ -3,7 +3,6 @@
  * schedules the group has a second server, of a node that is SIM_WORKERS / 2 behind it.
  *   region.c       the process
  *   group.c        the group's workers, its generations and checkpoints: a driver
- *   parent.c       net/exchange/exchange.h, by which ps/region exchanges, over exchange.c
  *   second.c       the process of the second server
  *   ledger.c       what must hold of a region's versions, and of what it has contributed
  * Owns: what lies on a region's disk, for the run. Threads: fibers, of one. Errors: sim_fail. */
@@ -14,11 +13,11 @@
 #include "ps/region/region.h"
 #include "ps/service/service.h"
 #include "ps/store/outer.h"
+#include "tests/sim/client.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/ledger.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/server.h"
-#include "tests/sim/worker.h"
 
 enum { GROUP_WORKERS = 2 };
 enum {
@@ -72,9 +71,13 @@ struct region {
     struct service *service;
     struct net_server_handler handler;
     struct ps_region *region;
-    struct outer_hooks outer; /* the region's, seen by the ledger */
-    struct worker *w;         /* the parent's */
-    struct net_exchange *x;
+    struct outer_hooks outer;     /* the region's, seen by the ledger */
+    uint64_t incarnation;         /* at the parent */
+    const struct net_exchange *x; /* with the parent; NULL: none yet */
+    struct {
+        int64_t version;
+        uint64_t generation, ps0;
+    } held[SIM_CHUNKS]; /* the parent's versions that x has received */
     struct ledger_chunk ledger[SIM_CHUNKS];
     /* group.c */
     struct net_job job;
@@ -111,15 +114,11 @@ void group_ended(struct net_stream *s, const char *why);
 void group_begin_at(struct region *r, struct net_plan *p, const struct region_checkpoint *from);
 void group_lost_stream(struct region *r, struct group_worker *g); /* of the second server */
 
-/* parent.c */
-void parent_failed(struct worker *w, const char *why);
-void parent_wake(struct worker *w);
-void parent_got(struct worker *w, int chunk); /* an answer with a version */
-void parent_renew(struct worker *w);          /* first values again */
-const float *parent_params(const struct worker *w, int chunk);
-const struct net_job *parent_job(const struct worker *w);
-/* Of base's chunk: the parent's version, and in which generation it came. */
-int64_t parent_version(const struct net_exchange *x, int chunk, uint64_t *generation,
-                       uint64_t *ps0);
+/* region.c: the exchange has received that version of the parent's chunk. */
+void region_received(const struct net_exchange *x, int chunk, int64_t version);
+/* Returns the parent's version that the region holds of a chunk, and in which generation of which
+ * ps 0 it received it. */
+int64_t region_parent_version(const struct region *r, int chunk, uint64_t *generation,
+                              uint64_t *ps0);
 
 #endif

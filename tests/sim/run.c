@@ -2,6 +2,7 @@
 #include "tests/sim/run.h"
 #include "base/log.h"
 #include "ps/service/run.h"
+#include "tests/sim/client.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/second.h"
@@ -39,6 +40,7 @@ static void make_world(const struct sim_schedule *s, int story)
     sim_net_reset();
     sim_job_reset();
     squares_reset();
+    clients_reset();
     oracle_reset();
     disk_reset();
     regions_reset();
@@ -106,12 +108,16 @@ static int have_failed(void)
     return 1;
 }
 
-/* Where nothing else happened than that all workers ended with an error, the job has failed. */
+/* Where nothing else happened than that all workers ended with an error, the job has failed. A
+ * worker that waits for others ends with an error only after others were started. */
 static void check_quits(void)
 {
     int n = 0;
     if (!sim_schedule_only_quits(sim.schedule))
         return;
+    for (int i = SIM_SERVERS; i < SIM_NODES; i++)
+        if (sim.node[i].life > (uint32_t)(i - SIM_SERVERS < (int)opt(OPT_workers)))
+            return;
     for (int i = 0; i < (int)opt(OPT_workers); i++)
         n += sim.node[SIM_SERVERS + i].quit == 1;
     if (n == (int)opt(OPT_workers) && !sim.job_failed)

@@ -38,7 +38,7 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
     if (payload) {
         m->payload = buf_ref(payload);
         m->bytes = bytes;
-        if (bytes > 0) /* else the receiver has it (fragments.h); parent.c looks */
+        if (bytes > 0) /* else the receiver has it (fragments.h) */
             oracle_version((struct oracle_place){s->server, head->generation, (int)piece->chunk},
                            (int64_t)piece->step, payload->data, NULL, "in an answer");
     }
@@ -106,12 +106,12 @@ const char *net_stream_peer(const struct net_stream *s)
 
 void net_stream_set_user(struct net_stream *s, void *user)
 {
-    s->user = user;
+    s->user[UP] = user;
 }
 
 void *net_stream_user(struct net_stream *s)
 {
-    return s->user;
+    return s->user[UP];
 }
 
 /* --wrap: the others of that header are production code. */

@@ -22,6 +22,7 @@ enum { SIM_SERVERS = 6, SIM_WORKERS = 6, SIM_NODES = SIM_SERVERS + SIM_WORKERS }
     X(CONN_DOWN) /* p: sim_conn, a: end; it learns that the other is gone */                       \
     X(KEEPALIVE) /* p: sim_conn, a: end, b: number of the cut */                                   \
     X(CLOSED)    /* p: net_stream, at the server that failed it */                                 \
+    X(OPERATION) /* p: an operation of a client's call has ended (client.h) */                     \
     X(TIMER)     /* a: what, b: number; of the node */                                             \
     X(DISK)      /* a region's, of the node */                                                     \
     X(FAULT)     /* a: index */                                                                    \

@@ -103,9 +103,8 @@ static void check_failed(const struct watch *w)
 {
     const struct net_plan *p = w->plan;
     for (int i = SIM_SERVERS; i < SIM_NODES && p; i++) {
-        const struct worker *k = sim.node[i].state == NODE_UP ? sim_worker(i) : NULL;
-        if (k && !k->failed && k->generation == p->generation && k->ps0 == p->ps0 &&
-            k->phase < PHASE_LEAVE && w->joined_ns[i] < w->roster_ns)
+        if (sim.node[i].state == NODE_UP && worker_trains_in(i, p->generation, p->ps0) &&
+            w->joined_ns[i] < w->roster_ns)
             sim_fail("end", "the job is said to have failed, and %s is there", sim.node[i].name);
     }
 }

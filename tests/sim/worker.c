@@ -1,246 +1,268 @@
-/* tests/sim/worker.c - see worker.h: the process and its trainer. Each event moves the exchange,
- * then the trainer looks how far it can go. */
+/* tests/sim/worker.c - see worker.h. The loop is that of worker/train and member/updates.c: start,
+ * compute, push, wait; start again when the generation has ended; leave at the end. */
 #include "tests/sim/worker.h"
+#include "tests/sim/client.h"
+#include "tests/sim/fiber.h"
 #include "tests/sim/oracle.h"
-#include "tests/sim/region.h"
 #include <string.h>
 
-static struct worker *workers[SIM_NODES];
+enum { LEAVE_MS = 5000, SOON_MS = 5000 };
 
-struct worker *sim_worker(int node)
-{
-    enum sim_state s = sim.node[node].state;
-    if (s != NODE_UP && s != NODE_PAUSED)
-        return NULL;
-    return opt(OPT_regions) ? region_of(node)->w : workers[node];
-}
+struct worker {
+    int node, dying;
+    struct net_exchange *x;
+    struct net_start start; /* of the generation */
+    int64_t step;
+    int quits, terminated, leaving; /* leaving: it sends leave messages, or has sent them */
+    int n_leavers;                  /* threads that inform ps 0 of SIGTERM */
+    float params[SIM_CHUNKS * SIM_ELEMS], gradient[SIM_CHUNKS][SIM_ELEMS];
+};
+
+static struct worker *workers[SIM_NODES];
 
 static int lockstep(void)
 {
     return job_in_lockstep(&sim_job);
 }
 
-void worker_fail(struct worker *w, int status, const char *why)
-{
-    if (w->x) {
-        parent_failed(w, why);
-        return;
-    }
-    STORY("%s gives up: %s", sim.node[w->node].name, why);
-    w->phase = PHASE_END;
-    w->timer++;
-    sim.node[w->node].status = status;
-    sim_timer(w->node, 0, TIMER_TRAINER, w->timer);
-}
-
-static void poll_worker(struct worker *w);
-
 void worker_quit(int node)
 {
     struct worker *w = workers[node];
-    if (w->phase >= PHASE_LEAVE || !w->generation) /* before, it is nobody's member */
+    if (w->leaving || !w->start.generation) /* it is no member yet */
         return;
-    sim.node[node].quit = sim.node[node].life;
-    STORY("%s ends with an error", sim.node[node].name);
-    w->failed = 1;
-    w->phase = PHASE_LEAVE;
-    w->timer++;
-    exchange_leave(w, 0);
-    poll_worker(w);
+    w->quits = 1;
+    fiber_wake(w);
 }
 
-static void compute_step(struct worker *w)
+int worker_leaves(int node)
+{
+    return workers[node]->terminated;
+}
+
+int worker_trains_in(int node, uint64_t generation, uint64_t ps0)
+{
+    const struct worker *w = workers[node];
+    uint64_t its_ps0;
+    return !w->quits && !w->leaving && w->x && client_generation(w->x, &its_ps0) == generation &&
+           its_ps0 == ps0;
+}
+
+/* Waits as long as a step takes. Returns ST_INTERNAL if the worker ends with an error. */
+static enum status compute(struct worker *w, int64_t ns)
+{
+    int64_t until = sim.now + ns;
+    while (sim.now < until && !w->quits && !w->dying)
+        fiber_wait(w, until);
+    return w->dying ? ST_CANCELLED : w->quits ? ST_INTERNAL : ST_OK;
+}
+
+static enum status compute_step(struct worker *w)
 {
     struct sim_node *n = &sim.node[w->node];
     int64_t ms = opt(OPT_compute_ms);
     int64_t ns = ms * SIM_MS / 2 + sim_below(&n->random, ms * SIM_MS);
-    w->phase = PHASE_COMPUTE;
-    sim_timer(w->node, n->slow && !sim.calm ? ns * 100 : ns, TIMER_TRAINER, ++w->timer);
+    return compute(w, n->slow && !sim.calm ? ns * 100 : ns);
 }
 
 static int all_done(const struct worker *w)
 {
     for (int i = 0; i < sim_chunks->n_chunks; i++)
-        if (w->chunk[i].version < sim_job.train_steps)
+        if (net_exchange_version(w->x, i) < sim_job.train_steps)
             return 0;
     return 1;
 }
 
-static void next_step(struct worker *w)
+static uint64_t position_of_step(const struct worker *w)
 {
-    if (!all_done(w)) {
-        compute_step(w);
-        return;
+    if (lockstep())
+        return net_place_position(&w->start.place, sim_job.batch, w->step);
+    uint64_t samples = net_exchange_samples(w->x);
+    if (samples == 0)
+        sim_fail("I6", "no server has assigned samples to %s", sim.node[w->node].name);
+    return samples - 1;
+}
+
+static enum status push_chunk(struct worker *w, int i, uint64_t position)
+{
+    int64_t version = net_exchange_version(w->x, i);
+    if (version < 0 || version >= sim_job.train_steps)
+        return ST_OK;
+    sim_gradient(i, position, sim_job.batch, w->params + sim_chunks->chunks[i].first,
+                 w->gradient[i]);
+    client_set_position(w->node, i, position);
+    return net_exchange_push(w->x, i, version, w->gradient[i], (float)sim_job.batch);
+}
+
+static enum status exchange_step(struct worker *w)
+{
+    uint64_t position = position_of_step(w);
+    enum status st = ST_OK, ended = ST_OK;
+    oracle_samples(w->start.generation, w->start.ps0, &w->start.place, w->step, position);
+    for (int i = 0; i < sim_chunks->n_chunks && (st == ST_OK || st == ST_REBASED); i++) {
+        st = push_chunk(w, i, position);
+        ended = st == ST_REBASED ? st : ended;
     }
-    w->phase = PHASE_LAST;
+    if (st != ST_OK && st != ST_REBASED)
+        return st;
+    st = net_exchange_wait(w->x, 0, sim_chunks->n_chunks, 0);
+    w->step += st == ST_OK;
+    return st == ST_OK ? ended : st;
+}
+
+/* Trains until the generation ends (ST_REBASED), or the job's last step. */
+static enum status train_generation(struct worker *w)
+{
+    enum status st = ST_OK;
+    while (!all_done(w)) {
+        TRY(compute_step(w));
+        TRY(exchange_step(w));
+    }
     for (int i = 0; i < sim_chunks->n_chunks && !lockstep(); i++)
-        exchange_request(w, i, PIECE_PULL, sim_job.train_steps);
+        TRY(net_exchange_pull(w->x, i, sim_job.train_steps));
+    TRY(net_exchange_wait(w->x, 0, sim_chunks->n_chunks, sim_job.train_steps));
+    TRY(compute(w, opt(OPT_compute_ms) * SIM_MS)); /* it evaluates */
+done:
+    return st;
 }
 
-static void push_step(struct worker *w)
+static enum status train(struct worker *w)
 {
-    uint64_t position = net_place_position(&w->place, sim_job.batch, w->step);
-    if (!lockstep() && w->samples == 0)
-        sim_fail("I6", "nobody gave %s its samples", sim.node[w->node].name);
-    if (!lockstep())
-        position = w->samples - 1;
-    oracle_samples(w->generation, w->ps0, &w->place, w->step, position);
-    w->phase = PHASE_EXCHANGE;
-    for (int i = 0; i < sim_chunks->n_chunks; i++) {
-        struct worker_chunk *c = &w->chunk[i];
-        if (c->version >= sim_job.train_steps || c->version < 0)
-            continue;
-        sim_gradient(i, position, sim_job.batch, c->value, c->gradient);
-        c->position = position;
-        exchange_request(w, i, PIECE_PUSH, c->version);
+    enum status st;
+    do {
+        st = net_exchange_start(w->x, &w->start);
+        if (st != ST_OK)
+            break;
+        w->step = w->start.step;
+        STORY("%s continues from step %lld", sim.node[w->node].name, (long long)w->step);
+        st = train_generation(w);
+    } while (st == ST_REBASED);
+    return st;
+}
+
+/* Leaves the job, if it can. Returns the exit status. */
+static int leave_job(struct worker *w, enum status st)
+{
+    int leaves = st == ST_OK || w->quits || (st == ST_CANCELLED && opt(OPT_coordinator));
+    w->leaving = 1;
+    if (leaves)
+        net_exchange_leave_failed(w->x, st == ST_OK, w->quits ? "it diverged" : "", LEAVE_MS);
+    else
+        STORY("%s gives up: %s", sim.node[w->node].name, status_text(st));
+    if (w->quits && st != ST_OK)
+        return EXIT_PERMANENT;
+    return leaves ? 0 : st == ST_CANCELLED ? EXIT_RETRY : status_exit_code(st);
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker *w = arg;
+    enum status st = train(w);
+    if (w->quits && st == ST_INTERNAL && !w->dying) {
+        sim.node[w->node].quit = sim.node[w->node].life;
+        STORY("%s ends with an error", sim.node[w->node].name);
     }
+    int status = leave_job(w, st);
+    while (w->n_leavers > 0)
+        fiber_wait(&w->n_leavers, INT64_MAX);
+    struct net_exchange *x = w->x;
+    w->x = NULL;
+    net_exchange_destroy(x);
+    if (!w->dying)
+        sim_timer(w->node, 0, TIMER_WORKER_EXIT, status);
+    return NULL;
 }
 
-static void restart_step(struct worker *w)
+static void first_values(void *ctx, float *params)
 {
-    w->phase = PHASE_JOIN;
-    w->timer++;
-    exchange_begin_start(w);
-}
-
-/* All chunks are there: in lockstep those that are ahead are read again as they were. */
-static void go_back(struct worker *w)
-{
-    w->step = exchange_lowest(w);
-    w->phase = PHASE_BACK;
-    for (int i = 0; i < sim_chunks->n_chunks && lockstep(); i++)
-        if (w->chunk[i].version > w->step)
-            exchange_request(w, i, PIECE_PULL, w->step);
-}
-
-static void check_back(struct worker *w)
-{
-    for (int i = 0; lockstep() && i < sim_chunks->n_chunks; i++)
-        if (w->chunk[i].version != w->step)
-            sim_fail("I4", "chunk %d came to %s at step %lld, not %lld, from which it goes on", i,
-                     sim.node[w->node].name, (long long)w->chunk[i].version, (long long)w->step);
-    STORY("%s goes on from step %lld", sim.node[w->node].name, (long long)w->step);
-}
-
-/* One move at most; 1: there was one. */
-static int advance_phase(struct worker *w)
-{
-    enum phase was = w->phase;
-    if (was == PHASE_END || was == PHASE_LEAVE)
-        return 0;
-    if (exchange_is_out(w) && was != PHASE_COMPUTE && was != PHASE_EVALUATE) {
-        w->phase = PHASE_LEAVE;
-        exchange_leave(w, 0);
-        return 0;
-    }
-    if (was == PHASE_JOIN) {
-        exchange_ask_again(w);
-        if (exchange_all_joined(w))
-            w->phase = PHASE_FETCH;
-        return w->phase != was;
-    }
-    if (exchange_is_over(w) && was != PHASE_COMPUTE && was != PHASE_EVALUATE) {
-        restart_step(w);
-        return 1;
-    }
-    if (was == PHASE_FETCH && exchange_quiet(w, 0)) {
-        go_back(w);
-    } else if (was == PHASE_BACK && exchange_quiet(w, w->step)) {
-        check_back(w);
-        next_step(w);
-    } else if (was == PHASE_EXCHANGE && exchange_quiet(w, 0)) {
-        w->step++;
-        w->steps_done++;
-        next_step(w);
-    } else if (was == PHASE_LAST && exchange_quiet(w, sim_job.train_steps)) {
-        w->phase = PHASE_EVALUATE;
-        sim_timer(w->node, opt(OPT_compute_ms) * SIM_MS, TIMER_TRAINER, ++w->timer);
-    }
-    return w->phase != was;
-}
-
-static void poll_worker(struct worker *w)
-{
-    while (sim.node[w->node].state == NODE_UP && advance_phase(w))
-        ;
-    if (w->phase == PHASE_LEAVE && w->n_leaves == 0) {
-        w->phase = PHASE_END;
-        sim.node[w->node].status = w->failed ? EXIT_PERMANENT : 0;
-        sim_timer(w->node, 0, TIMER_TRAINER, ++w->timer);
-    }
-}
-
-static void on_timer(int node, int what, int64_t number)
-{
-    struct worker *w = workers[node];
-    if (what != TIMER_TRAINER) {
-        exchange_timer(w, what, number);
-    } else if (number == w->timer && w->phase == PHASE_END) {
-        sim_ended(node, sim.node[node].status);
-        return;
-    } else if (number == w->timer && w->phase == PHASE_COMPUTE) {
-        if (exchange_is_over(w) && exchange_lowest(w) < 0)
-            restart_step(w);
-        else
-            push_step(w);
-    } else if (number == w->timer && w->phase == PHASE_EVALUATE) {
-        w->phase = PHASE_LEAVE;
-        exchange_leave(w, 1);
-    }
-    poll_worker(w);
-}
-
-void worker_init(struct worker *w, int node)
-{
-    w->node = node;
-    w->incarnation = sim.node[node].incarnation;
-    w->member = node - SIM_SERVERS < sim_job.n_workers ? node - SIM_SERVERS : -1;
-    w->reached = -1;
-    for (int i = 0; i < SIM_SERVERS; i++)
-        w->link[i].node = i;
-    for (int i = 0; i < SIM_CHUNKS; i++)
-        w->chunk[i].version = -1;
+    for (int i = 0; i < sim_chunks->n_chunks; i++)
+        sim_first_value(i, params + sim_chunks->chunks[i].first);
 }
 
 static void on_start(int node)
 {
     struct worker *w = sim_alloc(sizeof *w);
+    int index = node - SIM_SERVERS, was = sim.running;
+    const struct net_exchange_config cfg = {
+        .ps_hosts = &sim_ps_hosts,
+        .join = {.member = index < sim_job.n_workers ? index : -1,
+                 .incarnation = sim.node[node].incarnation,
+                 .address = sim_address[node],
+                 .job = sim_job,
+                 .chunks = sim_chunks},
+        .params = w->params,
+        .first_values = first_values,
+        .ctx = w};
+    struct net_exchange_config own = cfg;
+    if (index >= sim_job.n_workers)
+        own.join.job.n_workers = 0; /* it joins a running job */
+    sim.running = node;
     workers[node] = w;
-    worker_init(w, node);
-    exchange_begin_start(w);
-    poll_worker(w);
+    w->node = node;
+    first_values(w, w->params);
+    CHECK(net_exchange_create(&own, &w->x) == ST_OK);
+    fiber_start(node, worker_main, w);
+    sim.running = was;
 }
 
 static void on_die(int node)
 {
+    struct worker *w = workers[node];
+    int was = sim.running;
+    sim.running = node;
+    w->dying = 1;
+    client_die(node);
+    if (w->x)
+        net_exchange_cancel(w->x);
+    fibers_end(node);
+    sim.running = was;
 }
 
 static void on_reply(int node, struct sim_call *c)
 {
-    exchange_reply(workers[node], c);
-    poll_worker(workers[node]);
+    client_reply(c);
 }
 
 static void on_message(int node, struct net_stream *s, struct sim_msg *m)
 {
-    exchange_message(workers[node], s, m);
-    poll_worker(workers[node]);
+    client_message(s, m);
 }
 
 static void on_closed(int node, struct net_stream *s)
 {
-    exchange_closed(workers[node], s);
-    poll_worker(workers[node]);
+    client_closed(s);
 }
 
+static void on_timer(int node, int what, int64_t number)
+{
+    if (what == TIMER_FIBER)
+        fiber_timer(number);
+    else
+        sim_ended(node, (int)number);
+}
+
+static void *leave_soon_main(void *arg)
+{
+    struct worker *w = arg;
+    net_exchange_leave_soon(w->x, SOON_MS);
+    w->n_leavers--;
+    fiber_wake(&w->n_leavers);
+    return NULL;
+}
+
+/* As worker/shutdown.c: the worker leaves at the next generation; without a ps 0 that decides on
+ * generations it ends at once. */
 static void on_term(int node)
 {
     struct worker *w = workers[node];
-    if (opt(OPT_coordinator))
-        exchange_leave_soon(w);
-    else
-        worker_fail(w, EXIT_RETRY, "SIGTERM");
-    poll_worker(w);
+    if (!w->x || w->terminated)
+        return;
+    w->terminated = 1;
+    if (!opt(OPT_coordinator)) {
+        net_exchange_cancel(w->x);
+        return;
+    }
+    w->n_leavers++;
+    fiber_start(node, leave_soon_main, w);
 }
 
 const struct sim_ops sim_worker_ops = {.start = on_start,

@@ -1,0 +1,563 @@
+/* tests/sim/client.c - see client.h. A call is a struct grpc_call of ours. Its operations are those
+ * that unary_batch.c and bidi.c start: a unary call is one batch of six; a stream starts with its
+ * metadata, then has one receive, one send and one wait for its status under way.
+ *
+ * The functions of gRPC and of net/rpc are replaced by the linker (--wrap). A byte buffer of a
+ * frame to send keeps references to its payloads until it is destroyed, as gRPC does: the bytes
+ * must be the same then. */
+#include "tests/sim/client.h"
+#include "base/digest.h"
+#include "net/exchange/exchange_requests.h"
+#include "net/wire/message.h"
+#include "tests/sim/job.h"
+#include "tests/sim/region.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { FRAME_MESSAGES = SIM_CHUNKS };
+
+struct net_channel {
+    int to;
+};
+
+/* An operation that has ended, whose event comes. */
+struct completion {
+    struct completion *next;
+    struct grpc_runtime_op *op;
+    int ok, done;
+};
+
+struct grpc_call {
+    struct grpc_call *next; /* of the node */
+    int node, to, over;     /* over: it has its status */
+    enum sim_call_kind kind;
+    int64_t deadline_ms;
+    struct sim_call *call;           /* unary; NULL: not started */
+    struct net_stream *stream;       /* NULL: none is open */
+    struct grpc_runtime_op *op;      /* of the unary call; of the wait for the stream's status */
+    struct grpc_runtime_op *receive; /* pending; NULL: none */
+    grpc_byte_buffer **incoming;     /* what these return */
+    grpc_status_code *code;
+};
+
+/* A message. The first member is what its holders see. */
+struct message {
+    grpc_byte_buffer shown;
+    const void *request;                /* unary, to send */
+    const struct net_join_reply *reply; /* unary, received */
+    struct sim_msg *piece;              /* of a stream, received */
+    int n;                              /* of a stream, to send */
+    struct sim_msg *pieces[FRAME_MESSAGES];
+    struct {
+        void (*release)(void *owner);
+        void *owner;
+        const void *data;
+        size_t bytes;
+        uint32_t crc;
+    } borrowed[FRAME_MESSAGES];
+};
+
+static struct {
+    struct grpc_call *calls;
+    struct completion *first, **end; /* completions whose events have not come */
+    uint32_t life;                   /* of these; the node is dying if it is not the node's */
+    int dying;
+    struct {
+        uint64_t identity, position;
+    } contribution[SIM_CHUNKS];
+} nodes[SIM_NODES];
+static struct sim_msg *received; /* between grpc_runtime_spans_of and frame_decode */
+
+void clients_reset(void)
+{
+    memset(nodes, 0, sizeof nodes);
+}
+
+static void renew(int node)
+{
+    if (nodes[node].life == sim.node[node].life)
+        return;
+    memset(&nodes[node], 0, sizeof nodes[node]);
+    nodes[node].life = sim.node[node].life;
+    nodes[node].end = &nodes[node].first;
+}
+
+static void complete(int node, struct grpc_runtime_op *op, int ok)
+{
+    struct completion *c = sim_alloc(sizeof *c);
+    *c = (struct completion){.op = op, .ok = ok};
+    if (nodes[node].dying) {
+        op->done(op, ok);
+        return;
+    }
+    *nodes[node].end = c;
+    nodes[node].end = &c->next;
+    sim_post(sim_below(&sim.node[node].random, 100) * 1000, EV_OPERATION, node)->p = c;
+}
+
+static void run_completion(struct completion *c)
+{
+    if (c->done)
+        return;
+    c->done = 1;
+    c->op->done(c->op, c->ok);
+}
+
+void client_operation(void *completion)
+{
+    struct completion *c = completion;
+    int node = sim.running;
+    run_completion(c);
+    while (nodes[node].first && nodes[node].first->done)
+        nodes[node].first = nodes[node].first->next;
+    if (!nodes[node].first)
+        nodes[node].end = &nodes[node].first;
+}
+
+/* The stream has ended: its pending operations complete. */
+static void end_stream(struct grpc_call *c)
+{
+    struct grpc_runtime_op *receive = c->receive, *op = c->op;
+    if (c->over)
+        return;
+    c->over = 1;
+    c->receive = c->op = NULL;
+    if (receive)
+        complete(c->node, receive, 0);
+    if (c->code)
+        *c->code = GRPC_STATUS_UNAVAILABLE;
+    if (op)
+        complete(c->node, op, 1);
+}
+
+static void cancel_call(struct grpc_call *c)
+{
+    if (c->kind == CALL_EXCHANGE) {
+        if (c->stream && !c->over && !nodes[c->node].dying)
+            sim_stream_cancel(c->stream);
+        end_stream(c);
+    } else if (!c->over && c->call) {
+        c->over = 1;
+        if (!nodes[c->node].dying)
+            sim_call_cancel(c->call);
+        *c->code = GRPC_STATUS_CANCELLED;
+        complete(c->node, c->op, 1);
+    }
+}
+
+void client_die(int node)
+{
+    renew(node);
+    nodes[node].dying = 1;
+    for (struct completion *c = nodes[node].first; c; c = c->next)
+        run_completion(c);
+    for (struct grpc_call *c = nodes[node].calls; c; c = c->next)
+        cancel_call(c);
+}
+
+static enum sim_call_kind kind_of(const char *method)
+{
+    return strstr(method, "Join")    ? CALL_JOIN
+           : strstr(method, "Leave") ? CALL_LEAVE
+                                     : CALL_EXCHANGE;
+}
+
+/* --wrap: net/rpc/channel.h. */
+enum status __wrap_net_channel_create(const char *addr, int max_receive_bytes,
+                                      struct net_channel **out);
+grpc_call *__wrap_net_channel_call(struct net_channel *c, grpc_completion_queue *queue,
+                                   const char *method, int64_t deadline_ms);
+void __wrap_net_channel_answered(struct net_channel *c, grpc_call *call);
+void __wrap_net_channel_destroy(struct net_channel *c);
+
+enum status __wrap_net_channel_create(const char *addr, int max_receive_bytes,
+                                      struct net_channel **out)
+{
+    *out = sim_alloc(sizeof **out);
+    (*out)->to = sim_server_at(addr);
+    if ((*out)->to < 0)
+        sim_fail("I5", "a server at %s is in the plan", addr);
+    return ST_OK;
+}
+
+grpc_call *__wrap_net_channel_call(struct net_channel *c, grpc_completion_queue *queue,
+                                   const char *method, int64_t deadline_ms)
+{
+    struct grpc_call *call = sim_alloc(sizeof *call);
+    renew(sim.running);
+    *call = (struct grpc_call){.next = nodes[sim.running].calls,
+                               .node = sim.running,
+                               .to = c->to,
+                               .kind = kind_of(method),
+                               .deadline_ms = deadline_ms};
+    return nodes[sim.running].calls = call;
+}
+
+void __wrap_net_channel_answered(struct net_channel *c, grpc_call *call)
+{
+}
+
+void __wrap_net_channel_destroy(struct net_channel *c)
+{
+}
+
+/* --wrap: net/rpc/unary_batch.h, and the messages of its calls. */
+void __wrap_unary_batch_init(struct unary_batch *b, const uint8_t *data, size_t bytes,
+                             grpc_op ops[UNARY_BATCH_OPS]);
+void __wrap_unary_batch_end(struct unary_batch *b, char *text, size_t room);
+enum status __wrap_message_join_pack(const struct net_join *j, uint8_t **data, size_t *bytes);
+enum status __wrap_message_pack(const struct message_type *type, const void *plain, uint8_t **data,
+                                size_t *bytes);
+enum status __wrap_message_unpack(const struct message_type *type, const uint8_t *data,
+                                  size_t bytes, void *plain, char why[MESSAGE_WHY_BYTES]);
+
+void __wrap_unary_batch_init(struct unary_batch *b, const uint8_t *data, size_t bytes,
+                             grpc_op ops[UNARY_BATCH_OPS])
+{
+    struct message *m = sim_alloc(sizeof *m);
+    m->request = memcpy(sim_alloc(bytes), data, bytes);
+    *b = (struct unary_batch){.outgoing = &m->shown, .code = GRPC_STATUS_INTERNAL};
+    memset(ops, 0, UNARY_BATCH_OPS * sizeof *ops);
+    ops[1].data.send_message.send_message = b->outgoing;
+    ops[4].data.recv_message.recv_message = &b->incoming;
+    ops[5].data.recv_status_on_client.status = &b->code;
+}
+
+void __wrap_unary_batch_end(struct unary_batch *b, char *text, size_t room)
+{
+    snprintf(text, room, "%s", b->code == GRPC_STATUS_OK ? "" : "the server cannot be reached");
+}
+
+static enum status pack(const void *from, size_t size, uint8_t **data, size_t *bytes)
+{
+    *data = malloc(size);
+    CHECK(*data);
+    memcpy(*data, from, size);
+    *bytes = size;
+    return ST_OK;
+}
+
+enum status __wrap_message_join_pack(const struct net_join *j, uint8_t **data, size_t *bytes)
+{
+    return pack(j, sizeof *j, data, bytes);
+}
+
+enum status __wrap_message_pack(const struct message_type *type, const void *plain, uint8_t **data,
+                                size_t *bytes)
+{
+    CHECK(type == &message_leave);
+    return pack(plain, sizeof(struct net_leave), data, bytes);
+}
+
+enum status __wrap_message_unpack(const struct message_type *type, const uint8_t *data,
+                                  size_t bytes, void *plain, char why[MESSAGE_WHY_BYTES])
+{
+    struct net_join_reply *r = plain;
+    CHECK(type == &message_reply);
+    memcpy(r, data, sizeof *r);
+    const struct hosts *h = &r->servers;
+    if (r->server) {
+        const int *map = r->server;
+        size_t map_bytes = (size_t)r->n_chunks * sizeof *map;
+        r->server = malloc(map_bytes);
+        CHECK(r->server);
+        memcpy(r->server, map, map_bytes);
+    }
+    return h->n > 0 ? hosts_copy((const char *const *)h->addr, (size_t)h->n, &r->servers) : ST_OK;
+}
+
+/* --wrap: net/rpc/grpc_runtime.h and gRPC. */
+void __wrap_grpc_runtime_init(void);
+void __wrap_grpc_runtime_shutdown(void);
+enum status __wrap_grpc_runtime_pollers_create(int n, struct grpc_runtime_pollers **out);
+grpc_completion_queue *__wrap_grpc_runtime_pollers_queue(struct grpc_runtime_pollers *p);
+void __wrap_grpc_runtime_pollers_destroy(struct grpc_runtime_pollers *p);
+int __wrap_grpc_runtime_op_start(struct grpc_runtime_op *op, grpc_call *call, const grpc_op *ops,
+                                 size_t n);
+enum status __wrap_grpc_runtime_spans_of(grpc_byte_buffer *message, struct net_span **spans,
+                                         size_t *room, size_t *n);
+enum status __wrap_grpc_runtime_bytes_of(grpc_byte_buffer *message, uint8_t **data, size_t *bytes);
+void __wrap_grpc_call_ref(grpc_call *call);
+void __wrap_grpc_call_unref(grpc_call *call);
+grpc_call_error __wrap_grpc_call_cancel(grpc_call *call, void *reserved);
+void __wrap_grpc_byte_buffer_destroy(grpc_byte_buffer *message);
+
+void __wrap_grpc_runtime_init(void)
+{
+}
+
+void __wrap_grpc_runtime_shutdown(void)
+{
+}
+
+enum status __wrap_grpc_runtime_pollers_create(int n, struct grpc_runtime_pollers **out)
+{
+    *out = NULL;
+    return ST_OK;
+}
+
+grpc_completion_queue *__wrap_grpc_runtime_pollers_queue(struct grpc_runtime_pollers *p)
+{
+    return NULL;
+}
+
+void __wrap_grpc_runtime_pollers_destroy(struct grpc_runtime_pollers *p)
+{
+}
+
+static void start_unary(struct grpc_runtime_op *op, struct grpc_call *c, const grpc_op *ops)
+{
+    const struct message *m = (const struct message *)ops[1].data.send_message.send_message;
+    c->op = op;
+    c->incoming = ops[4].data.recv_message.recv_message;
+    c->code = ops[5].data.recv_status_on_client.status;
+    c->call = sim_call(c->node, c->to, c->kind, (void *)m->request, c->deadline_ms * SIM_MS);
+    c->call->user = c;
+}
+
+static void open_stream(struct grpc_runtime_op *op, struct grpc_call *c)
+{
+    c->stream = sim_stream_open(c->node, c->to);
+    if (c->stream)
+        c->stream->user[DOWN] = c;
+    c->over |= !c->stream;
+    complete(c->node, op, c->stream != NULL);
+}
+
+static void send_frame(struct grpc_runtime_op *op, struct grpc_call *c, const struct message *m)
+{
+    for (int i = 0; i < m->n && !c->over; i++)
+        sim_stream_push(c->stream, UP, m->pieces[i]);
+    complete(c->node, op, !c->over);
+}
+
+int __wrap_grpc_runtime_op_start(struct grpc_runtime_op *op, grpc_call *call, const grpc_op *ops,
+                                 size_t n)
+{
+    if (nodes[call->node].dying)
+        return 0;
+    if (n == UNARY_BATCH_OPS) {
+        start_unary(op, call, ops);
+    } else if (ops[0].op == GRPC_OP_SEND_INITIAL_METADATA) {
+        open_stream(op, call);
+    } else if (ops[0].op == GRPC_OP_SEND_MESSAGE) {
+        send_frame(op, call, (const struct message *)ops[0].data.send_message.send_message);
+    } else if (ops[0].op == GRPC_OP_RECV_STATUS_ON_CLIENT) {
+        call->code = ops[0].data.recv_status_on_client.status;
+        *call->code = GRPC_STATUS_UNAVAILABLE;
+        call->op = call->over ? NULL : op;
+        if (call->over)
+            complete(call->node, op, 1);
+    } else {
+        call->incoming = ops[0].data.recv_message.recv_message;
+        call->receive = call->over ? NULL : op;
+        if (call->over)
+            complete(call->node, op, 0);
+    }
+    return 1;
+}
+
+enum status __wrap_grpc_runtime_spans_of(grpc_byte_buffer *message, struct net_span **spans,
+                                         size_t *room, size_t *n)
+{
+    received = ((struct message *)message)->piece;
+    return ST_OK;
+}
+
+enum status __wrap_grpc_runtime_bytes_of(grpc_byte_buffer *message, uint8_t **data, size_t *bytes)
+{
+    return pack(((struct message *)message)->reply, sizeof(struct net_join_reply), data, bytes);
+}
+
+void __wrap_grpc_call_ref(grpc_call *call)
+{
+}
+
+void __wrap_grpc_call_unref(grpc_call *call)
+{
+}
+
+grpc_call_error __wrap_grpc_call_cancel(grpc_call *call, void *reserved)
+{
+    cancel_call(call);
+    return GRPC_CALL_OK;
+}
+
+void __wrap_grpc_byte_buffer_destroy(grpc_byte_buffer *message)
+{
+    struct message *m = (struct message *)message;
+    for (int i = 0; i < m->n; i++) {
+        if (!m->borrowed[i].release)
+            continue;
+        if (digest_crc32c(0, m->borrowed[i].data, m->borrowed[i].bytes) != m->borrowed[i].crc)
+            sim_fail("borrow", "%s changes what it contributes to chunk %u while it is sent",
+                     sim.node[sim.running].name, m->pieces[i]->piece.chunk);
+        m->borrowed[i].release(m->borrowed[i].owner);
+    }
+    m->n = 0;
+}
+
+/* --wrap: the coding of frames. */
+grpc_byte_buffer *__wrap_send_queue_frame(const struct send_queue_batch *batch);
+enum status
+__wrap_frame_decode(const struct net_span *spans, size_t n_spans, struct net_frame_head *head,
+                    enum status (*on_piece)(void *ctx, const struct net_frame_head *head,
+                                            const struct net_piece *piece),
+                    void *ctx, char *why, size_t why_bytes);
+
+static struct sim_msg *make_piece(int node, const struct send_queue_item *item)
+{
+    struct sim_msg *m = sim_alloc(sizeof *m);
+    m->head = item->head;
+    m->piece.kind = item->kind;
+    m->piece.chunk = item->chunk;
+    m->piece.step = item->step;
+    m->piece.dtype = item->dtype;
+    m->piece.weight = item->weight;
+    m->piece.crc32c = item->crc32c;
+    m->bytes = item->data ? item->bytes : 0;
+    m->data = m->bytes ? memcpy(sim_alloc(m->bytes), item->data, m->bytes) : NULL;
+    m->identity = nodes[node].contribution[item->chunk].identity;
+    m->position = nodes[node].contribution[item->chunk].position;
+    return m;
+}
+
+grpc_byte_buffer *__wrap_send_queue_frame(const struct send_queue_batch *batch)
+{
+    struct message *m = sim_alloc(sizeof *m);
+    CHECK(batch->n <= FRAME_MESSAGES);
+    for (m->n = 0; m->n < batch->n; m->n++) {
+        const struct send_queue_item *item = batch->items[m->n];
+        m->pieces[m->n] = make_piece(sim.running, item);
+        m->borrowed[m->n].release = item->release;
+        m->borrowed[m->n].owner = item->owner;
+        m->borrowed[m->n].data = item->data;
+        m->borrowed[m->n].bytes = item->bytes;
+        m->borrowed[m->n].crc = item->release ? digest_crc32c(0, item->data, item->bytes) : 0;
+    }
+    return &m->shown;
+}
+
+enum status
+__wrap_frame_decode(const struct net_span *spans, size_t n_spans, struct net_frame_head *head,
+                    enum status (*on_piece)(void *ctx, const struct net_frame_head *head,
+                                            const struct net_piece *piece),
+                    void *ctx, char *why, size_t why_bytes)
+{
+    struct sim_msg *m = received;
+    struct net_span span = {m->payload ? m->payload->data : NULL, m->bytes};
+    struct net_piece p = {.kind = m->piece.kind,
+                          .chunk = m->piece.chunk,
+                          .step = m->piece.step,
+                          .crc32c = m->piece.crc32c,
+                          .dtype = m->piece.dtype,
+                          .samples = m->piece.samples,
+                          .payload = {&span, 0, m->bytes}};
+    if (m->payload && m->bytes && m->piece.crc32c && m->piece.crc32c != m->crc_sent)
+        sim_fail("I1", "an answer's checksum is not its payload's");
+    *head = m->head;
+    return on_piece(ctx, head, &p);
+}
+
+void client_reply(struct sim_call *c)
+{
+    struct grpc_call *call = c->user;
+    if (call->over)
+        return;
+    call->over = 1;
+    *call->code = c->st == ST_OK         ? GRPC_STATUS_OK
+                  : c->st == ST_DEADLINE ? GRPC_STATUS_DEADLINE_EXCEEDED
+                                         : GRPC_STATUS_UNAVAILABLE;
+    if (c->st == ST_OK && c->reply) {
+        struct message *m = sim_alloc(sizeof *m);
+        m->reply = c->reply;
+        *call->incoming = &m->shown;
+    }
+    call->op->done(call->op, 1);
+}
+
+void client_message(struct net_stream *s, struct sim_msg *piece)
+{
+    struct grpc_call *call = s->user[DOWN];
+    struct grpc_runtime_op *op = call->receive;
+    if (call->over)
+        return;
+    CHECK(op); /* the exchange always reads */
+    struct message *m = sim_alloc(sizeof *m);
+    m->piece = piece;
+    *call->incoming = &m->shown;
+    call->receive = NULL;
+    op->done(op, 1);
+}
+
+void client_closed(struct net_stream *s)
+{
+    end_stream(s->user[DOWN]);
+}
+
+/* --wrap: net/exchange. */
+void client_set_position(int node, int chunk, uint64_t position)
+{
+    renew(node);
+    nodes[node].contribution[chunk].position = position;
+}
+
+enum status __real_net_exchange_push(struct net_exchange *x, int chunk, int64_t step,
+                                     const float *data, float weight);
+enum status __wrap_net_exchange_push(struct net_exchange *x, int chunk, int64_t step,
+                                     const float *data, float weight);
+enum status __wrap_net_exchange_push(struct net_exchange *x, int chunk, int64_t step,
+                                     const float *data, float weight)
+{
+    int node = sim.running;
+    uint64_t before = nodes[node].contribution[chunk].identity;
+    nodes[node].contribution[chunk].identity = sim_draw(&sim.node[node].random) | 1;
+    enum status st = __real_net_exchange_push(x, chunk, step, data, weight);
+    if (st != ST_OK)
+        nodes[node].contribution[chunk].identity = before;
+    return st;
+}
+
+enum status __real_exchange_request_answer(struct link *l, const struct net_piece *p);
+enum status __wrap_exchange_request_answer(struct link *l, const struct net_piece *p);
+enum status __wrap_exchange_request_answer(struct link *l, const struct net_piece *p)
+{
+    const struct net_exchange *x = l->x;
+    const struct exchange_chunk *c = &x->chunks[p->chunk];
+    if (x->server[p->chunk] != l->index && !l->retired)
+        sim_fail("I5", "ps %d answers for a chunk that is another's", l->index);
+    int waits = c->item.kind != PIECE_NONE;
+    enum status st = __real_exchange_request_answer(l, p);
+    if (opt(OPT_regions) && st == ST_OK && waits && c->item.kind == PIECE_NONE &&
+        c->version == (int64_t)p->step && !c->ended)
+        region_received(x, (int)p->chunk, c->version);
+    return st;
+}
+
+uint64_t client_generation(const struct net_exchange *x, uint64_t *ps0)
+{
+    *ps0 = x->session->ps0;
+    return x->session->generation;
+}
+
+const float *client_params(const struct net_exchange *x, int chunk)
+{
+    return x->cfg.params + sim_chunks->chunks[chunk].first;
+}
+
+/* A session has room for 4,096 servers, which takes long to clear. */
+size_t __real_session_bytes(int max_servers);
+size_t __wrap_session_bytes(int max_servers);
+size_t __wrap_session_bytes(int max_servers)
+{
+    return __real_session_bytes(SIM_SERVERS);
+}
+
+void __real_session_init(struct session *s, const struct session_config *cfg);
+void __wrap_session_init(struct session *s, const struct session_config *cfg);
+void __wrap_session_init(struct session *s, const struct session_config *cfg)
+{
+    struct session_config few = *cfg;
+    few.max_servers = SIM_SERVERS;
+    __real_session_init(s, &few);
+}
