@@ -369,21 +369,61 @@ int __wrap_mkdir(const char *path, mode_t mode)
     return 0;
 }
 
-static void note_manifest(const char *text)
+static int is_manifest(const char *text)
 {
     struct checkpoint_name is;
     checkpoint_name_parse(text, &is);
-    if (is.kind != CHECKPOINT_NAME_MANIFEST || is.old)
+    return is.kind == CHECKPOINT_NAME_MANIFEST && !is.old;
+}
+
+static void note_manifest(const char *text)
+{
+    if (!is_manifest(text))
         return;
     STORY("checkpoint %s is whole", text);
     sim_mark(MARK_manifest);
 }
 
+struct disk_rename {
+    char from[NAME_BYTES], to[NAME_BYTES];
+};
+
+/* Lets the file server carry out the rename, whose process was killed. Until then it also holds up
+ * the calls of the process that is started in its place. */
+static void leave_rename(const char *from, const char *to)
+{
+    struct sim_node *n = &sim.node[sim.running];
+    struct sim_random *r = &chances[sim.running];
+    struct disk_rename *left = sim_alloc(sizeof *left);
+    int64_t hang_ns = sim_below(r, 2 * SIM_S);
+    if (n->disk_until < sim.now + hang_ns)
+        n->disk_until = sim.now + hang_ns;
+    snprintf(left->from, NAME_BYTES, "%s", from);
+    snprintf(left->to, NAME_BYTES, "%s", to);
+    sim_post(n->disk_until - sim.now + sim_below(r, 20 * SIM_MS), EV_RENAME, -1)->p = left;
+}
+
+/* Waits as long as a rename takes. Returns false if the process is killed meanwhile, as a fault may
+ * say. */
+static int await_rename(const char *from, const char *to)
+{
+    int node = sim.running, was_alive = !is_dead(node);
+    if (was_alive && sim.node[node].is_late && is_manifest(to)) {
+        sim.node[node].is_late = 0;
+        sim_timer(node, 0, TIMER_KILL, 0);
+        while (!is_dead(node))
+            fiber_wait(to, INT64_MAX);
+    }
+    if (take_time(0))
+        return 1;
+    if (was_alive && is_dead(node))
+        leave_rename(from, to);
+    return 0;
+}
+
 /* Gives an inode another name; the old one goes if `moves`. */
 static int link_name(const char *from, const char *to, int moves)
 {
-    if (!enter(0))
-        return -1;
     struct name *a = find(from), *b = find(to);
     if (!a)
         return fail(ENOENT);
@@ -400,12 +440,22 @@ static int link_name(const char *from, const char *to, int moves)
     return 0;
 }
 
+void disk_rename_late(const struct disk_rename *r)
+{
+    if (find(r->from)) {
+        STORY("the file server carries out a late rename to %s", r->to);
+        link_name(r->from, r->to, 1);
+    }
+}
+
 int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to)
 {
     const char *a = name_of(from), *b = name_of(to);
-    return a && b ? link_name(a, b, 1) : __real_rename(from, to);
+    if (!a || !b)
+        return __real_rename(from, to);
+    return await_rename(a, b) ? link_name(a, b, 1) : -1;
 }
 
 int __real_link(const char *from, const char *to);
@@ -413,7 +463,9 @@ int __wrap_link(const char *from, const char *to);
 int __wrap_link(const char *from, const char *to)
 {
     const char *a = name_of(from), *b = name_of(to);
-    return a && b ? link_name(a, b, 0) : __real_link(from, to);
+    if (!a || !b)
+        return __real_link(from, to);
+    return enter(0) ? link_name(a, b, 0) : -1;
 }
 
 int __real_unlink(const char *path);

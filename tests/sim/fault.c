@@ -113,6 +113,9 @@ static int strike_disk(const struct sim_fault *f, struct sim_node *n)
     case FAULT_begin_fails:
         n->begin_fails += (int)(f->ms % 3) + 1;
         return 0;
+    case FAULT_late:
+        n->is_late = 1;
+        return 0;
     case FAULT_disk_stuck:
         n->disk_stuck = n->life;
         return 0;

@@ -81,6 +81,9 @@ static void run_event(struct sim_event *e)
     case EV_OPERATION:
         client_operation(e->p);
         break;
+    case EV_RENAME:
+        disk_rename_late(e->p);
+        break;
     case EV_DISK:
         ops->disk(e->node);
         break;

@@ -176,7 +176,7 @@ static void run_all(void)
 {
     start_all();
     sim_faults_begin();
-    while (!is_over() && !is_done()) {
+    while ((!is_over() && !is_done()) || server_is_ending()) {
         struct sim_event *e = sim_next();
         if (!e || sim.now > sim.end_ns)
             sim_fail("liveness", "the job does not end, %s",

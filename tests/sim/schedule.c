@@ -98,6 +98,7 @@ static int may(const struct sim_schedule *s, enum sim_fault_kind kind, int node)
         return core && server && node != 0;
     case FAULT_apart: /* the others go on without that worker, if there may be others */
         return core && !server && s->option[OPT_workers] > 1 && s->option[OPT_min_workers] == 0;
+    case FAULT_late:
     case FAULT_lose_folder:
         return core && s->option[OPT_folder] && node == 0;
     case FAULT_gone: /* without ps 0 nobody decides: docs/guide/failures.md has another way on */
@@ -127,6 +128,8 @@ static void draw_fault(struct sim_random *r, const struct sim_schedule *s, const
     *f = (struct sim_fault){.kind = (enum sim_fault_kind)kind, .nth = 1};
     f->node = draw_node(r, s);
     f->other = draw_node(r, s);
+    if (kind == FAULT_late)
+        f->node = 0;
     if (kind == FAULT_apart && s->option[OPT_servers] > 1)
         f->other = (int)sim_between(r, 1, (int)s->option[OPT_servers] - 1);
     f->mark = sim_chance(r, 50) ? MARK_start : (enum sim_mark)sim_below(r, SIM_N_MARKS);
@@ -177,6 +180,28 @@ static void draw_beside_damage(struct sim_random *r, struct sim_schedule *s)
     s->fault[s->n_faults++] = f;
 }
 
+/* A folder that never answers one server matters while that server reads a checkpoint, since
+ * another one died, and once it is to end. */
+static void draw_beside_stuck(struct sim_random *r, struct sim_schedule *s)
+{
+    struct sim_fault *stuck = &s->fault[s->n_faults - 1];
+    if (s->n_faults + 2 > SIM_MAX_FAULTS || !sim_chance(r, 70))
+        return;
+    s->option[OPT_chunks] = option_high[OPT_chunks]; /* so that this server has one to read */
+    s->option[OPT_folder] = 1;
+    stuck->mark = MARK_manifest;
+    stuck->nth = (int)sim_between(r, 1, 3);
+    struct sim_fault lost = *stuck, end = *stuck;
+    lost.kind = FAULT_kill;
+    lost.node = (int)sim_below(r, s->option[OPT_servers]);
+    lost.after_us += draw_log(r, 1, 100000);
+    lost.ms = sim_between(r, 1, 500);
+    end.kind = FAULT_term;
+    end.after_us += sim_below(r, 20000000);
+    s->fault[s->n_faults++] = lost;
+    s->fault[s->n_faults++] = end;
+}
+
 void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
 {
     struct sim_random r = sim_random_of(seed, STREAM_OPTIONS, 0);
@@ -208,6 +233,8 @@ void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
             draw_beside_drain(&r, s);
         if (fits && f.kind == FAULT_damaged)
             draw_beside_damage(&r, s);
+        if (fits && f.kind == FAULT_disk_stuck)
+            draw_beside_stuck(&r, s);
     }
 }
 

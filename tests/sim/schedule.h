@@ -74,6 +74,7 @@ enum sim_option {
     X(disk_stuck, 0, 0)  /* orders of this process to its folder never end */                      \
     X(apart, 1, 0)       /* nothing goes between a worker and a server, for good; once at most */  \
     X(lose_folder, 0, 1) /* ps 0's host dies, and all in the folder is lost with it */             \
+    X(late, 0, 0)        /* ps 0 is killed in its next manifest's rename, which is done later */   \
     X(quit, 0, 0)        /* a worker ends for good, with an error, and says so; sim --quit */
 
 enum sim_fault_kind {

@@ -8,10 +8,14 @@
 #include "tests/sim/disk.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/oracle.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { END_S = 15 }; /* as ps/main.c's */
+/* Time for ps 0 (LAST_MS, WRITE_MS, END_S) and another server (its file's 60 s, END_S) to end after
+ * SIGTERM. */
+enum { FIRST_TERM_S = 400, TERM_S = 90 };
 
 static struct server *servers[SIM_SERVERS];
 
@@ -40,6 +44,14 @@ int server_awaited(void)
     int waits = !coordinator_folders_can_restore(shell, why, sizeof why) &&
                 sscanf(why, "the server at %255s", address) == 1;
     return waits ? sim_server_at(address) : -1;
+}
+
+int server_is_ending(void)
+{
+    int n = 0;
+    for (int i = 0; i < SIM_SERVERS; i++)
+        n += sim.node[i].state == NODE_UP && servers[i]->term;
+    return n > 0;
 }
 
 void server_command(enum coordinator_command_kind what, int index)
@@ -380,14 +392,18 @@ static void on_message(int node, struct net_stream *stream, struct sim_msg *m)
         p.payload = (struct net_payload){&span, 0, m->bytes};
     int is_push = m->piece.kind == PIECE_PUSH;
     int64_t was = is_push ? version_of(s, m, before) : 0;
-    if (is_push)
+    int is_refused = is_push && m->bytes && !isfinite(*(const float *)m->data);
+    if (is_push && !is_refused)
         oracle_pushing(node, m, was);
     s->handler.piece(s->handler.ctx, stream, &m->head, &p);
     if (!is_push)
         return;
     sim_mark(MARK_push);
     int64_t is = version_of(s, m, after);
-    oracle_pushed(node, m, was, is, after);
+    if (is_refused && is != was)
+        sim_fail("I3", "a contribution that is not finite counts for chunk %u", m->piece.chunk);
+    if (!is_refused)
+        oracle_pushed(node, m, was, is, after);
     if (is > was)
         sim_mark(MARK_version);
 }
@@ -412,12 +428,23 @@ static void on_reply(int node, struct sim_call *c)
         peer_reply(c);
 }
 
+static void kill_late(int node)
+{
+    sim_kill(node, 0);
+    sim_post(sim_between(&sim.node[node].random, 10, 3000) * SIM_MS, EV_START, -1)->a = node;
+}
+
 static void on_timer(int node, int what, int64_t number)
 {
     if (what == TIMER_FIBER)
         fiber_timer(number);
     else if (what == TIMER_EXIT)
         sim_ended(node, (int)number);
+    else if (what == TIMER_KILL)
+        kill_late(node);
+    else if (what == TIMER_TERM)
+        sim_fail("end", "%s has not ended %lld s after SIGTERM", sim.node[node].name,
+                 (long long)number);
     else
         squares_timer(node, number);
 }
@@ -426,6 +453,8 @@ static void on_timer(int node, int what, int64_t number)
 static void on_term(int node)
 {
     struct server *s = servers[node];
+    int64_t seconds = node == 0 ? FIRST_TERM_S : TERM_S;
+    sim_timer(node, seconds * SIM_S, TIMER_TERM, seconds);
     if (!s->self || s->term || s->job_done || s->over || s->failed || s->refused)
         sim_timer(node, 0, TIMER_EXIT, SIM_TERM_STATUS);
     else

@@ -15,7 +15,7 @@
 #include "tests/sim/job.h"
 #include "tests/sim/net.h"
 
-enum { TIMER_EXIT = 1, TIMER_SQUARES };
+enum { TIMER_KILL, TIMER_EXIT = 1, TIMER_SQUARES, TIMER_TERM };
 
 struct watch;
 struct server {
@@ -37,6 +37,8 @@ void server_command(enum coordinator_command_kind what, int index);
 struct coordinator_state *server_coordinator(void);
 /* The server that ps 0 waits for before the first job; -1: none. */
 int server_awaited(void);
+/* Returns true while a server that received SIGTERM has not ended. */
+int server_is_ending(void);
 
 /* squares.c: clipping by the norm */
 void squares_reset(void);

@@ -24,6 +24,7 @@ enum { SIM_SERVERS = 6, SIM_WORKERS = 6, SIM_NODES = SIM_SERVERS + SIM_WORKERS }
     X(CLOSED)    /* p: net_stream, at the server that failed it */                                 \
     X(OPERATION) /* p: an operation of a client's call has ended (client.h) */                     \
     X(TIMER)     /* a: what, b: number; of the node */                                             \
+    X(RENAME)    /* p: a rename of a process that was killed meanwhile is carried out */           \
     X(DISK)      /* a region's, of the node */                                                     \
     X(FAULT)     /* a: index */                                                                    \
     X(FAULT_END) /* a: index */                                                                    \
@@ -74,6 +75,7 @@ struct sim_node {
     uint32_t disk_stuck;          /* the life in which it is; 0: it is not */
     int disk_full, gone, damages; /* damages: the next checkpoint that it is to read */
     int begin_fails;              /* so often */
+    int is_late;                  /* it is killed in its next manifest's rename */
     uint64_t damaged_generation;  /* of the checkpoint that this server reads damaged; */
     int64_t damaged_step;         /* generation 0: it reads none so */
     int closed;                   /* it is up, and no call or stream reaches it */

@@ -29,6 +29,7 @@ struct watch {
     uint64_t base;                /* generation that the plan being made goes on from */
     int64_t roster_ns;            /* time at which the coordinator last received the roster */
     int64_t joined_ns[SIM_NODES]; /* time at which ps 0 let the process in */
+    struct checkpoint_id claimed; /* newest checkpoint as this ps 0 had claimed the folder */
 };
 
 struct watch *watch_create(void)
@@ -204,6 +205,57 @@ enum status __wrap_coordinator_plan_make(struct coordinator_shell *l, struct net
     return __real_coordinator_plan_make(l, out);
 }
 
+/* Returns the newest checkpoint in the folder; generation 0: none. */
+static struct checkpoint_id newest_checkpoint(void)
+{
+    struct checkpoint_id newest = {0, 0};
+    struct checkpoint_name is;
+    int at = 0;
+    for (const char *text; (text = disk_next_name(&at));) {
+        checkpoint_name_parse(text, &is);
+        if (is.kind == CHECKPOINT_NAME_MANIFEST && !is.old &&
+            checkpoint_names_compare(is.id, newest) > 0)
+            newest = is.id;
+    }
+    return newest;
+}
+
+enum status __real_checkpoint_folder_claim(const char *folder, uint64_t incarnation,
+                                           const char *address, uint64_t above,
+                                           const struct checkpoint_lease *looked_at,
+                                           struct checkpoint_lease *out);
+enum status __wrap_checkpoint_folder_claim(const char *folder, uint64_t incarnation,
+                                           const char *address, uint64_t above,
+                                           const struct checkpoint_lease *looked_at,
+                                           struct checkpoint_lease *out);
+enum status __wrap_checkpoint_folder_claim(const char *folder, uint64_t incarnation,
+                                           const char *address, uint64_t above,
+                                           const struct checkpoint_lease *looked_at,
+                                           struct checkpoint_lease *out)
+{
+    struct watch *w = running_watch();
+    enum status st =
+        __real_checkpoint_folder_claim(folder, incarnation, address, above, looked_at, out);
+    if (w && st == ST_OK && !w->plan)
+        w->claimed = newest_checkpoint();
+    return st;
+}
+
+/* Checks that a ps 0 restores the newest checkpoint that was there when it had claimed the folder,
+ * if no server finds that one damaged. */
+static void check_restored(const struct watch *w, const struct net_plan *first)
+{
+    struct checkpoint_name is = {.kind = CHECKPOINT_NAME_OTHER};
+    if (first->source == PLAN_CHECKPOINT)
+        checkpoint_name_parse(first->restore, &is);
+    for (int i = 0; i < SIM_SERVERS; i++)
+        if (sim.node[i].damaged_generation == w->claimed.generation)
+            return;
+    if (checkpoint_names_compare(is.id, w->claimed) < 0)
+        sim_fail("restore", "ps 0 restores step %lld, but a checkpoint of step %lld was there",
+                 (long long)is.id.step, (long long)w->claimed.step);
+}
+
 static void keep_plan(struct watch *w, const struct net_plan *next)
 {
     int out = 0, n;
@@ -227,6 +279,8 @@ void __wrap_coordinator_plan_publish(struct coordinator_shell *l, struct net_pla
     if (w) {
         CHECK(net_plan_copy(next, &copy) == ST_OK);
         sim_keep_plan(copy);
+        if (!w->plan)
+            check_restored(w, copy);
         keep_plan(w, copy);
         STORY("ps 0 plans generation " TERM_FMT " from step %lld: %d workers, %d servers",
               TERM_ARG(copy->generation), (long long)copy->step, copy->n_members, copy->servers.n);

@@ -4,7 +4,7 @@
 #include "tests/sim/client.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/oracle.h"
-#include <string.h>
+#include <math.h>
 
 enum { LEAVE_MS = 5000, SOON_MS = 5000 };
 
@@ -14,7 +14,8 @@ struct worker {
     struct net_start start; /* of the generation */
     int64_t step;
     int quits, terminated, leaving; /* leaving: it sends leave messages, or has sent them */
-    int n_leavers;                  /* threads that inform ps 0 of SIGTERM */
+    int diverges;  /* it quits because a server refuses its contribution, which is not finite */
+    int n_leavers; /* threads that inform ps 0 of SIGTERM */
     float params[SIM_CHUNKS * SIM_ELEMS], gradient[SIM_CHUNKS][SIM_ELEMS];
 };
 
@@ -30,7 +31,8 @@ void worker_quit(int node)
     struct worker *w = workers[node];
     if (w->leaving || !w->start.generation) /* it is no member yet */
         return;
-    w->quits = 1;
+    w->diverges = sim_chance(&sim.node[node].random, 50);
+    w->quits = !w->diverges;
     fiber_wake(w);
 }
 
@@ -89,6 +91,8 @@ static enum status push_chunk(struct worker *w, int i, uint64_t position)
         return ST_OK;
     sim_gradient(i, position, sim_job.batch, w->params + sim_chunks->chunks[i].first,
                  w->gradient[i]);
+    if (w->diverges && i == sim_chunks->n_chunks - 1)
+        w->gradient[i][0] = INFINITY;
     client_set_position(w->node, i, position);
     return net_exchange_push(w->x, i, version, w->gradient[i], (float)sim_job.batch);
 }
@@ -157,7 +161,9 @@ static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     enum status st = train(w);
-    if (w->quits && st == ST_INTERNAL && !w->dying) {
+    if (w->diverges && st == ST_REFUSED)
+        w->quits = 1;
+    if (w->quits && (st == ST_INTERNAL || st == ST_REFUSED) && !w->dying) {
         sim.node[w->node].quit = sim.node[w->node].life;
         STORY("%s ends with an error", sim.node[w->node].name);
     }
