@@ -1,5 +1,5 @@
-# Finds gRPC's C core, for the target grpc_core. Asks pkg-config once, where pkg_check_modules asks
-# it 18 times: each answer takes it half a second, as all of abseil stands behind gRPC.
+# Finds gRPC's C core, for the target grpc_core. Calls pkg-config once, since pkg_check_modules would
+# call it 18 times, and each call needs half a second because gRPC depends on all of abseil.
 if(NOT GRPC_FLAGS)
   set(folders)
   file(TO_CMAKE_PATH "$ENV{CMAKE_PREFIX_PATH}" prefixes)
@@ -10,12 +10,12 @@ if(NOT GRPC_FLAGS)
   endforeach()
   execute_process(COMMAND ${CMAKE_COMMAND} -E env "PKG_CONFIG_PATH=${folders}$ENV{PKG_CONFIG_PATH}"
     ${PKG_CONFIG_EXECUTABLE} ${PKG_CONFIG_ARGN} --cflags --libs grpc
-    OUTPUT_VARIABLE flags ERROR_VARIABLE said RESULT_VARIABLE status)
+    OUTPUT_VARIABLE flags ERROR_VARIABLE errors RESULT_VARIABLE status)
   if(NOT status EQUAL 0)
-    message(FATAL_ERROR "gRPC's C library (Debian: libgrpc-dev) is not found: ${said}")
+    message(FATAL_ERROR "gRPC's C library (Debian: libgrpc-dev) is not found: ${errors}")
   endif()
   separate_arguments(flags UNIX_COMMAND "${flags}")
-  set(GRPC_FLAGS "${flags}" CACHE INTERNAL "What pkg-config says of grpc")
+  set(GRPC_FLAGS "${flags}" CACHE INTERNAL "Output of pkg-config for grpc")
 endif()
 add_library(grpc_core INTERFACE)
 set(folders)

@@ -273,9 +273,9 @@ static void read_fetch_reply(const uint8_t *data, size_t size)
     char why[MESSAGE_WHY_BYTES];
     volatile float sum;
     struct message_fetched to = {
-        .n = 3, .chunk = list, .take = take, .ctx = (void *)(uintptr_t)&sum};
+        .n = 3, .chunk = list, .receive = take, .ctx = (void *)(uintptr_t)&sum};
     if (message_fetch_reply_unpack(data, size, &to, why) == ST_OK)
-        require(to.n_taken > 0 && to.n_taken <= 3);
+        require(to.n_received > 0 && to.n_received <= 3);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

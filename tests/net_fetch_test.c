@@ -258,7 +258,7 @@ static void a_wrong_checksum_is_seen(void **state)
     int one[] = {2}, n = 0;
     struct net_fetch_reply reply = {.n = 0};
     const struct net_fetch_item item = {2, 5, f.value, f.slots, 16, 32, NULL, 0};
-    struct message_fetched to = {.n = 1, .chunk = one, .take = take_none, .ctx = &n};
+    struct message_fetched to = {.n = 1, .chunk = one, .receive = take_none, .ctx = &n};
     uint8_t *data;
     size_t bytes;
     assert_int_equal(net_fetch_put(&reply, &item), ST_OK);

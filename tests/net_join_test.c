@@ -448,7 +448,7 @@ static void members_say_what_they_train_on(void **state)
     assert_non_null(w.data);
     weir__v1__join_request__pack(wire, w.data);
     assert_int_equal(message_join_unpack(w.data, w.bytes, &got, &made, w.why), ST_INVALID);
-    assert_non_null(strstr(w.why, "what it says of its data is too long"));
+    assert_non_null(strstr(w.why, "the description of its data is too long"));
     weir__v1__join_request__free_unpacked(wire, NULL); /* the text, too */
     free(w.data);
 }

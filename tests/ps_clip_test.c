@@ -438,7 +438,7 @@ static void test_which_jobs(void **state)
     job.optim.clip_norm = 1;
     job.aggregate = 0;
     job.optim.clip_value = 1;
-    assert_string_equal(job_check_mode(&job), "clip_value and clip_norm are both given");
+    assert_string_equal(job_check_mode(&job), "clip_value and clip_norm are both set");
     job.optim.clip_value = 0;
     job.sync_mode = JOB_ASYNC;
     assert_null(job_check_mode(&job));

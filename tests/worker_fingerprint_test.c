@@ -160,7 +160,7 @@ static void test_own_classes(void **state)
     assert_int_equal(fingerprint_compute(&d, NULL, "/usr", 1, &b), ST_OK);
     expect_differ(
         &a, &b,
-        "names of the classes (give all workers the same; a folder may be empty, a CSV file's words may be numbers): the servers have ");
+        "names of the classes (all workers need the same; a folder may be empty, a CSV file's words may be numbers): the servers have ");
     expect_differ(&a, &b, " in /, the worker has ");
     expect_same(&a, &a);
     d.class_names = NULL; /* numbers, as in a file of labels */

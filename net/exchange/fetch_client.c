@@ -81,7 +81,7 @@ static enum status call(struct fetch_client *c, const struct net_fetch_request *
     enum status st = ST_OK;
     to->n = request->n;
     to->chunk = request->chunk;
-    to->n_taken = 0;
+    to->n_received = 0;
     snprintf(why, MESSAGE_WHY_BYTES, "out of memory");
     TRY(message_fetch_pack(request, &out.data, &out.n));
     st = net_unary_call(c->unary, "/weir.v1.Weir/Fetch", &out, ms, &in, why);
@@ -128,8 +128,8 @@ static enum status run(struct fetch_client *c, struct net_fetch_request rest, in
         part.n = rest.n < pace.n ? rest.n : pace.n;
         enum status st = call(c, &part, (deadline_ns - now) / 1000000 + 1, to, why);
         if (st == ST_OK) {
-            rest.n -= to->n_taken;
-            rest.chunk += to->n_taken;
+            rest.n -= to->n_received;
+            rest.chunk += to->n_received;
             pace_ok(&pace, clock_now_ns() - now);
             deadline_ns = clock_deadline_ns(stall_ms);
             snprintf(why, MESSAGE_WHY_BYTES, "nothing has come since");
@@ -154,7 +154,7 @@ enum status fetch_client_run(struct fetch_client *c, const struct net_fetch_requ
                              void *ctx, char why[CONTROL_TEXT_BYTES])
 {
     char text[MESSAGE_WHY_BYTES] = "the time is up";
-    struct message_fetched to = {.take = take, .ctx = ctx};
+    struct message_fetched to = {.receive = take, .ctx = ctx};
     enum status st = run(c, *request, stall_ms, &to, text);
     pthread_mutex_lock(&c->lock);
     c->cancelled = 0;

@@ -1,9 +1,10 @@
-/* net/wire/chunks.c - see chunks.h. A parameter is cut into full chunks and a rest, in order, or
- * joins the chunk of those before it. Every size is checked before memory is taken: the signature
- * may come from a hostile peer. */
+/* net/wire/chunks.c - see chunks.h. A parameter is cut into full chunks and a remainder, in order,
+ * or joins the chunk of the parameters before it. Every size is checked before memory is allocated,
+ * because a hostile peer may have sent the signature. */
 #include "net/wire/chunks.h"
 #include "base/log.h"
 #include "kernels/vector/topk.h"
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +12,15 @@
 /* Elements of all parameters together; 2^40 is also the limit of one shape. */
 static const int64_t max_elems = (int64_t)1 << 40;
 
-int chunks_name_ok(const char *name)
+bool chunks_name_ok(const char *name)
 {
     size_t n = name ? strnlen(name, CHUNKS_MAX_NAME + 1) : 0;
     if (n == 0 || n > CHUNKS_MAX_NAME)
-        return 0;
+        return false;
     for (size_t i = 0; i < n; i++)
         if (name[i] <= ' ' || name[i] > '~')
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
 static enum status check_param(const struct net_param *p, int index)
@@ -30,7 +31,7 @@ static enum status check_param(const struct net_param *p, int index)
         return ST_INVALID;
     }
     if (p->shape.n_dims < 0 || p->shape.n_dims > SHAPE_MAX_DIMS) {
-        LOG_E("parameter %d '%s': %d dimensions; at most %d can be", index, p->name,
+        LOG_E("parameter %d '%s': %d dimensions; at most %d are possible", index, p->name,
               p->shape.n_dims, SHAPE_MAX_DIMS);
         return ST_INVALID;
     }
@@ -43,22 +44,23 @@ static enum status check_param(const struct net_param *p, int index)
         return ST_INVALID;
     }
     if (p->rule == PARAM_AVERAGE && !(p->keep >= 0 && p->keep <= 1)) {
-        LOG_E("parameter %d '%s': keep %g is not within 0 and 1", index, p->name, (double)p->keep);
+        LOG_E("parameter %d '%s': keep %g is not between 0 and 1", index, p->name, (double)p->keep);
         return ST_INVALID;
     }
     return ST_OK;
 }
 
-/* Checks everything and counts chunks, at most; nothing is allocated. */
+/* Checks the whole signature, and computes an upper bound of the number of chunks, without
+ * allocating memory. */
 static enum status check_signature(const struct net_param *params, int n_params,
                                    int64_t chunk_bytes, int64_t *n_chunks)
 {
     if (n_params < 1 || n_params > CHUNKS_MAX_PARAMS) {
-        LOG_E("a model of %d parameters; 1 to %d can be", n_params, CHUNKS_MAX_PARAMS);
+        LOG_E("a model of %d parameters; possible are 1 to %d", n_params, CHUNKS_MAX_PARAMS);
         return ST_INVALID;
     }
     if (chunk_bytes < CHUNKS_MIN_BYTES || chunk_bytes > CHUNKS_MAX_BYTES || chunk_bytes % 4) {
-        LOG_E("chunk_bytes %lld is no multiple of 4 from %d to %d", (long long)chunk_bytes,
+        LOG_E("chunk_bytes %lld is not a multiple of 4 from %d to %d", (long long)chunk_bytes,
               CHUNKS_MIN_BYTES, CHUNKS_MAX_BYTES);
         return ST_INVALID;
     }
@@ -71,8 +73,8 @@ static enum status check_signature(const struct net_param *params, int n_params,
         elems += n;
         chunks += (n + cap - 1) / cap;
         if (elems > max_elems || chunks > CHUNKS_MAX_CHUNKS) {
-            LOG_E("parameter %d '%s': the model passes %d chunks of %lld bytes", i, params[i].name,
-                  CHUNKS_MAX_CHUNKS, (long long)chunk_bytes);
+            LOG_E("parameter %d '%s': the model has more than %d chunks of %lld bytes", i,
+                  params[i].name, CHUNKS_MAX_CHUNKS, (long long)chunk_bytes);
             return ST_INVALID;
         }
     }
@@ -104,17 +106,17 @@ static enum status check_unique_names(const struct net_param *params, int n_para
     return st;
 }
 
-static int same_rule(const struct net_param *a, const struct net_param *b)
+static bool same_rule(const struct net_param *a, const struct net_param *b)
 {
     return a->rule == b->rule && (a->rule == PARAM_TRAINED || a->keep == b->keep);
 }
 
-/* 1 if the parameter, which comes next, goes into the last chunk with those before it. */
-static int joins_last(const struct chunks *c, const struct net_param *p)
+/* Returns true if the next parameter joins the last chunk. */
+static bool joins_last(const struct chunks *c, const struct net_param *p)
 {
     int64_t cap = (c->chunk_bytes < CHUNKS_PACK_BYTES ? c->chunk_bytes : CHUNKS_PACK_BYTES) / 4;
     if (c->n_chunks == 0)
-        return 0;
+        return false;
     const struct net_chunk *last = &c->chunks[c->n_chunks - 1];
     const struct net_param *first = &c->params[last->param];
     return last->first == first->first && last->n_elems + p->n_elems <= cap && same_rule(first, p);
@@ -190,7 +192,7 @@ void chunks_destroy(struct chunks *c)
 
 int64_t chunks_default_bytes(int64_t n_elems, int n_servers)
 {
-    int64_t share = n_elems / n_servers; /* a quarter of it in elements is as much in bytes */
+    int64_t share = n_elems / n_servers; /* also the bytes of a quarter of these elements */
     share -= share % 4;
     if (n_servers == 1 || share > CHUNKS_DEFAULT_BYTES)
         return CHUNKS_DEFAULT_BYTES;
@@ -205,7 +207,7 @@ static void shape_text(const struct shape *s, char *out, size_t n)
         at += (size_t)snprintf(out + at, n - at, "%s%lld", i ? "x" : "", (long long)s->dim[i]);
 }
 
-static int shape_equal(const struct shape *a, const struct shape *b)
+static bool shape_equal(const struct shape *a, const struct shape *b)
 {
     return a->n_dims == b->n_dims &&
            memcmp(a->dim, b->dim, (size_t)a->n_dims * sizeof *a->dim) == 0;
@@ -216,9 +218,9 @@ static const char *rule_text(const struct net_param *p)
     return p->rule == PARAM_TRAINED ? "trained" : net_param_is_frozen(p) ? "frozen" : "average";
 }
 
-/* 1 if parameter i differs; then why says how. */
-static int param_differs(const struct net_param *a, const struct net_param *b, int i, char *why,
-                         size_t n)
+/* Returns true, with the difference in `why`, if parameter i differs. */
+static bool param_differs(const struct net_param *a, const struct net_param *b, int i, char *why,
+                          size_t n)
 {
     char sa[160], sb[160];
     if (strcmp(a->name, b->name) != 0) {
@@ -236,9 +238,9 @@ static int param_differs(const struct net_param *a, const struct net_param *b, i
         snprintf(why, n, "parameter %d '%s': keep %g on the servers, %g on the worker", i, a->name,
                  (double)a->keep, (double)b->keep);
     } else {
-        return 0;
+        return false;
     }
-    return 1;
+    return true;
 }
 
 enum status chunks_compare(const struct chunks *servers, const struct chunks *worker, char *why,
@@ -264,16 +266,16 @@ enum status chunks_compare(const struct chunks *servers, const struct chunks *wo
 
 enum dtype chunks_dtype(const struct chunks *c, int chunk, enum dtype d)
 {
-    int averages = c->params[c->chunks[chunk].param].rule == PARAM_AVERAGE;
+    bool averages = c->params[c->chunks[chunk].param].rule == PARAM_AVERAGE;
     size_t n = (size_t)c->chunks[chunk].n_elems;
-    /* of a few, biases often, each counts */
-    int is_few = d == DTYPE_TOPK && n < TOPK_SHARE;
-    int gains = !averages && !is_few && dtype_bytes(d, n) < dtype_bytes(DTYPE_F32, n);
+    /* Each element of a small chunk matters; it often holds biases. */
+    bool is_few = d == DTYPE_TOPK && n < TOPK_SHARE;
+    bool gains = !averages && !is_few && dtype_bytes(d, n) < dtype_bytes(DTYPE_F32, n);
     return dtype_block(d) > 1 && !gains ? DTYPE_F32 : d;
 }
 
-/* Blocks are cut anew with each chunk, whose last one may be shorter: it gets the room of a whole.
- */
+/* Returns the offset of a chunk. Blocks begin again with each chunk, and its last block, which may
+ * be shorter, occupies the space of a full one. */
 static size_t blocks_at(enum dtype d, int64_t elems, int chunk)
 {
     return dtype_bytes(d, ((size_t)elems / dtype_block(d) + (size_t)chunk) * dtype_block(d));

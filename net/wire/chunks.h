@@ -16,6 +16,7 @@
 #include "base/shape.h"
 #include "base/status.h"
 #include "kernels/vector/dtype.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,9 +30,9 @@ enum {
     CHUNKS_PACK_BYTES = 64 << 10,
 };
 
-/* Returns nonzero if a parameter may have this name: 1 to CHUNKS_MAX_NAME bytes of printable
- * ASCII without spaces. NULL: returns 0. */
-int chunks_name_ok(const char *name);
+/* Returns true if a parameter may have this name: 1 to CHUNKS_MAX_NAME bytes of printable
+ * ASCII without spaces. NULL: returns false. */
+bool chunks_name_ok(const char *name);
 
 enum net_param_rule {
     PARAM_TRAINED, /* updated by the optimizer */
@@ -49,9 +50,9 @@ struct net_param {
     int first_chunk, n_chunks; /* chunks that hold it, alone or with other parameters */
 };
 
-/* Returns nonzero for a parameter of --freeze: an average that keeps all of the old value. It
+/* Returns true for a parameter of --freeze: an average that keeps all of the old value. It
  * has no slots, and never changes. */
-static inline int net_param_is_frozen(const struct net_param *p)
+static inline bool net_param_is_frozen(const struct net_param *p)
 {
     return p->rule == PARAM_AVERAGE && p->keep >= 1;
 }

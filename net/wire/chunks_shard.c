@@ -6,6 +6,7 @@
  * the fullest to the emptiest server correct the remaining difference. */
 #include "base/log.h"
 #include "net/wire/chunks.h"
+#include <stdbool.h>
 #include <stdlib.h>
 
 static int larger_first(const void *a, const void *b, void *table)
@@ -21,7 +22,7 @@ struct load {
     int server;
 };
 
-static int load_less(const struct load *a, const struct load *b)
+static bool load_less(const struct load *a, const struct load *b)
 {
     return a->elems != b->elems ? a->elems < b->elems : a->server < b->server;
 }
@@ -113,9 +114,9 @@ enum status chunks_shard(const struct chunks *c, int n_servers, int *server)
     return ST_OK;
 }
 
-/* Finds the fullest and the emptiest server. Returns nonzero if they differ by more than the
+/* Finds the fullest and the emptiest server. Returns true if they differ by more than the
  * largest chunk. */
-static int find_ends(const struct shard *m, int *full, int *empty)
+static bool find_ends(const struct shard *m, int *full, int *empty)
 {
     *full = *empty = 0;
     for (int i = 1; i < m->n_servers; i++) {
@@ -169,7 +170,8 @@ enum status chunks_reshard(const struct chunks *c, int n_old, const int *old_map
     enum status st = shard_init(&m, c, n_new, server);
     if (st != ST_OK)
         return st;
-    int *now = malloc(((size_t)n_old + 1) * sizeof *now); /* old number -> new, -1: gone */
+    int *now =
+        malloc(((size_t)n_old + 1) * sizeof *now); /* new number of each old server; -1: removed */
     if (!now) {
         shard_free(&m);
         return ST_NOMEM;

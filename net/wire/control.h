@@ -6,6 +6,7 @@
  * Errors:  none. */
 #ifndef NET_WIRE_CONTROL_H
 #define NET_WIRE_CONTROL_H
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -33,7 +34,7 @@ struct net_plan; /* plan.h */
 struct net_missing {
     int member; /* index */
     int64_t ms; /* time since then */
-    int came;   /* nonzero: it has joined here in this generation, but sent no frame yet */
+    bool came;  /* it has joined here in this generation, but sent no frame yet */
 };
 
 /* A server's file of a checkpoint, in a folder that ps 0 does not share. */
@@ -66,16 +67,16 @@ struct net_control {
     uint64_t bytes;                   /* size of the checkpoint's file, once it is written */
     uint32_t crc32c;                  /* CRC-32C of that file's header, once it is written */
     char address[CONTROL_TEXT_BYTES]; /* address of the server */
-    int joining;                      /* nonzero: the server was not in the job when it began */
-    int leaving;                      /* nonzero: the server asks to hand on its chunks and leave */
+    bool joining;                     /* the server was not in the job when it began */
+    bool leaving;                     /* the server asks to hand on its chunks and leave */
     uint64_t stop;                    /* the last Stop that was obeyed; 0: none */
-    int stopped;                      /* nonzero: versions here do not change any more */
+    bool stopped;                     /* versions here do not change any more */
     int64_t lowest, highest;          /* range of versions here; -1: a chunk has none yet */
     int n_missing;
     struct net_missing *missing;       /* the receiver becomes its owner, as of `parts` */
     char folder[CONTROL_FOLDER_BYTES]; /* id of its checkpoint folder; empty: none, or not known */
-    int knows_parts;                   /* nonzero: the list of a folder of its own is known, */
-    int n_parts;                       /* the newest files of which are these */
+    bool knows_parts;                  /* the server has read its own folder, */
+    int n_parts;                       /* and these are the newest files in it */
     struct net_part *parts;
 };
 
@@ -93,19 +94,19 @@ struct net_control_reply {
     uint64_t incarnation;             /* incarnation of ps 0 */
     uint64_t epoch;        /* epoch of ps 0; one lower than the highest known belongs to a
                               replaced ps 0 */
-    int closing;           /* nonzero: ps 0 is about to exit and sends no more orders */
+    bool closing;          /* ps 0 is about to exit and sends no more orders */
     uint64_t stop;         /* number of the last Stop; 0: none yet */
     int64_t stop_step;     /* highest version that a chunk may reach; -1: its present one */
     struct net_plan *plan; /* plan in force, for a server that is not in its generation;
                               otherwise NULL; the receiver becomes its owner */
     uint64_t settled;      /* generation that every server is in */
-    int drained;           /* nonzero: the caller has no chunks any more and can exit */
-    int failed;            /* closing: nonzero if the job failed, because all its workers ended
-                              with an error */
+    bool drained;          /* the caller has no chunks any more and can exit */
+    bool failed;           /* closing: the job failed, because all its workers ended with an
+                              error */
     char folder[CONTROL_FOLDER_BYTES]; /* id of ps 0's folder */
-    int knows_kept;                    /* nonzero: files of checkpoints that are not in `kept`
-                                          may be deleted, */
-    int older_stay;                    /* nonzero: except those older than the last of `kept` */
+    bool knows_kept;                   /* files of checkpoints that are not in `kept` may be
+                                          deleted, */
+    bool older_stay;                   /* except those older than the last of `kept` */
     int n_kept;
     struct net_kept *kept;          /* newest first; the receiver becomes its owner */
     char later[CONTROL_TEXT_BYTES]; /* not sent. Not empty: there is no answer, and the call ends

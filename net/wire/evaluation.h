@@ -5,6 +5,7 @@
 #ifndef NET_WIRE_EVALUATION_H
 #define NET_WIRE_EVALUATION_H
 #include "net/wire/job_data.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Evaluation of one step's parameters on one part of the validation set. */
@@ -14,7 +15,7 @@ struct net_evaluation {
     int part, n_parts;          /* index from 0 on; number of parts, 1 to JOB_MAX_WORKERS */
     int64_t n, right;           /* samples of the part; number of them classified correctly */
     double loss;                /* sum of the loss over them; may be infinite or NaN */
-    int no_accuracy;            /* nonzero: the set has targets, and `right` has no meaning */
+    bool no_accuracy;           /* the set has targets, and `right` has no meaning */
     struct job_validation data; /* the whole set */
     int64_t every, patience;    /* steps between evaluations, 0: only one at the end; evaluations
                                    without a lower loss that end the job, 0: no limit */
@@ -26,8 +27,7 @@ struct net_best {
 };
 
 struct net_evaluation_reply {
-    int again;        /* nonzero: the worker must send the same again soon, and no contribution
-                         before */
+    bool again;       /* the worker must send the same again soon, and no contribution before */
     int64_t n, right; /* sums of all parts; n 0: not complete, or not known */
     double loss;
     struct net_best best;

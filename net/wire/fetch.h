@@ -1,6 +1,6 @@
 /* net/wire/fetch.h - chunks, with their slots, from the server that had them in the previous
  * generation. The receiver requests them by number. One message contains as many as fit, and the
- * receiver requests the others again.
+ * receiver requests the missing ones again.
  *
  * Owns:    a reply references to the buffers in it.
  * Threads: values.

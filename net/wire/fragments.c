@@ -1,5 +1,6 @@
 /* net/wire/fragments.c - see fragments.h. */
 #include "net/wire/fragments.h"
+#include <stdbool.h>
 #include <stdlib.h>
 
 enum status fragments_create(const struct net_job *job, const struct chunks *chunks, int **out)
@@ -16,19 +17,20 @@ enum status fragments_create(const struct net_job *job, const struct chunks *chu
     return st;
 }
 
-int fragments_turn(const struct net_job *job, const int *fragment, int chunk, int64_t step)
+bool fragments_turn(const struct net_job *job, const int *fragment, int chunk, int64_t step)
 {
     return !fragment || step >= job->train_steps - 1 || step % job->fragments == fragment[chunk];
 }
 
-int fragments_turn_between(const struct net_job *job, const int *fragment, int chunk, int64_t from,
-                           int64_t to)
+bool fragments_turn_between(const struct net_job *job, const int *fragment, int chunk, int64_t from,
+                            int64_t to)
 {
     if (!fragment)
         return from < to;
-    from = to - from > job->fragments ? to - job->fragments : from; /* all have had theirs */
+    from = to - from > job->fragments ? to - job->fragments
+                                      : from; /* each fragment has had a turn before */
     for (int64_t step = from; step < to; step++)
         if (fragments_turn(job, fragment, chunk, step))
-            return 1;
-    return 0;
+            return true;
+    return false;
 }

@@ -1,11 +1,11 @@
 /* net/wire/frame.c - see frame.h.
  *
- * Protocol Buffers' wire format by hand, for the one message that carries bulk: the generated code
- * would copy each payload twice. A frame is walked twice: once over its own fields, which checks
- * them and the lengths of the pieces, then once per piece. A cursor is a place in the spans and the
- * number of bytes that may still be read, so that a sub-message is a cursor with a smaller number.
- * Refused, though protobuf would let some of it pass: groups (wire types 3 and 4), a known field
- * with another wire type, values too large for their field. */
+ * Implements Protocol Buffers' wire format for the one message that carries payloads, since the
+ * generated code would copy each payload twice. A frame is read in two passes: the first reads its
+ * own fields and checks them and the lengths of the pieces, the second reads each piece. A cursor
+ * is a position in the spans and the number of bytes that may still be read; the cursor of a
+ * sub-message has a smaller number. The decoder refuses groups (wire types 3 and 4), a known field
+ * with another wire type, and values too large for their field, some of which protobuf accepts. */
 #include "net/wire/frame.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ enum {
 
 struct cursor {
     const struct net_span *span;
-    size_t at;   /* in *span */
+    size_t at;   /* offset in *span */
     size_t left; /* bytes to the end of the message; the spans hold at least as many */
 };
 
@@ -62,7 +62,7 @@ static enum status refuse_truncated(struct reader *r, const char *what)
     return refuse_message(r, "the message ends in the middle of a %s", what);
 }
 
-/* The caller has checked n <= left. */
+/* Skips n bytes; the caller has checked n <= left. */
 static void skip_bytes(struct cursor *c, size_t n)
 {
     c->left -= n;
@@ -285,7 +285,8 @@ static enum status read_piece_field(struct reader *r, struct cursor *c, struct n
     }
 }
 
-/* `c` stands after the tag of a piece; it is moved behind the piece. */
+/* Reads the length of a piece and the piece. `c` is behind the piece's tag, and is moved behind the
+ * piece. */
 static enum status read_piece(struct reader *r, struct cursor *c, struct net_piece *p)
 {
     p->kind = PIECE_NONE;
@@ -388,7 +389,7 @@ enum status frame_decode(const struct net_span *spans, size_t n_spans, struct ne
     return st;
 }
 
-/* Encoding: fields in the order of their numbers, zero values left out. */
+/* The encoder writes fields in the order of their numbers, and leaves out zero values. */
 
 static uint8_t *put_varint(uint8_t *out, uint64_t v)
 {

@@ -12,6 +12,7 @@
 #define NET_WIRE_FRAME_H
 #include "base/status.h"
 #include "kernels/vector/dtype.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -58,7 +59,7 @@ struct net_piece {
     uint64_t step;
     float weight;
     uint32_t crc32c;
-    int unsummed;     /* not from the wire: crc32c is 0, which is valid because the peer is on this
+    bool unsummed;    /* not from the wire: crc32c is 0, which is valid because the peer is on this
                          host, or the payload passed by reference */
     enum dtype dtype; /* of the payload; PULL: of the requested version; from the wire: unchecked */
     char why[FRAME_MAX_WHY + 1];
@@ -68,8 +69,8 @@ struct net_piece {
     uint64_t shared_offset;
     uint32_t shared_bytes;
     uint64_t shared_stamp; /* down: stamp of the payload */
-    int shared;            /* up: the answer may pass by shared memory */
-    int ask_taken;         /* up: the sender requests TAKEN */
+    bool shared;           /* up: the answer may pass by shared memory */
+    bool ask_taken;        /* up: the sender requests TAKEN */
     uint64_t samples;      /* down: 1 + the first sample of the receiver's next step; 0: unset */
 };
 
@@ -79,8 +80,8 @@ struct net_frame_head {
     uint64_t incarnation;
 };
 
-/* Returns nonzero if the same member sent both, in the same generation. */
-static inline int frame_same_head(const struct net_frame_head *a, const struct net_frame_head *b)
+/* Returns true if the same member sent both, in the same generation. */
+static inline bool frame_same_head(const struct net_frame_head *a, const struct net_frame_head *b)
 {
     return a->generation == b->generation && a->member == b->member &&
            a->incarnation == b->incarnation;
@@ -100,10 +101,10 @@ size_t frame_encode_head(const struct net_frame_head *head, uint8_t *out);
  * (payload_bytes of them, from elsewhere). Returns the length, at most PIECE_HEAD_MAX. */
 size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_bytes, uint8_t *out);
 
-/* Sets the payload of a piece from the sender's segment, by way of *span. Returns 0 if the
+/* Sets the payload of a piece from the sender's segment, by way of *span. Returns false if the
  * position is not inside the segment (segment NULL: never inside), or the piece contains a
  * payload as well. */
-int payload_find(const struct segment *segment, struct net_piece *piece, struct net_span *span);
+bool payload_find(const struct segment *segment, struct net_piece *piece, struct net_span *span);
 /* Returns the CRC-32C of the payload. */
 uint32_t payload_crc32c(const struct net_payload *p);
 /* Returns the index of the first of n elements that is not finite; SIZE_MAX: none. */

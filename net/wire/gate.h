@@ -8,14 +8,15 @@
 #define NET_WIRE_GATE_H
 #include "base/buf.h"
 #include "net/wire/squares.h"
+#include <stdbool.h>
 
 enum gate_kind {
-    /* to ps 0 */
+    /* sent to ps 0 */
     GATE_FIRST, /* a member's first value of the chunk */
     GATE_MADE,  /* this version is complete */
     GATE_WAITS, /* this version is computed, and waits */
     GATE_VALUE, /* present value, as requested by READ */
-    /* from ps 0 */
+    /* sent by ps 0 */
     GATE_BEGIN, /* the chunk's first version */
     GATE_WHOLE, /* replaces the version that waits */
     GATE_ADD,   /* is added to the version that waits */
@@ -34,8 +35,7 @@ struct net_gate_item {
     int64_t version;
     int64_t slots_since; /* BEGIN: the version at which the optimizer's slots are zero */
     float mix;           /* MIX: 0 to 1 */
-    int alone;           /* OWN: nonzero if this version and the following ones do not wait for
-                            the parent */
+    bool alone;          /* OWN: this version and the following ones do not wait for the parent */
     struct buf *value;   /* little-endian fp32, the whole chunk; NULL: none */
 };
 

@@ -2,6 +2,7 @@
 #include "net/wire/job.h"
 #include "net/wire/job_steps.h"
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 const char *job_sync_mode_name(enum job_sync_mode mode)
@@ -18,7 +19,7 @@ int job_aggregate(const struct net_job *job)
     return job->aggregate > 0 ? job->aggregate : job->n_workers;
 }
 
-int job_in_lockstep(const struct net_job *job)
+bool job_in_lockstep(const struct net_job *job)
 {
     return job->sync_mode == JOB_SYNC && job_aggregate(job) == job->n_workers;
 }
@@ -65,7 +66,7 @@ enum dtype job_push_dtype(const struct net_job *job, const struct chunks *chunks
     return chunks_dtype(chunks, chunk, job->push_dtype);
 }
 
-int job_sends_changes(const struct net_job *job)
+bool job_sends_changes(const struct net_job *job)
 {
     return dtype_block(job->version_dtype) > 1;
 }
@@ -75,19 +76,20 @@ int job_n_slots(const struct net_job *job)
     return optim_n_slots(&job->optim) + job_sends_changes(job);
 }
 
-int job_servers_clip(const struct net_job *job)
+bool job_servers_clip(const struct net_job *job)
 {
     return job->optim.clip_norm > 0 && job_in_lockstep(job);
 }
 
-/* Without the vector loops, which give the same bits in all their forms. */
+/* Returns the length of the text before the vector loops, all forms of which compute the same bits.
+ */
 static size_t ordering_part(const char *arithmetic)
 {
     const char *loops = strstr(arithmetic, JOB_VECTOR_LOOPS);
     return loops ? (size_t)(loops - arithmetic) : strlen(arithmetic);
 }
 
-int job_arithmetic_differs(const struct net_job *a, const struct net_job *b)
+bool job_arithmetic_differs(const struct net_job *a, const struct net_job *b)
 {
     size_t n = ordering_part(a->arithmetic);
     return a->sync_mode == JOB_SYNC && a->arithmetic[0] && b->arithmetic[0] &&
@@ -96,19 +98,19 @@ int job_arithmetic_differs(const struct net_job *a, const struct net_job *b)
 
 const char *job_check_mode(const struct net_job *job)
 {
-    int sync = job->sync_mode == JOB_SYNC;
+    bool sync = job->sync_mode == JOB_SYNC;
     if (job->aggregate < 0 || job->aggregate > job->n_workers)
         return "aggregate is not between 1 and n_workers";
     if (!sync && job->aggregate > 0 && job->aggregate < job->n_workers)
-        return "aggregate is for the mode sync alone";
+        return "aggregate is only for the mode sync";
     if (job->staleness < 0 || (job->staleness > 0 && job->sync_mode != JOB_SSP))
-        return "staleness is for the mode ssp alone, and not below 0";
+        return "staleness is only for the mode ssp, and not below 0";
     if (!isfinite(job->delay_compensation) || job->delay_compensation < 0)
-        return "delay_compensation is not finite and at least 0";
+        return "delay_compensation must be finite and at least 0";
     if (sync && job->delay_compensation > 0)
-        return "delay_compensation is for the modes async and ssp alone";
+        return "delay_compensation is only for the modes async and ssp";
     if (!sync && job->local_steps > 1 && job->optim.kind != OPTIM_SGD)
-        return "local_steps with momentum at the servers is for the mode sync alone";
+        return "local_steps with momentum at the servers is only for the mode sync";
     if (job->local_steps > 1 && job->delay_compensation > 0)
         return "delay_compensation is for gradients, not for local_steps";
     if (job->fragments > 1 && (!job_in_lockstep(job) || job->optim.clip_norm > 0))
@@ -116,7 +118,7 @@ const char *job_check_mode(const struct net_job *job)
     if (job_sends_changes(job) && !job_in_lockstep(job))
         return "version_dtype int8, int4 and topk are for the mode sync without backup workers";
     if (job->optim.clip_norm > 0 && job->optim.clip_value > 0)
-        return "clip_value and clip_norm are both given";
+        return "clip_value and clip_norm are both set";
     if (sync && job->optim.clip_norm > 0 && !job_in_lockstep(job))
         return "clip_norm in the mode sync is for jobs without backup workers (aggregate)";
     return NULL;

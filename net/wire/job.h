@@ -12,6 +12,7 @@
 #include "net/wire/job_input.h"
 #include "net/wire/place.h"
 #include "net/wire/rounding.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -26,7 +27,7 @@ enum {
 };
 enum job_sync_mode { JOB_SYNC, JOB_ASYNC, JOB_SSP, JOB_N_MODES };
 #define JOB_SYNC_MODES "sync|async|ssp"    /* in the order above */
-#define JOB_VECTOR_LOOPS "; vector loops " /* the end of an arithmetic begins so */
+#define JOB_VECTOR_LOOPS "; vector loops " /* begins the last part of an arithmetic */
 
 /* Validation data that the members evaluate, each its part, and the schedule. */
 struct net_validation {
@@ -47,7 +48,7 @@ struct net_job {
     int64_t staleness;        /* ssp: steps that a worker may be ahead of the slowest, >= 0 */
     float delay_compensation; /* async, ssp: DC-ASGD's lambda, >= 0; 0: none */
     enum dtype push_dtype, version_dtype; /* of the payloads of contributions and of versions */
-    int wire_auto;           /* a member's: both dtypes are its proposal, and it uses the job's */
+    bool wire_auto;          /* a member's: both dtypes are its proposal, and it uses the job's */
     double validation_split; /* held-out share of the training set, by the seed; below 1; 0: none */
     int batch;               /* samples of one member's contribution; 0: unset */
     int local_steps;         /* a member's own steps per contribution, which is then the change (old
@@ -69,26 +70,25 @@ struct net_job {
 const char *job_sync_mode_name(enum job_sync_mode mode);
 /* Returns the number of contributions that make a version. */
 int job_aggregate(const struct net_job *job);
-/* Returns nonzero if all chunks and workers advance together (sync without backup workers). */
-int job_in_lockstep(const struct net_job *job);
+/* Returns true if all chunks and workers advance together (sync without backup workers). */
+bool job_in_lockstep(const struct net_job *job);
 int job_local_steps(const struct net_job *job); /* returns at least 1 */
 /* Number of exchanges of local steps or regions below which a job's result is poor. */
 enum { JOB_FEW_EXCHANGES = 5 };
-/* Returns the dtype of a contribution to a chunk: by chunks_dtype, or fp32 for averages of local
- * steps. */
+/* Returns the dtype of contributions to a chunk: fp32 for averages of local steps, otherwise that
+ * of chunks_dtype. */
 enum dtype job_push_dtype(const struct net_job *job, const struct chunks *chunks, int chunk);
-/* Returns nonzero if servers send members rounded changes from one version to the next instead of
+/* Returns true if servers send members rounded changes from one version to the next instead of
  * versions. The last slot holds the rounding error. */
-int job_sends_changes(const struct net_job *job);
+bool job_sends_changes(const struct net_job *job);
 /* Returns the number of slots of a trained parameter: the optimizer's, and that one. */
 int job_n_slots(const struct net_job *job);
-/* Returns nonzero if the servers scale each step's mean gradient down to the norm optim.clip_norm;
- * 0: the workers scale their contributions, or there is no clipping. */
-int job_servers_clip(const struct net_job *job);
-/* Returns nonzero if the two may compute different bits, because they use other instructions or
- * threads. The vector loops do not count, since all their forms compute the same bits. Returns 0 as
- * well if the job promises no bits, or one of the two has no text. */
-int job_arithmetic_differs(const struct net_job *a, const struct net_job *b);
+/* Returns true if the servers scale each step's mean gradient down to the norm optim.clip_norm;
+ * false: the workers scale their contributions, or there is no clipping. */
+bool job_servers_clip(const struct net_job *job);
+/* Returns true if the job promises bits, and the two may compute different ones, because their
+ * texts name other instructions or threads. All forms of the vector loops compute the same bits. */
+bool job_arithmetic_differs(const struct net_job *a, const struct net_job *b);
 /* Returns NULL, or the problem with the fields that belong to the mode (static text). */
 const char *job_check_mode(const struct net_job *job);
 /* Checks the job of a joining member in the same way; n_workers may be unset. */
@@ -118,8 +118,8 @@ enum { LEAVE_ERROR_BYTES = 400 };
 struct net_leave {
     int member; /* its index */
     uint64_t incarnation;
-    int done; /* nonzero: it has made its last step */
-    int soon; /* to ps 0: nonzero: it continues until the next generation, which must exclude it */
+    bool done; /* it has made its last step */
+    bool soon; /* to ps 0: it continues until the next generation, which must exclude it */
     uint64_t generation;           /* generation of that last step; 0: unset, the server's */
     char error[LEAVE_ERROR_BYTES]; /* not empty: it ends for good with this error; printable UTF-8
                                       when received */

@@ -1,10 +1,11 @@
 /* net/wire/job_data.c - see job_data.h. */
 #include "net/wire/job_data.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-struct says {
+struct comparison {
     const struct job_data *here, *there;
     char *why;
     size_t why_bytes;
@@ -15,16 +16,17 @@ static const char *name_of(const struct job_data *d)
     return d->name[0] ? d->name : "its data";
 }
 
-static int texts_differ(const struct says *s, const char *what, const char *here, const char *there)
+static bool texts_differ(const struct comparison *s, const char *what, const char *here,
+                         const char *there)
 {
     if (!strcmp(here, there))
-        return 0;
+        return false;
     snprintf(s->why, s->why_bytes, "%s: the servers have %s in %s, the worker has %s in %s", what,
              here, name_of(s->here), there, name_of(s->there));
-    return 1;
+    return true;
 }
 
-static int counts_differ(const struct says *s, const char *what, int64_t here, int64_t there)
+static bool counts_differ(const struct comparison *s, const char *what, int64_t here, int64_t there)
 {
     char a[24], b[24];
     snprintf(a, sizeof a, "%" PRId64, here);
@@ -32,7 +34,7 @@ static int counts_differ(const struct says *s, const char *what, int64_t here, i
     return texts_differ(s, what, a, b);
 }
 
-static int sums_differ(const struct says *s, const char *what, uint32_t here, uint32_t there)
+static bool sums_differ(const struct comparison *s, const char *what, uint32_t here, uint32_t there)
 {
     char a[24], b[24];
     snprintf(a, sizeof a, "%08" PRIx32, here);
@@ -40,7 +42,7 @@ static int sums_differ(const struct says *s, const char *what, uint32_t here, ui
     return texts_differ(s, what, a, b);
 }
 
-static int shapes_differ(const struct says *s)
+static bool shapes_differ(const struct comparison *s)
 {
     char a[48], b[48];
     const int *here = s->here->dim, *there = s->there->dim;
@@ -49,30 +51,30 @@ static int shapes_differ(const struct says *s)
     return texts_differ(s, "shape of a sample", a, b);
 }
 
-static int labels_differ(const struct says *s)
+static bool labels_differ(const struct comparison *s)
 {
-    static const char *const names[JOB_LABELS_N_KINDS] = {"not said", "class labels", "targets"};
+    static const char *const kinds[JOB_LABELS_N_KINDS] = {"unset", "class labels", "targets"};
     enum job_labels here = s->here->labels, there = s->there->labels;
     return here != JOB_LABELS_UNSAID && there != JOB_LABELS_UNSAID &&
-           texts_differ(s, "labels", names[here], names[there]);
+           texts_differ(s, "labels", kinds[here], kinds[there]);
 }
 
-/* A label is the place of its class' name among all of them. Where the labels themselves are
- * compared, these do not tell more. */
-static int class_names_differ(const struct says *s)
+/* Compares the names of the classes, among which a label is an index, if the labels themselves are
+ * not compared. */
+static bool class_names_differ(const struct comparison *s)
 {
     uint32_t here = s->here->class_names, there = s->there->class_names;
     return here && there &&
            sums_differ(
                s,
-               "names of the classes (give all workers the same; a folder may be empty, a CSV file's words may be numbers)",
+               "names of the classes (all workers need the same; a folder may be empty, a CSV file's words may be numbers)",
                here, there);
 }
 
 enum status job_data_compare(const struct job_data *here, const struct job_data *there, char *why,
                              size_t why_bytes)
 {
-    const struct says s = {here, there, why, why_bytes};
+    const struct comparison s = {here, there, why, why_bytes};
     if (!here->n_train || !there->n_train)
         return ST_OK;
     if (shapes_differ(&s) || labels_differ(&s))
@@ -81,7 +83,7 @@ enum status job_data_compare(const struct job_data *here, const struct job_data 
         const char *const names[2] = {"does not have it", "has it"};
         snprintf(
             why, why_bytes,
-            "--standardize: the servers' job %s, the worker %s; give it to all workers or to none",
+            "--standardize: the servers' job %s, the worker %s; set it at all workers or at none",
             names[here->standardized], names[there->standardized]);
         return ST_MISMATCH;
     }

@@ -4,6 +4,7 @@
 #ifndef NET_WIRE_JOB_DATA_H
 #define NET_WIRE_JOB_DATA_H
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,10 +20,9 @@ struct job_data {
     /* CRC-32C of samples as they lie in memory, and of labels as 32-bit little-endian numbers */
     uint32_t train_samples, train_labels, test_samples, test_labels;
     uint32_t class_names; /* CRC-32C of the classes' names in the order of their labels; 0: unset */
-    int own;              /* nonzero: each member has data of its own: --data_shard=own */
-    int standardized;     /* nonzero: the samples' columns are standardized: --standardize */
-    int files; /* nonzero: `name` is the path of --train_data, which has only the training
-                  samples */
+    bool own;             /* each member has data of its own: --data_shard=own */
+    bool standardized;    /* the samples' columns are standardized: --standardize */
+    bool files; /* `name` is the path of --train_data, which has only the training samples */
     char
         name[JOB_DATA_NAME_BYTES]; /* where its member found it, in printable ASCII; may be empty */
 };
@@ -32,8 +32,8 @@ struct job_validation {
     int64_t n;                /* samples */
     uint32_t samples, labels; /* CRC-32C, as in struct job_data */
 };
-static inline int job_validation_same(const struct job_validation *a,
-                                      const struct job_validation *b)
+static inline bool job_validation_same(const struct job_validation *a,
+                                       const struct job_validation *b)
 {
     return a->n == b->n && a->samples == b->samples && a->labels == b->labels;
 }

@@ -2,6 +2,7 @@
 #include "net/wire/job_input.h"
 #include "base/float_text.h"
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +62,7 @@ int job_input_numbers_parse(const char *text, float out[JOB_MAX_CHANNELS])
     }
 }
 
-int job_input_augments(const struct job_augment *a)
+bool job_input_augments(const struct job_augment *a)
 {
     return a->flip || a->shift > 0 || a->crop > 0 || a->cutout > 0;
 }
@@ -80,16 +81,16 @@ const char *job_input_augment_text(const struct job_augment *a, char text[JOB_AU
     return text;
 }
 
-/* "shift:2" of n bytes. 0: it is no such thing. */
-static int parse_one(const char *text, size_t n, struct job_augment *a)
+/* Parses one change, such as "shift:2", of n bytes; false: not valid. */
+static bool parse_one(const char *text, size_t n, struct job_augment *a)
 {
     struct {
         const char *name;
         int *pixels;
     } sized[] = {{"shift:", &a->shift}, {"crop:", &a->crop}, {"cutout:", &a->cutout}};
     if (n == 4 && memcmp(text, "flip", 4) == 0 && !a->flip) {
-        a->flip = 1;
-        return 1;
+        a->flip = true;
+        return true;
     }
     for (size_t i = 0; i < sizeof sized / sizeof *sized; i++) {
         size_t k = strlen(sized[i].name);
@@ -101,20 +102,20 @@ static int parse_one(const char *text, size_t n, struct job_augment *a)
         *sized[i].pixels = pixels;
         return k == n && pixels >= 1 && pixels <= JOB_MAX_AUGMENT;
     }
-    return 0;
+    return false;
 }
 
-int job_input_augment_parse(const char *text, struct job_augment *out)
+bool job_input_augment_parse(const char *text, struct job_augment *out)
 {
     struct job_augment a = {0};
     for (const char *at = text;; at++) {
         size_t n = strcspn(at, ",");
         if (!parse_one(at, n, &a))
-            return 0;
+            return false;
         at += n;
         if (!*at)
             break;
     }
     *out = a;
-    return 1;
+    return true;
 }

@@ -3,6 +3,7 @@
  * Threads: values. */
 #ifndef NET_WIRE_JOB_INPUT_H
 #define NET_WIRE_JOB_INPUT_H
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { JOB_MAX_CHANNELS = 64, JOB_NUMBERS_BYTES = JOB_MAX_CHANNELS * 16 };
@@ -16,17 +17,19 @@ struct job_normal {
 
 /* Random changes to a training sample (worker/data/augment.h), in pixels; 0: none. */
 struct job_augment {
-    int flip;                /* nonzero: flips left and right */
+    bool flip;               /* swaps left and right */
     int shift, crop, cutout; /* up to JOB_MAX_AUGMENT */
 };
 enum { JOB_MAX_AUGMENT = 65535, JOB_AUGMENT_BYTES = 64 };
 
-int job_input_augments(const struct job_augment *a); /* returns nonzero if there is any change */
+bool job_input_augments(const struct job_augment *a); /* returns true if any change is set */
 /* Writes the changes as "flip,shift:2,crop:4,cutout:8", only those that are set, in this order;
  * "" for none. Returns text. */
 const char *job_input_augment_text(const struct job_augment *a, char text[JOB_AUGMENT_BYTES]);
-/* Parses such a text, with each change at most once, in any order. Returns 0 if it is not valid. */
-int job_input_augment_parse(const char *text, struct job_augment *out);
+/* Parses such a text, with each change at most once, in any order. Returns false if it is not
+ * valid.
+ */
+bool job_input_augment_parse(const char *text, struct job_augment *out);
 
 /* Returns NULL, or the problem with these values (static text). */
 const char *job_input_normal_problem(const struct job_normal *n);

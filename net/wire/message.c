@@ -1,6 +1,7 @@
-/* net/wire/message.c - see message.h and message_rows.h: the one writer and the one reader of all
- * messages. What a message points to while it is written lies in a room, blocks that are freed
- * together; what is read is a copy, which message_release frees if a later row is refused. */
+/* net/wire/message.c - see message.h and message_rows.h: writes and reads all messages. Memory that
+ * a message points to while it is written belongs to a room, whose blocks are freed together.
+ * Memory of a message that is read is a copy, which message_release frees if a later row is
+ * refused. */
 #include "net/wire/message.h"
 #include "base/flags.h"
 #include "base/hosts.h"
@@ -8,6 +9,7 @@
 #include "net/wire/health.pb-c.h"
 #include "net/wire/message_impl.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +21,7 @@ struct message_room {
     } * last;
 };
 
-void *message_take(struct message_room *room, size_t n, size_t bytes)
+void *message_alloc(struct message_room *room, size_t n, size_t bytes)
 {
     struct block *b = n > (SIZE_MAX - sizeof *b) / bytes ? NULL : calloc(1, sizeof *b + n * bytes);
     if (!b)
@@ -40,7 +42,7 @@ static void free_room(struct message_room *room)
 static void *budget_alloc(void *ctx, size_t bytes)
 {
     struct budget *b = ctx;
-    size_t cost = bytes + 32; /* what malloc itself takes, at most */
+    size_t cost = bytes + 32; /* upper bound of malloc's own overhead */
     if (bytes > b->left || cost > b->left)
         return NULL;
     b->left -= cost;
@@ -79,13 +81,13 @@ enum status message_invalid(char why[MESSAGE_WHY_BYTES], const char *text)
     return ST_INVALID;
 }
 
-/* Copies what a peer wrote, which goes to terminals and into JSON: '?' for each byte that is no
- * printable UTF-8; cut to fit, before a character. */
+/* Copies a peer's text for terminals and JSON: replaces each byte that is not printable UTF-8 by
+ * '?', and cuts the text to fit, between two characters. */
 static void copy_printable(const char *from, char *to, size_t room)
 {
     size_t n = 0;
     for (size_t left = strlen(from), bytes; left > 0; left -= bytes, from += bytes, n += bytes) {
-        int is_kept = (bytes = utf8_printable(from, left)) > 0;
+        bool is_kept = (bytes = utf8_printable(from, left)) > 0;
         bytes = is_kept ? bytes : 1;
         if (n + bytes >= room)
             break;
@@ -136,13 +138,13 @@ static void store_pointer(const void *p, void *at)
     memcpy(at, &p, sizeof p);
 }
 
-/* Returns word i of "a|b|c"; "?" where there are fewer. */
+/* Returns word i of "a|b|c"; "?" if it has fewer words. */
 static char *choice_word(const char *names, int64_t i, struct message_room *room)
 {
     for (; i > 0; i--)
         names = strchr(names, '|') ? strchr(names, '|') + 1 : "?";
     size_t n = strcspn(names, "|");
-    char *word = message_take(room, n + 1, 1);
+    char *word = message_alloc(room, n + 1, 1);
     return word ? memcpy(word, names, n) : NULL;
 }
 
@@ -150,7 +152,7 @@ static enum status write_list(const struct message_row *r, const void *plain, si
                               struct message_room *room, void *wire)
 {
     const char *from = load_pointer(plain);
-    void **list = message_take(room, n + 1, sizeof *list);
+    void **list = message_alloc(room, n + 1, sizeof *list);
     enum status st = list ? ST_OK : ST_NOMEM;
     for (size_t i = 0; st == ST_OK && i < n; i++)
         st = message_write(r->type, from + i * r->type->bytes, room, &list[i]);
@@ -218,7 +220,7 @@ enum status message_write(const struct message_type *type, const void *plain,
 {
     const ProtobufCFieldDescriptor *protocol =
         protobuf_c_message_descriptor_get_field_by_name(type->wire, "protocol");
-    char *to = message_take(room, 1, type->wire->sizeof_message);
+    char *to = message_alloc(room, 1, type->wire->sizeof_message);
     if (!to)
         return ST_NOMEM;
     type->wire->message_init((void *)to);
@@ -261,7 +263,7 @@ static enum status read_choice(const struct message_row *r, const char *word, vo
     }
     if (!r->is_quoted)
         return message_invalid(why, r->why);
-    snprintf(why, MESSAGE_WHY_BYTES, "%s '%.40s', this server knows %s", r->why, word, r->names);
+    snprintf(why, MESSAGE_WHY_BYTES, "%s '%.40s'; this server supports %s", r->why, word, r->names);
     return ST_INVALID;
 }
 
@@ -286,7 +288,7 @@ static enum status read_string(const struct message_row *r, const char *text, vo
     return n > 0 && !copy ? ST_NOMEM : ST_OK;
 }
 
-/* Takes a list over whose length is within bounds. The count rises with the elements, so that
+/* Copies a list whose length is within bounds. The count grows with each element, so that
  * message_release frees those that were read. */
 static enum status read_list(const struct message_row *r, const void *wire, size_t n, void *plain,
                              void *count, char *why)
@@ -321,7 +323,7 @@ static enum status read_hosts(char *const *from, size_t n, struct hosts *out, ch
     if (st == ST_INVALID)
         message_invalid(
             why,
-            "the list of servers is too long, or has an entry that is no host:port or is there twice");
+            "the list of servers is too long, or has an entry that is not host:port or is duplicated");
     if (st == ST_OK)
         *out = h;
     else

@@ -74,12 +74,12 @@ enum status message_fetch_reply_pack(const struct net_fetch_reply *reply, uint8_
 struct message_fetched {
     int n;
     const int *chunk;
-    enum status (*take)(void *ctx, const struct net_fetched *chunk);
+    enum status (*receive)(void *ctx, const struct net_fetched *chunk);
     void *ctx;
-    int n_taken;
+    int n_received;
 };
-/* Decodes a reply, and calls to->take for each chunk. Further errors: ST_REFUSED, ST_CORRUPT, and
- * any error of `take`. */
+/* Decodes a reply, and calls to->receive for each chunk. Further errors: ST_REFUSED, ST_CORRUPT,
+ * and any error of `receive`. */
 enum status message_fetch_reply_unpack(const uint8_t *data, size_t bytes,
                                        struct message_fetched *to, char why[MESSAGE_WHY_BYTES]);
 

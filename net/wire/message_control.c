@@ -1,14 +1,15 @@
 /* net/wire/message_control.c - see message.h: the state that servers send each other. The phases on
- * the wire are those of ps/service/checkpoint_writer.h, number for number. */
+ * the wire have the numbers of enum control_phase. */
 #include "net/wire/message_impl.h"
 #include <stdlib.h>
 #include <string.h>
 
-static const char no_phase[] = "the checkpoint's phase or size cannot be";
-static const char no_version[] = "the versions of the server's chunks cannot be";
-static const char no_missing[] = "a missing member's index or time cannot be";
-static const char no_part[] = "a part of a checkpoint cannot be";
-static const char no_term[] = "the incarnation is 0, or the generation or the term out of bounds";
+static const char no_phase[] = "the checkpoint's phase or size is not valid";
+static const char no_version[] = "the versions of the server's chunks are not valid";
+static const char no_missing[] = "a missing member's index or time is not valid";
+static const char no_part[] = "a part of a checkpoint is not valid";
+static const char no_term[] =
+    "the incarnation is 0, or the generation or the term is out of bounds";
 
 #define OF Weir__V1__CoordinateRequest__Checkpoint, struct net_control
 static const struct message_row checkpoint_rows[] = {
@@ -76,13 +77,13 @@ static const char *problem(const void *message)
     if (wire->joining
             ? wire->server != 0 || wire->n_servers != 0 || !wire->address[0]
             : wire->n_servers < 1 || wire->n_servers > HOSTS_MAX || wire->server >= wire->n_servers)
-        return "the server's number or their count cannot be, or one that joins has no address";
+        return "the server's number or the number of servers is not valid, or a joining server has no address";
     if (wire->address[0] &&
         (strlen(wire->address) >= CONTROL_TEXT_BYTES || hosts_problem(wire->address)))
-        return "the server's address is no host:port";
+        return "the server's address is not host:port";
     if (wire->stand && wire->stand->highest < wire->stand->lowest)
         return no_version;
-    return is_folder_id(wire->folder) ? NULL : "the id of the server's folder cannot be";
+    return is_folder_id(wire->folder) ? NULL : "the id of the server's folder is not valid";
 }
 
 static enum status read_control(const void *message, void *plain, char *why)
@@ -113,18 +114,18 @@ static const struct message_row rows[] = {
     FLAT(OF, checkpoint, &checkpoint_type),
     FLAT(OF, stand, &stand_type),
     LIST(OF, missing, n_missing, missing, &missing_type, 0, JOB_MAX_WORKERS,
-         "more members are missing than there can be"),
+         "too many members are missing"),
     ANY(OF, parts_known, knows_parts),
     LIST(OF, parts, n_parts, parts, &part_type, 0, CONTROL_MAX_PARTS,
-         "more parts of checkpoints are named than there can be"),
+         "too many parts of checkpoints"),
 };
 const struct message_type message_control = {MESSAGE_TYPE(OF, coordinate_request, rows),
                                              .problem = problem, .read = read_control};
 #undef OF
 
-static const char no_file[] = "the CoordinateReply names a file or a step that cannot be";
+static const char no_file[] = "the CoordinateReply has an invalid file or step";
 static const char no_plan[] =
-    "the CoordinateReply's plan is of another generation, or it is out of bounds";
+    "the CoordinateReply's plan is of another generation, or its generation is out of bounds";
 
 #define OF Weir__V1__CoordinateReply__Checkpoint, struct net_control_reply
 static const struct message_row order_rows[] = {
@@ -160,7 +161,7 @@ static const char *reply_problem(const void *message)
     if (wire->plan && wire->plan->generation != wire->generation)
         return no_plan;
     return is_folder_id(wire->folder) ? NULL
-                                      : "the CoordinateReply's folder has an id that cannot be";
+                                      : "the id of the CoordinateReply's folder is not valid";
 }
 
 static enum status read_reply(const void *message, void *plain, char *why)

@@ -2,10 +2,11 @@
  * ps 0. */
 #include "net/wire/message_impl.h"
 #include <math.h>
+#include <stdbool.h>
 
 static const char no_step[] = "the step of an evaluation is out of bounds";
-static const char no_part[] = "an evaluation's part is none of its parts";
-static const char no_samples[] = "the samples of an evaluation cannot be";
+static const char no_part[] = "an evaluation's part is not below its number of parts";
+static const char no_samples[] = "the samples of an evaluation are not valid";
 
 static const char *problem(const void *message)
 {
@@ -36,7 +37,7 @@ const struct message_type message_evaluation = {MESSAGE_TYPE(OF, evaluate_reques
                                                 .problem = problem};
 #undef OF
 
-static const char no_reply[] = "the figures of an EvaluateReply cannot be";
+static const char no_reply[] = "the figures of an EvaluateReply are not valid";
 
 static const char *reply_problem(const void *message)
 {
@@ -69,7 +70,7 @@ const struct message_type message_evaluation_reply = {
     MESSAGE_TYPE(OF, evaluate_reply, reply_rows), .problem = reply_problem, .write = write_reply};
 #undef OF
 
-int message_evaluation_is_accuracy(double x)
+bool message_evaluation_is_accuracy(double x)
 {
     return isnan(x) || (x >= 0 && x <= 1);
 }

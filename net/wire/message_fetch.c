@@ -12,7 +12,7 @@ static const char *problem(const void *message)
         return no_step;
     for (size_t i = 0; i < wire->n_chunk; i++)
         if (wire->chunk[i] >= CHUNKS_MAX_CHUNKS)
-            return "a chunk that there cannot be is asked for";
+            return "a requested chunk's number is out of bounds";
     return NULL;
 }
 
@@ -20,8 +20,7 @@ static const char *problem(const void *message)
 static const struct message_row rows[] = {
     ANY(OF, generation, generation),
     NUMBER(OF, step, step, 0, MESSAGE_MAX_STEP, no_step),
-    ARRAY(OF, chunk, n, chunk, 1, CHUNKS_MAX_CHUNKS,
-          "no chunks are asked for, or more than there can be"),
+    ARRAY(OF, chunk, n, chunk, 1, CHUNKS_MAX_CHUNKS, "no chunks are requested, or too many"),
 };
 const struct message_type message_fetch = {MESSAGE_TYPE(OF, fetch_request, rows),
                                            .problem = problem};
@@ -72,17 +71,17 @@ enum status message_fetch_reply_pack(const struct net_fetch_reply *reply, uint8_
     return message_pack(&reply_type, reply, data, bytes);
 }
 
-/* protobuf-c's bytes are a block of their own, and so aligned. */
+/* Reads a chunk in place: protobuf-c allocates bytes as a block, which is therefore aligned. */
 static enum status read_chunk(const Weir__V1__FetchReply__Chunk *from, struct net_fetched *to,
                               char why[MESSAGE_WHY_BYTES])
 {
     if (from->chunk >= CHUNKS_MAX_CHUNKS || from->version < 0 || from->version > MESSAGE_MAX_STEP ||
         from->value.len == 0 || from->value.len % sizeof(float) != 0 ||
         from->slots.len % from->value.len != 0)
-        return message_invalid(why, "a chunk's number, version or size cannot be");
+        return message_invalid(why, "a chunk's number, version or size is not valid");
     uint32_t crc = digest_crc32c(0, from->value.data, from->value.len);
     if (digest_crc32c(crc, from->slots.data, from->slots.len) != from->crc32c) {
-        snprintf(why, MESSAGE_WHY_BYTES, "chunk %u came with a wrong checksum", from->chunk);
+        snprintf(why, MESSAGE_WHY_BYTES, "chunk %u does not match its checksum", from->chunk);
         return ST_CORRUPT;
     }
     *to = (struct net_fetched){.chunk = (int)from->chunk,
@@ -96,8 +95,8 @@ static enum status read_chunk(const Weir__V1__FetchReply__Chunk *from, struct ne
     return ST_OK;
 }
 
-static enum status take_chunks(const Weir__V1__FetchReply *wire, struct message_fetched *to,
-                               char why[MESSAGE_WHY_BYTES])
+static enum status receive_chunks(const Weir__V1__FetchReply *wire, struct message_fetched *to,
+                                  char why[MESSAGE_WHY_BYTES])
 {
     enum status st = ST_OK;
     if (wire->refused[0]) {
@@ -105,15 +104,16 @@ static enum status take_chunks(const Weir__V1__FetchReply *wire, struct message_
         return ST_REFUSED;
     }
     if (wire->n_chunks < 1 || wire->n_chunks > (size_t)to->n)
-        return message_invalid(why, "the FetchReply has no chunks, or more than asked for");
-    for (to->n_taken = 0; st == ST_OK && (size_t)to->n_taken < wire->n_chunks; to->n_taken++) {
+        return message_invalid(why, "the FetchReply has no chunks, or more than requested");
+    for (to->n_received = 0; st == ST_OK && (size_t)to->n_received < wire->n_chunks;
+         to->n_received++) {
         struct net_fetched chunk;
-        st = read_chunk(wire->chunks[to->n_taken], &chunk, why);
-        if (st == ST_OK && chunk.chunk != to->chunk[to->n_taken])
-            st = message_invalid(why, "the FetchReply has other chunks than asked for");
+        st = read_chunk(wire->chunks[to->n_received], &chunk, why);
+        if (st == ST_OK && chunk.chunk != to->chunk[to->n_received])
+            st = message_invalid(why, "the FetchReply has other chunks than requested");
         if (st == ST_OK) {
-            snprintf(why, MESSAGE_WHY_BYTES, "what came is not what is wanted");
-            st = to->take(to->ctx, &chunk);
+            snprintf(why, MESSAGE_WHY_BYTES, "a received chunk does not fit the request");
+            st = to->receive(to->ctx, &chunk);
         }
     }
     return st;
@@ -127,7 +127,7 @@ enum status message_fetch_reply_unpack(const uint8_t *data, size_t bytes,
         message_decode(&weir__v1__fetch_reply__descriptor, data, bytes, &b, why);
     if (!wire)
         return ST_PROTOCOL;
-    enum status st = take_chunks(wire, to, why);
+    enum status st = receive_chunks(wire, to, why);
     protobuf_c_message_free_unpacked(&wire->base, &b.allocator);
     return st;
 }

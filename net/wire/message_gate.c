@@ -2,19 +2,20 @@
  * the region's other servers. */
 #include "base/digest.h"
 #include "net/wire/message_impl.h"
+#include <stdbool.h>
 #include <string.h>
 
-static const char no_chunk[] = "a chunk's number, version or kind cannot be";
+static const char no_chunk[] = "a chunk's number, version or kind is not valid";
 
 static const char *item_problem(const void *message)
 {
     const Weir__V1__GateRequest__Item *wire = message;
     size_t n = wire->value.len;
-    int has_value = wire->kind != (unsigned)GATE_OWN && wire->kind != (unsigned)GATE_READ;
+    bool has_value = wire->kind != (unsigned)GATE_OWN && wire->kind != (unsigned)GATE_READ;
     if (n % sizeof(float) != 0 || n > CHUNKS_MAX_BYTES || (n > 0) != has_value)
-        return "a chunk's value has a size that cannot be";
+        return "the size of a chunk's value is not valid";
     return n > 0 && digest_crc32c(0, wire->value.data, n) != wire->crc32c
-               ? "a chunk came with a wrong checksum"
+               ? "a chunk does not match its checksum"
                : NULL;
 }
 
@@ -73,8 +74,7 @@ static const struct message_row rows[] = {
     ANY(OF, generation, generation),
     ANY(OF, ps0, ps0),
     NUMBER(OF, server, server, 0, HOSTS_MAX - 1, no_place),
-    LIST(OF, items, n, item, &item_type, 1, GATE_MAX_ITEMS,
-         "there are no chunks, or more than there can be"),
+    LIST(OF, items, n, item, &item_type, 1, GATE_MAX_ITEMS, "there are no chunks, or too many"),
 };
 const struct message_type message_gate = {MESSAGE_TYPE(OF, gate_request, rows), .problem = problem};
 

@@ -6,11 +6,13 @@
 #include "net/wire/plan.h"
 #include "net/wire/region.pb-c.h"
 #include "net/wire/weir.pb-c.h"
+#include <stdbool.h>
 
 /* Highest step, position and generation: beyond any training, and sums of two do not overflow. */
 #define MESSAGE_MAX_STEP ((int64_t)1 << 62)
 
-/* An allocator that runs dry: a few bytes on the wire can ask protobuf-c for far more memory. */
+/* An allocator with a limit, since a few bytes on the wire can make protobuf-c allocate far more.
+ */
 struct budget {
     ProtobufCAllocator allocator;
     size_t left;
@@ -23,7 +25,7 @@ void *message_decode(const ProtobufCMessageDescriptor *type, const uint8_t *data
 enum status message_encode(const void *wire, uint8_t **data, size_t *bytes);
 
 /* Returns zeros for a hook, which are freed with the room; NULL: no memory. */
-void *message_take(struct message_room *room, size_t n, size_t bytes);
+void *message_alloc(struct message_room *room, size_t n, size_t bytes);
 /* Reads, and writes, a message that is part of another. *wire lies in the room. */
 enum status message_read(const struct message_type *type, const void *wire, void *plain, char *why);
 enum status message_write(const struct message_type *type, const void *plain,
@@ -35,8 +37,7 @@ enum status message_fill(const struct message_type *type, const void *plain,
 void message_release(const struct message_type *type, void *plain);
 /* Writes the sentence; returns ST_INVALID. */
 enum status message_invalid(char why[MESSAGE_WHY_BYTES], const char *text);
-/* Returns the list itself: an int and the wire's uint32 look alike where the value is not
- * negative. */
+/* Returns the list itself: an int that is not negative has the same bits as the wire's uint32. */
 static inline uint32_t *message_numbers(const int *list)
 {
     return (uint32_t *)(uintptr_t)list;
@@ -53,7 +54,7 @@ enum status message_job_read_model(const Weir__V1__Job *from, char **text, int *
                                    char why[MESSAGE_WHY_BYTES]);
 void message_job_write_model(const char *text, int hidden_units, Weir__V1__Job *to);
 
-int message_evaluation_is_accuracy(double x); /* returns nonzero for an accuracy or NaN */
+bool message_evaluation_is_accuracy(double x); /* returns true for an accuracy or NaN */
 
 extern const struct message_type message_plan; /* type of a struct net_plan */
 /* Reads n numbers of servers, each below `below`; NULL for n = 0. */

@@ -13,7 +13,7 @@ static enum status read_optim(const void *message, void *plain, char *why)
     const Weir__V1__Optimizer *from = message;
     struct optim_config *to = plain, defaults;
     optim_defaults(to->kind, &defaults);
-    if (to->kind <= OPTIM_NESTEROV && to->epsilon == 0) /* they have none; any value is as good */
+    if (to->kind <= OPTIM_NESTEROV && to->epsilon == 0) /* unused by these, but must be above 0 */
         to->epsilon = defaults.epsilon;
     if (to->lr_decay == 0)
         to->lr_decay = defaults.lr_decay;
@@ -59,7 +59,7 @@ static const char *data_problem(const void *message)
 {
     const Weir__V1__DataSet *d = message;
     if (d->n_dims != 3)
-        return "the data's shape has not three dimensions";
+        return "the data's shape does not have three dimensions";
     for (int i = 0; i < 3; i++)
         if (d->dims[i] < 1 || d->dims[i] > MOST_SIDE)
             return "the data's shape is out of bounds";
@@ -93,7 +93,7 @@ static const struct message_row data_rows[] = {
     ANY(OF, own, own),
     FIT(OF, name, name, "the data's name is too long"),
     NUMBER(OF, labels, labels, 0, JOB_LABELS_N_KINDS - 1,
-           "the data's labels are of no kind that there is"),
+           "the kind of the data's labels is unknown"),
     ANY(OF, class_names, class_names),
     ANY(OF, files, files),
     ANY(OF, standardized, standardized),
@@ -103,6 +103,7 @@ static const struct message_type data_type = {MESSAGE_TYPE(OF, data_set, data_ro
                                               .write = write_data};
 #undef OF
 
+static const char no_normal[] = "mean and std have different lengths, or are too long";
 static const char no_validation[] = "the job's validation is out of bounds";
 
 #define OF Weir__V1__Validation, struct net_validation
@@ -116,7 +117,7 @@ static const struct message_row validation_rows[] = {
 static const struct message_type validation_type = {MESSAGE_TYPE(OF, validation, validation_rows)};
 #undef OF
 
-/* Returns what numbers and texts do not go together, or NULL. */
+/* Returns the problem with numbers and texts that do not fit each other, or NULL. */
 static const char *problem(const void *message)
 {
     const Weir__V1__Job *from = message;
@@ -130,11 +131,11 @@ static const char *problem(const void *message)
     if (from->local_steps > 1 &&
         (from->train_steps > most / from->local_steps ||
          from->asked_steps > most / from->local_steps || from->batch_size % from->local_steps != 0))
-        return "local_steps does not go with train_steps or batch_size";
+        return "local_steps does not fit train_steps or batch_size";
     if (!(from->validation_split >= 0 && from->validation_split < 1))
         return "validation_split is out of bounds";
     if (from->n_mean != from->n_std)
-        return "mean and std have not as many numbers, or too many";
+        return no_normal;
     return is_printable(from->arithmetic) ? NULL
                                           : "the arithmetic is too long, or not printable ASCII";
 }
@@ -154,9 +155,9 @@ static enum status read_job(const void *message, void *plain, char *why)
     }
     if ((to->local_steps > 1 || to->fragments > 1) &&
         (to->optim.clip_norm > 0 || to->optim.clip_value > 0))
-        wrong = "with local_steps, or fragments, servers do not clip";
+        wrong = "servers do not clip with local_steps or fragments";
     else if (from->augment[0] && !job_input_augment_parse(from->augment, &to->augment))
-        wrong = "augment is no list of flip, shift:N, crop:N, cutout:N";
+        wrong = "augment is not a list of flip, shift:N, crop:N, cutout:N";
     if (!wrong)
         wrong = job_check_asked(to);
     if (!wrong)
@@ -176,7 +177,7 @@ static enum status write_job(const void *plain, void *message, struct message_ro
         to->data = NULL;
     if (!from->validation.data.n)
         to->validation = NULL;
-    TRY((to->augment = message_take(room, JOB_AUGMENT_BYTES, 1)) ? ST_OK : ST_NOMEM);
+    TRY((to->augment = message_alloc(room, JOB_AUGMENT_BYTES, 1)) ? ST_OK : ST_NOMEM);
     job_input_augment_text(&from->augment, to->augment);
     if (from->local_steps > 1)
         TRY(message_write(&optim_type, &from->local, room, &local));
@@ -186,8 +187,7 @@ done:
 }
 
 #define OF Weir__V1__Job, struct net_job
-static const char no_dtype[] = "push_dtype or version_dtype is none of " DTYPE_NAMES;
-static const char no_normal[] = "mean and std have not as many numbers, or too many";
+static const char no_dtype[] = "push_dtype or version_dtype is not one of " DTYPE_NAMES;
 static const struct message_row rows[] = {
     NUMBER(OF, n_workers, n_workers, 0, JOB_MAX_WORKERS, "n_workers is out of bounds"),
     NUMBER(OF, train_steps, train_steps, 0, MESSAGE_MAX_STEP, "train_steps is out of bounds"),
@@ -200,7 +200,7 @@ static const struct message_row rows[] = {
     REAL(OF, epochs, epochs, 0, JOB_MAX_EPOCHS, "epochs is out of bounds"),
     ANY(OF, validation_split, validation_split),
     NUMBER(OF, batch_size, batch, 0, JOB_MAX_BATCH, "batch_size is out of bounds"),
-    CHOICE(OF, sync_mode, sync_mode, JOB_SYNC_MODES, "sync_mode is none of sync, async, ssp",
+    CHOICE(OF, sync_mode, sync_mode, JOB_SYNC_MODES, "sync_mode is not sync, async or ssp",
            .is_option = false),
     ANY(OF, seed, seed),
     ANY(OF, delay_compensation, delay_compensation),
@@ -212,7 +212,7 @@ static const struct message_row rows[] = {
     PART(OF, validation, validation, &validation_type),
     FIT(OF, arithmetic, arithmetic, "the arithmetic is too long, or not printable ASCII"),
     BYTES(OF, rounded, rounding.n_bytes, rounding.bits, ROUNDING_MAX_BYTES,
-          "the job says of too many layers what they round"),
+          "the job has the rounding of too many layers"),
     INSIDE(OF, mean, normal.n, normal.mean, JOB_MAX_CHANNELS, no_normal),
     INSIDE(OF, std, normal.n, normal.std, JOB_MAX_CHANNELS, no_normal),
 };
@@ -272,7 +272,7 @@ enum status message_job_read(const Weir__V1__Job *from, struct net_job *job, str
                              char why[MESSAGE_WHY_BYTES])
 {
     if (!from)
-        return message_invalid(why, "there is no job in it");
+        return message_invalid(why, "the message has no job");
     struct net_job plain = {.n_workers = 0};
     enum status st = ST_OK;
     TRY(message_read(&job_type, from, &plain, why));
@@ -301,8 +301,8 @@ enum status message_job_write(const struct net_job *job, const struct chunks *ch
                               struct message_room *room, Weir__V1__Job **out)
 {
     size_t n = (size_t)chunks->n_params;
-    Weir__V1__Parameter *params = message_take(room, n, sizeof *params);
-    Weir__V1__Parameter **list = message_take(room, n, sizeof(Weir__V1__Parameter *));
+    Weir__V1__Parameter *params = message_alloc(room, n, sizeof *params);
+    Weir__V1__Parameter **list = message_alloc(room, n, sizeof(Weir__V1__Parameter *));
     void *made;
     enum status st = params && list ? message_write(&job_type, job, room, &made) : ST_NOMEM;
     if (st != ST_OK)
@@ -312,7 +312,7 @@ enum status message_job_write(const struct net_job *job, const struct chunks *ch
         weir__v1__parameter__init(list[i] = &params[i]);
         params[i].name = (char *)(uintptr_t)from->name;
         params[i].n_dims = (size_t)from->shape.n_dims;
-        params[i].dims = (uint64_t *)(uintptr_t)from->shape.dim; /* read alone; none is below 0 */
+        params[i].dims = (uint64_t *)(uintptr_t)from->shape.dim; /* only read, and never negative */
         params[i].rule = (Weir__V1__Parameter__Rule)from->rule;
         params[i].keep = from->keep;
     }

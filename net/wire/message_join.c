@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A malformed one is read as none: its sender is served without. */
+/* Reads a segment. A malformed one counts as missing, and its sender is served without one. */
 static enum status read_segment(const void *message, void *plain, char *why)
 {
     const Weir__V1__Segment *from = message;
@@ -40,7 +40,7 @@ static const char *join_problem(const void *message)
     if (!from->job || from->incarnation == 0)
         return "the request has no job or no incarnation";
     if (from->any_index && (from->member != 0 || from->job->n_workers != 0))
-        return "the request wants to be given an index, but has one, or knows of how many";
+        return "the request asks for an index, but has an index or a number of workers";
     for (const char *c = from->address; *c; c++)
         if (*c <= ' ' || *c > '~')
             return "the member's address is not printable";
@@ -98,7 +98,7 @@ static const struct message_row join_rows[] = {
     NUMBER(OF, generation, generation, 0, MESSAGE_MAX_STEP, no_member),
     STRING(OF, address, address, JOB_ADDRESS_BYTES - 1, "the member's address is too long"),
     STRING(OF, trained_on, trained_on, JOB_MAX_TRAINED_ON_BYTES,
-           "what it says of its data is too long"),
+           "the description of its data is too long"),
     ANY(OF, incarnation, incarnation),
     ANY(OF, ps0, ps0),
     PART(OF, segment, segment, &segment_type),
@@ -130,7 +130,7 @@ void message_join_free(struct net_join *join)
     join->model = join->address = join->trained_on = NULL;
 }
 
-/* Returns false if there can be no such optimizer of rounds. */
+/* Reads the optimizer of rounds; false: not valid. */
 static bool read_outer(const Weir__V1__JoinReply *from, struct net_place *to)
 {
     int kind = from->outer_optimizer[0] ? flags_choice_find(OPTIM_NAMES, from->outer_optimizer) : 0;
@@ -145,12 +145,13 @@ static bool read_outer(const Weir__V1__JoinReply *from, struct net_place *to)
     return optim_check(&to->outer) == ST_OK;
 }
 
-static const char no_place[] = "the JoinReply's place among the members cannot be";
-static const char no_region[] = "the JoinReply's region cannot be";
+static const char no_place[] = "the JoinReply's place among the members is not valid";
+static const char no_region[] = "the JoinReply's region is not valid";
 static const char no_step[] = "the JoinReply's step or position is out of bounds";
-static const char no_dtype[] = "the JoinReply names a number format that is not known here";
+static const char no_dtype[] = "the JoinReply names an unknown number format";
 
-/* A member's rank counts the members below its index. */
+/* Returns the problem with the place. A rank counts the members below an index, so it is not above
+ * the index. */
 static const char *place_problem(const void *message)
 {
     const Weir__V1__JoinReply *from = message;
@@ -159,7 +160,7 @@ static const char *place_problem(const void *message)
     if (from->region > 0 && from->region >= from->n_regions)
         return no_region;
     return from->contributed < 0 || from->contributed > from->first_step
-               ? "the JoinReply's last contribution is none that can be"
+               ? "the JoinReply's last contribution is out of bounds"
                : NULL;
 }
 
@@ -169,7 +170,7 @@ static enum status read_place(const void *message, void *plain, char *why)
                ? ST_OK
                : message_invalid(
                      why,
-                     "the JoinReply's optimizer of rounds is unknown, or a setting of it out of bounds");
+                     "the JoinReply's optimizer of rounds is unknown, or one of its settings is out of bounds");
 }
 
 static enum status write_place(const void *plain, void *message, struct message_room *room)
@@ -198,7 +199,7 @@ static const struct message_row place_rows[] = {
     ANY(OF, contributed, contributed),
     ANY(OF, validates, validates),
     BYTES(OF, rounded, rounding.n_bytes, rounding.bits, ROUNDING_MAX_BYTES,
-          "the JoinReply says of too many layers what they round"),
+          "the JoinReply has the rounding of too many layers"),
     CHOICE(OF, push_dtype, push_dtype, DTYPE_NAMES, no_dtype, .is_option = true),
     CHOICE(OF, version_dtype, version_dtype, DTYPE_NAMES, no_dtype, .is_option = true),
 };
@@ -207,7 +208,7 @@ static const struct message_type place_type = {MESSAGE_TYPE(OF, join_reply, plac
                                                .write = write_place};
 #undef OF
 
-/* The parts of a reply that only a member gets: its place, the servers, the map of chunks. */
+/* Reads the parts of a reply that only a member receives: its place and the map of chunks. */
 static enum status read_welcome(const void *message, void *plain, char *why)
 {
     const Weir__V1__JoinReply *from = message;

@@ -1,6 +1,6 @@
-/* net/wire/message_plan.c - see message_impl.h: plans. A plan that decodes is one that can be
- * followed: every list has its length, every number is a place in the list that it points to, and
- * what the source needs is there. */
+/* net/wire/message_plan.c - see message_impl.h: plans. The reader checks that a plan can be carried
+ * out: every list has its length, every number is an index into the list that it refers to, and
+ * the fields that the source needs are set. */
 #include "net/wire/message_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum status message_plan_read_map(const uint32_t *from, size_t n, int below, int
         return message_invalid(why, "the shard map is too long");
     for (size_t i = 0; i < n; i++)
         if (from[i] >= (uint32_t)below)
-            return message_invalid(why, "the shard map names a server that there is not");
+            return message_invalid(why, "the shard map names a server that does not exist");
     if (!(*out = malloc(n * sizeof **out)))
         return ST_NOMEM;
     memcpy(*out, from, n * sizeof **out);
@@ -25,8 +25,8 @@ static enum status write_contributions(const struct net_plan *p, struct message_
                                        Weir__V1__Plan *out)
 {
     size_t n = (size_t)p->n_contributed;
-    out->contributor = message_take(room, n + 1, sizeof *out->contributor);
-    out->contributed = message_take(room, n + 1, sizeof *out->contributed);
+    out->contributor = message_alloc(room, n + 1, sizeof *out->contributor);
+    out->contributed = message_alloc(room, n + 1, sizeof *out->contributed);
     if (!out->contributor || !out->contributed)
         return ST_NOMEM;
     for (size_t i = 0; i < n; i++) {
@@ -43,8 +43,7 @@ static enum status read_contributions(const Weir__V1__Plan *from, struct net_pla
     size_t n = from->n_contributor;
     if (n != from->n_contributed || n > JOB_MAX_WORKERS)
         return message_invalid(
-            why,
-            "the plan's contributions are too many, or not one for each member that made some");
+            why, "the plan has too many contributions, or not one version for each contributor");
     to->contributed = malloc((n + 1) * sizeof *to->contributed);
     if (!to->contributed)
         return ST_NOMEM;
@@ -53,7 +52,7 @@ static enum status read_contributions(const Weir__V1__Plan *from, struct net_pla
         int64_t version = from->contributed[i];
         if (member >= JOB_MAX_WORKERS || (i && member <= from->contributor[i - 1]) || version < 1 ||
             version > from->step)
-            return message_invalid(why, "the plan's contributions are none that can be");
+            return message_invalid(why, "the plan's contributions are not valid");
         to->contributed[i] = (struct net_contribution){(int)member, version};
     }
     to->n_contributed = (int)n;
@@ -61,11 +60,11 @@ static enum status read_contributions(const Weir__V1__Plan *from, struct net_pla
 }
 
 static const char no_source[] = "the plan's source is unknown";
-static const char no_checkpoint[] = "the plan's checkpoint is none that can be";
+static const char no_checkpoint[] = "the plan's checkpoint is not valid";
 static const char no_step[] = "the plan's generation, step or position is out of bounds";
-static const char no_gates[] = "the plan's gates are none that can be";
+static const char no_gates[] = "the plan's gates are not valid";
 
-/* The plan has what its source needs, and nothing else. */
+/* Checks that the plan has the fields that its source needs, and no other source's. */
 static const char *problem(const void *message)
 {
     const Weir__V1__Plan *from = message;
@@ -79,7 +78,7 @@ static const char *problem(const void *message)
         return no_checkpoint;
     if (is_memory ? from->before == 0 || from->before >= from->generation || from->n_holder < 1
                   : from->before != 0 || from->n_holder > 0 || from->n_held_by > 0)
-        return "the plan's generation before, or its servers, cannot be";
+        return "the plan's previous generation, or its servers, are not valid";
     if (from->generation == 0)
         return no_step;
     if (from->gate_overlap >= from->gate_steps && from->gate_overlap > 0)
@@ -99,10 +98,10 @@ static enum status read_plan(const void *message, void *plain, char *why)
     enum status st = ST_OK;
     TRY(message_job_read(from->job, &to->job, &to->chunks, why));
     if (to->job.n_workers == 0)
-        TRY(message_invalid(why, "the plan's job does not say n_workers"));
+        TRY(message_invalid(why, "the plan's job has no n_workers"));
     const size_t n = (size_t)to->chunks->n_chunks;
     if (from->n_shard != n || (to->source == PLAN_MEMORY && from->n_held_by != n))
-        TRY(message_invalid(why, "the plan's maps have not one number for each chunk"));
+        TRY(message_invalid(why, "the plan's maps do not have one number for each chunk"));
     TRY(message_plan_read_map(from->shard, n, to->servers.n, &to->shard, why));
     TRY(message_plan_read_map(from->held_by, from->n_held_by, to->holders.n, &to->held_by, why));
     st = read_contributions(from, to, why);
@@ -143,7 +142,7 @@ static const struct message_row rows[] = {
     NUMBER(OF, slots_since, gates.slots_since, 0, MESSAGE_MAX_STEP, no_gates),
     ANY(OF, gate_alone, gates.alone),
     ARRAY(OF, member, n_members, member, 1, JOB_MAX_WORKERS,
-          "the plan's members are none, or too many"),
+          "the plan has no members, or too many"),
     HOSTS(OF, server, servers),
     HOSTS(OF, holder, holders),
 };

@@ -4,8 +4,8 @@
 #include "net/wire/report.pb-c.h"
 #include <math.h>
 
-static const char no_worker[] = "a report is of no worker";
-static const char no_figures[] = "the figures of a report cannot be";
+static const char no_worker[] = "a report is not of a worker";
+static const char no_figures[] = "the figures of a report are not valid";
 
 static const char *problem(const void *message)
 {
@@ -34,6 +34,6 @@ const struct message_type message_report = {MESSAGE_TYPE(OF, report_request, row
 
 #define OF Weir__V1__ReportReply, struct net_report_reply
 static const struct message_row reply_rows[] = {
-    NUMBER(OF, next_ms, next_ms, 0, REPORT_MAX_NEXT_MS, "a report is asked for in too long a time"),
+    NUMBER(OF, next_ms, next_ms, 0, REPORT_MAX_NEXT_MS, "the next report is requested too late"),
 };
 const struct message_type message_report_reply = {MESSAGE_TYPE(OF, report_reply, reply_rows)};

@@ -46,17 +46,17 @@ struct message_row {
     enum message_number wire_number, plain_number;
     size_t wire, plain;             /* offsets */
     size_t wire_count, plain_count; /* offsets of a list's length: a size_t, an int */
-    size_t bytes;        /* of the array that a text has, of each number in a list, of a real */
-    int64_t more;        /* the number on the wire, less the plain one */
-    int64_t least, most; /* of the plain number, or of the length */
-    double low, high;    /* of a real */
+    size_t bytes;        /* size of a text's array, of each number in a list, or of a real */
+    int64_t more;        /* number on the wire minus the plain one */
+    int64_t least, most; /* bounds of the plain number, or of the length */
+    double low, high;    /* bounds of a real */
     const char *why;     /* refusal; NULL: every value is accepted, and a text is cut to fit */
     const char *names;   /* words of a choice, with | between them */
-    bool is_option;      /* a choice's word may be empty: it is the first then */
+    bool is_option;      /* a choice's word may be empty, and means the first one then */
     bool is_quoted;      /* the refusal of a choice quotes the word, and lists the valid ones */
-    bool is_printable;   /* a text is made so */
-    bool is_inside;      /* an array is part of the struct; else it is malloc'd */
-    const struct message_type *type; /* of a part, and of a list's elements */
+    bool is_printable;   /* a text is made printable */
+    bool is_inside;      /* an array is part of the struct; otherwise it is malloc'd */
+    const struct message_type *type; /* type of a part, or of a list's elements */
 };
 
 struct message_room; /* memory that a message points to until it is packed */
@@ -66,9 +66,9 @@ struct message_type {
     size_t bytes; /* of the plain struct */
     const struct message_row *rows;
     size_t n_rows;
-    /* Hooks, NULL for none. Returns what cannot be, before a row is read; or NULL. */
+    /* Hooks; NULL: none. `problem` is called before the rows; it returns a sentence, or NULL. */
     const char *(*problem)(const void *wire);
-    /* Called after the rows. ST_INVALID (with a sentence), ST_CORRUPT, ST_NOMEM. */
+    /* `read` is called after the rows. ST_INVALID (with a sentence), ST_CORRUPT, ST_NOMEM. */
     enum status (*read)(const void *wire, void *plain, char *why);
     enum status (*write)(const void *plain, void *wire, struct message_room *room);
     void (*release)(void *plain); /* frees what `read` has made */
@@ -78,7 +78,7 @@ struct message_type {
     .wire = &weir__v1__##name##__descriptor, .bytes = sizeof(P), .rows = list,                     \
     .n_rows = sizeof(list) / sizeof *(list)
 
-/* Rows. OF stands for the two structs; w and p are the field's names in them. */
+/* Macros for rows. OF is the pair of structs; w and p are the field's names in them. */
 #define MESSAGE_ROW(k, W, P, w, p, ...)                                                            \
     {                                                                                              \
         .kind = k, .wire = offsetof(W, w), .plain = offsetof(P, p), __VA_ARGS__                    \
@@ -88,7 +88,8 @@ struct message_type {
     MESSAGE_ROW(ROW_NUMBER, W, P, w, p, .wire_number = MESSAGE_NUMBER(W, w),                       \
                 .plain_number = MESSAGE_NUMBER(P, p), .more = plus, .least = min, .most = max,     \
                 .why = text)
-/* Integer, enum or bool: within bounds, whatever it is, or 1 larger on the wire. */
+/* Integer, enum or bool. NUMBER: within bounds; ANY: without bounds; MORE1: 1 larger on the wire.
+ */
 #define NUMBER(of, w, p, min, max, text) MORE(of, w, p, 0, min, max, text)
 #define ANY(of, w, p) MORE(of, w, p, 0, 0, 0, NULL)
 #define MORE1(of, w, p, min, max, text) MORE(of, w, p, 1, min, max, text)
@@ -96,11 +97,11 @@ struct message_type {
 #define REAL_(W, P, w, p, min, max, text)                                                          \
     MESSAGE_ROW(ROW_REAL, W, P, w, p, .bytes = sizeof(((P *)0)->p), .low = min, .high = max,       \
                 .why = text)
-/* Word out of names on the wire, its place in them here. Last: further fields of the row. */
+/* A word of `list` on the wire, its index in the plain struct. Last: further fields of the row. */
 #define CHOICE(...) CHOICE_(__VA_ARGS__)
 #define CHOICE_(W, P, w, p, list, text, ...)                                                       \
     MESSAGE_ROW(ROW_CHOICE, W, P, w, p, .names = list, .why = text, __VA_ARGS__)
-/* char[]: printable and cut to fit; as it is and cut; as it is, refused if it does not fit. */
+/* char[]. TEXT: made printable and cut to fit; CUT: cut to fit; FIT: refused if it does not fit. */
 #define TEXT(of, w, p) RAW_(of, w, p, NULL, true)
 #define CUT(of, w, p) RAW_(of, w, p, NULL, false)
 #define FIT(of, w, p, text) RAW_(of, w, p, text, false)
@@ -111,7 +112,7 @@ struct message_type {
 /* malloc'd text; NULL for an empty one. */
 #define STRING(...) STRING_(__VA_ARGS__)
 #define STRING_(W, P, w, p, max, text) MESSAGE_ROW(ROW_STRING, W, P, w, p, .most = max, .why = text)
-/* Message inside; where it is absent nothing is read. FLAT: its fields are the outer struct's. */
+/* Message inside; if it is absent, nothing is read. FLAT: its fields are the outer struct's. */
 #define PART(...) PART_(__VA_ARGS__)
 #define PART_(W, P, w, p, t) MESSAGE_ROW(ROW_PART, W, P, w, p, .type = t)
 #define FLAT(...) FLAT_(__VA_ARGS__)
@@ -138,7 +139,7 @@ struct message_type {
 #define BYTES_(W, P, w, n, p, max, text)                                                           \
     MESSAGE_ROW(ROW_ARRAY, W, P, w.data, p, .wire_count = offsetof(W, w.len), .bytes = 1,          \
                 .plain_count = offsetof(P, n), .most = max, .why = text, .is_inside = true)
-/* Addresses, each there once: a struct hosts. */
+/* Addresses without duplicates: a struct hosts. */
 #define HOSTS(...) HOSTS_(__VA_ARGS__)
 #define HOSTS_(W, P, w, p)                                                                         \
     MESSAGE_ROW(ROW_HOSTS, W, P, w, p, .wire_count = offsetof(W, n_##w),                           \

@@ -1,4 +1,4 @@
-/* net/wire/message_squares.c - see message.h: what each server's chunks add to the norm of a
+/* net/wire/message_squares.c - see message.h: the share of each server's chunks in the norm of a
  * step. */
 #include "net/wire/message_impl.h"
 
@@ -15,8 +15,7 @@ static const struct message_row rows[] = {
     ANY(OF, ps0, ps0),
     NUMBER(OF, step, step, 0, MESSAGE_MAX_STEP, no_step),
     NUMBER(OF, server, server, 0, HOSTS_MAX - 1, "the server's number is out of bounds"),
-    ARRAY(OF, squares, n, square, 1, CHUNKS_MAX_CHUNKS,
-          "there are no chunks, or more than there can be"),
+    ARRAY(OF, squares, n, square, 1, CHUNKS_MAX_CHUNKS, "there are no chunks, or too many"),
 };
 const struct message_type message_squares = {MESSAGE_TYPE(OF, squares_request, rows),
                                              .problem = problem};
@@ -24,7 +23,7 @@ const struct message_type message_squares = {MESSAGE_TYPE(OF, squares_request, r
 
 #define OF Weir__V1__SquaresReply, struct net_squares_reply
 static const struct message_row reply_rows[] = {
-    NUMBER(OF, answer, answer, 0, SQUARES_N_ANSWERS - 1, "the answer is none that there is"),
+    NUMBER(OF, answer, answer, 0, SQUARES_N_ANSWERS - 1, "the answer is unknown"),
     CUT(OF, why, why),
 };
 const struct message_type message_squares_reply = {MESSAGE_TYPE(OF, squares_reply, reply_rows)};

@@ -3,11 +3,11 @@
 #include "net/wire/message_impl.h"
 #include <stdlib.h>
 
-/* Bytes that measure a line. */
+/* Writes padding, which measures a connection. */
 static enum status write_pad(size_t bytes, struct message_room *room, ProtobufCBinaryData *pad)
 {
     pad->len = bytes;
-    pad->data = bytes > 0 ? message_take(room, bytes, 1) : NULL;
+    pad->data = bytes > 0 ? message_alloc(room, bytes, 1) : NULL;
     return bytes > 0 && !pad->data ? ST_NOMEM : ST_OK;
 }
 
@@ -26,11 +26,11 @@ const struct message_type message_status_request = {MESSAGE_TYPE(OF, status_requ
                                                     .write = write_request};
 #undef OF
 
-static const char no_member[] = "a member's number, state or figures cannot be";
-static const char no_server[] = "a server's number, state or figures cannot be";
+static const char no_member[] = "a member's number, state or figures are not valid";
+static const char no_server[] = "a server's number, state or figures are not valid";
 static const char no_list[] = "too many members or servers";
-static const char no_state[] = "the state, a step or a figure cannot be";
-static const char no_best[] = "the best evaluation cannot be";
+static const char no_state[] = "the state, a step or a figure is not valid";
+static const char no_best[] = "the best evaluation is not valid";
 
 #define OF Weir__V1__StatusReply__Member, struct net_status_member
 static const struct message_row member_rows[] = {
@@ -152,7 +152,7 @@ const struct message_type message_status = {MESSAGE_TYPE(OF, status_reply, rows)
                                             .write = write_job, .release = release_job};
 #undef OF
 
-static const char no_command[] = "a command that is not known here, or an index that cannot be";
+static const char no_command[] = "the command is unknown, or its index is out of bounds";
 
 #define OF Weir__V1__CommandRequest, struct net_command
 static const struct message_row command_rows[] = {

@@ -1,17 +1,19 @@
-/* net/wire/payload.c - reading a payload where it lies, in spans cut anywhere; see frame.h. */
+/* net/wire/payload.c - see frame.h: reads a payload in place, in spans that may end anywhere. */
 #include "base/digest.h"
 #include "kernels/vector/finite.h"
 #include "net/shm/segment.h"
 #include "net/wire/frame.h"
 #include <float.h>
+#include <stdbool.h>
 #include <string.h>
 
-/* Gives the payload's next run of bytes; 0 at its end. */
+/* Position in a payload: its next span, the bytes to skip in it, and the bytes left. */
 struct walk {
     const struct net_span *span;
     size_t skip, left;
 };
 
+/* Finds the payload's next run of bytes; returns its length, 0 at the end. */
 static size_t next_run(struct walk *w, const uint8_t **data)
 {
     while (w->left > 0) {
@@ -28,10 +30,10 @@ static size_t next_run(struct walk *w, const uint8_t **data)
     return 0;
 }
 
-int payload_find(const struct segment *segment, struct net_piece *piece, struct net_span *span)
+bool payload_find(const struct segment *segment, struct net_piece *piece, struct net_span *span)
 {
     if (piece->shared_offset == 0 || piece->payload.bytes > 0)
-        return 0;
+        return false;
     span->data = segment_at(segment, piece->shared_offset - 1, piece->shared_bytes);
     span->n = piece->shared_bytes;
     piece->payload = (struct net_payload){span, 0, span->n};
@@ -48,19 +50,20 @@ uint32_t payload_crc32c(const struct net_payload *p)
     return crc;
 }
 
-/* What was cut by the end of a span, until it is whole. */
+/* Elements that the end of a span cut, until they are complete. */
 struct cut {
     uint8_t bytes[DTYPE_BLOCK_MAX * sizeof(float)];
     size_t n;
 };
 
-/* Adds to the cut elements, of `whole` bytes when they are, from the run; returns what it took. */
+/* Appends bytes to the cut elements, which have `whole` bytes once complete. Returns the number of
+ * bytes appended. */
 static size_t join_cut(struct cut *c, size_t whole, const uint8_t *data, size_t n)
 {
-    size_t take = whole - c->n < n ? whole - c->n : n;
-    memcpy(c->bytes + c->n, data, take);
-    c->n += take;
-    return take;
+    size_t more = whole - c->n < n ? whole - c->n : n;
+    memcpy(c->bytes + c->n, data, more);
+    c->n += more;
+    return more;
 }
 
 void payload_each_run(const struct net_payload *p, enum dtype d, size_t n, size_t unit,
@@ -74,9 +77,9 @@ void payload_each_run(const struct net_payload *p, enum dtype d, size_t n, size_
     for (size_t have; (have = next_run(&w, &data)) > 0 && first < n;) {
         size_t m = n - first < unit ? n - first : unit;
         if (cut.n > 0) {
-            size_t whole = dtype_bytes(d, m), took = join_cut(&cut, whole, data, have);
-            data += took;
-            have -= took;
+            size_t whole = dtype_bytes(d, m), used = join_cut(&cut, whole, data, have);
+            data += used;
+            have -= used;
             if (cut.n < whole)
                 continue;
             fn(ctx, first, cut.bytes, m);

@@ -22,9 +22,9 @@ struct net_place {
                                      contribution of the member; 0: none */
     struct net_rounding rounding; /* rounding of the job */
     enum dtype push_dtype, version_dtype; /* number formats of the job */
-    bool has_outer;            /* true if `outer` is known, and the job has rounds (local_steps) */
+    bool has_outer;            /* `outer` is known, and the job has rounds (local_steps) */
     struct optim_config outer; /* the job's optimizer of rounds: kind, rate, momentum */
-    int validates;             /* nonzero: all members have the same validation as this one */
+    bool validates;            /* all members have the same validation as this one */
 };
 
 /* Returns the position of the first sample of a member's step, counted from the first sample of

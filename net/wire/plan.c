@@ -1,9 +1,10 @@
 /* net/wire/plan.c - see plan.h. */
 #include "net/wire/plan.h"
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-int net_plan_gates_has(const struct net_gates *g, int64_t version, int64_t train_steps)
+bool net_plan_gates_has(const struct net_gates *g, int64_t version, int64_t train_steps)
 {
     return version == train_steps ||
            (version > 0 && version % g->steps == 0 && version < train_steps - g->overlap);
@@ -108,11 +109,12 @@ int net_plan_server(const struct net_plan *p, const char *addr)
     return hosts_find(&p->servers, addr);
 }
 
-/* In lockstep all members take part in each step; else so many contributions make a version, and
- * where exactly a member reads the servers say. */
+/* Multiplies steps by contributions per version: all members' in lockstep, otherwise those that the
+ * job aggregates, where the servers assign the exact samples. */
 uint64_t net_plan_position(const struct net_plan *p, int64_t step)
 {
-    int lockstep = job_in_lockstep(&p->job), most = job_aggregate(&p->job);
+    bool lockstep = job_in_lockstep(&p->job);
+    int most = job_aggregate(&p->job);
     uint64_t members = (uint64_t)(lockstep || most > p->n_members ? p->n_members : most);
     uint64_t steps = step > p->step ? (uint64_t)(step - p->step) : 0;
     return p->position + steps * members * (uint64_t)p->job.batch;
@@ -138,7 +140,7 @@ enum status net_plan_contributions(const struct net_plan *p, int64_t step,
     if (!list)
         return ST_NOMEM;
     *n = 0;
-    /* both lists are ascending */
+    /* Merges two ascending lists. */
     for (int i = 0, k = 0; i < p->n_members || k < p->n_contributed;) {
         int now = i < p->n_members ? p->member[i] : JOB_MAX_WORKERS;
         int before = k < p->n_contributed ? p->contributed[k].member : JOB_MAX_WORKERS;

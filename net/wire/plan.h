@@ -13,6 +13,7 @@
 #define NET_WIRE_PLAN_H
 #include "net/wire/control.h"
 #include "net/wire/job.h"
+#include <stdbool.h>
 
 enum plan_source {
     PLAN_FIRST, /* the member of rank 0 sends the values, by INIT */
@@ -33,12 +34,12 @@ struct net_gates {
     int64_t steps;       /* steps between two gates; 0: the group is not a region */
     int64_t overlap;     /* steps before a gate at which ps 0 already receives the version */
     int64_t slots_since; /* the version at which the optimizer's slots were zero */
-    int alone;           /* nonzero: at first every version waits, until ps 0 allows the servers
-                            to continue without */
+    bool alone;          /* at first every version waits, until ps 0 allows the servers to
+                            continue without */
 };
-/* Returns nonzero if that version waits. The last version does, and no version so shortly before
+/* Returns true if that version waits. The last version does, and no version so shortly before
  * it that its exchange would not be over. */
-int net_plan_gates_has(const struct net_gates *g, int64_t version, int64_t train_steps);
+bool net_plan_gates_has(const struct net_gates *g, int64_t version, int64_t train_steps);
 /* Returns the number of gates up to a version. */
 int64_t net_plan_gates_up_to(const struct net_gates *g, int64_t version, int64_t train_steps);
 /* Returns the version of gate number n, counted from 0 (the first version). */

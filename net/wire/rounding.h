@@ -4,6 +4,7 @@
  * Threads: values. */
 #ifndef NET_WIRE_ROUNDING_H
 #define NET_WIRE_ROUNDING_H
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { ROUNDING_MAX_BYTES = 128 };
@@ -15,7 +16,7 @@ struct net_rounding {
 
 /* Sets the bits from rounded ([n_layers], 0 or 1). Leaves them unset for more than 1024 layers. */
 void net_rounding_set(struct net_rounding *r, const uint8_t *rounded, int n_layers);
-/* Fills `rounded`. Returns nonzero if the bits are for so many layers. */
-int net_rounding_get(const struct net_rounding *r, uint8_t *rounded, int n_layers);
+/* Fills `rounded`. Returns true if the bits are for this number of layers. */
+bool net_rounding_get(const struct net_rounding *r, uint8_t *rounded, int n_layers);
 
 #endif

@@ -14,7 +14,7 @@ struct net_status_request {
     size_t pad_bytes; /* padding that the reply must contain; at most STATUS_MAX_PAD_BYTES */
 };
 
-/* In the order of weir.proto, number for number, as all of the enums here. */
+/* Numbered as in weir.proto, like all enums here. */
 enum status_state { STATE_EMPTY, STATE_STARTING, STATE_TRAINING, STATE_STOPPED, STATE_DONE };
 enum {
     STATE_N_KINDS = STATE_DONE + 1,
@@ -81,7 +81,7 @@ struct net_status_checkpoints {
     int64_t next_ms; /* until the next one by time; -1: not by time, one is being made, or training
                         has stopped */
     uint64_t owner;  /* incarnation of the ps 0 that answers, as in its folder's lease */
-    bool is_ending;  /* true: that ps 0 is shutting down */
+    bool is_ending;  /* that ps 0 is shutting down */
 };
 
 struct net_status {
@@ -114,7 +114,7 @@ struct net_status {
 
 void net_status_free(struct net_status *s); /* frees the members; zeros are fine */
 
-/* Returns the word for a state, as operators and JSON get it. */
+/* Returns the word for a state in tables and JSON. */
 const char *net_status_state_name(enum status_state state);
 /* Returns "waiting" for a job that trains, but waits for a worker or a server. */
 const char *net_status_state(const struct net_status *s);

@@ -101,8 +101,8 @@ class DataSet(harness.Test):
         job.start_worker(0)
         ps.wait_line("worker 0 joined")
         wrong = job.start_worker(1, "--data_dir=" + second)
-        wrong.ends(1, r"another data set: names of the classes \(give all workers the same; a "
-                   r"folder may be empty, a CSV file's words may be numbers\): the servers "
+        wrong.ends(1, r"another data set: names of the classes \(all workers need the same; "
+                   r"a folder may be empty, a CSV file's words may be numbers\): the servers "
                    r"have [0-9a-f]{8} in %s, the worker has [0-9a-f]{8} in %s" % (first, second))
         job.start_worker(1, "--data_dir=" + self.pictures("c", ["ant", "bee"]))
         job.finish()
