@@ -54,7 +54,7 @@ class Cluster:
         self.situations = {} # number of these faults by situation
         self.skipped = {}
         self.timeline, self.n_events = [], 0
-        self.said = []
+        self.events = []
         self.disk_is_faulty = self.disk_had_a_fault = self.has_damage = False
         self.other_samples = False  # a worker joined or left
         # The last server and the last worker start absent: they may join later.
@@ -93,8 +93,8 @@ class Cluster:
     def samples_path(self, i):
         return os.path.join(self.folder, "samples-%d" % i)
 
-    def say(self, text):
-        self.said.append("%8.3f  %s" % (time.monotonic() - self.began, text))
+    def note(self, text):
+        self.events.append("%8.3f  %s" % (time.monotonic() - self.began, text))
 
     def at(self, seconds, what, *args):
         """Schedules a call of `what` in so many seconds."""
@@ -107,7 +107,7 @@ class Cluster:
 
     def skip(self, kind, why):
         self.count(kind, self.skipped)
-        self.say("%s skipped: %s" % (kind, why))
+        self.note("%s skipped: %s" % (kind, why))
 
     # Faults. Each function logs what it did, or why it could not.
 
@@ -119,30 +119,30 @@ class Cluster:
             return False
         n.process().popen.kill()
         if n in self.servers:
-            self.disk_goes_on()  # a process that waits for the disk cannot die
+            self.repair_disk()  # a process that waits for the disk cannot die
         n.process().wait(20, None)
         if n.process().status != -signal.SIGKILL:
-            self.ended(n)  # the process ended before the signal arrived
+            self.record_exit(n)  # the process ended before the signal arrived
             self.skip(kind, name + " had ended")
             return False
         n.state = "down"
         self.count("kill -9 of %s" % self.role(n))
-        self.say("killed %s" % name)
+        self.note("killed %s" % name)
         if back is not None:
-            self.bring_back(n, back)
+            self.restart_later(n, back)
         return True
 
     def role(self, n):
         return "the coordinator" if n.name == "ps:0" else n.name.split(":")[0].replace(
             "ps", "another ps").replace("worker", "a worker")
 
-    def bring_back(self, n, seconds, then=None):
+    def restart_later(self, n, seconds, then=None):
         self.at(seconds, self.restart, n, then)
 
     def restart(self, n, then=None):
         if n.state == "down":
             n.start()
-            self.say("started %s again" % n.name)
+            self.note("started %s again" % n.name)
             if then:
                 then()
 
@@ -166,25 +166,25 @@ class Cluster:
         asked = self.nodes[name if self.nodes[name] in self.servers else "ps:0"]
         if asked.state == "up" and self.serves(asked):
             asked.process().popen.send_signal(signal.SIGUSR1)
-            self.say("asked %s for a checkpoint" % asked.name)
+            self.note("asked %s for a checkpoint" % asked.name)
         self.at(f.after, self.do_kill, f, name)
 
-    def has_said(self, n, text):
+    def has_logged(self, n, text):
         return any(text in line for line in n.process().lines)
 
     def serves(self, n):
         """Returns whether the process is far enough to handle signals."""
-        return self.has_said(n, "listening")
+        return self.has_logged(n, "listening")
 
     def do_kill_again(self, f, name):
         if self.kill(name, f.kind, None):
-            self.bring_back(self.nodes[name], f.back,
-                            lambda: self.at(f.after, self.do_kill, f, name))
+            self.restart_later(self.nodes[name], f.back,
+                               lambda: self.at(f.after, self.do_kill, f, name))
 
     def do_kill_changing(self, f, name):
         if self.kill(name, f.kind, None):
-            self.bring_back(self.nodes[name], f.back,
-                            lambda: self.at(f.after, self.do_kill, f, f.targets[1]))
+            self.restart_later(self.nodes[name], f.back,
+                               lambda: self.at(f.after, self.do_kill, f, f.targets[1]))
 
     def do_stop(self, f, name):
         n = self.nodes[name]
@@ -193,15 +193,15 @@ class Cluster:
             return
         n.process().popen.send_signal(signal.SIGSTOP)
         n.state = "stopped"
-        self.say("stopped " + name)
+        self.note("stopped " + name)
         self.count("SIGSTOP of " + self.role(n))
-        self.at(f.back, self.go_on, n, n.process())
+        self.at(f.back, self.resume, n, n.process())
 
-    def go_on(self, n, process):
+    def resume(self, n, process):
         if n.state == "stopped" and n.process() is process:
             process.popen.send_signal(signal.SIGCONT)
             n.state = "up"
-            self.say("continued %s" % n.name)
+            self.note("continued %s" % n.name)
 
     def do_cut(self, f, name):
         n = self.nodes[name]
@@ -210,7 +210,7 @@ class Cluster:
             return False
         self.network.link(n.place, False)
         n.linked = False
-        self.say("cut %s off" % name)
+        self.note("cut %s off" % name)
         self.count("cut of %s's link" % self.role(n))
         self.at(f.back, self.link_again, n)
         return True
@@ -222,7 +222,7 @@ class Cluster:
             else:
                 self.network.link(n.place, True)
             n.linked, n.one_way = True, None
-            self.say("the link of %s is back" % n.name)
+            self.note("the link of %s is back" % n.name)
 
     def do_cut_one_way(self, f, name):
         n, direction = self.nodes[name], f.targets[1]
@@ -231,7 +231,7 @@ class Cluster:
             return
         self.network.one_way(n.place, direction, True)
         n.linked, n.one_way = False, direction
-        self.say("cut the direction '%s' of %s's link" % (direction, name))
+        self.note("cut the direction '%s' of %s's link" % (direction, name))
         self.count("one-way cut of %s's link" % self.role(n))
         self.at(f.back, self.link_again, n, direction)
 
@@ -244,7 +244,7 @@ class Cluster:
             return
         n.start()
         self.other_samples |= n in self.workers
-        self.say("started %s, to join" % name)
+        self.note("started %s, to join" % name)
         self.count("join of " + self.role(n))
 
     do_join_server = do_join_worker
@@ -253,14 +253,14 @@ class Cluster:
         n = self.nodes[name]
         stay = [w for w in self.workers if w is not n and not w.leaving and w not in self.spares and
                 w.state not in ("left", "absent")]
-        if n.state != "up" or n.leaving or not stay or not self.has_said(n, "training step"):
+        if n.state != "up" or n.leaving or not stay or not self.has_logged(n, "training step"):
             self.skip(f.kind, "%s is %s" % (name, n.state if stay else "the last"))
             return
         self.order_to_leave(n)
 
     def do_drain(self, f, name):
         n = self.nodes[name]
-        if n.state != "up" or n.leaving or not self.has_said(n, "listening"):
+        if n.state != "up" or n.leaving or not self.has_logged(n, "listening"):
             self.skip(f.kind, "%s is %s" % (name, n.state))
             return
         self.order_to_leave(n)
@@ -269,7 +269,7 @@ class Cluster:
         n.process().popen.send_signal(signal.SIGTERM)
         n.leaving = True
         self.other_samples |= n in self.workers
-        self.say("ordered %s to leave" % n.name)
+        self.note("ordered %s to leave" % n.name)
         self.count("leave of " + self.role(n))
 
     # Faults of the disk.
@@ -301,7 +301,7 @@ class Cluster:
             part.seek(-1, os.SEEK_END)
             part.write(bytes([last[0] ^ 1]))
         self.has_damage = True
-        self.say("damaged " + path)
+        self.note("damaged " + path)
         if self.kill(name, f.kind, f.back):
             self.count(f.kind, self.situations)
 
@@ -311,15 +311,15 @@ class Cluster:
             return
         act()
         self.disk_is_faulty = self.disk_had_a_fault = True
-        self.say("the disk " + what)
+        self.note("the disk " + what)
         self.count("disk that " + what)
-        self.at(f.back, self.disk_goes_on)
+        self.at(f.back, self.repair_disk)
 
-    def disk_goes_on(self):
+    def repair_disk(self):
         if self.disk_is_faulty:
-            self.disk.go_on()
+            self.disk.repair()
             self.disk_is_faulty = False
-            self.say("the disk works again")
+            self.note("the disk works again")
 
     def do_cut_kill(self, f, name):
         if self.do_cut(f, name) and self.kill(name, f.kind, f.back):
@@ -327,22 +327,22 @@ class Cluster:
 
     # Functions that watch the processes.
 
-    def ended(self, n):
+    def record_exit(self, n):
         """Records the exit of a process that the cluster did not kill."""
         status = n.process().wait(20, None)
         if status == 0:
             n.state = "left" if n.leaving else "done"
-            self.say("%s %s" % (n.name, "left" if n.leaving else "ended"))
-        elif status == RETRY and self.has_said(n, "the job is done, but"):
+            self.note("%s %s" % (n.name, "left" if n.leaving else "ended"))
+        elif status == RETRY and self.has_logged(n, "the job is done, but"):
             # no restart alone: a scheduler restarts the whole job, which trains the lost steps
             # again
             n.state = "done"
-            self.say("%s ended with %d: the job's last step is not saved" % (n.name, status))
+            self.note("%s ended with %d: the job's last step is not saved" % (n.name, status))
         elif status == RETRY or (status == 128 + signal.SIGTERM and n.leaving):
             n.state = "down"
-            self.say("%s ended with %d, to be started again" % (n.name, status))
+            self.note("%s ended with %d, to be started again" % (n.name, status))
             self.count("ends with %d" % RETRY)
-            self.bring_back(n, BACK_AFTER_RETRY)
+            self.restart_later(n, BACK_AFTER_RETRY)
         else:
             n.state = "failed"
             raise harness.Failure("%s: exit status %d" % (n.process().name, status))
@@ -359,7 +359,7 @@ class Cluster:
             for fd in fds:
                 os.close(fd)
         for fd in ready:
-            self.ended(fds[fd])
+            self.record_exit(fds[fd])
         while self.timeline and self.timeline[0][0] <= time.monotonic():
             _, _, what, args = heapq.heappop(self.timeline)
             what(*args)
@@ -418,7 +418,7 @@ class Cluster:
                 n.process().popen.kill()
                 n.process().wait(20, None)
             if n.state not in GONE:
-                self.say("%s missed the end" % n.name)
+                self.note("%s missed the end" % n.name)
                 self.count("%s missed the end" % n.name.split(":")[0], self.situations)
                 n.state = "down"
 
@@ -436,21 +436,21 @@ class Cluster:
 
     def disk_kept_the_last(self):
         """Returns whether the disk had a fault during the last checkpoint, and ps 0 logged that."""
-        return self.disk_had_a_fault and self.has_said(self.servers[0], "given up")
+        return self.disk_had_a_fault and self.has_logged(self.servers[0], "given up")
 
     def bad_lines(self):
         return ["%s: %s" % (p.name, line) for n in self.nodes.values() for p in n.lives
                 for line in p.lines if BAD_LINE.search(line)]
 
     def stop_all(self):
-        self.disk_goes_on()
+        self.repair_disk()
         for n in self.nodes.values():
             for p in n.lives:
                 p._end()
             if self.network and not n.linked:
                 self.link_again(n, n.one_way)
 
-    def autopsy(self, folder):
+    def keep_logs(self, folder):
         """Writes the logs of all processes, the events, and the stacks of the processes that
         live."""
         os.makedirs(folder, exist_ok=True)
@@ -460,7 +460,7 @@ class Cluster:
             t.start()
         for t in stacks:
             t.join()
-        harness.write_file(os.path.join(folder, "events"), "\n".join(self.said) + "\n")
+        harness.write_file(os.path.join(folder, "events"), "\n".join(self.events) + "\n")
         for n in self.nodes.values():
             with open(os.path.join(folder, n.name.replace(":", "-") + ".log"), "w",
                       encoding="utf-8") as f:
@@ -487,7 +487,7 @@ class Cluster:
                     pass
         harness.write_file(os.path.join(folder, n.name.replace(":", "-") + ".stack"), out)
 
-    def last_words(self):
+    def last_lines(self):
         return ["%s (%s): %s" % (n.name, n.state,
                                  n.process().lines[-1] if n.lives and n.process().lines else "-")
                 for n in self.nodes.values()]

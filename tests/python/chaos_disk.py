@@ -29,10 +29,10 @@ class Disk:
         self.hanger = subprocess.Popen(["sh", "-c", HANG, "sh", self.folder],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         if self.hanger.stdout.readline() != b"hangs\n":
-            self.go_on()
+            self.repair()
             raise harness.Failure("fsfreeze: %s cannot be made to hang" % self.folder)
 
-    def go_on(self):
+    def repair(self):
         """Ends the fault of the disk, if it has one."""
         if self.hanger:
             self.hanger.stdin.close()
@@ -52,7 +52,7 @@ class Disk:
                     block = block[:len(block) // 2]
 
     def close(self):
-        self.go_on()
+        self.repair()
         namespaces.run("umount", "--lazy", self.folder)
         os.remove(self.image)
 

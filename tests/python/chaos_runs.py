@@ -63,7 +63,7 @@ class Runs:
                 cluster.run([], max(self.o.deadline, UNDISTURBED_S))
                 self.want = cluster.summaries()[0][1]["parameters_sha256"]
             except harness.Failure:
-                cluster.autopsy(os.path.join(self.o.logs, "undisturbed"))
+                cluster.keep_logs(os.path.join(self.o.logs, "undisturbed"))
                 raise
             finally:
                 cluster.stop_all()
@@ -112,12 +112,12 @@ class Runs:
                         8 * harness.SLOWNESS if self.o.late or joins else 0)
             wrong = self.check(cluster, want)
         except harness.Failure as e:
-            wrong = [str(e)] + cluster.last_words()
+            wrong = [str(e)] + cluster.last_lines()
         seconds = time.monotonic() - began
         try:
             if wrong or self.o.keep:
                 shutil.rmtree(logs, ignore_errors=True)
-                cluster.autopsy(logs)
+                cluster.keep_logs(logs)
                 shutil.copytree(folder, os.path.join(logs, "folder"))
         finally:
             cluster.stop_all()

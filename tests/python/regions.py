@@ -97,13 +97,13 @@ class Test(harness.Test):
 
     def parent_waits_for(self, member):
         """Waits until the parent's server has the contributions of all other members."""
-        def told(what):
+        def report(what):
             argv = [harness.program("weirctl"), "--json", "--ps_hosts=" + self.parents.ps_hosts[0],
                     what]
             done = subprocess.run(argv, stdout=subprocess.PIPE, check=False)
             return json.loads(done.stdout)[what] if done.returncode == 0 else None
-        (server,) = told("servers")
-        harness.until(lambda: told("members")[member]["awaited_chunks"] == server["chunks"],
+        (server,) = report("servers")
+        harness.until(lambda: report("members")[member]["awaited_chunks"] == server["chunks"],
                       "the parent to have all but the contribution of region %d" % member)
 
     def check_drift_to_the_end(self, every, region=(), flags=()):

@@ -71,12 +71,12 @@ class Server(harness.Test):
         """Requests every chunk in one frame, so that the first answer implies all answers."""
         stream.out.put(self.pb.Frame(pieces=[self.pb.Piece(
             kind=self.pb.Piece.PULL, chunk=c, step=step) for c in range(N_CHUNKS)], **stream.head))
-        return stream.take()
+        return stream.receive()
 
-    def take_each(self, stream, first=()):
+    def receive_each(self, stream, first=()):
         """Returns one answer for every chunk, by chunk; `first` are the answers that are already
         here."""
-        rest = [stream.take() for _ in range(N_CHUNKS - len(first))]
+        rest = [stream.receive() for _ in range(N_CHUNKS - len(first))]
         answers = sorted([*first, *rest], key=lambda a: a.chunk)
         self.assertEqual([a.chunk for a in answers], list(range(N_CHUNKS)))
         return answers
@@ -87,11 +87,11 @@ class Server(harness.Test):
         zeros = bytes(MB)
         crc = crc32c(zeros)
         self.each(pusher, "INIT", payload=zeros, crc32c=crc)
-        self.take_each(pusher)
+        self.receive_each(pusher)
         asked = {slow: (0, self.ask_all(slow))}
         for step in range(40):
             self.each(pusher, "PUSH", step, payload=zeros, crc32c=crc, weight=1)
-            for answer in self.take_each(pusher):
+            for answer in self.receive_each(pusher):
                 self.assertEqual((answer.kind, answer.step), (self.pb.Piece.APPLIED, step + 1))
             if step == 20:
                 asked[late] = (21, self.ask_all(late, 11))
@@ -109,15 +109,15 @@ class Server(harness.Test):
         self.assertEqual(self.ps.output().count("asks for more than it reads"), 1)
         with self.assertRaises(grpc.RpcError):  # after the answers that were in flight
             while True:
-                flooder.take()
+                flooder.receive()
         # the slow clients read at last: they receive the versions of the time of their requests
         for stream, (step, first) in asked.items():
-            for answer in self.take_each(stream, [first]):
+            for answer in self.receive_each(stream, [first]):
                 self.assertEqual((answer.kind, answer.step), (self.pb.Piece.VERSION, step))
                 self.assertEqual(answer.payload, zeros)
                 self.assertEqual(answer.crc32c, crc)
             self.each(stream, "PULL")
-            self.assertEqual([a.step for a in self.take_each(stream)], [40] * N_CHUNKS)
+            self.assertEqual([a.step for a in self.receive_each(stream)], [40] * N_CHUNKS)
             stream.close()
         pusher.close()
         self.ps.stop()
@@ -128,7 +128,7 @@ class Server(harness.Test):
                                  version_dtype="bf16")
         zeros = bytes(MB)
         self.each(streams[0], "INIT", payload=zeros, crc32c=crc32c(zeros))
-        self.take_each(streams[0])
+        self.receive_each(streams[0])
         half = {"payload": zeros[:MB // 2], "crc32c": crc32c(zeros[:MB // 2]), "weight": 1,
                 "dtype": self.pb.Piece.BF16}
         for step in range(6):
@@ -138,7 +138,7 @@ class Server(harness.Test):
                 stream.ask("PULL", 0, step + 1, dtype=self.pb.Piece.BF16)
             self.each(streams[0], "PUSH", step, **half)
             for stream in streams:
-                for answer in self.take_each(stream):
+                for answer in self.receive_each(stream):
                     self.assertEqual((answer.kind, answer.step), (self.pb.Piece.APPLIED, step + 1))
         most = memory(self.ps, "VmHWM") - self.before
         # Values, versions in bf16, the sum, two slots twice, copies of three contributions.

@@ -50,7 +50,7 @@ class Checkpoint(harness.Test):
         self.stop_all(job)
         return job
 
-    def go_on(self, n_ps, *more, flags=FLAGS, n_workers=2, seconds=120):
+    def restart_job(self, n_ps, *more, flags=FLAGS, n_workers=2, seconds=120):
         job = self.job(n_ps=n_ps, n_workers=n_workers, model="small", flags=flags)
         job.start(self.ps_flags(*more))
         return job, job.finish(seconds)
@@ -64,7 +64,7 @@ class Checkpoint(harness.Test):
             steps = self.manifests()
             self.assertEqual(len(steps), 1, steps)
             self.assertGreaterEqual(steps[0], 7)
-            job, summaries = self.go_on(after)
+            job, summaries = self.restart_job(after)
             self.assertIn("found a checkpoint at step %d" % steps[0], job.ps[0].output())
             for s in summaries:
                 self.assertEqual(s["parameters_sha256"], want, (before, after))
@@ -106,7 +106,7 @@ class Checkpoint(harness.Test):
         self.assertGreaterEqual(newest, 16)
         path = ckpt_folder.path(self.folder(), newest, "-1-of-2.safetensors")
         harness.damage(path)
-        job, summaries = self.go_on(2)
+        job, summaries = self.restart_job(2)
         self.assertEqual(summaries[0]["parameters_sha256"], want)
         self.assertEqual(summaries[0]["local_steps"], 40 - before)
         self.assertRegex(job.ps[0].output(),
@@ -138,7 +138,7 @@ class Checkpoint(harness.Test):
         want = job.finish(120)[0]["parameters_sha256"]
         first = self.manifests()[0]
         self.assertLess(first, 40)
-        job, summaries = self.go_on(1, "--restore=" + ckpt_folder.path(self.folder(), first))
+        job, summaries = self.restart_job(1, "--restore=" + ckpt_folder.path(self.folder(), first))
         self.assertEqual(summaries[0]["local_steps"], 40 - first)
         self.assertEqual(summaries[0]["parameters_sha256"], want)
         ps = job.start_ps(0, *self.ps_flags("--restore=" + self.folder("none")), wait=False)
@@ -261,7 +261,7 @@ class Checkpoint(harness.Test):
         self.assertEqual(ps.output().count("cannot be read now"), 1)
         self.assertEqual(self.manifests(), before)
         os.unlink(path)  # the remedy in the line: the file is lost for good
-        job, summaries = self.go_on(1)
+        job, summaries = self.restart_job(1)
         self.assertIn("trying the previous checkpoint", job.ps[0].output())
         self.assertIn("found a checkpoint at step %d" % before[-2], job.ps[0].output())
         self.assertEqual(summaries[0]["parameters_sha256"], want)
@@ -363,7 +363,7 @@ class Checkpoint(harness.Test):
         good = self.manifests()[-1]
         self.assertLess(good, 40)
         os.unlink(filler)
-        job, summaries = self.go_on(1)
+        job, summaries = self.restart_job(1)
         self.assertIn("found a checkpoint at step %d" % good, job.ps[0].output())
         for s in summaries:
             self.assertEqual(s["parameters_sha256"], want)
@@ -495,7 +495,7 @@ class Checkpoint(harness.Test):
             job = self.start_and_stop(2, 7, flags=flags)
             steps = self.manifests()
             self.assertEqual(len(steps), 1, job.ps[0].output())
-            job, summaries = self.go_on(1, flags=flags)
+            job, summaries = self.restart_job(1, flags=flags)
             self.assertEqual(max(s["global_step"] for s in summaries), 40)
             self.assertIn("goes on from step %d, as generation 2.1" % steps[0], job.ps[0].output())
             shutil.rmtree(self.folder())
@@ -531,7 +531,7 @@ class Checkpoint(harness.Test):
         self.kill(*job.workers)
         self.terminate(job.ps, 60, 143)
         self.assertGreaterEqual(self.manifests()[-1], 10)
-        job, summaries = self.go_on(2)
+        job, summaries = self.restart_job(2)
         self.assertEqual(summaries[0]["global_step"], 40)
 
     def test_checkpoint_flags_without_folder_refused(self):

@@ -34,7 +34,7 @@ class Follower:
         else:
             self.request.server, self.request.n_servers = 1, 2
 
-    def say(self, **changes):
+    def report(self, **changes):
         for name, value in changes.items():
             setattr(self.request, name, value)
         reply = self.call(self.request, timeout=20 * harness.PATIENCE)
@@ -48,7 +48,7 @@ class Follower:
         """Confirms each generation and each stop at once, until `until` is true of the reply."""
         deadline = time.monotonic() + 60 * harness.PATIENCE
         while time.monotonic() < deadline:
-            reply = self.say()
+            reply = self.report()
             if until(reply):
                 return reply
             if reply.HasField("plan"):
@@ -176,14 +176,14 @@ class Coordinate(harness.Test):
 
     def ordered(self, follower):
         """Waits for an order that is not of the job's last step, which exists from the start."""
-        harness.until(lambda: 0 <= follower.say().checkpoint.step < 100, "an order")
+        harness.until(lambda: 0 <= follower.report().checkpoint.step < 100, "an order")
 
     def test_joiner_that_vanishes_is_dropped(self):
         """The joiner calls once, and is gone when it should fetch its chunks."""
         self.start_ps0(1)
         joined = self.begin()
         address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
-        Follower(self, address, joining=True).say()
+        Follower(self, address, joining=True).report()
         self.ps.wait_line("ps:1 .* joins at step 0")
         self.assertEqual(self.piece(joined, "PUSH", 0, GRADIENT), "REBASE")
         joined = self.await_join(generation=3)
@@ -213,7 +213,7 @@ class Coordinate(harness.Test):
         written = follower.request.checkpoint
         written.order, written.bytes, written.crc32c = 2, 4711, 42
         written.phase = self.pb.CoordinateRequest.WRITTEN
-        follower.say()
+        follower.report()
         self.ps.popen.send_signal(signal.SIGUSR1)
         self.ordered(follower)
         for step in range(2):
@@ -228,7 +228,7 @@ class Coordinate(harness.Test):
         follower, joined = self.begin_with_follower()
         self.ps.popen.send_signal(signal.SIGUSR1)
         self.ordered(follower)
-        follower.say(leaving=True)
+        follower.report(leaving=True)
         harness.until(lambda: "training stops for a change" in self.status(
             self.pb.StatusRequest(protocol=harness.PROTOCOL)).change, "the server leaves regularly")
         self.assertNotIn("is gone with its parameters", self.ps.output())
@@ -270,18 +270,18 @@ class Coordinate(harness.Test):
         for n in range(TRIES):
             self.start_ps0(2, "--checkpoint_dir=%s" % self.path("ckpt-%d" % n))
             follower = Follower(self, self.server_job.ps_hosts[1], joining=False)
-            seen = follower.say().number
+            seen = follower.report().number
             self.ps.popen.send_signal(signal.SIGTERM)
             try:
                 self.assertTrue(follower.follow(lambda reply: reply.closing).closing)
                 time.sleep(0.15)  # time on the way
-                again = follower.say(seen=seen)
+                again = follower.report(seen=seen)
             except grpc.RpcError:
                 self.ps.wait(status=143)
                 continue
             self.assertTrue(again.closing)
             with self.assertRaises(grpc.RpcError):  # ps 0 is gone, and sends nothing more
-                follower.say()
+                follower.report()
             self.ps.wait(status=143)
             return
         self.fail("ps 0 never waited for another question")

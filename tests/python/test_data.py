@@ -101,7 +101,7 @@ class Data(harness.Test):
                                     *FLAGS, "--data_dir=" + folder)
         self.assert_has(worker.wait_output(30, 1), "00000/00001/00002", "00000/00002/00009")
 
-    def worker_says(self, flags, status, words):
+    def worker_output(self, flags, status, words):
         worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=softmax",
                                     *FLAGS, *flags)
         self.assertIn(words, worker.wait_output(30, status))
@@ -111,36 +111,36 @@ class Data(harness.Test):
         """Users name a neighbouring folder instead of the right one."""
         folder = self.make("png", "--made=1x4x4", "--classes=3", "--train=60", "--test=20")
         train, test = os.path.join(folder, "train"), os.path.join(folder, "test")
-        self.worker_says(["--train_data=" + folder], 1,
+        self.worker_output(["--train_data=" + folder], 1,
                         "%s/00000: is a folder instead of a picture of a class; name the folder "
                         "that has a folder for each class, such as %s, not its parent" %
                         (test, train))
-        self.worker_says(["--data_dir=" + train], 1,
+        self.worker_output(["--data_dir=" + train], 1,
                         "no train data in %s: it holds only folders; if each has the pictures of "
                         "a class, set --train_data to this folder, otherwise set --data_dir to "
                         "the folder with the data" % train)
-        self.worker_says(["--data_dir=" + os.path.join(train, "00000")], 1,
+        self.worker_output(["--data_dir=" + os.path.join(train, "00000")], 1,
                         "no train data in %s/00000: it holds pictures; put the pictures of each "
                         "class into a folder named like the class, and name the parent of these "
                         "folders with --train_data" % train)
-        self.worker_says(["--train_data=" + train, "--test_data=" + test], 0,
+        self.worker_output(["--train_data=" + train, "--test_data=" + test], 0,
                         "60 training samples from %s, 3 classes" % train)
 
     def test_classes_only_in_test_set_warned(self):
         folder = self.make("png", "--made=1x4x4", "--classes=4", "--train=60", "--test=20")
         has_none = ("%s/test: has samples of class %%s%%s, but the training set, %s/train, has "
                     "none: training cannot learn it" % (folder, folder))
-        self.assertNotIn("cannot learn it", self.worker_says(["--data_dir=" + folder], 0,
-                                                              "training samples from"))
+        self.assertNotIn("cannot learn it", self.worker_output(["--data_dir=" + folder], 0,
+                                                                "training samples from"))
         for label, words in (("00002", ("2 ('00002')", "")),
                              ("00001", ("1 ('00001')", " and 1 more"))):
             of_class = os.path.join(folder, "train", label)
             for name in os.listdir(of_class):
                 os.unlink(os.path.join(of_class, name))
-            self.worker_says(["--data_dir=" + folder], 0, has_none % words)
+            self.worker_output(["--data_dir=" + folder], 0, has_none % words)
         folder = self.make("npy", "--made=1x4x4", "--classes=5", "--train=60", "--test=20")
         self.npy(folder, "train-labels.npy", "|u1", (60,), bytes([0, 1, 2, 4]) * 15)
-        self.worker_says(["--data_dir=" + folder], 0,
+        self.worker_output(["--data_dir=" + folder], 0,
                         "test-images.npy: has samples of class 3, but the training set, %s/"
                         "train-images.npy, has none: training cannot learn it" % folder)
 

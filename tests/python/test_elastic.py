@@ -5,7 +5,7 @@ import signal
 
 import ckpt_folder
 import harness
-from test_passes import goes_on
+from test_passes import wait_generation
 import samples
 
 STEPS = 400
@@ -68,7 +68,7 @@ class Elastic(harness.Test):
         job.gate.open()
         self.wait_lines(joiners, r"joined as worker [123] of \d at step \d+")
         # Wait for all of them: a worker that has not begun exits with 143.
-        goes_on(self, job, r"[\d.]+", 4)
+        wait_generation(self, job, r"[\d.]+", 4)
         self.terminate(joiners, 30)
         job.workers[0].wait_line(r"generation [\d.]+ from step \d+: 1 worker, 1 server")
         self.end(job)

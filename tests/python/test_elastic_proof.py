@@ -92,7 +92,7 @@ class Elastic(harness.Test):
                            name="leave").wait(30, 0)
         self.servers[i].wait(30, 0)
 
-    def done_again(self, i):
+    def repeated_steps(self, i):
         """Returns {generation: number of steps of the previous generation that this worker repeated
         in it}."""
         steps = {}
@@ -118,7 +118,7 @@ class Elastic(harness.Test):
         n_samples = sum(r[3] for r in rows)
         print("%d generations, %d steps, %d samples" % (len({r[0] for r in rows}), STEPS,
                                                         n_samples))
-        again = self.done_again(0)
+        again = self.repeated_steps(0)
         for (at, what), generation in zip(changes, map(harness.term, range(2, 12))):
             print("%-13s at step %3d: steps done again: %d" % (what, at, again[generation]))
         elastic = harness.read_json(self.dir() + "/summary-0")["test_accuracy"]

@@ -124,7 +124,7 @@ class Peer:
         self.send(frame(HEADERS, 4, stream, head(path)))
         return stream
 
-    def take(self, wait=0.0):
+    def receive(self, wait=0.0):
         """Returns the frames that have arrived, or False if the connection is closed."""
         while select.select([self.socket], [], [], wait)[0]:
             wait = 0.0
@@ -201,7 +201,7 @@ class Flood(harness.Test):
         while moved:
             moved = 0
             for peer in peers:
-                self.assertTrue(peer.take(0.2 / len(peers)), "the connection is closed")
+                self.assertTrue(peer.receive(0.2 / len(peers)), "the connection is closed")
                 for stream in list(peer.open):
                     if sent[peer, stream] < n_bytes:
                         n = peer.data(stream, chunk)
@@ -212,7 +212,7 @@ class Flood(harness.Test):
         """Waits until so many calls have ended that all remaining ones may stay."""
         def few():
             for peer in peers:
-                self.assertTrue(peer.take(), "the connection is closed")
+                self.assertTrue(peer.receive(), "the connection is closed")
             return sum(len(peer.open) for peer in peers) <= GUESTS
         harness.until(few, "at most %d calls are open" % GUESTS)
 
@@ -222,7 +222,7 @@ class Flood(harness.Test):
         before = memory(job.ps[0], "VmRSS")
         peers = [Peer(self, job.ps_hosts[0], polite) for _ in range(4)]
         for peer in peers:
-            peer.take(1)
+            peer.receive(1)
             for _ in range(50):
                 peer.call(path)
         self.hold(peers, MB)
@@ -239,17 +239,17 @@ class Flood(harness.Test):
         """A call of another host survives, though it is older."""
         job = self.long_job()
         honest = Peer(self, job.ps_hosts[0], source="127.0.0.2")
-        honest.take(1)
+        honest.receive(1)
         call = honest.call("/weir.v1.Weir/Join")
         self.hold([honest], MB)
         peers = [Peer(self, job.ps_hosts[0]) for _ in range(4)]
         for peer in peers:
-            peer.take(1)
+            peer.receive(1)
             for _ in range(50):
                 peer.call("/weir.v1.Weir/Join")
         self.hold(peers, 1024)
         job.ps[0].wait_line("more than %d calls of unknown peers" % GUESTS)
-        self.assertTrue(honest.take(0.2))
+        self.assertTrue(honest.receive(0.2))
         self.assertEqual(honest.open, [call])
         self.finish(job)
 
@@ -267,7 +267,7 @@ class Flood(harness.Test):
         """The server also ends calls that watch for ever when there are many more."""
         job = self.long_job()
         peer = Peer(self, job.ps_hosts[0])
-        peer.take(1)
+        peer.receive(1)
         for _ in range(200):
             stream = peer.call("/grpc.health.v1.Health/Watch")
             peer.send(frame(DATA, 1, stream, bytes(5)))
@@ -305,7 +305,7 @@ class Flood(harness.Test):
             if not flags[0]:
                 honest = Peer(self, job.ps_hosts[0], source="127.0.0.2")
                 call = honest.call("/weir.v1.Weir/NoSuchMethod")
-                harness.until(lambda: honest.take(0.1) and call in honest.ended, "the call ends")
+                harness.until(lambda: honest.receive(0.1) and call in honest.ended, "the call ends")
         self.assertEqual(job.ps[0].output().count("floods this server"), 1)
         self.finish(job)
 
@@ -357,7 +357,7 @@ class Flood(harness.Test):
         job.ps[0].wait_line("is cut off")
         left.socket.close()
         harness.until(lambda: not is_connected_to(port), "the server closes its connections")
-        harness.until(lambda: not held.take(1), "the connection is closed", 60)
+        harness.until(lambda: not held.receive(1), "the connection is closed", 60)
         self.finish(job)
 
     def test_calls_above_connection_limit_refused(self):
@@ -399,7 +399,7 @@ class Flood(harness.Test):
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         peers = [Peer(self, job.ps_hosts[0]) for _ in range(200)]
         job.ps[0].wait_line(r"a connection is refused: 96 descriptors are in use; a higher limit")
-        closed = [peer for peer in peers if not peer.take(2)]
+        closed = [peer for peer in peers if not peer.receive(2)]
         self.assertIn(len(closed), range(100, 200))
         self.assertLess(len(os.listdir("/proc/%d/fd" % job.ps[0].popen.pid)), 128)
         for peer in peers:

@@ -108,11 +108,11 @@ class Generations(generations.Test):
         call = self.impostor(job)
         job.workers[0].wait_line("training step 5 done")
 
-        def believed():
+        def is_accepted():
             call(1)
             return re.search(r"ps:1 \(.*\) was started anew", job.ps[0].output())
         with harness.paused(job.ps[1]):
-            harness.until(believed, "ps:0 never accepted the peer")
+            harness.until(is_accepted, "ps:0 never accepted the peer")
             for process in (*job.workers, *job.ps):
                 self.kill(process)
 
@@ -165,7 +165,7 @@ class Generations(generations.Test):
         job.drain(1)
         job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")
         self.check(job)
-        hung.go_on()
+        hung.resume()
         self.assertIn("says that the job has gone on without this server", hung.wait_output(90))
 
 

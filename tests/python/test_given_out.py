@@ -7,8 +7,8 @@ import signal
 
 import harness
 import samples
-from test_modes import QUICK, steps_counted
-from test_passes import goes_on
+from test_modes import QUICK, count_steps
+from test_passes import wait_generation
 
 BATCH = 20
 TURNS = 1200
@@ -43,9 +43,9 @@ class GivenOut(harness.Test):
                 with harness.paused(*job.workers):
                     for turn in (0, 1, 0):
                         worker = job.workers[turn]
-                        worker.go_on()
-                        before = steps_counted(worker)
-                        harness.until(lambda w=worker, n=before + 40: steps_counted(w) >= n,
+                        worker.resume()
+                        before = count_steps(worker)
+                        harness.until(lambda w=worker, n=before + 40: count_steps(w) >= n,
                                       "40 steps more of %s" % worker.name, 60)
                         worker.hold()
                 job.finish(90)
@@ -71,14 +71,14 @@ class GivenOut(harness.Test):
                 ckpt = ["--checkpoint_dir=" + self.path(name), "--save_steps=20"]
                 job = self.start_job(MODES[name], 3, ["--worker_timeout=1", *ckpt], steps=LONG)
                 self.kill(job.workers[2])
-                goes_on(self, job, 2, 2, "2 servers")
+                wait_generation(self, job, 2, 2, "2 servers")
                 job.start_worker(2, self.record(2))
-                goes_on(self, job, 3, 3, "2 servers")
+                wait_generation(self, job, 3, 3, "2 servers")
                 job.workers[1].stop(signal.SIGTERM, status=0)
-                goes_on(self, job, 4, 2, "2 servers")
+                wait_generation(self, job, 4, 2, "2 servers")
                 self.kill(job.ps[1])
                 job.start_ps(1, *ckpt)
-                goes_on(self, job, 5, 2, "2 servers")
+                wait_generation(self, job, 5, 2, "2 servers")
                 job.release()
                 self.wait_all((job.workers[0], job.workers[2], *job.ps), 90)
                 self.check(3, LONG)

@@ -133,9 +133,9 @@ class Libweir(harness.Test):
         the samples after those of the previous one."""
         for local_steps in (1, 4):
             with self.subTest(local_steps):
-                self.come_and_go(local_steps)
+                self.join_and_leave(local_steps)
 
-    def come_and_go(self, local_steps):
+    def join_and_leave(self, local_steps):
         ps = self.ps("--worker_timeout=60")
         members = self.members("train_steps=1000000", "batch_size=4", "seed=3",
                                "local_steps=%d" % local_steps, pause_ms=2)

@@ -116,7 +116,7 @@ class Listen(harness.Test):
         """Returns the names of the leases, and of the files of running servers, in the folder."""
         return sorted(n for n in os.listdir(folder) if re.match("lease-|up-", n))
 
-    def assert_says_none(self, processes, *texts):
+    def assert_no_text(self, processes, *texts):
         for p in processes:
             for text in texts:
                 self.assertNotIn(text, p.output(), p.name)
@@ -141,12 +141,12 @@ class Listen(harness.Test):
                 ps.wait_line(WAITS)
                 self.assertIn("address in use", ps.wait_output(60, 138))
             self.assertEqual(self.marks(folder), before)
-        self.assert_says_none(second, "waiting for ps:0", "claimed from")
-        self.assert_says_none([*first, *second], "another process has just called")
+        self.assert_no_text(second, "waiting for ps:0", "claimed from")
+        self.assert_no_text([*first, *second], "another process has just called")
         job.finish(120, want)
         self.assertEqual(ckpt_folder.steps(folder)[-1], 24)
-        self.assert_says_none(first, "another process has just called", "was started anew",
-                              "has claimed it since", "generation 1.2", "generation 2.")
+        self.assert_no_text(first, "another process has just called", "was started anew",
+                            "has claimed it since", "generation 1.2", "generation 2.")
 
 
 harness.main(__name__)

@@ -32,7 +32,7 @@ def formats():
     return out
 
 
-def meet(a, b):
+def fit(a, b):
     """Returns whether a text fits both patterns, in which * stands for any text."""
     reach = {0}  # places in b that the beginning of a can reach
     def widen(places):
@@ -83,15 +83,15 @@ class LogMessages(harness.Test):
         known = formats()
         lines = documented()
         self.assertGreater(len(lines), 30)
-        missing = [line for line in lines if not any(meet(line, f) for f in known)]
+        missing = [line for line in lines if not any(fit(line, f) for f in known)]
         self.assertEqual(missing, [], "documented, but no program writes it")
 
     def test_comparison_distinguishes_lines(self):
         """Proves that the comparison can fail."""
-        self.assertTrue(meet("checkpoint at step 300 given up", "checkpoint at step * given up"))
-        self.assertTrue(meet("* given up: ps:1 could not", "step * given up: ps:* could not"))
-        self.assertFalse(meet("checkpoint at step 300 given up", "checkpoint at step * given away"))
-        self.assertFalse(meet("checkpoint at step 300", "checkpoint at step * given up"))
+        self.assertTrue(fit("checkpoint at step 300 given up", "checkpoint at step * given up"))
+        self.assertTrue(fit("* given up: ps:1 could not", "step * given up: ps:* could not"))
+        self.assertFalse(fit("checkpoint at step 300 given up", "checkpoint at step * given away"))
+        self.assertFalse(fit("checkpoint at step 300", "checkpoint at step * given up"))
 
 
 harness.main(__name__)

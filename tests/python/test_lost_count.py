@@ -48,7 +48,7 @@ class LostCount(harness.Test):
         for summary in job.finish(120):
             self.assertEqual(summary["parameters_sha256"], self.undisturbed())
 
-    def goes_back(self, job):
+    def check_rollback(self, job):
         job.ps[0].wait_line("the job, which is older than this ps 0, begins again at step 0", 60)
         job.workers[1].wait_line(r"generation 2\.1 from step 0", 60)
         job.workers[1].wait_line("going back from step [0-9]+ to step 0")
@@ -64,7 +64,7 @@ class LostCount(harness.Test):
                 with harness.paused(job.workers[1]):
                     self.kill(job.ps[0], job.workers[0])
                     self.restart(job)
-                self.goes_back(job)
+                self.check_rollback(job)
                 self.check(job)
 
     def test_server_of_higher_generation_restarts_from_first_step(self):
@@ -74,7 +74,7 @@ class LostCount(harness.Test):
             self.kill(job.ps[0], job.workers[0])
             self.restart(job)
             job.ps[0].wait_line(r"generation 1\.1 waits for ps:1", 60)
-        self.goes_back(job)
+        self.check_rollback(job)
         self.check(job)
 
     def test_raised_epoch_recorded_before_use(self):
@@ -87,7 +87,7 @@ class LostCount(harness.Test):
             self.kill(job.ps[0], job.workers[0])
             shutil.rmtree(folder)
             self.restart(job, flags)
-        self.goes_back(job)
+        self.check_rollback(job)
         leases = [n for n in os.listdir(folder) if re.fullmatch("lease-[0-9]+", n)]
         self.assertEqual(leases, ["lease-2"])
         self.check(job)

@@ -23,7 +23,7 @@ def text(*path):
 
 @unittest.skipUnless(yaml, "" if yaml else WHY_NOT)
 class Manifests(harness.Test):
-    def takes(self, program, command, **variables):
+    def check_accepted(self, program, command, **variables):
         """Checks that the program has each flag of the command, and accepts its value."""
         for name, value in variables.items():
             command = command.replace(name, value)
@@ -56,8 +56,8 @@ class Manifests(harness.Test):
             workers = re.search("--worker_hosts=(\\S+)", line).group(1).split(",")
             self.assertEqual(len(workers), job["spec"]["completions"])
             flags = re.search(r"weir-%s (--[^&]*)" % role, line.replace("\\\n", "")).group(1)
-            self.takes(role, flags,
-                       **{'"${HOSTNAME##*-}"': "1", '"$JOB_COMPLETION_INDEX"': "2"})
+            self.check_accepted(role, flags,
+                                **{'"${HOSTNAME##*-}"': "1", '"$JOB_COMPLETION_INDEX"': "2"})
             self.assertTrue(container["securityContext"]["readOnlyRootFilesystem"])
             self.assertGreater(pod["terminationGracePeriodSeconds"], 30)
         self.assertEqual(job["spec"]["completions"], job["spec"]["parallelism"])
@@ -71,7 +71,7 @@ class Manifests(harness.Test):
         (tfjob,) = self.documents("tfjob.yaml").values()
         for replica in tfjob["spec"]["tfReplicaSpecs"].values():
             (container,) = replica["template"]["spec"]["containers"]
-            self.takes("worker", shlex.join(container["command"][1:]))
+            self.check_accepted("worker", shlex.join(container["command"][1:]))
 
     def test_compose_commands_accepted(self):
         services = yaml.safe_load(text(EXAMPLES, "compose/compose.yaml"))["services"]
@@ -81,7 +81,7 @@ class Manifests(harness.Test):
             line = re.sub(r"\$\{WEIR_FLAGS:-(.*)\}", r"\1", service["command"])
             self.assertIn("--job_name=%s --task_index=%s " % (role, index), line)
             self.assertIn("--ps_hosts=ps0:2222 --worker_hosts=worker0:2222,worker1:2222 ", line)
-            self.takes(role, line)
+            self.check_accepted(role, line)
 
     def test_systemd_units_accept_job_settings(self):
         """The settings of job.env fit both units."""
@@ -90,7 +90,7 @@ class Manifests(harness.Test):
             unit = text(EXAMPLES, "systemd/weir-%s@.service" % role)
             program, line = re.search("^ExecStart=(\\S+) (.*)$", unit, re.M).groups()
             self.assertEqual(program, "/usr/bin/weir-" + role)
-            self.takes(role, line, **{"%i": "1", **{"$" + k: v for k, v in env.items()}})
+            self.check_accepted(role, line, **{"%i": "1", **{"$" + k: v for k, v in env.items()}})
             for line in ("Restart=on-failure", "RestartForceExitStatus=138",
                          "RestartPreventExitStatus=1 2", "SuccessExitStatus=143"):
                 self.assertIn("\n%s\n" % line, unit)

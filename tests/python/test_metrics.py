@@ -77,7 +77,7 @@ class Metrics(harness.Test):
         self.assertGreater(values["weir_ps_checkpoint_disk_size_bytes", None], 0)
         self.assertGreater(values["process_resident_memory_bytes", None], 1e6)
         self.assertEqual(self.get(ps, "/healthz")[0], 200)
-        self.look_at_page(ps)
+        self.check_page(ps)
         values, worker_text = self.metrics(one)
         self.assertGreater(values["weir_worker_steps_total", None], 0)
         self.assertEqual(values["weir_worker_step_seconds_count", None],
@@ -95,7 +95,7 @@ class Metrics(harness.Test):
         for name in re.findall(r"# TYPE (\S+)", text):
             self.assertRegex(doc, "`%s[`{]" % name)
 
-    def look_at_page(self, port):
+    def check_page(self, port):
         status, page = self.get(port, "/")
         self.assertEqual(status, 200)
         self.assertEqual(re.findall(r"https?://[^\"' ]+", page), ["http://www.w3.org/2000/svg"])

@@ -7,7 +7,7 @@ import signal
 import harness
 import samples
 import test_modes
-from test_passes import goes_on
+from test_passes import wait_generation
 
 MLP = ["--batch_size=20", "--learning_rate=0.01", "--seed=3", "--intra_op_threads=1",
        "--log_every=1", "--hidden_units=32", "--chunk_bytes=16384"]
@@ -58,25 +58,25 @@ class Changes(harness.Test):
         joiner = job.join_worker("joiner", "--data_dir=" + self.data(), "--progress=lines",
                                  "--intra_op_threads=1", BRISK, self.record("joiner"))
         self.joiners.append(joiner)
-        goes_on(self, job, 2, 4, "2 servers")
+        wait_generation(self, job, 2, 4, "2 servers")
         third = self.join_server(job)
-        goes_on(self, job, 3, 4, "3 servers")
+        wait_generation(self, job, 3, 4, "3 servers")
         joiner.stop(signal.SIGTERM, status=0)
-        goes_on(self, job, 4, 3, "3 servers")
+        wait_generation(self, job, 4, 3, "3 servers")
         self.leave(job, 2)
         third.wait(30)
-        goes_on(self, job, 5, 3, "2 servers")
+        wait_generation(self, job, 5, 3, "2 servers")
         self.kill(job.workers[1])
-        goes_on(self, job, 6, 2, "2 servers")
+        wait_generation(self, job, 6, 2, "2 servers")
         job.start_worker(1, BRISK, self.record(1))
-        goes_on(self, job, 7, 3, "2 servers")
+        wait_generation(self, job, 7, 3, "2 servers")
         self.kill(job.ps[1])
         job.start_ps(1, *self.ckpt())
-        goes_on(self, job, 8, 3, "2 servers")
+        wait_generation(self, job, 8, 3, "2 servers")
         self.kill(job.ps[0])
         job.start_ps(0, *self.ckpt("--worker_timeout=1"))
         # 2.1 may have the checkpoint's two servers
-        goes_on(self, job, r"2\.1|2\.2", 3, "2 servers")
+        wait_generation(self, job, r"2\.1|2\.2", 3, "2 servers")
         summaries = job.finish(90)
         for s in summaries:
             self.assertEqual(s["global_step"], steps)
@@ -86,7 +86,7 @@ class Changes(harness.Test):
             job.gate.close()
         return summaries
 
-    def steps_taken(self, name):
+    def steps_begun(self, name):
         """Returns {generation: steps that this worker began}."""
         out = {}
         for path in self.records:
@@ -97,7 +97,7 @@ class Changes(harness.Test):
 
     def ahead(self):
         """Returns {generation: number of steps by which worker 0 was ahead of the slow one}."""
-        fast, slow = self.steps_taken(0), self.steps_taken(2)
+        fast, slow = self.steps_begun(0), self.steps_begun(2)
         return {g: n - slow[g] for g, n in fast.items() if g in slow}
 
     def test_async_survives_all_changes(self):

@@ -18,13 +18,13 @@ HELD_AT = 20  # step
 BRISK = "--fault_push_delay_ms=3"  # makes a job longer than its processes' starts
 
 
-def steps_said(worker):
+def last_step(worker):
     """Returns the number of steps of a worker with --log_every=1."""
     found = re.findall(r"training step (\d+) done", worker.output())
     return int(found[-1]) if found else 0
 
 
-def steps_counted(worker):
+def count_steps(worker):
     """Returns the number of steps that the worker made itself: a late worker numbers its first step
     after the steps of earlier workers."""
     return len(re.findall(r"training step \d+ done", worker.output()))
@@ -33,7 +33,7 @@ def steps_counted(worker):
 def run_away(fast, slow, n_steps):
     """Waits until the fast worker has made so many more steps while the slow one is stopped."""
     with harness.paused(slow):
-        fast.wait_line("training step %d done" % (steps_said(slow) + n_steps))
+        fast.wait_line("training step %d done" % (last_step(slow) + n_steps))
 
 
 def stay_near(test, fast, slow, staleness):
@@ -42,7 +42,7 @@ def stay_near(test, fast, slow, staleness):
     slow.wait_line("training step %d done" % (HELD_AT - 4))
     harness.wait_still(slow, *fast)
     for worker in fast:
-        apart = steps_counted(worker) - steps_counted(slow)
+        apart = count_steps(worker) - count_steps(slow)
         test.assertGreaterEqual(apart, staleness - 1)
         test.assertLessEqual(apart, staleness + 2)
 
@@ -232,7 +232,7 @@ class TypedAnswers(harness.Test):
         s[2].send("PUSH", 0, 0, self.ones)
         self.check(s[2].ask("PULL", 0), "VERSION", 0, 0)  # the server has handled the push
         self.check(s[0].ask("PUSH", 0, 0, self.zeros), "APPLIED", 1, -0.25)
-        self.check(s[2].take(), "APPLIED", 1, -0.25)
+        self.check(s[2].receive(), "APPLIED", 1, -0.25)
         self.check(s[1].ask("PUSH", 0, 0, self.ones), "STALE", 1, -0.25)
         self.check(s[2].ask("PUSH", 0, 0, self.ones), "DUPLICATE", 1, -0.25)
         for one in s:
@@ -252,14 +252,14 @@ class TypedAnswers(harness.Test):
         fast.send("PUSH", 0, 1, self.ones)  # nor is its repetition
         self.check(fast.ask("PULL", 0, 3), "VERSION", 2, -1)
         self.check(slow.ask("PUSH", 0, 0, self.ones), "APPLIED", 3, -1.5)
-        self.check(fast.take(), "APPLIED", 3, -1.5)
+        self.check(fast.receive(), "APPLIED", 3, -1.5)
         fast.send("PUSH", 0, 3, self.ones)
         self.check(fast.ask("PULL", 0, 5), "VERSION", 4, -2)
         # The worker is done, so the coordinator plans no next generation, whose REBASE could be the
         # first answer.
         self.stubs[0].Leave(self.pb.LeaveRequest(member=1, incarnation=8, done=True),
                             timeout=10 * harness.PATIENCE)
-        self.check(fast.take(), "APPLIED", 4, -2)  # a worker that has left is not waited for
+        self.check(fast.receive(), "APPLIED", 4, -2)  # a worker that has left is not waited for
         fast.close()
         slow.close()
         self.end()

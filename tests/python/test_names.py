@@ -68,8 +68,8 @@ class Resolver:
             self.socket.sendto(head + query[12:end] + b"".join(answers), address)
 
     def is_asked_again(self):
-        """Checks that the program asks again after many failures, within a time in which gRPC alone
-        would not. Each of its attempts may be several questions in a row."""
+        """Returns whether the program asks again after many failures, within a time in which gRPC
+        alone would not. Each of its attempts may be several questions in a row."""
         times = [t for t, before in zip(self.asked, [0, *self.asked]) if t - before > 0.5]
         return any(b - a < SHORT_S for a, b in zip(times[FAILURES - 1:], times[FAILURES:]))
 

@@ -26,26 +26,26 @@ class NoWay(harness.Test):
         for i in (1, 0):
             job.test = namespaces.Placed(self, self.net.hosts[i])
             job.start_ps(i, "--worker_timeout=1", wait=False)
-        self.way(False)
+        self.set_link(False)
         for i in range(2):
             job.test = namespaces.Placed(self, self.net.hosts[2 + i])
             job.start_worker(i)
         job.ps[0].wait_line("worker 1 .* reaches ps:0 but not ps:1 .*: training goes on without it "
                             "from step [0-9]+; it is not taken in again for 10 s", 60)
         job.workers[0].wait_line(r"generation 1\.2 from step [0-9]+: 1 worker, 2 servers")
-        self.goes_on(job.workers[0])
-        self.way(True)
+        self.wait_more_steps(job.workers[0])
+        self.set_link(True)
         job.ps[0].wait_line("worker 1 .* joins at step ([0-9]+) ", 60)
-        self.goes_on(*job.workers)
+        self.wait_more_steps(*job.workers)
         self.kill(*job.workers, *job.ps)
 
-    def goes_on(self, *workers):
+    def wait_more_steps(self, *workers):
         """Waits until the workers log more steps than so far."""
         for worker in workers:
             n = worker.output().count("training step")
             harness.until(lambda: worker.output().count("training step") > n + 5, worker.name)
 
-    def way(self, is_open):
+    def set_link(self, is_open):
         for pair in ((1, 3), (3, 1)):
             self.net.pair(*pair, cut=not is_open)
 

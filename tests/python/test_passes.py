@@ -6,7 +6,7 @@ import re
 import harness
 import samples
 
-def goes_on(test, job, n, workers, more=""):
+def wait_generation(test, job, n, workers, more=""):
     """Waits until the generation n of ps:0's first life, or one after it and after the last seen
     one, has begun with so many workers (or a text for the number), and worker 0 makes steps in
     it. On a busy machine there may be more generations: a late worker is dropped, and admitted
@@ -39,9 +39,9 @@ class Samples(harness.Test):
         job.workers[0].wait_line("training step 5 done")
         for n, i in enumerate((1, 2, 1)):
             job.workers[i].kill()
-            goes_on(self, job, 2 * n + 2, 2)
+            wait_generation(self, job, 2 * n + 2, 2)
             job.start_worker(i, self.record())
-            goes_on(self, job, 2 * n + 3, 3)
+            wait_generation(self, job, 2 * n + 3, 3)
         job.finish(90)
         self.assertEqual(samples.wrong(self.records, steps), [])
         self.assertNotIn("generation 1.8", job.ps[0].output())

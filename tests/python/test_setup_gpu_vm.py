@@ -138,7 +138,7 @@ class Machine:
         self.write("proc/driver/nvidia/version", "NVRM version: %s  %s  Release Build  "
                    "(dvs-builder@U22-I3-AE18-09-6)  Tue Sep 23\n" % (kind, version))
 
-    def take(self, name):
+    def remove(self, name):
         os.unlink(os.path.join(self.world, name))
 
     def pci(self, address, vendor, kind, device):
@@ -278,7 +278,7 @@ class SetupGpuVm(harness.Test):
         self.good(m)
         m.put("mokutil_07", "1")
         self.good(m)
-        m.take("enrolled")
+        m.remove("enrolled")
         self.refused_later(m, "Secure Boot is on")
         m.loaded("580.95.05")  # the kernel has accepted it
         self.good(m, "--keep_driver")
@@ -433,7 +433,7 @@ class SetupGpuVm(harness.Test):
         m = self.machine()
         m.put("apt_fails", "libcudnn9")
         self.assertEqual(m.run()[0], FAILED)
-        m.take("apt_fails")
+        m.remove("apt_fails")
         m.put("free_gb", "4")  # Weir is not begun
         self.refused_later(m, "4 GB are free on /, and 5 are needed")
         m.put("free_gb", "5")
@@ -453,13 +453,13 @@ class SetupGpuVm(harness.Test):
         status, said, _ = m.run()
         self.assertEqual(status, FAILED)
         self.assertIn("E: no route\nsetup_gpu_vm: this failed: env", said)
-        m.take("apt_fails")
+        m.remove("apt_fails")
         m.put("broken")
         status, said, calls = m.run()
         self.assertEqual(status, FAILED, said)
         self.assertEqual(self.installs(calls)[0][0], "cuda-nvcc-13-0")
         self.assertIn("weir-worker --self_test: the lines above", said)
-        m.take("broken")
+        m.remove("broken")
         self.assertEqual(len(self.good(m)[1]), 2)
         self.assertEqual(len(self.installs(self.good(m, "--again")[1])), 2)
         m = self.machine()
@@ -482,7 +482,7 @@ class SetupGpuVm(harness.Test):
         self.assertEqual(status, FAILED)
         self.assertIn("are not for debian12", said)
         self.assertEqual(len(self.installs(calls)), 1)
-        m.take("apt_fails")
+        m.remove("apt_fails")
         m.write("sys/module/nouveau/refcnt", "1")
         self.assertEqual(m.run(*flags, source=False)[0], REBOOT)
         unit = os.path.join(m.root, "etc/systemd/system/weir-setup.service")

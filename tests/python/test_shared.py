@@ -322,10 +322,10 @@ class Clients(harness.Test):
         s.send("PUSH", 0, 0, values.pop("payload"), **values)
         text = ""
         try:
-            answer = s.take()
+            answer = s.receive()
             self.assertEqual(answer.kind, self.pb.Piece.REFUSED)
             text = answer.why
-            s.take()
+            s.receive()
             self.fail("the stream did not end")
         except self.grpc.RpcError as e:
             text += e.details()

@@ -24,7 +24,7 @@ class VeryEnd(harness.Test):
                 job.ps[victim].wait_line("worker %d left" % worker)
             job.ps[victim].popen.send_signal(signal.SIGKILL)
             killed = job.ps[victim].wait(20, None) == -signal.SIGKILL
-            if killed and self.up(folder, job.ps_hosts[victim]):
+            if killed and self.is_marked_running(folder, job.ps_hosts[victim]):
                 job.start_ps(victim, *flags, wait=False)
                 return job, folder
             for process in (*job.workers, *job.ps):
@@ -32,7 +32,7 @@ class VeryEnd(harness.Test):
                     process.wait(60)
         self.fail("no server could be killed in time")
 
-    def up(self, folder, address):
+    def is_marked_running(self, folder, address):
         """Returns whether the server's file on the disk still marks it as running. If it was killed
         between the removal and its exit, a restarted one counts as new."""
         return os.path.exists(os.path.join(folder, "up-" + address))

@@ -69,7 +69,7 @@ class Line(harness.Test):
                        ("10.0.0.2", 4000))
 
     @staticmethod
-    def take(end, n):
+    def receive(end, n):
         """Returns [(number, seconds on the way, time of arrival)]."""
         got = []
         for _ in range(n):
@@ -83,10 +83,10 @@ class Line(harness.Test):
         _, (a, b), spaces = self.line(rtt_ms=60, rate_mbit=4)
         for _ in range(5):
             self.put(a, 1)
-            self.assertGreaterEqual(self.take(b, 1)[0][1], 0.03)
+            self.assertGreaterEqual(self.receive(b, 1)[0][1], 0.03)
         began = time.monotonic()
         self.put(a, 400)
-        got = self.take(b, 400)
+        got = self.receive(b, 400)
         self.assertEqual([g[0] for g in got], list(range(400)))
         self.assertGreaterEqual(got[-1][2] - began, 0.95 * 0.4)
         for space, way in ((spaces[0], "tx"), (spaces[1], "rx")):
@@ -122,7 +122,7 @@ class Line(harness.Test):
                 lambda l=link: [w for w in [l.stats()["a_to_b"]]
                                 if w["out"] + w["lost"] == 2000 and not w["waiting"]],
                 "all packets have arrived or are lost")[0]
-            there = {g[0] for g in self.take(b, way["out"])}
+            there = {g[0] for g in self.receive(b, way["out"])}
             self.assertEqual(len(there) + way["lost"], 2000)
             self.assertAlmostEqual(way["lost"], 100, delta=39)
             lost.add(frozenset(set(range(2000)) - there))
@@ -131,13 +131,13 @@ class Line(harness.Test):
     def test_cut_line_works_after_repair(self):
         link, (a, b), _ = self.line(rtt_ms=2)
         self.put(a, 1)
-        self.take(b, 1)
+        self.receive(b, 1)
         self.assertTrue(link.cut()["cut"])
         self.put(a, 5)
         harness.until(lambda: link.stats()["a_to_b"]["cut"] == 5, "five packets are cut")
         link.heal()
         self.put(a, 1)
-        self.assertEqual([g[0] for g in self.take(b, 1)], [0])
+        self.assertEqual([g[0] for g in self.receive(b, 1)], [0])
         b.setblocking(False)
         with self.assertRaises(BlockingIOError):
             b.recv(2048)
@@ -149,12 +149,12 @@ class Line(harness.Test):
         way = harness.until(lambda: [w for w in [link.stats()["a_to_b"]]
                                      if w["out"] + w["full"] == 1000], "all sent or dropped")[0]
         self.assertGreater(way["full"], 500)
-        self.assertEqual(len(self.take(b, way["out"])), way["out"])
+        self.assertEqual(len(self.receive(b, way["out"])), way["out"])
 
     def test_jitter_lies_around_delay(self):
         _, (a, b), _ = self.line(rtt_ms=40, jitter_ms=15)
         self.put(a, 300)
-        got = self.take(b, 300)
+        got = self.receive(b, 300)
         self.assertGreaterEqual(min(g[1] for g in got), 0.005)
         self.assertNotEqual([g[0] for g in got], list(range(300)))
         self.assertEqual(sorted(g[0] for g in got), list(range(300)))

@@ -87,7 +87,7 @@ class Stream:
             setattr(piece, name, value)
         self.out.put(pb.Frame(pieces=[piece], **self.head))
 
-    def take(self):
+    def receive(self):
         while not self.seen:
             frame = next(self.call)
             self.test.assertEqual(frame.generation, self.head["generation"])
@@ -96,7 +96,7 @@ class Stream:
 
     def ask(self, *args, **kwargs):
         self.send(*args, **kwargs)
-        return self.take()
+        return self.receive()
 
     def close(self):
         """Closes the sending side; the call must end well."""
@@ -202,20 +202,20 @@ class Wire(harness.Test):
             other.send("PULL", c)
         for c in range(3):
             self.check(stream.ask("INIT", c, 0, self.raw[c]), "VERSION", c, 0, 0)
-        answers = sorted((other.take() for _ in range(3)), key=lambda p: p.chunk)
+        answers = sorted((other.receive() for _ in range(3)), key=lambda p: p.chunk)
         for c in range(3):
             self.check(answers[c], "VERSION", c, 0, 0)
         for step in range(2):
             for c in range(3):
                 other.send("PUSH", c, step, bytes(len(self.gradient[c])), weight=3, ask_taken=True)
-                taken = other.take()
+                taken = other.receive()
                 self.assertEqual((taken.kind, taken.chunk, taken.step, taken.payload),
                                  (pb.Piece.TAKEN, c, step, b""))
                 if (step, c) == (1, 2): # it sends no more; TAKEN was not its answer
                     other.out.put(None)
                 self.check(stream.ask("PUSH", c, step, self.gradient[c]), "APPLIED", c, step + 1,
                            (step + 1) / 4)
-                self.check(other.take(), "APPLIED", c, step + 1, (step + 1) / 4)
+                self.check(other.receive(), "APPLIED", c, step + 1, (step + 1) / 4)
         other.close()
         stub.Leave(pb.LeaveRequest(member=1, incarnation=8, done=True),
                    timeout=10 * harness.PATIENCE)
@@ -260,7 +260,7 @@ class Wire(harness.Test):
         stream = Stream(self, self.connect(), generation=self.generation, member=0, incarnation=7)
         stream.send(values["kind"], values["chunk"], values["step"], values["payload"], **changes)
         try:
-            answer = stream.take()
+            answer = stream.receive()
         except grpc.RpcError as e:
             self.assertIn(e.code(), (grpc.StatusCode.INVALID_ARGUMENT,
                                      grpc.StatusCode.RESOURCE_EXHAUSTED), e)
@@ -274,7 +274,7 @@ class Wire(harness.Test):
             stream.close()
             return
         with self.assertRaises(grpc.RpcError) as caught:
-            stream.take()
+            stream.receive()
         self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
 
     def test_bad_pieces_end_only_their_stream(self):

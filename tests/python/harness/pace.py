@@ -20,7 +20,7 @@ def paused(*processes):
         yield
     finally:
         for p in processes:
-            p.go_on()
+            p.resume()
 
 
 def until(condition, what, seconds=30):
@@ -111,7 +111,7 @@ class Brake:
                     p.hold()
                 self.over.wait(self.REST * (time.monotonic() - began))
                 for p in there:
-                    p.go_on()
+                    p.resume()
             began = time.monotonic()
 
     def release(self):

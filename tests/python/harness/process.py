@@ -154,13 +154,13 @@ class Process:
             return "\n".join(self.lines)
 
     def hold(self):
-        """Stops the process until go_on() was called as often as hold()."""
+        """Stops the process until resume() was called as often as hold()."""
         with self.holding:
             self.n_holds += 1
             if self.n_holds == 1:
                 self.popen.send_signal(signal.SIGSTOP)
 
-    def go_on(self):
+    def resume(self):
         with self.holding:
             self.n_holds -= 1
             if self.n_holds == 0:
