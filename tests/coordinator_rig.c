@@ -8,14 +8,14 @@ static void take_order(struct rig *r, struct rig_server *s, const struct net_con
 {
     if (reply->order != s->order && reply->step >= 0) {
         s->order = reply->order;
-        s->phase = s->phase == CONTROL_WRITING ? CONTROL_PAST : CONTROL_ARMED;
+        s->phase = s->phase == PART_WRITING ? PART_PAST : PART_ARMED;
     }
-    if (reply->step < 0 && s->phase == CONTROL_ARMED)
-        s->phase = CONTROL_IDLE;
-    if (s->phase == CONTROL_ARMED && r->version >= reply->step)
-        s->phase = CONTROL_WRITING;
-    if (s->phase == CONTROL_WRITING && !s->hangs)
-        s->phase = CONTROL_WRITTEN;
+    if (reply->step < 0 && s->phase == PART_ARMED)
+        s->phase = PART_IDLE;
+    if (s->phase == PART_ARMED && r->version >= reply->step)
+        s->phase = PART_WRITING;
+    if (s->phase == PART_WRITING && !s->hangs)
+        s->phase = PART_WRITTEN;
 }
 
 void rig_server_says(struct rig *r, int i)

@@ -67,18 +67,18 @@ void eval_server_calls(struct rig *r)
     coordinator_view_fill_reply(r->c, 0, &reply);
     if (reply.order != r->order && reply.step >= 0) {
         r->order = reply.order;
-        r->phase = CONTROL_ARMED;
+        r->phase = PART_ARMED;
     }
-    if (reply.step < 0 && r->phase == CONTROL_ARMED)
-        r->phase = CONTROL_IDLE;
-    if (r->phase == CONTROL_ARMED && r->file_fails)
-        r->phase = CONTROL_FAILED;
-    if (r->phase == CONTROL_ARMED && r->disk_busy)
-        r->phase = CONTROL_PAST;
-    if (r->phase == CONTROL_ARMED && r->version >= reply.step)
-        r->phase = r->version == reply.step ? CONTROL_WRITING : CONTROL_PAST;
-    else if (r->phase == CONTROL_WRITING && !r->file_hangs)
-        r->phase = CONTROL_WRITTEN;
+    if (reply.step < 0 && r->phase == PART_ARMED)
+        r->phase = PART_IDLE;
+    if (r->phase == PART_ARMED && r->file_fails)
+        r->phase = PART_FAILED;
+    if (r->phase == PART_ARMED && r->disk_busy)
+        r->phase = PART_PAST;
+    if (r->phase == PART_ARMED && r->version >= reply.step)
+        r->phase = r->version == reply.step ? PART_WRITING : PART_PAST;
+    else if (r->phase == PART_WRITING && !r->file_hangs)
+        r->phase = PART_WRITTEN;
     snprintf(said.address, sizeof said.address, "h:1");
     said.generation = r->generation;
     said.ps0 = said.heard_ps0 = 9;

@@ -90,7 +90,7 @@ static void read_control(const uint8_t *data, size_t size)
     if (message_control_unpack(data, size, &control, w.why) != ST_OK)
         return;
     require(control.joining || (control.server >= 0 && control.server < control.n_servers));
-    require(control.phase >= 0 && control.phase < CONTROL_N_PHASES);
+    require(control.phase >= 0 && control.phase < PART_N_PHASES);
     require(control.lowest >= -1 && control.lowest <= control.highest);
     for (int i = 0; i < control.n_missing; i++)
         require(control.missing[i].member >= 0 && control.missing[i].member < JOB_MAX_WORKERS);

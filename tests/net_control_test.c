@@ -245,7 +245,7 @@ static void values_that_cannot_be_are_refused(void **state)
     c.incarnation = 0;
     assert_int_equal(through_the_wire(&c), ST_INVALID);
     c = good;
-    c.phase = CONTROL_N_PHASES;
+    c.phase = PART_N_PHASES;
     assert_int_equal(through_the_wire(&c), ST_INVALID);
     c = good;
     c.bytes = UINT64_MAX;

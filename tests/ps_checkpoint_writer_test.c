@@ -40,7 +40,7 @@ static void on_changed(void *ctx)
 }
 
 /* The phase of the last order once it is neither armed nor writing. */
-static enum checkpoint_writer_phase wait_for_end(struct rig *r)
+static enum part_phase wait_for_end(struct rig *r)
 {
     int64_t deadline = clock_deadline_ns(DEADLINE_MS);
     for (;;) {
@@ -49,7 +49,7 @@ static enum checkpoint_writer_phase wait_for_end(struct rig *r)
         int seen = r->n_changes;
         pthread_mutex_unlock(&r->lock);
         checkpoint_writer_state(r->saver, &state);
-        if (state.phase != CHECKPOINT_WRITER_ARMED && state.phase != CHECKPOINT_WRITER_WRITING)
+        if (state.phase != PART_ARMED && state.phase != PART_WRITING)
             return state.phase;
         pthread_mutex_lock(&r->lock);
         while (r->n_changes == seen && clock_cond_wait(&r->wake, &r->lock, deadline) == 0)
@@ -147,12 +147,12 @@ static void files_are_named_by_the_runs_own_place(void **state)
     struct safetensors_file *f;
     char path[512], why[SAFETENSORS_WHY_BYTES];
     checkpoint_writer_order(r->saver, 1, 1, 0);
-    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_FAILED); /* there is no run yet */
+    assert_int_equal(wait_for_end(r), PART_FAILED); /* there is no run yet */
     struct net_plan p = plan_of(r, 1, 1, r->first, 0);
     assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
     init_values(r);
     checkpoint_writer_order(r->saver, 2, 1, 0);
-    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_WRITTEN);
+    assert_int_equal(wait_for_end(r), PART_WRITTEN);
     assert_true(has(r, "weir-0-0-of-1.safetensors"));
     int shard[MAX_CHUNKS] = {0};
     p = plan_of(r, 2, 2, r->second, 1);
@@ -162,7 +162,7 @@ static void files_are_named_by_the_runs_own_place(void **state)
     p.held_by = shard;
     assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
     checkpoint_writer_order(r->saver, 3, 2, 0);
-    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_WRITTEN);
+    assert_int_equal(wait_for_end(r), PART_WRITTEN);
     snprintf(path, sizeof path, "%s/weir-0-1-of-2.safetensors", r->folder);
     assert_int_equal(safetensors_open(path, &f, why), ST_OK);
     assert_string_equal(safetensors_metadata(f, "server"), "1");
@@ -181,15 +181,15 @@ static void an_order_of_another_run_fails(void **state)
     assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
     init_values(r);
     checkpoint_writer_order(r->saver, 1, 6, 0);
-    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_FAILED);
+    assert_int_equal(wait_for_end(r), PART_FAILED);
     checkpoint_writer_order(r->saver, 2, 8, 0);
-    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_FAILED);
+    assert_int_equal(wait_for_end(r), PART_FAILED);
     checkpoint_writer_order(r->saver, 3, 7, 0);
-    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_WRITTEN);
+    assert_int_equal(wait_for_end(r), PART_WRITTEN);
     p = plan_of(r, 8, 1, (struct hosts){1, &r->addr[0]}, 0);
     assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
     checkpoint_writer_order(r->saver, 4, 8, 0);
-    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_FAILED);
+    assert_int_equal(wait_for_end(r), PART_FAILED);
     /* one that waits for a step when the next generation begins is released by the next order */
     p = plan_of(r, 9, 1, r->first, 0);
     assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
@@ -197,12 +197,12 @@ static void an_order_of_another_run_fails(void **state)
     checkpoint_writer_order(r->saver, 5, 9, 3);
     struct checkpoint_writer_state s;
     checkpoint_writer_state(r->saver, &s);
-    assert_int_equal(s.phase, CHECKPOINT_WRITER_ARMED);
+    assert_int_equal(s.phase, PART_ARMED);
     p = plan_of(r, 10, 1, r->first, 0);
     assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
     init_values(r);
     checkpoint_writer_order(r->saver, 6, 10, 0);
-    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_WRITTEN);
+    assert_int_equal(wait_for_end(r), PART_WRITTEN);
     checkpoint_writer_state(r->saver, &s);
     assert_true(s.order == 6);
 }
@@ -225,14 +225,14 @@ static void a_run_is_held_by_an_order_alone(void **state)
     assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
     init_values(r);
     checkpoint_writer_order(r->saver, 1, 1, 0);
-    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_WRITTEN);
+    assert_int_equal(wait_for_end(r), PART_WRITTEN);
     assert_int_equal(n_holders(r), 0);
     checkpoint_writer_order(r->saver, 2, 1, 3);
     assert_int_equal(n_holders(r), 1);
     checkpoint_writer_cancel(r->saver);
     assert_int_equal(n_holders(r), 0);
     checkpoint_writer_order(r->saver, 3, 2, 3);
-    assert_int_equal(wait_for_end(r), CHECKPOINT_WRITER_FAILED);
+    assert_int_equal(wait_for_end(r), PART_FAILED);
     assert_int_equal(n_holders(r), 0);
 }
 

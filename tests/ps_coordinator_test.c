@@ -215,9 +215,9 @@ static void hang_in_a_file(int n_others)
         rig_server_joins(&r);
     r.server[0].hangs = 1;
     rig_ask(&r);
-    for (int i = 0; i < 10 && r.server[0].phase != CONTROL_WRITING; i++)
+    for (int i = 0; i < 10 && r.server[0].phase != PART_WRITING; i++)
         rig_look(&r);
-    assert_int_equal(r.server[0].phase, CONTROL_WRITING);
+    assert_int_equal(r.server[0].phase, PART_WRITING);
     int64_t begin = r.now;
     a_worker_is_lost(&r);
     rig_let_pass(&r, WRITE_MS / 2);

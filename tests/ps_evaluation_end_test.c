@@ -54,7 +54,7 @@ static void test_a_checkpoint_from_before_the_end(void **state)
         eval_server_calls(&r);
     }
     assert_int_equal(coordinator_view_order_step(r.c), 15);
-    assert_int_equal(r.phase, CONTROL_WRITING);
+    assert_int_equal(r.phase, PART_WRITING);
     eval_server_calls(&r);
     const struct net_evaluation v = eval_whole(&r, 0.75);
     uint64_t before = r.generation;

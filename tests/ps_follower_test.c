@@ -247,18 +247,18 @@ static void test_news_of_another_order(void **state)
     struct rig r = begin(term_of(1, 1));
     struct net_control told;
     answer(&r, order_of(term_of(1, 1), 42, 8));
-    struct net_control snapshot = {.order = 41, .phase = CONTROL_WRITTEN, .bytes = 5, .crc32c = 6};
+    struct net_control snapshot = {.order = 41, .phase = PART_WRITTEN, .bytes = 5, .crc32c = 6};
     step(&r, (struct follower_event){.kind = FOLLOWER_SNAPSHOT, .snapshot = &snapshot});
     assert_int_equal(r.out.cancel, 0);
     follower_request(&r.f, &told);
     assert_int_equal(told.order, 42);
-    assert_int_equal(told.phase, CONTROL_ARMED);
+    assert_int_equal(told.phase, PART_ARMED);
     assert_int_equal(told.bytes, 0);
     snapshot.order = 42;
     step(&r, (struct follower_event){.kind = FOLLOWER_SNAPSHOT, .snapshot = &snapshot});
     assert_int_equal(r.out.cancel, 1); /* which is news */
     follower_request(&r.f, &told);
-    assert_int_equal(told.phase, CONTROL_WRITTEN);
+    assert_int_equal(told.phase, PART_WRITTEN);
     assert_int_equal(told.bytes, 5);
     assert_int_equal(told.crc32c, 6);
 }

@@ -144,7 +144,7 @@ static struct shard_writer_state wait_end(struct rig *r)
         seen = n_changes;
         pthread_mutex_unlock(&lock);
         shard_writer_state(r->writer, &s);
-        if (!s.busy && s.phase != SHARD_WRITER_ARMED && s.phase != SHARD_WRITER_WRITING)
+        if (!s.busy && s.phase != PART_ARMED && s.phase != PART_WRITING)
             return s;
         wait_for(&n_changes, seen + 1);
     }
@@ -165,26 +165,26 @@ static void a_file_that_hangs_is_given_up(void **state)
     order(r, 1, 1, 0);
     wait_for(&n_hanging, 1);
     shard_writer_state(r->writer, &s);
-    assert_true(s.order == 1 && s.phase == SHARD_WRITER_WRITING && s.busy && s.busy_since_ns > 0);
+    assert_true(s.order == 1 && s.phase == PART_WRITING && s.busy && s.busy_since_ns > 0);
     shard_writer_cancel(r->writer);
     shard_writer_state(r->writer, &s);
-    assert_true(s.order == 1 && s.phase == SHARD_WRITER_IDLE && s.busy);
+    assert_true(s.order == 1 && s.phase == PART_IDLE && s.busy);
     order(r, 2, 2, 0);
     shard_writer_state(r->writer, &s);
-    assert_true(s.order == 2 && s.phase == SHARD_WRITER_FAILED && s.failure == ST_BUSY && s.busy);
+    assert_true(s.order == 2 && s.phase == PART_FAILED && s.failure == ST_BUSY && s.busy);
     assert_int_equal(n_released, 1); /* of order 2: nothing of it is kept */
     shard_writer_fail(r->writer, 3, 0, ST_RANGE);
     shard_writer_state(r->writer, &s);
-    assert_true(s.order == 3 && s.phase == SHARD_WRITER_FAILED && s.busy);
+    assert_true(s.order == 3 && s.phase == PART_FAILED && s.busy);
     /* it ends late: its file has its own name, and its end is nobody's */
     bump(&hangs, 0);
     s = wait_end(r);
-    assert_true(s.order == 3 && s.phase == SHARD_WRITER_FAILED);
+    assert_true(s.order == 3 && s.phase == PART_FAILED);
     assert_true(has(r, "weir-1.1-0-0-of-1.safetensors"));
     assert_int_equal(n_released, 2);
     order(r, 4, 3, 0);
     s = wait_end(r);
-    assert_true(s.order == 4 && s.phase == SHARD_WRITER_WRITTEN && s.file.bytes > 0);
+    assert_true(s.order == 4 && s.phase == PART_WRITTEN && s.file.bytes > 0);
     assert_true(has(r, "weir-1.3-0-0-of-1.safetensors"));
     assert_int_equal(n_released, 3);
 }
@@ -195,19 +195,19 @@ static void an_order_that_waits_is_replaced(void **state)
     struct shard_writer_state s;
     order(r, 1, 1, 5); /* nobody trains */
     shard_writer_state(r->writer, &s);
-    assert_int_equal(s.phase, SHARD_WRITER_ARMED);
+    assert_int_equal(s.phase, PART_ARMED);
     order(r, 2, 1, 6);
     assert_int_equal(n_released, 1);
     shard_writer_cancel(r->writer);
     assert_int_equal(n_released, 2);
     shard_writer_state(r->writer, &s);
-    assert_true(s.phase == SHARD_WRITER_IDLE && !s.busy);
+    assert_true(s.phase == PART_IDLE && !s.busy);
     order(r, 3, 1, 0);
     s = wait_end(r);
-    assert_int_equal(s.phase, SHARD_WRITER_WRITTEN);
+    assert_int_equal(s.phase, PART_WRITTEN);
     shard_writer_fail(r->writer, 4, 0, ST_NOT_FOUND);
     s = wait_end(r);
-    assert_true(s.order == 4 && s.phase == SHARD_WRITER_FAILED && s.failure == ST_NOT_FOUND);
+    assert_true(s.order == 4 && s.phase == PART_FAILED && s.failure == ST_NOT_FOUND);
 }
 
 static void push_all(struct rig *r, int64_t step)
@@ -248,7 +248,7 @@ static void an_order_right_behind_another(void **state)
             wait_for(&n_changes, seen + 1);
         }
         assert_int_equal(s.order, 101 + 2 * k);
-        assert_int_not_equal(s.phase, SHARD_WRITER_WRITING);
+        assert_int_not_equal(s.phase, PART_WRITING);
         shard_writer_cancel(r->writer);
     }
 }

@@ -17,15 +17,15 @@ enum {
 };
 
 /* Progress of a server with its part of a checkpoint, in the order of weir.proto. */
-enum control_phase {
-    CONTROL_IDLE,
-    CONTROL_ARMED,   /* waits for its chunks to reach the step */
-    CONTROL_WRITING, /* all chunks are captured and are being written */
-    CONTROL_WRITTEN,
-    CONTROL_FAILED,
-    CONTROL_PAST,     /* the chunks were beyond the step already */
-    CONTROL_DIVERGED, /* a parameter is not finite: the server writes nothing */
-    CONTROL_N_PHASES
+enum part_phase {
+    PART_IDLE,
+    PART_ARMED,   /* waits for its chunks to reach the step */
+    PART_WRITING, /* all chunks are captured and are being written */
+    PART_WRITTEN,
+    PART_FAILED,
+    PART_PAST,     /* the chunks were beyond the step already */
+    PART_DIVERGED, /* a parameter is not finite: the server writes nothing */
+    PART_N_PHASES
 };
 
 struct net_plan; /* plan.h */
@@ -63,7 +63,7 @@ struct net_control {
     uint64_t serial;                  /* number of this request; a process counts upwards */
     uint64_t wanted;                  /* checkpoints requested at this server so far */
     uint64_t order;                   /* the last checkpoint order that was accepted; 0: none */
-    int phase;                        /* progress of that order: enum control_phase */
+    int phase;                        /* progress of that order: enum part_phase */
     uint64_t bytes;                   /* size of the checkpoint's file, once it is written */
     uint32_t crc32c;                  /* CRC-32C of that file's header, once it is written */
     char address[CONTROL_TEXT_BYTES]; /* address of the server */

@@ -1,5 +1,5 @@
 /* net/wire/message_control.c - see message.h: the state that servers send each other. The phases on
- * the wire have the numbers of enum control_phase. */
+ * the wire have the numbers of enum part_phase. */
 #include "net/wire/message_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static const char no_term[] =
 static const struct message_row checkpoint_rows[] = {
     ANY(OF, wanted, wanted),
     ANY(OF, order, order),
-    NUMBER(OF, phase, phase, 0, CONTROL_N_PHASES - 1, no_phase),
+    NUMBER(OF, phase, phase, 0, PART_N_PHASES - 1, no_phase),
     NUMBER(OF, bytes, bytes, 0, INT64_MAX, no_phase),
     ANY(OF, crc32c, crc32c),
 };

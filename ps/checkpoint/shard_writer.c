@@ -128,7 +128,7 @@ static void write_file(struct shard_writer *w)
     w->state.busy = 0;
     if (w->wanted) {
         w->wanted = 0;
-        w->state.phase = st == ST_OK ? SHARD_WRITER_WRITTEN : SHARD_WRITER_FAILED;
+        w->state.phase = st == ST_OK ? PART_WRITTEN : PART_FAILED;
         w->state.failure = st;
         w->state.file = file;
     }
@@ -147,7 +147,7 @@ static void *lane_main(void *arg)
         }
         w->use = USE_LANE;
         if (w->wanted) /* otherwise the state is that of a later order, which was refused */
-            w->state.phase = SHARD_WRITER_WRITING;
+            w->state.phase = PART_WRITING;
         w->state.busy = 1;
         w->state.busy_since_ns = clock_now_ns();
         w->busy_step = w->order.file.step;
@@ -227,12 +227,12 @@ static int seize_capture(struct shard_writer *w)
     return ours;
 }
 
-static void set_state(struct shard_writer *w, enum use use, enum shard_writer_phase phase,
+static void set_state(struct shard_writer *w, enum use use, enum part_phase phase,
                       enum status failure)
 {
     pthread_mutex_lock(&w->lock);
     w->use = use;
-    w->wanted = phase == SHARD_WRITER_ARMED;
+    w->wanted = phase == PART_ARMED;
     w->state.phase = phase;
     w->state.failure = failure;
     pthread_cond_broadcast(&w->wake);
@@ -248,7 +248,7 @@ static void begin_state(struct shard_writer *w, uint64_t order, uint64_t generat
     w->state = (struct shard_writer_state){.order = order,
                                            .generation = generation,
                                            .step = step,
-                                           .phase = SHARD_WRITER_FAILED,
+                                           .phase = PART_FAILED,
                                            .failure = ST_BUSY,
                                            .busy = w->state.busy,
                                            .busy_since_ns = w->state.busy_since_ns};
@@ -275,8 +275,8 @@ void shard_writer_order(struct shard_writer *w, const struct shard_writer_order 
             st = snapshot_begin(w->capture, order->file.step);
         if (st != ST_OK)
             drop_order(w);
-        set_state(w, st == ST_OK ? USE_CHUNKS : USE_NONE,
-                  st == ST_OK ? SHARD_WRITER_ARMED : SHARD_WRITER_FAILED, st);
+        set_state(w, st == ST_OK ? USE_CHUNKS : USE_NONE, st == ST_OK ? PART_ARMED : PART_FAILED,
+                  st);
     }
     report_change(w);
 }
@@ -287,7 +287,7 @@ void shard_writer_fail(struct shard_writer *w, uint64_t order, int64_t step, enu
     begin_state(w, order, 0, step);
     if (seized) {
         drop_order(w);
-        set_state(w, USE_NONE, SHARD_WRITER_FAILED, why);
+        set_state(w, USE_NONE, PART_FAILED, why);
     }
     report_change(w);
 }
@@ -299,11 +299,11 @@ void shard_writer_cancel(struct shard_writer *w)
     pthread_mutex_unlock(&w->lock);
     if (seize_capture(w)) {
         drop_order(w);
-        set_state(w, USE_NONE, SHARD_WRITER_IDLE, ST_OK);
+        set_state(w, USE_NONE, PART_IDLE, ST_OK);
         return;
     }
     pthread_mutex_lock(&w->lock);
-    w->state.phase = SHARD_WRITER_IDLE;
+    w->state.phase = PART_IDLE;
     pthread_mutex_unlock(&w->lock);
 }
 

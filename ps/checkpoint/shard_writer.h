@@ -10,25 +10,18 @@
  * Owns:    one thread; the capture of an order, and the references that `release` releases.
  * Threads: order and cancel from one thread; state from any. `changed` is called by its own thread
  *          and by order, with no lock held.
- * Errors:  logged; they end as SHARD_WRITER_FAILED, with the status. */
+ * Errors:  logged; they end as PART_FAILED, with the status. */
 #ifndef PS_CHECKPOINT_SHARD_WRITER_H
 #define PS_CHECKPOINT_SHARD_WRITER_H
 #include "checkpoint/shard_file.h"
+#include "net/wire/control.h"
 #include "ps/store/store.h"
-
-enum shard_writer_phase {
-    SHARD_WRITER_IDLE,
-    SHARD_WRITER_ARMED,   /* waits until the chunks reach the step */
-    SHARD_WRITER_WRITING, /* all chunks are captured */
-    SHARD_WRITER_WRITTEN,
-    SHARD_WRITER_FAILED,
-};
 
 struct shard_writer_state {
     uint64_t order; /* 0: none yet */
     uint64_t generation;
     int64_t step;
-    enum shard_writer_phase phase;
+    enum part_phase phase;
     enum status failure;             /* FAILED: the reason */
     struct safetensors_written file; /* set when WRITTEN */
     int busy;              /* nonzero: a file of this order or an earlier one is being written */

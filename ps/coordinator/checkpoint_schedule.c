@@ -70,7 +70,7 @@ static void give_up(struct coordinator_state *c, enum coordinator_line_id line, 
     int n_written = 0, ends = c->finishing || k->step >= c->train_steps;
     for (int i = 0; i < c->n_slots; i++)
         n_written += ordered_server(c, i) && ordered_server(c, i)->order == k->order &&
-                     ordered_server(c, i)->phase == CONTROL_WRITTEN;
+                     ordered_server(c, i)->phase == PART_WRITTEN;
     coordinator_add_line(
         out, &(struct coordinator_line){
                  line, server, ends ? LINE_ENDS : -1, {k->step, n_written, k->n_files}});
@@ -273,14 +273,14 @@ static struct outlook look_at_servers(struct coordinator_state *c)
             o.unanswered = i;
             continue;
         }
-        o.n_taken += s->phase == CONTROL_WRITING || s->phase == CONTROL_WRITTEN;
-        o.n_written += s->phase == CONTROL_WRITTEN;
-        if (s->phase == CONTROL_FAILED || s->phase == CONTROL_DIVERGED)
+        o.n_taken += s->phase == PART_WRITING || s->phase == PART_WRITTEN;
+        o.n_written += s->phase == PART_WRITTEN;
+        if (s->phase == PART_FAILED || s->phase == PART_DIVERGED)
             o.failed = i;
-        o.diverged |= s->phase == CONTROL_DIVERGED;
-        if (s->phase == CONTROL_PAST)
+        o.diverged |= s->phase == PART_DIVERGED;
+        if (s->phase == PART_PAST)
             o.past = i;
-        if (s->phase == CONTROL_WRITTEN)
+        if (s->phase == PART_WRITTEN)
             coordinator_files(c)[s->ordered] = s->file;
     }
     return o;
@@ -402,7 +402,7 @@ static void sweep_folder(struct coordinator_state *c, struct coordinator_out *ou
     int n = 0;
     for (int i = 0; i < c->n_slots; i++)
         n += coordinator_servers(c)[i].order == k->order &&
-             coordinator_servers(c)[i].phase == CONTROL_WRITTEN;
+             coordinator_servers(c)[i].phase == PART_WRITTEN;
     if (!k->unmade || k->op || n <= k->n_swept || !c->recorded || c->fenced)
         return;
     k->n_swept = n;

@@ -36,14 +36,14 @@ void follower_init(struct follower *f)
     memset(f, 0, sizeof *f);
     f->store.lowest = f->store.highest = f->order_step = -1;
     f->done_at = INT64_MAX;
-    f->phase = CONTROL_IDLE;
+    f->phase = PART_IDLE;
 }
 
 /* Passes the last order to the writer as soon as the store is in its generation. */
 static void take_order(struct follower *f, struct follower_out *out)
 {
     if (f->order_step < 0) {
-        if (f->phase == CONTROL_ARMED)
+        if (f->phase == PART_ARMED)
             add_action(out, FOLLOWER_ACT_CANCEL, 0);
         return;
     }
@@ -52,14 +52,14 @@ static void take_order(struct follower *f, struct follower_out *out)
     f->taken = f->order;
     f->bytes = f->crc32c = 0;
     if (!f->start.keeps_checkpoints) {
-        f->phase = CONTROL_FAILED;
+        f->phase = PART_FAILED;
         f->news = 1;
         if (!f->told_no_folder)
             add_action(out, FOLLOWER_ACT_NO_FOLDER, 0);
         f->told_no_folder = 1;
         return;
     }
-    f->phase = CONTROL_ARMED;
+    f->phase = PART_ARMED;
     add_action(out, FOLLOWER_ACT_ORDER, 0);
     out->act[out->n - 1].order = f->order;
     out->act[out->n - 1].generation = f->order_generation;
@@ -223,7 +223,7 @@ static void on_snapshot(struct follower *f, const struct net_control *s)
     if (s->order != f->taken)
         return;
     f->news |= (int)f->phase != s->phase;
-    f->phase = (enum control_phase)s->phase;
+    f->phase = (enum part_phase)s->phase;
     f->bytes = s->bytes;
     f->crc32c = s->crc32c;
 }

@@ -246,7 +246,7 @@ static void step_store(struct follower_shell *f)
 /* Records a written part in own_folder, before the report to ps 0. */
 static void note_part(struct follower_shell *f, const struct checkpoint_writer_state *s)
 {
-    if (!f->cfg.own_folder || s->phase != CHECKPOINT_WRITER_WRITTEN || f->added == s->order)
+    if (!f->cfg.own_folder || s->phase != PART_WRITTEN || f->added == s->order)
         return;
     const struct checkpoint_part part = {
         {s->generation, s->step}, s->server, s->n_servers, {s->file.bytes, s->file.crc32c}};
@@ -254,7 +254,7 @@ static void note_part(struct follower_shell *f, const struct checkpoint_writer_s
     f->added = s->order;
 }
 
-/* Reports the writer's progress to the state. Its phases are those of the message. */
+/* Reports the writer's progress to the state.*/
 static void step_snapshot(struct follower_shell *f)
 {
     struct checkpoint_writer_state s;
@@ -263,7 +263,7 @@ static void step_snapshot(struct follower_shell *f)
     checkpoint_writer_state(f->cfg.writer, &s);
     note_part(f, &s);
     const struct net_control snapshot = {
-        .order = s.order, .phase = (int)s.phase, .bytes = s.file.bytes, .crc32c = s.file.crc32c};
+        .order = s.order, .phase = s.phase, .bytes = s.file.bytes, .crc32c = s.file.crc32c};
     const struct follower_event e = {.kind = FOLLOWER_SNAPSHOT, .snapshot = &snapshot};
     step_state(f, &e);
 }

@@ -117,12 +117,11 @@ void checkpoint_writer_state(struct checkpoint_writer *s, struct checkpoint_writ
                                             .step = state.step,
                                             .server = s->server,
                                             .n_servers = s->n_servers,
-                                            .phase = (enum checkpoint_writer_phase)state.phase,
+                                            .phase = state.phase,
                                             .file = state.file};
     /* A repeated order may succeed: with a later step, or once the writer is free. */
-    if (state.phase == SHARD_WRITER_FAILED &&
-        (state.failure == ST_RANGE || state.failure == ST_BUSY))
-        out->phase = CHECKPOINT_WRITER_PAST;
-    if (state.phase == SHARD_WRITER_FAILED && state.failure == ST_INVALID)
-        out->phase = CHECKPOINT_WRITER_DIVERGED;
+    if (state.phase == PART_FAILED && (state.failure == ST_RANGE || state.failure == ST_BUSY))
+        out->phase = PART_PAST;
+    if (state.phase == PART_FAILED && state.failure == ST_INVALID)
+        out->phase = PART_DIVERGED;
 }

@@ -4,22 +4,11 @@
  * Owns:    a writer; from an order to its end a reference to the run.
  * Threads: order, home, cancel and state from one thread. `changed` is called by the writer's own
  *          thread and by order, with no lock held.
- * Errors:  logged; they end as CHECKPOINT_WRITER_FAILED. */
+ * Errors:  logged; they end as PART_FAILED. */
 #ifndef PS_SERVICE_CHECKPOINT_WRITER_H
 #define PS_SERVICE_CHECKPOINT_WRITER_H
 #include "files/safetensors.h"
 #include "ps/service/service.h"
-
-/* The values are those of enum shard_writer_phase, followed by those of enum control_phase. */
-enum checkpoint_writer_phase {
-    CHECKPOINT_WRITER_IDLE,
-    CHECKPOINT_WRITER_ARMED,   /* waits until the chunks reach the step */
-    CHECKPOINT_WRITER_WRITING, /* the writer holds all chunks */
-    CHECKPOINT_WRITER_WRITTEN,
-    CHECKPOINT_WRITER_FAILED,
-    CHECKPOINT_WRITER_PAST,     /* the chunks were beyond the step already */
-    CHECKPOINT_WRITER_DIVERGED, /* a parameter is not finite: nothing is written */
-};
 
 struct checkpoint_writer_state {
     uint64_t order; /* number of the last order; 0: none yet */
@@ -27,7 +16,7 @@ struct checkpoint_writer_state {
     int64_t step;
     /* server's number in the plan, and servers of the plan, for the file's name */
     int server, n_servers;
-    enum checkpoint_writer_phase phase;
+    enum part_phase phase;
     struct safetensors_written file; /* set in the phase WRITTEN */
 };
 
