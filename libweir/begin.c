@@ -63,7 +63,7 @@ static int pause_query(void *ctx, int ms)
 /* Returns whether the job is over. The exchange calls it while ps 0 does not answer the first
  * start.
  */
-static int is_over(void *ctx)
+static bool is_over(void *ctx)
 {
     struct weir *w = ctx;
     w->is_over = job_over_look(&w->over);

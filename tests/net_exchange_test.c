@@ -514,7 +514,7 @@ static void test_shared_lie(void **state)
     enum status st = net_exchange_wait(r.m.x, 0, MODEL_CHUNKS, 1);
     capture_end();
     assert_int_equal(st, ST_PROTOCOL);
-    assert_non_null(strstr(capture_text, "that do not lie in its memory"));
+    assert_non_null(strstr(capture_text, "that are outside its memory"));
     rig_close(&r);
 }
 

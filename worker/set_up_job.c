@@ -12,8 +12,8 @@ enum status set_up_job_ask(struct worker *w)
     return st == ST_OK ? options_adopt(&w->opt, &w->joined) : st;
 }
 
-/* Called while ps 0 does not answer; ctx: the worker. Returns 1 if the job has ended. */
-static int is_over(void *ctx)
+/* Called while ps 0 does not answer; ctx: the worker. Returns true if the job has ended. */
+static bool is_over(void *ctx)
 {
     struct worker *w = ctx;
     const struct options *o = &w->opt;

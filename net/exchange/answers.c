@@ -4,16 +4,17 @@
 #include "base/trace.h"
 #include "net/exchange/exchange_requests.h"
 #include "net/wire/fragments.h"
+#include <stdbool.h>
 #include <stdlib.h>
 
 static const struct send_queue_item request_none = {.kind = PIECE_NONE};
 
-/* Returns nonzero if the piece answers the chunk's pending request. A request that is in the queue
+/* Returns true if the piece answers the chunk's pending request. A request that is in the queue
  * again is not answered by an answer to its earlier transmission. The caller holds x->lock. */
-static int is_answer(const struct exchange_chunk *c, const struct net_piece *p)
+static bool is_answer(const struct exchange_chunk *c, const struct net_piece *p)
 {
     if (c->queued)
-        return 0;
+        return false;
     switch (p->kind) {
     case PIECE_VERSION:
         return (c->item.kind == PIECE_PULL && p->step + 1 >= c->item.step) ||
@@ -23,7 +24,7 @@ static int is_answer(const struct exchange_chunk *c, const struct net_piece *p)
     case PIECE_STALE:
         return c->item.kind == PIECE_PUSH && p->step > c->item.step;
     default:
-        return 0;
+        return false;
     }
 }
 
@@ -39,22 +40,22 @@ static enum status refuse_answer(struct link *l, const struct net_piece *p)
               l->index, l->addr, p->chunk);
         return ST_PROTOCOL;
     default:
-        LOG_E("ps:%d (%s) sent a piece of kind %d, which is no answer", l->index, l->addr,
+        LOG_E("ps:%d (%s) sent a piece of kind %d, which is not an answer", l->index, l->addr,
               (int)p->kind);
         return ST_PROTOCOL;
     }
 }
 
-static int all_fetched(const struct link *l)
+static bool all_fetched(const struct link *l)
 {
     const struct net_exchange *x = l->x;
     for (int i = 0; i < x->n_chunks; i++)
         if (x->server[i] == l->index && x->chunks[i].version < 0)
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
-/* Ends the chunk's request, which is answered. */
+/* Ends the chunk's request after its answer. */
 static void complete_request(struct link *l, struct exchange_chunk *c, const struct net_piece *p)
 {
     struct net_exchange *x = l->x;
@@ -67,7 +68,7 @@ static void complete_request(struct link *l, struct exchange_chunk *c, const str
     c->version = (int64_t)p->step;
     x->waits_ns = clock_now_ns();
     x->samples = p->samples ? p->samples : x->samples;
-    int tell = exchange_request_set_item(l, c, &request_none);
+    bool tell = exchange_request_set_item(l, c, &request_none);
     exchange_request_acked(l, c);
     x->stats.received_bytes += p->payload.bytes;
     if (p->shared_offset)
@@ -97,9 +98,9 @@ static void note_taken(struct link *l, const struct net_piece *p)
     pthread_mutex_unlock(&x->lock);
 }
 
-/* Returns nonzero if the chunk waits for an answer in this dtype. A change is added to the version
- * before. The caller holds x->lock. */
-static int is_wanted_dtype(const struct exchange_chunk *c, const struct net_piece *p)
+/* Returns true if the chunk waits for an answer in this dtype: a change, if params hold the
+ * previous version, or a whole version. The caller holds x->lock. */
+static bool is_wanted_dtype(const struct exchange_chunk *c, const struct net_piece *p)
 {
     const struct net_exchange *x = c->x;
     enum dtype d = chunks_dtype(x->cfg.join.chunks, (int)p->chunk, x->version_dtype);
@@ -118,7 +119,7 @@ static void note_ended(struct link *l, const struct net_piece *p)
     struct net_exchange *x = l->x;
     struct session_event e = {.kind = EVENT_REBASE};
     struct exchange_chunk *c = &x->chunks[p->chunk];
-    int tell = 0;
+    bool tell = 0;
     pthread_mutex_lock(&x->lock);
     int is_answer = !c->queued && c->item.kind != PIECE_NONE;
     pthread_mutex_unlock(&x->lock);
@@ -140,16 +141,16 @@ static void note_ended(struct link *l, const struct net_piece *p)
         exchange_session_report_busy(l);
 }
 
-/* Returns nonzero if the piece is the version of a chunk that had no turn: this member has it, and
+/* Returns true if the piece is the version of a chunk that had no turn: this member has it, and
  * the piece has no payload. */
-static int is_kept(const struct net_exchange *x, const struct net_piece *p)
+static bool is_kept(const struct net_exchange *x, const struct net_piece *p)
 {
     return p->kind != PIECE_VERSION && p->step > 0 && p->payload.bytes == 0 &&
            p->dtype == DTYPE_F32 &&
            !fragments_turn(&x->cfg.join.job, x->fragment, (int)p->chunk, (int64_t)p->step - 1);
 }
 
-static int fits_table(const struct link *l, const struct net_piece *p)
+static bool fits_table(const struct link *l, const struct net_piece *p)
 {
     const struct net_exchange *x = l->x;
     return p->chunk < (uint32_t)x->n_chunks && x->server[p->chunk] == l->index &&
@@ -159,7 +160,7 @@ static int fits_table(const struct link *l, const struct net_piece *p)
                 dtype_bytes(p->dtype, (size_t)exchange_request_chunk(x, (int)p->chunk)->n_elems));
 }
 
-static int is_summed(const struct link *l, const struct net_piece *p)
+static bool is_summed(const struct link *l, const struct net_piece *p)
 {
     return !p->shared_offset && (p->crc32c != 0 || !l->arena);
 }
@@ -168,8 +169,8 @@ static enum status check_sum(const struct link *l, const struct net_piece *p, ui
 {
     if (crc == p->crc32c)
         return ST_OK;
-    LOG_W("ps:%d (%s): checksum of chunk %u, step %llu is wrong; asking again", l->index, l->addr,
-          p->chunk, (unsigned long long)p->step);
+    LOG_W("ps:%d (%s): checksum of chunk %u, step %llu is wrong; requesting it again", l->index,
+          l->addr, p->chunk, (unsigned long long)p->step);
     return ST_CORRUPT;
 }
 
@@ -178,14 +179,15 @@ static enum status check_stamp(const struct link *l, const struct net_piece *p)
 {
     if (!p->shared_offset || segment_stamp(p->payload.span->data) == p->shared_stamp)
         return ST_OK;
-    LOG_W("ps:%d (%s) took chunk %u, step %llu, back before it was read; asking again", l->index,
-          l->addr, p->chunk, (unsigned long long)p->step);
+    LOG_W(
+        "ps:%d (%s) reused the buffer of chunk %u, step %llu, before it was read; requesting it again",
+        l->index, l->addr, p->chunk, (unsigned long long)p->step);
     return ST_CORRUPT;
 }
 
 enum { PART = 32768 }; /* elements, a multiple of every dtype's block */
 
-/* A version in one piece. */
+/* Arguments for decoding a version whose bytes are contiguous. */
 struct decoding {
     enum dtype dtype;
     size_t n;
@@ -203,7 +205,7 @@ static void decode_part(void *ctx, int k)
 
 /* Decodes a version into params. The caller does not read the chunk before its answer is complete,
  * so a bad copy does no harm: the right one will follow. */
-static enum status take_version(struct link *l, const struct net_piece *p)
+static enum status read_version(struct link *l, const struct net_piece *p)
 {
     enum status st = ST_OK;
     const struct net_chunk *c = exchange_request_chunk(l->x, (int)p->chunk);
@@ -234,7 +236,7 @@ static void add_change(void *ctx, size_t first, const void *src, size_t n)
 
 /* Adds a change to the version in params. A bad change must not be added, so it is checked before,
  * and a change in the server's memory is copied first. */
-static enum status take_change(struct link *l, const struct net_piece *p)
+static enum status read_change(struct link *l, const struct net_piece *p)
 {
     enum status st = ST_OK;
     const struct net_chunk *c = exchange_request_chunk(l->x, (int)p->chunk);
@@ -279,12 +281,12 @@ enum status exchange_request_answer(struct link *l, const struct net_piece *p)
     int wanted = is_answer(c, p) && (kept ? follows : is_wanted_dtype(c, p));
     pthread_mutex_unlock(&x->lock);
     if (!wanted) {
-        LOG_D("ps:%d (%s): late answer for chunk %u left alone", l->index, l->addr, p->chunk);
+        LOG_D("ps:%d (%s): late answer for chunk %u ignored", l->index, l->addr, p->chunk);
         return ST_OK;
     }
     enum status st = kept                        ? ST_OK
-                     : dtype_block(p->dtype) > 1 ? take_change(l, p)
-                                                 : take_version(l, p);
+                     : dtype_block(p->dtype) > 1 ? read_change(l, p)
+                                                 : read_version(l, p);
     if (st != ST_OK)
         return st;
     complete_request(l, c, p);

@@ -8,6 +8,7 @@
 #include "net/exchange/residuals.h"
 #include "net/exchange/wire_auto.h"
 #include "net/wire/fragments.h"
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,8 +146,8 @@ done:
     return st;
 }
 
-/* Under the lock. */
-static int all_idle(const struct net_exchange *x)
+/* The caller holds the lock. */
+static bool all_idle(const struct net_exchange *x)
 {
     int idle = x->n_leaves == 0;
     for (int i = 0; x->links && i < x->n_links; i++)
@@ -208,7 +209,7 @@ void net_exchange_destroy(struct net_exchange *x)
     free_links(x);
     grpc_runtime_shutdown();
     if (left > 0) {
-        LOG_E("%lld payloads are still held by gRPC; their memory is left alone", (long long)left);
+        LOG_E("gRPC still holds %lld payloads; their memory is not freed", (long long)left);
         return;
     }
     for (int i = 0; x->chunks && i < x->n_chunks; i++)
@@ -234,16 +235,16 @@ void net_exchange_flush(struct net_exchange *x)
         link_pump(x->links[i], 1);
 }
 
-/* Waits for a change. Returns 1 when the deadline has passed. */
-static int wait_ready(struct net_exchange *x, int64_t deadline_ns) REQUIRES(x->lock)
+/* Waits for a change. Returns true when the deadline has passed. */
+static bool wait_ready(struct net_exchange *x, int64_t deadline_ns) REQUIRES(x->lock)
 {
     if (deadline_ns < INT64_MAX)
         return clock_cond_wait(&x->ready, &x->lock, deadline_ns) != 0;
     pthread_cond_wait(&x->ready, &x->lock);
-    return 0;
+    return false;
 }
 
-int exchange_is_waiting(const struct net_exchange *x)
+bool exchange_is_waiting(const struct net_exchange *x)
 {
     return x->n_waiting > 0 ||
            (x->left_ns > 0 && clock_now_ns() - x->left_ns < RESUMED_MS * INT64_C(1000000));
@@ -256,7 +257,7 @@ void exchange_begin_wait(struct net_exchange *x)
     x->n_waiting++;
 }
 
-static int is_ready(const struct exchange_chunk *c, int64_t step)
+static bool is_ready(const struct exchange_chunk *c, int64_t step)
 {
     return c->item.kind == PIECE_NONE && c->refs == 0 && c->version >= step;
 }
@@ -280,7 +281,7 @@ enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, in
             i--;
         } else {
             c->n_waiters++;
-            int late = wait_ready(x, deadline_ns); /* woken by answers, failures and cancel */
+            bool late = wait_ready(x, deadline_ns); /* woken by answers, failures and cancel */
             c->n_waiters--;
             st = exchange_session_status(x);
             if (st == ST_OK && late && !is_ready(c, step))
@@ -298,10 +299,10 @@ enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t 
     return net_exchange_wait_until(x, first, n, step, INT64_MAX);
 }
 
-int net_exchange_is_busy(struct net_exchange *x, int chunk)
+bool net_exchange_is_busy(struct net_exchange *x, int chunk)
 {
     if (chunk < 0 || chunk >= x->n_chunks)
-        return 0;
+        return false;
     pthread_mutex_lock(&x->lock);
     const struct exchange_chunk *c = &x->chunks[chunk];
     int busy = exchange_session_status(x) == ST_OK && !c->ended && c->item.kind != PIECE_NONE;
@@ -327,7 +328,7 @@ uint64_t net_exchange_samples(struct net_exchange *x)
     return samples;
 }
 
-enum status net_exchange_leave_failed(struct net_exchange *x, int done, const char *error,
+enum status net_exchange_leave_failed(struct net_exchange *x, bool done, const char *error,
                                       int64_t deadline_ms)
 {
     const struct session_event e = {.kind = EVENT_LEAVE, .done = done, .failed = error[0] != 0};
@@ -338,7 +339,7 @@ enum status net_exchange_leave_failed(struct net_exchange *x, int done, const ch
     pthread_mutex_unlock(&x->lock);
     exchange_session_step(x, &e);
     pthread_mutex_lock(&x->lock);
-    /* each leave call ends at its deadline at the latest */
+    /* Each leave call ends at its deadline at the latest. */
     while (x->n_left == left || x->n_leaves > 0)
         pthread_cond_wait(&x->changed, &x->lock);
     enum status st = x->leave_st;
@@ -346,13 +347,13 @@ enum status net_exchange_leave_failed(struct net_exchange *x, int done, const ch
     return st;
 }
 
-enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadline_ms)
+enum status net_exchange_leave(struct net_exchange *x, bool done, int64_t deadline_ms)
 {
     return net_exchange_leave_failed(x, done, "", deadline_ms);
 }
 
-/* Returns nonzero if the session left before it was a member, so that ps 0 needs no message. */
-static int is_out(const struct session *s)
+/* Returns true if the session left before it was a member, so that ps 0 needs no message. */
+static bool is_out(const struct session *s)
 {
     return s->generation == 0 && s->state == SESSION_REBASED;
 }
@@ -373,7 +374,7 @@ enum status net_exchange_leave_soon(struct net_exchange *x, int64_t deadline_ms)
     return st;
 }
 
-int net_exchange_is_leaving(struct net_exchange *x)
+bool net_exchange_is_leaving(struct net_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
     int leaving = x->session->leave == LEAVE_REPORTED;

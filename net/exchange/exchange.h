@@ -27,6 +27,7 @@
 #define NET_EXCHANGE_EXCHANGE_H
 #include "base/hosts.h"
 #include "net/wire/job.h"
+#include <stdbool.h>
 
 struct net_exchange_config {
     const struct hosts *ps_hosts; /* borrowed for ever */
@@ -36,18 +37,17 @@ struct net_exchange_config {
     /* Writes the initial values again if the job restarts at its beginning; NULL: not possible. */
     void (*first_values)(void *ctx, float *params);
     /* Called by the first start while ps 0 does not answer: after 10 s, and then every 10 s.
-     * Nonzero: the job has ended, and start returns ST_CANCELLED. NULL: start waits without end. */
-    int (*is_over)(void *ctx);
+     * True: the job has ended, and start returns ST_CANCELLED. NULL: start waits without end. */
+    bool (*is_over)(void *ctx);
     void *ctx;                   /* argument of both callbacks */
     int64_t wait_line_ms;        /* interval between log lines about a missing server; 0: 5000 */
     int64_t first_line_ms;       /* time until the first such line before the join; 0: 1000 */
     struct thread_pool *threads; /* threads that help to copy versions out of a server's memory;
                                     borrowed; NULL: only the network's thread copies */
     int step_ms;                 /* with wire_auto: assumed duration of a step; 0: 100 */
-    int shared_memory; /* nonzero: payloads to and from servers on this host pass by reference
-                          (segment.h) */
-    int event_fd;      /* eventfd above 0 that is incremented when a wait may have become ready: an
-                          answer arrived, or the generation or the exchange has ended; 0: none */
+    bool shared_memory;          /* payloads to and from servers on this host pass by segment.h */
+    int event_fd; /* eventfd above 0 that is incremented when a wait may have become ready: an
+                    answer arrived, or the generation or the exchange has ended; 0: none */
 };
 
 struct net_exchange_stats {
@@ -116,9 +116,9 @@ enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t 
  * and then returns ST_DEADLINE. INT64_MAX: without limit. */
 enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, int64_t step,
                                     int64_t deadline_ns);
-/* Returns nonzero if a push or pull of the chunk is pending, so that another returns ST_BUSY.
- * Returns 0 after the generation has ended. Sends nothing. */
-int net_exchange_is_busy(struct net_exchange *x, int chunk);
+/* Returns true if a push or pull of the chunk is pending, so that another returns ST_BUSY.
+ * Returns false after the generation has ended. Sends nothing. */
+bool net_exchange_is_busy(struct net_exchange *x, int chunk);
 /* Returns the version of the chunk that params hold. */
 int64_t net_exchange_version(struct net_exchange *x, int chunk);
 /* Returns 1 + the first sample of this member's next step, from the last answer for chunk 0; 0:
@@ -131,15 +131,15 @@ uint64_t net_exchange_samples(struct net_exchange *x);
  * is sent. ST_DEADLINE: ps 0 was not reached in time; the request is still sent if ps 0 is
  * reached later. */
 enum status net_exchange_leave_soon(struct net_exchange *x, int64_t deadline_ms);
-/* Returns nonzero once ps 0 has acknowledged that request. */
-int net_exchange_is_leaving(struct net_exchange *x);
+/* Returns true once ps 0 has acknowledged that request. */
+bool net_exchange_is_leaving(struct net_exchange *x);
 /* Sends all servers a leave message (deadline_ms for each). done: this member has the job's last
  * versions; then the message also goes to servers of a generation that this member has not
  * entered. */
-enum status net_exchange_leave(struct net_exchange *x, int done, int64_t deadline_ms);
+enum status net_exchange_leave(struct net_exchange *x, bool done, int64_t deadline_ms);
 /* Sends all servers a leave message with the error that ends this member for good (one line, cut
  * to fit in LEAVE_ERROR_BYTES); ps 0 logs it. */
-enum status net_exchange_leave_failed(struct net_exchange *x, int done, const char *error,
+enum status net_exchange_leave_failed(struct net_exchange *x, bool done, const char *error,
                                       int64_t deadline_ms);
 /* Returns for how long net_exchange_start or _wait, if one is running, has failed to join ps 0,
  * counted from the first failed attempt; 0: no attempt has failed since the last answer of ps 0. */

@@ -10,19 +10,20 @@
 #include "net/exchange/server_set.h"
 #include "net/exchange/session.h"
 #include "net/rpc/send_queue.h"
+#include <stdbool.h>
 
 /* A chunk's state, and the one request that it may have pending. */
 struct exchange_chunk {
     struct net_exchange *x;
     struct send_queue_item item; /* the pending request; kind PIECE_NONE: there is no request */
-    int queued;                  /* nonzero: the request is in its link's queue */
+    bool queued;                 /* the request is in its link's queue */
     size_t in_flight;            /* bytes of the request that the link's in_flight contains */
     int refs;                    /* payload slices of the request that gRPC still holds */
     int n_waiters;               /* threads that wait for the chunk to become ready */
     int64_t begin_ns;            /* start of the request, for the trace; 0: not traced */
     struct buf *init_bytes;      /* INIT: copy of the first value, kept until it is answered */
     int64_t version;             /* version in params; -1: none */
-    int ended;                   /* nonzero: the chunk has its last version of this generation */
+    bool ended;                  /* the chunk has its last version of this generation */
 };
 
 struct net_exchange {
@@ -81,11 +82,11 @@ struct net_exchange {
 void exchange_session_step(struct net_exchange *x, const struct session_event *e);
 void exchange_session_fail(struct net_exchange *x, enum status st);
 /* Releases the lock while it reads the folder. */
-int exchange_session_ask_if_over(struct net_exchange *x) REQUIRES(x->lock);
+bool exchange_session_ask_if_over(struct net_exchange *x) REQUIRES(x->lock);
 void exchange_begin_wait(struct net_exchange *x); /* notes that a caller waits; under x->lock */
 /* Returns true while a caller waits, also between two slices of a wait: Python waits in slices so
  * that signals are handled. Under x->lock. */
-int exchange_is_waiting(const struct net_exchange *x);
+bool exchange_is_waiting(const struct net_exchange *x);
 /* signals event_fd; the caller holds x->lock */
 void exchange_session_notify(const struct net_exchange *x);
 /* Returns the status that requests and waits end with: ST_OK, ST_REBASED, or the error of the

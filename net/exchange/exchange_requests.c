@@ -7,11 +7,12 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "net/exchange/residuals.h"
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Limit of bytes sent to a server on this host before it has read them. gRPC receives all that
- * arrives before it delivers any of it: without a limit a whole model would lie there, and would
+ * arrives before it delivers any of it: without a limit it would store a whole model, which would
  * have left the caches before it is read. */
 enum { REQUEST_WINDOW_BYTES = 3 << 20 };
 
@@ -107,9 +108,9 @@ static void choose_way(struct link *l, struct send_queue_item *item)
         item->shared_offset = segment_find(l->x->segment, item->data, item->bytes);
 }
 
-/* Returns nonzero if the next request must wait for the server's acknowledgement. Two requests are
+/* Returns true if the next request must wait for the server's acknowledgement. Two requests are
  * always sent, so that the server receives one while it processes the other. */
-static int is_full(const struct link *l, size_t bytes)
+static bool is_full(const struct link *l, size_t bytes)
 {
     return l->arena && l->in_flight > bytes && l->in_flight + bytes > REQUEST_WINDOW_BYTES;
 }
@@ -172,7 +173,8 @@ void exchange_request_forget_all(struct net_exchange *x)
         struct link *l = x->links[i];
         exchange_request_queue_clear(l);
         l->in_flight = 0;
-        l->fetched = l->n_under_way = l->told_busy = 0;
+        l->n_under_way = 0;
+        l->fetched = l->told_busy = false;
     }
     for (int i = 0; i < x->n_chunks; i++) {
         x->chunks[i].item.kind = PIECE_NONE;
@@ -182,8 +184,8 @@ void exchange_request_forget_all(struct net_exchange *x)
     }
 }
 
-int exchange_request_set_item(struct link *l, struct exchange_chunk *c,
-                              const struct send_queue_item *item)
+bool exchange_request_set_item(struct link *l, struct exchange_chunk *c,
+                               const struct send_queue_item *item)
 {
     l->n_under_way += (item->kind != PIECE_NONE) - (c->item.kind != PIECE_NONE);
     c->item = *item;
@@ -222,7 +224,7 @@ static enum status copy_first_value(struct net_exchange *x, int i)
     return ST_OK;
 }
 
-enum status exchange_request_first(struct link *l, int init)
+enum status exchange_request_first(struct link *l, bool init)
 {
     struct net_exchange *x = l->x;
     for (int i = 0; i < x->n_chunks; i++) {
@@ -231,7 +233,7 @@ enum status exchange_request_first(struct link *l, int init)
             continue;
         struct send_queue_item item = {
             .kind = PIECE_PULL, .chunk = (uint32_t)i, .dtype = whole_dtype(x, i)};
-        if (init) { /* in full precision: the servers' own value */
+        if (init) { /* in full precision, because it becomes the servers' value */
             enum status st = copy_first_value(x, i);
             if (st != ST_OK)
                 return st;
@@ -242,8 +244,7 @@ enum status exchange_request_first(struct link *l, int init)
         }
         pthread_mutex_lock(&x->lock);
         c->begin_ns = trace_begin();
-        /* link_open reports the new request to the session */
-        exchange_request_set_item(l, c, &item);
+        exchange_request_set_item(l, c, &item); /* link_open reports it to the session */
         pthread_mutex_unlock(&x->lock);
     }
     return ST_OK;
@@ -257,7 +258,7 @@ static enum status start_request(struct net_exchange *x, int chunk,
         return ST_RANGE;
     struct exchange_chunk *c = &x->chunks[chunk];
     struct link *l = NULL;
-    int tell = 0;
+    bool tell = 0;
     pthread_mutex_lock(&x->lock);
     enum status st = exchange_session_status(x);
     if (st == ST_OK && c->ended)
@@ -292,7 +293,7 @@ enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t
         .dtype = dtype,
         .data = data,
         .bytes = dtype_bytes(dtype, (size_t)exchange_request_chunk(x, chunk)->n_elems)};
-    if (weight == 0) { /* skipped: it adds nothing */
+    if (weight == 0) { /* the contribution adds nothing, so its data are not sent */
         item.data = NULL;
         item.bytes = 0;
     }
@@ -308,7 +309,7 @@ enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, c
     if (dtype == DTYPE_F32 || (weight == 0 && !x->residuals))
         return net_exchange_push_encoded(x, chunk, step, data, weight);
     pthread_mutex_lock(&x->lock);
-    int busy = x->chunks[chunk].item.kind != PIECE_NONE; /* its staged bytes are in use */
+    bool busy = x->chunks[chunk].item.kind != PIECE_NONE; /* its staged bytes are in use */
     pthread_mutex_unlock(&x->lock);
     if (busy)
         return ST_BUSY;

@@ -3,18 +3,19 @@
 #ifndef NET_EXCHANGE_EXCHANGE_REQUESTS_H
 #define NET_EXCHANGE_EXCHANGE_REQUESTS_H
 #include "net/exchange/exchange_impl.h"
+#include <stdbool.h>
 
 /* Processes one answer from a server (answers.c). If it does not return ST_OK, the caller
  * ignores the remaining pieces of the frame. */
 enum status exchange_request_answer(struct link *l, const struct net_piece *piece);
 /* Sets the first request of each chunk of the link. */
-enum status exchange_request_first(struct link *l, int init);
+enum status exchange_request_first(struct link *l, bool init);
 /* Requests version `step` of a chunk, or a later one if that version is gone. */
 enum status exchange_request_version(struct net_exchange *x, int chunk, int64_t step);
-/* Makes `item` the chunk's request, or (kind PIECE_NONE) ends its present request. Returns 1 if
+/* Makes `item` the chunk's request, or (kind PIECE_NONE) ends its present request. Returns true if
  * the caller must call exchange_session_report_busy. The caller holds x->lock. */
-int exchange_request_set_item(struct link *l, struct exchange_chunk *c,
-                              const struct send_queue_item *item);
+bool exchange_request_set_item(struct link *l, struct exchange_chunk *c,
+                               const struct send_queue_item *item);
 /* Notes that the chunk's bytes count in its link's in_flight no more. The caller holds x->lock. */
 void exchange_request_acked(struct link *l, struct exchange_chunk *c);
 /* Wakes the threads that wait for the chunk, which may have become ready. The caller holds

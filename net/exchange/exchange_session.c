@@ -11,6 +11,7 @@
 #include "base/utf8.h"
 #include "net/exchange/exchange_requests.h"
 #include "net/exchange/wire_auto.h"
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -89,7 +90,7 @@ static struct link *apply_action(struct net_exchange *x, const struct session_ac
         x->leave_st = a->st;
         x->n_left++;
         break;
-    case ACTION_FAIL: /* after its log line is written */
+    case ACTION_FAIL: /* x->st is set after the log line is written */
         break;
     }
     if (l)
@@ -97,7 +98,7 @@ static struct link *apply_action(struct net_exchange *x, const struct session_ac
     return l;
 }
 
-/* Under the lock. */
+/* Steps the session. The caller holds the lock. */
 static void step_session(struct net_exchange *x, const struct session_event *e, int64_t now,
                          struct step *step)
 {
@@ -132,11 +133,11 @@ static void write_line(const struct link *l, const struct session_action *a, con
         break;
     case LINE_NO_INDEX:
         LOG_E(
-            "ps:0 (%s) gave this worker no index, or another worker's; are both the same version?",
+            "ps:0 (%s) assigned this worker no index, or another worker's; are both the same version?",
             l->addr);
         break;
     case LINE_PARAMETERS_LOST:
-        LOG_E("ps:%d (%s) was started anew and has lost the parameters; start all programs again",
+        LOG_E("ps:%d (%s) was restarted and has lost the parameters; start all programs again",
               a->link, l->addr);
         break;
     case LINE_BAD_MAP:
@@ -163,7 +164,7 @@ void exchange_session_notify(const struct net_exchange *x)
 {
     const uint64_t one = 1;
     if (x->cfg.event_fd > 0 && write(x->cfg.event_fd, &one, sizeof one) < 0)
-        LOG_D("eventfd %d: it cannot be written to", x->cfg.event_fd);
+        LOG_D("eventfd %d: cannot be written", x->cfg.event_fd);
 }
 
 enum status exchange_session_status(const struct net_exchange *x)
@@ -217,9 +218,9 @@ void exchange_session_step(struct net_exchange *x, const struct session_event *e
     step_on(x, &step, now);
 }
 
-/* Steps the session with an event of the link. Returns 0 if the session has no such link. The
+/* Steps the session with an event of the link. Returns false if the session has no such link. The
  * caller holds the lock. */
-static int step_link(struct link *l, struct session_event *e, int64_t now, struct step *step)
+static bool step_link(struct link *l, struct session_event *e, int64_t now, struct step *step)
 {
     struct net_exchange *x = l->x;
     e->link = l->index;
@@ -294,23 +295,23 @@ void exchange_session_fail(struct net_exchange *x, enum status st)
     exchange_session_step(x, &e);
 }
 
-static int is_over(const struct session *s)
+static bool is_over(const struct session *s)
 {
     return s->state == SESSION_LEAVING || s->state == SESSION_LEFT || s->state == SESSION_CLOSED;
 }
 
-int exchange_session_ask_if_over(struct net_exchange *x)
+bool exchange_session_ask_if_over(struct net_exchange *x)
 {
     int64_t silent_ms = x->links[0]->silent_ns / 1000000;
     if (silent_ms < x->over_asked_ms)
         x->over_asked_ms = 0;
     if (!x->cfg.is_over || x->session->generation > 0 || silent_ms - x->over_asked_ms < OVER_MS)
-        return 0;
+        return false;
     x->over_asked_ms = silent_ms;
     pthread_mutex_unlock(&x->lock);
-    int over = x->cfg.is_over(x->cfg.ctx);
+    bool over = x->cfg.is_over(x->cfg.ctx);
     pthread_mutex_lock(&x->lock);
-    /* a server may have answered, or a generation begun, while the folder was read */
+    /* A server may have answered, or a generation begun, while the folder was read. */
     return over && x->session->generation == 0 && x->links[0]->silent_ns / 1000000 >= silent_ms;
 }
 
@@ -327,7 +328,7 @@ static enum status join_all(struct net_exchange *x)
     pthread_mutex_lock(&x->lock);
     exchange_begin_wait(x);
     for (;;) {
-        int over = exchange_session_ask_if_over(x);
+        bool over = exchange_session_ask_if_over(x);
         st = x->n_out != out ? ST_CANCELLED : exchange_session_status(x);
         if (st == ST_OK && (over || is_over(x->session)))
             st = ST_CANCELLED;

@@ -5,20 +5,21 @@
 #include "net/wire/message.h"
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum {
     FETCH_AGAIN_MS = 100,
-    QUICK_MS = 1000, /* a message that took less may be larger, */
-    SLOW_MS = 4000,  /* and one that took more should be smaller */
+    QUICK_MS = 1000, /* after a quicker message the next one may be larger, */
+    SLOW_MS = 4000,  /* and after a slower one it should be smaller */
 };
 
 struct fetch_client {
     struct net_unary *unary;
     pthread_mutex_t lock; /* guards `cancelled` */
     pthread_cond_t wake;
-    int cancelled; /* since the last run ended */
+    bool cancelled; /* fetch_client_cancel was called since the last run ended */
 };
 
 enum status fetch_client_create(const char *addr, struct fetch_client **out)
@@ -56,15 +57,15 @@ void fetch_client_cancel(struct fetch_client *c)
     net_unary_cancel(c->unary);
 }
 
-static int is_cancelled(struct fetch_client *c)
+static bool is_cancelled(struct fetch_client *c)
 {
     pthread_mutex_lock(&c->lock);
-    int cancelled = c->cancelled;
+    bool cancelled = c->cancelled;
     pthread_mutex_unlock(&c->lock);
     return cancelled;
 }
 
-/* Until the time, or until the run is cancelled. */
+/* Waits until the time, or until the run is cancelled. */
 static void rest_until(struct fetch_client *c, int64_t ns)
 {
     pthread_mutex_lock(&c->lock);
@@ -73,7 +74,7 @@ static void rest_until(struct fetch_client *c, int64_t ns)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* One message there and one back. */
+/* Sends one request, and processes its reply. */
 static enum status call(struct fetch_client *c, const struct net_fetch_request *request, int64_t ms,
                         struct message_fetched *to, char why[MESSAGE_WHY_BYTES])
 {
@@ -85,7 +86,7 @@ static enum status call(struct fetch_client *c, const struct net_fetch_request *
     snprintf(why, MESSAGE_WHY_BYTES, "out of memory");
     TRY(message_fetch_pack(request, &out.data, &out.n));
     st = net_unary_call(c->unary, "/weir.v1.Weir/Fetch", &out, ms, &in, why);
-    if (st == ST_REFUSED) /* for who this server is, which new certificates or tokens may change */
+    if (st == ST_REFUSED) /* new certificates or tokens may change the peer's decision */
         st = ST_UNAVAILABLE;
     TRY(st);
     st = message_fetch_reply_unpack(in.data, in.n, to, why);
@@ -97,8 +98,8 @@ done:
     return st;
 }
 
-/* How many chunks one message may bring. A message that fails is lost whole, and while it comes
- * nothing shows that it does: over a slow link fewer are asked for at a time. */
+/* Number of chunks to request in one message, and its limit. A message that fails is lost as a
+ * whole, and its progress is not visible, so a slow link gets smaller messages. */
 struct pace {
     int n, most;
 };
@@ -124,7 +125,7 @@ static enum status run(struct fetch_client *c, struct net_fetch_request rest, in
             return ST_CANCELLED;
         }
         if (now >= deadline_ns)
-            return ST_DEADLINE; /* `why`: of the last, if it failed */
+            return ST_DEADLINE; /* `why` describes the last call */
         part.n = rest.n < pace.n ? rest.n : pace.n;
         enum status st = call(c, &part, (deadline_ns - now) / 1000000 + 1, to, why);
         if (st == ST_OK) {
@@ -132,16 +133,16 @@ static enum status run(struct fetch_client *c, struct net_fetch_request rest, in
             rest.chunk += to->n_received;
             pace_ok(&pace, clock_now_ns() - now);
             deadline_ns = clock_deadline_ns(stall_ms);
-            snprintf(why, MESSAGE_WHY_BYTES, "nothing has come since");
+            snprintf(why, MESSAGE_WHY_BYTES, "no data since the last chunk");
         } else if (st == ST_DEADLINE) {
-            snprintf(why, MESSAGE_WHY_BYTES, "nothing has come for %" PRId64 " s", stall_ms / 1000);
-            if (part.n > 1) /* maybe it was too much for one message */
+            snprintf(why, MESSAGE_WHY_BYTES, "no data for %" PRId64 " s", stall_ms / 1000);
+            if (part.n > 1) /* the message may have been too large */
                 deadline_ns = clock_deadline_ns(stall_ms);
             pace = (struct pace){1, 1};
         } else if (st == ST_UNAVAILABLE) {
             int64_t again_ns = clock_deadline_ns(FETCH_AGAIN_MS);
             rest_until(c, again_ns < deadline_ns ? again_ns : deadline_ns);
-        } else if (st != ST_CANCELLED) { /* that one is looked for above */
+        } else if (st != ST_CANCELLED) { /* is_cancelled handles a cancelled run above */
             return st;
         }
     }
@@ -150,14 +151,14 @@ static enum status run(struct fetch_client *c, struct net_fetch_request rest, in
 
 enum status fetch_client_run(struct fetch_client *c, const struct net_fetch_request *request,
                              int64_t stall_ms,
-                             enum status (*take)(void *ctx, const struct net_fetched *chunk),
+                             enum status (*receive)(void *ctx, const struct net_fetched *chunk),
                              void *ctx, char why[CONTROL_TEXT_BYTES])
 {
-    char text[MESSAGE_WHY_BYTES] = "the time is up";
-    struct message_fetched to = {.receive = take, .ctx = ctx};
+    char text[MESSAGE_WHY_BYTES] = "the deadline has passed";
+    struct message_fetched to = {.receive = receive, .ctx = ctx};
     enum status st = run(c, *request, stall_ms, &to, text);
     pthread_mutex_lock(&c->lock);
-    c->cancelled = 0;
+    c->cancelled = false;
     pthread_mutex_unlock(&c->lock);
     if (st != ST_OK)
         snprintf(why, CONTROL_TEXT_BYTES, "%.*s", CONTROL_TEXT_BYTES - 1, text);

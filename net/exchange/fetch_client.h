@@ -3,8 +3,8 @@
  * Owns:    its channel.
  * Threads: one runs, any may cancel. A run blocks only its own thread.
  * Errors:  of a run: ST_UNAVAILABLE, ST_DEADLINE, ST_CANCELLED, ST_REFUSED (the server does not
- *          send them), ST_CORRUPT (a checksum), ST_PROTOCOL, ST_NOMEM, and any error that `take`
- *          returns; not logged, a sentence in `why`. */
+ *          send them), ST_CORRUPT (a checksum), ST_PROTOCOL, ST_NOMEM, and any error that
+ *          `receive` returns; not logged, a sentence in `why`. */
 #ifndef NET_EXCHANGE_FETCH_CLIENT_H
 #define NET_EXCHANGE_FETCH_CLIENT_H
 #include "net/wire/fetch.h"
@@ -14,13 +14,13 @@
 struct fetch_client;
 enum status fetch_client_create(const char *addr, struct fetch_client **out);
 void fetch_client_destroy(struct fetch_client *c); /* NULL is fine */
-/* Calls `take` for each chunk in the order of request->chunk; an error from it ends the run with
+/* Calls `receive` for each chunk in the order of request->chunk; an error from it ends the run with
  * that error. stall_ms: the run returns ST_DEADLINE if no chunk arrives for this long (twice as
  * long if one message was to contain several), however long the whole run lasts. Chunks that
- * `take` has received stay with the caller. */
+ * `receive` has accepted stay with the caller. */
 enum status fetch_client_run(struct fetch_client *c, const struct net_fetch_request *request,
                              int64_t stall_ms,
-                             enum status (*take)(void *ctx, const struct net_fetched *chunk),
+                             enum status (*receive)(void *ctx, const struct net_fetched *chunk),
                              void *ctx, char why[CONTROL_TEXT_BYTES]);
 /* Ends the current run with ST_CANCELLED; if no run is active, the next one. */
 void fetch_client_cancel(struct fetch_client *c);

@@ -5,25 +5,26 @@
 #include "net/rpc/grpc_runtime.h"
 #include "net/rpc/unary.h"
 #include "net/wire/message.h"
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     CALL_MS = 5000,
-    ALL_MS = 2000, /* after so long no further call is begun */
-    N_SMALL = 3,
-    LONG_TRIPS = 8,
+    ALL_MS = 2000,  /* time after which no further call starts */
+    N_SMALL = 3,    /* calls that measure the round trip */
+    LONG_TRIPS = 8, /* a long call lasts more round trips than this, and more than LONG_S */
 };
 #define LONG_S 0.5
-/* TCP gets going meanwhile: what a new connection may have under way doubles with each round trip.
- */
+/* Padding of the calls that measure the rate. The first calls also let TCP's congestion window
+ * grow, which doubles with each round trip of a new connection. */
 static const size_t pads[] = {64 << 10, 256 << 10, STATUS_MAX_PAD_BYTES, STATUS_MAX_PAD_BYTES};
 enum { N_PADS = sizeof pads / sizeof pads[0] };
 static const double local_rtt_s = 0.005, local_bytes_per_s = 100e6 / 8, share = 0.2;
 
-/* One call with so many bytes more there and back. */
-static enum status call(struct net_unary *u, size_t pad, double *seconds, int *has_job,
+/* Makes one call with `pad` more bytes in each direction. */
+static enum status call(struct net_unary *u, size_t pad, double *seconds, bool *has_job,
                         char why[CONTROL_TEXT_BYTES])
 {
     struct net_unary_bytes request = {NULL, 0}, reply = {NULL, 0};
@@ -46,17 +47,17 @@ done:
     return st;
 }
 
-static int is_loopback(const char *addr)
+static bool is_loopback(const char *addr)
 {
     static const char *const start[] = {"127.", "localhost:", "[::1]:"};
     for (size_t i = 0; i < sizeof start / sizeof start[0]; i++)
         if (strncmp(addr, start[i], strlen(start[i])) == 0)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
-/* The pads in turn, until two calls one after the other were long: it is the rate that takes so
- * long, and not that one waited for something else. */
+/* Measures the rate with each padding in turn, until two successive calls were long: then the rate
+ * is the cause, and not a call that waited for something else. */
 static enum status measure_rate(struct net_unary *u, struct net_line *l,
                                 char why[CONTROL_TEXT_BYTES])
 {
@@ -66,13 +67,13 @@ static enum status measure_rate(struct net_unary *u, struct net_line *l,
     for (int i = 0, n_long = 0; i < N_PADS && !l->has_job && n_long < 2; i++) {
         if (i > 1 && clock_now_ns() >= end && !n_long)
             break;
-        int at = i - n_long; /* a long one may have waited for something else: the same once more */
+        int at = i - n_long; /* repeats a long call, which may have waited for something else */
         st = call(u, pads[at], &seconds, &l->has_job, why);
         if (st == ST_DEADLINE)
             seconds = 1e-3 * CALL_MS;
         TRY(st == ST_DEADLINE ? ST_OK : st);
         double moved = seconds - l->rtt_s > 1e-6 ? seconds - l->rtt_s : 1e-6;
-        double rate = 2 * (double)pads[at] / moved; /* the best, likewise */
+        double rate = 2 * (double)pads[at] / moved; /* the highest counts, for the same reason */
         l->bytes_per_s = rate > l->bytes_per_s ? rate : l->bytes_per_s;
         n_long = moved > LONG_S && moved > LONG_TRIPS * l->rtt_s ? n_long + 1 : 0;
     }
@@ -91,7 +92,7 @@ enum status net_line_measure(const char *addr, struct net_line *out, char why[CO
         snprintf(why, CONTROL_TEXT_BYTES, "out of memory");
         return st;
     }
-    TRY(call(u, 0, &seconds, &l.has_job, why)); /* it connects */
+    TRY(call(u, 0, &seconds, &l.has_job, why)); /* includes the time to connect */
     for (int i = 0; i < N_SMALL && !l.has_job; i++) {
         TRY(call(u, 0, &seconds, &l.has_job, why));
         l.rtt_s = seconds < l.rtt_s ? seconds : l.rtt_s;

@@ -7,13 +7,14 @@
 #define NET_EXCHANGE_LINE_H
 #include "kernels/vector/dtype.h"
 #include "net/wire/status.h"
+#include <stdbool.h>
 
 struct net_line {
     double rtt_s;
     double bytes_per_s; /* rate in each direction, measured one after the other */
-    int has_job;        /* nonzero: the server already has a job that is not over; then nothing was
+    bool has_job;       /* the server already has a job that is not over; then nothing was
                            measured */
-    int is_loopback; /* nonzero: the address is a loopback address, so the rate was not measured */
+    bool is_loopback;   /* the address is a loopback address, so the rate was not measured */
 };
 /* Requests the server's status several times, with growing requests and replies: at most 2.4 MB
  * in each direction. After two seconds it starts no further request. */

@@ -9,6 +9,7 @@
 #include "net/exchange/wire_auto.h"
 #include "net/wire/job_steps.h"
 #include "net/wire/message.h"
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,24 +57,24 @@ void link_cancel(struct link *l)
     grpc_call_unref(call);
 }
 
-int link_idle(const struct link *l)
+bool link_idle(const struct link *l)
 {
     return !l->calling && l->n_users == 0;
 }
 
-/* Returns nonzero if requests can be sent and are worth a frame. The caller holds the lock. */
-static int can_send(const struct link *l, int eager)
+/* Returns true if requests can be sent and are worth a frame. The caller holds the lock. */
+static bool can_send(const struct link *l, bool eager)
 {
     return l->up && bidi_may_send(&l->stream) &&
            (eager || l->queue.bytes >= SEND_QUEUE_EAGER_BYTES);
 }
 
-void link_pump(struct link *l, int eager)
+void link_pump(struct link *l, bool eager)
 {
     struct send_queue_batch batch;
     struct send_queue_item items[SEND_QUEUE_FRAME_PIECES];
     pthread_mutex_lock(&l->x->lock);
-    int go = can_send(l, eager) && exchange_request_take(l, &batch, items) > 0;
+    bool go = can_send(l, eager) && exchange_request_take(l, &batch, items) > 0;
     if (go)
         bidi_begin_send(&l->stream);
     pthread_mutex_unlock(&l->x->lock);
@@ -113,7 +114,7 @@ static enum status on_piece(void *ctx, const struct net_frame_head *head,
         if (there.shared_offset <= SEGMENT_STAMP_BYTES ||
             (there.shared_offset - 1) % SEGMENT_STAMP_BYTES ||
             !payload_find(l->arena, &there, &span)) {
-            LOG_E("ps:%d (%s) names %u bytes for chunk %u that do not lie in its memory", l->index,
+            LOG_E("ps:%d (%s) names %u bytes for chunk %u that are outside its memory", l->index,
                   l->addr, there.shared_bytes, there.chunk);
             return ST_PROTOCOL;
         }
@@ -149,7 +150,7 @@ static enum bidi_next on_received(void *ctx, grpc_byte_buffer *message)
     pthread_mutex_lock(&l->x->lock);
     int cancelled = l->cancelled;
     pthread_mutex_unlock(&l->x->lock);
-    /* the offer may belong to an earlier generation, in which the server had other chunks */
+    /* The offer may belong to an earlier generation, in which the server had other chunks. */
     if (cancelled) {
         grpc_byte_buffer_destroy(message);
         return BIDI_CANCEL;
@@ -360,7 +361,7 @@ void link_join(struct link *l, const struct session_action *a)
 
 /* A leave call that is active. */
 struct leave_call {
-    struct grpc_runtime_op op; /* first: on_left casts */
+    struct grpc_runtime_op op; /* must be the first field, because on_left casts */
     struct link *link;
     int soon;
     grpc_call *call;
@@ -395,7 +396,7 @@ static void on_left(struct grpc_runtime_op *op, int ok)
     int soon = c->soon;
     unary_batch_end(&c->batch, text, sizeof text);
     if (st != ST_OK)
-        LOG_W("goodbye to ps:%d (%s) was not answered: %s", l->index, l->addr, text);
+        LOG_W("leave message to ps:%d (%s) was not answered: %s", l->index, l->addr, text);
     if (c->batch.incoming)
         grpc_byte_buffer_destroy(c->batch.incoming);
     grpc_call_unref(c->call);
@@ -410,7 +411,7 @@ void link_leave(struct link *l, const struct session_action *a)
     uint8_t *data = NULL;
     size_t bytes = 0;
     pthread_mutex_lock(&x->lock);
-    l->n_users++; /* until end_leave */
+    l->n_users++; /* end_leave decrements it */
     struct net_leave leave = {
         x->session->member, x->cfg.join.incarnation, a->done, a->soon, x->session->generation, ""};
     if (!a->soon)
@@ -418,7 +419,7 @@ void link_leave(struct link *l, const struct session_action *a)
     int64_t deadline_ms = a->soon ? LINK_SOON_MS : x->leave_ms > 0 ? x->leave_ms : 1;
     pthread_mutex_unlock(&x->lock);
     if (!c || message_leave_pack(&leave, &data, &bytes) != ST_OK) {
-        LOG_W("no goodbye to ps:%d (%s): out of memory", l->index, l->addr);
+        LOG_W("no leave message to ps:%d (%s): out of memory", l->index, l->addr);
         free(c);
         end_leave(l, a->soon, ST_NOMEM);
         return;

@@ -11,6 +11,7 @@
 #include "net/rpc/channel.h"
 #include "net/rpc/send_queue.h"
 #include "net/rpc/unary_batch.h"
+#include <stdbool.h>
 
 struct server_set;
 
@@ -33,7 +34,7 @@ struct link {
     struct segment_name offered; /* name of the server's memory, from its last answer */
     struct segment *arena;       /* segment with the server's versions, if it is on this host;
                                     NULL: none */
-    int told;                    /* nonzero: use of the shared memory has been logged */
+    bool told;                   /* use of the shared memory has been logged */
     int64_t send_begin_ns, send_chunk, send_step; /* values of the frame that is being sent, for
                                                      the trace */
     struct net_span *spans;
@@ -45,40 +46,40 @@ struct link {
                                      field and those below */
     grpc_call *call;              /* reference to the call of the join or stream; NULL: there is
                                      no call */
-    int calling, cancelled;       /* calling: a call is active or about to start; cancelled: it
+    bool calling, cancelled;      /* calling: a call is active or about to start; cancelled: it
                                      must end */
-    int up;                       /* nonzero: requests can be sent over the stream */
-    int received;                 /* nonzero: a message has arrived over the stream */
+    bool up;                      /* requests can be sent over the stream */
+    bool received;                /* a message has arrived over the stream */
     int64_t failed_ns, silent_ns; /* time of the last failed join, and for how long all joins
                                      have failed; 0: none */
-    int retired; /* nonzero: the server is not in this generation, and the session has no such
+    bool retired; /* the server is not in this generation, and the session has no such
                     link */
-    int n_users; /* threads that carry out an action */
+    int n_users;  /* threads that carry out an action */
     struct link *next_retired;
     char reason[BIDI_REASON_BYTES]; /* reason why the last call ended */
-    int fetched;                    /* nonzero: all its chunks' versions have arrived in this
-                                       generation */
-    int lends;                      /* nonzero: the server has mapped this program's segment */
-    int n_under_way, told_busy;     /* number of pending requests; nonzero: the session's last
-                                       report of them was "busy" */
+    bool fetched;                   /* all its chunks' versions have arrived in this
+                                      generation */
+    bool lends;                     /* the server has mapped this program's segment */
+    int n_under_way;                /* number of pending requests */
+    bool told_busy;                 /* the session's last report of them was "busy" */
     struct net_frame_head head;
     struct request_queue queue;
     size_t in_flight; /* bytes sent that the server has acknowledged neither by an answer nor by
                          TAKEN */
-    int stalled;      /* nonzero: requests wait until in_flight becomes smaller */
+    bool stalled;     /* requests wait until in_flight becomes smaller */
 };
 
 enum status link_create(struct net_exchange *x, const char *addr, struct link **out);
 void link_close(struct link *l); /* closes the channel; no call may be active */
 /* closes and frees the link; its last callback must have returned */
 void link_destroy(struct link *l);
-int link_idle(const struct link *l); /* under x->lock */
+bool link_idle(const struct link *l); /* under x->lock */
 /* Starts the join that the session orders, as the functions below carry out its other actions. */
 void link_join(struct link *l, const struct session_action *a);
 void link_open(struct link *l, const struct session_action *a);
 void link_cancel(struct link *l);
 void link_leave(struct link *l, const struct session_action *a);
-void link_pump(struct link *l, int eager); /* sends the next frame; eager: even a small one */
+void link_pump(struct link *l, bool eager); /* sends the next frame; eager: even a small one */
 /* Passes an event of the link to the session and carries out its actions. */
 void exchange_session_step_link(struct link *l, struct session_event *e);
 /* Reports to the session, by e, that the link's call has ended. set: servers of the answer,

@@ -4,8 +4,8 @@
 #include <string.h>
 
 struct chunk_residual {
-    int64_t step; /* the last that was rounded; -1: none */
-    int out;      /* which side has what it left over */
+    int64_t step; /* last step that was rounded; -1: none */
+    int out;      /* index of the side with the residual that this step left over */
 };
 
 struct residuals {
@@ -52,7 +52,7 @@ float *residuals_of(struct residuals *r, int chunk, int64_t step)
         memset(r->side[!of->out] + c->first, 0, bytes);
         memset(r->side[of->out] + c->first, 0, bytes);
     } else if (step > of->step) {
-        of->out = !of->out; /* what the last step left over goes into this one */
+        of->out = !of->out; /* the residual that the last step left over is added to this one */
     }
     of->step = step;
     memcpy(r->side[of->out] + c->first, r->side[!of->out] + c->first, bytes);

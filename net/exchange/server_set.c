@@ -1,9 +1,10 @@
 /* net/exchange/server_set.c - the servers of the next generation, as links. A set is made before
- * the session is told of it, and put in place, if the session turns to it, by the same step, so
- * that links are numbered as the session numbers them. Sets are made and put in place by the
- * poller alone, which needs no lock to read the present one. */
+ * the session receives the answer with it. If the session changes to it, the same step installs it,
+ * so that links always have the session's numbers. Only the poller makes and installs sets, so it
+ * needs no lock to read the present one. */
 #include "base/log.h"
 #include "net/exchange/exchange_requests.h"
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +26,8 @@ void server_set_free(struct server_set *set)
     free(set->idle);
 }
 
-/* ps 0 stays, whatever its address is called there. */
+/* Returns the present number of the link to this address; -1: none. ps 0 is not compared: its link
+ * stays, even if the server names another address for it. */
 static int find_link(const struct net_exchange *x, const char *addr)
 {
     for (int i = 1; i < x->n_links; i++)
@@ -57,9 +59,10 @@ done:
     return st;
 }
 
-static int map_fits(const struct net_exchange *x, const struct net_join_reply *reply, int n_servers)
+static bool map_fits(const struct net_exchange *x, const struct net_join_reply *reply,
+                     int n_servers)
 {
-    int fits = reply->server && reply->n_chunks == x->n_chunks;
+    bool fits = reply->server && reply->n_chunks == x->n_chunks;
     for (int i = 0; fits && i < x->n_chunks; i++)
         fits = reply->server[i] >= 0 && reply->server[i] < n_servers;
     return fits;
@@ -76,7 +79,7 @@ enum status server_set_make(struct net_exchange *x, const struct net_join_reply 
     pthread_mutex_unlock(&x->lock);
     *out = (struct server_set){.links = NULL};
     e->map = MAP_BAD;
-    if (reply->generation <= present) { /* within a generation ps 0 gives the same map again */
+    if (reply->generation <= present) { /* ps 0 must send the same map again */
         if (x->server && map_fits(x, reply, x->n_links) &&
             !memcmp(x->server, reply->server, map_bytes))
             e->map = MAP_SAME;
@@ -111,8 +114,8 @@ void server_set_install(struct net_exchange *x, struct server_set *set)
     struct link **links = x->links;
     for (int i = 0; i < set->n_gone; i++) {
         struct link *l = set->gone[i];
-        l->retired = l->cancelled = 1;
-        l->n_users++; /* until it is cancelled */
+        l->retired = l->cancelled = true;
+        l->n_users++; /* decremented once its call is cancelled */
         l->next_retired = x->retired;
         x->retired = l;
     }
@@ -121,7 +124,7 @@ void server_set_install(struct net_exchange *x, struct server_set *set)
     x->server = set->server;
     for (int i = 0; i < x->n_links; i++)
         x->links[i]->index = i;
-    set->links = links; /* the list alone */
+    set->links = links; /* n is 0, so server_set_free frees only the list */
     set->n = 0;
     set->server = server;
 }

@@ -13,7 +13,7 @@ struct server_set {
     int n, n_gone;
     int *from;   /* [n] present number of the link; -1: new link */
     int *server; /* shard map */
-    char *idle;  /* [n] nonzero: the server has no chunks */
+    char *idle;  /* [n] true if the server has no chunks */
 };
 
 /* Makes the set of links for the servers and the map in the reply, and stores in *e the facts

@@ -33,33 +33,33 @@ void session_init(struct session *s, const struct session_config *cfg)
     s->link[0] = (struct session_link){.phase = LINK_HELD};
 }
 
-/* Returns nonzero if new calls may begin. */
-static int is_active(const struct session *s)
+/* Returns true if new calls may begin. */
+static bool is_active(const struct session *s)
 {
     return s->state >= SESSION_ASKING && s->state <= SESSION_ENDING;
 }
 
-/* Returns nonzero if the present generation is ending or has ended. */
-static int is_ending(const struct session *s)
+/* Returns true if the present generation is ending or has ended. */
+static bool is_ending(const struct session *s)
 {
     return s->state == SESSION_ASKING || s->state == SESSION_ENDING || s->state == SESSION_REBASED;
 }
 
-/* Returns nonzero if a link must be joined while it has no call. */
-static int is_wanted(const struct session *s, int i)
+/* Returns true if a link must be joined while it has no call. */
+static bool is_wanted(const struct session *s, int i)
 {
     if (s->state == SESSION_ASKING)
         return i == 0 || s->link[i].busy;
     return is_active(s);
 }
 
-static int has_call(const struct session_link *l)
+static bool has_call(const struct session_link *l)
 {
     return l->phase >= LINK_JOINING;
 }
 
-/* Returns nonzero if the link has or opens a stream that is not being cancelled. */
-static int is_up(const struct session_link *l)
+/* Returns true if the link has or opens a stream that is not being cancelled. */
+static bool is_up(const struct session_link *l)
 {
     return (l->phase == LINK_STREAMING || l->phase == LINK_OPENING) && l->cancel == DO_NOTHING;
 }
@@ -97,7 +97,6 @@ static void fail_session(struct session *s, enum status st, struct session_out *
     add_action(out, ACTION_FAIL, 0)->st = st;
 }
 
-/* Makes the next join start without delay. */
 static void join_at_once(const struct session *s, struct session_link *l)
 {
     int64_t line_ms = s->cfg.wait_line_ms;
@@ -125,9 +124,9 @@ static void rebase_links(struct session *s, struct session_out *out)
 }
 
 /* Sets the time of the next join. `asked`: the server answered with "retry". */
-static void plan_retry(const struct session *s, struct session_link *l, int asked)
+static void plan_retry(const struct session *s, struct session_link *l, bool asked)
 {
-    if (asked && !l->answers) /* the server may just have been started, after a long wait for it */
+    if (asked && !l->answers) /* the server may have started just now, after a long wait */
         l->answers_ns = s->now_ns;
     l->answers = asked;
     int quick = asked && s->now_ns - l->answers_ns < QUICK_FOR_MS * MS;
@@ -140,15 +139,14 @@ static void plan_retry(const struct session *s, struct session_link *l, int aske
         l->backoff_ms = most;
 }
 
-/* Ends the link's call. `asked`: the server answered with "retry". */
-static void end_call(struct session *s, int i, int asked, struct session_out *out)
+static void end_call(struct session *s, int i, bool asked, struct session_out *out)
 {
     struct session_link *l = &s->link[i];
     int wanted = is_wanted(s, i), cancelled = l->cancel != DO_NOTHING;
     int was_stream = l->phase != LINK_JOINING && !cancelled && l->progress != PROGRESS_NONE;
     l->cancel = DO_NOTHING;
     l->phase = wanted ? LINK_DOWN : LINK_HELD;
-    /* cancelled by this session, for a join that is due at once: no stream was lost */
+    /* This session cancelled the call for a join that is due at once: no stream was lost. */
     if (cancelled)
         join_at_once(s, l);
     if (was_stream) {
@@ -165,27 +163,29 @@ static void end_call(struct session *s, int i, int asked, struct session_out *ou
     plan_retry(s, l, asked || cancelled);
 }
 
-/* Returns nonzero if the event's list of servers can replace the present one: ps 0 stays, and no
+/* Returns true if the event's list of servers can replace the present one: ps 0 stays, and no
  * two new servers have one link. */
-static int list_fits(struct session *s, const struct session_event *e)
+static bool list_fits(struct session *s, const struct session_event *e)
 {
     struct session_link *seen = s->link + s->cfg.max_servers;
-    int fits = e->n_servers >= 1 && e->n_servers <= s->cfg.max_servers && e->from && !e->from[0];
+    bool fits = e->n_servers >= 1 && e->n_servers <= s->cfg.max_servers && e->from && !e->from[0];
     for (int i = 0; i < s->n_links; i++)
-        seen[i].busy = 0;
+        seen[i].busy = false;
     for (int i = 0; fits && i < e->n_servers; i++) {
         int from = e->from[i];
-        fits = from >= -1 && from < s->n_links && (from < 0 || !seen[from].busy++);
+        fits = from >= -1 && from < s->n_links && (from < 0 || !seen[from].busy);
+        if (fits && from >= 0)
+            seen[from].busy = true;
     }
     return fits;
 }
 
-/* Returns 0 if the list of servers does not fit. */
-static int set_servers(struct session *s, const struct session_event *e, struct session_out *out)
+/* Sets the generation's servers. Returns false if the list of servers does not fit. */
+static bool set_servers(struct session *s, const struct session_event *e, struct session_out *out)
 {
     struct session_link *next = s->link + s->cfg.max_servers;
     if (!list_fits(s, e))
-        return 0;
+        return false;
     for (int i = 0; i < e->n_servers; i++) {
         int from = e->from[i];
         next[i] = from >= 0 ? s->link[from] : (struct session_link){.phase = LINK_HELD};
@@ -204,24 +204,24 @@ static int set_servers(struct session *s, const struct session_event *e, struct 
     s->ps0 = e->ps0;
     s->state = SESSION_JOINING;
     add_action(out, ACTION_SET_SERVERS, 0)->generation = e->generation;
-    return 1;
+    return true;
 }
 
-/* Returns nonzero if ps 0 has assigned a valid index: a first worker keeps its own; one that joined
+/* Returns true if ps 0 has assigned a valid index: a first worker keeps its own; one that joined
  * later receives one from ps 0, and again from a ps 0 that has lost its memory. */
-static int place_fits(const struct session *s, const struct net_place *place)
+static bool place_fits(const struct session *s, const struct net_place *place)
 {
     if (place->n_members == 0)
         return s->member >= 0;
     return s->member < 0 || s->cfg.may_move || place->member == s->member;
 }
 
-/* Finds the first requests of the link's stream. Returns 0 if the server has lost parameters that
- * cannot be restored. */
-static int find_first(const struct session *s, const struct session_link *l,
-                      const struct session_event *e, enum session_first *first)
+/* Finds the first requests of the link's stream. Returns false if the server has lost parameters
+ * that cannot be restored. */
+static bool find_first(const struct session *s, const struct session_link *l,
+                       const struct session_event *e, enum session_first *first)
 {
-    int init = e->answer == JOIN_INIT;
+    bool init = e->answer == JOIN_INIT;
     if (l->progress == PROGRESS_FETCHED) {
         *first = FIRST_NOTHING;
         return !init && e->step >= 0;
@@ -231,20 +231,21 @@ static int find_first(const struct session *s, const struct session_link *l,
 }
 
 /* Processes the answer of a server that is in the session's generation, the first or a later one.
- * Returns 0 if the session failed. */
-static int take_answer(struct session *s, const struct session_event *e, struct session_out *out)
+ * Returns false if the session failed. */
+static bool process_answer(struct session *s, const struct session_event *e,
+                           struct session_out *out)
 {
     struct session_link *l = &s->link[e->link];
     enum session_first first;
     if (e->link == 0 && !place_fits(s, &e->place)) {
         add_line(out, LINE_NO_INDEX, 0, 0);
         fail_session(s, ST_PROTOCOL, out);
-        return 0;
+        return false;
     }
     if (!find_first(s, l, e, &first)) {
         add_line(out, LINE_PARAMETERS_LOST, e->link, 0);
         fail_session(s, ST_UNAVAILABLE, out);
-        return 0;
+        return false;
     }
     if (e->link == 0) {
         s->place = e->place;
@@ -256,14 +257,14 @@ static int take_answer(struct session *s, const struct session_event *e, struct 
     a->generation = s->generation;
     a->rank = s->place.n_members > 0 ? s->place.rank : s->cfg.member;
     a->first = first;
-    return 1;
+    return true;
 }
 
 enum verdict {
-    VERDICT_WAIT,    /* the server, or this member, is not there yet */
-    VERDICT_IN_STEP, /* it is in this session's generation */
-    VERDICT_NEXT,    /* it is in the next one, and START waits for that */
-    VERDICT_AHEAD,   /* it is in a newer one: the present one is over */
+    VERDICT_WAIT,    /* the server, or this member, has not entered the generation yet */
+    VERDICT_IN_STEP, /* the server is in this session's generation */
+    VERDICT_NEXT,    /* the server is in the next one, and START waits for that */
+    VERDICT_AHEAD,   /* the server is in a newer one: the present one is over */
 };
 
 /* Compares the server's generation with the session's; no other function does. */
@@ -304,7 +305,7 @@ static void take_welcome(struct session *s, const struct session_event *e, struc
         add_line(out, LINE_BAD_MAP, 0, 0);
         fail_session(s, ST_PROTOCOL, out);
     } else if (verdict == VERDICT_NEXT || verdict == VERDICT_IN_STEP) {
-        if (take_answer(s, e, out))
+        if (process_answer(s, e, out))
             return;
     } else if (verdict == VERDICT_AHEAD) {
         turn_back(s, e->link, out);
@@ -326,7 +327,7 @@ static void on_join_answer(struct session *s, const struct session_event *e,
         end_call(s, e->link, 0, out);
     } else if (e->answer == JOIN_RETRY) { /* the server may be in a newer generation */
         l->waits = 1;
-        int is_member = s->generation > 0; /* otherwise it has no generation */
+        bool is_member = s->generation > 0; /* otherwise it has no generation */
         if (is_member && judge_generation(s, e) == VERDICT_AHEAD)
             turn_back(s, e->link, out);
         end_call(s, e->link, 1, out);
@@ -394,7 +395,7 @@ static void on_leave(struct session *s, const struct session_event *e)
     s->leave_st = ST_OK;
     for (int i = 0; i < s->n_links; i++) {
         int knows = s->link[i].progress != PROGRESS_NONE || s->leave != LEAVE_STAYS;
-        int tells_all = (e->done || e->failed) && s->generation > 0;
+        bool tells_all = (e->done || e->failed) && s->generation > 0;
         s->link[i].tell = knows || tells_all ? DO_DUE : DO_NOTHING;
     }
 }
@@ -465,12 +466,12 @@ static void handle_event(struct session *s, const struct session_event *e, struc
     }
 }
 
-static int all_joined(const struct session *s)
+static bool all_joined(const struct session *s)
 {
     for (int i = 0; i < s->n_links; i++)
         if (s->link[i].progress == PROGRESS_NONE && !s->link[i].idle)
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
 /* Ends a START, or contacts ps 0. A leaving member stays until the other members have made the
@@ -486,7 +487,7 @@ static void settle_start(struct session *s, struct session_out *out)
         add_action(out, ACTION_OUT, 0);
     }
     if (s->state == SESSION_ASKING && first->phase == LINK_STREAMING && !first->busy)
-        cancel_call(first); /* to join again, at once */
+        cancel_call(first); /* the link joins again at once */
     if (s->state == SESSION_JOINING && all_joined(s)) {
         s->state = SESSION_RUNNING;
         add_action(out, ACTION_BEGIN, 0);
@@ -511,15 +512,15 @@ static void settle_doubt(struct session *s, struct session_out *out)
             cancel_call(first);
             return;
         }
-        /* otherwise answers will arrive */
+        /* While the session joins, answers will arrive in any case. */
         if (s->state != SESSION_JOINING && due_ns < out->wake_ns)
             out->wake_ns = due_ns;
     }
 }
 
-/* Returns nonzero if the leave request can reach ps 0: over a stream, or because ps 0 answers joins
+/* Returns true if the leave request can reach ps 0: over a stream, or because ps 0 answers joins
  * with "retry". */
-static int can_report_leave(const struct session *s)
+static bool can_report_leave(const struct session *s)
 {
     const struct session_link *first = &s->link[0];
     return s->leave == LEAVE_WANTED && is_active(s) &&

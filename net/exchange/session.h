@@ -24,6 +24,7 @@
 #ifndef NET_EXCHANGE_SESSION_H
 #define NET_EXCHANGE_SESSION_H
 #include "net/exchange/session_event.h"
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { SESSION_MAX_BACKOFF_MS = 2000 }; /* longest pause between an answer and the next join */
@@ -73,12 +74,12 @@ struct session_link {
     enum link_progress progress;
     enum session_do cancel; /* cancelling the active call */
     enum session_do tell;   /* sending the leave message */
-    int idle;               /* nonzero: its server has no chunks, so no caller waits for it */
-    int busy;               /* nonzero: requests are pending */
-    int waits;              /* nonzero: its server answers, and makes this member wait */
-    int lost;               /* nonzero: a log line has reported its stream as lost, and another
-                               must report its return */
-    int answers;            /* nonzero: the last join was answered, even if with "retry" */
+    bool idle;              /* its server has no chunks, so no caller waits for it */
+    bool busy;              /* requests are pending */
+    bool waits;             /* its server answers, and makes this member wait */
+    bool lost;              /* a log line has reported its stream as lost, and another
+                              must report its return */
+    bool answers;           /* the last join was answered, even if with "retry" */
     int64_t answers_ns;     /* time since which all joins were answered */
     int64_t retry_ns, backoff_ms;
     int64_t down_ns, line_ns; /* time since which it has no stream; time of the next log line on
@@ -88,8 +89,8 @@ struct session_link {
 struct session_config {
     int max_servers;
     int member;            /* this member's index; -1: ps 0 assigns one */
-    int may_move;          /* nonzero: it joins a running job, and ps 0 may assign another index */
-    int can_renew;         /* nonzero: the member can compute its first values again */
+    bool may_move;         /* it joins a running job, and ps 0 may assign another index */
+    bool can_renew;        /* the member can compute its first values again */
     int64_t wait_line_ms;  /* pause between lines on a missing server */
     int64_t first_line_ms; /* time until the first such line before the join; 0: 1000 */
 };
@@ -99,14 +100,14 @@ struct session {
     enum session_state state;
     enum session_leave leave;
     enum status st, leave_st;
-    int done; /* LEAVING: nonzero after the last step */
+    bool done; /* LEAVING: the last step is complete */
     int n_links;
     int member;
-    int has_first_values; /* nonzero: params hold first values where no version was fetched yet */
-    uint64_t generation;  /* 0: none yet */
-    uint64_t ps0;         /* incarnation of the ps 0 that made its plan */
-    uint64_t heard;       /* newest generation that a server has reported, */
-    uint64_t heard_ps0;   /* and the ps 0 that made its plan */
+    bool has_first_values; /* params hold first values where no version was fetched yet */
+    uint64_t generation;   /* 0: none yet */
+    uint64_t ps0;          /* incarnation of the ps 0 that made its plan */
+    uint64_t heard;        /* newest generation that a server has reported, */
+    uint64_t heard_ps0;    /* and the ps 0 that made its plan */
     struct net_place place;
     int64_t now_ns, tell_ns;    /* tell_ns: in WANTED, earliest time of the leave call */
     int64_t doubt_ns;           /* earliest time to contact ps 0 because of other servers */

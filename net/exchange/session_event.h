@@ -5,6 +5,7 @@
 #define NET_EXCHANGE_SESSION_EVENT_H
 #include "base/status.h"
 #include "net/wire/job.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 enum session_event_kind {
@@ -46,7 +47,7 @@ struct session_event {
     int n_servers;
     const int *from;  /* [n_servers], borrowed for the step: present number of each server's
                          link, 0 for the first; -1: a new server */
-    const char *idle; /* [n_servers], borrowed for the step: nonzero: the server has no chunks;
+    const char *idle; /* [n_servers], borrowed for the step: true if the server has no chunks;
                          NULL: every server has some */
     int busy, received, soon, done, failed;
 };
@@ -94,8 +95,8 @@ enum { SESSION_ACTIONS = 64 };
 
 struct session_out {
     int n;
-    int more;        /* nonzero: when these actions are carried out, step again with TIMER at the
-                        same time */
+    bool more;       /* when these actions are carried out, step again with TIMER at the
+                       same time */
     int64_t wake_ns; /* time of the next TIMER; INT64_MAX: never */
     struct session_action act[SESSION_ACTIONS];
 };

@@ -1,4 +1,4 @@
-/* net/exchange/status_client.c - see status.h. */
+/* net/exchange/status_client.c - see status_client.h. */
 #include "net/exchange/status_client.h"
 #include "net/rpc/grpc_runtime.h"
 #include "net/rpc/unary.h"
@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes one call over a channel of its own. Where no connection was made, and so nothing was sent,
- * it tries once more: gRPC before 1.61 may read another call's errno after connect() and then gives
- * up a connection in progress, for example with "No such file or directory" (grpc/grpc#35064). */
+/* Makes one call over its own channel. If no connection was made, so that nothing was sent, it
+ * tries once more: gRPC before 1.61 may read another call's errno after connect(), and then aborts
+ * a connection in progress, for example with "No such file or directory" (grpc/grpc#35064). */
 static enum status call(const char *addr, const char *method, struct net_unary_messages *m,
                         int64_t deadline_ms)
 {
@@ -39,17 +39,18 @@ done:
     return net_unary_end(&m, st, why);
 }
 
-/* While the channel is being established, a call that fails does not show that the server gives no
- * answer: a silent name server takes 5 s, and TLS takes several round trips. MOST_FAILED calls, of
- * a second each and with pauses of half a second, take longer than both together. They end before
- * keepalive, after 20 s, ends the member's own connection to a server that hangs. Over an
- * established channel a call takes one round trip, and so one deadline is enough. */
+/* Number of failed calls after which a server counts as unanswered while the channel is being
+ * established. One failed call does not show that, since a silent name server costs 5 s, and TLS
+ * several round trips. MOST_FAILED calls, of a second each and with pauses of half a second, last
+ * longer than both together. They end before keepalive, after 20 s, ends the member's own
+ * connection to a server that hangs. Over an established channel a call needs one round trip, so
+ * one deadline is enough. */
 enum { MOST_FAILED = 5 };
 
 struct status_asker {
     struct net_unary *unary;
     bool is_established; /* a call was answered, and no connection was lost since then */
-    int n_failed;        /* calls in a row, at most MOST_FAILED */
+    int n_failed;        /* successive calls that failed, at most MOST_FAILED */
 };
 
 enum status status_asker_create(const char *addr, struct status_asker **out)
@@ -71,7 +72,8 @@ void status_asker_destroy(struct status_asker *a)
     free(a);
 }
 
-/* Counts a call that ended so. Other errors than the two named are an answer, or the caller's. */
+/* Counts a call that ended with this status. Errors other than ST_DEADLINE and ST_UNAVAILABLE are
+ * an answer of the server, or the caller's fault. */
 static void count(struct status_asker *a, enum status st)
 {
     if (st == ST_DEADLINE && a->is_established)

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns a server to which the session has no connection, but needs one; -1: none. Under the lock.
- */
+/* Returns a server to which the session has no connection, but needs one; -1: none. The caller
+ * holds the lock. */
 static int find_unconnected(const struct session *s)
 {
     int n = s->state == SESSION_ASKING || s->state == SESSION_REBASED ? 1 : s->n_links;
@@ -16,7 +16,7 @@ static int find_unconnected(const struct session *s)
     return -1;
 }
 
-/* Returns the server of the first chunk that a caller waits for. Under the lock. */
+/* Returns the server of the first chunk that a caller waits for. The caller holds the lock. */
 static int find_awaited(const struct net_exchange *x)
 {
     for (int i = 0; x->server && i < x->n_chunks; i++)

@@ -5,6 +5,7 @@
 #define NET_EXCHANGE_WAITS_H
 #include "net/rpc/bidi.h"
 #include "net/wire/control.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct net_exchange;
@@ -16,8 +17,8 @@ struct net_exchange_wait {
     char address[CONTROL_TEXT_BYTES];
     char reason[BIDI_REASON_BYTES]; /* reason why this server is not connected or makes this member
                                        wait; empty: it is connected, or has not answered yet */
-    int is_asked;                   /* nonzero: the reason is the server's own text */
-    int is_said; /* nonzero: since then a log line has named a server that cannot be reached */
+    bool is_asked;                  /* the reason is the server's own text */
+    bool is_said; /* since then a log line has named a server that cannot be reached */
 };
 
 void net_exchange_waits(struct net_exchange *x, struct net_exchange_wait *out);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "net/exchange/line.h"
 #include "net/exchange/residuals.h"
+#include <stdbool.h>
 #include <stdlib.h>
 
 enum { PAUSE_MS = 500, STEP_MS = 100 };
@@ -19,7 +20,7 @@ enum status wire_auto_make_staged(struct net_exchange *x)
         if (st != ST_OK)
             return st;
     }
-    /* the segment has floats where it was made before the format was known */
+    /* A segment that was made before the format was known has room for floats only. */
     x->stages_in_segment = x->segment && !x->cfg.join.job.wire_auto;
     if (x->stages_in_segment)
         x->staged = segment_data(x->segment);
@@ -28,7 +29,7 @@ enum status wire_auto_make_staged(struct net_exchange *x)
     return x->staged ? ST_OK : ST_NOMEM;
 }
 
-/* Of what crosses in a round: with fragments, so many parts of it. */
+/* Returns the load of an exchange, which sends one part of the model if there are fragments. */
 static struct net_line_use use_of(const struct net_exchange *x)
 {
     const struct net_join *join = &x->cfg.join;
@@ -39,7 +40,8 @@ static struct net_line_use use_of(const struct net_exchange *x)
                                  .step_s = 1e-3 * step_ms};
 }
 
-/* Changes are for lockstep alone. */
+/* Proposes a format for the line. Versions use it only in lockstep, because other modes cannot send
+ * changes. */
 static void propose(struct net_exchange *x, const struct net_line *line)
 {
     char text[LINE_TEXT_BYTES];
@@ -51,7 +53,7 @@ static void propose(struct net_exchange *x, const struct net_line *line)
     job->version_dtype = job_in_lockstep(job) ? dtype : DTYPE_F32;
 }
 
-/* Counts a failed connection to ps 0 as a join that failed, and waits before the next one. */
+/* Counts a failed connection to ps 0 as a failed join, and waits before the next one. */
 static enum status await_ps0(struct net_exchange *x, int64_t began_ns, int64_t *said_ns,
                              const char *why) REQUIRES(x->lock)
 {
@@ -67,8 +69,8 @@ static enum status await_ps0(struct net_exchange *x, int64_t began_ns, int64_t *
     return x->st == ST_OK && exchange_session_ask_if_over(x) ? ST_CANCELLED : x->st;
 }
 
-/* Of those that measuring again does not change; the Join that follows says what is wrong. */
-static int is_for_good(enum status st)
+/* Returns true for an error that would repeat. The Join that follows reports it. */
+static bool is_for_good(enum status st)
 {
     return st == ST_REFUSED || st == ST_PROTOCOL || st == ST_INVALID || st == ST_NOMEM;
 }
@@ -83,7 +85,7 @@ enum status wire_auto_propose(struct net_exchange *x)
     if (!job->wire_auto || job->n_workers == 0 || x->proposed)
         return ST_OK;
     pthread_mutex_lock(&x->lock);
-    x->n_waiting++; /* so that the silence counts while it is measured, too */
+    x->n_waiting++; /* so that silence of ps 0 counts during the measurement, too */
     for (int reached = 0; !reached && st == ST_OK;) {
         pthread_mutex_unlock(&x->lock);
         enum status measured = net_line_measure(x->links[0]->addr, &line, why);
@@ -108,12 +110,12 @@ enum status wire_auto_adopt(struct net_exchange *x, const struct net_place *plac
     struct net_job *job = &x->cfg.join.job;
     enum status st = ST_OK;
     pthread_mutex_lock(&x->lock);
-    int adopts = job->wire_auto && place->n_members > 0;
+    bool adopts = job->wire_auto && place->n_members > 0;
     if (adopts) {
         x->push_dtype = job->push_dtype = place->push_dtype;
         x->version_dtype = job->version_dtype = place->version_dtype;
         st = wire_auto_make_staged(x);
-        job->wire_auto = st != ST_OK; /* it joins again */
+        job->wire_auto = st != ST_OK; /* after an error the member joins again */
     }
     pthread_mutex_unlock(&x->lock);
     if (adopts && st == ST_OK)
