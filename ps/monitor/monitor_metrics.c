@@ -13,7 +13,7 @@ static void write_known(FILE *f, const char *name, const char *help, double valu
 
 static void write_state(FILE *f, const struct net_status *s)
 {
-    metrics_family(f, "weir_ps_state", "gauge", "1 for the state that the job is in, else 0.");
+    metrics_family(f, "weir_ps_state", "gauge", "1 for the present state of the job, else 0.");
     for (int i = 0; i < STATE_N_KINDS; i++) {
         const char *const labels[] = {"state", net_status_state_name((enum status_state)i), NULL};
         metrics_value(f, "weir_ps_state", labels, (int)s->state == i);
@@ -34,32 +34,35 @@ static void write_progress(FILE *f, const struct ps_monitor *m)
                   (double)s->job.train_steps);
     if (m->moved_ns && monitor_has_chunks(m))
         metrics_gauge(f, "weir_ps_last_step_timestamp_seconds",
-                      "When the step was seen to change, in seconds since 1970.", m->moved_unix_s);
+                      "Time at which the step last changed, in seconds since 1970.",
+                      m->moved_unix_s);
     if (s->step >= 0)
-        metrics_gauge(f, "weir_ps_learning_rate", "Of the servers' next update.",
+        metrics_gauge(f, "weir_ps_learning_rate", "Learning rate of the servers' next update.",
                       (double)optim_rate(&s->job.optim, (uint64_t)s->step));
-    write_known(f, "weir_ps_loss", "Mean training loss of the steps that workers reported last.",
+    write_known(f, "weir_ps_loss", "Mean training loss of the latest steps that workers reported.",
                 monitor_loss(m));
     if (s->best.step >= 0) {
-        metrics_gauge(f, "weir_ps_best_validation_loss", "The lowest so far.", s->best.loss);
+        metrics_gauge(f, "weir_ps_best_validation_loss", "Lowest validation loss so far.",
+                      s->best.loss);
         metrics_gauge(f, "weir_ps_best_validation_step", "Step of the lowest validation loss.",
                       (double)s->best.step);
-        write_known(f, "weir_ps_best_validation_accuracy_ratio", "At that step.", s->best.accuracy);
+        write_known(f, "weir_ps_best_validation_accuracy_ratio",
+                    "Validation accuracy at that step.", s->best.accuracy);
     }
 }
 
 static void write_totals(FILE *f, const struct ps_monitor *m)
 {
     if (monitor_has_chunks(m)) {
-        metrics_counter(f, "weir_ps_steps_total", "Steps made while this process took part.",
+        metrics_counter(f, "weir_ps_steps_total", "Steps made since this process joined the job.",
                         (double)m->window[0].steps);
         metrics_counter(f, "weir_ps_samples_total",
-                        "Training samples of these steps, of all workers.",
+                        "Training samples of all workers in these steps.",
                         (double)m->window[0].samples);
     }
-    metrics_counter(f, "weir_ps_received_bytes_total", "Payload of contributions.",
+    metrics_counter(f, "weir_ps_received_bytes_total", "Payload of the received contributions.",
                     (double)m->stats.received_bytes);
-    metrics_counter(f, "weir_ps_sent_bytes_total", "Payload of parameters.",
+    metrics_counter(f, "weir_ps_sent_bytes_total", "Payload of the sent parameters.",
                     (double)m->stats.sent_bytes);
 }
 
@@ -70,7 +73,7 @@ static void write_waiting(FILE *f, const struct net_status *s)
     const char *const labels[] = {"for", whom, NULL};
     net_status_waiting_label(s->waiting, whom);
     metrics_family(f, "weir_ps_waiting_seconds", "gauge",
-                   "For how long training has waited, and for which workers or servers.");
+                   "Time for which training has waited, by the awaited workers or servers.");
     if (s->waiting[0])
         metrics_value(f, "weir_ps_waiting_seconds", labels, (double)s->waiting_ms * 1e-3);
 }
@@ -125,16 +128,17 @@ static double missing_seconds(const struct net_status_member *w)
 
 static const struct worker_family families[] = {
     /* the first one also covers lost workers */
-    {"weir_ps_worker_present", "gauge", "1: the worker is here, or is done; 0: it is not.",
+    {"weir_ps_worker_present", "gauge", "1 for a worker that is connected or done, else 0.",
      is_present},
-    {"weir_ps_worker_missing_seconds", "gauge", "For how long it has been gone.", missing_seconds},
-    {"weir_ps_worker_last_total", "counter", "Steps in which the worker came last.", times_last},
+    {"weir_ps_worker_missing_seconds", "gauge", "Time for which the worker has been missing.",
+     missing_seconds},
+    {"weir_ps_worker_last_total", "counter", "Steps in which the worker was the last.", times_last},
     {"weir_ps_worker_waited_seconds_total", "counter",
-     "Seconds that the others waited for the worker in these steps.", waited_seconds},
-    {"weir_ps_worker_skipped_total", "counter", "Contributions that the worker gave no weight.",
+     "Seconds for which other workers waited for the worker in these steps.", waited_seconds},
+    {"weir_ps_worker_skipped_total", "counter", "Contributions of the worker that had no weight.",
      skipped_steps},
     {"weir_ps_worker_awaited_chunks", "gauge",
-     "Chunks here that others now wait for, 100 ms or longer, for this worker's sake.", is_awaited},
+     "Chunks of this server that have waited for this worker for 100 ms or longer.", is_awaited},
 };
 
 /* Returns nonzero if the worker was written already: it may be listed as a member and also as a
@@ -165,7 +169,7 @@ static void write_workers(FILE *f, struct ps_monitor *m)
     const struct net_status *s = &m->status;
     char number[16];
     if (s->n_members > 0)
-        metrics_family(f, "weir_ps_worker_info", "gauge", "Where the worker is; always 1.");
+        metrics_family(f, "weir_ps_worker_info", "gauge", "Address of the worker; always 1.");
     for (int i = 0; i < s->n_members; i++) {
         const char *const labels[] = {"worker", number, "address", s->members[i].address, NULL};
         snprintf(number, sizeof number, "%d", s->members[i].member);
@@ -193,9 +197,9 @@ static void write_servers(FILE *f, const struct net_status *s)
         n[v->state]++;
         if (v->server != s->server || v->server < 0)
             continue;
-        metrics_gauge(f, "weir_ps_parameter_bytes", "Parameters that this server has.",
+        metrics_gauge(f, "weir_ps_parameter_bytes", "Size of the parameters that this server has.",
                       (double)v->bytes);
-        metrics_gauge(f, "weir_ps_chunks", "Chunks of them.", v->n_chunks);
+        metrics_gauge(f, "weir_ps_chunks", "Chunks that this server has.", v->n_chunks);
     }
     metrics_family(f, "weir_ps_servers", "gauge", "Servers of the job, by state.");
     for (int i = 0; i < SERVER_N_STATES; i++) {
@@ -211,24 +215,25 @@ static void write_checkpoints(FILE *f, const struct ps_monitor *m)
     int64_t unsaved = monitor_unsaved_steps(m);
     monitor_disk(m, &disk);
     if (c->last >= 0)
-        metrics_gauge(f, "weir_ps_checkpoint_last_step", "Of the last that is whole.",
+        metrics_gauge(f, "weir_ps_checkpoint_last_step", "Step of the last complete checkpoint.",
                       (double)c->last);
     if (c->last >= 0)
         write_known(f, "weir_ps_checkpoint_last_timestamp_seconds",
-                    "When it was written, in seconds since 1970.", m->saved_unix_s);
+                    "Time at which it was written, in seconds since 1970.", m->saved_unix_s);
     write_known(f, "weir_ps_checkpoint_unsaved_since_timestamp_seconds",
-                "Of the last one, or when this process first had steps to save, if that is later.",
+                "Time of the last checkpoint, or, if later, of this process' first unsaved step.",
                 monitor_unsaved_unix_s(m));
     if (unsaved >= 0)
         metrics_gauge(f, "weir_ps_checkpoint_unsaved_steps",
-                      "Steps that the last one does not have.", (double)unsaved);
+                      "Steps made since the last checkpoint.", (double)unsaved);
     if (c->folder[0])
-        metrics_gauge(f, "weir_ps_checkpoint_in_progress", "1: one is being made.",
+        metrics_gauge(f, "weir_ps_checkpoint_in_progress",
+                      "1 while a checkpoint is being made, else 0.",
                       c->ordered >= 0 && m->status.highest >= c->ordered);
-    write_known(f, "weir_ps_checkpoint_disk_available_bytes", "Free for this user, where they lie.",
-                disk.free_bytes);
-    write_known(f, "weir_ps_checkpoint_disk_size_bytes", "Size of that file system.",
-                disk.size_bytes);
+    write_known(f, "weir_ps_checkpoint_disk_available_bytes",
+                "Free space for this user in the file system of the checkpoints.", disk.free_bytes);
+    write_known(f, "weir_ps_checkpoint_disk_size_bytes",
+                "Size of the file system of the checkpoints.", disk.size_bytes);
 }
 
 int monitor_metrics(void *ctx, FILE *f)
@@ -237,7 +242,7 @@ int monitor_metrics(void *ctx, FILE *f)
     char why[MONITOR_WHY_BYTES];
     monitor_look(m);
     metrics_process(f, "ps", m->cfg.task);
-    metrics_gauge(f, "weir_ps_ready", "What /healthz says: 1: 200, 0: 503.",
+    metrics_gauge(f, "weir_ps_ready", "1 if /healthz returns 200, 0 if it returns 503.",
                   monitor_is_ready(m, why));
     write_state(f, &m->status);
     write_waiting(f, &m->status);
