@@ -100,7 +100,7 @@ static enum status check_region(struct ps_options *o)
     for (size_t i = 0; i < sizeof own / sizeof *own && !is_region; i++)
         if (is_given(own[i]))
             wrong =
-                "--regions, --region_index, --region_steps, --fragments, --overlap_steps, --overlap_mix, --parent_wire_dtype, --wire_step_ms, --max_region_drift and --parent_timeout are for --parent_hosts";
+                "--regions, --region_index, --region_steps, --fragments, --overlap_steps, --overlap_mix, --parent_wire_dtype, --wire_step_ms, --max_region_drift and --parent_timeout need --parent_hosts";
     if (is_region && r->n_regions < 1)
         wrong = "--parent_hosts needs --regions, the number of regions, and --region_index";
     else if (is_region && r->index >= r->n_regions)
@@ -111,18 +111,18 @@ static enum status check_region(struct ps_options *o)
         wrong = r->fragments > 1 ? "--overlap_steps is not below --region_steps / --fragments"
                                  : "--overlap_steps is not below --region_steps";
     else if (is_region && r->overlap_mix >= 0 && r->overlap == 0)
-        wrong = "--overlap_mix is for --overlap_steps";
+        wrong = "--overlap_mix needs --overlap_steps";
     else if (is_region && r->overlap_mix < 0 && r->overlap_mix > -1)
         wrong = "--overlap_mix is neither from 0 to 1 nor -1";
     else if (is_region &&
              !dtype_read_two(r->wire_auto ? "fp32" : r->dtype, &r->push_dtype, &r->version_dtype))
         wrong = "--parent_wire_dtype is not auto, nor one or two (with a comma) of " DTYPE_NAMES;
     else if (is_region && is_given(&raw.region.wire_step_ms) && !r->wire_auto)
-        wrong = "--wire_step_ms is for --parent_wire_dtype=auto; give both or leave it out";
+        wrong = "--wire_step_ms needs --parent_wire_dtype=auto";
     else if (is_region && o->serve)
         wrong = "--parent_hosts excludes --serve: a region has one job";
     else if (is_region && r->outer == OPTIM_SGD && r->outer_momentum > 0)
-        wrong = "--outer_momentum: --outer_optimizer=sgd has none; it is for momentum and nesterov";
+        wrong = "--outer_momentum needs --outer_optimizer=momentum or nesterov";
     if (wrong)
         LOG_E("%s", wrong);
     return wrong ? ST_INVALID : ST_OK;
@@ -138,9 +138,9 @@ enum status ps_options_check(struct ps_options *o)
         wrong =
             "--save_steps, --save_secs, --keep_checkpoint_max, --restore and --take_over need --checkpoint_dir";
     else if (is_given(&raw.straggler_ms) && !o->log_stragglers)
-        wrong = "--straggler_ms is for --log_stragglers; give both or leave it out";
+        wrong = "--straggler_ms needs --log_stragglers";
     else if (is_given(&raw.metrics_bind) && o->metrics_port == 0)
-        wrong = "--metrics_bind is for --metrics_port; give both or leave it out";
+        wrong = "--metrics_bind needs --metrics_port";
     else if (o->min_workers > o->max_workers)
         wrong = "--min_workers is above --max_workers";
     else if (o->checkpoint_dir && o->serve)
@@ -185,7 +185,7 @@ static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
     }
     if (!o->join && *o->address) /* one command line may serve both programs */
         LOG_I(
-            "--address names a worker, or with --join this server; this server does not use it, because its entry in --ps_hosts counts");
+            "--address is for workers, and for servers with --join; this server uses its entry in --ps_hosts instead");
     c->self = o->join ? -1 : (int)o->task_index;
     enum status st = o->join ? hosts_copy(&o->address, 1, &c->joining) : ST_OK;
     if (st != ST_OK)

@@ -220,7 +220,7 @@ static int send_letters(struct mail *m, const struct letter *l, char why[CONTROL
         return 0;
     if (reply.answer == SQUARES_REFUSED) {
         LOG_E(
-            "ps:%d (%s) refuses what this server says of the region's chunks: %s; this server ends: do all servers of the region have the same version of this program?",
+            "ps:%d (%s) refuses this server's message about the region's chunks: %s; this server exits; run the same version of the program on all servers of the region",
             l->to, l->addr, reply.why);
         m->cfg.refused(m->cfg.ctx);
     }
@@ -249,7 +249,7 @@ static void *mail_main(void *arg)
         if (is_over(m, l))
             continue;
         if (clock_now_ns() >= m->line_ns) {
-            LOG_W("the region waits for ps:%d (%s): %s; it is told again", l->to, l->addr,
+            LOG_W("the region waits for ps:%d (%s): %s; retrying", l->to, l->addr,
                   why[0] ? why : "no answer");
             m->line_ns = clock_deadline_ns(LINE_MS);
         }

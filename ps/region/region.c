@@ -398,8 +398,8 @@ static void *drift_main(void *ctx)
             continue;
         }
         if (!r->is_alone)
-            LOG_W("region %d: no answer of the parent group at step %" PRId64
-                  ": the region goes on alone, for %" PRId64 " steps at most",
+            LOG_W("region %d: no answer from the parent group at step %" PRId64
+                  ": the region continues alone, for %" PRId64 " steps at most",
                   r->cfg.index, version * r->steps_each, r->asked.max_drift);
         if (!r->is_alone)
             r->waited_ns += waited_since(r, r->pieces[chunk].since_ns);

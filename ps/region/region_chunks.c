@@ -24,7 +24,7 @@ enum status region_chunks_create(struct ps_region *r)
 
 void region_chunks_no_memory(struct ps_region *r)
 {
-    LOG_E("region %d: out of memory for what its servers tell each other", r->cfg.index);
+    LOG_E("region %d: out of memory for messages between its servers", r->cfg.index);
     r->cfg.refused(r->cfg.ctx);
 }
 
@@ -195,13 +195,13 @@ enum status region_chunks_read(struct ps_region *r, float *params)
 static const char *gate_problem(const struct run *run, const struct net_gate *gate)
 {
     if (gate->server == 0 || gate->server >= run->plan->servers.n)
-        return "it is from no other server of the region";
+        return "its sender is not another server of the region";
     for (int i = 0; i < gate->n; i++) {
         const struct net_gate_item *item = &gate->item[i];
         if (item->kind > GATE_VALUE || item->chunk >= run->chunks->n_chunks ||
             run->plan->shard[item->chunk] != gate->server ||
             item->value->bytes != (size_t)run->chunks->chunks[item->chunk].n_elems * sizeof(float))
-            return "a chunk is not there, or has another size";
+            return "a chunk is not in the plan, or has another size";
     }
     return NULL;
 }

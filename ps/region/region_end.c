@@ -40,13 +40,13 @@ static int waits_for_parent(struct ps_region *r, int64_t *version)
     return stuck;
 }
 
-/* Writes "what it has learnt since round 5 of 6" for that version; the parent's first values are
+/* Writes "its changes since round 5 of 6" for that version; the parent's first values are
  * round 0. */
 static void name_learnt(struct ps_region *r, int64_t version, char text[LEARNT_BYTES])
 {
     struct checkpoint_parent_version held;
     ps_region_parent_at(r, UINT64_MAX, version, &held);
-    snprintf(text, LEARNT_BYTES, "what it has learnt since round %" PRId64 " of %" PRId64,
+    snprintf(text, LEARNT_BYTES, "its changes since round %" PRId64 " of %" PRId64,
              held.known ? held.version : 0, r->n_gates);
 }
 
@@ -60,7 +60,7 @@ static void log_waiting(struct ps_region *r, int64_t version, int64_t silent_s)
              version * r->steps_each, r->train_steps * r->steps_each, learnt);
     snprintf(how, sizeof how,
              r->cfg.parent_timeout > 0 ? "%" PRId64 " s more (--parent_timeout)"
-                                       : "as long as it takes (--parent_timeout=0)",
+                                       : "without a time limit (--parent_timeout=0)",
              r->cfg.parent_timeout - silent_s);
     LOG_W("region %d: the parent group (%s) has not been reached for %" PRId64
           " s; this region holds %s; it waits %s",
@@ -140,9 +140,8 @@ void region_end_alone(struct ps_region *r, int64_t silent_s)
         snprintf(end, sizeof end, "the region ends at step %" PRId64 " of %" PRId64 "; %s",
                  (version - 1) * r->steps_each, r->train_steps * r->steps_each, learnt);
     LOG_E("region %d: %s: %s%s%s", r->cfg.index, why, end,
-          version == NOTHING ? "" : " was not delivered",
-          complete ? ""
-                   : "; when the parent group is there, start all programs of the region again");
+          version == NOTHING ? "" : " were not delivered",
+          complete ? "" : "; when the parent group runs, start all programs of the region again");
     r->cfg.parent_lost(r->cfg.ctx, complete, why);
     if (complete)
         let_pass(r);

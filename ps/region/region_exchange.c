@@ -229,7 +229,7 @@ static enum status take_over(struct ps_region *r)
         TRY(region_hold(r));
     if (is_short(r))
         return ST_OK; /* it has reached the end in the meantime */
-    LOG_I("region %d: takes over round %" PRId64 " of the parent group", r->cfg.index, r->step);
+    LOG_I("region %d: adopts round %" PRId64 " of the parent group", r->cfg.index, r->step);
     region_adopts(r, r->step);
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++) {
         int changed = r->step >= r->n_gates || is_behind(r, i);
@@ -392,8 +392,8 @@ static enum status come_back(struct ps_region *r, int *again)
         forget_lost(r);
     if (r->step > step && !counted) {
         net_exchange_take_back(r->x, step);
-        LOG_W("region %d: the parent group has gone on without it, to round %" PRId64
-              "; what was learnt alone is added to that",
+        LOG_W("region %d: the parent group has continued without it, to round %" PRId64
+              "; the region's own changes since then are added to that round",
               r->cfg.index, r->step);
     }
     if (counted)
@@ -548,7 +548,7 @@ static void run_exchange(struct ps_region *r)
         region_end_alone(r, silent_s);
         return;
     }
-    LOG_E("region %d cannot go on with its parent group: %s", r->cfg.index, status_text(st));
+    LOG_E("region %d cannot continue with its parent group: %s", r->cfg.index, status_text(st));
     r->cfg.refused(r->cfg.ctx);
 }
 

@@ -50,7 +50,7 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
     if (!wrong && r->cfg.fragments > 1 && r->cfg.fragments > join->chunks->n_chunks) {
         snprintf(why, why_bytes,
                  "--fragments=%d of the region's server, but the model has %d chunk(s) of %" PRId64
-                 " bytes at most: give fewer fragments there, or a smaller --chunk_bytes here",
+                 " bytes at most: use fewer fragments there, or a smaller --chunk_bytes here",
                  r->cfg.fragments, join->chunks->n_chunks, join->chunks->chunk_bytes);
         return ST_INVALID;
     }
@@ -84,7 +84,7 @@ void region_job_warn_few(const struct ps_region *r)
         LOG_W(
             "region %d: the regions exchange their parameters only %" PRId64
             " times in this job of %" PRId64
-            " steps; the result may be much worse than with %d exchanges or more: give a smaller --region_steps, or train for more steps",
+            " steps; the result may be much worse than with %d exchanges or more: use a smaller --region_steps, or train for more steps",
             r->cfg.index, n, r->train_steps * r->steps_each, JOB_FEW_EXCHANGES);
 }
 

@@ -161,7 +161,7 @@ int region_rewind_finish(struct ps_region *r)
     r->has_watch_thread = err == 0;
     if (err)
         LOG_E(
-            "the thread that watches the parent group cannot be started: %s; whether that group answers is not looked at until this server is restarted",
+            "the thread that watches the parent group cannot be started: %s; until a restart, this server does not check whether that group answers",
             threads_error(err));
     return 1;
 }

@@ -39,7 +39,7 @@ static int on_waits(void *ctx, int64_t version, int64_t train_steps)
 
 static void fail_server(struct region_server *p)
 {
-    LOG_E("out of memory for what the servers of the region tell each other; this server ends");
+    LOG_E("out of memory for messages between the servers of the region; this server exits");
     p->cfg.failed(p->cfg.ctx);
 }
 
@@ -141,7 +141,7 @@ enum status region_server_begin(struct region_server *p, const struct net_plan *
         return ST_OK;
     if (plan->gates.steps == 0) {
         if (p->cfg.expects && !p->said++)
-            LOG_W("--parent_hosts: ps:0 was not given it, so this group is no region");
+            LOG_W("--parent_hosts: ps:0 was started without it, so this group is not a region");
         return ST_OK;
     }
     if (!p->nothing)

@@ -79,7 +79,7 @@ void region_unsent_keep(struct ps_region *r, int64_t version)
     if (write_unsent(r, path) != ST_OK) {
         durable_remove(path); /* an older file is of a round that the parent has lost */
         LOG_W(
-            "region %d: what is not sent yet of its contributions is lost if this server dies before the next round",
+            "region %d: the unsent part of its contributions is lost if this server dies before the next round",
             r->cfg.index);
     }
     tidy(r, version - N_KEPT + 1, r->held > version ? r->held : version);
@@ -131,6 +131,6 @@ void region_unsent_resume(struct ps_region *r)
     if (!path_of(r, version, path))
         return;
     if (read_unsent(r, path, ahead ? r->step : version, why) != ST_OK)
-        LOG_W("region %d: what was not sent yet of its contributions is lost: %s: %s", r->cfg.index,
-              path, why);
+        LOG_W("region %d: the unsent part of its contributions is lost: %s: %s", r->cfg.index, path,
+              why);
 }

@@ -120,7 +120,7 @@ class Test(harness.Test):
             if drifts:
                 a.workers[0].wait_line(r"\(global step: 12\)")
                 with harness.paused(self.parents.ps[0]):
-                    a.ps[0].wait_line("the region goes on alone")
+                    a.ps[0].wait_line("the region continues alone")
                     a.workers[0].wait_line(r"\(global step: 59\)")
                     harness.wait_still(*a.workers)
             self.finish()

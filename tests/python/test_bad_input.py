@@ -270,7 +270,7 @@ class Flags(BadInput):
 
     def test_flags_without_their_counterpart_refused(self):
         self.check(self.ps(*self.hosts(), "--task_index=0", "--straggler_ms=5"), USAGE,
-                   "--straggler_ms is for --log_stragglers; give both or leave it out")
+                   "--straggler_ms needs --log_stragglers")
         self.check(self.worker("--self_test_seconds=5"), USAGE,
                    "--self_test_seconds is for --self_test; set both or neither")
         for flag in ("gpu_memory_fraction=0.4", "gpu_allow_growth", "towers_per_gpu=2",

@@ -129,7 +129,7 @@ class Metrics(harness.Test):
         p.wait_line(r"--metrics_port: cannot listen on \S+: the port is in use")
         p.wait(status=138)
         p = self.start("ps", ps + ["--metrics_bind=127.0.0.1"])
-        p.wait_line(r"--metrics_bind is for --metrics_port")
+        p.wait_line(r"--metrics_bind needs --metrics_port")
         p.wait(status=2)
         p = self.run_worker("--metrics_port=1", "--metrics_bind=192.0.2.1", status=1)
         p.wait_line(r"--metrics_port: cannot listen on 192.0.2.1:1: .*; --metrics_bind=HOST names")

@@ -52,8 +52,8 @@ class Regions(regions.Test):
                           flags=["--fault_push_delay_ms=10"])
         a.workers[0].wait_line(r"\(global step: 20\)")
         with harness.paused(self.parents.ps[0]):
-            m = a.ps[0].wait_line(r"no answer of the parent group at step (\d+): the region goes "
-                                  r"on alone, for 25 steps at most")
+            m = a.ps[0].wait_line(r"no answer from the parent group at step (\d+): the region "
+                                  r"continues alone, for 25 steps at most")
             gate = int(m.group(1))
             a.workers[0].wait_line(r"\(global step: %d\)" % (gate + 20))
             harness.wait_still(*a.workers)
@@ -138,7 +138,7 @@ class Regions(regions.Test):
                       self.refused(*parent, "--region_index=2"))
         self.assertIn("--overlap_steps is not below", self.refused(*parent, "--overlap_steps=50"))
         self.assertIn("--fragments", self.refused("--fragments=2"))
-        self.assertIn("--overlap_mix is for --overlap_steps",
+        self.assertIn("--overlap_mix needs --overlap_steps",
                       self.refused(*parent, "--overlap_mix=0.5"))
         self.assertIn("--region_steps is not a multiple of --fragments",
                       self.refused(*parent, "--fragments=3"))
@@ -146,8 +146,8 @@ class Regions(regions.Test):
                       self.refused(*parent, "--fragments=2", "--overlap_steps=25"))
         self.assertIn("--parent_wire_dtype is not", self.refused(*parent,
                                                                  "--parent_wire_dtype=int2"))
-        self.assertIn("are for --parent_hosts", self.refused("--wire_step_ms=20"))
-        self.assertIn("--wire_step_ms is for --parent_wire_dtype=auto",
+        self.assertIn("need --parent_hosts", self.refused("--wire_step_ms=20"))
+        self.assertIn("--wire_step_ms needs --parent_wire_dtype=auto",
                       self.refused(*parent, "--wire_step_ms=20"))
         self.assertIn("--parent_hosts excludes --serve", self.refused(*parent, "--serve"))
         for flags, why in ((["--sync_mode=async"], "a region trains with --sync_mode=sync"),

@@ -91,7 +91,7 @@ class Regions(regions.Test):
             self.parents.ps[0].kill()
             self.parents.start_ps(0, *self.parent_flags)
         self.assertEqual(self.finish(), want)
-        self.assertNotIn("has gone on without it", a.ps[0].output())
+        self.assertNotIn("has continued without it", a.ps[0].output())
 
     def test_absent_region_dropped_and_admitted_again(self):
         """The job does not wait for an absent region, which later resumes at the step of the
@@ -104,7 +104,7 @@ class Regions(regions.Test):
         with harness.paused(b.ps[0]):
             a.workers[0].wait_line(r"\(global step: 90\)")
         own.open()
-        b.ps[0].wait_line(r"region 1: the parent group has gone on without it, to round \d+")
+        b.ps[0].wait_line(r"region 1: the parent group has continued without it, to round \d+")
         gate.open()
         self.finish()
 
@@ -145,7 +145,7 @@ class Regions(regions.Test):
         b.ps[0].kill()
         a.workers[0].wait_line(r"\(global step: 105\)")  # or 110: round 6 or 7
         b.start_ps(0, *self.region_flags[1])
-        b.ps[0].wait_line(r"region 1: takes over round \d+ of the parent group")
+        b.ps[0].wait_line(r"region 1: adopts round \d+ of the parent group")
         gate.open()
         self.finish()
 

@@ -24,11 +24,11 @@ class RegionsEnd(regions.Test):
         a.ps[0].wait(60, 1)
         where = self.parents.ps_hosts[0]
         a.ps[0].wait_line(r"the parent group \(%s\) has not been reached for \d+ s; this region "
-                          r"holds step 20 of 20, and what it has learnt since round 1 of 2; it "
+                          r"holds step 20 of 20, and its changes since round 1 of 2; it "
                           r"waits [1-6] s more \(--parent_timeout\)" % where)
         a.ps[0].wait_line(r"the parent group \(%s\) has not been reached for (?:1[2-9]|[2-9]\d) s "
                           r"\(--parent_timeout\): the job is done here, with this region's own "
-                          r"parameters; what it has learnt since round 1 of 2 was not delivered"
+                          r"parameters; its changes since round 1 of 2 were not delivered"
                           % where)
         self.assertTrue(os.path.exists(path))
         self.assertIn("checkpoint at step 20: ", a.ps[0].output())
@@ -43,8 +43,8 @@ class RegionsEnd(regions.Test):
         a.ps[0].kill()
         a.start_ps(0, *self.region_flags[0])
         gate.open()
-        a.ps[0].ends(1, r"\(--parent_timeout\): the region ends at step 19 of 40; what it has "
-                     r"learnt since round 0 of 2 was not delivered")
+        a.ps[0].ends(1, r"\(--parent_timeout\): the region ends at step 19 of 40; its changes "
+                     r"since round 0 of 2 were not delivered")
         self.assertIn("checkpoint at step 19: ", a.ps[0].output())
         a.workers[0].ends(1, r"refused this worker: the region has ended: the parent group \(")
         self.parents.start_ps(0)

@@ -45,7 +45,7 @@ class Fragments(regions.Test):
         self.parents.ps[0].kill()
         self.parents.start_ps(0, *self.parent_flags)
         b.start_ps(0, *self.region_flags[1])
-        b.ps[0].wait_line("region 1: takes over round 3 of the parent group")
+        b.ps[0].wait_line("region 1: adopts round 3 of the parent group")
         self.assertEqual(self.finish(), want)
         whole = self.run_all(steps=140, every=80, region=region[1:], flags=CHUNKS)
         self.assertNotEqual(whole, want, "--fragments is not used")

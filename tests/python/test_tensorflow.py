@@ -37,7 +37,7 @@ class OneCommandLine(harness.Test):
             said = [line for line in process.lines if "can serve both:" in line]
             self.assertEqual(len(said), 1, process.output())
             self.assertTrue(said[0].endswith(" " + want), said[0])
-        ps.wait_line("--address names a worker, .* this server does not use it")
+        ps.wait_line("--address is for workers, .* this server uses its entry in --ps_hosts")
 
     def test_worker_checks_ps_flags(self):
         worker = self.start_program("worker", "--worker_timeout=-1")
