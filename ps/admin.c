@@ -353,7 +353,7 @@ static void command_checkpoint(struct admin *s, struct coordinator_shell *c,
     out->wanted = snap.wanted;
     coordinator_plans_snapshot_free(&snap);
     out->answer = COMMAND_ACCEPTED;
-    snprintf(out->text, sizeof out->text, "a checkpoint is on its way");
+    snprintf(out->text, sizeof out->text, "a checkpoint was requested");
 }
 
 /* Returns true for a region's group, and for the parent group of regions. */
@@ -372,15 +372,16 @@ static void on_command(void *ctx, const struct net_command *command, struct net_
     struct coordinator_shell *c = node_coordinator(s->cfg.node);
     int taken = 0;
     if (!c)
-        snprintf(out->text, sizeof out->text, "commands are for ps:0 (%.100s)",
+        snprintf(out->text, sizeof out->text, "only ps:0 accepts commands (%.100s)",
                  s->cfg.ps_hosts->addr[0]);
     else if (command->kind == COMMAND_CHECKPOINT)
         command_checkpoint(s, c, out);
     else if (command->kind == COMMAND_REMOVE_WORKER)
         taken = coordinator_shell_command(c, COORDINATOR_REMOVE_WORKER, command->index, out->text);
     else if (command->kind == COMMAND_STOP_JOB && is_of_regions(s))
-        snprintf(out->text, sizeof out->text,
-                 "a job with regions ends with its last step alone; end its programs by SIGTERM");
+        snprintf(
+            out->text, sizeof out->text,
+            "a job with regions ends only after its last step; to end it earlier, send SIGTERM to its programs");
     else if (command->kind == COMMAND_STOP_JOB)
         taken = coordinator_shell_command(c, COORDINATOR_STOP_JOB, 0, out->text);
     else

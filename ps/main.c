@@ -36,7 +36,7 @@ static void report_ready(const char *addr)
     if (opt.ready_fd < 0)
         return;
     if (dprintf((int)opt.ready_fd, "ready %s\n", addr) < 0)
-        LOG_W("--ready_fd: nothing could be written to %" PRId64 ": %s", opt.ready_fd,
+        LOG_W("--ready_fd: cannot write to descriptor %" PRId64 ": %s", opt.ready_fd,
               strerror(errno));
     close((int)opt.ready_fd);
 }
@@ -47,7 +47,7 @@ static void log_stats(struct service *service)
     service_stats(service, &st);
     char from[64] = "";
     if (st.no_chunks) {
-        LOG_I("no chunks were here; %.1f MB of gradients in, %.1f MB of parameters out",
+        LOG_I("this server had no chunks; %.1f MB of gradients in, %.1f MB of parameters out",
               (double)st.received_bytes * 1e-6, (double)st.sent_bytes * 1e-6);
         return;
     }
@@ -117,7 +117,7 @@ static int run_server(struct app *app, struct service *service, struct net_serve
 {
     security_warn_plain(c->bind);
     LOG_I("vector loops: %s", vector_description());
-    LOG_I("listening on %s%s%s", c->bind, *opt.bind ? "; others reach it at " : "",
+    LOG_I("listening on %s%s%s", c->bind, *opt.bind ? "; other programs connect to " : "",
           *opt.bind ? c->address : "");
     if (*c->pages)
         LOG_I("metrics and the status page: http://%s/", c->pages);
@@ -125,7 +125,9 @@ static int run_server(struct app *app, struct service *service, struct net_serve
     int sig = ps_shutdown_wait(app);
     if (sig)
         LOG_W("%s: stopping%s", strsignal(sig),
-              opt.checkpoint_dir ? " after a last checkpoint; once more ends at once" : "");
+              opt.checkpoint_dir
+                  ? " after a last checkpoint; a second signal ends this process at once"
+                  : "");
     int cut_off = atomic_load(&app->cut_off), parent_lost = atomic_load(&app->parent_lost);
     if (cut_off)
         membership_close(service, app->why);
@@ -142,7 +144,7 @@ static int run_server(struct app *app, struct service *service, struct net_serve
                                                 : 0;
     if (exit_code == 0 && app->lacks_last) {
         LOG_E(
-            "the job is done, but %s lacks its last step, as was said before: fix that (is the disk full?), then start all servers and workers again with the same flags; they resume from the newest checkpoint",
+            "the job is done, but %s lacks its last step, for the reason logged above: correct that (is the disk full?), then start all servers and workers again with the same flags; they resume from the newest checkpoint",
             opt.checkpoint_dir);
         exit_code = EXIT_RETRY;
     }
@@ -232,7 +234,7 @@ static int request_leave(const struct ps_cluster *c)
     char why[CONTROL_TEXT_BYTES];
     enum status st = status_client_send_command(c->ps.addr[0], &command, COMMAND_MS, &reply, why);
     if (st != ST_OK) {
-        LOG_E("ps:0 (%s) does not take the command: %s", c->ps.addr[0], why);
+        LOG_E("the command cannot be sent to ps:0 (%s): %s", c->ps.addr[0], why);
         return tls_client_refused() ? EXIT_PERMANENT : status_exit_code(st);
     }
     if (reply.answer == COMMAND_REFUSED) {
@@ -281,7 +283,7 @@ int main(int argc, char **argv)
         app.event_fd = eventfd(0, EFD_CLOEXEC);
         exit_code = EXIT_RETRY;
         if (app.signal_fd < 0 || app.event_fd < 0)
-            LOG_E("no descriptor to be had: %s", strerror(errno));
+            LOG_E("cannot create a descriptor: %s", strerror(errno));
         else
             exit_code = serve_job(&cluster, &app);
     }

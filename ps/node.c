@@ -70,7 +70,7 @@ static void mark_up(struct node *s)
         s->over_ms = s->cfg.worker_timeout_ms > OVER_MS ? s->cfg.worker_timeout_ms : OVER_MS;
     else if (durable_put(path, "", 0) != ST_OK)
         LOG_W(
-            "if this server is killed at the job's very end, its next life waits for the next job; stop it then");
+            "if this server is killed at the very end of the job and restarted, it waits for another job; stop it then");
 }
 
 /* Finds the folder of --restore's checkpoint, or else that of the checkpoints. */
@@ -150,7 +150,7 @@ static enum status find_servers(struct node *s)
         same = strcmp(then.addr[i], given->addr[i]) == 0;
     const struct hosts *use = same ? &now : given;
     if (same && strcmp(line[0], line[1]) != 0)
-        LOG_I("servers have joined or left since --ps_hosts was given: %s", line[1]);
+        LOG_I("servers have joined or left since --ps_hosts was written: %s", line[1]);
     enum status st = hosts_copy((const char *const *)use->addr, (size_t)use->n, &s->servers);
     for (int i = 0; i < 2; i++)
         free(line[i]);
@@ -176,8 +176,9 @@ enum status node_create(const struct node_config *cfg, struct node **out)
         if (st == ST_INVALID)
             goto done;
         if (st != ST_OK)
-            LOG_W("%s: whether servers share it cannot be told yet; it is taken to be shared",
-                  cfg->folder);
+            LOG_W(
+                "%s: cannot determine yet whether other servers share this folder; assuming that they do",
+                cfg->folder);
         st = ST_OK;
         if (cfg->self == 0)
             TRY(claim_and_find(s));
@@ -219,7 +220,7 @@ static void on_fenced(void *ctx, int is_unsure)
     struct node *s = ctx;
     if (is_unsure) {
         LOG_E(
-            "%s does not answer: this process cannot verify that it still owns the job, so it ends without releasing the last step; start ps:0 again with the same flags once the folder answers, and the job goes on from its newest checkpoint",
+            "%s does not answer: this process cannot verify that it still owns the job, so it ends without releasing the last step; start ps:0 again with the same flags once the folder answers, and the job resumes from its newest checkpoint",
             s->cfg.folder);
         s->cfg.unsure(s->cfg.ctx);
         return;

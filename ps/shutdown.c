@@ -40,7 +40,7 @@ static void wake(struct app *app)
 {
     const uint64_t one = 1;
     if (write(app->event_fd, &one, sizeof one) < 0)
-        LOG_E("the main thread could not be woken: %s", strerror(errno));
+        LOG_E("cannot wake the main thread: %s", strerror(errno));
 }
 
 static void set(struct app *app, _Atomic int *what)
@@ -110,7 +110,7 @@ static int takes_signal(struct app *app, int signo)
     if (signo != SIGTERM || !app->opt->drain || is_first || draining)
         return 1;
     draining = 1;
-    LOG_I("SIGTERM: this server hands on its chunks, then ends; once more ends at once");
+    LOG_I("SIGTERM: this server hands on its chunks, then exits; a second SIGTERM ends it at once");
     node_leave(app->node);
     return 0;
 }
@@ -135,7 +135,7 @@ int ps_shutdown_wait(struct app *app)
             return 0;
         if (atomic_load(&app->job_done) && !app->opt->serve)
             return 0;
-        LOG_I("the job is done; serving on");
+        LOG_I("the job is done; this server waits for the next one (--serve)");
     }
 }
 

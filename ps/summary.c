@@ -36,7 +36,7 @@ enum status ps_summary_write(const char *path, const struct ps_summary *s)
     if (f && fclose(f) == 0)
         st = durable_put(path, text, bytes);
     else
-        LOG_E("--summary_json: memory ran out; nothing is written");
+        LOG_E("--summary_json: out of memory; nothing is written");
     free(text);
     return st;
 }

@@ -185,11 +185,11 @@ static void test_a_wait_before_the_first_step_names_no_step(void **state)
     struct coordinator_line line = {WAIT_WORKERS, -1, -1, {-1, 0, 1}};
     rig_open(&r, 0);
     coordinator_line_text(r.c, &line, NULL, text, sizeof text);
-    assert_string_equal(text, "training waits before its first step: 0 workers are there, "
+    assert_string_equal(text, "training waits before its first step: 0 workers are present, "
                               "--min_workers=1; start more, or end the job with weirctl stop");
     line.arg[0] = 0;
     coordinator_line_text(r.c, &line, NULL, text, sizeof text);
-    assert_non_null(strstr(text, "training waits at step 0: 0 workers are there"));
+    assert_non_null(strstr(text, "training waits at step 0: 0 workers are present"));
     free(r.c);
 }
 
@@ -209,7 +209,7 @@ static void test_a_checkpoint_given_up_at_the_end_says_so(void **state)
     rig_ask(&r);
     rig_let_pass(&r, 1000);
     assert_string_equal(r.given_up, "checkpoint at step 3 given up: its manifest could not be "
-                                    "written; training goes on");
+                                    "written; training continues");
     rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
                                             .command = {.what = COORDINATOR_FINISH}});
     rig_let_pass(&r, MOST_MS);
@@ -501,7 +501,7 @@ static void test_servers_that_stay_wait_for_the_next_job(void **state)
     trains(&r);
     stop_job(&r);
     coordinator_command_text(r.c, COORDINATOR_STOP_JOB, 0, why, sizeof why);
-    assert_non_null(strstr(why, "its servers, which have --serve, wait for the next job"));
+    assert_non_null(strstr(why, "its servers, which run with --serve, wait for the next job"));
     rig_changes(&r, 1000);
     for (int i = 0; i < 2; i++)
         r.worker[i].done = 1;
@@ -527,7 +527,8 @@ static void test_a_server_does_not_stop(void **state)
     rig_finish(&r, MOST_MS);
     assert_int_equal(r.lines[LINE_CHECKPOINT_NO_LAST], 1);
     assert_true(coordinator_view_lacks_last(r.c));
-    assert_non_null(strstr(r.no_last, "ps:1 (h:2) did not come to one step with the others"));
+    assert_non_null(
+        strstr(r.no_last, "ps:1 (h:2) did not stop at the same step as the other servers"));
     assert_null(strstr(r.no_last, "ps:0"));
     free(r.c);
 }

@@ -185,7 +185,7 @@ static void test_what_adds_up_to_too_much(void **state)
                                          PIECE_REFUSED);
                         assert_non_null(strstr(
                             why,
-                            ": the gradient of 'fc/biases' at step 0 is too large to be added up"));
+                            ": the gradient of 'fc/biases' at step 0 is too large for the sum"));
                     }
                     push(&f, m, 0, 10);
                     push(&clean, m, 0, 10);

@@ -375,7 +375,7 @@ static void test_follower(void **state)
         .member = 0, .incarnation = 10, .job = job_of(2), .chunks = r.chunks, .generation = 2};
     r.handler.join(r.handler.ctx, &told, "ipv4:10.0.0.7:5000", &reply);
     assert_int_equal(reply.answer, JOIN_RETRY); /* ps 0 sent it here */
-    assert_string_equal(reply.why, "this server has not followed the others to generation 0.2 yet");
+    assert_string_equal(reply.why, "this server has not reached generation 0.2 yet");
     assert_int_equal(begin(&r, plan_of(&r, 3, member, 2, &alone)), ST_OK);
     r.handler.join(r.handler.ctx, &told, "ipv4:10.0.0.7:5000", &reply);
     assert_true(reply.answer == JOIN_RETRY && reply.generation == 3); /* ps 0 is to tell it first */

@@ -124,8 +124,7 @@ static void test_refusals_are_remembered(void **state)
     }
     assert_non_null(strstr(refusal_of(&r, 1), "the worker has 0.125"));
     assert_int_equal(CAPTURE(join(&r, -1, 13, 0)), JOIN_REFUSED);
-    assert_non_null(
-        strstr(capture_text, "a worker that wants to join, from ipv4:10.0.0.7:5000, refused: "));
+    assert_non_null(strstr(capture_text, "a joining worker from ipv4:10.0.0.7:5000 refused: "));
     r.learning_rate = 0.5f;
     assert_int_equal(join(&r, 1, 14, 2), JOIN_WELCOME);
     assert_null(refusal_of(&r, 1));
@@ -159,11 +158,12 @@ static void test_settler(void **state)
     r.learning_rate = 0.25f;
     for (int i = 0; i < 3; i++)
         assert_int_equal(join(&r, 1, 11, 2), JOIN_RETRY);
-    assert_string_equal(r.reply.why, "worker 0 settles the job, and has not come yet");
+    assert_string_equal(r.reply.why, "worker 0 decides the job's settings, and has not joined yet");
     assert_int_equal(CAPTURE(join(&r, 0, 10, 3)), JOIN_REFUSED);
     assert_int_equal(join(&r, 1, 11, 2), JOIN_RETRY);
-    assert_string_equal(r.reply.why, "worker 0 settles the job, and was refused: a job of 3 "
-                                     "workers; --max_workers=2 of this server");
+    assert_string_equal(r.reply.why,
+                        "worker 0 decides the job's settings, and was refused: a job of 3 "
+                        "workers; --max_workers=2 of this server");
     r.learning_rate = 0.5f;
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
     assert_int_equal(join(&r, 1, 12, 2), JOIN_WELCOME);
@@ -192,7 +192,7 @@ static void test_format_by_all_lines(void **state)
     setup(&r, &cfg);
     assert_int_equal(join_for(&r, 1, 1, DTYPE_INT4), JOIN_RETRY);
     assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_RETRY);
-    assert_non_null(strstr(r.reply.why, "2 of the 3 workers have come"));
+    assert_non_null(strstr(r.reply.why, "2 of the 3 workers have asked"));
     assert_int_equal(join_for(&r, 2, 1, DTYPE_INT8), JOIN_RETRY);
     assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_INIT);
     assert_format(&r, DTYPE_INT4);
@@ -266,7 +266,7 @@ static void test_format_of_who_is_gone(void **state)
     fake_time_move(11000);
     assert_int_equal(join_for(&r, 1, 1, DTYPE_F32), JOIN_RETRY);
     assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_RETRY);
-    assert_non_null(strstr(r.reply.why, "2 of the 3 workers have come"));
+    assert_non_null(strstr(r.reply.why, "2 of the 3 workers have asked"));
     assert_int_equal(join_for(&r, 2, 1, DTYPE_INT8), JOIN_RETRY); /* started again */
     assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_INIT);
     assert_format(&r, DTYPE_INT8);
@@ -313,7 +313,7 @@ static void test_survivor(void **state)
     setup(&r, &cfg);
     r.generation = 3;
     assert_int_equal(join(&r, 1, 11, 2), JOIN_RETRY); /* its job is settled, if in generation 1 */
-    assert_non_null(strstr(r.reply.why, "has not followed the others to generation"));
+    assert_non_null(strstr(r.reply.why, "has not reached generation"));
     teardown(&r);
 }
 
@@ -372,7 +372,7 @@ static void test_of_another_ps0(void **state)
         r.generation += more;
         for (int again = 0; again < 2; again++) {
             assert_int_equal(join(&r, 1, 12, 2), JOIN_RETRY);
-            assert_non_null(strstr(r.reply.why, "ps:0 was started anew: a generation above"));
+            assert_non_null(strstr(r.reply.why, "ps:0 was restarted: a generation above"));
             assert_int_equal(claim_of(&r), r.generation);
             assert_int_equal(r.n_changes, before + 1);
         }
@@ -385,7 +385,7 @@ static void test_of_another_ps0(void **state)
     assert_int_equal(has_asked(&r, 1), 1);
     r.generation = term_of(TERM_MAX_EPOCH, 1);
     assert_int_equal(CAPTURE(join(&r, 1, 12, 2)), JOIN_REFUSED);
-    assert_non_null(strstr(r.reply.why, "no job comes to generation"));
+    assert_non_null(strstr(r.reply.why, "no job reaches generation"));
     teardown(&r);
 }
 
@@ -436,8 +436,8 @@ static void test_other_flags(void **state)
     static const char expect[] =
         "another job: --learning_rate: the servers have 0.5, the worker has 0.25; worker 0 from "
         "ipv4:10.0.0.7:5000 "
-        "settled this job: give both the same flags and start the wrong one again, with the "
-        "servers if it is that one";
+        "decided this job's settings: start both with the same flags; if that worker had the "
+        "wrong ones, restart the servers too";
     struct rig r;
     const struct service_config cfg = config();
     setup(&r, &cfg);
@@ -464,8 +464,9 @@ static void test_max_workers(void **state)
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
     assert_int_equal(join(&r, 1, 11, 2), JOIN_WELCOME);
     assert_int_equal(join(&r, -1, 12, 0), JOIN_RETRY); /* those two have yet to speak */
-    assert_string_equal(r.reply.why, "the job has 2 workers, and takes no more: --max_workers=2 of "
-                                     "ps:0; worker 0 is not there and may be given up");
+    assert_string_equal(r.reply.why,
+                        "the job has 2 workers, and accepts no more: --max_workers=2 of "
+                        "ps:0; worker 0 is missing and can be removed");
     teardown(&r);
     cfg.max_workers = 3;
     setup(&r, &cfg);

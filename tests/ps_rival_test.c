@@ -106,8 +106,8 @@ static void test_both_are_named(void **state)
     assert_string_equal(why,
                         "another process is worker 3: it runs at ipv4:10.0.0.7:5000 (gpu7), "
                         "and this one at ipv4:10.0.0.8:5001 (gpu8); if both are to train, "
-                        "give each its own --task_index; if that one hangs, kill it, or: weirctl "
-                        "remove-worker 3");
+                        "start each with its own --task_index; if that one hangs, kill it, or: "
+                        "weirctl remove-worker 3");
     m.address[0] = 0;
     rival_name(&m, 3, &(const struct net_join){0}, "ipv4:10.0.0.8:5001", tight, sizeof tight);
     assert_int_equal(strlen(tight), sizeof tight - 1);

@@ -240,7 +240,7 @@ static void who_is_slow_and_goes_on_is_waited_for(void **state)
     snprintf(line, sizeof line, "generation 1.2: 3 of 12 chunks, 0.0 of 0.1 MB from %s",
              f.source[0].addr);
     assert_non_null(strstr(capture_text, line));
-    snprintf(line, sizeof line, "12 chunks, 0.1 MB came from %s", f.source[0].addr);
+    snprintf(line, sizeof line, "12 chunks, 0.1 MB received from %s", f.source[0].addr);
     assert_non_null(strstr(capture_text, line));
     assert_int_equal(capture_lines(), N_CHUNKS);
     finish(&t);
@@ -252,12 +252,12 @@ static void what_came_is_not_fetched_again(void **state)
     reset(&f.source[0], 5);
     prepare(&t, term_of(1, 2), N_CHUNKS);
     assert_int_equal(CAPTURE(run(&t)), ST_REFUSED);
-    assert_non_null(strstr(capture_text, "7 of 12 chunks of generation 1.1 are still to come"));
+    assert_non_null(strstr(capture_text, "7 of 12 chunks of generation 1.1 are still missing"));
     finish(&t);
     reset(&f.source[0], 4);
     prepare(&t, term_of(1, 2), N_CHUNKS); /* the same once more, */
     assert_int_equal(CAPTURE(run(&t)), ST_REFUSED);
-    assert_non_null(strstr(capture_text, "3 of 12 chunks of generation 1.1 are still to come"));
+    assert_non_null(strstr(capture_text, "3 of 12 chunks of generation 1.1 are still missing"));
     for (int i = 0; i < 5; i++)
         check_not_asked(&f.source[0], i);
     finish(&t);

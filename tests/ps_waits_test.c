@@ -144,8 +144,8 @@ static void before_a_job_the_first_worker_is_named(void **state)
     j->s.state = STATE_EMPTY;
     j->s.n_members = 0;
     assert_string_equal(named(j), "worker 0 (never joined)");
-    snprintf(j->s.change, sizeof j->s.change, "ps:1 (h:1) has not called it yet");
-    assert_string_equal(named(j), "the servers: ps:1 (h:1) has not called it yet");
+    snprintf(j->s.change, sizeof j->s.change, "ps:1 (h:1) has not called ps:0 yet");
+    assert_string_equal(named(j), "the servers: ps:1 (h:1) has not called ps:0 yet");
 }
 
 /* All workers have left, and the servers have stopped for it. */
@@ -155,10 +155,10 @@ static void a_job_below_min_workers_waits_for_workers(void **state)
     struct job *j = training();
     (void)state;
     j->s.state = STATE_STOPPED;
-    snprintf(j->s.change, sizeof j->s.change, "training waits at step 7: 0 workers are there");
+    snprintf(j->s.change, sizeof j->s.change, "training waits at step 7: 0 workers are present");
     const struct ps_waits_config cfg = {.status = &j->s, .lacks_workers = true, .n_hosts = 3};
     ps_waits_name(&cfg, text);
-    assert_string_equal(text, "workers: training waits at step 7: 0 workers are there");
+    assert_string_equal(text, "workers: training waits at step 7: 0 workers are present");
     net_status_waiting_label(text, label);
     assert_string_equal(label, "workers");
 }
@@ -212,7 +212,7 @@ static void a_label_has_no_running_figures(void **state)
         {"worker 1 (refused 3 s ago: another job (--seed))", "worker 1"},
         {"worker 1 (refused 3 s ago: cut (of", "worker 1"},
         {"ps:1 (h:1; no message for 12 s)", "ps:1"},
-        {"the servers: ps:1 (h:1) has not called it since 3 s", "the servers"},
+        {"the servers: ps:1 (h:1) has not called ps:0 since 3 s", "the servers"},
         {"an answer of ps:0 (h:1)", "an answer of ps:0"},
         {"the first worker", "the first worker"},
         {"", ""},

@@ -255,7 +255,7 @@ enum status own_folder_create(const struct own_folder_config *cfg, struct own_fo
     clock_cond_init(&k->wake);
     int err = pthread_create(&k->thread, NULL, keeper_main, k);
     if (err) {
-        LOG_E("the thread that looks after %s cannot be started: %s", cfg->folder,
+        LOG_E("the thread for this server's own folder, %s, cannot be started: %s", cfg->folder,
               threads_error(err));
         free(k);
         return ST_NOMEM;
@@ -277,7 +277,7 @@ void own_folder_destroy(struct own_folder *k, int64_t deadline_ns)
     int left = k->left = k->busy;
     pthread_mutex_unlock(&k->lock);
     if (left) {
-        LOG_W("%s does not answer: it is not tidied up", k->cfg.folder);
+        LOG_W("%s does not answer: old files are not deleted there", k->cfg.folder);
         pthread_detach(k->thread);
         return;
     }
@@ -301,7 +301,7 @@ void own_folder_add(struct own_folder *k, const struct checkpoint_part *written)
 {
     pthread_mutex_lock(&k->lock);
     if (!add(k, written, 1))
-        LOG_W("out of memory: the part of step %lld is known after the next start only",
+        LOG_W("out of memory: the part of step %lld counts only after the next start",
               (long long)written->id.step);
     pthread_mutex_unlock(&k->lock);
 }

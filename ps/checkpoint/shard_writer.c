@@ -205,7 +205,8 @@ int shard_writer_destroy(struct shard_writer *w, int64_t deadline_ns)
     int64_t step = w->busy_step;
     pthread_mutex_unlock(&w->lock);
     if (left) {
-        LOG_W("the disk has not taken this server's file of step %" PRId64 "; it is not waited for",
+        LOG_W("the disk has not stored this server's file of step %" PRId64
+              ": this process ends without waiting for it",
               step);
         pthread_detach(w->thread); /* the thread uses nothing else again */
         return 0;

@@ -84,10 +84,10 @@ static bool stop_text(const struct coordinator_state *c, char *text, size_t byte
     bool has_job = c->generation && !reconfigure_all_done(c);
     const char *what =
         has_job && c->serves
-            ? "the job ends at the step where it is, or, if no worker is left, where the next one joins; its workers exit, and its servers, which have --serve, wait for the next job"
+            ? "the job ends at its present step or, if it has no workers, when the next one joins; its workers exit, and its servers, which run with --serve, wait for the next job"
         : c->serves
-            ? "there is no job to stop: its servers have --serve and wait for the next one; end them by SIGTERM"
-        : c->generation ? "the job ends at the step where it is; then all its programs exit"
+            ? "there is no job to stop: the servers run with --serve and wait for the next one; end them by SIGTERM"
+        : c->generation ? "the job ends at its present step; then all its programs exit"
                         : "there is no job yet; its servers exit";
     snprintf(text, bytes, "%s", what);
     return has_job || !c->serves;
@@ -103,8 +103,8 @@ int coordinator_command_text(const struct coordinator_state *c, enum coordinator
         const struct coordinator_worker *w = &coordinator_workers(c)[index];
         snprintf(text, bytes,
                  w->remove || (w->removed && w->removed == w->incarnation)
-                     ? "worker %d is on its way out"
-                     : "worker %d leaves at a step to come",
+                     ? "worker %d is already leaving"
+                     : "worker %d leaves at a later step",
                  index);
         return 1;
     }
@@ -115,13 +115,12 @@ int coordinator_command_text(const struct coordinator_state *c, enum coordinator
     if (slot >= 0) {
         const struct coordinator_server *s = &coordinator_servers(c)[slot];
         if (server_registry_is_silent(c, s, SILENT_MS))
-            snprintf(text, bytes,
-                     "ps:%d (%.150s) has not been heard of for %d s and is taken for gone", index,
-                     s->address, (int)((c->awake - s->heard) / (1000 * MS)));
+            snprintf(text, bytes, "ps:%d (%.150s) has been silent for %d s and counts as lost",
+                     index, s->address, (int)((c->awake - s->heard) / (1000 * MS)));
         else if (is_too_slow(c, s))
             snprintf(
                 text, bytes,
-                "ps:%d (%.150s) has been handing on its chunks for %d s and is not waited for any longer: training goes back to %s",
+                "ps:%d (%.150s) has been handing on its chunks for %d s and counts as lost: training goes back to %s",
                 index, s->address, (int)((c->awake - c->entered) / (1000 * MS)),
                 c->has_folder ? "the newest checkpoint" : "its first step");
         else

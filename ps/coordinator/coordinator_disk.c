@@ -184,8 +184,7 @@ static enum status write_manifest(struct coordinator_disk *d,
         know_folder(d);
     spare_checkpoints(d, &sweep_folder);
     if (st != ST_REFUSED && checkpoint_retention_sweep(d->folder, &sweep_folder) != ST_OK)
-        LOG_W("checkpoint at step %" PRId64 ": its folder %s could not be tidied up", o->step,
-              d->folder);
+        LOG_W("checkpoint at step %" PRId64 ": cannot delete old files in %s", o->step, d->folder);
     return st;
 }
 
@@ -208,7 +207,7 @@ static enum status record_best(struct coordinator_disk *d, const struct coordina
         st = coordinator_evaluation_record_best(d->folder, &o->best);
     spare_checkpoints(d, &sweep_folder);
     if (st == ST_OK && checkpoint_retention_sweep(d->folder, &sweep_folder) != ST_OK)
-        LOG_W("%s: it could not be tidied up", d->folder);
+        LOG_W("%s: cannot delete old checkpoint files", d->folder);
     return st;
 }
 
@@ -257,7 +256,7 @@ static enum status record_servers(struct coordinator_disk *d, const char *server
         st = durable_put(path, servers, strlen(servers));
     log_mute(0);
     if (st == ST_OK && failed_before)
-        LOG_I("%s: written now", path);
+        LOG_I("%s: written after a retry", path);
     else if (st != ST_OK && st != ST_REFUSED && !failed_before)
         LOG_W(
             "%s: not written, retrying every %d s; a ps:0 that restarts before that uses an older list of servers",
@@ -544,7 +543,8 @@ void coordinator_disk_destroy(struct coordinator_shell *l)
     d->l = NULL;
     pthread_mutex_unlock(&d->lock);
     if (hangs) { /* the thread and all that it uses end with the process */
-        LOG_W("%s does not answer: what is being written there is left to itself", d->folder);
+        LOG_W("%s does not answer: this process ends without waiting for the write there",
+              d->folder);
         pthread_detach(l->disk_thread);
         return;
     }

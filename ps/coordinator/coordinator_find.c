@@ -12,7 +12,7 @@
 enum { FAILED_MS = 10000 };
 
 /* Finds the newest checkpoint, or the newest before the one that is damaged where a server reads
- * it. With --restore a checkpoint of an earlier life counts only if --restore names it. */
+ * it. If --restore is set, a checkpoint of an earlier life counts only if --restore names it. */
 static enum status find(struct coordinator_disk *d, struct coordinator_disk_request *o,
                         struct checkpoint_restore **out, const char **mark)
 {
@@ -31,14 +31,14 @@ static enum status find(struct coordinator_disk *d, struct coordinator_disk_requ
     }
     if (passes && !d->restore_path && (st == ST_NOT_FOUND || st == ST_CORRUPT)) {
         LOG_E(
-            "%s: there is no whole checkpoint before the one that is damaged: training waits; bring back what is damaged, or start all programs with another --checkpoint_dir",
+            "%s: there is no complete checkpoint before the damaged one: training waits; bring back the damaged files, or start all programs with another --checkpoint_dir",
             d->folder);
         return ST_IO; /* ST_NOT_FOUND would restart the job at step 0 */
     }
     if (st == ST_NOT_FOUND && d->folder_id[0] &&
         checkpoint_folder_is(d->folder, d->folder_id) != ST_OK) {
         LOG_E(
-            "%s: training waits for the checkpoints that were kept there: mount it, or, if they are lost, start ps:0 again, which begins anew",
+            "%s: training waits for the checkpoints that were kept there: mount it, or, if they are lost, restart ps:0, which then begins at step 0",
             d->folder);
         return ST_IO;
     }
@@ -71,7 +71,7 @@ static enum status find_again(struct coordinator_disk *d, struct coordinator_dis
         return d->failed;
     enum status st = find(d, o, out, mark);
     if (st == ST_BUSY)
-        LOG_I("the newest checkpoint waits: %s", o->folders.why);
+        LOG_I("the newest checkpoint cannot be used yet: %s", o->folders.why);
     note_failure(d, o, st);
     return st;
 }

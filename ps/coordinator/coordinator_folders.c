@@ -67,12 +67,13 @@ enum status coordinator_folders_has(void *ctx, const struct checkpoint_manifest 
     checkpoint_manifest_file_name((struct checkpoint_id){m->generation, m->step}, file, m->n_files,
                                   name);
     if (unknown)
-        snprintf(why, MANIFEST_WHY_BYTES, "the server at %.100s has not said yet whether it has %s",
-                 unknown->address, name);
+        snprintf(why, MANIFEST_WHY_BYTES,
+                 "the server at %.100s has not reported yet whether it has %s", unknown->address,
+                 name);
     else
         snprintf(
             why, MANIFEST_WHY_BYTES,
-            "%s lies in no server's folder; ps:%d (%.100s) wrote it to one of its own: start it again with that folder",
+            "%s is in no server's folder; ps:%d (%.100s) wrote it to its own folder: restart that server with that folder",
             name, file, file < m->progress.servers.n ? m->progress.servers.addr[file] : "unknown");
     memcpy(f->why, why, sizeof f->why);
     return unknown ? ST_BUSY : ST_NOT_FOUND;
@@ -100,7 +101,7 @@ enum status coordinator_folders_restrict(const struct coordinator_folders *f, st
     if (st == ST_NOT_FOUND)
         LOG_W(
             "step %" PRId64
-            ": not all of it can be read by some server; where servers have folders of their own, they go on with those, and the same --chunk_bytes",
+            ": some server cannot read all of its chunks; servers with folders of their own must keep them, and --chunk_bytes must stay the same",
             m->step);
     free(reads);
     return st;
@@ -293,7 +294,7 @@ int coordinator_folders_can_restore(struct coordinator_shell *l, char *why, size
         pthread_cond_broadcast(&l->wake);
     }
     if (st != ST_OK && clock_now_ns() >= l->said_ns) {
-        LOG_W("training waits to go on from step %" PRId64 ": %s",
+        LOG_W("training waits to resume from step %" PRId64 ": %s",
               checkpoint_restore_manifest(l->cfg.restore)->step, why);
         l->said_ns = clock_deadline_ns(SAY_MS);
     }

@@ -34,7 +34,7 @@ static inline unsigned char *coordinator_bits(const struct coordinator_state *c,
     return (unsigned char *)c + table + (size_t)server * (size_t)((c->max_workers + 7) / 8);
 }
 
-/* coordinator.c */
+/* Functions of coordinator.c. */
 int coordinator_add_action(struct coordinator_out *out,
                            const struct coordinator_action *a); /* returns 0: no room */
 void coordinator_add_line(struct coordinator_out *out, const struct coordinator_line *line);
@@ -50,7 +50,7 @@ void coordinator_fence(struct coordinator_state *c, int is_unsure, struct coordi
 void coordinator_wake_at(const struct coordinator_state *c, struct coordinator_out *out,
                          int64_t awake);
 
-/* server_registry.c */
+/* Functions of server_registry.c. */
 int server_registry_find(const struct coordinator_state *c, const char *address); /* -1: none */
 int server_registry_add(struct coordinator_state *c, const char *address);        /* -1: no room */
 /* Records a server's report, and answers its previous call if that still waits. */
@@ -79,14 +79,14 @@ int server_registry_next(const struct coordinator_state *c, int *slot);
 int64_t server_registry_lowest(const struct coordinator_state *c);
 int64_t server_registry_highest(const struct coordinator_state *c);
 
-/* failure_detector.c */
+/* Functions of failure_detector.c. */
 void failure_detector_note_workers(struct coordinator_state *c, const struct coordinator_event *e);
 /* Records which workers server `slot` reports as missing. */
 void failure_detector_note_missing(struct coordinator_state *c, int slot,
                                    const struct net_missing *list, int n);
-/* Begins a generation: no server has had contact with any worker in it yet. 'anew' also discards
- * since when each worker has been missed. */
-void failure_detector_begin(struct coordinator_state *c, int anew);
+/* Begins a generation: no server has had contact with any worker in it yet. resets_absence also
+ * discards since when each worker has been missed. */
+void failure_detector_begin(struct coordinator_state *c, bool resets_absence);
 void failure_detector_settle(struct coordinator_state *c);
 /* Returns nonzero if the worker is connected to ps 0, but not yet to another server of its
  * generation. */
@@ -95,11 +95,11 @@ struct failure_detector_census {
     int n_gone; /* workers that leave or were removed, and have no stream */
     int n_next, n_by[LOT_JOINS + 1], unreached; /* slot that no worker reaches; -1 */
 };
-/* Decides each worker's lot. */
+/* Decides which workers are late, leave, or join. */
 void failure_detector_judge(struct coordinator_state *c, struct coordinator_out *out,
                             struct failure_detector_census *out_census);
 
-/* reconfigure.c */
+/* Functions of reconfigure.c. */
 void reconfigure_on_job(struct coordinator_state *c, const struct coordinator_event *e,
                         struct coordinator_out *out);
 void reconfigure_on_planned(struct coordinator_state *c, const struct coordinator_event *e,
@@ -112,7 +112,7 @@ int reconfigure_all_stopped(const struct coordinator_state *c);
 int reconfigure_plan_is_void(const struct coordinator_state *c);
 int reconfigure_all_done(const struct coordinator_state *c); /* all made all steps and left */
 
-/* checkpoint_schedule.c */
+/* Functions of checkpoint_schedule.c. */
 void checkpoint_schedule_step(struct coordinator_state *c, struct coordinator_out *out);
 void checkpoint_schedule_cancel(struct coordinator_state *c); /* at a Stop */
 void checkpoint_schedule_written(struct coordinator_state *c, const struct coordinator_event *e,
@@ -141,7 +141,7 @@ int evaluation_ends_job(const struct coordinator_state *c);
 void evaluation_best_recorded(struct coordinator_state *c, const struct coordinator_event *e,
                               struct coordinator_out *out);
 
-/* command.c */
+/* Functions of command.c. */
 void coordinator_command_begin(struct coordinator_state *c, const struct coordinator_event *e);
 
 #endif

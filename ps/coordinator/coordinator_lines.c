@@ -39,7 +39,7 @@ static void worker_text(const struct text *t)
     case LINE_WORKER_LATE:
         snprintf(
             t->at, t->bytes,
-            "%s has not come back for %g s: training goes on without it from step %" PRId64 " %s",
+            "%s has not returned for %g s: training continues without it from step %" PRId64 " %s",
             t->worker, (double)coordinator_view_worker_timeout_ms(t->c) * 1e-3, l->arg[0], tail);
         break;
     case LINE_WORKER_LEAVES:
@@ -54,8 +54,8 @@ static void worker_text(const struct text *t)
         break;
     default: /* LINE_WORKER_UNREACHED */
         snprintf(t->at, t->bytes,
-                 "%s reaches ps:0 but not %s: training goes on without it from step %" PRId64
-                 "; it is not taken in again for %d s; open the way between the two",
+                 "%s reaches ps:0 but not %s: training continues without it from step %" PRId64
+                 "; it may rejoin after %d s; repair the link between the two",
                  t->worker, t->server, l->arg[0], (int)(l->arg[1] / 1000));
     }
 }
@@ -63,19 +63,19 @@ static void worker_text(const struct text *t)
 static void server_text(const struct text *t)
 {
     const struct coordinator_line *l = t->l;
-    char from[96] = "there is no checkpoint, training begins anew";
+    char from[96] = "there is no checkpoint, training begins again at step 0";
     if (l->arg[0])
         snprintf(from, sizeof from, "training goes back to the checkpoint at step %" PRId64,
                  l->arg[1]);
     if (l->id == LINE_SERVER_LOST)
         snprintf(t->at, t->bytes, "%s %s: %s (generation " TERM_FMT ")", t->server,
-                 l->worker == 1   ? "was started anew and has lost its parameters"
-                 : l->worker == 2 ? "is not waited for any longer"
+                 l->worker == 1   ? "was restarted and has lost its parameters"
+                 : l->worker == 2 ? "counts as lost"
                                   : "is gone with its parameters",
                  from, TERM_ARG((uint64_t)l->arg[2]));
     else
         snprintf(t->at, t->bytes,
-                 "%s claims to be in generation " TERM_FMT ", which no job gets to: ignored",
+                 "%s claims to be in generation " TERM_FMT ", which no job reaches: ignored",
                  l->id == LINE_WORKER_CLAIM ? "a worker"
                                             : coordinator_view_server_address(t->c, l->server),
                  TERM_ARG((uint64_t)l->arg[0]));
@@ -105,25 +105,27 @@ static void no_last_text(const struct text *t)
 {
     char names[420];
     const struct coordinator_line *l = t->l;
-    char last[64] = "there is none before it";
+    char last[64] = "there is no earlier one";
     if (l->arg[0] >= 0)
         snprintf(last, sizeof last, "the last one is at step %" PRId64, l->arg[0]);
     if (l->id == LINE_CHECKPOINT_NO_VALUES)
-        snprintf(t->at, t->bytes, "no checkpoint yet: the first values are still coming in");
+        snprintf(t->at, t->bytes, "no checkpoint yet: the first values have not all arrived");
     else if (l->id == LINE_CHECKPOINT_DISK)
         snprintf(t->at, t->bytes,
-                 "no checkpoint: %s has not answered for 5 minutes (is its disk there?); %s",
+                 "no checkpoint: %s has not answered for 5 minutes (is its disk mounted?); %s",
                  t->folder, last);
     else if (l->server >= 0)
         snprintf(t->at, t->bytes,
-                 "no last checkpoint: %s does not call (is it there, with a --checkpoint_dir?); %s",
+                 "no last checkpoint: %s does not call (does it run, with --checkpoint_dir?); %s",
                  t->server, last);
     else if (behind_text(t->c, names, sizeof names), names[0])
-        snprintf(t->at, t->bytes,
-                 "no last checkpoint: %s did not come to one step with the others in time; %s",
-                 names, last);
+        snprintf(
+            t->at, t->bytes,
+            "no last checkpoint: %s did not stop at the same step as the other servers in time; %s",
+            names, last);
     else
-        snprintf(t->at, t->bytes, "no last checkpoint: it could not be taken or written; %s", last);
+        snprintf(t->at, t->bytes, "no last checkpoint: it could not be captured or written; %s",
+                 last);
 }
 
 static void checkpoint_text(const struct text *t)
@@ -133,17 +135,17 @@ static void checkpoint_text(const struct text *t)
     case LINE_CHECKPOINT_SILENT:
         snprintf(t->at, t->bytes,
                  "checkpoint at step %" PRId64
-                 " given up: %s has not been heard of for 15 s; is it there?",
+                 " given up: %s has been silent for 15 s; does it run?",
                  l->arg[0], t->server);
         break;
     case LINE_CHECKPOINT_FAILED: /* the server's own log has the reason */
         if (t->number == 0)
-            snprintf(t->at, t->bytes, "checkpoint at step %" PRId64 " given up; training goes on",
+            snprintf(t->at, t->bytes, "checkpoint at step %" PRId64 " given up; training continues",
                      l->arg[0]);
         else
             snprintf(t->at, t->bytes,
                      "checkpoint at step %" PRId64
-                     " given up: ps:%d could not take or write its part; training goes on",
+                     " given up: ps:%d could not capture or write its part; training continues",
                      l->arg[0], t->number);
         break;
     case LINE_CHECKPOINT_LOST:
@@ -154,31 +156,31 @@ static void checkpoint_text(const struct text *t)
     case LINE_CHECKPOINT_UNANSWERED:
         snprintf(t->at, t->bytes,
                  "checkpoint at step %" PRId64
-                 " given up: not all servers answered within 3 s, such as %s; training goes on",
+                 " given up: not all servers answered within 3 s, such as %s; training continues",
                  l->arg[0], t->server);
         break;
     case LINE_CHECKPOINT_SLOW:
         snprintf(t->at, t->bytes,
                  "checkpoint at step %" PRId64
-                 " given up: %d of %d servers have written their part in time; training goes on",
+                 " given up: %d of %d servers have written their part in time; training continues",
                  l->arg[0], (int)l->arg[1], (int)l->arg[2]);
         break;
     case LINE_CHECKPOINT_MANIFEST:
         snprintf(t->at, t->bytes,
                  "checkpoint at step %" PRId64
-                 " given up: its manifest could not be written; training goes on",
+                 " given up: its manifest could not be written; training continues",
                  l->arg[0]);
         break;
     case LINE_CHECKPOINT_ABSENT:
         snprintf(
             t->at, t->bytes,
-            "no checkpoints while %s does not call; is it there, with the same --checkpoint_dir?",
+            "no checkpoints while %s does not call; does it run, with the same --checkpoint_dir?",
             t->server);
         break;
     case LINE_CHECKPOINT_UNREAD: /* the server's own log has the reason */
         snprintf(t->at, t->bytes,
                  "%s finds the checkpoint at step %" PRId64
-                 " damaged, as its log says: the one before is looked for",
+                 " damaged (its log has the reason): ps:0 searches for an earlier one",
                  t->server, l->arg[0]);
         break;
     default:
@@ -189,7 +191,7 @@ static void checkpoint_text(const struct text *t)
 /* Cuts off the words that are wrong for a checkpoint after which training makes no step. */
 static void checkpoint_end_text(const struct text *t)
 {
-    char *tail = t->l->worker == LINE_ENDS ? strstr(t->at, "; training goes on") : NULL;
+    char *tail = t->l->worker == LINE_ENDS ? strstr(t->at, "; training continues") : NULL;
     if (tail)
         *tail = 0;
 }
@@ -213,8 +215,8 @@ static void evaluation_text(const struct text *t)
     else if (l->id == LINE_BEST_OTHER)
         snprintf(t->at, t->bytes,
                  "the best checkpoint so far, of step %" PRId64
-                 ", is so by other validation data (%" PRId64 " samples; now there are %" PRId64
-                 "): it is not compared with, and the next evaluation takes its place",
+                 ", was found by other validation data (%" PRId64 " samples; now there are %" PRId64
+                 "): the next evaluation replaces it without a comparison",
                  l->arg[0], l->arg[1], l->arg[2]);
     else if (l->id == LINE_BEST)
         snprintf(t->at, t->bytes,
@@ -241,21 +243,20 @@ static void wait_start_text(const struct text *t)
     case WAIT_RAISE:
         snprintf(
             t->at, t->bytes,
-            "who comes from another ps:0 waits until a higher term can be recorded in %s (%s): make room there, or make it writable",
+            "members of another ps:0 wait until a higher term can be recorded in %s (%s): make room there, or make it writable",
             t->folder, why);
         break;
     case WAIT_SERVER_CALLS:
-        snprintf(t->at, t->bytes, "%s has not called it yet", t->server);
+        snprintf(t->at, t->bytes, "%s has not called ps:0 yet", t->server);
         break;
     case WAIT_FIND:
-        snprintf(t->at, t->bytes,
-                 "the newest checkpoint in %s is being looked for, for %d s so far", t->folder,
-                 (int)l->arg[0]);
+        snprintf(t->at, t->bytes, "ps:0 has searched %s for the newest checkpoint for %d s so far",
+                 t->folder, (int)l->arg[0]);
         break;
     case WAIT_FIND_FAILED:
     case WAIT_PLAN_FAILED:
     default:
-        snprintf(t->at, t->bytes, "the next generation cannot begin: %s; it is tried again", why);
+        snprintf(t->at, t->bytes, "the next generation cannot begin: %s; retrying", why);
     }
 }
 
@@ -268,19 +269,19 @@ static void wait_text(const struct text *t)
     case WAIT_STOP:
         snprintf(
             t->at, t->bytes,
-            "training stops for a change and waits for %s; start it again if it is gone, or take it out with weirctl drain %d",
+            "training stops for a change and waits for %s; restart it if it is gone, or remove it with weirctl drain %d",
             t->server, number);
         break;
     case WAIT_LEAVER:
         snprintf(
             t->at, t->bytes,
-            "%s is to hand on its chunks and has not been heard of for %d s; if it is gone for good, weirctl drain %d goes on from the newest checkpoint without it",
+            "%s is to hand on its chunks and has been silent for %d s; if it is gone for good, weirctl drain %d resumes from the newest checkpoint without it",
             t->server, (int)l->arg[1], number);
         break;
     case WAIT_SILENT:
         snprintf(
             t->at, t->bytes,
-            "training waits for %s, which has not been heard of for %d s; start it again, or, if it is gone for good, weirctl drain %d goes on from the newest checkpoint without it",
+            "training waits for %s, which has been silent for %d s; restart it, or, if it is gone for good, weirctl drain %d resumes from the newest checkpoint without it",
             t->server, (int)l->arg[1], number);
         break;
     case WAIT_WORKERS:
@@ -288,17 +289,18 @@ static void wait_text(const struct text *t)
             snprintf(at, sizeof at, "at step %" PRId64, l->arg[0]);
         snprintf(
             t->at, t->bytes,
-            "training waits %s: %d workers are there, --min_workers=%d; start more, or end the job with weirctl stop",
+            "training waits %s: %d workers are present, --min_workers=%d; start more, or end the job with weirctl stop",
             at, (int)l->arg[1], (int)l->arg[2]);
         break;
     case WAIT_REACH:
         snprintf(
             t->at, t->bytes,
-            "no worker reaches %s, training waits; open the way, or take it out with weirctl drain %d",
+            "no worker reaches %s, training waits; repair the link, or remove it with weirctl drain %d",
             t->server, number);
         break;
     case WAIT_BEGIN:
-        snprintf(t->at, t->bytes, "generation " TERM_FMT " waits for %s, whose log may say why",
+        snprintf(t->at, t->bytes,
+                 "generation " TERM_FMT " waits for %s, whose log may have the reason",
                  TERM_ARG((uint64_t)l->arg[0]), t->server);
         break;
     case WAIT_BEGIN_OWN:
@@ -317,13 +319,13 @@ static void wait_text(const struct text *t)
 static void job_failed_text(const struct text *t)
 {
     const struct coordinator_line *l = t->l;
-    char from[96] = "there is no checkpoint, training begins anew";
+    char from[96] = "there is no checkpoint, training begins again at step 0";
     if (l->arg[1] >= 0)
         snprintf(from, sizeof from, "the last checkpoint, of step %" PRId64 ", stays", l->arg[1]);
     snprintf(
         t->at, t->bytes,
         "all workers have ended with an error, at step %" PRId64
-        ": the job has failed, and its servers end, too; change what the errors name (a flag, the data), then start all programs again: %s",
+        ": the job has failed, and its servers exit; correct the cause of the errors (a flag, the data), then start all programs again: %s",
         l->arg[0] > 0 ? l->arg[0] : 0, from);
 }
 
@@ -347,13 +349,12 @@ void coordinator_line_text(const struct coordinator_state *c, const struct coord
     text[0] = 0;
     if (l->id == LINE_JOB_DONE)
         snprintf(text, bytes,
-                 "the job has all its steps, and its last workers do not come back: it is done");
+                 "the job has all its steps, and its last workers do not return: it is done");
     else if (l->id == LINE_JOB_STOPPED && l->arg[0] < 0)
-        snprintf(text, bytes,
-                 "the job is stopped, as was asked for, and has no workers: it is done");
+        snprintf(text, bytes, "the job is stopped, as requested, and has no workers: it is done");
     else if (l->id == LINE_JOB_STOPPED)
         snprintf(text, bytes,
-                 "the job is stopped, as was asked for: it ends at step %" PRId64 " of %" PRId64,
+                 "the job is stopped, as requested: it ends at step %" PRId64 " of %" PRId64,
                  l->arg[0], l->arg[1]);
     else if (l->id == LINE_JOB_FAILED)
         job_failed_text(&t);
@@ -363,7 +364,7 @@ void coordinator_line_text(const struct coordinator_state *c, const struct coord
             folder ? folder : "there is no --checkpoint_dir", folder ? " has no checkpoint" : "");
     else if (l->id == LINE_JOB_DONE_BEFORE)
         snprintf(text, bytes,
-                 "the job in %s has all its steps, and no worker comes back to it: it is done",
+                 "the job in %s has all its steps, and no worker returns to it: it is done",
                  t.folder);
     else if (l->id >= LINE_WORKER_LATE && l->id <= LINE_WORKER_JOINS)
         worker_text(&t);

@@ -140,7 +140,7 @@ enum status coordinator_plan_make(struct coordinator_shell *l, struct net_plan *
 done:
     free(servers.addr); /* the addresses in it belong to the state */
     if (st != ST_OK)
-        LOG_W("the plan of generation " TERM_FMT " cannot be made: %s; it is tried again",
+        LOG_W("the plan of generation " TERM_FMT " cannot be made: %s; retrying",
               TERM_ARG(v.generation), status_text(st));
     return st;
 }
@@ -163,7 +163,8 @@ static void log_servers(const struct net_plan *old, const struct net_plan *p)
             continue;
         planner_moves(old, p, old->servers.addr[i], 0, &bytes, &n);
         LOG_I("ps:%d (%s) leaves at step %" PRId64
-              ": %.1f MB in %d chunks move to the others (generation " TERM_FMT ", %d servers)",
+              ": %.1f MB in %d chunks move to the other servers (generation " TERM_FMT
+              ", %d servers)",
               i, old->servers.addr[i], p->step, (double)bytes * 1e-6, n, TERM_ARG(p->generation),
               p->servers.n);
     }
@@ -213,9 +214,8 @@ static enum status check_join(struct coordinator_shell *l, struct net_join *full
     const struct checkpoint_manifest *m =
         l->cfg.restore && !l->plan ? checkpoint_restore_manifest(l->cfg.restore) : NULL;
     if (full->job.n_workers == 0 && !m) {
-        snprintf(
-            why, why_bytes,
-            "it has no checkpoint to go on from, and lets those that were not started with --join begin anew");
+        snprintf(why, why_bytes,
+                 "it has no checkpoint to resume from; workers without --join begin the job");
         return ST_NOT_FOUND;
     }
     if (full->job.n_workers == 0) /* joined by --join: count unknown */
@@ -289,7 +289,7 @@ enum status coordinator_plans_first_join(struct coordinator_shell *l, const stru
         goto done;
     }
     if (planner_bytes(p, 0) > l->cfg.max_model_bytes) {
-        snprintf(why, why_bytes, "the model passes this server's --max_model_bytes=%" PRId64,
+        snprintf(why, why_bytes, "the model exceeds this server's --max_model_bytes=%" PRId64,
                  l->cfg.max_model_bytes);
         net_plan_free(p);
         st = ST_RANGE;

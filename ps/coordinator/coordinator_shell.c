@@ -19,7 +19,7 @@ enum {
     ANNOUNCE_END_MS = 2000,
     MEMORY_MS = 50, /* retry interval after a failed allocation */
 };
-#define NO_MEMORY "ps:0 is out of memory, and waits until there is some"
+#define NO_MEMORY "ps:0 is out of memory; retrying"
 
 static void wake_thread(struct coordinator_shell *l)
 {
@@ -431,7 +431,7 @@ void coordinator_shell_control(struct coordinator_shell *l, const struct net_con
     else if (!post_control(l, c, call, &old))
         refuse_call(l, call, "", "ps:0 is too busy for the moment");
     if (old)
-        refuse_call(l, old, "", "a later call has taken its place");
+        refuse_call(l, old, "", "superseded by a newer call from the same server");
 }
 
 void coordinator_shell_control_closed(struct coordinator_shell *l, uint64_t call)

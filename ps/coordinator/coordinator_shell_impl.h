@@ -123,7 +123,7 @@ void coordinator_folders_fill_reply(struct coordinator_shell *l, struct net_cont
  * The caller holds the lock. */
 int coordinator_folders_can_restore(struct coordinator_shell *l, char *why, size_t why_bytes);
 
-/* coordinator_evaluation.c */
+/* Functions of coordinator_evaluation.c. */
 /* Reads the best evaluation from the folder. */
 enum status coordinator_evaluation_find_best(const struct coordinator_shell *l,
                                              struct best_evaluation *out);
@@ -131,7 +131,7 @@ enum status coordinator_evaluation_find_best(const struct coordinator_shell *l,
 enum status coordinator_evaluation_record_best(const char *folder,
                                                const struct best_evaluation *best);
 
-/* coordinator_disk.c */
+/* Functions of coordinator_disk.c. */
 void coordinator_disk_search(struct coordinator_shell *l);
 enum status coordinator_disk_create(struct coordinator_shell *l);
 /* Starts the thread. No order is carried out before: only the process that has the port may

@@ -76,7 +76,7 @@ void failure_detector_note_missing(struct coordinator_state *c, int slot,
     }
 }
 
-void failure_detector_begin(struct coordinator_state *c, int anew)
+void failure_detector_begin(struct coordinator_state *c, bool resets_absence)
 {
     size_t row = (size_t)((c->max_workers + 7) / 8);
     for (int i = 0; i < c->n_slots; i++) {
@@ -85,7 +85,7 @@ void failure_detector_begin(struct coordinator_state *c, int anew)
     }
     for (int i = 0; i < c->max_workers; i++) {
         struct coordinator_worker *w = &coordinator_workers(c)[i];
-        if (anew || !w->in_plan || w->asked || w->since >= c->stopped)
+        if (resets_absence || !w->in_plan || w->asked || w->since >= c->stopped)
             w->since = INT64_MAX;
         w->asked = w->spoke = w->came = w->late = 0;
     }

@@ -112,8 +112,9 @@ static void step_looked(struct follower_shell *f)
                                      .has_all_steps = look.has_all_steps,
                                      .left_out = look.is_left_out};
     if (has_looked && look.is_left_out)
-        LOG_I("ps:0 (%s) does not answer, and %s says that the job has gone on without this server",
-              f->cfg.addr, f->cfg.folder);
+        LOG_I(
+            "ps:0 (%s) does not answer, and %s records that the job has continued without this server",
+            f->cfg.addr, f->cfg.folder);
     if (has_looked)
         step_state(f, &e);
 }
@@ -122,7 +123,7 @@ static void report_refused(const struct follower_shell *f, int is_protocol)
 {
     if (is_protocol)
         LOG_E(
-            "ps:0 (%s) does not take this server's call: %s; give all servers the same --ps_hosts and the same version of this program",
+            "ps:0 (%s) rejects this server's call: %s; start all servers with the same --ps_hosts and the same version of this program",
             f->cfg.addr, f->why);
     else
         LOG_E("ps:0 (%s) refuses this server: %s", f->cfg.addr, f->reply.refused);
@@ -135,13 +136,13 @@ static void on_drained(struct follower_shell *f, int how)
     if (how == 2) {
         if (f->cfg.self != 0) /* ps 0 has logged it itself */
             LOG_E(
-                "ps:0 (%s) says that all workers have ended with an error: the job has failed; its log names the errors",
+                "ps:0 (%s) reports that all workers have ended with an error: the job has failed; its log names the errors",
                 f->cfg.addr);
         f->cfg.failed(f->cfg.ctx);
         return;
     }
     LOG_I("%s", is_done || f->reply.closing
-                    ? "ps:0 says that the job is done"
+                    ? "ps:0 reports that the job is done"
                     : "no chunk is left here: this server has left the job");
     f->cfg.drained(f->cfg.ctx);
 }
@@ -196,10 +197,11 @@ static void carry_out(struct follower_shell *f, const struct follower_action *a)
         on_drained(f, a->arg);
         break;
     case FOLLOWER_ACT_NEW_PS0:
-        LOG_W("ps:0 (%s) was started anew; training goes on from where it says", f->cfg.addr);
+        LOG_W("ps:0 (%s) was restarted; training continues from the step that it announces",
+              f->cfg.addr);
         break;
     case FOLLOWER_ACT_OLD_PS0:
-        LOG_W("a ps:0 (%s) that was replaced (term %" PRIu64 ") is not obeyed; end that process",
+        LOG_W("a ps:0 (%s) that was replaced (term %" PRIu64 ") is ignored; end that process",
               f->cfg.addr, f->reply.epoch);
         break;
     case FOLLOWER_ACT_NO_FOLDER:
@@ -209,7 +211,7 @@ static void carry_out(struct follower_shell *f, const struct follower_action *a)
         LOG_W("waiting for ps:0 (%s), which coordinates: %s", f->cfg.addr, f->why);
         break;
     case FOLLOWER_ACT_DONE:
-        LOG_I("the job in %s has all its steps, and ps:0 (%s) does not come back: it is done",
+        LOG_I("the job in %s has all its steps, and ps:0 (%s) does not return: it is done",
               f->cfg.folder, f->cfg.addr);
         break;
     }
@@ -319,7 +321,7 @@ static int sort_folder(struct follower_shell *f)
     f->says_folder = 0;
     if (is_own)
         LOG_I(
-            "checkpoints: %s is this server's own, ps:0 has another: its part of each is kept there, and needed to go on from one",
+            "checkpoints: %s is not the folder of ps:0: it keeps this server's part of each checkpoint, which a restart needs",
             f->cfg.folder);
     else if (f->ps0_folder[0])
         LOG_I(

@@ -84,7 +84,7 @@ static enum status open_restore(struct plan_applier *t, const struct net_plan *p
         st = checkpoint_restore_open_own(folder, is.id, &plan->job, plan->chunks, out);
     if (st == ST_NOT_FOUND)
         LOG_E(
-            "%s/%s: ps:0 goes on from this checkpoint, but neither it nor a part of it is there; start this server with the --checkpoint_dir that it had, or that of ps:0",
+            "%s/%s: ps:0 resumes from this checkpoint, but it is not in this folder, nor is a part of it; start this server with the --checkpoint_dir that it had, or that of ps:0",
             folder ? folder : "", name);
     return st;
 }
@@ -208,7 +208,7 @@ void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
     pthread_mutex_lock(&t->lock);
     int wanted = t->asked != plan->generation;
     while (wanted && !t->stopping && net_plan_copy(plan, &copy) != ST_OK) { /* ordered only once */
-        LOG_FEW("no memory for the plan of generation " TERM_FMT "; waiting until there is some",
+        LOG_FEW("no memory for the plan of generation " TERM_FMT "; retrying",
                 TERM_ARG(plan->generation));
         clock_cond_wait(&t->wake, &t->lock, clock_deadline_ns(MEMORY_MS));
     }

@@ -240,7 +240,7 @@ void server_registry_control(struct coordinator_state *c, const struct coordinat
     if (slot < 0)
         slot = server_registry_add(c, from->address);
     if (slot < 0) {
-        refuse_call(e->call, 0, "ps:0 knows too many servers", out);
+        refuse_call(e->call, 0, "ps:0 has no room for another server", out);
         return;
     }
     struct coordinator_server *s = &coordinator_servers(c)[slot];
@@ -249,7 +249,7 @@ void server_registry_control(struct coordinator_state *c, const struct coordinat
         return;
     }
     if (s->incarnation == from->incarnation && from->serial < s->serial) {
-        refuse_call(e->call, 1, "a later call has taken its place", out);
+        refuse_call(e->call, 1, "superseded by a newer call from the same server", out);
         return;
     }
     reply_to(c, slot, out);

@@ -282,9 +282,9 @@ int monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES])
     if (!m->status_ns || s->state == STATE_EMPTY)
         snprintf(why, MONITOR_WHY_BYTES, "no job yet%s%.300s", s->change[0] ? ": " : "", s->change);
     else if (s->state == STATE_STARTING)
-        snprintf(why, MONITOR_WHY_BYTES, "the first values are still coming in");
+        snprintf(why, MONITOR_WHY_BYTES, "the first values have not all arrived");
     else if (s->state == STATE_STOPPED)
-        snprintf(why, MONITOR_WHY_BYTES, "training stands%s%.300s", s->change[0] ? ": " : "",
+        snprintf(why, MONITOR_WHY_BYTES, "training is stopped%s%.300s", s->change[0] ? ": " : "",
                  s->change);
     else if (s->state == STATE_TRAINING && is_stalled(m)) {
         const struct net_status_member *w = awaited_member(s);

@@ -47,7 +47,7 @@ static void refuse(struct ps_monitor *m, int worker)
     pthread_mutex_unlock(&m->lock);
     if (is_news)
         LOG_W(
-            "a report says that it is of worker %d, which takes no part in the job: the status page does not show it (said once a minute at most)",
+            "received a report of worker %d, which is no member of the job: the status page does not show it (logged at most once a minute)",
             worker);
 }
 

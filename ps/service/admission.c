@@ -1,4 +1,4 @@
-/* ps/service/admission.c - see service.h: decides which worker may settle a job, records which one
+/* ps/service/admission.c - see service.h: decides which worker may begin a job, records which one
  * did, and checks whether there is room for one more worker. */
 #include "base/clock.h"
 #include "base/utf8.h"
@@ -29,9 +29,10 @@ int admission_waits_for_first(struct service *s, const struct net_join *req, cha
     const struct refusal *refused = refusals_find(&s->refusals, 0);
     char text[STATUS_REFUSAL_BYTES + 64];
     if (refused)
-        snprintf(text, sizeof text, "worker 0 settles the job, and was refused: %s", refused->why);
+        snprintf(text, sizeof text, "worker 0 decides the job's settings, and was refused: %s",
+                 refused->why);
     else
-        snprintf(text, sizeof text, "worker 0 settles the job, and has not come yet");
+        snprintf(text, sizeof text, "worker 0 decides the job's settings, and has not joined yet");
     utf8_copy_words(why, why_bytes, text);
     return 1;
 }
@@ -120,7 +121,7 @@ int admission_waits_for_formats(struct service *s, const struct net_join *req, c
         return 0;
     snprintf(
         why, why_bytes,
-        "number format \"auto\" is chosen when all lines are known; %d of the %d workers have come",
+        "number format \"auto\" is chosen when all links are measured; %d of the %d workers have asked",
         n, job->n_workers);
     return 1;
 }
@@ -148,7 +149,7 @@ void admission_choose_format(struct service *s, struct net_job *job)
         job->version_dtype = DTYPE_F32;
     if (by >= 0 && !s->formats.said++)
         LOG_I("number format %s: %s worker %d", dtype_name(found.push_dtype),
-              told ? "by the flags of" : "by the line of", by);
+              told ? "by the flags of" : "by the link of", by);
 }
 
 void admission_drop_formats(struct service *s)
@@ -172,7 +173,7 @@ void admission_note_setter(struct service *s, const struct net_join *req, const 
     int64_t now_ns = clock_now_ns();
     if (setter->incarnation != req->incarnation && setter->incarnation &&
         now_ns - setter->heard_ns < JOIN_QUEUE_EXPIRY_MS * 1000000LL)
-        return; /* the earlier worker is about to settle the job */
+        return; /* the earlier worker is about to begin the job */
     *setter = (struct join_queue_entry){
         .member = req->member, .incarnation = req->incarnation, .heard_ns = now_ns};
     snprintf(setter->peer, sizeof setter->peer, "%s", peer);
@@ -186,7 +187,7 @@ void admission_name_setter(const struct service *s, const struct net_join *req, 
         return;
     snprintf(
         why + n, why_bytes - n,
-        "; worker %d from %s settled this job: give both the same flags and start the wrong one again, with the servers if it is that one",
+        "; worker %d from %s decided this job's settings: start both with the same flags; if that worker had the wrong ones, restart the servers too",
         s->setter.member, s->setter.peer);
 }
 
@@ -218,11 +219,12 @@ enum join_answer admission_check_room(const struct service *s, const struct run 
     if (n < admission_max_workers(s))
         return JOIN_WELCOME;
     const struct member *gone = missing_member(r, &index);
-    snprintf(why, why_bytes, "the job has %d workers, and takes no more: --max_workers=%d of ps:0",
-             n, admission_max_workers(s));
+    snprintf(why, why_bytes,
+             "the job has %d workers, and accepts no more: --max_workers=%d of ps:0", n,
+             admission_max_workers(s));
     if (gone) {
         size_t at = strlen(why);
-        snprintf(why + at, why_bytes - at, "; worker %d is not there and may be given up", index);
+        snprintf(why + at, why_bytes - at, "; worker %d is missing and can be removed", index);
     }
     return gone ? JOIN_RETRY : JOIN_REFUSED;
 }

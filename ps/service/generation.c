@@ -52,7 +52,7 @@ static void log_run(const struct run *r, int first)
               p->n_members == 1 ? "worker" : "workers", job_sync_mode_name(p->job.sync_mode),
               optim_name(p->job.optim.kind), p->job.train_steps);
     if (p->source == PLAN_CHECKPOINT)
-        LOG_I("goes on from step %" PRId64 ", as generation " TERM_FMT, p->step,
+        LOG_I("resumes from step %" PRId64 ", as generation " TERM_FMT, p->step,
               TERM_ARG(p->generation));
     else if (p->source == PLAN_MEMORY)
         LOG_I("generation " TERM_FMT " from step %" PRId64 ": %d workers, %d servers",
@@ -278,10 +278,10 @@ static enum status first_plan(struct service *s, const struct net_join *req, cha
         st = begin_run(s, plan, NULL);
     net_plan_free(plan);
     if (st == ST_RANGE)
-        snprintf(why, why_bytes, "the model passes this server's --max_model_bytes=%" PRId64,
+        snprintf(why, why_bytes, "the model exceeds this server's --max_model_bytes=%" PRId64,
                  s->cfg.max_model_bytes);
     else if (st != ST_OK)
-        snprintf(why, why_bytes, "the server cannot take this model: %s", status_text(st));
+        snprintf(why, why_bytes, "the server cannot hold this model: %s", status_text(st));
     return st;
 }
 
@@ -314,10 +314,10 @@ static struct run *find_stopped(struct service *s, uint64_t generation,
 {
     struct run *r = find_run(s, generation);
     if (!r)
-        snprintf(why, CONTROL_TEXT_BYTES, "generation " TERM_FMT " is not here any more",
+        snprintf(why, CONTROL_TEXT_BYTES, "generation " TERM_FMT " is no longer on this server",
                  TERM_ARG(generation));
     else if (!handover_is_stopped(r->store))
-        snprintf(why, CONTROL_TEXT_BYTES, "generation " TERM_FMT " has not stopped here",
+        snprintf(why, CONTROL_TEXT_BYTES, "generation " TERM_FMT " has not stopped on this server",
                  TERM_ARG(generation));
     else
         return r;

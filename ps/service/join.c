@@ -29,11 +29,11 @@ static enum join_answer check_job(struct service *s, const struct run *r,
     struct net_join full = *req;
     int joins = req->job.n_workers == 0;
     if (joins && !r && req->member >= 0 && req->generation == 0) {
-        snprintf(why, why_bytes, "a job of 0 workers; 1 to %d can be", JOB_MAX_WORKERS);
+        snprintf(why, why_bytes, "a job of 0 workers; the limits are 1 and %d", JOB_MAX_WORKERS);
         return JOIN_REFUSED;
     }
     if (joins && !r && (!s->cfg.first_join || req->member < 0 || req->generation == 0)) {
-        snprintf(why, why_bytes, "no job has begun here that it could join");
+        snprintf(why, why_bytes, "this server has no job to join yet");
         return JOIN_RETRY;
     }
     if (!joins && req->job.n_workers > admission_max_workers(s)) {
@@ -107,7 +107,7 @@ static int note_waiter(struct service *s, const struct run *r, const struct net_
     int is_new = !known;
     join_queue_put(&s->waiting, &w);
     if (is_new)
-        LOG_MEMBER("worker %d at %s wants to join the running job", w.member, peer);
+        LOG_MEMBER("worker %d at %s requests to join the running job", w.member, peer);
     return is_new;
 }
 
@@ -122,7 +122,7 @@ static enum join_answer judge_ended(struct service *s, const struct net_join *re
         return JOIN_INIT;
     }
     snprintf(why, why_bytes,
-             s->cfg.serve ? "the job is done; worker 0 sets the next"
+             s->cfg.serve ? "the job is done; worker 0 starts the next"
                           : "the job is done; this server is stopping");
     return JOIN_RETRY;
 }
@@ -201,11 +201,12 @@ static enum join_answer judge_generation(struct service *s, struct run *r, int r
     if (claims || (stopped && !untold && !behind && !known))
         *news |= note_stopped(&r->members[rank], req);
     if (untold) { /* by its index it might be admitted in place of another member */
-        why = "ps:0 has not told it of generation " TERM_FMT " yet";
+        why = "this server has not received generation " TERM_FMT " from ps:0 yet";
     } else if (behind) {
-        why = !other  ? "this server has not followed the others to generation " TERM_FMT " yet"
-              : leads ? "ps:0 was started anew: a generation above " TERM_FMT " is to begin"
-                      : "ps:0 was started anew, and has told of none above " TERM_FMT " yet";
+        why = !other  ? "this server has not reached generation " TERM_FMT " yet"
+              : leads ? "ps:0 was restarted: a generation above " TERM_FMT " is to begin"
+                      : "ps:0 was restarted, and has announced no generation above " TERM_FMT
+                        " yet";
         named = req->generation;
     } else if (stopped) {
         why = "generation " TERM_FMT " has stopped, the next has not begun";
@@ -249,8 +250,7 @@ static bool is_taken_for_ps0(const struct service *s, const struct net_join *req
     if (!s->cfg.first_join || s->cfg.self == 0)
         return false;
     if (req->generation > 0)
-        snprintf(why, why_bytes,
-                 "this server has not followed the others to generation " TERM_FMT " yet",
+        snprintf(why, why_bytes, "this server has not reached generation " TERM_FMT " yet",
                  TERM_ARG(req->generation));
     else if (s->cfg.self > 0)
         snprintf(why, why_bytes, "this server is ps:%d of its job; --ps_hosts must begin with ps:0",
@@ -287,7 +287,7 @@ static enum join_answer judge_join(struct service *s, const struct net_join *req
     }
     int stopped = r && !r->ended && handover_is_stopped(r->store); /* no run keeps it any more */
     if ((*rank < 0 || stopped) && membership_was_removed(s, req->incarnation)) {
-        snprintf(why, why_bytes, "it was removed from the job; start it again if it is to be in");
+        snprintf(why, why_bytes, "it was removed from the job; start it again to rejoin");
         return JOIN_REFUSED;
     }
     if (*rank < 0 && s->cfg.self == 0) {
@@ -296,7 +296,7 @@ static enum join_answer judge_join(struct service *s, const struct net_join *req
             return answer;
     }
     if (is_of_other_ps0(r, req) && !term_is_possible(req->generation)) {
-        snprintf(why, why_bytes, "no job comes to generation " TERM_FMT, TERM_ARG(req->generation));
+        snprintf(why, why_bytes, "no job reaches generation " TERM_FMT, TERM_ARG(req->generation));
         return JOIN_REFUSED;
     }
     *news = note_claim(s, r, req);
@@ -345,7 +345,7 @@ static uint64_t admit_worker(struct service *s, struct run *r, int rank, const s
     } else {
         if (before != req->incarnation || !m->known)
             LOG_MEMBER("worker %d joined from %s%s", r->plan->member[rank], peer,
-                       before && before != req->incarnation ? ", in the place of an earlier one"
+                       before && before != req->incarnation ? ", in place of an earlier process"
                                                             : "");
         if (before != req->incarnation)
             *m = (struct member){.previous = m->incarnation,
@@ -464,7 +464,7 @@ static void note_refusal(struct service *s, const struct net_join *req, const ch
                          const char *why)
 {
     if (req->member < 0) {
-        LOG_FEW("a worker that wants to join, from %s, refused: %s", peer, why);
+        LOG_FEW("a joining worker from %s refused: %s", peer, why);
         return;
     }
     LOG_FEW("worker %d from %s refused: %s", req->member, peer, why);
@@ -540,7 +540,7 @@ void service_join(void *ctx, const struct net_join *req, const char *peer,
     } else if (reply->answer == JOIN_REFUSED)
         note_refusal(s, req, peer, reply->why);
     else /* it asks again and again, and logs the server on its own side */
-        LOG_D("worker %d from %s has to wait: %s", req->member, peer, reply->why);
+        LOG_D("worker %d from %s must wait: %s", req->member, peer, reply->why);
     if (r && reply->answer == JOIN_WELCOME)
         note_came(s, r, rank, req->incarnation);
     run_unref(r);

@@ -40,7 +40,7 @@ static int note_leaver(struct service *s, const struct net_leave *leave)
         r->members[rank].leaving = 1;
     pthread_mutex_unlock(&s->lock);
     if (news)
-        LOG_MEMBER("worker %d wants to leave", leave->member);
+        LOG_MEMBER("worker %d requests to leave", leave->member);
     return news;
 }
 

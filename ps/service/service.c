@@ -152,7 +152,7 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
     atomic_fetch_add_explicit(&s->received_bytes, piece->payload.bytes, memory_order_relaxed);
     struct run *r = enter_run(s, head, stream, c);
     if (!r) {
-        close_stream(stream, head, "this server has no job yet; Join comes first");
+        close_stream(stream, head, "this server has no job yet; call Join first");
         return;
     }
     int64_t now_ns = clock_now_ns();
@@ -210,7 +210,7 @@ enum status service_create(const struct service_config *cfg, struct service **ou
     int err = cfg->no_ticker ? 0 : pthread_create(&s->ticker, NULL, wait_lines_main, s);
     s->has_ticker = !cfg->no_ticker && !err;
     if (err) {
-        LOG_E("the thread that looks after members cannot be started: %s", threads_error(err));
+        LOG_E("the thread that watches members cannot be started: %s", threads_error(err));
         service_destroy(s);
         return ST_NOMEM;
     }

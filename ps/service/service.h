@@ -25,7 +25,7 @@ struct service_config {
     const struct hosts *worker_hosts; /* n = 0: any worker may join */
     int64_t max_model_bytes;          /* of the parameters held here */
     int max_workers;                  /* of a job, with waiting joiners; 0: JOB_MAX_WORKERS */
-    int64_t first_wait_ms; /* longest wait for worker 0 to settle a job; 0: none; -1: no limit */
+    int64_t first_wait_ms; /* longest wait for worker 0 to begin a job; 0: none; -1: no limit */
     int serve;             /* nonzero: another job may follow one that is done */
     int shared_memory;     /* nonzero: with workers on this host */
     struct thread_pool *threads;     /* shared by the updates; borrowed; NULL: none */

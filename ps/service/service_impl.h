@@ -48,11 +48,11 @@ struct service {
     int stopping;
     uint64_t claim; /* see struct generation_state */
     struct join_queue waiting;
-    /* first time that another worker than 0 asked to settle a job; 0: never */
+    /* first time that another worker than 0 asked to begin a job; 0: never */
     int64_t first_asked_ns;
     struct refusals refusals;
     struct admission_formats formats; /* requests of members before there is a job */
-    /* worker that settled the job, or is about to; incarnation 0: none */
+    /* worker that began the job, or is about to; incarnation 0: none */
     struct join_queue_entry setter;
     uint64_t *removed; /* incarnations of members that the operator removed */
     int n_removed;
@@ -100,11 +100,11 @@ void *wait_lines_main(void *arg);
 
 /* Functions of admission.c; the caller holds the lock. */
 int admission_max_workers(const struct service *s);
-/* Returns nonzero, with a reason in `why`, while no job is settled and this worker must wait for
- * worker 0 to settle it. */
+/* Returns nonzero, with a reason in `why`, while no job has begun and this worker must wait for
+ * worker 0 to begin it. */
 int admission_waits_for_first(struct service *s, const struct net_join *req, char *why,
                               size_t why_bytes);
-/* Notes the number format that the member asks for before a job is settled. Returns nonzero, with a
+/* Notes the number format that the member asks for before a job begins. Returns nonzero, with a
  * reason in `why`, if its job waits for the requests of all members, or if there is no memory. */
 int admission_waits_for_formats(struct service *s, const struct net_join *req, char *why,
                                 size_t why_bytes);
@@ -112,10 +112,10 @@ int admission_waits_for_formats(struct service *s, const struct net_join *req, c
 void admission_choose_format(struct service *s, struct net_job *job);
 /* Drops all requests for a format. */
 void admission_drop_formats(struct service *s);
-/* Notes that this worker settles the job; another one that asks shortly after does not replace
+/* Notes that this worker begins the job; another one that asks shortly after does not replace
  * it. */
 void admission_note_setter(struct service *s, const struct net_join *req, const char *peer);
-/* Appends to the reason of a refusal which worker settled the job, and a remedy. */
+/* Appends to the reason of a refusal which worker began the job, and a remedy. */
 void admission_name_setter(const struct service *s, const struct net_join *req, char *why,
                            size_t why_bytes);
 /* Returns WELCOME if there is room for one more worker that is in no plan, RETRY if there may be

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-    /* Time without a chunk until a try ends; doubled after each try without a chunk,. */
+    /* Time without a chunk until a try ends; doubled after each try without a chunk, */
     STALL_MS = 60000,
     STALL_MAX_MS = 960000, /* up to this value, for a large chunk over a very slow link */
     LINE_MS = 5000,        /* interval of the progress lines */
@@ -201,12 +201,12 @@ static void log_end(const struct fetching *run, enum status st, const char *why)
 {
     const struct net_plan *p = run->r->plan;
     if (st == ST_OK)
-        LOG_I("%d chunks, %.1f MB came from %s", run->n_new, run->mb, run->from);
+        LOG_I("%d chunks, %.1f MB received from %s", run->n_new, run->mb, run->from);
     else if (st == ST_CANCELLED)
-        log_progress(run, ", then it was given up");
+        log_progress(run, " before the transfer was cancelled");
     else
         LOG_E("generation " TERM_FMT " cannot begin yet: %d of %d chunks of generation " TERM_FMT
-              " are still to come from %s: %s",
+              " are still missing from %s: %s",
               TERM_ARG(p->generation), run->n - run->n_here, run->n, TERM_ARG(p->before), run->from,
               why[0] ? why : status_text(st));
 }

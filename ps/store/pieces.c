@@ -21,8 +21,8 @@ static int check_sender(struct store *s, const struct net_frame_head *head,
         return 0;
     }
     if (head->member >= (uint32_t)s->n_members) {
-        answer_refuse(answer, "member %" PRIu32 " is not below the %d that there are", head->member,
-                      s->n_members);
+        answer_refuse(answer, "member %" PRIu32 " is not below %d, the number of members",
+                      head->member, s->n_members);
         return 0;
     }
     uint64_t known = atomic_load(&s->incarnation[head->member]);
@@ -52,7 +52,7 @@ static enum dtype wanted_dtype(const struct store *s, const struct chunk_state *
 static const char *what_is_wrong(const struct net_payload *p, enum dtype dtype, size_t n,
                                  size_t bad)
 {
-    return payload_first_bad(p, dtype, n) == bad ? "is not finite" : "is too large to be added up";
+    return payload_first_bad(p, dtype, n) == bad ? "is not finite" : "is too large for the sum";
 }
 
 /* Refuses a piece with the parameter's name and the worker's index, as in the worker's own
@@ -75,7 +75,7 @@ static int check_content(const struct store *s, const struct chunk_state *c,
     int skipped = piece->kind == PIECE_PUSH && piece->weight == 0;
     size_t want = piece->kind == PIECE_PULL || skipped ? 0 : dtype_bytes(dtype, c->n);
     if (piece->kind != PIECE_PULL && piece->kind != PIECE_PUSH && piece->kind != PIECE_INIT)
-        answer_refuse(answer, "piece kind %d is not one that a server accepts", (int)piece->kind);
+        answer_refuse(answer, "a server accepts no piece of kind %d", (int)piece->kind);
     else if (piece->dtype != dtype)
         answer_refuse(answer, "chunk %" PRIu32 ": dtype %d, not %s", piece->chunk,
                       (int)piece->dtype, dtype_name(dtype));
@@ -93,7 +93,7 @@ static int check_content(const struct store *s, const struct chunk_state *c,
     else if (want && piece->kind == PIECE_PUSH &&
              !fragments_turn(&s->job, s->fragment, c->chunk, (int64_t)piece->step))
         answer_refuse(answer,
-                      "chunk %" PRIu32 " has no turn at step %" PRIu64 ": only a weight of 0",
+                      "chunk %" PRIu32 " is not due at step %" PRIu64 ": its weight must be 0",
                       piece->chunk, piece->step);
     else if (want && !piece->unsummed && payload_crc32c(&piece->payload) != piece->crc32c)
         answer_refuse(answer, "chunk %" PRIu32 ": payload does not match its crc32c", piece->chunk);

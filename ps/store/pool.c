@@ -124,7 +124,7 @@ static int reserve_place(struct ps_pool *pool, const struct shelf *s, int place)
     if (segment_reserve(pool->segment, at, s->stride, why) == ST_OK)
         return 1;
     if (!atomic_exchange(&pool->told, 1))
-        LOG_W("shared memory: %s; versions without a place there go by TCP", why);
+        LOG_W("shared memory: %s; versions that do not fit there are sent by TCP", why);
     return 0;
 }
 

@@ -31,7 +31,7 @@ static enum status check_memory(const struct store_config *cfg, int *n_owned)
     double limit = (double)cfg->max_bytes;
     if (model <= limit && tables <= limit)
         return ST_OK;
-    LOG_E("a model of %.0f bytes here (and tables of %.0f) passes --max_model_bytes=%.0f", model,
+    LOG_E("a model of %.0f bytes here (and tables of %.0f) exceeds --max_model_bytes=%.0f", model,
           tables, limit);
     return ST_RANGE;
 }
@@ -94,7 +94,7 @@ static void share_versions(struct store *s)
     if (!s->cfg.shared_memory || bytes == 0)
         return;
     if (segment_create_sparse(bytes, &s->segment, why) != ST_OK) {
-        LOG_W("no shared memory: %s; payloads go by TCP", why);
+        LOG_W("no shared memory: %s; payloads are sent by TCP", why);
         return;
     }
     for (int i = 0; i < s->n_owned; i++) {

@@ -134,10 +134,10 @@ void stragglers_log(const struct late_total *totals, int n, const struct hosts *
     for (int i = 0; i < n; i++)
         if (totals[i].skipped > 0)
             LOG_W("%s skipped %" PRId64
-                  " contributions: they were not finite, or those of a region that had nothing new",
+                  " contributions: they were not finite, or a region had nothing new to contribute",
                   name_of(hosts, i, name, sizeof name), totals[i].skipped);
     for (int i = 0; i < n; i++)
         if (totals[i].times > 0)
-            LOG_I("%s was the last in %" PRId64 " steps; the others waited %.3f s for it",
+            LOG_I("%s was the last in %" PRId64 " steps; the other workers waited %.3f s for it",
                   name_of(hosts, i, name, sizeof name), totals[i].times, totals[i].seconds);
 }

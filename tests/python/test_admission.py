@@ -15,11 +15,11 @@ class Admission(harness.Test):
         job = self.job(flags=FLAGS)
         job.start_ps(0)
         stray = job.start_worker(1, "--seed=4")
-        stray.wait_line("worker 0 settles the job, and has not come yet")
+        stray.wait_line("worker 0 decides the job's settings, and has not joined yet")
         job.start_worker(0)
         stray.wait(60, 1)
         text = ("another job: --seed: the servers have 3, the worker has 4; worker 0 from .* "
-                "settled this job: give both")
+                "decided this job's settings: start both")
         stray.wait_line("refused this worker: " + text)
         job.ps[0].wait_line("worker 1 from .* refused: " + text)
         job.start_worker(1)
@@ -48,8 +48,8 @@ class Admission(harness.Test):
         first.wait_line("training step")
         twin = job.start_worker(0)
         text = (r"another process is worker 0: it runs at ipv4:127\.0\.0\.1:(\d+) \(.*\), and this "
-                r"one at ipv4:127\.0\.0\.1:(\d+) \(.*\); if both are to train, give each its own "
-                "--task_index")
+                r"one at ipv4:127\.0\.0\.1:(\d+) \(.*\); if both are to train, start each "
+                "with its own --task_index")
         twin.wait_line("waiting for .*" + text)
         twin.ends(1, "refused this worker: " + text)
         job.ps[0].wait_line("worker 0 from .* refused: " + text)
@@ -59,7 +59,7 @@ class Admission(harness.Test):
         member = harness.until(lambda: self.missing(job), "worker 0 is missing")
         self.assertIsNone(member["refused"], "worker 0 has no refused twin")
         job.start_worker(0).wait_line("training step")
-        job.ps[0].wait_line("worker 0 joined from .*, in the place of an earlier one")
+        job.ps[0].wait_line("worker 0 joined from .*, in place of an earlier process")
         self.kill(*job.workers, *job.ps)
 
     def missing(self, job):
@@ -92,7 +92,7 @@ class Admission(harness.Test):
                                       "--fault_push_delay_ms=2"], ps_flags=["--max_workers=2"])
         job.workers[1].wait_line("training step")
         more = job.join_worker("worker more", *job.flags)
-        more.ends(1, "the job has 2 workers, and takes no more: --max_workers=2 of ps:0")
+        more.ends(1, "the job has 2 workers, and accepts no more: --max_workers=2 of ps:0")
         self.kill(*job.workers, *job.ps)
 
     def test_longer_worker_list_refused(self):

@@ -21,7 +21,7 @@ class Away(generations.Test):
         self.kill(job.workers.pop(2))
         job.start_ps(0, *flags)
         job.gate.open()
-        job.ps[0].wait_line("worker 2 .*has not come back for 1 s: training goes on without it")
+        job.ps[0].wait_line("worker 2 .*has not returned for 1 s: training continues without it")
         self.assertEqual(len({s["parameters_sha256"] for s in job.finish(120)}), 1)
 
     def test_leader_and_worker_restart_without_checkpoints(self):
@@ -37,7 +37,7 @@ class Away(generations.Test):
             with harness.paused(job.ps[1]):
                 job.start_worker(0)
                 job.start_ps(0)
-                waits = job.workers[0].wait_line("waiting for ps:0 .*: ps:1 .* has not called it "
+                waits = job.workers[0].wait_line("waiting for ps:0 .*: ps:1 .* has not called ps:0 "
                                                  "(yet)|ps:0 .* is on this host")
             if waits.group(1):
                 self.check(job)
@@ -54,8 +54,9 @@ class Away(generations.Test):
             job.workers[0].wait_line("training step 9 done")
             self.kill(job.workers.pop(2))
             job.gate.open()
-            m = job.ps[0].wait_line(r"worker 2 \(.*\) has not come back for 1 s: training goes on "
-                                    r"without it from step (\d+) \(generation 1\.2, 2 workers\)")
+            m = job.ps[0].wait_line(r"worker 2 \(.*\) has not returned for 1 s: training "
+                                    r"continues without it from step (\d+) "
+                                    r"\(generation 1\.2, 2 workers\)")
             self.assertGreaterEqual(int(m.group(1)), 8)
             summaries = job.finish(120)
             self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
@@ -83,8 +84,8 @@ class Away(generations.Test):
             for i in range(4):
                 task = 2 - i % 2
                 self.kill(job.workers[task])
-                m = self.wait_generation(job.ps[0], r"worker %d \(.*\) has not come back for 0 s: "
-                                         r"training goes on without it from step \d+" % task,
+                m = self.wait_generation(job.ps[0], r"worker %d \(.*\) has not returned for 0 s: "
+                                         r"training continues without it from step \d+" % task,
                                          generation)
                 self.assertLessEqual(int(m["workers"]), 2)
                 job.start_worker(task)
@@ -113,7 +114,7 @@ class Away(generations.Test):
         job.workers[0].wait_line("training step 9 done")
         self.kill(job.workers[1])
         job.gate.open()
-        job.ps[0].wait_line(r"training waits at step \d+: 1 workers are there, --min_workers=2")
+        job.ps[0].wait_line(r"training waits at step \d+: 1 workers are present, --min_workers=2")
         job.start_worker(1)
         self.check(job)
 
@@ -122,7 +123,7 @@ class Away(generations.Test):
         job = self.slow_job(1)
         job.start_ps(0, "--min_workers=1", "--worker_timeout=1")
         job.start_worker(0)
-        job.ps[0].wait_line("worker 1 .*has not come back for 1 s: training goes on without it "
+        job.ps[0].wait_line("worker 1 .*has not returned for 1 s: training continues without it "
                             "from step 0")
         job.workers.pop(1)
         self.assertGreaterEqual(job.finish(120)[0]["local_steps"], 60)

@@ -204,7 +204,7 @@ class Rollbacks(harness.Test):
         for n in range(1, 4):
             job.ps[1].kill()
             job.start_ps(1, *flags)
-            harness.until(lambda: job.ps[0].output().count("goes on from step") >= n,
+            harness.until(lambda: job.ps[0].output().count("resumes from step") >= n,
                           "the checkpoint is loaded again")
         grown = memory(job.ps[0], "VmHWM") - before
         self.assertLess(grown, 16 * MB)  # 38 MB if the server still held the previous generation

@@ -154,7 +154,7 @@ class Checkpoint(harness.Test):
         for i in range(2):
             job.ps[i].kill()
             job.start_ps(i, *flags)
-            m = job.ps[0].wait_line(r"goes on from step (\d+)|goes back to the checkpoint at step "
+            m = job.ps[0].wait_line(r"resumes from step (\d+)|goes back to the checkpoint at step "
                                     r"(\d+)" if i == 0 else r"goes back .* at step ((\d+))")
             step = int(m.group(1) or m.group(2))
             harness.until(lambda: step not in self.manifests(), "the checkpoint is retained")
@@ -224,11 +224,11 @@ class Checkpoint(harness.Test):
             job.ps[0].wait_line(r"ps:1 \(.*\) finds the checkpoint at step %d damaged" % steps[-1])
             job.ps[1].wait_line("-%d.json: .* does not match its checksum" % steps[-1])
             if damaged == steps:
-                job.ps[0].wait_line("there is no whole checkpoint before the one that is damaged: "
+                job.ps[0].wait_line("there is no complete checkpoint before the damaged one: "
                                     "training waits")
                 self.turn_bit(steps[-1], 1)
             job.finish(120, want)
-            self.assertIn("goes on from step %d, as generation %d.%d" %
+            self.assertIn("resumes from step %d, as generation %d.%d" %
                           ((steps[-1], 2, 1) if damaged == steps else (steps[-2], 2, 2)),
                           job.ps[1].output())
             shutil.rmtree(self.folder())
@@ -311,7 +311,7 @@ class Checkpoint(harness.Test):
         job.start(self.ps_flags("--save_steps=10"))
         job.finish(20)
         out = job.ps[0].output()
-        self.assertRegex(out, "W .* checkpoint at step 40: .* tidied")
+        self.assertRegex(out, "W .* checkpoint at step 40: cannot delete old files")
         self.assertNotIn("no last checkpoint", out)
         self.assertEqual(self.manifests()[-1], 40)
 
@@ -327,7 +327,7 @@ class Checkpoint(harness.Test):
         for s in self.finish_without_last(job):
             self.assertEqual(s["parameters_sha256"], want)
         self.assertRegex(job.ps[0].output(), "cannot write: File too large.*ulimit -f")
-        self.assertIn("given up; training goes on", job.ps[0].output())
+        self.assertIn("given up; training continues", job.ps[0].output())
         self.assertEqual(sorted(os.listdir(self.folder())), ["folder-id", "lease-1", "servers"])
 
     def finish_without_last(self, job):
@@ -359,7 +359,7 @@ class Checkpoint(harness.Test):
                 self.assertEqual(e.errno, errno.ENOSPC)
         self.assertEqual(self.finish_without_last(job)[0]["parameters_sha256"], want)
         self.assertRegex(job.ps[0].output(), "cannot write: No space left on device")
-        self.assertIn("given up; training goes on", job.ps[0].output())
+        self.assertIn("given up; training continues", job.ps[0].output())
         good = self.manifests()[-1]
         self.assertLess(good, 40)
         os.unlink(filler)
@@ -417,7 +417,7 @@ class Checkpoint(harness.Test):
         self.finish_without_last(job)
         job.ps[1].wait(60)
         self.assertRegex(job.ps[0].output(), "checkpoint at step [0-9]+ given up: ps:1 could not "
-                         "take or write its part")
+                         "capture or write its part")
         self.assertIn("this server was started without --checkpoint_dir", job.ps[1].output())
         trained = job.ps[0].output().split(" left\n")[0]
         self.assertNotIn("not all servers answered", trained)  # no server waited
@@ -497,7 +497,7 @@ class Checkpoint(harness.Test):
             self.assertEqual(len(steps), 1, job.ps[0].output())
             job, summaries = self.restart_job(1, flags=flags)
             self.assertEqual(max(s["global_step"] for s in summaries), 40)
-            self.assertIn("goes on from step %d, as generation 2.1" % steps[0], job.ps[0].output())
+            self.assertIn("resumes from step %d, as generation 2.1" % steps[0], job.ps[0].output())
             shutil.rmtree(self.folder())
 
     def test_sigterm_of_ps_1_saves_and_job_resumes(self):
@@ -512,7 +512,7 @@ class Checkpoint(harness.Test):
         step, = ckpt_folder.steps(folder)
         self.assertGreaterEqual(step, 5)
         job.start_ps(1, *flags)
-        job.ps[1].wait_line("goes on from step %d," % step)
+        job.ps[1].wait_line("resumes from step %d," % step)
         self.assertEqual(job.finish(120)[0]["global_step"], 100)
 
     def test_servers_without_workers_stop_on_sigterm(self):

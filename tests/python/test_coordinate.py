@@ -259,7 +259,7 @@ class Coordinate(harness.Test):
         other = self.send(joined[0], "PUSH", 0, GRADIENT)
         self.assertEqual(self.piece(joined[1], "PUSH", 0, GRADIENT, member=1), "APPLIED")
         other.cancel()
-        self.ps.wait_line("training waits at step 0: 0 workers are there, --min_workers=2")
+        self.ps.wait_line("training waits at step 0: 0 workers are present, --min_workers=2")
         self.ps.stop(status=143)
         self.ps.wait_line("checkpoint at step 0: ")
 

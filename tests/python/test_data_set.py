@@ -269,7 +269,7 @@ class DataSet(harness.Test):
         job.finish()
         job.start_ps(0, saves)
         job.start_worker(1, "--epochs=2", other).wait_line(
-            "worker 0 settles the job, and has not come yet")
+            "worker 0 decides the job's settings, and has not joined yet")
         job.start_worker(0, "--epochs=2")
         self.assertEqual({w["global_step"] for w in job.finish()}, {60})
 
@@ -375,7 +375,7 @@ class DataSet(harness.Test):
                    "training labels: the checkpoint has [0-9a-f]{8} in %s," % self.data())
         job.start_worker(0, "--data_dir=" + self.other.name, "--data_shard=own")
         job.finish()
-        job.ps[0].wait_line("goes on from step 5")
+        job.ps[0].wait_line("resumes from step 5")
 
     def test_resumed_worker_alone_with_other_data_refused(self):
         """A worker that trains alone resumes only with the data of its checkpoint."""

@@ -88,7 +88,7 @@ class Elastic(harness.Test):
                       "a checkpoint of the joiner alone", 60)
         job.ps[0].kill()
         job.start_ps(0, folder, "--save_steps=10")
-        job.ps[0].wait_line("goes on from step")
+        job.ps[0].wait_line("resumes from step")
         joiner.wait(120)
         job.ps[0].wait(30)
 

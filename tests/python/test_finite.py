@@ -134,7 +134,7 @@ class Finite(harness.Test):
                 self.assertRegex(said, r"W .*worker %d ended with an error: worker %d, step \d+: "
                                  "the gradient of 'c2/weights'" % (k, k))
             last = re.search(r"E .*all workers have ended with an error, at step \d+: the job has "
-                             r"failed, and its servers end, too; .* the last checkpoint, of step "
+                             r"failed, and its servers exit; .* the last checkpoint, of step "
                              r"(\d+), stays", said)
             self.assertTrue(last, said)
             self.assertEqual(int(last.group(1)), ckpt_folder.steps(folder)[-1])
@@ -142,7 +142,7 @@ class Finite(harness.Test):
                 self.assertRegex(ps.output(), "E .*all workers have ended with an error: the job "
                                  "has failed")
             job.start(ps_flags)
-            job.ps[0].wait_line("goes on from step " + last.group(1))
+            job.ps[0].wait_line("resumes from step " + last.group(1))
             self.assertEqual({s["global_step"] for s in job.finish(120)}, {20})
 
     def test_non_finite_worker_dropped_and_job_continues(self):

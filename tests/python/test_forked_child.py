@@ -63,7 +63,7 @@ class ForkedChild(harness.Test):
         self.assertLess(sum("socket:" in fd for fd in own_fds), n_sockets)
         second = self.start_member(job, "second")
         second.wait(60)
-        ps.ends(0, "worker 0 joined from .*, in the place of an earlier one")
+        ps.ends(0, "worker 0 joined from .*, in place of an earlier process")
         self.assertFalse(re.search("another process is worker 0", second.output() + ps.output()),
                          second.output())
 

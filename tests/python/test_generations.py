@@ -24,7 +24,7 @@ class Generations(generations.Test):
             self.kill(job.ps[task])
             job.start_ps(task, *flags)
             job.gate.open()
-            m = job.ps[0].wait_line(r"ps:%d \(%s\) was started anew and has lost its parameters: "
+            m = job.ps[0].wait_line(r"ps:%d \(%s\) was restarted and has lost its parameters: "
                                     r"training goes back to the checkpoint at step (\d+) "
                                     r"\(generation 1\.2\)" % (task, job.ps_hosts[task]))
             self.assertGreaterEqual(int(m.group(1)), saved)
@@ -110,7 +110,7 @@ class Generations(generations.Test):
 
         def is_accepted():
             call(1)
-            return re.search(r"ps:1 \(.*\) was started anew", job.ps[0].output())
+            return re.search(r"ps:1 \(.*\) was restarted", job.ps[0].output())
         with harness.paused(job.ps[1]):
             harness.until(is_accepted, "ps:0 never accepted the peer")
             for process in (*job.workers, *job.ps):
@@ -133,7 +133,7 @@ class Generations(generations.Test):
         self.kill(job.ps[1])
         job.start_ps(1, "--checkpoint_dir=" + self.path("ckpt"), "--save_secs=0",
                      "--restore=" + old)
-        job.ps[0].wait_line("ps:1 .* was started anew and has lost its parameters: training goes "
+        job.ps[0].wait_line("ps:1 .* was restarted and has lost its parameters: training goes "
                             "back to the checkpoint at step %d " % saved)
         self.check(job)
 
@@ -146,8 +146,9 @@ class Generations(generations.Test):
             self.kill(job.ps[0])
             job.start_ps(0, *self.ckpt())
             job.gate.open()
-            job.ps[0].wait_line("goes on from step")
-            self.wait_lines(job.ps[1:], "was started anew; training goes on from where it says")
+            job.ps[0].wait_line("resumes from step")
+            self.wait_lines(job.ps[1:], "was restarted; training continues from the step that it "
+                                        "announces")
             self.check(job)
             self.wipe()
 
@@ -160,7 +161,7 @@ class Generations(generations.Test):
         hung = job.ps.pop(1)
         hung.hold()
         job.gate.open()
-        job.ps[0].wait_line(r"waits for ps:1 .* not been heard of for (1[5-9]|[2-9]\d|\d{3,}) s",
+        job.ps[0].wait_line(r"waits for ps:1 .* has been silent for (1[5-9]|[2-9]\d|\d{3,}) s",
                             90)
         job.drain(1)
         job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")

@@ -83,7 +83,7 @@ class JobOver(harness.Test):
                 job.start_ps(i, *kept, *(["--worker_timeout=12"] if killed else []))
             again = job.start_worker(1)
             if not killed:
-                again.wait_line("worker 0 settles the job, and has not come yet")
+                again.wait_line("worker 0 decides the job's settings, and has not joined yet")
             again.wait_line("nothing is left to train: the job is at step 12 of 12")
             self.wait_all((again, *job.ps))
 

@@ -50,7 +50,8 @@ class Leaving(harness.Test):
             job = self.job_of(n_ps, n_workers)
             self.terminate(job.workers, (0,))
             self.wait_lines(job.workers, r"left the job at step \d+")
-            job.ps[0].wait_line(r"training waits at step \d+: 0 workers are there, --min_workers=1")
+            job.ps[0].wait_line(r"training waits at step \d+: 0 workers are present, "
+                                "--min_workers=1")
             harness.until(lambda: "waiting for workers: training waits at step" in
                           self.status(job), "weirctl reports the missing workers")
             job.start_worker(0, self.record())
@@ -80,7 +81,7 @@ class Leaving(harness.Test):
         --min_workers."""
         job = self.job_of(2, 2, "--min_workers=2")
         self.terminate(job.workers[1:], (0,))
-        job.ps[0].wait_line(r"training waits at step \d+: 1 workers are there, --min_workers=2")
+        job.ps[0].wait_line(r"training waits at step \d+: 1 workers are present, --min_workers=2")
         job.start_worker(1, self.record())
         job.finish(120)
         self.assertEqual(samples.wrong(self.records, STEPS), [])
@@ -91,7 +92,7 @@ class Leaving(harness.Test):
         job = self.job_of(2, 2)
         job.workers[1].popen.send_signal(signal.SIGSTOP)
         job.workers[0].popen.send_signal(signal.SIGTERM)
-        job.ps[0].wait_line("worker 0 wants to leave")
+        job.ps[0].wait_line("worker 0 requests to leave")
         self.assertIn(job.workers[0].stop(signal.SIGKILL, status=None), (-signal.SIGKILL, 0))
         job.workers[1].popen.send_signal(signal.SIGCONT)
         job.workers[1].wait(60)
@@ -129,7 +130,7 @@ class Leaving(harness.Test):
             self.assertGreaterEqual(step, 8)  # the current step is repeated
             first = self.records[:]
             self.start_all(job, *flags)
-            job.ps[0].wait_line("goes on from step %d" % step)
+            job.ps[0].wait_line("resumes from step %d" % step)
             summaries = job.finish(120)
             self.assertEqual({s["global_step"] for s in summaries}, {STEPS})
             self.assertEqual(samples.wrong(self.cut(first, step) + self.records[n_workers:], STEPS),

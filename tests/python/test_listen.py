@@ -59,7 +59,8 @@ class Listen(harness.Test):
         nat = Nat((host, int(port)), (host, inner))
         self.addCleanup(nat.close)
         ps = job.start_ps(0, "--bind=%s:%d" % (host, inner))
-        ps.wait_line("listening on %s:%d; others reach it at %s" % (host, inner, job.ps_hosts[0]))
+        ps.wait_line("listening on %s:%d; other programs connect to %s" %
+                     (host, inner, job.ps_hosts[0]))
         job.start_worker()
         job.finish()
         wrong = job.start_ps(0, "--bind=0.0.0.0:x", wait=False)
@@ -108,7 +109,7 @@ class Listen(harness.Test):
             new.wait_line(WAITS)
         old.stop()
         step = old.wait_line("checkpoint at step ([0-9]+): ").group(1)
-        new.wait_line("goes on from step %s," % step)
+        new.wait_line("resumes from step %s," % step)
         job.finish(120)
         self.assertNotIn("going back", job.workers[0].output())
 

@@ -51,8 +51,8 @@ class Figures(test_modes.Case):
             self.assertEqual(host, job.worker_hosts[int(worker)])
         for_slow = [int(ms) for _, ms, worker, _ in lines if worker == "1"]
         self.assertGreaterEqual(len([ms for ms in for_slow if ms >= 1000]), 3)
-        self.assertRegex(text, r"worker 1 \([^)]*\) was the last in \d+ steps; the others waited "
-                         r"\d+\.\d+ s for it")
+        self.assertRegex(text, r"worker 1 \([^)]*\) was the last in \d+ steps; the other workers "
+                         r"waited \d+\.\d+ s for it")
         s = harness.read_json(path)
         self.assertEqual((s["role"], s["task_index"], s["steps"]), ("ps", 0, 40))
         self.assertEqual(s["received_bytes"], 4 * 7850 * (3 * 40 + 1))

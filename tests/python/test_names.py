@@ -128,7 +128,7 @@ class Names(harness.Test):
         self.resolver.addresses = ADDRESSES[1:]
         job.start_ps(0, *ckpt)
         job.gate.open()
-        job.ps[0].wait_line("goes on from step")
+        job.ps[0].wait_line("resumes from step")
         job.finish()
 
     def listen_in_part(self, *hold):

@@ -103,7 +103,7 @@ class OwnFolders(harness.Test):
         self.start_ps(job, 1)
         job.start_workers()
         self.finish(job)
-        self.assertIn("goes on from step %d," % newest, job.ps[1].output())
+        self.assertIn("resumes from step %d," % newest, job.ps[1].output())
         self.assertEqual(len(self.files(1)), 1)
 
     def test_killed_server_rolls_back_to_newest_checkpoint(self):
@@ -126,7 +126,7 @@ class OwnFolders(harness.Test):
         job = self.begin(2, "--save_steps=8", "--keep_checkpoint_max=1", flags=FLAGS)
         self.finish(job)
         for ps in job.ps:
-            self.assertIn("goes on from step %d," % newest, ps.output())
+            self.assertIn("resumes from step %d," % newest, ps.output())
         for task in (0, 1):
             self.assertEqual(len(self.files(task)), 1, self.files(task))
 
@@ -180,7 +180,7 @@ class OwnFolders(harness.Test):
         aside = self.folder(1) + "-aside"
         os.rename(self.folder(1), aside)
         job = self.begin(flags=FLAGS)
-        job.ps[0].wait_line("training waits to go on from step .*lies in no server's folder; ps:1 ")
+        job.ps[0].wait_line("training waits to resume from step .*is in no server's folder; ps:1 ")
         self.kill(job.ps[1])
         shutil.rmtree(self.folder(1))
         os.rename(aside, self.folder(1))
@@ -193,14 +193,14 @@ class OwnFolders(harness.Test):
         self.stopped_at(16)
         newest = self.manifests()[-1]
         job = self.begin(1, flags=FLAGS)
-        job.ps[0].wait_line("training waits to go on from step %d: weir-.*-1-of-2.safetensors lies "
+        job.ps[0].wait_line("training waits to resume from step %d: weir-.*-1-of-2.safetensors is "
                             "in no server's folder; ps:1 " % newest)
         self.kill(*job.workers, *job.ps)
         for task in (0, 1):
             shutil.copytree(self.folder(task), self.folder(7), dirs_exist_ok=True)
         job = self.begin(3, flags=FLAGS)
         self.finish(job)
-        self.assertIn("goes on from step %d," % newest, job.ps[2].output())
+        self.assertIn("resumes from step %d," % newest, job.ps[2].output())
         for name in glob.glob(self.folder(7) + "/folder-id"):
             os.unlink(name)
         shutil.rmtree(self.folder(0))

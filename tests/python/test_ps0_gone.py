@@ -74,7 +74,7 @@ class Ps0Gone(harness.Test):
         job.worker_hosts = old.worker_hosts
         job.start(self.ckpt())
         step = ckpt_folder.steps(self.folder())[-1]
-        job.ps[0].wait_line("goes on from step %d" % step)
+        job.ps[0].wait_line("resumes from step %d" % step)
         self.check(job)
 
     def test_lost_folder_restarts_from_first_step(self):
@@ -102,7 +102,7 @@ class Ps0Gone(harness.Test):
         shutil.rmtree(self.folder())
         shutil.copytree(copy, self.folder())
         job.start_ps(0, *self.ckpt())
-        job.ps[0].wait_line("goes on from step 8")
+        job.ps[0].wait_line("resumes from step 8")
         job.workers[0].wait_line("going back from step [0-9]+ to step 8")
         self.check(job)
         self.assertNotIn("begins again at step 0", job.ps[0].output())
@@ -239,8 +239,8 @@ class Ps0Gone(harness.Test):
         net.hosts[2].ip("address add %s/24 dev up0" % net.address(0))
         job.test = namespaces.Placed(self, net.hosts[2])
         job.start_ps(0, *self.ckpt())
-        job.ps[0].wait_line("goes on from step", 60)
-        job.ps[1].wait_line("was started anew; training goes on from where it says", 60)
+        job.ps[0].wait_line("resumes from step", 60)
+        job.ps[1].wait_line("was restarted; training continues from the step that it announces", 60)
         self.check(job)
 
 

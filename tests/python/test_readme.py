@@ -99,7 +99,7 @@ class Readme(harness.Test):
         workers[0].wait_line(re.escape(shown[1]) + ".* is over")
         ps.kill()
         ps = self.shell("ps again", command + " --save_steps=10")
-        ps.wait_line("goes on from step ")
+        ps.wait_line("resumes from step ")
         ps.wait_line("checkpoint at step ")
         self.kill(*workers, ps)
 

@@ -25,9 +25,9 @@ class ServerChanges(generations.Test):
         job.ps[1].wait_line("hands on its chunks")
         job.gate.open()
         job.ps[0].wait_line("ps:1 .* leaves at step")
-        job.ps[0].wait_line("cannot begin yet: .* are still to come from .*: --fault_keep_chunks")
+        job.ps[0].wait_line("cannot begin yet: .* are still missing from .*: --fault_keep_chunks")
         self.kill(job.ps.pop(1))
-        job.ps[0].wait_line("a server .* is to hand on its chunks and has not been heard of", 60)
+        job.ps[0].wait_line("a server .* is to hand on its chunks and has been silent", 60)
         job.drain(1)
         job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")
         self.check(job)
@@ -124,7 +124,8 @@ class ServerChanges(generations.Test):
             job.gate.open()
             job.ps[1].wait(20)
             job.ps[0].wait_line(r"ps:1 \(.*\) leaves at step \d+: \d+\.\d MB in \d+ chunks move "
-                                r"to the others \(generation 1\.2, %d servers\)" % (n_ps - 1))
+                                r"to the other servers \(generation 1\.2, %d servers\)" %
+                                (n_ps - 1))
             self.check(job)
 
     def test_leave_command_drains_server(self):
@@ -159,7 +160,7 @@ class ServerChanges(generations.Test):
         job.ps[0].wait_line(r"checkpoint at step (1[6-9]|[23]\d): ")
         self.kill(job.ps[0])
         job.start_ps(0, *self.ckpt())
-        job.ps[0].wait_line("servers have joined or left since --ps_hosts was given")
+        job.ps[0].wait_line("servers have joined or left since --ps_hosts was written")
         self.check(job)
 
     def test_killed_joining_server_does_not_stop_job(self):

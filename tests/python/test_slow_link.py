@@ -61,7 +61,7 @@ class SlowLink(harness.Test):
             harness.wait_still(*job.ps)
             self.net.limit(1, 40, to=False)
             self.assertIn("hands on its chunks and ends", self.drain(1))
-            job.ps[0].wait_line("ps:1 .* leaves at step .* move to the others")
+            job.ps[0].wait_line("ps:1 .* leaves at step .* move to the other servers")
         job.ps[0].wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
 
     def test_drained_joiner_stops_its_move(self):
@@ -88,8 +88,8 @@ class SlowLink(harness.Test):
         joined = self.join()
         joined.wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
         joined.stop(seconds=30)
-        self.assertIn("then it was given up", joined.output())
-        self.assertNotIn("MB came from", joined.output())  # it did not wait for them
+        self.assertIn("before the transfer was cancelled", joined.output())
+        self.assertNotIn("MB received from", joined.output())  # it did not wait for them
         job.workers[0].wait_line("training step 59 done", 60)
         self.check(job)
 
@@ -99,7 +99,7 @@ class SlowLink(harness.Test):
         job = self.begin()
         self.slow_leave(job)
         job.ps[0].stop(seconds=60)
-        self.assertIn("then it was given up", job.ps[0].output())
+        self.assertIn("before the transfer was cancelled", job.ps[0].output())
         job.test = namespaces.Placed(self, self.net.hosts[0])
         job.start_ps(0, *self.ckpt())
         self.net.limit(1, 0, to=False)
@@ -112,8 +112,8 @@ class SlowLink(harness.Test):
         joined = self.join()
         job.ps[0].wait_line("ps:2 .* joins at step .* move to it")
         joined.wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
-        joined.wait_line(r"chunks, .* MB came from " + self.hosts[0], 60)
-        joined.wait_line(r"chunks, .* MB came from " + self.hosts[1], 60)
+        joined.wait_line(r"chunks, .* MB received from " + self.hosts[0], 60)
+        joined.wait_line(r"chunks, .* MB received from " + self.hosts[1], 60)
         self.net.limit(2, 0, to=True)
         self.check(job)
         joined.wait(60)

@@ -54,10 +54,10 @@ class Stop(generations.Test):
         folder = self.path("ckpt")
         for mode in "sync", "async":
             job = self.begin([*LONG, "--sync_mode=" + mode])
-            self.assertIn("the job ends at the step where it is", self.stop_job(job))
+            self.assertIn("the job ends at its present step", self.stop_job(job))
             summaries = job.finish(60)
             self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
-            step = int(job.ps[0].wait_line(r"the job is stopped, as was asked for: it ends at step "
+            step = int(job.ps[0].wait_line(r"the job is stopped, as requested: it ends at step "
                                            r"(\d+) of 100000").group(1))
             self.assertEqual(ckpt_folder.steps(folder)[-1], step)
             for worker in job.workers:
@@ -110,7 +110,7 @@ class Stop(generations.Test):
         ps.wait_line("worker 0 left before the job's end")
         self.assertIn("if no worker is left, where the next one joins", self.stop_job(job))
         job.start_worker(0).wait(60)
-        ps.wait_line("the job is done; serving on")
+        ps.wait_line("the job is done; this server waits for the next one (--serve)")
         self.assertRegex(job.workers[0].output(), "the job has ended at step [0-9]+ of ")
         other = self.job(n_workers=1, model="small", flags=["--train_steps=7", "--seed=4"])
         other.ps_hosts = job.ps_hosts
@@ -126,7 +126,7 @@ class Stop(generations.Test):
         for _ in range(2):
             job.start_workers()
             job.workers[0].wait_line("training step 9 done")
-            self.assertIn("its servers, which have --serve, wait for the next job",
+            self.assertIn("its servers, which run with --serve, wait for the next job",
                           self.stop_job(job))
             self.wait_all(job.workers, 60)
         ps.stop()
@@ -139,7 +139,7 @@ class Stop(generations.Test):
         worker.wait_line(r"waiting for worker 1 \(never joined\)")
         self.stop_job(job)
         self.wait_all((worker, *job.ps), 60)
-        job.ps[0].wait_line("the job is stopped, as was asked for: it ends at step 1 of")
+        job.ps[0].wait_line("the job is stopped, as requested: it ends at step 1 of")
         self.assertEqual(ckpt_folder.steps(self.path("ckpt")), [1])
 
     def members(self, job, *does):
@@ -183,7 +183,7 @@ class Stop(generations.Test):
             ends, stays = self.members(job, does, "stays")
             self.assertNotEqual(ends.wait(60, status=None), 0)
             job.ps[0].wait_line(r"generation 1\.\d+ from step \d+: 1 workers, 1 servers")
-            self.assertIn("worker 0 wants to leave", job.ps[0].output())
+            self.assertIn("worker 0 requests to leave", job.ps[0].output())
             seen = len(stays.lines)
             harness.until(lambda n=seen, m=stays: len(m.lines) > n + 20, "the other member trains")
             self.stop_job(job)

@@ -75,7 +75,7 @@ class Versions(harness.Test):
             worker = job.start_worker(0)
             self.ends(worker, 1, "refused this worker: " + text)
             ps = job.start_ps(1)
-            self.ends(ps, 1, "does not take this server's call: " + text)
+            self.ends(ps, 1, "rejects this server's call: " + text)
             ctl = self.start_program("weirctl", "--ps_hosts=" + job.ps_hosts[0], "status")
             self.ends(ctl, 1, text)
 

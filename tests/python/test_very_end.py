@@ -46,7 +46,7 @@ class VeryEnd(harness.Test):
             summaries = job.finish()
             self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1, name)
             job.ps[victim].wait_line("has all its steps, and .* back|"
-                                     "ps:0 says that the job is done")
+                                     "ps:0 reports that the job is done")
             files = os.listdir(folder)
             self.assertIn(24, ckpt_folder.steps(folder), name)
             self.assertEqual([f for f in files if f.startswith("up-")], [], name)
@@ -92,7 +92,7 @@ class VeryEnd(harness.Test):
         job, figures = self.reporting("--worker_timeout=1")
         self.wait_lines(job.workers, "exported [0-9]+ param")
         job.workers[0].kill()
-        job.ps[0].wait_line("worker 0 .* has not come back for 1 s")
+        job.ps[0].wait_line("worker 0 .* has not returned for 1 s")
         self.read(figures[1])
         self.wait_all((job.workers[1], *job.ps), 30)
 

@@ -274,7 +274,7 @@ class Errors(Weirctl):
     def test_command_at_other_server_refused(self):
         job = self.run_job()
         _, err = self.ctl(job.ps_hosts[1:], "remove-worker", "1", status=1)
-        self.one_line(err, "refused: commands are for ps:0 (%s)" % job.ps_hosts[0])
+        self.one_line(err, "refused: only ps:0 accepts commands (%s)" % job.ps_hosts[0])
         job.kill()
 
     def test_bad_command_lines_refused(self):
@@ -311,7 +311,7 @@ class Changes(Weirctl):
     def test_remove_worker_drops_worker(self):
         job = self.run_job(delays=(2, 2, 2))
         out, _ = self.ctl(job.ps_hosts, "remove-worker", "1")
-        self.assertEqual(out, "accepted: worker 1 leaves at a step to come\n")
+        self.assertEqual(out, "accepted: worker 1 leaves at a later step\n")
         doc = self.await_json(job, ["status"], lambda d: d["generation"] == harness.term(2) and
                               d["state"] == "training")
         self.assertEqual([(m["index"], m["rank"]) for m in doc["members"]], [(0, 0), (2, 1)])
