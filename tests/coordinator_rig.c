@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Its chunks and its disk do at once what ps 0 wants, but for a disk that hangs. */
+/* Carries out an order: chunks and disk complete it at once, unless the disk hangs. */
 static void take_order(struct rig *r, struct rig_server *s, const struct net_control_reply *reply)
 {
     if (reply->order != s->order && reply->step >= 0) {

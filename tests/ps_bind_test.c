@@ -1,4 +1,4 @@
-/* tests/ps_bind_test.c - --bind: with and without a port, and what is wrong with it. */
+/* tests/ps_bind_test.c - --bind: addresses with and without a port, and invalid ones. */
 #include "ps/bind.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -21,7 +21,7 @@ static void refused(const char *bind, const char *says)
         fail_msg("'%s' lacks '%s'", capture_text, says);
 }
 
-static void test_bind(void **state)
+static void bind_completes_a_missing_port(void **state)
 {
     char longest[400];
     listens(NULL, "a:1", "a:1");
@@ -41,5 +41,5 @@ static void test_bind(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_bind);
+    return RUN_TESTS(bind_completes_a_missing_port);
 }

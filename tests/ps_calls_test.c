@@ -1,6 +1,7 @@
 /* tests/ps_calls_test.c - ps 0's coordinator (ps/coordinator/coordinator.h) and the calls of
- * another server, on a clock of the test's: who is believed to be that server, how long a ps 0 that
- * begins waits for its first call, and one that ends for its last. Two servers, no folder. */
+ * another server, on the test's clock: which process counts as that server, how long a new ps 0
+ * waits for its first call, and how long an ending ps 0 waits for its last call. The job has two
+ * servers and no folder. */
 #include "base/term.h"
 #include "ps/coordinator/coordinator_view.h"
 #include "tests/check.h"
@@ -17,7 +18,7 @@ struct rig {
     int64_t now;
     uint64_t call;
     enum answer answer[64]; /* by call */
-    uint64_t plan;          /* the generation that is to be made; 0: none is */
+    uint64_t plan;          /* the generation to make; 0: none */
 };
 
 static void step(struct rig *r, struct coordinator_event e)
@@ -37,7 +38,8 @@ static void step(struct rig *r, struct coordinator_event e)
     }
 }
 
-/* In looks, as the awake clock takes no more than one for what has passed. */
+/* Advances the clock by one look at a time, since the awake clock counts at most one look between
+ * two steps. */
 static void pass(struct rig *r, int64_t ms)
 {
     for (int64_t left = ms; left > 0; left -= LOOK_EVERY_MS) {
@@ -69,14 +71,14 @@ static uint64_t number(struct rig *r)
     return reply.number;
 }
 
-/* A call as server 1, that has seen so many of ps 0's replies; its number. */
+/* Calls as server 1, which has received this many replies of ps 0. Returns the call's number. */
 static uint64_t ask(struct rig *r, uint64_t incarnation, uint64_t seen, uint64_t generation)
 {
     const struct net_control said = {.server = 1,
                                      .n_servers = 2,
                                      .incarnation = incarnation,
                                      .generation = generation,
-                                     .ps0 = generation ? 5 : 0, /* of another life */
+                                     .ps0 = generation ? 5 : 0, /* of an earlier life */
                                      .address = "h:2",
                                      .seen = seen,
                                      .lowest = -1,
@@ -102,8 +104,8 @@ static void assert_believed(struct rig *r)
     rig_close(r);
 }
 
-/* Nobody takes the place of a server whose call is open, whatever else is silent. */
-static void while_its_call_is_open(void **state)
+/* No process replaces a server whose call is open, however silent the server is. */
+static void server_with_open_call_keeps_its_place(void **state)
 {
     struct rig r;
     rig_open(&r);
@@ -116,8 +118,8 @@ static void while_its_call_is_open(void **state)
     rig_close(&r);
 }
 
-/* Nor while it has the time to call again; then its place is free. */
-static void after_an_answer(void **state)
+/* A server keeps its place while it has time to call again. Then the place is free. */
+static void place_is_free_when_no_call_follows_an_answer(void **state)
 {
     struct rig r;
     rig_open(&r);
@@ -132,8 +134,8 @@ static void after_an_answer(void **state)
     assert_believed(&r);
 }
 
-/* A call that its server has ended: it calls at once, or has ended itself. */
-static void after_the_end_of_a_call(void **state)
+/* After the end of a call the server either calls at once or has ended. */
+static void place_is_free_shortly_after_a_closed_call(void **state)
 {
     struct rig r;
     rig_open(&r);
@@ -151,9 +153,9 @@ static void finish(struct rig *r)
                                        .command = {.what = COORDINATOR_FINISH}});
 }
 
-/* A ps 0 that ends stays until the other has shown that it knows: an answer that crossed with
- * another question is given again. */
-static void a_goodbye_that_crossed(void **state)
+/* An ending ps 0 stays until the other server has acknowledged that. If the reply crossed with
+ * another call, ps 0 repeats it. */
+static void crossed_closing_reply_is_repeated(void **state)
 {
     struct rig r;
     struct net_control_reply reply;
@@ -174,8 +176,8 @@ static void a_goodbye_that_crossed(void **state)
     rig_close(&r);
 }
 
-/* One that does not call any more is not waited for. */
-static void a_goodbye_that_nobody_hears(void **state)
+/* An ending ps 0 does not wait for a server that no longer calls. */
+static void ending_ps0_leaves_without_a_silent_server(void **state)
 {
     struct rig r;
     rig_open(&r);
@@ -193,9 +195,9 @@ static void offer_job(struct rig *r)
                                        .job = {.train_steps = 100, .lockstep = 1, .n_members = 1}});
 }
 
-/* Without a folder only servers that live on know which generations there have been: the first one
- * of a ps 0 that came back is above theirs. */
-static void a_job_waits_for_who_lives_on(void **state)
+/* Without a folder only servers that still run can report earlier generations. The first generation
+ * of a restarted ps 0 is above theirs. */
+static void first_generation_exceeds_that_of_a_running_server(void **state)
 {
     struct rig r;
     struct coordinator_line why;
@@ -212,8 +214,8 @@ static void a_job_waits_for_who_lives_on(void **state)
     rig_close(&r);
 }
 
-/* Not for ever: it may have gone with ps 0, or not have been started yet. */
-static void a_job_begins_without_a_call(void **state)
+/* The wait is bounded: the server may have ended with ps 0, or may not have been started yet. */
+static void job_begins_when_no_server_calls(void **state)
 {
     struct rig r;
     struct coordinator_line why;
@@ -227,7 +229,9 @@ static void a_job_begins_without_a_call(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(while_its_call_is_open, after_an_answer, after_the_end_of_a_call,
-                     a_goodbye_that_crossed, a_goodbye_that_nobody_hears,
-                     a_job_waits_for_who_lives_on, a_job_begins_without_a_call);
+    return RUN_TESTS(
+        server_with_open_call_keeps_its_place, place_is_free_when_no_call_follows_an_answer,
+        place_is_free_shortly_after_a_closed_call, crossed_closing_reply_is_repeated,
+        ending_ps0_leaves_without_a_silent_server,
+        first_generation_exceeds_that_of_a_running_server, job_begins_when_no_server_calls);
 }

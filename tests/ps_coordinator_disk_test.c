@@ -1,7 +1,7 @@
-/* tests/ps_coordinator_disk_test.c - the thread that does what ps 0's coordinator orders from the
- * folder of checkpoints (ps/coordinator/coordinator_disk.c): a checkpoint that is gone on from
- * stays until all servers have it; one that cannot be read now is told as that. The coordinator's
- * state is put together by hand, its mailbox is read here. */
+/* tests/ps_coordinator_disk_test.c - the thread that carries out the coordinator's orders to the
+ * folder of checkpoints (ps/coordinator/coordinator_disk.c): a checkpoint that a plan resumes from
+ * stays until all servers have it, and an unreadable one is reported as such. The tests build the
+ * coordinator's state by hand, and read its mailbox. */
 #include "base/clock.h"
 #include "checkpoint/folder.h"
 #include "ps/coordinator/coordinator_impl.h"
@@ -29,7 +29,7 @@ static struct coordinator_state *state_of(void)
     return l.state;
 }
 
-/* A plan is in force; the stores are still those of `settled`. */
+/* Puts a plan into force; the stores are still those of `settled`. */
 static void put_in_force(uint64_t generation, enum plan_source source, const char *restore,
                          uint64_t settled)
 {
@@ -63,7 +63,7 @@ static int exists(const char *name)
     return lstat(path, &s) == 0;
 }
 
-/* The only server's file, as it reports it. */
+/* Writes the file of the only server, and returns the server's report of it. */
 static struct coordinator_file write_file(uint64_t generation, int64_t step)
 {
     char path[256], name[MANIFEST_NAME_BYTES], text[2][24];
@@ -81,7 +81,7 @@ static struct coordinator_file write_file(uint64_t generation, int64_t step)
     return (struct coordinator_file){w.bytes, w.crc32c};
 }
 
-/* Gives the order; what the coordinator is told of it. */
+/* Posts the order, and returns the result that the coordinator receives. */
 static struct coordinator_mail carry_out(enum disk_task what)
 {
     static uint32_t op;
@@ -102,7 +102,7 @@ static struct coordinator_mail carry_out(enum disk_task what)
     return m;
 }
 
-/* All servers have written their files: the manifest, and what is then too much goes. */
+/* Writes the files of all servers, then the manifest, and deletes old checkpoints. */
 static void save(uint64_t generation, int64_t step)
 {
     struct coordinator_state *c = state_of();
@@ -118,7 +118,7 @@ static void save(uint64_t generation, int64_t step)
     assert_int_equal(m.step, step);
 }
 
-static struct service *service; /* nobody has joined it */
+static struct service *service; /* without members */
 
 static int setup(void **state)
 {
@@ -170,7 +170,7 @@ static int teardown(void **state)
     return rmdir(folder);
 }
 
-static void one_is_kept(void **state)
+static void older_checkpoint_is_deleted(void **state)
 {
     put_in_force(first, PLAN_FIRST, "", first);
     save(first, 5);
@@ -178,9 +178,9 @@ static void one_is_kept(void **state)
     assert_true(exists("weir-1.1-8.json") && !exists("weir-1.1-5.json"));
 }
 
-/* A server was lost, and all go back to step 5: while they read that, a manifest of the generation
- * before comes late. */
-static void what_a_plan_resumes_from_stays_until_it_is_settled(void **state)
+/* A server was lost, and all servers go back to step 5. While they read its checkpoint, a late
+ * manifest of the previous generation arrives. */
+static void resumed_checkpoint_stays_until_its_plan_settles(void **state)
 {
     static const char *const marks[] = {"", PLAN_RESTORE_MARK};
     char name[128];
@@ -193,15 +193,15 @@ static void what_a_plan_resumes_from_stays_until_it_is_settled(void **state)
         assert_true(exists("weir-1.1-5.json") && exists("weir-1.1-5-0-of-1.safetensors"));
     }
     assert_true(exists("weir-1.1-9.json") && !exists("weir-1.1-8.json"));
-    put_in_force(second, PLAN_CHECKPOINT, name, second); /* all have it in memory */
+    put_in_force(second, PLAN_CHECKPOINT, name, second); /* all servers have it in memory */
     save(second, 7);
     assert_true(exists("weir-1.2-7.json"));
     assert_false(exists("weir-1.1-9.json") || exists("weir-1.1-5.json") ||
                  exists("weir-1.1-5-0-of-1.safetensors"));
 }
 
-/* The manifest comes between the FIND and its plan. */
-static void what_was_found_stays_until_it_is_planned(void **state)
+/* The manifest arrives between FIND and the plan that it leads to. */
+static void found_checkpoint_stays_until_it_is_planned(void **state)
 {
     put_in_force(first, PLAN_FIRST, "", first);
     save(first, 5);
@@ -219,8 +219,8 @@ static void what_was_found_stays_until_it_is_planned(void **state)
     assert_true(exists("weir-1.1-5.json") && !exists("weir-1.1-8.json"));
 }
 
-/* A name without a generation does not tell which one it is: no manifest goes. */
-static void what_is_of_an_earlier_version_stays(void **state)
+/* A name without a generation does not identify its checkpoint, so no manifest is deleted. */
+static void checkpoint_of_an_earlier_version_stays(void **state)
 {
     put_in_force(7, PLAN_FIRST, "", 7); /* of epoch 0 */
     save(7, 5);
@@ -235,7 +235,7 @@ static void what_is_of_an_earlier_version_stays(void **state)
     assert_false(exists("weir-5.json") || exists("weir-1.1-8.json"));
 }
 
-/* A link to itself: it cannot be opened, and is there. */
+/* Makes a link to itself: it exists, and cannot be opened. */
 static void make_unreadable(const char *name)
 {
     char path[256], away[256];
@@ -253,7 +253,7 @@ static void make_readable(const char *name)
     assert_int_equal(rename(away, path), 0);
 }
 
-static void what_cannot_be_read_now_is_looked_for_again(void **state)
+static void unreadable_checkpoint_is_searched_again(void **state)
 {
     static const char part[] = "weir-1.1-8-0-of-1.safetensors";
     put_in_force(first, PLAN_FIRST, "", first);
@@ -263,7 +263,7 @@ static void what_cannot_be_read_now_is_looked_for_again(void **state)
     assert_int_equal(capture_lines(), 1);
     assert_non_null(strstr(capture_text, part));
     assert_null(l.disk_found);
-    /* not every second, a folder of many GB, with a line each time */
+    /* a folder of many GB is not read every second, with a line each time */
     assert_int_equal(carry_out(DISK_FIND).st, ST_IO);
     assert_int_equal(capture_lines(), 0);
     make_readable(part);
@@ -273,9 +273,9 @@ static void what_cannot_be_read_now_is_looked_for_again(void **state)
     assert_int_equal(m.step, 8);
 }
 
-/* What is seen in a folder that is not the one that it was says nothing of what was kept: nobody
- * begins anew because of that. */
-static void a_folder_that_is_not_mounted(void **state)
+/* An unmounted folder proves nothing about the checkpoints in it, so the job does not begin again
+ * because of it. */
+static void unmounted_folder_does_not_restart_the_job(void **state)
 {
     char aside[80];
     put_in_force(first, PLAN_FIRST, "", first);
@@ -292,7 +292,7 @@ static void a_folder_that_is_not_mounted(void **state)
     assert_int_equal(carry_out(DISK_FIND).step, 8);
 }
 
-/* Moves the folder away and makes an empty one of its name, as a mount point is. */
+/* Moves the folder away and makes an empty one of its name, like a mount point. */
 static void unmount(char aside[80])
 {
     snprintf(aside, 80, "%s-aside", folder);
@@ -318,7 +318,7 @@ static void owner_of_an_unmounted_folder_is_not_verified(void **state)
     assert_int_equal(carry_out(DISK_OWNER).st, ST_OK);
 }
 
-/* The folder has these two lines as its list of servers. */
+/* Checks that the folder's list of servers has these two lines. */
 static void check_list(const char *expected)
 {
     char path[256], text[256] = "";
@@ -341,12 +341,13 @@ static void wait_until_recorded(void)
 static char *two_addrs[] = {"127.0.0.1:1", "127.0.0.1:2"};
 static const struct hosts two_servers = {2, two_addrs};
 
-/* A drained server must not exit before: a ps 0 that restarts would wait for it. */
-static void servers_that_cannot_be_recorded_are_retried(void **state)
+/* A drained server must not exit before the list is recorded: a restarted ps 0 would wait for it.
+ * */
+static void failed_list_of_servers_is_retried(void **state)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/servers", folder);
-    assert_int_equal(mkdir(path, 0700), 0); /* a folder cannot be replaced by a file */
+    assert_int_equal(mkdir(path, 0700), 0); /* a file cannot replace a folder */
     coordinator_disk_servers(&l, &two_servers);
     carry_out(DISK_OWNER); /* follows the list */
     assert_true(coordinator_disk_records_servers(&l, "127.0.0.1:3"));
@@ -356,7 +357,7 @@ static void servers_that_cannot_be_recorded_are_retried(void **state)
     check_list("127.0.0.1:1\n127.0.0.1:1,127.0.0.1:2\n");
 }
 
-static void newer_servers_replace_a_list_that_failed(void **state)
+static void newer_list_of_servers_replaces_a_failed_one(void **state)
 {
     char aside[80];
     unmount(aside);
@@ -390,8 +391,8 @@ static void servers_are_recorded_after_a_failed_allocation(void **state)
     check_list("127.0.0.1:1\n127.0.0.1:1\n");
 }
 
-/* What a first job can resume from. */
-static void a_search_that_could_not_read_is_made_again(void **state)
+/* A first job searches for a checkpoint to resume from. */
+static void failed_search_is_repeated(void **state)
 {
     static const char part[] = "weir-1.1-5-0-of-1.safetensors";
     put_in_force(first, PLAN_FIRST, "", first);
@@ -402,9 +403,9 @@ static void a_search_that_could_not_read_is_made_again(void **state)
         if (i == 2)
             make_readable(part);
         l.folders.version += i == 2;
-        l.searched = l.folders.version + 1; /* as coordinator_folders_can_restore says */
+        l.searched = l.folders.version + 1; /* as coordinator_folders_can_restore sets it */
         coordinator_disk_search(&l);
-        assert_int_equal(carry_out(DISK_SWEEP).st, ST_OK); /* it comes after it */
+        assert_int_equal(carry_out(DISK_SWEEP).st, ST_OK); /* it follows the search */
         assert_int_equal(l.searched, i < 2 ? 0 : l.folders.version + 1);
         assert_int_equal(l.cfg.restore != NULL, i == 2);
     }
@@ -415,10 +416,10 @@ static void a_search_that_could_not_read_is_made_again(void **state)
 int main(void)
 {
     return RUN_EACH(
-        setup, teardown, one_is_kept, a_folder_that_is_not_mounted,
-        owner_of_an_unmounted_folder_is_not_verified, servers_that_cannot_be_recorded_are_retried,
-        newer_servers_replace_a_list_that_failed, servers_are_recorded_after_a_failed_allocation,
-        what_a_plan_resumes_from_stays_until_it_is_settled,
-        what_was_found_stays_until_it_is_planned, what_is_of_an_earlier_version_stays,
-        what_cannot_be_read_now_is_looked_for_again, a_search_that_could_not_read_is_made_again);
+        setup, teardown, older_checkpoint_is_deleted, unmounted_folder_does_not_restart_the_job,
+        owner_of_an_unmounted_folder_is_not_verified, failed_list_of_servers_is_retried,
+        newer_list_of_servers_replaces_a_failed_one, servers_are_recorded_after_a_failed_allocation,
+        resumed_checkpoint_stays_until_its_plan_settles, found_checkpoint_stays_until_it_is_planned,
+        checkpoint_of_an_earlier_version_stays, unreadable_checkpoint_is_searched_again,
+        failed_search_is_repeated);
 }

@@ -1,5 +1,5 @@
-/* tests/ps_coordinator_end_test.c - ps 0's coordinator (ps/coordinator/coordinator.h), where a job
- * ends otherwise than by its last step, or ps 0 alone does; and what it says again and again. */
+/* tests/ps_coordinator_end_test.c - ps 0's coordinator (ps/coordinator/coordinator.h) where a job
+ * ends before its last step, or ps 0 alone ends, and the lines that it repeats. */
 #include "ps/coordinator/coordinator_state.h"
 #include "ps/coordinator/coordinator_times.h"
 #include "tests/coordinator_rig.h"
@@ -12,14 +12,14 @@ static void trains(struct rig *r)
     rig_let_pass(r, 1000);
 }
 
-/* It leaves for good, with an error. */
+/* Lets worker i leave for good, with an error. */
 static void fails(struct rig *r, int i)
 {
     r->worker[i].leaving = r->worker[i].failed = 1;
     r->worker[i].missing_ms = 0;
 }
 
-/* A process takes its place. */
+/* Starts a process in the place of worker i. */
 static void comes_again(struct rig *r, int i)
 {
     r->worker[i] = (struct coordinator_worker_event){
@@ -33,8 +33,8 @@ static void two_servers(struct rig *r)
     rig_server_joins(r);
 }
 
-/* All servers are told, and ps 0 ends when they know. */
-static void test_all_fail(void **state)
+/* All servers receive the failure, and ps 0 ends once they have acknowledged it. */
+static void failure_of_all_workers_ends_all_servers(void **state)
 {
     struct rig r;
     two_servers(&r);
@@ -45,7 +45,7 @@ static void test_all_fail(void **state)
     assert_int_equal(r.n_failed, 1);
     assert_int_equal(r.lines[LINE_JOB_FAILED], 1);
     assert_int_equal(r.n_plans, n_plans);
-    assert_false(r.server[1].failed); /* before main has heard of it */
+    assert_false(r.server[1].failed); /* before main has received it */
     rig_command(&r, COORDINATOR_FINISH);
     assert_int_equal(r.n_finished, 0);
     rig_let_pass(&r, 1000);
@@ -58,8 +58,8 @@ static void test_all_fail(void **state)
     free(r.c);
 }
 
-/* A server that does not call is given its time to hear of it, and no more. */
-static void test_all_fail_and_a_server_is_silent(void **state)
+/* A server that does not call gets a limited time to receive the failure. */
+static void failed_job_waits_briefly_for_a_silent_server(void **state)
 {
     struct rig r;
     two_servers(&r);
@@ -75,8 +75,8 @@ static void test_all_fail_and_a_server_is_silent(void **state)
     free(r.c);
 }
 
-/* No checkpoint is made of where they failed, though one is kept. */
-static void test_all_fail_with_a_folder(void **state)
+/* A failed job makes no checkpoint, and keeps an earlier one. */
+static void failed_job_makes_no_checkpoint(void **state)
 {
     struct rig r;
     rig_open(&r, 1);
@@ -94,8 +94,8 @@ static void test_all_fail_with_a_folder(void **state)
     free(r.c);
 }
 
-/* The other goes on; when it fails later, the job has. */
-static void test_one_fails_after_the_other(void **state)
+/* The other worker continues. When it fails later, the job has failed. */
+static void job_fails_when_its_last_worker_fails(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
@@ -111,14 +111,14 @@ static void test_one_fails_after_the_other(void **state)
     free(r.c);
 }
 
-/* One that was lost may come back and go on from there; not, once others have made a step. */
-static void test_one_fails_after_a_loss(void **state)
+/* A lost worker may return and continue the job, unless other workers have made a step since. */
+static void lost_worker_may_continue_a_failed_job(void **state)
 {
     for (int has_moved = 0; has_moved < 2; has_moved++) {
         struct rig r;
         rig_open(&r, 0);
         rig_let_pass(&r, 1000);
-        for (int i = 0; i < 15; i++) /* its first word is there */
+        for (int i = 0; i < 15; i++) /* its first message has arrived */
             rig_look(&r);
         r.worker[1].spoke = 1;
         r.worker[1].missing_ms = 0;
@@ -138,8 +138,8 @@ static void test_one_fails_after_a_loss(void **state)
     }
 }
 
-/* The word of one that was taken for lost came late. */
-static void test_its_word_comes_late(void **state)
+/* The error of a lost worker arrives late. */
+static void late_error_of_a_lost_worker_counts(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
@@ -155,8 +155,8 @@ static void test_its_word_comes_late(void **state)
     free(r.c);
 }
 
-/* A server that has left the job is not waited for. */
-static void test_all_fail_after_a_server_has_left(void **state)
+/* ps 0 does not wait for a server that has left the job. */
+static void failed_job_does_not_wait_for_a_left_server(void **state)
 {
     struct rig r;
     two_servers(&r);
@@ -166,7 +166,8 @@ static void test_all_fail_after_a_server_has_left(void **state)
     rig_changes(&r, 1000);
     rig_let_pass(&r, 1000);
     r.n_servers = 1;
-    for (uint64_t call = 1; call <= r.call; call++) /* with its process its call has ended */
+    for (uint64_t call = 1; call <= r.call;
+         call++) /* its process has ended, and its calls with it */
         rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_CLOSED, .call = call});
     rig_let_pass(&r, 1000);
     fails(&r, 0);
@@ -177,8 +178,8 @@ static void test_all_fail_after_a_server_has_left(void **state)
     free(r.c);
 }
 
-/* Before the first values no step is named: their step would be -1. */
-static void test_a_wait_before_the_first_step_names_no_step(void **state)
+/* Before the first values the text names no step, which would be -1. */
+static void wait_before_the_first_step_names_no_step(void **state)
 {
     struct rig r;
     char text[256];
@@ -200,8 +201,8 @@ static enum coordinator_server_kind kind_of(const struct rig *r, int server)
     return v.kind;
 }
 
-/* The same disk fails while the job trains, and as ps 0 ends. */
-static void test_a_checkpoint_given_up_at_the_end_says_so(void **state)
+/* The same disk fails during training, and when ps 0 ends. */
+static void checkpoint_given_up_at_the_end_does_not_announce_training(void **state)
 {
     struct rig r;
     rig_open(&r, 1);
@@ -218,7 +219,7 @@ static void test_a_checkpoint_given_up_at_the_end_says_so(void **state)
     free(r.c);
 }
 
-static void test_a_server_that_is_started_anew_wrote_no_part(void **state)
+static void restarted_server_has_written_no_part(void **state)
 {
     struct rig r;
     rig_open(&r, 1);
@@ -228,21 +229,21 @@ static void test_a_server_that_is_started_anew_wrote_no_part(void **state)
     rig_ask(&r);
     rig_let_pass(&r, 1000);
     r.server[1] = (struct rig_server){.restarts = 1};
-    rig_let_pass(&r, 10000); /* ps 0 waits for calls of the process before */
+    rig_let_pass(&r, 10000); /* ps 0 waits for calls of the earlier process */
     assert_string_equal(r.given_up,
                         "checkpoint at step 3 given up: ps:1 ended before it wrote its part");
     free(r.c);
 }
 
-/* While steps are made, a server may be silent for long; where they stand for it, it is missing
+/* A server may be silent for long while steps are made. If training waits for it, it is reported
  * before a line is due. */
-static void test_a_server_that_holds_training_up_is_missing(void **state)
+static void silent_server_is_missing_when_training_waits_for_it(void **state)
 {
     struct rig r;
     struct coordinator_line wait;
     two_servers(&r);
     rig_let_pass(&r, 1000);
-    rig_let_pass(&r, 10000); /* training stands, and both call */
+    rig_let_pass(&r, 10000); /* training waits, and both servers call */
     assert_int_equal(kind_of(&r, 1), SERVER_PRESENT);
     r.n_servers = 1;
     for (int i = 0; i < 8; i++)
@@ -263,8 +264,9 @@ static void test_a_server_that_holds_training_up_is_missing(void **state)
     free(r.c);
 }
 
-/* A leaver, or one that is away, is no failure; nor is a failed one that comes again in time. */
-static void test_not_all_fail(void **state)
+/* A worker that leaves or is away has not failed; nor has one that failed and was restarted in
+ * time. */
+static void job_with_other_workers_does_not_fail(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
@@ -294,8 +296,8 @@ static void stop_job(struct rig *r)
     rig_command(r, COORDINATOR_STOP_JOB);
 }
 
-/* The job ends at the step where it is, which gets its checkpoint as the last step. */
-static void test_a_stopped_job_ends_where_it_is(void **state)
+/* The job ends at its present step, whose checkpoint is the last one. */
+static void stopped_job_ends_at_its_present_step(void **state)
 {
     struct rig r;
     rig_open(&r, 1);
@@ -310,10 +312,10 @@ static void test_a_stopped_job_ends_where_it_is(void **state)
     assert_int_equal(coordinator_view_last_step(r.c), r.version);
     assert_int_equal(r.lines[LINE_JOB_STOPPED], 1);
     assert_int_equal(r.n_plans, n_plans + 1);
-    stop_job(&r); /* once more: it ends already */
+    stop_job(&r); /* a repeated request changes nothing */
     rig_let_pass(&r, 3000);
     assert_int_equal(r.n_plans, n_plans + 1);
-    assert_int_equal(r.n_done, 0); /* its workers end it, when they have left */
+    assert_int_equal(r.n_done, 0); /* its workers end it when they have left */
     for (int i = 0; i < 2; i++)
         r.worker[i].done = 1;
     rig_let_pass(&r, 1000);
@@ -321,8 +323,8 @@ static void test_a_stopped_job_ends_where_it_is(void **state)
     free(r.c);
 }
 
-/* Whose workers have left, so that nobody would end it: the servers do, after a last checkpoint. */
-static void test_a_stopped_job_without_workers_ends(void **state)
+/* No worker is left to end the job, so the servers end it after a last checkpoint. */
+static void stopped_job_without_workers_ends(void **state)
 {
     struct rig r;
     rig_open(&r, 1);
@@ -347,15 +349,15 @@ static void test_a_stopped_job_without_workers_ends(void **state)
     free(r.c);
 }
 
-/* A worker that has never joined. */
+/* Makes worker i one that has never joined. */
 static void never_came(struct rig *r, int i)
 {
     r->worker[i] = (struct coordinator_worker_event){.member = i, .missing_ms = 0};
 }
 
-/* The only worker that has joined makes one step, whether the first values are there or not; the
- * worker that has not is left out, though it is waited for without a limit otherwise. */
-static void test_a_stopped_job_does_not_wait_for_a_worker_that_never_came(void **state)
+/* The only worker that has joined makes one step, with or without first values. The other worker is
+ * left out, although a job otherwise waits for it without a limit. */
+static void stopped_job_does_not_wait_for_an_absent_worker(void **state)
 {
     for (int i = 0; i < 2; i++)
         for (int version = -1; version <= 0; version++) {
@@ -380,8 +382,9 @@ static void test_a_stopped_job_does_not_wait_for_a_worker_that_never_came(void *
         }
 }
 
-/* A worker that dies then is not replaced: --min_workers holds up training, not the job's end. */
-static void test_a_stopped_job_ends_with_fewer_than_min_workers(void **state)
+/* A worker that dies after the request is not replaced: --min_workers holds up training, but not
+ * the job's end. */
+static void stopped_job_ends_below_min_workers(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
@@ -396,8 +399,9 @@ static void test_a_stopped_job_ends_with_fewer_than_min_workers(void **state)
     free(r.c);
 }
 
-/* Nobody can join before ps 0 is in a generation, so one begins with fewer; training waits then. */
-static void test_a_generation_of_fewer_than_min_workers_stops(void **state)
+/* No worker can join before ps 0 is in a generation, so a generation begins with fewer workers, and
+ * training waits in it. */
+static void generation_below_min_workers_stops(void **state)
 {
     struct rig r;
     rig_start(&r, 1, 0);
@@ -426,8 +430,8 @@ static void test_a_generation_of_fewer_than_min_workers_stops(void **state)
     free(r.c);
 }
 
-/* The servers end at once, without a checkpoint where there is nothing to save. */
-static void test_a_stopped_job_that_no_worker_is_in_ends(void **state)
+/* The servers end at once, without a checkpoint if there is nothing to save. */
+static void stopped_job_that_no_worker_joined_ends(void **state)
 {
     for (int version = -1; version <= 0; version++) {
         struct rig r;
@@ -445,9 +449,9 @@ static void test_a_stopped_job_that_no_worker_is_in_ends(void **state)
     }
 }
 
-/* Its checkpoint is damaged, and no other can be looked for: its workers, whom ps 0 cannot see
- * before it is in a generation, are not waited for. */
-static void test_a_stopped_job_that_cannot_begin_ends(void **state)
+/* Its checkpoint is damaged, and no other exists. ps 0 sees its workers only in a generation, and
+ * does not wait for them. */
+static void stopped_job_that_cannot_begin_ends(void **state)
 {
     struct rig r;
     rig_start(&r, 1, 0);
@@ -461,7 +465,7 @@ static void test_a_stopped_job_that_cannot_begin_ends(void **state)
                                                     .from_checkpoint = 1,
                                                     .lockstep = 1,
                                                     .n_members = 2}});
-    r.generation = 0; /* ps 0 is in none, and its workers are in none of its own */
+    r.generation = 0; /* ps 0 is in no generation, and its workers are in none of this ps 0 */
     rig_let_pass(&r, MOST_MS);
     assert_true(r.passed_over == term_of(1, 1));
     assert_int_equal(r.n_plans, 1);
@@ -475,7 +479,7 @@ static void test_a_stopped_job_that_cannot_begin_ends(void **state)
 }
 
 /* Servers without a job have nothing to save. */
-static void test_servers_without_a_job_are_stopped(void **state)
+static void servers_without_a_job_stop_at_once(void **state)
 {
     struct rig r;
     rig_start(&r, 0, 0);
@@ -486,8 +490,9 @@ static void test_servers_without_a_job_are_stopped(void **state)
     free(r.c);
 }
 
-/* With --serve the servers stay: the answer says so, and the next job ends by itself as well. */
-static void test_servers_that_stay_wait_for_the_next_job(void **state)
+/* The servers stay with --serve, and the answer reports that. The next job ends by itself as well.
+ * */
+static void serving_servers_wait_for_the_next_job(void **state)
 {
     char why[CONTROL_TEXT_BYTES];
     struct rig r;
@@ -507,7 +512,7 @@ static void test_servers_that_stay_wait_for_the_next_job(void **state)
         r.worker[i].done = 1;
     rig_let_pass(&r, 1000);
     assert_int_equal(coordinator_command_text(r.c, COORDINATOR_STOP_JOB, 0, why, sizeof why), 0);
-    r.c->job_done = 1; /* its last worker ended where no server had its word */
+    r.c->job_done = 1; /* its last worker ended without an acknowledgement of the servers */
     rig_step(&r, (struct coordinator_event){
                      .kind = COORDINATOR_JOB,
                      .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2}});
@@ -516,8 +521,8 @@ static void test_servers_that_stay_wait_for_the_next_job(void **state)
     free(r.c);
 }
 
-/* Who keeps the last checkpoint from being made is named. */
-static void test_a_server_does_not_stop(void **state)
+/* The line names the server that prevents the last checkpoint. */
+static void missing_last_checkpoint_names_the_server(void **state)
 {
     struct rig r;
     rig_open(&r, 1);
@@ -533,8 +538,8 @@ static void test_a_server_does_not_stop(void **state)
     free(r.c);
 }
 
-/* A checkpoint has all steps when training stops for a change: none is missing at the end. */
-static void test_a_saved_job_lacks_nothing(void **state)
+/* A checkpoint has all steps when training stops for a change, so the end lacks none. */
+static void saved_job_lacks_no_checkpoint(void **state)
 {
     struct rig r;
     rig_open(&r, 1);
@@ -555,8 +560,8 @@ static void test_a_saved_job_lacks_nothing(void **state)
     free(r.c);
 }
 
-/* It is tried again each second. */
-static void test_a_plan_fails_for_long(void **state)
+/* The plan is retried every second. */
+static void failed_plan_is_retried_and_logged_once(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
@@ -576,17 +581,17 @@ static void test_a_plan_fails_for_long(void **state)
 int main(void)
 {
     return RUN_TESTS(
-        test_all_fail, test_all_fail_and_a_server_is_silent, test_all_fail_with_a_folder,
-        test_one_fails_after_the_other, test_one_fails_after_a_loss, test_its_word_comes_late,
-        test_all_fail_after_a_server_has_left, test_a_wait_before_the_first_step_names_no_step,
-        test_a_checkpoint_given_up_at_the_end_says_so,
-        test_a_server_that_is_started_anew_wrote_no_part,
-        test_a_server_that_holds_training_up_is_missing, test_not_all_fail,
-        test_a_stopped_job_ends_where_it_is, test_a_stopped_job_without_workers_ends,
-        test_a_stopped_job_does_not_wait_for_a_worker_that_never_came,
-        test_a_stopped_job_ends_with_fewer_than_min_workers,
-        test_a_stopped_job_that_no_worker_is_in_ends, test_a_stopped_job_that_cannot_begin_ends,
-        test_a_generation_of_fewer_than_min_workers_stops, test_servers_without_a_job_are_stopped,
-        test_servers_that_stay_wait_for_the_next_job, test_a_server_does_not_stop,
-        test_a_saved_job_lacks_nothing, test_a_plan_fails_for_long);
+        failure_of_all_workers_ends_all_servers, failed_job_waits_briefly_for_a_silent_server,
+        failed_job_makes_no_checkpoint, job_fails_when_its_last_worker_fails,
+        lost_worker_may_continue_a_failed_job, late_error_of_a_lost_worker_counts,
+        failed_job_does_not_wait_for_a_left_server, wait_before_the_first_step_names_no_step,
+        checkpoint_given_up_at_the_end_does_not_announce_training,
+        restarted_server_has_written_no_part, silent_server_is_missing_when_training_waits_for_it,
+        job_with_other_workers_does_not_fail, stopped_job_ends_at_its_present_step,
+        stopped_job_without_workers_ends, stopped_job_does_not_wait_for_an_absent_worker,
+        stopped_job_ends_below_min_workers, stopped_job_that_no_worker_joined_ends,
+        stopped_job_that_cannot_begin_ends, generation_below_min_workers_stops,
+        servers_without_a_job_stop_at_once, serving_servers_wait_for_the_next_job,
+        missing_last_checkpoint_names_the_server, saved_job_lacks_no_checkpoint,
+        failed_plan_is_retried_and_logged_once);
 }

@@ -1,11 +1,11 @@
-/* tests/ps_coordinator_test.c - ps 0's coordinator (ps/coordinator/coordinator.h) by itself, on a
- * clock of the test's: how long a worker is waited for that died between its Join and its first
- * word, epochs and plans that cannot be had, and a disk of ps 0's that hangs. */
+/* tests/ps_coordinator_test.c - ps 0's coordinator (ps/coordinator/coordinator.h) alone, on the
+ * test's clock: how long it waits for a worker that died between its Join and its first message,
+ * epochs and plans that fail, and a disk of ps 0 that hangs. */
 #include "tests/coordinator_rig.h"
 #include <stdlib.h>
 
-enum { WRITE_MS = 300000 }; /* for a disk, as coordinator_times.h has it */
-/* Until the others go on without worker 1, which nobody hears any more; in ms. */
+enum { WRITE_MS = 300000 }; /* for a disk, as in coordinator_times.h */
+/* Returns the time in ms until the job continues without worker 1, which has died. */
 static int64_t wait_for_plan(struct rig *r)
 {
     int64_t begin = r->now;
@@ -22,8 +22,8 @@ static int64_t wait_for_plan(struct rig *r)
     return (r->now - begin) / MS;
 }
 
-/* It has spoken, and is away: as long as --worker_timeout says. */
-static void test_one_that_spoke(void **state)
+/* The worker had sent a message: the wait is --worker_timeout. */
+static void lost_worker_is_awaited_for_worker_timeout(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
@@ -31,16 +31,17 @@ static void test_one_that_spoke(void **state)
     assert_in_range(wait_for_plan(&r), TIMEOUT_MS, TIMEOUT_MS + LOOK_EVERY_MS);
 }
 
-/* It lives, maybe, and is slow to come into the generation. */
-static void test_one_that_has_not_come(void **state)
+/* The worker may be alive, and slow to enter the generation. */
+static void worker_gets_time_to_enter_a_generation(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
     assert_in_range(wait_for_plan(&r), 10000, 10000 + LOOK_EVERY_MS);
 }
 
-/* It joined the generation, and had only to speak: not as long as one that has to come. */
-static void test_one_that_died_as_it_came(void **state)
+/* The worker has joined the generation and need only send a message: the wait is shorter than for
+ * one that must still join. */
+static void joined_worker_gets_less_time(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
@@ -48,8 +49,8 @@ static void test_one_that_died_as_it_came(void **state)
     assert_in_range(wait_for_plan(&r), 2000, 2000 + LOOK_EVERY_MS);
 }
 
-/* Another process has taken its place since: it has its own time. */
-static void test_another_comes_in_its_place(void **state)
+/* Another process has replaced the worker since, and gets its own time. */
+static void replacing_process_gets_its_own_time(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
@@ -61,8 +62,8 @@ static void test_another_comes_in_its_place(void **state)
     assert_in_range(wait_for_plan(&r), 2000, 2000 + LOOK_EVERY_MS);
 }
 
-/* Nobody is missed before he has come for the first time, however late that is. */
-static void test_one_that_comes_late(void **state)
+/* A worker counts as missing only after its first join, however late that is. */
+static void worker_is_not_missing_before_its_first_join(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
@@ -89,7 +90,8 @@ static int is_given(const struct rig *r)
     return coordinator_view_given(r->c) == coordinator_view_wanted(r->c);
 }
 
-/* What was asked for is given up as late as it may be, with `line`. `begin`: when it was due. */
+/* Checks that the requested checkpoint is given up at the latest possible time, with `line`. begin:
+ * the time at which it was due. */
 static void is_given_up(struct rig *r, int64_t begin, enum coordinator_line_id line)
 {
     assert_false(is_given(r));
@@ -102,7 +104,7 @@ static void is_given_up(struct rig *r, int64_t begin, enum coordinator_line_id l
     assert_true(coordinator_view_last_step(r->c) < 0);
 }
 
-/* The disk answers again: the next is made. */
+/* Checks that the next checkpoint is made once the disk answers again. */
 static void the_next_is_made(struct rig *r)
 {
     int n = r->n_manifests;
@@ -114,7 +116,7 @@ static void the_next_is_made(struct rig *r)
     assert_int_equal(r->n_manifests, n + 1);
 }
 
-/* ps 0's disk hangs as the manifest of step 3 is written. */
+/* Lets ps 0's disk hang while it writes the manifest of step 3. */
 static void hang_in_a_manifest(struct rig *r)
 {
     rig_open(r, 1);
@@ -125,7 +127,7 @@ static void hang_in_a_manifest(struct rig *r)
     assert_int_equal(r->n_manifests, 1);
 }
 
-static void test_a_manifest_hangs(void **state)
+static void hanging_manifest_is_given_up(void **state)
 {
     struct rig r;
     hang_in_a_manifest(&r);
@@ -135,7 +137,7 @@ static void test_a_manifest_hangs(void **state)
     rig_server_joins(&r);
     is_given_up(&r, begin, LINE_CHECKPOINT_SLOW);
     rig_server_joins(&r);
-    rig_ask(&r); /* nobody waits for a disk that is known to hang */
+    rig_ask(&r); /* a request does not wait for a disk that is known to hang */
     rig_look(&r);
     assert_true(is_given(&r));
     assert_true(r.lines[LINE_CHECKPOINT_DISK] > 0);
@@ -147,9 +149,9 @@ static void test_a_manifest_hangs(void **state)
     free(r.c);
 }
 
-/* Training comes to its last step while the disk hangs. Whose the folder is cannot be known: ps 0
- * ends, and the step's result is not released, since another ps 0 may make one as well. */
-static void test_the_last_step_and_a_disk_that_hangs(void **state)
+/* Training reaches its last step while the disk hangs. ps 0 cannot verify that it owns the folder,
+ * so it ends and does not release the step's result: another ps 0 may make one as well. */
+static void hanging_disk_at_the_last_step_ends_ps0(void **state)
 {
     struct rig r;
     hang_in_a_manifest(&r);
@@ -162,7 +164,7 @@ static void test_the_last_step_and_a_disk_that_hangs(void **state)
 }
 
 /* The manifest of the last step itself hangs. */
-static void test_the_last_manifest_hangs(void **state)
+static void hanging_last_manifest_ends_ps0(void **state)
 {
     struct rig r;
     rig_open(&r, 1);
@@ -178,10 +180,9 @@ static void test_the_last_manifest_hangs(void **state)
     free(r.c);
 }
 
-/* The manifest of the last step cannot be written. The result is released where this ps 0 still
- * owns the folder; where another one does, or that cannot be read, ps 0 ends and releases nothing.
- */
-static void test_the_last_manifest_fails(void **state)
+/* The manifest of the last step cannot be written. ps 0 releases the result if it still owns the
+ * folder. If another ps 0 owns it, or the owner cannot be read, ps 0 ends and releases nothing. */
+static void failed_last_manifest_is_released_by_the_owner(void **state)
 {
     const enum status owner[] = {ST_OK, ST_REFUSED, ST_IO};
     for (int i = 0; i < 3; i++) {
@@ -205,7 +206,7 @@ static void test_the_last_manifest_fails(void **state)
     }
 }
 
-/* ps 0's own part of a checkpoint is not written, before or after the parts of others. */
+/* Lets the write of ps 0's own part hang, before or after n_others parts of other servers. */
 static void hang_in_a_file(int n_others)
 {
     struct rig r;
@@ -229,19 +230,19 @@ static void hang_in_a_file(int n_others)
     free(r.c);
 }
 
-static void test_own_file_hangs(void **state)
+static void hanging_own_file_is_given_up(void **state)
 {
     hang_in_a_file(0);
 }
 
-static void test_own_file_hangs_after_others(void **state)
+static void hanging_own_file_is_given_up_after_others(void **state)
 {
     hang_in_a_file(1);
 }
 
-/* A worker that lives on names a generation of the epoch that is being recorded just then: the next
- * one is recorded before anything is planned in it. */
-static void test_an_epoch_that_is_claimed_meanwhile(void **state)
+/* While an epoch is being recorded, a worker that still runs names a generation of that epoch: the
+ * next epoch is recorded before a plan uses it. */
+static void epoch_claimed_while_recorded_is_raised(void **state)
 {
     struct rig r;
     rig_start(&r, 1, 1);
@@ -266,7 +267,7 @@ static void test_an_epoch_that_is_claimed_meanwhile(void **state)
     free(r.c);
 }
 
-/* A change without a cause of its own: only of the epoch. */
+/* Checks that a change follows which only raises the epoch. */
 static void rises_above(struct rig *r, uint64_t epoch)
 {
     int n = r->n_plans;
@@ -275,13 +276,13 @@ static void rises_above(struct rig *r, uint64_t epoch)
     assert_int_equal(r->n_plans, n + 1);
     assert_int_equal(r->generation, term_of(epoch + 1, 1));
     rig_let_pass(r, 3000);
-    assert_int_equal(r->n_plans, n + 1); /* and that was all */
+    assert_int_equal(r->n_plans, n + 1); /* no other change follows */
 }
 
-/* A ps 0 that has lost the count makes its first plan before a worker comes that lives on in
- * generation 4.7 of another one: all go to one above that. What is not above its epoch is no news,
- * and what no job comes to is not believed. */
-static void test_a_worker_of_another_ps0(void **state)
+/* A ps 0 without its earlier epoch makes its first plan before a worker joins that was in
+ * generation 4.7 of another ps 0: all members go to a generation above that. A claim that is not
+ * above its epoch changes nothing, and an impossible one is ignored. */
+static void worker_of_another_ps0_raises_the_epoch(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
@@ -293,16 +294,16 @@ static void test_a_worker_of_another_ps0(void **state)
     r.claim = term_of(TERM_MAX_EPOCH, 1);
     rig_let_pass(&r, 3000);
     assert_int_equal(r.lines[LINE_WORKER_CLAIM], 1);
-    r.claim = term_of(1 << 20, 1); /* so often nobody starts it again */
+    r.claim = term_of(1 << 20, 1); /* no ps 0 is restarted so often */
     rig_let_pass(&r, 3000);
     assert_int_equal(r.lines[LINE_WORKER_CLAIM], 2);
     assert_int_equal(r.n_plans, 2);
     free(r.c);
 }
 
-/* However long it was away before, the one for which the epoch was raised has its time to come, and
- * to speak. */
-static void test_it_has_its_time(void **state)
+/* However long the worker was away before, it gets its time to enter the raised generation and to
+ * send a message. */
+static void worker_that_raised_the_epoch_gets_its_time(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
@@ -318,8 +319,8 @@ static void test_it_has_its_time(void **state)
     free(r.c);
 }
 
-/* Likewise with a folder, which was emptied: the new epoch is recorded before it is used. */
-static void test_a_claim_is_recorded_first(void **state)
+/* If there is a folder, which was emptied, the new epoch is recorded before it is used. */
+static void raised_epoch_is_recorded_before_use(void **state)
 {
     struct rig r;
     rig_open(&r, 1);
@@ -329,7 +330,7 @@ static void test_a_claim_is_recorded_first(void **state)
     rig_let_pass(&r, 3000);
     assert_int_equal(r.epoch, 5);
     assert_int_equal(r.n_plans, 1);
-    rig_server_joins(&r); /* who obeys this ps 0 goes on meanwhile, with its checkpoints */
+    rig_server_joins(&r); /* a server that obeys this ps 0 continues, with its checkpoints */
     assert_int_equal(r.generation, term_of(1, 2));
     rig_ask(&r);
     rig_let_pass(&r, 1000);
@@ -337,15 +338,15 @@ static void test_a_claim_is_recorded_first(void **state)
     rig_disk_ends(&r, r.epoch_op, ST_OK, -1, 5);
     rises_above(&r, 4);
     assert_false(r.fenced);
-    r.claim = term_of(8, 1); /* the folder was claimed meanwhile, by one that is there */
+    r.claim = term_of(8, 1); /* another ps 0, which runs, has claimed the folder since */
     rig_let_pass(&r, 1000);
     rig_disk_ends(&r, r.epoch_op, ST_REFUSED, -1, 5);
     assert_int_equal(r.fenced, 1);
     free(r.c);
 }
 
-/* A server that lives on in generation `of`, which has the number of the one in force or a higher
- * one, joins. It is not taken to be in it, and goes with all to one above. */
+/* A server joins that was in generation `of`, whose number is that of the present one or higher. It
+ * does not count as a member of the present generation, and all go to one above. */
 static void joins_from(uint64_t of)
 {
     struct rig r;
@@ -360,16 +361,16 @@ static void joins_from(uint64_t of)
     free(r.c);
 }
 
-static void test_a_server_of_another_ps0(void **state)
+static void server_of_another_ps0_raises_the_epoch(void **state)
 {
     joins_from(term_of(1, 1));
     joins_from(term_of(3, 2));
-    joins_from(term_of(3, 0)); /* it has obeyed another, and was in no generation */
+    joins_from(term_of(3, 0)); /* it has obeyed another ps 0, and was in no generation */
 }
 
-/* The checkpoint of the plan in force is damaged where a server reads it: the one before is looked
- * for, and the next plan is of that. */
-static void test_a_damaged_checkpoint_is_passed_over(void **state)
+/* A server finds the checkpoint of the plan in force damaged: ps 0 searches for an older one, and
+ * the next plan resumes from that. */
+static void damaged_checkpoint_leads_to_an_older_one(void **state)
 {
     struct rig r;
     struct coordinator_plan_view plan;
@@ -394,8 +395,9 @@ static void test_a_damaged_checkpoint_is_passed_over(void **state)
     free(r.c);
 }
 
-/* A server that has obeyed this ps 0 obeys another of a higher epoch now: this one was replaced. */
-static void test_replaced(void **state)
+/* A server that has obeyed this ps 0 now obeys another one of a higher epoch, so this ps 0 was
+ * replaced. */
+static void replaced_ps0_ends(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
@@ -409,18 +411,18 @@ static void test_replaced(void **state)
     int n = r.n_plans;
     r.worker[1].missing_ms = 0;
     rig_let_pass(&r, 3 * TIMEOUT_MS);
-    assert_int_equal(r.n_plans, n); /* it decides nothing any more */
+    assert_int_equal(r.n_plans, n); /* it makes no further decision */
     free(r.c);
 }
 
 /* Another ps 0 claims the folder while this one waits for its first worker. */
-static void test_replaced_before_the_first_worker(void **state)
+static void ps0_notices_another_claim_before_the_first_worker(void **state)
 {
     struct rig r;
     rig_start(&r, 1, 0);
     rig_let_pass(&r, 20000);
     assert_int_equal(r.fenced, 0);
-    r.owner_st = ST_IO; /* not known now */
+    r.owner_st = ST_IO; /* unknown at present */
     rig_let_pass(&r, 20000);
     assert_int_equal(r.fenced, 0);
     r.owner_st = ST_REFUSED;
@@ -429,8 +431,8 @@ static void test_replaced_before_the_first_worker(void **state)
     free(r.c);
 }
 
-/* It is made as soon as there is memory; till then what waits for it waits. */
-static void test_a_plan_without_memory(void **state)
+/* The plan is made once there is memory; until then everything that needs it waits. */
+static void plan_waits_for_memory(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
@@ -440,9 +442,9 @@ static void test_a_plan_without_memory(void **state)
     assert_int_equal(r.no_memory, 0);
 }
 
-/* While a checkpoint is being written for long, training comes to the step of the next one, and
- * goes on: that follows, and does not wait for the step after. */
-static void test_one_is_due_by_steps_meanwhile(void **state)
+/* While a long checkpoint is being written, training passes the step of the next one. The next one
+ * follows at once, and does not wait for the step after. */
+static void checkpoint_due_by_steps_follows_a_long_one(void **state)
 {
     struct rig r;
     rig_open_saving(&r, 10, 0);
@@ -458,14 +460,14 @@ static void test_one_is_due_by_steps_meanwhile(void **state)
         rig_let_pass(&r, 1000);
     assert_int_equal(r.n_manifests, 2);
     assert_in_range(coordinator_view_last_step(r.c), 25, 28);
-    for (; r.version < 32; r.version++) /* those after are as ever */
+    for (; r.version < 32; r.version++) /* later ones follow as usual */
         rig_let_pass(&r, 1000);
     assert_int_equal(coordinator_view_last_step(r.c), 30);
     free(r.c);
 }
 
-/* Likewise by time, which is counted from where each was begun. */
-static void test_one_is_due_by_time_meanwhile(void **state)
+/* By time, the next one is due at an interval after the begin of the last one. */
+static void checkpoint_due_by_time_follows_a_long_one(void **state)
 {
     struct rig r;
     rig_open_saving(&r, 0, 60000);
@@ -482,8 +484,8 @@ static void test_one_is_due_by_time_meanwhile(void **state)
     free(r.c);
 }
 
-/* How long until then, and that nothing is said where it is not known. */
-static void test_the_next_by_time(void **state)
+/* Checks the time until the next checkpoint, which is reported only while it is known. */
+static void time_until_the_next_checkpoint_is_reported(void **state)
 {
     struct rig r;
     rig_open_saving(&r, 10, 0);
@@ -503,20 +505,24 @@ static void test_the_next_by_time(void **state)
     r.server[0].hangs = 0;
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_manifests, 1);
-    assert_in_range(coordinator_view_next_ms(r.c), 45000, 52000); /* from where that was begun */
+    assert_in_range(coordinator_view_next_ms(r.c), 45000,
+                    52000); /* counted from the begin of that checkpoint */
     free(r.c);
 }
 
 int main(void)
 {
     return RUN_TESTS(
-        test_one_that_spoke, test_the_next_by_time, test_one_that_has_not_come,
-        test_one_that_died_as_it_came, test_another_comes_in_its_place, test_one_that_comes_late,
-        test_an_epoch_that_is_claimed_meanwhile, test_a_plan_without_memory,
-        test_a_worker_of_another_ps0, test_it_has_its_time, test_a_claim_is_recorded_first,
-        test_a_server_of_another_ps0, test_a_damaged_checkpoint_is_passed_over, test_replaced,
-        test_replaced_before_the_first_worker, test_a_manifest_hangs,
-        test_the_last_step_and_a_disk_that_hangs, test_the_last_manifest_hangs,
-        test_the_last_manifest_fails, test_own_file_hangs, test_own_file_hangs_after_others,
-        test_one_is_due_by_steps_meanwhile, test_one_is_due_by_time_meanwhile);
+        lost_worker_is_awaited_for_worker_timeout, time_until_the_next_checkpoint_is_reported,
+        worker_gets_time_to_enter_a_generation, joined_worker_gets_less_time,
+        replacing_process_gets_its_own_time, worker_is_not_missing_before_its_first_join,
+        epoch_claimed_while_recorded_is_raised, plan_waits_for_memory,
+        worker_of_another_ps0_raises_the_epoch, worker_that_raised_the_epoch_gets_its_time,
+        raised_epoch_is_recorded_before_use, server_of_another_ps0_raises_the_epoch,
+        damaged_checkpoint_leads_to_an_older_one, replaced_ps0_ends,
+        ps0_notices_another_claim_before_the_first_worker, hanging_manifest_is_given_up,
+        hanging_disk_at_the_last_step_ends_ps0, hanging_last_manifest_ends_ps0,
+        failed_last_manifest_is_released_by_the_owner, hanging_own_file_is_given_up,
+        hanging_own_file_is_given_up_after_others, checkpoint_due_by_steps_follows_a_long_one,
+        checkpoint_due_by_time_follows_a_long_one);
 }

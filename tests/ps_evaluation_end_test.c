@@ -1,11 +1,12 @@
-/* tests/ps_evaluation_end_test.c - evaluations of the validation data where a job ends
- * (ps/coordinator/evaluation.c): early, since there was no better one for long, or by its last
- * step. */
+/* tests/ps_evaluation_end_test.c - evaluations of the validation data at the end of a job
+ * (ps/coordinator/evaluation.c), which ends early without a better evaluation for long, or with its
+ * last step. */
 #include "tests/evaluation_rig.h"
 #include <stdlib.h>
 
-/* The job ends where training stands: nobody goes on before all have stopped. */
-static void test_early_stopping(void **state)
+/* The job ends at the step where training waits: no worker continues before all servers have
+ * stopped. */
+static void early_stopping_ends_the_job_at_the_evaluated_step(void **state)
 {
     struct rig r;
     eval_open(&r);
@@ -28,17 +29,17 @@ static void test_early_stopping(void **state)
     eval_server_calls(&r);
     assert_int_equal(r.n_plans, 2);
     assert_int_equal(r.train_steps, 15);
-    assert_int_equal(eval_ask(&r, &v), EVALUATION_GO); /* its generation is over */
-    eval_at(&r, 15, 0.75);                             /* as the last step is */
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_GO); /* its generation has ended */
+    eval_at(&r, 15, 0.75);                             /* like the last step */
     assert_int_equal(r.n_plans, 2);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
     eval_expect_best(&r, 5);
     free(r.c);
 }
 
-/* A checkpoint by steps that is being written as the job is ended at its step does not say so: the
- * last one does. */
-static void test_a_checkpoint_from_before_the_end(void **state)
+/* A checkpoint by steps that is being written when the job ends at its step does not record the
+ * end; the last checkpoint does. */
+static void checkpoint_before_an_early_end_is_followed_by_the_last_one(void **state)
 {
     struct rig r;
     eval_open_start(&r, (struct coordinator_start){.has_folder = 1, .save_steps = EVERY}, 1, 0);
@@ -82,8 +83,8 @@ static void test_a_checkpoint_from_before_the_end(void **state)
     free(r.c);
 }
 
-/* It says nothing that the job ends with its last step. */
-static void test_at_the_last_step(void **state)
+/* The evaluation of the last step logs no early end. */
+static void evaluation_of_the_last_step_ends_nothing_early(void **state)
 {
     struct rig r;
     eval_open(&r);
@@ -94,9 +95,9 @@ static void test_at_the_last_step(void **state)
     free(r.c);
 }
 
-/* The other worker is gone before it has told its part of the last evaluation: when the next
- * generation is there, so is who evaluated all of it in the one before. */
-static void test_one_is_killed_at_the_end(void **state)
+/* The second worker dies before it has reported its part of the last evaluation. In the next
+ * generation ps 0 also has the first worker's evaluation from the generation before. */
+static void worker_killed_at_the_end_does_not_block_the_evaluation(void **state)
 {
     struct rig r;
     eval_open(&r);
@@ -122,12 +123,12 @@ static void test_one_is_killed_at_the_end(void **state)
     eval_server_calls(&r);
     eval_expect_best(&r, STEPS);
     assert_true(r.recorded.step == STEPS && r.recorded.generation == before);
-    assert_int_equal(r.n_manifests, n_manifests); /* that of the last step is there */
+    assert_int_equal(r.n_manifests, n_manifests); /* the last step's checkpoint exists */
     free(r.c);
 }
 
-/* A change that does not come to its end holds nobody for good. */
-static void test_a_change_hangs_at_the_end(void **state)
+/* A change that never ends does not make workers wait for ever. */
+static void hanging_change_at_the_end_releases_workers(void **state)
 {
     struct rig r;
     eval_open(&r);
@@ -147,8 +148,8 @@ static void test_a_change_hangs_at_the_end(void **state)
     free(r.c);
 }
 
-/* ps 0 was started anew meanwhile: the checkpoint is made once more, in its generation. */
-static void test_started_anew_at_the_end(void **state)
+/* ps 0 was restarted: the checkpoint is made once more, in its new generation. */
+static void restarted_ps0_saves_the_last_best_again(void **state)
 {
     struct rig r;
     eval_open_with(&r, 1, 1, NULL, STEPS);
@@ -163,7 +164,7 @@ static void test_started_anew_at_the_end(void **state)
     eval_server_calls(&r);
     eval_expect_best(&r, STEPS);
     assert_true(r.recorded.generation == r.generation);
-    v.step--; /* of an earlier step nothing comes */
+    v.step--; /* no evaluation of an earlier step arrives */
     assert_int_equal(eval_ask(&r, &v), EVALUATION_GO);
     free(r.c);
     eval_open_ps0(&r, (struct coordinator_start){.has_folder = 1, .has_all_steps = 1}, STEPS);
@@ -174,8 +175,9 @@ static void test_started_anew_at_the_end(void **state)
     free(r.c);
 }
 
-/* Its worker is told nothing later: it waits until the best is named, or is not. */
-static void test_the_last_is_told_the_best(void **state)
+/* The last evaluation's worker gets no later reply, so its reply waits until the best one is
+ * recorded or has failed. */
+static void last_evaluation_waits_for_the_best(void **state)
 {
     static const enum status sts[] = {ST_OK, ST_IO};
     struct net_evaluation_reply reply;
@@ -197,9 +199,9 @@ static void test_the_last_is_told_the_best(void **state)
     }
 }
 
-/* The last step is saved, and given to the workers: that the disk hangs as `best` is written does
- * not make it doubtful whose job it was. */
-static void test_a_disk_that_hangs_after_the_end(void **state)
+/* The last step is saved and released to the workers. If the disk hangs when `best` is written, the
+ * owner of the job is still certain. */
+static void hanging_disk_after_the_end_does_not_fence_ps0(void **state)
 {
     struct rig r;
     eval_open(&r);
@@ -217,8 +219,9 @@ static void test_a_disk_that_hangs_after_the_end(void **state)
     free(r.c);
 }
 
-/* The last evaluation did best: ps 0 does not end before it is named, or the disk hangs. */
-static void test_the_end_waits_for_the_best(void **state)
+/* The last evaluation is the best one: ps 0 ends only after it is recorded, or when the disk hangs.
+ * */
+static void end_waits_for_the_record_of_the_best(void **state)
 {
     for (int hangs = 0; hangs < 2; hangs++) {
         struct rig r;
@@ -254,9 +257,12 @@ static void test_the_end_waits_for_the_best(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_early_stopping, test_a_checkpoint_from_before_the_end,
-                     test_at_the_last_step, test_one_is_killed_at_the_end,
-                     test_a_change_hangs_at_the_end, test_started_anew_at_the_end,
-                     test_the_last_is_told_the_best, test_a_disk_that_hangs_after_the_end,
-                     test_the_end_waits_for_the_best);
+    return RUN_TESTS(early_stopping_ends_the_job_at_the_evaluated_step,
+                     checkpoint_before_an_early_end_is_followed_by_the_last_one,
+                     evaluation_of_the_last_step_ends_nothing_early,
+                     worker_killed_at_the_end_does_not_block_the_evaluation,
+                     hanging_change_at_the_end_releases_workers,
+                     restarted_ps0_saves_the_last_best_again, last_evaluation_waits_for_the_best,
+                     hanging_disk_after_the_end_does_not_fence_ps0,
+                     end_waits_for_the_record_of_the_best);
 }

@@ -1,11 +1,13 @@
-/* tests/ps_evaluation_test.c - what ps 0's coordinator makes of evaluations of the validation data
- * (ps/coordinator/evaluation.c): the best one's checkpoint, and what is compared with what. */
+/* tests/ps_evaluation_test.c - evaluations of the validation data at ps 0's coordinator
+ * (ps/coordinator/evaluation.c): the checkpoint of the best one, and the evaluations that are
+ * compared. */
 #include "tests/evaluation_rig.h"
 #include <math.h>
 #include <stdlib.h>
 
-/* Held at the step until the chunks are taken, no longer; best once it is on the disk and named. */
-static void test_the_best_has_a_checkpoint(void **state)
+/* Training waits at the step only until the chunks are held. The evaluation is the best one once
+ * its checkpoint is on the disk and recorded. */
+static void best_evaluation_gets_a_checkpoint(void **state)
 {
     struct net_evaluation_reply reply;
     struct rig r;
@@ -37,9 +39,9 @@ static void test_the_best_has_a_checkpoint(void **state)
     free(r.c);
 }
 
-/* A Stop takes back the order for its checkpoint: nobody is held for one that cannot be, however
- * long the change takes. In the next generation the step is evaluated again. */
-static void test_a_stop_comes_first(void **state)
+/* A Stop cancels the order for the checkpoint: no worker waits for a checkpoint that cannot be
+ * made, however long the change lasts. The next generation evaluates the step again. */
+static void stop_cancels_the_checkpoint_of_the_best(void **state)
 {
     struct rig r;
     eval_open(&r);
@@ -68,8 +70,9 @@ static void test_a_stop_comes_first(void **state)
     free(r.c);
 }
 
-/* What could not be written is not the best, and the next is compared with the one before. */
-static void test_one_that_is_not_written(void **state)
+/* An evaluation whose checkpoint could not be written is not the best. The next one is compared
+ * with the best before it. */
+static void failed_checkpoint_leaves_the_previous_best(void **state)
 {
     struct rig r;
     eval_open(&r);
@@ -90,9 +93,9 @@ static void test_one_that_is_not_written(void **state)
     free(r.c);
 }
 
-/* A server that keeps no checkpoints says so at once: training is not held up, nor is the order
- * given again and again. */
-static void test_a_server_that_cannot_write(void **state)
+/* A server without checkpoints reports that at once: training does not wait, and the order is not
+ * repeated. */
+static void server_without_checkpoints_does_not_block_training(void **state)
 {
     struct rig r;
     eval_open(&r);
@@ -117,8 +120,8 @@ static void test_a_server_that_cannot_write(void **state)
     free(r.c);
 }
 
-/* Nor is the next one by steps put off for it: it was not ahead of training. */
-static void test_a_server_that_is_busy(void **state)
+/* The next checkpoint by steps is not delayed either: its step was not ahead of training. */
+static void busy_server_does_not_delay_the_next_checkpoint(void **state)
 {
     struct rig r;
     eval_open_start(&r, (struct coordinator_start){.has_folder = 1, .save_steps = EVERY}, 1, 0);
@@ -140,8 +143,8 @@ static void test_a_server_that_is_busy(void **state)
     free(r.c);
 }
 
-/* A ps 0 that is started anew comes to the same: by what the folder says and the step. */
-static void test_started_anew(void **state)
+/* A restarted ps 0 decides the same, by the folder and the step. */
+static void restarted_ps0_decides_the_same(void **state)
 {
     struct rig r;
     struct best_evaluation best = {1, 77, 5, 0.5, 0.5, {SAMPLES, 1, 2}};
@@ -154,7 +157,7 @@ static void test_started_anew(void **state)
     assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
     free(r.c);
-    best.step = 7; /* the last of a job that had no more: 10 is the first evaluation after it */
+    best.step = 7; /* the last step of a shorter job; step 10 has the first evaluation after it */
     eval_open_with(&r, 1, 1, &best, 7);
     eval_at(&r, 10, 0.75);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 0);
@@ -163,13 +166,13 @@ static void test_started_anew(void **state)
     assert_int_equal(eval_ask(&r, &second), EVALUATION_NEW);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
     free(r.c);
-    best.step = 20; /* training goes on from before it */
+    best.step = 20; /* training resumes before it */
     eval_open_with(&r, 1, 1, &best, 10);
     eval_expect_best(&r, -1);
     free(r.c);
 }
 
-static void test_other_data(void **state)
+static void evaluations_of_other_data_are_not_compared(void **state)
 {
     struct rig r;
     const struct best_evaluation best = {1, 77, 5, 0.5, 0.5, {SAMPLES, 1, 3}};
@@ -178,7 +181,7 @@ static void test_other_data(void **state)
     eval_expect_best(&r, 15);
     assert_int_equal(r.lines[LINE_BEST_OTHER], 1);
     free(r.c);
-    eval_open_with(&r, 1, 1, &best, 60); /* counted from where it goes on */
+    eval_open_with(&r, 1, 1, &best, 60); /* counted from the step where it resumes */
     eval_at(&r, 65, (double)INFINITY);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 0);
     r.version = 70;
@@ -188,8 +191,8 @@ static void test_other_data(void **state)
     free(r.c);
 }
 
-/* Whatever the order of their coming, the sums have the same bits; only the first waits for all. */
-static void test_parts(void **state)
+/* The sums have the same bits in any order of arrival, and only the first part waits for all. */
+static void parts_are_summed_in_their_order(void **state)
 {
     static const int orders[2][3] = {{0, 1, 2}, {2, 1, 0}};
     static const double losses[3] = {1e16, 1.25, -1e16 + 2};
@@ -217,7 +220,7 @@ static void test_parts(void **state)
                 reply[0].loss == losses[0] + losses[1] + losses[2]);
 }
 
-static void test_parts_that_are_not_the_set(void **state)
+static void incomplete_parts_are_ignored(void **state)
 {
     struct rig r;
     eval_open(&r);
@@ -231,8 +234,8 @@ static void test_parts_that_are_not_the_set(void **state)
     free(r.c);
 }
 
-/* One without a folder that is started again gives a generation's number once more. */
-static void test_of_another_ps0(void **state)
+/* A restarted ps 0 without a folder uses the number of a generation again. */
+static void evaluation_of_another_ps0_is_ignored(void **state)
 {
     struct rig r;
     struct net_evaluation_reply reply;
@@ -250,9 +253,9 @@ static void test_of_another_ps0(void **state)
     free(r.c);
 }
 
-/* Nobody is held up: of another generation, of chunks that go each at its own pace, a loss that is
- * no number, a job without a folder. */
-static void test_nothing_to_wait_for(void **state)
+/* No worker waits: for an evaluation of another generation, of independent chunks, of a loss that
+ * is not finite, or of a job without a folder. */
+static void evaluation_without_consequences_does_not_wait(void **state)
 {
     struct rig r;
     struct net_evaluation_reply reply;
@@ -278,8 +281,8 @@ static void test_nothing_to_wait_for(void **state)
     free(r.c);
 }
 
-/* The server cannot take it in time: training goes on. */
-static void test_a_checkpoint_that_does_not_come(void **state)
+/* The server cannot capture it in time: training continues. */
+static void late_checkpoint_releases_training(void **state)
 {
     struct rig r;
     eval_open(&r);
@@ -296,13 +299,13 @@ static void test_a_checkpoint_that_does_not_come(void **state)
     free(r.c);
 }
 
-/* Its sweep knows nothing of a checkpoint that is being made: none is begun beside it. A disk that
- * hangs holds up no evaluation for good. */
-static void test_no_checkpoint_beside_the_sweep(void **state)
+/* The sweep after the record does not spare a checkpoint in progress, so none is begun during it. A
+ * disk that hangs does not block evaluations for ever. */
+static void no_checkpoint_begins_during_the_sweep(void **state)
 {
     struct rig r;
     eval_open(&r);
-    r.is_patient = 1; /* the job's end would have ps 0 ask whose the folder is, which hangs */
+    r.is_patient = 1; /* at the job's end ps 0 would check the folder's owner, which hangs */
     r.best_hangs = 1;
     eval_at(&r, 5, 0.5);
     assert_true(r.best_op != 0);
@@ -312,7 +315,7 @@ static void test_no_checkpoint_beside_the_sweep(void **state)
     eval_expect_best(&r, 5);
     eval_server_calls(&r);
     assert_int_equal(coordinator_view_order_step(r.c),
-                     STEPS); /* the last step's is due all along */
+                     STEPS); /* the last step's checkpoint is due all the time */
     eval_at(&r, 10, 0.25);
     uint32_t hangs = r.best_op;
     for (int i = 0; i < 400; i++) {
@@ -323,7 +326,7 @@ static void test_no_checkpoint_beside_the_sweep(void **state)
     eval_at(&r, 15, 0.75);
     eval_expect_best(&r, 5);
     eval_step(&r, (struct coordinator_event){.kind = COORDINATOR_DISK, .op = hangs});
-    eval_expect_best(&r, 10); /* its file names that, and the sweep has gone by it */
+    eval_expect_best(&r, 10); /* the file `best` names it, and the sweep has spared it */
     r.best_hangs = 0;
     eval_at(&r, 20, 0.375);
     eval_expect_best(&r, 10);
@@ -331,9 +334,9 @@ static void test_no_checkpoint_beside_the_sweep(void **state)
     free(r.c);
 }
 
-/* Training goes back while the file is written: it names a step that is not there, as for a ps 0
- * that is started anew. */
-static void test_back_while_the_best_is_named(void **state)
+/* Training goes back while the file is written, which then names a step that does not exist, as
+ * after a restart of ps 0. */
+static void rollback_while_the_best_is_recorded_discards_it(void **state)
 {
     struct rig r;
     eval_open(&r);
@@ -368,10 +371,13 @@ static void test_back_while_the_best_is_named(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_the_best_has_a_checkpoint, test_a_stop_comes_first,
-                     test_one_that_is_not_written, test_a_server_that_cannot_write,
-                     test_a_server_that_is_busy, test_started_anew, test_other_data, test_parts,
-                     test_parts_that_are_not_the_set, test_of_another_ps0, test_nothing_to_wait_for,
-                     test_a_checkpoint_that_does_not_come, test_no_checkpoint_beside_the_sweep,
-                     test_back_while_the_best_is_named);
+    return RUN_TESTS(best_evaluation_gets_a_checkpoint, stop_cancels_the_checkpoint_of_the_best,
+                     failed_checkpoint_leaves_the_previous_best,
+                     server_without_checkpoints_does_not_block_training,
+                     busy_server_does_not_delay_the_next_checkpoint, restarted_ps0_decides_the_same,
+                     evaluations_of_other_data_are_not_compared, parts_are_summed_in_their_order,
+                     incomplete_parts_are_ignored, evaluation_of_another_ps0_is_ignored,
+                     evaluation_without_consequences_does_not_wait,
+                     late_checkpoint_releases_training, no_checkpoint_begins_during_the_sweep,
+                     rollback_while_the_best_is_recorded_discards_it);
 }

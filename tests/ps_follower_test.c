@@ -1,5 +1,6 @@
-/* tests/ps_follower_test.c - a server on the word of ps 0 (ps/coordinator/follower.h) by itself, on
- * a clock of the test's: whom it does not obey, and what it does not begin, or not twice. */
+/* tests/ps_follower_test.c - the follower of ps 0 at a server (ps/coordinator/follower.h) alone, on
+ * the test's clock: which ps 0 it does not obey, and which plans it does not begin, or begins only
+ * once. */
 #include "base/term.h"
 #include "net/wire/plan.h"
 #include "ps/coordinator/follower.h"
@@ -9,7 +10,7 @@
 
 enum { NEW_LIFE = 77, LIFE = 7, OLD_LIFE = 5 }; /* incarnations of ps 0 */
 
-static struct net_plan some_plan; /* the follower looks at the generation beside it */
+static struct net_plan some_plan; /* the follower reads the generation beside it */
 
 struct rig {
     struct follower f;
@@ -22,14 +23,14 @@ static void step(struct rig *r, struct follower_event e)
     follower_step(&r->f, &e, r->now, &r->out);
 }
 
-/* The answer to the call that is under way; the next one follows at once, or after a rest. */
+/* Answers the call in progress; the next one follows at once, or after a pause. */
 static void answer(struct rig *r, struct net_control_reply reply)
 {
     assert_int_equal(r->f.call, CALL_UNDER_WAY);
     step(r, (struct follower_event){.kind = FOLLOWER_REPLY, .reply = &reply});
 }
 
-/* The store is in the generation; ps 0 is told of what is new by another call. */
+/* Puts the store into the generation, which another call reports to ps 0. */
 static void stand_in(struct rig *r, uint64_t generation)
 {
     const struct follower_store store = {
@@ -41,7 +42,7 @@ static void stand_in(struct rig *r, uint64_t generation)
     r->out = out;
 }
 
-/* What a ps 0 says: this plan, no checkpoint. */
+/* Returns ps 0's reply with this plan, without a checkpoint. */
 static struct net_control_reply plan_of(uint64_t incarnation, uint64_t generation)
 {
     return (struct net_control_reply){.incarnation = incarnation,
@@ -52,7 +53,7 @@ static struct net_control_reply plan_of(uint64_t incarnation, uint64_t generatio
                                       .step = -1};
 }
 
-/* To a server that is in its generation already. */
+/* Returns the reply to a server that is already in its generation. */
 static struct net_control_reply order_of(uint64_t generation, uint64_t order, int64_t at)
 {
     struct net_control_reply reply = plan_of(LIFE, generation);
@@ -62,7 +63,7 @@ static struct net_control_reply order_of(uint64_t generation, uint64_t order, in
     return reply;
 }
 
-/* In the generation, by the word of LIFE; 0: nothing was heard yet. */
+/* Begins in the generation that LIFE planned; 0: no message has arrived yet. */
 static struct rig begin(uint64_t generation)
 {
     struct rig r = {.now = 1000 * MS};
@@ -79,7 +80,7 @@ static struct rig begin(uint64_t generation)
     return r;
 }
 
-/* Of the last step. */
+/* Returns nonzero if the last step has this action. */
 static int has(const struct rig *r, enum follower_action_kind kind)
 {
     int n = 0;
@@ -105,9 +106,9 @@ static void assert_orders(const struct rig *r, uint64_t generation, uint64_t ord
     assert_int_equal(r->out.act[0].step, at);
 }
 
-/* A ps 0 of a lower epoch has a line, and nothing else of what it says is done or kept, whatever
- * generation it claims; the one that is obeyed goes on being it. */
-static void test_a_ps0_that_was_replaced(void **state)
+/* A ps 0 of a lower epoch leads to a line. The follower ignores everything else in its reply,
+ * whatever generation it claims, and still obeys the other ps 0. */
+static void replaced_ps0_is_not_obeyed(void **state)
 {
     const uint64_t generations[] = {term_of(1, 1), term_of(2, 1), term_of(3, 1)};
     for (size_t i = 0; i < sizeof generations / sizeof *generations; i++) {
@@ -126,18 +127,18 @@ static void test_a_ps0_that_was_replaced(void **state)
         assert_int_equal(after.seen, before.seen);
         assert_int_equal(after.stop, before.stop);
         assert_int_equal(after.order, before.order);
-        assert_int_equal(r.out.call, 0); /* it is not called for ever without a rest */
+        assert_int_equal(r.out.call, 0); /* it is called again only after a pause */
         r.now = r.out.wake_ns;
         step(&r, (struct follower_event){.kind = FOLLOWER_TIMER});
         assert_int_equal(r.out.call, 1);
         answer(&r, plan_of(LIFE, term_of(2, 2)));
-        assert_int_equal(r.out.n, 1); /* no other than before */
+        assert_int_equal(r.out.n, 1); /* no other line than before */
         assert_applies(&r, term_of(2, 2));
     }
 }
 
-/* Likewise before there is a plan: the epoch alone counts. */
-static void test_a_ps0_that_was_replaced_before_a_plan(void **state)
+/* Before there is a plan only the epoch counts. */
+static void replaced_ps0_is_not_obeyed_before_a_plan(void **state)
 {
     struct rig r = begin(0);
     answer(&r, (struct net_control_reply){.incarnation = LIFE, .epoch = 2, .step = -1});
@@ -147,13 +148,14 @@ static void test_a_ps0_that_was_replaced_before_a_plan(void **state)
     assert_int_equal(r.out.act[0].kind, FOLLOWER_ACT_OLD_PS0);
 }
 
-/* Of another life, but of no lower epoch: what goes on stops, until its plan comes. */
-static void test_a_ps0_that_was_started_anew(void **state)
+/* Another life of ps 0 with an equal or higher epoch: training stops until its plan arrives. */
+static void restarted_ps0_stops_training_until_its_plan(void **state)
 {
     for (uint64_t epoch = 2; epoch <= 3; epoch++) {
         struct rig r = begin(term_of(2, 1));
         struct net_control told;
-        follower_request(&r.f, &told); /* whom it obeys, and whose generation it is in */
+        follower_request(&r.f,
+                         &told); /* the ps 0 that it obeys, and the one whose generation it is in */
         assert_true(told.heard_ps0 == LIFE && told.heard_epoch == 2 && told.ps0 == LIFE);
         answer(&r, (struct net_control_reply){.incarnation = NEW_LIFE, .epoch = epoch, .step = -1});
         follower_request(&r.f, &told);
@@ -167,8 +169,8 @@ static void test_a_ps0_that_was_started_anew(void **state)
     }
 }
 
-/* The generation in force, and those before it, are not begun again. */
-static void test_a_plan_that_is_not_newer(void **state)
+/* The follower does not begin the generation in force, or an earlier one, again. */
+static void older_plan_is_not_begun(void **state)
 {
     struct rig r = begin(term_of(2, 3));
     const uint64_t not_newer[] = {term_of(2, 3), term_of(2, 2), term_of(1, 9)};
@@ -184,7 +186,7 @@ static void test_a_plan_that_is_not_newer(void **state)
 }
 
 /* ps 0 repeats a plan until the server is in its generation. */
-static void test_a_plan_is_begun_once(void **state)
+static void repeated_plan_is_begun_once(void **state)
 {
     struct rig r = begin(term_of(1, 1));
     answer(&r, plan_of(LIFE, term_of(1, 2)));
@@ -192,18 +194,18 @@ static void test_a_plan_is_begun_once(void **state)
     for (int i = 0; i < 3; i++) {
         answer(&r, plan_of(LIFE, term_of(1, 2)));
         assert_int_equal(has(&r, FOLLOWER_ACT_APPLY), 0);
-        stand_in(&r, term_of(1, 1)); /* which it is not yet */
+        stand_in(&r, term_of(1, 1)); /* it is not in that generation yet */
         assert_int_equal(r.out.n, 0);
     }
-    answer(&r, plan_of(LIFE, term_of(1, 3))); /* takes its place */
+    answer(&r, plan_of(LIFE, term_of(1, 3))); /* replaces the first one */
     assert_applies(&r, term_of(1, 3));
     stand_in(&r, term_of(1, 3));
-    answer(&r, plan_of(LIFE, term_of(1, 3))); /* was on its way */
+    answer(&r, plan_of(LIFE, term_of(1, 3))); /* was in flight */
     assert_int_equal(r.out.n, 0);
 }
 
 /* An order waits until the store is in its generation, and is accepted once. */
-static void test_an_order_waits_for_its_generation(void **state)
+static void order_waits_for_its_generation(void **state)
 {
     struct rig r = begin(term_of(1, 1));
     struct net_control_reply reply = plan_of(LIFE, term_of(1, 2));
@@ -219,14 +221,14 @@ static void test_an_order_waits_for_its_generation(void **state)
     assert_int_equal(told.order, 0);
     stand_in(&r, term_of(1, 2));
     assert_orders(&r, term_of(1, 2), 41, 8);
-    answer(&r, order_of(term_of(1, 2), 41, 8)); /* again */
+    answer(&r, order_of(term_of(1, 2), 41, 8)); /* a repeat */
     assert_int_equal(r.out.n, 0);
     answer(&r, order_of(term_of(1, 2), 42, 16));
     assert_orders(&r, term_of(1, 2), 42, 16);
 }
 
-/* An order of a generation that has ended is not accepted; nor one where there is no job. */
-static void test_an_order_of_another_generation(void **state)
+/* An order of a generation that has ended, or without a job, is not accepted. */
+static void order_of_another_generation_is_ignored(void **state)
 {
     struct net_control told;
     struct rig r = begin(term_of(1, 2));
@@ -241,8 +243,8 @@ static void test_an_order_of_another_generation(void **state)
     assert_int_equal(r.out.n, 0);
 }
 
-/* How far an earlier order is says nothing of the last. */
-static void test_news_of_another_order(void **state)
+/* The progress of an earlier order does not count for the last one. */
+static void progress_of_another_order_is_ignored(void **state)
 {
     struct rig r = begin(term_of(1, 1));
     struct net_control told;
@@ -256,16 +258,16 @@ static void test_news_of_another_order(void **state)
     assert_int_equal(told.bytes, 0);
     snapshot.order = 42;
     step(&r, (struct follower_event){.kind = FOLLOWER_SNAPSHOT, .snapshot = &snapshot});
-    assert_int_equal(r.out.cancel, 1); /* which is news */
+    assert_int_equal(r.out.cancel, 1); /* the state has changed */
     follower_request(&r.f, &told);
     assert_int_equal(told.phase, PART_WRITTEN);
     assert_int_equal(told.bytes, 5);
     assert_int_equal(told.crc32c, 6);
 }
 
-/* ps 0 is gone: whether the job went on without this server is looked for now and then, not before
- * it has been missing for a while. */
-static void test_ps0_is_gone(void **state)
+/* ps 0 is gone: the follower checks now and then whether the job continued without this server, but
+ * only after a while. */
+static void missing_ps0_leads_to_looks_at_the_folder(void **state)
 {
     struct rig r = begin(term_of(1, 1));
     int n_looks = 0;
@@ -281,9 +283,9 @@ static void test_ps0_is_gone(void **state)
     const uint64_t here = term_of(1, 1);
     step(&r,
          (struct follower_event){.kind = FOLLOWER_LOOKED, .generation = here, .has_all_steps = 1});
-    assert_int_equal(r.out.n, 0); /* workers may still need what is here */
+    assert_int_equal(r.out.n, 0); /* workers may still need the chunks here */
     step(&r, (struct follower_event){.kind = FOLLOWER_LOOKED, .generation = 0, .left_out = 1});
-    assert_int_equal(r.out.n, 0); /* a look of before this generation */
+    assert_int_equal(r.out.n, 0); /* a look from before this generation */
     step(&r, (struct follower_event){.kind = FOLLOWER_LOOKED, .generation = here, .left_out = 1});
     assert_int_equal(r.out.n, 1);
     assert_int_equal(r.out.act[0].kind, FOLLOWER_ACT_DRAINED);
@@ -291,7 +293,7 @@ static void test_ps0_is_gone(void **state)
 }
 
 /* A look at the folder may last: ps 0 answers again before it ends. */
-static void test_ps0_answers_before_the_look_ends(void **state)
+static void late_look_is_ignored_when_ps0_answers(void **state)
 {
     (void)state;
     struct rig r = begin(term_of(1, 1));
@@ -304,9 +306,8 @@ static void test_ps0_answers_before_the_look_ends(void **state)
     assert_false(has(&r, FOLLOWER_ACT_DRAINED));
 }
 
-/* ps 0, which ends, is shown that it was heard; when it is gone, this server ends as the job did.
- */
-static void test_the_job_is_done_or_has_failed(void **state)
+/* The follower acknowledges the end to ps 0. When ps 0 is gone, this server ends like the job. */
+static void server_ends_with_the_job(void **state)
 {
     for (int failed = 0; failed < 2; failed++) {
         struct rig r = begin(term_of(1, 1));
@@ -327,10 +328,10 @@ static void test_the_job_is_done_or_has_failed(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_a_ps0_that_was_replaced, test_a_ps0_that_was_replaced_before_a_plan,
-                     test_a_ps0_that_was_started_anew, test_a_plan_that_is_not_newer,
-                     test_a_plan_is_begun_once, test_an_order_waits_for_its_generation,
-                     test_an_order_of_another_generation, test_news_of_another_order,
-                     test_the_job_is_done_or_has_failed, test_ps0_is_gone,
-                     test_ps0_answers_before_the_look_ends);
+    return RUN_TESTS(replaced_ps0_is_not_obeyed, replaced_ps0_is_not_obeyed_before_a_plan,
+                     restarted_ps0_stops_training_until_its_plan, older_plan_is_not_begun,
+                     repeated_plan_is_begun_once, order_waits_for_its_generation,
+                     order_of_another_generation_is_ignored, progress_of_another_order_is_ignored,
+                     server_ends_with_the_job, missing_ps0_leads_to_looks_at_the_folder,
+                     late_look_is_ignored_when_ps0_answers);
 }

@@ -1,4 +1,4 @@
-/* tests/ps_history_test.c - a job's course in few points, and what workers report for it. */
+/* tests/ps_history_test.c - the history of a job in few points, and the workers' reports for it. */
 #include "net/wire/report.h"
 #include "ps/monitor/history.h"
 #include "tests/check.h"
@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* However long it gets, nothing is lost, and each point but the last stands for as much. */
-static void nothing_is_lost(void **state)
+/* In a history of any length the sums of all points are exact, and all points but the last cover
+ * equal times. */
+static void merged_points_keep_the_sums(void **state)
 {
     static struct history h;
     const int n = 5 * HISTORY_POINTS + 3;
@@ -47,7 +48,7 @@ static enum status again(const struct net_report *r, struct net_report *out)
     return st;
 }
 
-static void a_report_comes_whole(void **state)
+static void report_is_read_back(void **state)
 {
     struct net_report got, bad[6] = {good, good, good, good, good, good};
     assert_int_equal(again(&good, &got), ST_OK);
@@ -60,7 +61,7 @@ static void a_report_comes_whole(void **state)
     bad[1].loss_sum = (double)INFINITY;
     bad[2].images = -1;
     bad[3].life = 0;
-    bad[4].n_losses = REPORT_MAX_LOSSES + 1; /* sums of them overflow */
+    bad[4].n_losses = REPORT_MAX_LOSSES + 1; /* their sums would overflow */
     bad[5].loss_sum = 46 * (double)FLT_MAX;
     for (size_t i = 0; i < 6; i++)
         assert_int_equal(again(&bad[i], &got), ST_INVALID);
@@ -68,5 +69,5 @@ static void a_report_comes_whole(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(nothing_is_lost, a_report_comes_whole);
+    return RUN_TESTS(merged_points_keep_the_sums, report_is_read_back);
 }

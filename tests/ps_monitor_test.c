@@ -1,5 +1,5 @@
-/* tests/ps_monitor_test.c - what a server's pages say of a job, from pulses and a status that are
- * given: nothing is asked of a service. */
+/* tests/ps_monitor_test.c - a server's pages on a job, from given pulses and a given status,
+ * without a service. */
 #include "base/clock.h"
 #include "ps/monitor/monitor_impl.h"
 #include "tests/check.h"
@@ -10,13 +10,13 @@
 static struct monitor_worker workers[JOB_MAX_WORKERS];
 static const int64_t second = 1000000000;
 
-/* Workers 0 and 1 do. */
+/* Returns nonzero for workers 0 and 1. */
 static int takes_part(void *ctx, int worker)
 {
     return worker < 2;
 }
 
-/* As ps_monitor_create has it, of a job that trains; the status is not asked for anew. */
+/* Begins as ps_monitor_create does, for a job that trains; the status is not copied again. */
 static void begin(struct ps_monitor *m)
 {
     memset(m, 0, sizeof *m);
@@ -57,8 +57,8 @@ static int is_said(struct ps_monitor *m, int (*page)(void *ctx, FILE *f), const 
     return said;
 }
 
-/* It makes no steps, and does its part: nothing. */
-static void without_chunks_there_is_no_step(void **state)
+/* A server without chunks makes no steps, and is ready. */
+static void server_without_chunks_is_ready(void **state)
 {
     static struct ps_monitor m;
     char why[MONITOR_WHY_BYTES];
@@ -75,8 +75,8 @@ static void without_chunks_there_is_no_step(void **state)
     assert_true(is_said(&m, monitor_json, "\"step\":null,\"step_age_s\":null"));
 }
 
-/* Also after a few steps, and of a generation after which another one made none. */
-static void who_stands_is_not_ready(void **state)
+/* Also after a few steps, and after a generation without steps. */
+static void stalled_job_is_not_ready(void **state)
 {
     static struct ps_monitor m;
     char why[MONITOR_WHY_BYTES];
@@ -91,15 +91,16 @@ static void who_stands_is_not_ready(void **state)
     assert_non_null(strstr(why, "step 4 has not moved for "));
     pulse(&m, 2, 5, 4, clock_now_ns());
     assert_int_equal(monitor_is_ready(&m, why), 1);
-    /* a slow step is none that stands */
+    /* a slow step has not stalled */
     begin(&m);
     pulse(&m, 1, 0, 0, at);
     pulse(&m, 1, 4, 0, at + 160 * second);
     assert_int_equal(monitor_is_ready(&m, why), 1);
 }
 
-/* The job goes on without it, and its own list forgets it: who watches is told until it is back. */
-static void a_lost_worker_is_told_of(void **state)
+/* The job continues without the worker, and its own list no longer has it. The pages report it as
+ * lost until it returns. */
+static void lost_worker_stays_on_the_pages(void **state)
 {
     static struct ps_monitor m;
     struct net_status_member members[] = {{.member = 0, .rank = 0, .state = MEMBER_TRAINING},
@@ -128,7 +129,7 @@ static void a_lost_worker_is_told_of(void **state)
     assert_false(is_said(&m, monitor_metrics, gone));
 }
 
-static void a_folder_may_have_any_name(void **state)
+static void folder_may_have_any_name(void **state)
 {
     static struct ps_monitor m;
     begin(&m);
@@ -149,7 +150,7 @@ static struct net_report report_of(int worker, int64_t ms, int64_t n, double sum
                                .loss_sum = sum};
 }
 
-static void losses_that_are_none_are_said(void **state)
+static void infinite_losses_are_reported(void **state)
 {
     static struct ps_monitor m;
     struct net_status_member member = {.member = 1, .state = MEMBER_TRAINING};
@@ -171,8 +172,8 @@ static void losses_that_are_none_are_said(void **state)
     assert_true(is_said(&m, monitor_json, "\"loss_not_finite_since\":null,\"best"));
 }
 
-/* While one has a loss that is finite, the job has one; of two that have none, the later's step. */
-static void a_worker_without_a_loss_is_not_the_job(void **state)
+/* The job has a loss while one worker's is finite. If neither is, the later step counts. */
+static void job_has_a_loss_while_one_worker_has(void **state)
 {
     static struct ps_monitor m;
     struct net_status_member members[2] = {{.member = 0, .state = MEMBER_TRAINING},
@@ -195,8 +196,8 @@ static void a_worker_without_a_loss_is_not_the_job(void **state)
     assert_true(is_said(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":40,\"best"));
 }
 
-/* It says that it is a worker that the job does not have: no figure changes. */
-static void reports_of_nobody_are_not_taken(void **state)
+/* The report names a worker that the job does not have: no figure changes. */
+static void reports_of_strangers_are_ignored(void **state)
 {
     static struct ps_monitor m;
     begin(&m);
@@ -214,8 +215,8 @@ static void reports_of_nobody_are_not_taken(void **state)
     assert_int_equal(m.refused_ns, 0);
 }
 
-/* None was ever made; one of before this process; a new one. */
-static void steps_that_are_not_saved(void **state)
+/* No checkpoint was ever made; one of an earlier process; a new one. */
+static void unsaved_steps_are_counted(void **state)
 {
     static struct ps_monitor m;
     begin(&m);
@@ -239,8 +240,8 @@ static void steps_that_are_not_saved(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(without_chunks_there_is_no_step, who_stands_is_not_ready,
-                     a_folder_may_have_any_name, a_lost_worker_is_told_of,
-                     losses_that_are_none_are_said, a_worker_without_a_loss_is_not_the_job,
-                     reports_of_nobody_are_not_taken, steps_that_are_not_saved);
+    return RUN_TESTS(server_without_chunks_is_ready, stalled_job_is_not_ready,
+                     folder_may_have_any_name, lost_worker_stays_on_the_pages,
+                     infinite_losses_are_reported, job_has_a_loss_while_one_worker_has,
+                     reports_of_strangers_are_ignored, unsaved_steps_are_counted);
 }

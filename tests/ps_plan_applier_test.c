@@ -1,6 +1,6 @@
-/* tests/ps_plan_applier_test.c - how a server applies a plan that goes on from a checkpoint
- * (ps/coordinator/plan_applier.h): what it reads of it, and what it does when that is damaged. Two
- * servers with one folder, no network. */
+/* tests/ps_plan_applier_test.c - a server applies a plan that resumes from a checkpoint
+ * (ps/coordinator/plan_applier.h): the parts that it reads, and its reaction to damage. Two servers
+ * with one folder, no network. */
 #include "base/clock.h"
 #include "base/term.h"
 #include "ps/checkpoint/snapshot_file.h"
@@ -42,7 +42,7 @@ static void on_changed(void *ctx)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Until the plan was tried so many times. */
+/* Waits until the plan was tried that many times. */
 static void wait_for(struct rig *r, int n_changed)
 {
     int64_t deadline = clock_deadline_ns(DEADLINE_MS);
@@ -63,7 +63,7 @@ static void on_done(void *ctx)
 {
 }
 
-/* One server's file of the checkpoint. */
+/* Writes one server's file of the checkpoint. */
 static void write_file(struct rig *r, int server, struct safetensors_written *out)
 {
     const struct store_config cfg = {.chunks = r->chunks,
@@ -125,7 +125,7 @@ static int setup(void **state)
     return 0;
 }
 
-/* The server's service, and what applies plans for it. */
+/* Starts the server's service, and the thread that applies plans for it. */
 static void start(struct rig *r, int self)
 {
     const struct service_config service = {.self = self,
@@ -215,8 +215,8 @@ static void assert_restored(struct rig *r, int self)
     run_unref(run);
 }
 
-/* What is damaged in another's part is not this server's to find: it reads its own chunks. */
-static void a_server_reads_its_own_chunks(void **state)
+/* A server reads only its own chunks, so it does not detect damage in another server's part. */
+static void server_reads_only_its_own_chunks(void **state)
 {
     struct rig *r = *state;
     for (int self = 0; self < N_SERVERS; self++) {
@@ -231,8 +231,8 @@ static void a_server_reads_its_own_chunks(void **state)
     }
 }
 
-/* The plan is tried again until its own part is as it was. */
-static void a_damaged_part_is_tried_again(void **state)
+/* The plan is retried until the server's own part is repaired. */
+static void plan_with_a_damaged_part_is_retried(void **state)
 {
     struct rig *r = *state;
     struct generation_state s;
@@ -241,7 +241,7 @@ static void a_damaged_part_is_tried_again(void **state)
     capture_begin();
     take(r, r->shard);
     int64_t deadline = clock_deadline_ns(DEADLINE_MS);
-    pthread_mutex_lock(&r->lock); /* no assertion may fail here, where stderr is away */
+    pthread_mutex_lock(&r->lock); /* no assertion may fail here, while stderr is redirected */
     while (r->n_changed == 0 && clock_cond_wait(&r->wake, &r->lock, deadline) == 0)
         ;
     pthread_mutex_unlock(&r->lock);
@@ -259,7 +259,8 @@ static void a_damaged_part_is_tried_again(void **state)
     assert_int_equal(plan_applier_unreadable(r->applier), 0);
 }
 
-/* A network folder may show a file late: the coordinator hears of no damage at once. */
+/* A network folder may show a file late, so the damage is not reported to the coordinator at once.
+ * */
 static void missing_file_is_not_reported_as_damage(void **state)
 {
     struct rig *r = *state;
@@ -273,8 +274,8 @@ static void missing_file_is_not_reported_as_damage(void **state)
     assert_int_equal(plan_applier_unreadable(r->applier), 0);
 }
 
-/* Who is given no chunk needs no checkpoint. */
-static void a_server_without_chunks_reads_nothing(void **state)
+/* A server without chunks needs no checkpoint. */
+static void server_without_chunks_reads_nothing(void **state)
 {
     struct rig *r = *state;
     static int all_at_0[N_CHUNKS];
@@ -287,6 +288,7 @@ static void a_server_without_chunks_reads_nothing(void **state)
 
 int main(void)
 {
-    return RUN_EACH(setup, teardown, a_server_reads_its_own_chunks, a_damaged_part_is_tried_again,
-                    missing_file_is_not_reported_as_damage, a_server_without_chunks_reads_nothing);
+    return RUN_EACH(setup, teardown, server_reads_only_its_own_chunks,
+                    plan_with_a_damaged_part_is_retried, missing_file_is_not_reported_as_damage,
+                    server_without_chunks_reads_nothing);
 }

@@ -1,5 +1,4 @@
-/* tests/ps_waits_test.c - which workers and servers training waits for, and how fast it is at
- * present. */
+/* tests/ps_waits_test.c - the workers and servers that training waits for, and its present pace. */
 #include "ps/model_name.h"
 #include "ps/service/pulse.h"
 #include "ps/waits.h"
@@ -46,8 +45,8 @@ static const char *named(struct job *j)
     return text;
 }
 
-/* The others of them go on, and then wait for worker 0, which waits for the evaluation. */
-static void a_part_of_an_evaluation_goes_before_that_of_a_step(void **state)
+/* Other workers continue, and then wait for worker 0, which waits for the evaluation. */
+static void evaluation_is_named_before_a_step(void **state)
 {
     static const int64_t evaluates[3] = {-1, 40, -1};
     char text[STATUS_WAITING_BYTES];
@@ -60,7 +59,7 @@ static void a_part_of_an_evaluation_goes_before_that_of_a_step(void **state)
                         "worker 1 (connected; its part of the validation at step 40 is missing)");
 }
 
-static void a_region_that_stands_names_its_parent(void **state)
+static void stalled_region_names_its_parent(void **state)
 {
     char text[STATUS_WAITING_BYTES];
     struct job *j = training();
@@ -68,12 +67,12 @@ static void a_region_that_stands_names_its_parent(void **state)
         .status = &j->s, .n_hosts = 3, .parent = "ps:0 of the parent group (a:1, no connection)"};
     ps_waits_name(&cfg, text);
     assert_string_equal(text, "ps:0 of the parent group (a:1, no connection)");
-    j->server[1].state = SERVER_MISSING; /* before it, nothing can go to the parent */
+    j->server[1].state = SERVER_MISSING; /* before that, nothing can be sent to the parent */
     ps_waits_name(&cfg, text);
     assert_string_equal(text, "ps:1 (h:1; no message for 12 s)");
 }
 
-static void workers_that_compute_are_not_named(void **state)
+static void computing_workers_are_not_named(void **state)
 {
     struct job *j = training();
     j->member[1].awaited = 4; /* for 100 ms */
@@ -104,20 +103,20 @@ static void late_workers_are_named(void **state)
     assert_string_equal(named(j), "worker 2 (connected; the first values are missing)");
 }
 
-/* In async no step waits for a worker, and with a backup worker not for one. */
-static void absent_workers_hold_nothing_up_where_no_step_needs_them(void **state)
+/* In async no step waits for a worker, and with a backup worker no step waits for a single one. */
+static void absent_workers_are_named_only_where_needed(void **state)
 {
     struct job *j = training();
     j->s.job.sync_mode = JOB_ASYNC;
     j->member[0].state = MEMBER_MISSING;
     assert_string_equal(named(j), "");
-    j->s.step = -1; /* the first values are worker 0's */
+    j->s.step = -1; /* worker 0 sends the first values */
     assert_string_equal(named(j), "worker 0 (no connection for 12 s)");
     j->s.step = 7;
     j->s.job.sync_mode = JOB_SYNC;
     j->s.job.aggregate = 2;
     assert_string_equal(named(j), "");
-    j->member[0].awaited = 1; /* worker 2 has ended, say, and both others are needed */
+    j->member[0].awaited = 1; /* worker 2 may have ended: then both other workers are needed */
     assert_string_equal(named(j), "worker 0 (no connection for 12 s)");
     j->member[0].awaited = 0;
     for (int i = 0; i < 3; i++)
@@ -127,7 +126,7 @@ static void absent_workers_hold_nothing_up_where_no_step_needs_them(void **state
                         "joined)");
 }
 
-static void servers_go_first(void **state)
+static void servers_are_named_first(void **state)
 {
     struct job *j = training();
     j->member[1].state = MEMBER_MISSING;
@@ -137,7 +136,7 @@ static void servers_go_first(void **state)
     assert_string_equal(named(j), "worker 1 (no connection for 12 s)");
 }
 
-static void before_a_job_the_first_worker_is_named(void **state)
+static void first_worker_is_named_before_a_job(void **state)
 {
     struct job *j = training();
     j->s.generation = 0;
@@ -148,8 +147,8 @@ static void before_a_job_the_first_worker_is_named(void **state)
     assert_string_equal(named(j), "the servers: ps:1 (h:1) has not called ps:0 yet");
 }
 
-/* All workers have left, and the servers have stopped for it. */
-static void a_job_below_min_workers_waits_for_workers(void **state)
+/* All workers have left, and the servers have stopped because of that. */
+static void job_below_min_workers_waits_for_workers(void **state)
 {
     char text[STATUS_WAITING_BYTES], label[STATUS_WAITING_BYTES];
     struct job *j = training();
@@ -163,7 +162,7 @@ static void a_job_below_min_workers_waits_for_workers(void **state)
     assert_string_equal(label, "workers");
 }
 
-static void long_lists_are_cut_and_reasons_are_whole(void **state)
+static void long_lists_are_cut_between_reasons(void **state)
 {
     struct job *j = training();
     struct net_status_member many[200];
@@ -188,7 +187,7 @@ static void long_lists_are_cut_and_reasons_are_whole(void **state)
                         "joined), and 197 more");
 }
 
-static void a_sentence_has_the_time(void **state)
+static void sentence_has_the_time(void **state)
 {
     char text[STATUS_SENTENCE_BYTES];
     struct job *j = training();
@@ -201,8 +200,8 @@ static void a_sentence_has_the_time(void **state)
     assert_string_equal(net_status_state(&j->s), "stopped");
 }
 
-/* A label that changes with time would make a new series at each look. */
-static void a_label_has_no_running_figures(void **state)
+/* A label that changes with time would make a new series at each scrape. */
+static void label_has_no_running_figures(void **state)
 {
     static const char *const labels[][2] = {
         {"worker 1 (never joined), worker 2 (left)", "worker 1 (never joined), worker 2 (left)"},
@@ -224,8 +223,8 @@ static void a_label_has_no_running_figures(void **state)
     }
 }
 
-/* 20 steps a second, then none: the speed is that of the last 10 s, and 0 where it stands. */
-static void a_speed_ends_where_training_stands(void **state)
+/* 20 steps a second, then none: the speed is that of the last 10 s, and 0 when training stalls. */
+static void speed_is_0_when_training_stalls(void **state)
 {
     struct pulse p = {.n = 0};
     int64_t now = s_ns;
@@ -241,8 +240,8 @@ static void a_speed_ends_where_training_stands(void **state)
     assert_int_equal(pulse_stood_ms(&p, now), 4050);
 }
 
-/* A job of slow steps does not stand while one takes as long as the others. */
-static void slow_steps_do_not_stand(void **state)
+/* A job of slow steps has not stalled while a step lasts no longer than the earlier ones. */
+static void slow_steps_are_not_a_stall(void **state)
 {
     struct pulse p = {.n = 0};
     int64_t now = s_ns;
@@ -256,8 +255,8 @@ static void slow_steps_do_not_stand(void **state)
     assert_true(pulse_stands(&p, now));
 }
 
-/* Generations that begin again at an earlier step make none. */
-static void generations_without_a_step_stand(void **state)
+/* Generations that begin at an earlier step make no progress. */
+static void generations_without_a_step_are_a_stall(void **state)
 {
     struct pulse p = {.n = 0};
     int64_t now = s_ns;
@@ -270,7 +269,7 @@ static void generations_without_a_step_stand(void **state)
     assert_int_equal(pulse_stood_ms(&p, now), 0);
 }
 
-/* A rewind far back, or the next job of a server that stays: its steps are made all the same. */
+/* After a rollback, or in the next job of a server with --serve, lower steps count as progress. */
 static void steps_below_the_highest_one_count(void **state)
 {
     struct pulse p = {.n = 0};
@@ -287,7 +286,7 @@ static void steps_below_the_highest_one_count(void **state)
     assert_float_equal(pulse_rate(&p, now), 1, 0.01);
 }
 
-static void a_model_has_a_name(void **state)
+static void model_has_a_name(void **state)
 {
     char name[STATUS_MODEL_BYTES];
     ps_model_name("{\"name\": \"mlp\", \"layers\": []}", name);
@@ -300,13 +299,13 @@ static void a_model_has_a_name(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(
-        a_region_that_stands_names_its_parent, a_part_of_an_evaluation_goes_before_that_of_a_step,
-        workers_that_compute_are_not_named, absent_workers_are_named_with_the_reason,
-        late_workers_are_named, absent_workers_hold_nothing_up_where_no_step_needs_them,
-        servers_go_first, before_a_job_the_first_worker_is_named,
-        a_job_below_min_workers_waits_for_workers, long_lists_are_cut_and_reasons_are_whole,
-        a_sentence_has_the_time, a_label_has_no_running_figures, a_speed_ends_where_training_stands,
-        slow_steps_do_not_stand, generations_without_a_step_stand,
-        steps_below_the_highest_one_count, a_model_has_a_name);
+    return RUN_TESTS(stalled_region_names_its_parent, evaluation_is_named_before_a_step,
+                     computing_workers_are_not_named, absent_workers_are_named_with_the_reason,
+                     late_workers_are_named, absent_workers_are_named_only_where_needed,
+                     servers_are_named_first, first_worker_is_named_before_a_job,
+                     job_below_min_workers_waits_for_workers, long_lists_are_cut_between_reasons,
+                     sentence_has_the_time, label_has_no_running_figures,
+                     speed_is_0_when_training_stalls, slow_steps_are_not_a_stall,
+                     generations_without_a_step_are_a_stall, steps_below_the_highest_one_count,
+                     model_has_a_name);
 }
