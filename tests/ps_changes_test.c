@@ -1,7 +1,7 @@
-/* tests/ps_changes_test.c - a job whose versions are sent as what changed, in int8 or int4: whoever
- * adds what it is sent to what it has gets the server's bits, whole versions go to whoever lacks
- * the one before, and what rounding took off comes later, also after the chunks went to another
- * store. */
+/* tests/ps_changes_test.c - a job that sends versions as changes, in int8 or int4. A receiver that
+ * adds the changes to its values has the server's bits; a receiver that lacks the previous version
+ * gets a whole one; and the rest that rounding cuts off follows later, also after the chunks moved
+ * to another store. */
 #include "base/digest.h"
 #include "ps/store/handover.h"
 #include "tests/check.h"
@@ -15,7 +15,7 @@ enum { N_MEMBERS = 2, GENERATION = 4, N_W = 900, N_ELEMS = N_W + 2 + 5, N_CHUNKS
 static const struct net_param model[] = {
     {.name = "w", .shape = {1, {N_W}}},
     {.name = "mean", .shape = {1, {5}}, .rule = PARAM_AVERAGE, .keep = 0.9f},
-    {.name = "b", .shape = {1, {2}}}, /* too short to gain anything */
+    {.name = "b", .shape = {1, {2}}}, /* too short to profit from rounding */
 };
 
 struct fixture {
@@ -23,9 +23,9 @@ struct fixture {
     struct net_job job;
     int server[N_CHUNKS];
     struct store *store;
-    float params[N_MEMBERS][N_ELEMS]; /* what each has */
+    float params[N_MEMBERS][N_ELEMS]; /* values of each member */
     int n_changes, n_whole;
-    int steady; /* each step has the same contributions */
+    int steady; /* nonzero: each step has the same contributions */
 };
 
 static void take(struct fixture *f, uint32_t member, const struct store_answer *a)
@@ -136,7 +136,7 @@ static void wait_push(struct fixture *f, int member, int chunk, int64_t step, fl
     assert_null(a.payload);
 }
 
-/* Each member has, at this version, what the server has. */
+/* Checks that each member has the server's values of this version. */
 static void check_same(struct fixture *f, int64_t version)
 {
     for (int c = 0; c < N_CHUNKS; c++) {
@@ -157,7 +157,7 @@ static void step_all(struct fixture *f, int64_t step, float weight)
     check_same(f, step + 1);
 }
 
-static void test_same_bits(void **state)
+static void receivers_have_the_bits_of_the_server(void **state)
 {
     for (int d = DTYPE_INT8; d <= DTYPE_TOPK; d++)
         for (int kind = 0; kind < OPTIM_N_KINDS; kind++) {
@@ -172,8 +172,8 @@ static void test_same_bits(void **state)
         }
 }
 
-/* A step that nobody contributes to moves nothing: what was left over stays left over. */
-static void test_all_skip(void **state)
+/* A step without contributions changes nothing, and the rounding rest stays. */
+static void step_without_contributions_changes_nothing(void **state)
 {
     struct fixture f;
     float before[N_ELEMS];
@@ -186,9 +186,9 @@ static void test_all_skip(void **state)
     teardown(&f);
 }
 
-/* After many steps of the same kind the rounded job is where the exact one is, to within one step's
- * rounding: with what is not sent left out it would be far off. */
-static void test_nothing_is_lost(void **state)
+/* After many equal steps the rounded job differs from the exact one by at most one step's rounding.
+ * Without the rest of earlier steps it would be far off. */
+static void rounding_rest_reaches_later_versions(void **state)
 {
     for (int d = DTYPE_INT8; d <= DTYPE_TOPK; d++) {
         struct fixture f, exact;
@@ -204,7 +204,8 @@ static void test_nothing_is_lost(void **state)
             moved = fmaxf(moved, fabsf(exact.params[0][i] - number(0, -1, i)));
             off = fmaxf(off, fabsf(exact.params[0][i] - f.params[0][i]));
         }
-        /* of what a step moves at most; topk: of 16 steps, in 3 of which the 26 large ones go */
+        /* at most a rounding step of the largest change; topk sends each of the 26 large elements
+         * in 3 of 16 steps */
         float one = 0.05f * 0.5f * 2 / (d == DTYPE_INT8 ? 127 : 7);
         if (d == DTYPE_TOPK)
             one = 0.05f * 0.5f * 16;
@@ -215,8 +216,9 @@ static void test_nothing_is_lost(void **state)
     }
 }
 
-/* A repeat gets the change again, for it has the version before; who restarts, the whole. */
-static void test_who_gets_what(void **state)
+/* A repeated push is answered with the change again, since its sender has the previous version. A
+ * restarted worker gets the whole version. */
+static void repeat_gets_change_and_restart_gets_whole_version(void **state)
 {
     struct fixture f;
     setup(&f, DTYPE_INT8, OPTIM_MOMENTUM);
@@ -237,12 +239,12 @@ static void test_who_gets_what(void **state)
     assert_memory_equal(f.params[1], before, sizeof before);
     pull.dtype = DTYPE_INT8;
     struct store_answer a = send_piece(&f, 1, 0, pull);
-    assert_int_equal(a.kind, PIECE_REFUSED); /* a change is no version */
+    assert_int_equal(a.kind, PIECE_REFUSED); /* a change is not a version */
     teardown(&f);
 }
 
-/* The chunks go to another store after some steps: as if they had not. */
-static void test_another_store_goes_on(void **state)
+/* Chunks that move to another store after some steps continue with the same bits. */
+static void moved_chunks_continue_with_the_same_bits(void **state)
 {
     struct fixture moved, stayed;
     setup(&moved, DTYPE_INT4, OPTIM_ADAM);
@@ -269,6 +271,8 @@ static void test_another_store_goes_on(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_same_bits, test_all_skip, test_nothing_is_lost, test_who_gets_what,
-                     test_another_store_goes_on);
+    return RUN_TESTS(
+        receivers_have_the_bits_of_the_server, step_without_contributions_changes_nothing,
+        rounding_rest_reaches_later_versions, repeat_gets_change_and_restart_gets_whole_version,
+        moved_chunks_continue_with_the_same_bits);
 }

@@ -1,7 +1,7 @@
 /* tests/ps_clip_test.c - clipping by the norm in lockstep, without a network: stores that together
- * have the chunks of one model tell each other their parts of the norm. The versions have the same
- * bits for any number of servers and any order, they are what plain double precision says, and none
- * is made before all parts are there. */
+ * have the chunks of one model exchange their parts of the norm. The versions have the same bits
+ * for any number of servers and any order, they match plain double precision, and no version is
+ * made before all parts have arrived. */
 #include "kernels/vector/clip.h"
 #include "kernels/vector/vector.h"
 #include "ps/store/handover.h"
@@ -29,7 +29,7 @@ static const struct net_param model[] = {
     {.name = "mean", .shape = {1, {5}}, .rule = PARAM_AVERAGE, .keep = 0.9f},
 };
 
-/* What a server wants to tell the others. */
+/* A message from one server to the other. */
 struct part {
     int from, n;
     int64_t step;
@@ -50,8 +50,8 @@ struct group {
     struct server server[MAX_SERVERS];
     struct part part[MAX_PARTS];
     int n_parts;
-    int n_applied, n_rebase; /* answers */
-    float scale;             /* of every gradient, not of averages */
+    int n_applied, n_rebase; /* numbers of answers */
+    float scale;             /* scale of every gradient, but not of averages */
 };
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
@@ -137,7 +137,7 @@ static enum piece_kind send_piece(struct group *g, enum piece_kind kind, int mem
     for (size_t i = 0; i < n; i++)
         values[i] =
             store_rig_number(member, kind == PIECE_INIT ? -1 : step, c->first + (int64_t)i) *
-            (scaled ? g->scale : 1); /* of averages no such sum is taken */
+            (scaled ? g->scale : 1); /* averages do not count for the norm */
     const struct net_frame_head head = {GENERATION, (uint32_t)member, 1000 + (uint64_t)member};
     const struct net_piece piece = {.kind = kind,
                                     .chunk = (uint32_t)chunk,
@@ -155,7 +155,7 @@ static void init_all(struct group *g)
         assert_int_equal(send_piece(g, PIECE_INIT, 0, c, 0, 0), PIECE_VERSION);
 }
 
-/* All members' contributions to a step; backwards: in the other order. */
+/* Pushes all members' contributions to a step; backwards: in reverse order. */
 static void push_all(struct group *g, int64_t step, const float *weight, int backwards)
 {
     int n = g->chunks->n_chunks * N_MEMBERS;
@@ -188,7 +188,7 @@ static void train(int n, enum optim_kind optim, float clip_norm, int backwards, 
     teardown(&g);
 }
 
-static void test_same_bits(void **state)
+static void number_of_servers_does_not_change_the_bits(void **state)
 {
     static float want[N_ELEMS], got[N_ELEMS], free_[N_ELEMS];
     for (int kind = 0; kind < OPTIM_N_KINDS; kind++) {
@@ -200,14 +200,15 @@ static void test_same_bits(void **state)
             }
         train(2, (enum optim_kind)kind, 0, 0, free_);
         assert_memory_not_equal(free_, want, sizeof want);
-        train(2, (enum optim_kind)kind, 1e9f, 0, got); /* the norm is within it */
+        train(2, (enum optim_kind)kind, 1e9f, 0, got); /* the norm is below the limit */
         assert_memory_equal(got, free_, sizeof free_);
     }
 }
 
-/* Numbers whose sum depends on which is the first: it is that of the chunks' order, whoever has
- * which chunk and comes first. A float's rounding would hide most of that in a version. */
-static void test_order_of_the_sum(void **state)
+/* The sum of these numbers depends on their order. It has the order of the chunks, wherever the
+ * chunks lie and whichever arrives first. A float's rounding would hide most of that in a version.
+ * */
+static void norm_is_summed_in_the_order_of_chunks(void **state)
 {
     enum { N = 7 };
     static const double square[N] = {1e16, 1, 1, 1, 1, 1, 1};
@@ -252,7 +253,7 @@ static void test_order_of_the_sum(void **state)
         }
 }
 
-/* sgd in plain double precision. */
+/* Computes sgd in plain double precision. */
 static void reference(double clip_norm, double rate, double *p)
 {
     static double mean[N_ELEMS];
@@ -275,7 +276,7 @@ static void reference(double clip_norm, double rate, double *p)
     }
 }
 
-static void test_reference(void **state)
+static void clipped_versions_match_double_precision(void **state)
 {
     static float got[N_ELEMS];
     static double want[N_ELEMS];
@@ -287,9 +288,9 @@ static void test_reference(void **state)
         assert_true(fabs((double)got[i] - want[i]) < 1e-6);
 }
 
-/* No version is made, no answer given, until the last part of the norm is there; nobody is missed
- * meanwhile, and repeats change nothing. */
-static void test_waits_for_all(void **state)
+/* No version is made and no answer is sent until the last part of the norm has arrived. No member
+ * counts as missing during this wait, and repeated parts change nothing. */
+static void versions_wait_for_all_parts(void **state)
 {
     struct group g;
     int missing[N_MEMBERS] = {0};
@@ -308,7 +309,7 @@ static void test_waits_for_all(void **state)
     assert_int_equal(tell(&g, 1 - first.from, &first), SQUARES_TAKEN);
     assert_int_equal(store_step(g.server[1 - first.from].store), 1);
     assert_int_equal(store_highest(g.server[first.from].store), 0);
-    assert_int_equal(tell(&g, 1 - first.from, &first), SQUARES_TAKEN); /* again */
+    assert_int_equal(tell(&g, 1 - first.from, &first), SQUARES_TAKEN); /* a repeat */
     deliver(&g);
     assert_int_equal(store_step(g.server[first.from].store), 1);
     assert_int_equal(g.n_applied, N_MEMBERS * g.chunks->n_chunks);
@@ -318,8 +319,9 @@ static void test_waits_for_all(void **state)
     teardown(&g);
 }
 
-/* A store that ends before the norm is there stays at the step; the version can be taken. */
-static void test_stop_before_the_norm(void **state)
+/* A store that ends before the norm is complete stays at its step, and its version can still be
+ * handed over. */
+static void stop_before_the_norm_keeps_the_step(void **state)
 {
     struct group g;
     struct handover_chunk t;
@@ -334,7 +336,8 @@ static void test_stop_before_the_norm(void **state)
     assert_int_equal(g.n_rebase, N_MEMBERS * ((g.chunks->n_chunks + 1) / 2));
     deliver(&g);
     assert_int_equal(store_highest(g.server[0].store), 1);
-    assert_int_equal(store_step(g.server[1].store), 2); /* it has heard the other */
+    assert_int_equal(store_step(g.server[1].store),
+                     2); /* it has received the other server's part */
     assert_int_equal(handover_take(g.server[0].store, 0, 1, &t), ST_OK);
     handover_drop(&t);
     assert_int_equal(handover_take(g.server[1].store, 1, 1, &t), ST_OK); /* I4 */
@@ -342,12 +345,12 @@ static void test_stop_before_the_norm(void **state)
     teardown(&g);
 }
 
-static void test_what_does_not_fit(void **state)
+static void invalid_parts_are_refused(void **state)
 {
     struct group g;
     setup(&g, 2, OPTIM_SGD, 0.5f);
     const struct part early = {.from = 1, .n = 1, .step = 0};
-    assert_int_equal(tell(&g, 0, &early), SQUARES_REFUSED); /* one above "no version" */
+    assert_int_equal(tell(&g, 0, &early), SQUARES_REFUSED); /* one step beyond "no version" */
     init_all(&g);
     int n = g.chunks->n_chunks / 2;
     const struct part wrong[] = {{.from = 1, .n = n + 1, .step = 0},
@@ -357,7 +360,7 @@ static void test_what_does_not_fit(void **state)
         assert_int_equal(tell(&g, 0, &wrong[i]), SQUARES_REFUSED);
     const struct part ahead = {.from = 1, .n = n, .step = 2}, far = {.from = 1, .n = n, .step = 1};
     assert_int_equal(tell(&g, 0, &ahead), SQUARES_LATER);
-    assert_int_equal(tell(&g, 0, &far), SQUARES_TAKEN); /* kept: one step further */
+    assert_int_equal(tell(&g, 0, &far), SQUARES_TAKEN); /* stored for the next step */
     push_all(&g, 0, weights, 0);
     deliver(&g);
     assert_int_equal(store_step(g.server[0].store), 1);
@@ -370,8 +373,8 @@ static void test_what_does_not_fit(void **state)
     teardown(&g);
 }
 
-/* Each contribution is finite, their sum is not: no chunk moves, on any server. */
-static void test_norm_not_finite(void **state)
+/* Each contribution is finite, but their sum is not: no chunk changes on any server. */
+static void infinite_norm_changes_no_chunk(void **state)
 {
     static float before[N_ELEMS], after[N_ELEMS];
     struct group g;
@@ -391,8 +394,9 @@ static void test_norm_not_finite(void **state)
     teardown(&g);
 }
 
-/* The mean is over those that are not skipped; without any the version is the one before. */
-static void test_skipped(void **state)
+/* The mean covers the contributions that are not skipped. Without any contribution the version
+ * stays the same. */
+static void skipped_contributions_are_left_out(void **state)
 {
     static const float none[N_MEMBERS] = {0, 0}, second[N_MEMBERS] = {0, 30.5f},
                        first[N_MEMBERS] = {48, 0};
@@ -412,15 +416,15 @@ static void test_skipped(void **state)
         read_all(&g, after, 2 + k);
         for (int i = 0; i < N_W + N_V; i++)
             moved += pow((double)after[i] - (double)before[i], 2);
-        double want = 0.5 * (double)g.job.optim.learning_rate; /* as long as the limit allows */
+        double want = 0.5 * (double)g.job.optim.learning_rate; /* as large as the limit allows */
         assert_true(fabs(sqrt(moved) - want) < 1e-3 * want);
         memcpy(before, after, sizeof before);
     }
     teardown(&g);
 }
 
-/* Whoever brings a job, the server judges it by itself. */
-static void test_which_jobs(void **state)
+/* The server decides by itself which jobs it clips. */
+static void server_decides_which_jobs_it_clips(void **state)
 {
     struct net_job job = {.n_workers = 3, .optim = {.clip_norm = 1}};
     assert_null(job_check_mode(&job));
@@ -430,7 +434,8 @@ static void test_which_jobs(void **state)
     job.aggregate = 2;
     assert_string_equal(job_check_mode(&job), "clip_norm in the mode sync is for jobs without "
                                               "backup workers (aggregate)");
-    job.n_workers = 0; /* as it is of one that joins a running job: any number may be meant */
+    job.n_workers = 0; /* unknown, as in the request of a worker that joins a running job: any
+                          number is possible */
     job.optim.clip_norm = 0;
     assert_non_null(job_check_mode(&job));
     assert_null(job_check_asked(&job));
@@ -442,10 +447,10 @@ static void test_which_jobs(void **state)
     job.optim.clip_value = 0;
     job.sync_mode = JOB_ASYNC;
     assert_null(job_check_mode(&job));
-    assert_false(job_servers_clip(&job)); /* its workers do */
+    assert_false(job_servers_clip(&job)); /* its workers clip */
 }
 
-static void test_sum_of_squares(void **state)
+static void sum_of_squares_matches_double_precision(void **state)
 {
     for (size_t n = 0; n < 40; n++) {
         float src[40];
@@ -469,7 +474,10 @@ static void test_sum_of_squares(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_sum_of_squares, test_same_bits, test_order_of_the_sum, test_reference,
-                     test_waits_for_all, test_stop_before_the_norm, test_what_does_not_fit,
-                     test_norm_not_finite, test_skipped, test_which_jobs);
+    return RUN_TESTS(sum_of_squares_matches_double_precision,
+                     number_of_servers_does_not_change_the_bits,
+                     norm_is_summed_in_the_order_of_chunks, clipped_versions_match_double_precision,
+                     versions_wait_for_all_parts, stop_before_the_norm_keeps_the_step,
+                     invalid_parts_are_refused, infinite_norm_changes_no_chunk,
+                     skipped_contributions_are_left_out, server_decides_which_jobs_it_clips);
 }

@@ -1,5 +1,5 @@
-/* tests/ps_consistency_test.c - the table of verdicts, cell by cell: each mode, each situation of a
- * push; and what holds of every verdict whatever the numbers (I3, train_steps). */
+/* tests/ps_consistency_test.c - the table of verdicts: each mode in each situation of a push, and
+ * the properties of every verdict for any numbers (I3, train_steps). */
 #include "ps/store/consistency.h"
 #include "tests/check.h"
 #include <stdio.h>
@@ -52,18 +52,18 @@ static const struct row {
     {"older, an earlier process counted for a later step", 3, 5, 0, 0, "SSCC"},
 };
 
-/* Every cell again where no version is made any more: only what would have counted changes. */
+/* The same cells when no further version is made: only pushes that would have counted differ. */
 static const struct limits {
     const char *what;
     int64_t last;
-    char instead; /* of COUNT */
+    char instead; /* verdict in place of COUNT */
 } limits[] = {
     {"open", 100, 'C'},
     {"the next version is the last", VERSION + 1, 'C'},
     {"the job's last version is there", VERSION, 'S'},
 };
 
-static void test_every_cell(void **state)
+static void each_cell_has_its_verdict(void **state)
 {
     for (size_t l = 0; l < sizeof limits / sizeof *limits; l++)
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -87,7 +87,7 @@ static void test_every_cell(void **state)
             }
 }
 
-/* Whatever the numbers are. */
+/* Checks the properties that hold for any numbers. */
 static void check_rules(enum consistency_mode mode, const struct consistency_push *p)
 {
     struct verdict v = consistency_verdict(mode, p);
@@ -103,7 +103,7 @@ static void check_rules(enum consistency_mode mode, const struct consistency_pus
         assert_false(p->same_process && p->step <= p->last_step);
 }
 
-static void test_rules(void **state)
+static void verdicts_keep_the_invariants(void **state)
 {
     long n = 0;
     for (int64_t i = 0; i < 4 * 6 * 7 * 7 * 7 * 4; i++) {
@@ -123,14 +123,14 @@ static void test_rules(void **state)
     print_message("%ld pushes\n", n);
 }
 
-static void test_limit(void **state)
+static void ssp_limit_follows_the_lowest_clock(void **state)
 {
     assert_int_equal(consistency_limit(3, 2, 0), 5);
     assert_int_equal(consistency_limit(3, 0, 4), 7);
     assert_int_equal(consistency_limit(INT64_MAX, 2, 4), INT64_MAX);
 }
 
-static void test_modes(void **state)
+static void job_modes_map_to_consistency_modes(void **state)
 {
     static const struct net_job jobs[] = {
         {.n_workers = 3, .sync_mode = JOB_SYNC},
@@ -146,5 +146,6 @@ static void test_modes(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_every_cell, test_rules, test_limit, test_modes);
+    return RUN_TESTS(each_cell_has_its_verdict, verdicts_keep_the_invariants,
+                     ssp_limit_follows_the_lowest_clock, job_modes_map_to_consistency_modes);
 }

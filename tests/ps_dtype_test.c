@@ -1,6 +1,6 @@
-/* tests/ps_dtype_test.c - a job whose numbers cross the wire in 16 bits, in the store: what is
- * rounded and what is not, against a reference in double precision that rounds by itself; the same
- * bits whatever the order of arrival; who gets which precision. */
+/* tests/ps_dtype_test.c - a job whose numbers cross the wire in 16 bits, at the store: which
+ * numbers are rounded, against a reference in double precision that rounds by itself; the same bits
+ * in any order of arrival; and the precision of each answer. */
 #include "base/digest.h"
 #include "tests/check.h"
 #include "tests/store_rig.h"
@@ -38,7 +38,7 @@ struct fixture {
     struct net_job job;
     int server[N_CHUNKS];
     struct store *store;
-    struct seen seen[MAX_SEEN]; /* answers that came later, those of one test's step */
+    struct seen seen[MAX_SEEN]; /* later answers, of one test's step */
     int n_seen;
 };
 
@@ -94,14 +94,15 @@ static void teardown(struct fixture *f)
     chunks_destroy(f->chunks);
 }
 
-/* Contributions; step -1: the first values. Some are far below fp16's normal range. */
+/* Returns an element of a contribution; step -1: of the first values. Some are far below fp16's
+ * normal range. */
 static float number(int member, int64_t step, int64_t elem)
 {
     float u = store_rig_number(member, step, elem);
     return elem % 50 ? u : u * 1e-5f;
 }
 
-/* Sends a piece of `dtype`. The direct answer, whose payload is the caller's. */
+/* Sends a piece of `dtype`. Returns the direct answer, whose payload the caller owns. */
 static struct store_answer send_piece(struct fixture *f, enum piece_kind kind, int member,
                                       int chunk, int64_t step, enum dtype dtype)
 {
@@ -125,7 +126,7 @@ static struct store_answer send_piece(struct fixture *f, enum piece_kind kind, i
     return now;
 }
 
-/* A piece whose answer comes later. */
+/* Sends a piece whose answer follows later. */
 static void send_and_wait(struct fixture *f, enum piece_kind kind, int member, int chunk,
                           int64_t step, enum dtype dtype)
 {
@@ -144,7 +145,7 @@ static void init_all(struct fixture *f)
     }
 }
 
-/* x rounded to d's precision, ties to even; not beyond its largest value. */
+/* Returns x rounded to d's precision, ties to even, and at most its largest value. */
 static double rounded(enum dtype d, double x)
 {
     static const int bits[] = {24, 8, 11}, lowest[] = {-149, -133, -24};
@@ -154,7 +155,7 @@ static double rounded(enum dtype d, double x)
     return ldexp(nearbyint(ldexp(x, -quantum)), quantum);
 }
 
-/* The whole training in double precision; the contributions are rounded to `push` or, fp32, not. */
+/* Trains in double precision. The contributions are rounded to `push`; fp32: not at all. */
 static void reference(enum dtype push, int n_steps, double *p)
 {
     double total = weights[0] + weights[1] + weights[2];
@@ -169,7 +170,7 @@ static void reference(enum dtype push, int n_steps, double *p)
     }
 }
 
-/* What members were sent is the full value, rounded once. */
+/* Checks that members received the full value, rounded once. */
 static void check_sent(struct fixture *f, int chunk, int64_t step)
 {
     float decoded[1024];
@@ -193,7 +194,7 @@ static void check_sent(struct fixture *f, int chunk, int64_t step)
     buf_unref(whole);
 }
 
-/* Trains with the members' pushes in an order that changes from chunk to chunk and step to step. */
+/* Trains with pushes in an order that changes from chunk to chunk and from step to step. */
 static void train(struct fixture *f, int n_steps, int first)
 {
     static const int orders[6][3] = {{0, 1, 2}, {2, 1, 0}, {1, 2, 0},
@@ -214,7 +215,7 @@ static const struct {
             {DTYPE_F32, DTYPE_BF16},  {DTYPE_BF16, DTYPE_F16}, {DTYPE_F32, DTYPE_F32}};
 enum { N_JOBS = sizeof jobs / sizeof *jobs };
 
-static void test_against_doubles(void **state)
+static void training_matches_double_precision(void **state)
 {
     static const double unit[] = {0x1p-24, 0x1p-8, 0x1p-11}; /* of rounding, by dtype */
     static double own[N_ELEMS], exact[N_ELEMS];
@@ -234,7 +235,7 @@ static void test_against_doubles(void **state)
             assert_memory_equal(got, first, sizeof got);
         }
         for (int i = 0; i < N_ELEMS; i++) {
-            /* fp32 arithmetic alone, and the rounding of the contributions besides */
+            /* the error of fp32 arithmetic, and of the rounding of contributions */
             double bound = STEPS * (0.5 * unit[jobs[j].push] + 4 * 0x1p-24);
             if (fabs((double)got[i] - own[i]) > STEPS * 4 * 0x1p-24 ||
                 fabs((double)got[i] - exact[i]) > bound)
@@ -245,8 +246,8 @@ static void test_against_doubles(void **state)
     }
 }
 
-/* PULL in fp32: the present version, the one before, one that is waited for. */
-static void test_full_precision(void **state)
+/* PULL in fp32 of the present version, of the one before, and of one that does not exist yet. */
+static void pull_in_fp32_gets_the_full_value(void **state)
 {
     for (int j = 0; j < N_JOBS; j++) {
         struct fixture f;
@@ -263,7 +264,7 @@ static void test_full_precision(void **state)
         struct buf *present = store_read(f.store, 0, &v);
         assert_int_equal(v, 2);
         for (int64_t step = -1; step <= 2; step++) {
-            if (step == 0) /* gone */
+            if (step == 0) /* no longer kept */
                 continue;
             struct buf *value = step == 1 ? before : present;
             now = send_piece(&f, PIECE_PULL, 1, 0, step + 1, DTYPE_F32);
@@ -277,7 +278,7 @@ static void test_full_precision(void **state)
             assert_int_equal(now.payload == value, dtype == DTYPE_F32);
             buf_unref(now.payload);
         }
-        /* member 1 waits for it in fp32, member 2 as it comes; each also pushes */
+        /* member 1 waits for it in fp32, member 2 in the job's format, and each also pushes */
         send_and_wait(&f, PIECE_PULL, 1, 0, 4, DTYPE_F32);
         send_and_wait(&f, PIECE_PULL, 2, 0, 4, dtype);
         for (int m = 0; m < N_MEMBERS; m++)
@@ -306,7 +307,7 @@ static void refused(struct fixture *f, enum piece_kind kind, enum dtype dtype, c
         fail_msg("'%s' does not name chunk 1 and %s", now.text, name);
 }
 
-static void test_wrong_dtype(void **state)
+static void wrong_dtype_is_refused(void **state)
 {
     struct fixture f;
     setup(&f, DTYPE_BF16, DTYPE_F16);
@@ -314,9 +315,9 @@ static void test_wrong_dtype(void **state)
     refused(&f, PIECE_INIT, DTYPE_F16, "fp32");
     init_all(&f);
     refused(&f, PIECE_PUSH, DTYPE_F32, "bf16");
-    refused(&f, PIECE_PUSH, DTYPE_F16, "bf16"); /* as long as the right one */
+    refused(&f, PIECE_PUSH, DTYPE_F16, "bf16"); /* of the right length */
     refused(&f, PIECE_PULL, DTYPE_BF16, "fp16");
-    train(&f, 2, 3); /* no harm was done */
+    train(&f, 2, 3); /* the refusals changed nothing */
     teardown(&f);
     setup(&f, DTYPE_F32, DTYPE_F32);
     init_all(&f);
@@ -327,5 +328,6 @@ static void test_wrong_dtype(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_against_doubles, test_full_precision, test_wrong_dtype);
+    return RUN_TESTS(training_matches_double_precision, pull_in_fp32_gets_the_full_value,
+                     wrong_dtype_is_refused);
 }

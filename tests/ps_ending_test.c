@@ -1,6 +1,6 @@
-/* tests/ps_ending_test.c - how a store is stopped and the next one continues from it: the answers
- * to pieces that wait or arrive later, and that the next store has the bits of one that was never
- * stopped. */
+/* tests/ps_ending_test.c - the stop of a store and the start of the next one from it: the answers
+ * to pieces that wait or arrive later, and the next store's bits, which are those of a store that
+ * was never stopped. */
 #include "capture.h"
 #include "ps/store/handover.h"
 #include "skip.h"
@@ -50,7 +50,7 @@ static void on_stopped(void *ctx)
     r->n_stopped++;
 }
 
-/* A store of the rig's job for n_members, in the place of what was there. */
+/* Makes a store of the rig's job for n_members, in place of the present one. */
 static void make_store(struct rig *r, int n_members, const int *member, int shared)
 {
     struct store_config cfg = {.chunks = r->chunks,
@@ -118,7 +118,7 @@ static void init_all(struct rig *r)
         assert_int_equal(act(r, PIECE_INIT, 0, c, 0), PIECE_VERSION);
 }
 
-/* The first n chunks make the versions up to `to`. */
+/* Makes the versions up to `to` in the first n chunks. */
 static void train(struct rig *r, int n, int64_t from, int64_t to)
 {
     for (int64_t step = from; step < to; step++)
@@ -137,7 +137,7 @@ static void same(const struct buf *a, const struct buf *b)
     assert_memory_equal(a->data, b->data, a->bytes);
 }
 
-/* Values and slots of both at `step`. */
+/* Compares values and slots of both stores at `step`. */
 static void compare(struct rig *a, struct rig *b, int64_t step)
 {
     for (int c = 0; c < N_CHUNKS; c++) {
@@ -148,7 +148,7 @@ static void compare(struct rig *a, struct rig *b, int64_t step)
         assert_int_equal(y.version, step);
         same(x.value, y.value);
         same(x.slots, y.slots);
-        assert_int_equal(x.slots != NULL, c < 2); /* what is averaged has none */
+        assert_int_equal(x.slots != NULL, c < 2); /* averages have none */
         handover_drop(&x);
         handover_drop(&y);
     }
@@ -163,7 +163,8 @@ static void check_seen(const struct rig *r, int chunk, int n, enum piece_kind ki
     }
 }
 
-/* Answers REBASE to every piece that waits and to every later piece, and makes no version. */
+/* Checks that every piece that waits, and every later piece, is answered REBASE, and that no
+ * version is made. */
 static void check_stopped(struct rig *r, int64_t step)
 {
     handover_stop(r->store);
@@ -182,7 +183,7 @@ static void check_stopped(struct rig *r, int64_t step)
     assert_int_equal(r->n_stopped, 1);
 }
 
-static void test_stopped(void **state)
+static void stopped_store_answers_rebase(void **state)
 {
     struct rig r, plain;
     setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 2);
@@ -203,7 +204,7 @@ static void test_stopped(void **state)
     teardown(&plain);
 }
 
-static void test_stopped_before_values(void **state)
+static void store_stopped_before_its_values_answers_rebase(void **state)
 {
     struct rig r;
     setup(&r, (struct net_job){.sync_mode = JOB_SYNC}, 2);
@@ -214,7 +215,7 @@ static void test_stopped_before_values(void **state)
     teardown(&r);
 }
 
-/* Everything at `step`, given to a new store. */
+/* Passes all chunks at `step` to a new store. */
 static void go_on(struct rig *r, int64_t step, int n_members, int shared, int destroy_first)
 {
     struct handover_chunk t[N_CHUNKS];
@@ -232,7 +233,8 @@ static void go_on(struct rig *r, int64_t step, int n_members, int shared, int de
         store_destroy(old);
 }
 
-/* Chunk 0 is a step ahead, chunk 1 has one of two contributions to it: the step before is whole. */
+/* Chunk 0 is a step ahead, and chunk 1 has one of two contributions to that step: the step before
+ * is complete. */
 static void stop_in_the_middle(enum dtype version_dtype, int shared, int destroy_first)
 {
     struct rig r, plain;
@@ -267,7 +269,7 @@ static void stop_in_the_middle(enum dtype version_dtype, int shared, int destroy
     teardown(&plain);
 }
 
-static void test_now(void **state)
+static void stop_in_a_step_keeps_the_complete_version(void **state)
 {
     stop_in_the_middle(DTYPE_F32, 0, 0);
     stop_in_the_middle(DTYPE_F32, 0, 1);
@@ -277,8 +279,9 @@ static void test_now(void **state)
     stop_in_the_middle(DTYPE_BF16, 1, 0);
 }
 
-/* A lone member's version before keeps its own slots: it may be lost in the middle of a step. */
-static void test_alone(void **state)
+/* A store with one member keeps separate slots for the previous version, which a step in progress
+ * may end. */
+static void version_of_a_lone_member_keeps_its_slots(void **state)
 {
     struct rig r;
     struct handover_chunk before, now;
@@ -296,8 +299,8 @@ static void test_alone(void **state)
     teardown(&r);
 }
 
-/* What lies in a segment must not go out as if it lay in the next store's. */
-static void test_segments(void **state)
+/* A buffer in a segment must not be sent as if it lay in the next store's segment. */
+static void buffers_of_an_old_segment_are_copied(void **state)
 {
     struct rig r;
     struct handover_chunk t;
@@ -324,8 +327,8 @@ static void test_segments(void **state)
     teardown(&r);
 }
 
-/* By reference: neither value nor slots are copied, and none is written over while it is shared. */
-static void test_by_reference(void **state)
+/* Neither value nor slots are copied, and neither is overwritten while it is shared. */
+static void chunks_move_by_reference(void **state)
 {
     struct rig r;
     struct handover_chunk before, after;
@@ -344,13 +347,13 @@ static void test_by_reference(void **state)
     train(&r, N_CHUNKS, 4, 8);
     assert_memory_equal(kept, before.slots->data, before.slots->bytes);
     handover_drop(&before);
-    assert_int_equal(handover_take(r.store, 0, 6, &before), ST_RANGE); /* two are kept */
+    assert_int_equal(handover_take(r.store, 0, 6, &before), ST_RANGE); /* two versions are kept */
     assert_int_equal(handover_take(r.store, N_CHUNKS, 8, &before), ST_NOT_FOUND);
     teardown(&r);
 }
 
-/* Where chunks go each at its own pace, the newest version is taken. */
-static void test_async(void **state)
+/* Where chunks advance independently, the newest version moves. */
+static void async_chunks_move_their_newest_version(void **state)
 {
     struct rig r;
     struct handover_chunk t;
@@ -372,9 +375,9 @@ static void test_async(void **state)
     teardown(&r);
 }
 
-/* Two members are left of four, of whom three made a step: two make it now, and it is no lockstep
- * for all that: who comes too late for a step does not wait. */
-static void test_backup_workers(void **state)
+/* Two of four members remain, and three contributions made a step: now two make it. That is no
+ * lockstep: a member that is late for a step does not wait. */
+static void fewer_members_make_the_step_with_backup_workers(void **state)
 {
     struct rig r;
     setup(&r, (struct net_job){.sync_mode = JOB_SYNC, .aggregate = 3}, 4);
@@ -394,8 +397,8 @@ static void test_backup_workers(void **state)
     teardown(&r);
 }
 
-/* Lines name a member by its index. */
-static void test_names(void **state)
+/* Log lines name a member by its index. */
+static void lines_name_members_by_index(void **state)
 {
     struct rig r;
     static const int member[] = {3, 17};
@@ -414,8 +417,8 @@ static void test_names(void **state)
     teardown(&r);
 }
 
-/* The last version is there, but pushes hear of it when it is time. */
-static void test_hold_last(void **state)
+/* The last version exists, but pushes are answered with it only after its release. */
+static void last_version_is_held_back(void **state)
 {
     struct rig r;
     setup(&r, (struct net_job){.sync_mode = JOB_SYNC, .train_steps = 3}, 2);
@@ -424,7 +427,7 @@ static void test_hold_last(void **state)
     train(&r, N_CHUNKS, 0, 2);
     assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 2), PIECE_TAKEN);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 2), PIECE_TAKEN);
-    assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 2), PIECE_TAKEN); /* again, from a new stream */
+    assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 2), PIECE_TAKEN); /* a repeat on a new stream */
     assert_int_equal(store_highest(r.store), 3);
     check_seen(&r, 0, 0, PIECE_NONE, 0);
     handover_hold_last(r.store, 0);
@@ -438,8 +441,9 @@ static void test_hold_last(void **state)
     teardown(&r);
 }
 
-/* Each chunk comes to its end whatever is held; who asks for the end itself hears of it in time. */
-static void test_hold_last_at_own_pace(void **state)
+/* Every chunk reaches its end while the last version is held, and a pull of the last version is
+ * answered after the release. */
+static void independent_chunks_end_while_the_last_version_is_held(void **state)
 {
     struct rig r;
     setup(&r, (struct net_job){.sync_mode = JOB_ASYNC, .train_steps = 3}, 2);
@@ -458,7 +462,11 @@ static void test_hold_last_at_own_pace(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_stopped, test_stopped_before_values, test_now, test_segments,
-                     test_by_reference, test_async, test_backup_workers, test_names, test_alone,
-                     test_hold_last, test_hold_last_at_own_pace);
+    return RUN_TESTS(stopped_store_answers_rebase, store_stopped_before_its_values_answers_rebase,
+                     stop_in_a_step_keeps_the_complete_version,
+                     buffers_of_an_old_segment_are_copied, chunks_move_by_reference,
+                     async_chunks_move_their_newest_version,
+                     fewer_members_make_the_step_with_backup_workers, lines_name_members_by_index,
+                     version_of_a_lone_member_keeps_its_slots, last_version_is_held_back,
+                     independent_chunks_end_while_the_last_version_is_held);
 }

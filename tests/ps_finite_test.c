@@ -1,6 +1,6 @@
-/* tests/ps_finite_test.c - contributions that are not finite at the store: refused, with the
- * worker's and the parameter's name, before anything is added; and those that their senders skip,
- * which count with weight 0 (I2, I3), in each mode and number format. */
+/* tests/ps_finite_test.c - contributions that are not finite, at the store: it refuses them, with
+ * the worker and the parameter, before anything is added. Contributions that their senders skip
+ * count with weight 0 (I2, I3), in each mode and number format. */
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -21,7 +21,7 @@ static const struct net_param model[] = {
     {.name = "fc/weights", .shape = {1, {N_W}}},
     {.name = "fc/biases", .shape = {1, {N_B}}},
 };
-static const int members[N_MEMBERS] = {0, 4, 9}; /* indices: workers came and went */
+static const int members[N_MEMBERS] = {0, 4, 9}; /* indices, after other workers left */
 
 struct fixture {
     struct chunks *chunks;
@@ -44,7 +44,7 @@ static void setup(struct fixture *f, const struct net_job *job)
 {
     *f = (struct fixture){.job = *job};
     assert_int_equal(chunks_create(model, 2, 4096, &f->chunks), ST_OK);
-    assert_int_equal(f->chunks->n_chunks, 1); /* small parameters travel together */
+    assert_int_equal(f->chunks->n_chunks, 1); /* small parameters share a chunk */
     struct store_config cfg = {.chunks = f->chunks,
                                .job = &f->job,
                                .server = f->server,
@@ -72,7 +72,7 @@ static struct net_job job_of(enum job_sync_mode mode, enum optim_kind kind, int 
 
 static char why[160]; /* of the last refusal */
 
-/* values: NULL: a payload of nothing. The answer's kind. */
+/* Sends values; NULL: an empty payload. Returns the answer's kind. */
 static enum piece_kind send_values(struct fixture *f, enum piece_kind kind, int member,
                                    int64_t step, float weight, const float *values)
 {
@@ -115,8 +115,8 @@ static void read_version(struct fixture *f, int64_t version, float *out)
     store_rig_read_all(f->store, f->chunks, version, out);
 }
 
-/* Every format, at places before, at and behind the cut of the payload. */
-static void test_what_is_not_finite_is_refused(void **state)
+/* In every format, at places before, at and behind the cut of the payload. */
+static void contribution_that_is_not_finite_is_refused(void **state)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     static const int places[] = {0, 2, 5, N_W - 1, N_W, N_ELEMS - 1};
@@ -140,7 +140,7 @@ static void test_what_is_not_finite_is_refused(void **state)
             fill(values, 1, 0);
             values[places[k / 3]] = bad[k % 3];
             assert_int_equal(send_values(&f, PIECE_PUSH, 1, 0, 10, values), PIECE_REFUSED);
-            /* where a block's scale is not, all of it is not */
+            /* if a block's scale is not finite, none of its elements is */
             int block = d == DTYPE_TOPK ? 1 : (int)dtype_block((enum dtype)d);
             assert_string_equal(why, places[k / 3] / block * block < N_W
                                          ? "worker 4: the gradient of 'fc/weights' at step 0 is "
@@ -152,7 +152,7 @@ static void test_what_is_not_finite_is_refused(void **state)
             push(&f, m, 0, 10);
             push(&clean, m, 0, 10);
         }
-        read_version(&f, 1, got); /* nothing of what was refused is in it */
+        read_version(&f, 1, got); /* nothing of the refused contribution is in it */
         read_version(&clean, 1, want);
         assert_memory_equal(got, want, sizeof got);
         teardown(&f);
@@ -160,12 +160,12 @@ static void test_what_is_not_finite_is_refused(void **state)
     }
 }
 
-/* Each finite, but what they add up to is not: the one that could bring that about is refused, in
- * whatever place it comes, and nothing of it is in the version. */
-static void test_what_adds_up_to_too_much(void **state)
+/* Each contribution is finite, but their sum would not be: the store refuses one whose size could
+ * cause that, in any place, and nothing of it is in the version. */
+static void contribution_too_large_for_the_sum_is_refused(void **state)
 {
     static const int orders[][3] = {{0, 1, 2}, {1, 0, 2}, {2, 0, 1}, {0, 2, 1}, {2, 1, 0}};
-    for (int d = 0; d < DTYPE_F16; d++) /* 65504 times all samples are far from it */
+    for (int d = 0; d < DTYPE_F16; d++) /* 65504 times all samples is far below the limit */
         for (size_t o = 0; o < sizeof orders / sizeof *orders; o++)
             for (int k = 0; k < 3; k++) {
                 struct net_job job = job_of(JOB_SYNC, OPTIM_SGD, N_MEMBERS);
@@ -198,9 +198,9 @@ static void test_what_adds_up_to_too_much(void **state)
             }
 }
 
-/* As much as is taken, from all: the mean is finite. One alone whose weight means nothing may bring
- * any number. */
-static void test_the_most_that_is_taken(void **state)
+/* All members send the largest accepted values, and the mean is finite. Where one contribution
+ * makes a version, and its weight has no effect, any finite number is accepted. */
+static void largest_accepted_values_have_a_finite_mean(void **state)
 {
     static const float weights[] = {1.2e-38f, 0.5f, 1, 10, 1e30f};
     float values[N_ELEMS], got[N_ELEMS];
@@ -235,8 +235,8 @@ static void test_the_most_that_is_taken(void **state)
     teardown(&f);
 }
 
-/* What a rate makes of it is not finite: that is said once, with the parameter. */
-static void test_an_update_that_is_not_finite_is_said(void **state)
+/* The learning rate makes the value infinite: one line reports that, with the parameter. */
+static void infinite_update_is_logged(void **state)
 {
     struct net_job job = job_of(JOB_ASYNC, OPTIM_SGD, 1);
     struct fixture f;
@@ -256,8 +256,8 @@ static void test_an_update_that_is_not_finite_is_said(void **state)
     teardown(&f);
 }
 
-/* Nor once more after a step that nobody contributed to, whose version is the one before. */
-static void test_it_is_said_once(void **state)
+/* The line is not repeated after a step without contributions, whose version is the one before. */
+static void infinite_update_is_logged_once(void **state)
 {
     struct net_job job = job_of(JOB_SYNC, OPTIM_SGD, 1);
     struct fixture f;
@@ -280,8 +280,9 @@ static void test_it_is_said_once(void **state)
     teardown(&f);
 }
 
-/* The one that would have made the version, while those behind it wait as copies. */
-static void test_last_to_come_is_refused(void **state)
+/* Refuses the contribution that would have completed the version, while those behind it in order
+ * wait as copies. */
+static void last_contribution_is_refused(void **state)
 {
     static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {2, 1, 0}};
     struct net_job job = job_of(JOB_SYNC, OPTIM_ADAM, N_MEMBERS);
@@ -311,8 +312,9 @@ static void test_last_to_come_is_refused(void **state)
     }
 }
 
-/* The mean of those that have a weight, in member order, whoever comes when and whichever skip. */
-static void test_skipped_contributions_add_nothing(void **state)
+/* The version is the mean of the contributions with a weight, in member order, in any order of
+ * arrival and for any skipped ones. */
+static void skipped_contributions_add_nothing(void **state)
 {
     static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
                                     {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
@@ -354,9 +356,9 @@ static void test_skipped_contributions_add_nothing(void **state)
         }
 }
 
-/* A step that all skipped leaves slots as they are, whatever buffers turn over: training goes on as
- * if its number alone had passed. */
-static void test_all_skip(void **state)
+/* A step that all members skip leaves the slots unchanged, whichever buffers are reused: only the
+ * step's number changes. */
+static void step_that_all_skip_changes_nothing(void **state)
 {
     for (int mode = 0; mode < JOB_N_MODES; mode++)
         for (int d = 0; dtype_block((enum dtype)d) == 1; d++) {
@@ -388,8 +390,8 @@ static void test_all_skip(void **state)
         }
 }
 
-/* A skip is counted once, like any contribution; and what has no weight has no payload. */
-static void test_a_skip_is_a_contribution(void **state)
+/* A skipped contribution counts once, like any other, and has no payload. */
+static void skipped_contribution_counts_once(void **state)
 {
     struct net_job job = job_of(JOB_SYNC, OPTIM_SGD, N_MEMBERS);
     struct fixture f;
@@ -413,8 +415,8 @@ static void test_a_skip_is_a_contribution(void **state)
     teardown(&f);
 }
 
-/* Against what rounding really gives, and at every length and place. */
-static void test_finite(void **state)
+/* Compares with real rounding, at every length and place. */
+static void first_bad_element_is_found(void **state)
 {
     float values[300];
     uint8_t raw[sizeof values + 1];
@@ -430,7 +432,8 @@ static void test_finite(void **state)
             dtype_encode((enum dtype)d, wire, &x, 1);
             dtype_decode((enum dtype)d, &back, wire, 1);
             size_t misfit = finite_first_misfit((enum dtype)d, &x, 1);
-            if (dtype_block((enum dtype)d) == 1 || !isfinite(back)) /* else one may be near it */
+            if (dtype_block((enum dtype)d) == 1 ||
+                !isfinite(back)) /* otherwise one element may be near it */
                 assert_int_equal(misfit, isfinite(back) ? 1 : 0);
             assert_int_equal(finite_first_bad((enum dtype)d, wire, 1), isfinite(back) ? 1 : 0);
         }
@@ -445,8 +448,8 @@ static void test_finite(void **state)
             }
 }
 
-/* Magnitudes above a limit, just at it, and in each format. */
-static void test_above(void **state)
+/* Magnitudes above a limit and equal to it, in each format. */
+static void first_element_above_the_limit_is_found(void **state)
 {
     static const float limits[] = {1.0f, 3.0e33f, 65504.0f, 1.00001f, 2.5e-3f};
     for (int d = 0; d < DTYPE_N_KINDS && dtype_block((enum dtype)d) == 1; d++)
@@ -462,8 +465,9 @@ static void test_above(void **state)
             }
 }
 
-/* A file from which training could not go on is not written: it would outrank one that is whole. */
-static void test_no_checkpoint_of_what_is_not_finite(void **state)
+/* A file from which training cannot continue is not written: it would have precedence over a useful
+ * one. */
+static void no_checkpoint_of_infinite_parameters(void **state)
 {
     static float value[N_ELEMS], slots[2 * N_ELEMS];
     float *const at[] = {&value[3], &value[N_W], &slots[N_W - 1], &slots[N_ELEMS + N_W + 5]};
@@ -491,10 +495,11 @@ static void test_no_checkpoint_of_what_is_not_finite(void **state)
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
-    return RUN_TESTS(test_what_is_not_finite_is_refused, test_what_adds_up_to_too_much,
-                     test_the_most_that_is_taken, test_an_update_that_is_not_finite_is_said,
-                     test_it_is_said_once, test_last_to_come_is_refused,
-                     test_skipped_contributions_add_nothing, test_all_skip,
-                     test_a_skip_is_a_contribution, test_finite, test_above,
-                     test_no_checkpoint_of_what_is_not_finite);
+    return RUN_TESTS(contribution_that_is_not_finite_is_refused,
+                     contribution_too_large_for_the_sum_is_refused,
+                     largest_accepted_values_have_a_finite_mean, infinite_update_is_logged,
+                     infinite_update_is_logged_once, last_contribution_is_refused,
+                     skipped_contributions_add_nothing, step_that_all_skip_changes_nothing,
+                     skipped_contribution_counts_once, first_bad_element_is_found,
+                     first_element_above_the_limit_is_found, no_checkpoint_of_infinite_parameters);
 }

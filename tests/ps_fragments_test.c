@@ -1,6 +1,6 @@
-/* tests/ps_fragments_test.c - a store whose chunks take turns: what has none stays as it is, slots
- * and what rounding took off with it, and its answers are empty; what has one is updated as if
- * there were no steps between its turns. */
+/* tests/ps_fragments_test.c - a store whose chunks have turns (--fragments). A chunk without a turn
+ * stays unchanged, with its slots and rounding rest, and its answers are empty. A chunk with a turn
+ * is updated as if there were no steps between its turns. */
 #include "base/rng.h"
 #include "net/wire/fragments.h"
 #include "ps/store/handover.h"
@@ -14,7 +14,7 @@ static const struct net_param model[] = {{.name = "a", .shape = {1, {N}}},
                                          {.name = "b", .shape = {1, {N}}},
                                          {.name = "c", .shape = {1, {N}}}};
 
-/* An answer that came later, by member. */
+/* A later answer, by member. */
 struct came {
     int n;
     enum piece_kind kind;
@@ -27,7 +27,7 @@ struct rig {
     struct net_job job;
     struct chunks *chunks;
     int *fragment;
-    struct store *store, *plain; /* plain: without fragments, and turns alone */
+    struct store *store, *plain; /* plain: without fragments, only the steps with a turn */
     int64_t n_turns[N_CHUNKS];
     struct came came[N_MEMBERS];
 };
@@ -59,7 +59,8 @@ static struct store *make_store(struct rig *r, int fragments)
     return store_rig_open(&cfg, N_MEMBERS, 1000);
 }
 
-/* weight: of a PUSH. The kind of what goes back at once, in *now, if it is not NULL. */
+/* Sends a piece; weight: of a PUSH. Returns the direct answer's kind, and the answer in *now if
+ * that is not NULL. */
 static enum piece_kind send_piece(struct store *s, const struct net_piece *of, int member,
                                   uint64_t key, struct came *now)
 {
@@ -118,7 +119,7 @@ static void compare(struct rig *r, int chunk, int64_t version)
     handover_drop(&b);
 }
 
-/* Both members contribute to the chunk's step; what comes back is of so many bytes. */
+/* Pushes both members' contributions to the chunk's step, and checks the size of the answers. */
 static void push(struct rig *r, uint32_t chunk, int64_t step, int turn)
 {
     enum dtype dtype = r->job.version_dtype;
@@ -145,7 +146,8 @@ static void push(struct rig *r, uint32_t chunk, int64_t step, int turn)
     }
 }
 
-/* Who asks again is told the same; who has not the version before, the whole. */
+/* A repeated request gets the same answer. A member without the previous version gets the whole
+ * one. */
 static void ask_again(struct rig *r, uint32_t chunk, int64_t step, int turn)
 {
     struct came now = {0};
@@ -166,7 +168,7 @@ static void ask_again(struct rig *r, uint32_t chunk, int64_t step, int turn)
                                     : dtype_bytes(r->job.version_dtype, N));
 }
 
-static void turns(void **state)
+static void chunks_change_only_at_their_turns(void **state)
 {
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_INT4};
     for (size_t k = 0; k < 3; k++) {
@@ -179,13 +181,13 @@ static void turns(void **state)
                 compare(&r, (int)i, step + 1);
                 ask_again(&r, i, step, turn);
             }
-        for (int i = 0; i < N_CHUNKS; i++) /* the last step is all chunks' */
+        for (int i = 0; i < N_CHUNKS; i++) /* all chunks have a turn at the last step */
             assert_in_range(r.n_turns[i], STEPS / N_FRAGMENTS + 1, STEPS / N_FRAGMENTS + 2);
         teardown(&r);
     }
 }
 
-static void not_without_a_turn(void **state)
+static void contribution_without_a_turn_is_refused(void **state)
 {
     struct rig r;
     setup(&r, DTYPE_F32);
@@ -200,5 +202,5 @@ static void not_without_a_turn(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(turns, not_without_a_turn);
+    return RUN_TESTS(chunks_change_only_at_their_turns, contribution_without_a_turn_is_refused);
 }

@@ -1,5 +1,5 @@
-/* tests/ps_modes_test.c - the store in the modes besides sync: who counts, who waits, what is
- * applied, each against a plain reference; and whom steps waited for. */
+/* tests/ps_modes_test.c - the store in the modes other than sync: the pushes that count, wait and
+ * are applied, each compared with a plain reference, and the members that steps waited for. */
 #include "base/digest.h"
 #include "base/rng.h"
 #include "tests/capture.h"
@@ -28,19 +28,19 @@ struct seen {
 
 struct race;
 struct fixture {
-    struct race *race; /* NULL: answers go into seen */
+    struct race *race; /* NULL: answers are stored in seen */
     struct chunks *chunks;
     int server[N_CHUNKS];
     struct store *store;
     struct seen seen[MAX_SEEN];
     int n_seen;
-    int ask_taken;  /* by pushes */
+    int ask_taken;  /* pushes request TAKEN */
     int64_t now_ns; /* the store's time */
 };
 
-/* What members that run in threads of their own hold, and wait for. */
+/* The versions that members in threads of their own hold and wait for. */
 struct race {
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t answered;
     int64_t held[MEMBERS][N_CHUNKS]; /* the version; -1: waits for its answer */
 };
@@ -93,8 +93,8 @@ static void teardown(struct fixture *f)
     chunks_destroy(f->chunks);
 }
 
-/* By member's process number `life`. The payload is store_rig_number(member, step, element of the
- * chunk). */
+/* Sends a piece of the member's process number `life`. The payload is store_rig_number(member,
+ * step, element of the chunk). */
 static enum piece_kind act(struct fixture *f, enum piece_kind kind, int member, int life, int chunk,
                            int64_t step)
 {
@@ -135,7 +135,7 @@ static int64_t version_of(struct fixture *f, int chunk)
     return v;
 }
 
-/* The largest difference from what is expected. */
+/* Returns the largest difference from the expected values. */
 static double distance(struct fixture *f, int chunk, const double *expect)
 {
     int64_t v;
@@ -147,8 +147,9 @@ static double distance(struct fixture *f, int chunk, const double *expect)
     return worst;
 }
 
-/* Three of four make a step; the fourth is told so, is not counted, and holds nobody up. */
-static void test_backup_workers(void **state)
+/* Three of four members make a step. The fourth gets the version without counting, and delays no
+ * member. */
+static void backup_worker_that_is_late_does_not_count(void **state)
 {
     struct fixture f;
     enum { STEPS = 20 };
@@ -161,11 +162,11 @@ static void test_backup_workers(void **state)
         int late = (int)(step * 7 % MEMBERS);
         double sum[1024] = {0}, weight = 0;
         f.n_seen = 0;
-        for (int k = 1; k < MEMBERS; k++) { /* starting with another member each time */
+        for (int k = 1; k < MEMBERS; k++) { /* another member is the first each time */
             int m = (late + k) % MEMBERS;
             assert_int_equal(f.n_seen, 0);
             assert_int_equal(push(&f, m, 0, step), PIECE_NONE);
-            if (k == 1) /* once more, before the step is over */
+            if (k == 1) /* a repeat, before the step is over */
                 assert_int_equal(push(&f, m, 0, step), PIECE_NONE);
             weight += 1 + m;
             for (int64_t i = 0; i < 1024; i++)
@@ -186,11 +187,11 @@ static void test_backup_workers(void **state)
         assert_int_equal(version_of(&f, 0), step + 1);
         assert_true(distance(&f, 0, expect) < 1e-5);
     }
-    assert_int_equal(version_of(&f, 1), 0); /* chunks go each at its own pace */
+    assert_int_equal(version_of(&f, 1), 0); /* chunks advance independently */
     teardown(&f);
 }
 
-static void test_backup_workers_missing(void **state)
+static void awaited_backup_members_are_counted(void **state)
 {
     struct fixture f;
     int missing[MEMBERS] = {0};
@@ -202,7 +203,8 @@ static void test_backup_workers_missing(void **state)
     assert_int_equal(store_missing(f.store, INT64_MAX, missing, &step), 1);
     assert_int_equal(step, 0);
     assert_true(missing[0] == 1 && missing[2] == 1 && missing[1] == 0 && missing[3] == 0);
-    /* a process that starts anew and repeats: counted once, answered with the others */
+    /* a restarted process repeats its push: it counts once, and its answer follows with the version
+     * */
     store_admit(f.store, 3, 113);
     assert_int_equal(act(&f, PIECE_PUSH, 3, 1, 1, 0), PIECE_NONE);
     assert_int_equal(version_of(&f, 1), 0);
@@ -212,8 +214,8 @@ static void test_backup_workers_missing(void **state)
     teardown(&f);
 }
 
-/* No step is made beyond the job's last, whatever comes. */
-static void test_the_end(void **state)
+/* No step is made beyond the job's last one. */
+static void no_step_follows_the_last(void **state)
 {
     static const struct net_job jobs[] = {
         {.n_workers = 2, .train_steps = 3},
@@ -239,7 +241,7 @@ static void test_the_end(void **state)
     }
 }
 
-/* How far member's counted pushes are ahead of the slowest one's, when it has its answer. */
+/* The lead of each member's counted pushes over the slowest member's when it gets its answer. */
 struct pacer {
     int64_t clock[MEMBERS], base[MEMBERS];
     int waits[MEMBERS];
@@ -253,14 +255,14 @@ static void take_answers(struct fixture *f, struct pacer *p)
         assert_true(p->waits[m]);
         p->waits[m] = 0;
         p->base[m] = f->seen[i].step;
-        assert_int_equal(f->seen[i].step, version_of(f, 0)); /* the present version goes out */
+        assert_int_equal(f->seen[i].step, version_of(f, 0)); /* the present version is sent */
     }
     f->n_seen = 0;
 }
 
-/* Members push in a random order, each as soon as it may: never further apart than the bound, and
- * the bound is used to the full; everybody goes on for ever. */
-static void test_ssp(void **state)
+/* Members push in a random order, each as soon as it may: no lead exceeds the bound, the bound is
+ * reached, and no member stops. */
+static void ssp_lead_stays_within_the_bound(void **state)
 {
     for (int64_t staleness = 0; staleness <= 3; staleness++) {
         struct fixture f;
@@ -273,9 +275,9 @@ static void test_ssp(void **state)
         init_all(&f);
         for (uint64_t i = 0; i < 4000 && version_of(&f, 0) < 900; i++) {
             int m = (int)rng_below(7, i, 16);
-            m = m < 13 ? 0 : m - 12; /* the first is much faster */
+            m = m < 13 ? 0 : m - 12; /* the first member is much faster */
             if (p.waits[m]) {
-                assert_int_equal(push(&f, m, 0, p.base[m]), PIECE_NONE); /* repeats wait on */
+                assert_int_equal(push(&f, m, 0, p.base[m]), PIECE_NONE); /* repeats keep waiting */
                 assert_int_equal(f.n_seen, 0);
                 continue;
             }
@@ -297,7 +299,7 @@ static void test_ssp(void **state)
     }
 }
 
-static void test_ssp_leaving(void **state)
+static void ssp_bound_ignores_left_members(void **state)
 {
     struct fixture f;
     setup(&f, (struct net_job){.n_workers = 3, .sync_mode = JOB_SSP, .staleness = 1});
@@ -308,7 +310,7 @@ static void test_ssp_leaving(void **state)
     f.now_ns = 50 * MS;
     assert_int_equal(push(&f, 0, 0, 1), PIECE_TAKEN); /* now 2 ahead of both others */
     f.now_ns = 90 * MS;
-    assert_int_equal(push(&f, 0, 0, 1), PIECE_TAKEN); /* a repeat waits no shorter for that */
+    assert_int_equal(push(&f, 0, 0, 1), PIECE_TAKEN); /* a repeat does not shorten the wait */
     assert_int_equal(f.n_seen, 1);
     int missing[3] = {0};
     int64_t step = -1;
@@ -320,10 +322,10 @@ static void test_ssp_leaving(void **state)
     store_leave(f.store, 2);
     assert_int_equal(f.n_seen, 2);
     assert_int_equal(f.seen[1].step, 2);
-    for (int64_t i = 2; i < 10; i++) /* alone, it is free: TAKEN would come after the answer */
+    for (int64_t i = 2; i < 10; i++) /* alone, it does not wait: TAKEN would follow the answer */
         assert_int_equal(push(&f, 0, 0, i), PIECE_NONE);
     assert_int_equal(f.n_seen, 10);
-    /* one that comes back is not waited for, and does not wait */
+    /* a member that returns neither waits nor is waited for */
     store_admit(f.store, 2, 112);
     assert_int_equal(act(&f, PIECE_PUSH, 2, 1, 0, 10), PIECE_NONE);
     assert_int_equal(push(&f, 0, 0, 11), PIECE_NONE);
@@ -331,14 +333,14 @@ static void test_ssp_leaving(void **state)
     teardown(&f);
 }
 
-/* A restart may leave a member's clocks one apart from chunk to chunk; two can so block each other
- * for ever, unless every restart makes the bound one larger. */
-static void test_ssp_restarts(void **state)
+/* A restart may leave a member's clocks one apart between chunks. Two such members would block each
+ * other for ever if a restart did not make the bound one larger. */
+static void ssp_restart_extends_the_bound(void **state)
 {
     struct fixture f;
     setup(&f, (struct net_job){.n_workers = 2, .sync_mode = JOB_SSP, .staleness = 0});
     init_all(&f);
-    assert_int_equal(push(&f, 0, 0, 0), PIECE_NONE); /* and dies before chunk 1 */
+    assert_int_equal(push(&f, 0, 0, 0), PIECE_NONE); /* dies before chunk 1 */
     assert_int_equal(push(&f, 1, 1, 0), PIECE_NONE); /* dies before chunk 0 */
     assert_int_equal(f.n_seen, 0);
     for (int m = 0; m < 2; m++)
@@ -352,7 +354,7 @@ static void test_ssp_restarts(void **state)
         for (int m = 0; m < 2; m++)
             for (int c = 0; c < 2; c++)
                 assert_int_equal(act(&f, PIECE_PUSH, m, 1, c, base[m][c]), PIECE_NONE);
-        assert_int_equal(f.n_seen, 4); /* all four are answered: both members can go on */
+        assert_int_equal(f.n_seen, 4); /* all four are answered, so both members can continue */
         for (int i = 0; i < 4; i++)
             base[f.seen[i].member][f.seen[i].chunk] = f.seen[i].step;
         f.n_seen = 0;
@@ -360,8 +362,8 @@ static void test_ssp_restarts(void **state)
     teardown(&f);
 }
 
-/* g + lambda g g (w_now - w_base), with the base that this member computed on. */
-static void test_delay_compensation(void **state)
+/* g + lambda g g (w_now - w_base), with the version that this member computed on. */
+static void delayed_gradient_is_compensated(void **state)
 {
     static const struct net_job jobs[] = {
         {.n_workers = 3, .sync_mode = JOB_ASYNC, .delay_compensation = 2},
@@ -398,21 +400,21 @@ static void test_delay_compensation(void **state)
     }
 }
 
-/* Without the version it was computed on, a gradient is applied as it is. */
-static void test_no_base_no_compensation(void **state)
+/* If the version that it was computed on is unknown, a gradient is applied unchanged. */
+static void unknown_base_leaves_the_gradient_unchanged(void **state)
 {
     struct fixture f;
     static double expect[1024];
     setup(&f, (struct net_job){.n_workers = 2, .sync_mode = JOB_ASYNC, .delay_compensation = 2});
     init_all(&f);
     assert_int_equal(push(&f, 0, 0, 0), PIECE_APPLIED);
-    assert_int_equal(push(&f, 1, 0, 0), PIECE_APPLIED); /* it never had version 0 from here */
+    assert_int_equal(push(&f, 1, 0, 0), PIECE_APPLIED); /* this store never sent version 0 to it */
     for (int64_t i = 0; i < 1024; i++)
         expect[i] =
             (double)store_rig_number(0, -1, i) -
             (double)rate * ((double)store_rig_number(0, 0, i) + (double)store_rig_number(1, 0, i));
     assert_true(distance(&f, 0, expect) < 1e-6);
-    /* member 0 has asked again since, but still pushes what it computed on version 1 */
+    /* member 0 has pulled again since, but its push was computed on version 1 */
     assert_int_equal(act(&f, PIECE_PULL, 0, 0, 0, 0), PIECE_VERSION);
     assert_int_equal(push(&f, 1, 0, 2), PIECE_APPLIED);
     assert_int_equal(push(&f, 0, 0, 1), PIECE_APPLIED);
@@ -440,7 +442,8 @@ struct racer {
     int64_t train_steps;
 };
 
-/* A worker: pushes every chunk that is not at its end, waits for all answers, again. */
+/* Runs a worker: pushes every chunk that has not reached its end, waits for all answers, and
+ * repeats. */
 static void *race_main(void *arg)
 {
     struct racer *w = arg;
@@ -493,8 +496,8 @@ static void race_in(const struct net_job *job)
     pthread_mutex_destroy(&race.lock);
 }
 
-/* Everybody comes to the end, in every mode, whatever the order: nobody waits for ever. */
-static void test_races(void **state)
+/* All members reach the end in every mode and any order. */
+static void racing_members_reach_the_end(void **state)
 {
     static const struct net_job jobs[] = {
         {.n_workers = MEMBERS, .aggregate = 3, .train_steps = 200},
@@ -512,8 +515,8 @@ static void test_races(void **state)
         race_in(&jobs[i]);
 }
 
-/* Two members, three chunks; member 1 comes late at one chunk of one step. */
-static void test_stragglers(void **state)
+/* Two members, three chunks; member 1 is late at one chunk of one step. */
+static void late_member_of_a_step_is_recorded(void **state)
 {
     struct fixture f;
     struct late_total t[2];
@@ -541,7 +544,9 @@ static void test_stragglers(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_backup_workers, test_backup_workers_missing, test_the_end, test_ssp,
-                     test_ssp_leaving, test_ssp_restarts, test_delay_compensation,
-                     test_no_base_no_compensation, test_races, test_stragglers);
+    return RUN_TESTS(backup_worker_that_is_late_does_not_count, awaited_backup_members_are_counted,
+                     no_step_follows_the_last, ssp_lead_stays_within_the_bound,
+                     ssp_bound_ignores_left_members, ssp_restart_extends_the_bound,
+                     delayed_gradient_is_compensated, unknown_base_leaves_the_gradient_unchanged,
+                     racing_members_reach_the_end, late_member_of_a_step_is_recorded);
 }

@@ -1,7 +1,7 @@
-/* tests/ps_noalloc_test.c - between steps nothing of ours takes memory: the store in every mode and
+/* tests/ps_noalloc_test.c - between steps our code allocates no memory: the store in every mode and
  * order of arrival, the exchange of a worker alone, and client, service and store over loopback.
- * The program stands between the allocating functions and our libraries (--wrap), which are linked
- * into it; what gRPC takes for itself is not seen here. */
+ * The program replaces the allocating functions for our libraries (--wrap), which are linked into
+ * it, and does not see gRPC's own allocations. */
 #include "base/log.h"
 #include "member/updates.h"
 #include "ps/service/service.h"
@@ -47,7 +47,7 @@ static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t fro
     *(int *)ctx += a->payload != NULL;
 }
 
-/* One contribution, all ones, to each chunk. */
+/* Pushes one contribution, all ones, to each chunk. */
 static void contribute(struct store *s, const struct chunks *chunks, const struct net_job *job,
                        int member, int64_t step)
 {
@@ -94,13 +94,13 @@ static void run_store(const struct net_job *job)
     for (int64_t step = 0; step < STEPS; step++) {
         if (step == WARM_UP)
             before = atomic_load(&n_taken);
-        for (int k = 0; k < job->n_workers; k++) { /* in order, and out of order */
+        for (int k = 0; k < job->n_workers; k++) { /* in order and out of order */
             int m = step % 2 ? job->n_workers - 1 - k : k;
             contribute(s, chunks, job, m, step);
         }
     }
     long after = atomic_load(&n_taken);
-    assert_true(before > 0); /* the counting works */
+    assert_true(before > 0); /* the counter works */
     assert_in_range(store_step(s), STEPS, 2 * STEPS);
     assert_true(n_answers > 0 || job->sync_mode == JOB_ASYNC);
     assert_int_equal(after - before, 0);
@@ -108,7 +108,7 @@ static void run_store(const struct net_job *job)
     chunks_destroy(chunks);
 }
 
-static void test_store(void **state)
+static void store_allocates_nothing_between_steps(void **state)
 {
     static const struct net_job jobs[] = {
         {.sync_mode = JOB_SYNC},
@@ -148,7 +148,7 @@ static void push_all(const struct updates *x, int64_t step, const float *gradien
     x->ops->flush(x->ctx);
 }
 
-static void test_alone(void **state)
+static void worker_alone_allocates_nothing_between_steps(void **state)
 {
     static float params[N_ELEMS];
     static const float gradient[1024];
@@ -171,8 +171,8 @@ static void on_done(void *ctx)
 {
 }
 
-/* A stream takes memory for an answer that waits while more wait than ever before, so that what it
- * takes in its life is bounded by the number of chunks, however many steps there are. */
+/* A stream allocates memory for an answer that waits only when more answers wait than ever before.
+ * So its total is bounded by the number of chunks, for any number of steps. */
 static void run_over_the_network(int shared)
 {
     static float params[2][N_ELEMS];
@@ -229,7 +229,7 @@ static void run_over_the_network(int shared)
     chunks_destroy(chunks);
 }
 
-static void test_over_the_network(void **state)
+static void exchange_allocates_nothing_between_steps(void **state)
 {
     run_over_the_network(0);
     run_over_the_network(1);
@@ -238,5 +238,7 @@ static void test_over_the_network(void **state)
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_WARN);
-    return RUN_TESTS(test_store, test_alone, test_over_the_network);
+    return RUN_TESTS(store_allocates_nothing_between_steps,
+                     worker_alone_allocates_nothing_between_steps,
+                     exchange_allocates_nothing_between_steps);
 }

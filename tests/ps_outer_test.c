@@ -1,5 +1,5 @@
-/* tests/ps_outer_test.c - a region's store: first values and gates wait for the other regions, and
- * what is told of them; and which versions are gates. */
+/* tests/ps_outer_test.c - a region's store: first values and gates wait for the
+ * other regions, the calls of its hooks, and the versions that are gates. */
 #include "kernels/vector/vector.h"
 #include "ps/region/region.h"
 #include "ps/store/handover.h"
@@ -15,14 +15,14 @@ enum { N = 700, N_MEMBERS = 2, GATE = 3, GENERATION = 7 };
 static const struct outer_adoption as_computed = {.to = NULL};
 static const struct net_param model[] = {{.name = "w", .shape = {2, {70, 10}}}};
 
-/* A store of one chunk, and what the region's side saw. */
+/* A store of one chunk, and the calls of its hooks. */
 struct rig {
     struct chunks *chunks;
-    struct store *store, *other; /* other: as it would be without regions */
+    struct store *store, *other; /* other: a store without regions */
     float first[N];
     int n_first, n_made, n_waits, n_answers;
     int64_t made;
-    float value[N]; /* of that version, as it was told */
+    float value[N]; /* of that version, from the hook */
     int64_t since;
     int n_stopped;
 };
@@ -140,15 +140,16 @@ static void begin(struct rig *r)
     assert_int_equal(outer_set_first(r->store, 0, 0, zero), ST_OK);
 }
 
-/* Nobody gets a member's values before the parent group has said which count, with which number. */
-static void first_values_are_the_parents(void **state)
+/* No member gets first values before the parent group has chosen them and their number. */
+static void first_values_wait_for_the_parent(void **state)
 {
     struct rig r;
     float theirs[N], got[N];
     setup(&r, 0);
     assert_int_equal(send_piece(r.store, PIECE_INIT, 0, 0), PIECE_NONE);
     assert_int_equal(send_piece(r.store, PIECE_PULL, 1, 0), PIECE_NONE);
-    assert_int_equal(send_piece(r.store, PIECE_INIT, 0, 0), PIECE_NONE); /* again: a new stream */
+    assert_int_equal(send_piece(r.store, PIECE_INIT, 0, 0),
+                     PIECE_NONE); /* a repeat on a new stream */
     assert_true(r.n_first == 2 && r.n_answers == 0);
     assert_int_equal(read_value(r.store, got), -1);
     assert_true(r.first[3] != 0);
@@ -158,7 +159,7 @@ static void first_values_are_the_parents(void **state)
     assert_int_equal(r.n_answers, 2);
     assert_int_equal(read_value(r.store, got), 6);
     assert_memory_equal(got, theirs, sizeof got);
-    theirs[0] = 99; /* there is one */
+    theirs[0] = 99; /* there is one already */
     assert_int_equal(outer_set_first(r.store, 0, 9, theirs), ST_OK);
     assert_int_equal(read_value(r.store, got), 6);
     assert_true(got[0] == 0);
@@ -166,7 +167,7 @@ static void first_values_are_the_parents(void **state)
     teardown(&r);
 }
 
-static void a_gate_waits(void **state)
+static void gate_waits_for_the_parent(void **state)
 {
     float clip_norms[] = {0, 0.1f};
     for (size_t k = 0; k < 2; k++) {
@@ -178,13 +179,13 @@ static void a_gate_waits(void **state)
             push_all(r.store, step);
             push_all(r.other, step);
         }
-        /* computed, told, and nobody has it */
+        /* computed and passed to the hook, but not sent */
         assert_int_equal(read_value(r.store, got), GATE - 1);
         assert_int_equal(read_value(r.other, want), GATE);
         assert_true(r.made == GATE && r.n_made == GATE && r.n_waits == 1);
         assert_memory_equal(r.value, want, sizeof want);
         int before = r.n_answers;
-        assert_int_equal(send_piece(r.store, PIECE_PUSH, 0, GATE - 1), PIECE_NONE); /* repeated */
+        assert_int_equal(send_piece(r.store, PIECE_PUSH, 0, GATE - 1), PIECE_NONE); /* a repeat */
         assert_int_equal(send_piece(r.store, PIECE_PULL, 1, GATE + 1), PIECE_NONE);
         assert_false(outer_adopt(r.store, 0, GATE + 1, &as_computed));
         assert_int_equal(r.n_answers, before);
@@ -199,7 +200,7 @@ static void a_gate_waits(void **state)
         assert_int_equal(read_value(r.store, got), GATE);
         for (int i = 0; i < N; i++)
             assert_true(got[i] == want[i] + (to[i] - from[i]));
-        /* as it is, and as it is told */
+        /* unchanged, and as the hook orders */
         for (int step = GATE; step < 2 * GATE; step++) {
             push_all(r.store, step);
             push_all(r.other, step);
@@ -226,9 +227,9 @@ static void a_gate_waits(void **state)
     }
 }
 
-/* Adam's first step is of its learning rate's length, whatever the gradient, also where that is not
- * the job's first. */
-static void slots_begin_where_the_region_does(void **state)
+/* Adam's first step has the length of its learning rate for any gradient, also if it is not the
+ * job's first step. */
+static void slots_begin_at_the_first_version_of_the_region(void **state)
 {
     struct rig r;
     float theirs[N] = {0}, got[N];
@@ -248,7 +249,7 @@ static void slots_begin_where_the_region_does(void **state)
 }
 
 /* The next generation computes the step again. */
-static void a_stop_ends_it(void **state)
+static void stop_drops_a_waiting_version(void **state)
 {
     struct rig r;
     struct handover_chunk t;
@@ -270,7 +271,7 @@ static void a_stop_ends_it(void **state)
     teardown(&r);
 }
 
-static void gates(void **state)
+static void gates_follow_the_steps(void **state)
 {
     for (int64_t steps = 1; steps <= 12; steps++)
         for (int64_t overlap = 0; overlap < steps; overlap++)
@@ -293,6 +294,7 @@ static void gates(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(first_values_are_the_parents, a_gate_waits, slots_begin_where_the_region_does,
-                     a_stop_ends_it, gates);
+    return RUN_TESTS(first_values_wait_for_the_parent, gate_waits_for_the_parent,
+                     slots_begin_at_the_first_version_of_the_region, stop_drops_a_waiting_version,
+                     gates_follow_the_steps);
 }

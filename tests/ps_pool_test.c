@@ -1,4 +1,4 @@
-/* tests/ps_pool_test.c - a shelf keeps what it may and no more, and outlives its owner. */
+/* tests/ps_pool_test.c - a shelf keeps a limited number of buffers, and outlives its owner. */
 #include "ps/store/pool.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -58,14 +58,14 @@ static void check_bound(int keep, int kept)
     assert_int_equal(n_freed, kept);
 }
 
-static void test_bound(void **state)
+static void shelf_keeps_a_limited_number(void **state)
 {
     check_bound(2, 2);
     check_bound(PS_POOL_MAX_KEEP + 100, PS_POOL_MAX_KEEP);
 }
 
-/* Answers on their way out may outlast the store. */
-static void test_outlives_owner(void **state)
+/* Answers in flight may outlast the store. */
+static void buffers_outlive_the_owner(void **state)
 {
     struct ps_pool *pool;
     struct buf *b[2];
@@ -78,8 +78,8 @@ static void test_outlives_owner(void **state)
     assert_int_equal(n_freed, 2);
 }
 
-/* A store uses buffers of the store before for as long as it runs. */
-static void test_buffer_outside_segment_holds_nothing_idle(void **state)
+/* A store uses buffers of the previous store as long as it runs. */
+static void buffer_outside_the_segment_holds_no_idle_ones(void **state)
 {
     enum { STRIDE = SEGMENT_STAMP_BYTES + BYTES };
     struct ps_pool *pool;
@@ -112,9 +112,9 @@ static int in_segment(struct segment *segment, const struct buf *b)
     return at != 0;
 }
 
-/* Places in the segment are for what is lent, each stamped anew when it is taken; there are so many
- * and no more, they are never lost, and all lie apart. */
-static void test_segment(void **state)
+/* Lent buffers get places in the segment, each with a new stamp. The number of places is fixed;
+ * none is lost, and none overlaps another. */
+static void places_in_the_segment_are_reused(void **state)
 {
     enum { PLACES = 3, STRIDE = SEGMENT_STAMP_BYTES + BYTES, FIRST = 128 };
     struct ps_pool *pool;
@@ -139,7 +139,7 @@ static void test_segment(void **state)
             assert_true(segment_stamp(b[i]->data) == stamp + 1);
         stamp++;
         n_freed = 0;
-        give_back(b, 6); /* four are kept: those in the segment, and one */
+        give_back(b, 6); /* four are kept: those in the segment, and one more */
         assert_int_equal(n_freed, 2);
     }
     assert_int_equal(ps_pool_take(pool, 0, BYTES, 1, &b[0]), ST_OK);
@@ -149,8 +149,8 @@ static void test_segment(void **state)
     buf_unref(b[0]);
 }
 
-/* The kernel has no memory for a place in the segment: to touch it would end the process. */
-static void test_segment_without_memory(void **state)
+/* The kernel has no memory for a place in the segment: a write to it would end the process. */
+static void segment_without_memory_is_not_used(void **state)
 {
     enum { PLACES = 3, STRIDE = SEGMENT_STAMP_BYTES + BYTES };
     struct ps_pool *pool;
@@ -161,7 +161,7 @@ static void test_segment_without_memory(void **state)
     assert_int_equal(ps_pool_create(1, 4, &pool), ST_OK);
     ps_pool_share(pool, 0, segment, 0, STRIDE, PLACES);
     for (int round = 0; round < 2; round++) {
-        reservations_left = round == 0; /* for the first place alone */
+        reservations_left = round == 0; /* only for the first place */
         for (int i = 0; i < 5; i++) {
             assert_int_equal(CAPTURE(ps_pool_take(pool, 0, BYTES, 1, &b[i])), ST_OK);
             assert_int_equal(in_segment(segment, b[i]), i == 0);
@@ -177,7 +177,7 @@ static void test_segment_without_memory(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_bound, test_outlives_owner,
-                     test_buffer_outside_segment_holds_nothing_idle, test_segment,
-                     test_segment_without_memory);
+    return RUN_TESTS(shelf_keeps_a_limited_number, buffers_outlive_the_owner,
+                     buffer_outside_the_segment_holds_no_idle_ones,
+                     places_in_the_segment_are_reused, segment_without_memory_is_not_used);
 }

@@ -1,6 +1,6 @@
-/* tests/ps_samples_test.c - which samples members are given where chunks go each at its own pace
- * (I6): the lists by themselves, and what a store answers in each mode, across restarts, a late
- * answer, and from one store to the next. */
+/* tests/ps_samples_test.c - the samples that members receive where chunks advance independently
+ * (I6): the lists alone, and a store's answers in each mode, across restarts, after a late answer,
+ * and in the next store. */
 #include "ps/store/handover.h"
 #include "ps/store/samples.h"
 #include "ps/store/snapshot.h"
@@ -22,22 +22,23 @@ static void assert_list(const struct ps_samples *s, size_t n, const uint64_t *wa
     assert_memory_equal(list, want, n * sizeof *want);
 }
 
-static void test_list(void **state)
+static void list_assigns_each_batch_once(void **state)
 {
     struct ps_samples *s, *next;
     assert_int_equal(ps_samples_create(MEMBERS, BATCH, 40, &s), ST_OK);
     assert_list(s, 1, (uint64_t[]){40});
     assert_int_equal(ps_samples_in_hand(s, 2), 40);
     assert_int_equal(ps_samples_in_hand(s, 0), 50);
-    assert_int_equal(ps_samples_in_hand(s, 2), 40); /* the same until it has counted */
+    assert_int_equal(ps_samples_in_hand(s, 2), 40); /* unchanged until it has counted */
     ps_samples_counted(s, 2);
-    assert_int_equal(ps_samples_in_hand(s, 2), 40); /* for a version, */
+    assert_int_equal(ps_samples_in_hand(s, 2), 40); /* and until its version is made */
     ps_samples_made(s);
     assert_list(s, 2, (uint64_t[]){60, 50});
     assert_int_equal(ps_samples_in_hand(s, 2), 60);
     assert_int_equal(ps_samples_in_hand(s, 1), 70);
     assert_list(s, 4, (uint64_t[]){80, 50, 60, 70});
-    /* two go on of three: they begin with the lowest, and the third's is nobody's loss */
+    /* two of three members continue: they begin with the lowest batch, and the third member's is
+     * not lost */
     uint64_t list[4];
     assert_int_equal(ps_samples_list(s, list), 4);
     assert_int_equal(ps_samples_create(2, BATCH, 0, &next), ST_OK);
@@ -57,8 +58,8 @@ static void test_list(void **state)
     ps_samples_destroy(NULL);
 }
 
-/* From a network or a file: refused, and nothing has changed. */
-static void test_lists_that_cannot_be(void **state)
+/* An impossible list, from a network or a file, is refused and changes nothing. */
+static void impossible_lists_are_refused(void **state)
 {
     static uint64_t many[SAMPLES_MAX_LIST + 1];
     static const uint64_t bad[][3] = {
@@ -79,7 +80,7 @@ static void test_lists_that_cannot_be(void **state)
 struct rig {
     struct chunks *chunks;
     struct store *store;
-    uint64_t said[MEMBERS]; /* in the last answer that had a payload; 0: nothing */
+    uint64_t said[MEMBERS]; /* in the last answer that had a payload; 0: none */
     int life[MEMBERS];
 };
 
@@ -115,7 +116,7 @@ static void open_store(struct rig *r, struct net_job job, int n_members, uint64_
     memset(r->life, 0, sizeof r->life);
 }
 
-/* What the piece is answered at once. */
+/* Sends the piece. Returns the direct answer's kind. */
 static enum piece_kind act(struct rig *r, enum piece_kind kind, int member, int chunk, int64_t step)
 {
     static float data[1 << 14];
@@ -162,9 +163,9 @@ static void restart(struct rig *r, int member)
     act(r, PIECE_PULL, member, 0, 0);
 }
 
-/* Each contribution hands out the next batch; the other chunk says nothing; a repeat and a restart
- * bring the same. */
-static void test_async(void **state)
+/* Each contribution to the first chunk assigns the next batch. Another chunk's answer names none,
+ * and a repeat or a restart gets the same batch. */
+static void async_contribution_assigns_the_next_batch(void **state)
 {
     struct rig r;
     set_up(&r, (struct net_job){.sync_mode = JOB_ASYNC}, 60);
@@ -184,8 +185,8 @@ static void test_async(void **state)
     tear_down(&r);
 }
 
-/* The answer comes late, with another's version; what it hands out is the member's own. */
-static void test_ssp(void **state)
+/* A late answer has a version of another member, but assigns the receiver's own batch. */
+static void late_answer_assigns_the_own_batch(void **state)
 {
     struct rig r;
     set_up(&r, (struct net_job){.sync_mode = JOB_SSP}, 0);
@@ -199,8 +200,9 @@ static void test_ssp(void **state)
     tear_down(&r);
 }
 
-/* Who comes too late reads the same again; a sum that ends with its store has counted nothing. */
-static void test_backup_workers(void **state)
+/* A member whose contribution is too late reads the same batch again, and an unfinished sum counts
+ * no batch. */
+static void batch_of_a_late_contribution_is_read_again(void **state)
 {
     struct rig r;
     struct handover_chunk t;
@@ -221,8 +223,8 @@ static void test_backup_workers(void **state)
     tear_down(&r);
 }
 
-/* By reference and as a copy: the next store gives out what was in hand first. */
-static void test_next_store(void **state)
+/* By reference and as a copy: the next store first assigns the batches that were in hand. */
+static void next_store_assigns_the_batches_in_hand_first(void **state)
 {
     for (int copied = 0; copied < 2; copied++) {
         struct rig r;
@@ -243,7 +245,7 @@ static void test_next_store(void **state)
                                           .n_samples = t.n_samples};
         assert_int_equal(copied ? handover_copy(r.store, 0, &c) : handover_give(r.store, 0, &t),
                          ST_OK);
-        t.samples[0] = 0; /* what a foreign server may send */
+        t.samples[0] = 0; /* as a foreign server may send it */
         const struct handover_copied wrong = {.version = t.version,
                                               .value = t.value->data,
                                               .n_value = N_ELEMS,
@@ -269,8 +271,8 @@ static void on_taken(void *ctx)
     ++*(int *)ctx;
 }
 
-/* A snapshot's list is of the moment of its version, in which that version's batch has counted. */
-static void test_snapshot(void **state)
+/* A snapshot has the list at the time of its version, in which that version's batch has counted. */
+static void snapshot_has_the_list_of_its_version(void **state)
 {
     struct rig r;
     struct snapshot *s;
@@ -291,8 +293,8 @@ static void test_snapshot(void **state)
     tear_down(&r);
 }
 
-/* In lockstep, and in a job that does not say how many samples a step has, nothing is given out. */
-static void test_none(void **state)
+/* In lockstep, and without a batch size, the store assigns no samples. */
+static void lockstep_assigns_no_samples(void **state)
 {
     static const int server[N_CHUNKS] = {0, 0};
     for (int i = 0; i < 2; i++) {
@@ -319,6 +321,9 @@ static void test_none(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_list, test_lists_that_cannot_be, test_async, test_ssp,
-                     test_backup_workers, test_next_store, test_snapshot, test_none);
+    return RUN_TESTS(list_assigns_each_batch_once, impossible_lists_are_refused,
+                     async_contribution_assigns_the_next_batch, late_answer_assigns_the_own_batch,
+                     batch_of_a_late_contribution_is_read_again,
+                     next_store_assigns_the_batches_in_hand_first,
+                     snapshot_has_the_list_of_its_version, lockstep_assigns_no_samples);
 }

@@ -1,6 +1,6 @@
-/* tests/ps_snapshot_test.c - snapshots: which versions an order for a step takes, wherever the
- * chunks are when it comes, in each mode; that what is held stays as it is (I1); and that a step
- * that is past holds nothing. */
+/* tests/ps_snapshot_test.c - snapshots: the versions that an order for a step holds, wherever the
+ * chunks are, in each mode; held versions do not change (I1), and an order for a past step holds
+ * nothing. */
 #include "ps/store/handover.h"
 #include "ps/store/snapshot.h"
 #include "tests/check.h"
@@ -23,7 +23,7 @@ static const struct net_job free_jobs[] = {
 };
 enum { N_FREE = 3 };
 
-/* What a chunk's versions were when they were made. */
+/* Each chunk's versions at the time when they were made. */
 static struct {
     float value[MAX_ELEMS], slots[2 * MAX_ELEMS];
 } history[N_CHUNKS][TRAIN_STEPS + 1];
@@ -129,7 +129,7 @@ static void bring_to(struct rig *r, int64_t a, int64_t b, int64_t c)
     bring(r, 2, c);
 }
 
-/* The snapshot is complete and has these versions, as they were when they were made. */
+/* Checks that the snapshot is complete, with these versions unchanged since they were made. */
 static void check(struct rig *r, int n_done, int64_t a, int64_t b, int64_t c)
 {
     const int64_t want[N_CHUNKS] = {a, b, c};
@@ -149,7 +149,7 @@ static void check(struct rig *r, int n_done, int64_t a, int64_t b, int64_t c)
     }
 }
 
-/* Nothing is held, and nobody but the store refers to the chunks' present values. */
+/* Checks that nothing is held, and that only the store refers to the chunks' present values. */
 static void check_empty(struct rig *r)
 {
     int n;
@@ -159,7 +159,7 @@ static void check_empty(struct rig *r)
         assert_null(list[i].value);
         assert_null(list[i].slots);
         assert_int_equal(handover_take(r->store, i, -1, &t), ST_OK);
-        assert_int_equal(atomic_load(&t.value->refs), 1 + 2); /* value and wire are one */
+        assert_int_equal(atomic_load(&t.value->refs), 1 + 2); /* value and wire are one buffer */
         assert_true(!t.slots || atomic_load(&t.slots->refs) == 1 + 1);
         handover_drop(&t);
     }
@@ -175,7 +175,7 @@ static void begin(struct rig *r, int64_t step, enum status want)
     }
 }
 
-static void test_lockstep_present_and_previous(void **state)
+static void lockstep_holds_present_and_previous_versions(void **state)
 {
     for (int ahead = 0; ahead <= 1; ahead++) {
         struct rig r;
@@ -183,7 +183,7 @@ static void test_lockstep_present_and_previous(void **state)
         bring_to(&r, 4 + ahead, 4 + ahead, 4 + ahead);
         begin(&r, 4, ST_OK);
         check(&r, 1, 4, 4, 4);
-        for (int64_t v = 5; v < 10; v++) { /* what is held stays as it is */
+        for (int64_t v = 5; v < 10; v++) { /* held versions do not change */
             bring_to(&r, v, v, v);
             check(&r, 1, 4, 4, 4);
         }
@@ -195,8 +195,8 @@ static void test_lockstep_present_and_previous(void **state)
     }
 }
 
-/* One order meets chunks that are a step further, there, and not there yet. */
-static void test_lockstep_mixed(void **state)
+/* One order meets chunks that are past its step, at it, and before it. */
+static void lockstep_order_meets_chunks_at_different_steps(void **state)
 {
     struct rig r;
     setup(&r, &sync_job);
@@ -209,7 +209,7 @@ static void test_lockstep_mixed(void **state)
     bring_to(&r, 8, 8, 8);
     check(&r, 1, 4, 4, 4);
     snapshot_end(r.snapshot);
-    begin(&r, 10, ST_OK); /* again, with all of them still to come */
+    begin(&r, 10, ST_OK); /* again, with all chunks before the step */
     bring_to(&r, 11, 10, 9);
     assert_int_equal(r.n_done, 1);
     bring_to(&r, 11, 11, 10);
@@ -217,9 +217,9 @@ static void test_lockstep_mixed(void **state)
     teardown(&r);
 }
 
-/* The last contribution of a step is refused while the next version is computed, whose slots may
- * lie where the previous version's were: then that version is not to be had any more. */
-static void test_lockstep_refused(void **state)
+/* The last contribution of a step is refused while the next version is computed. Its slots may lie
+ * where the previous version's were, so that this version can no longer be held. */
+static void refused_contribution_may_end_the_previous_version(void **state)
 {
     struct rig r;
     setup(&r, &sync_job);
@@ -234,12 +234,12 @@ static void test_lockstep_refused(void **state)
     teardown(&r);
 }
 
-static void test_lockstep_past(void **state)
+static void past_step_holds_nothing(void **state)
 {
     struct rig r;
     setup(&r, &sync_job);
     bring_to(&r, 4, 5, 6);
-    begin(&r, 4, ST_RANGE); /* at the last chunk alone */
+    begin(&r, 4, ST_RANGE); /* the step is past at the last chunk alone */
     begin(&r, 3, ST_RANGE);
     begin(&r, 0, ST_RANGE);
     begin(&r, -1, ST_RANGE);
@@ -251,8 +251,8 @@ static void test_lockstep_past(void **state)
     teardown(&r);
 }
 
-/* Nobody waits for a version that the job does not have. */
-static void test_beyond_the_job(void **state)
+/* An order for a version beyond the job's end fails at once. */
+static void order_beyond_the_job_fails(void **state)
 {
     for (int j = -1; j < N_FREE; j++) {
         struct rig r;
@@ -266,8 +266,8 @@ static void test_beyond_the_job(void **state)
     }
 }
 
-/* A store that goes on from another's versions has none before them. */
-static void test_lockstep_restored(void **state)
+/* A store that continues from another's versions has none before them. */
+static void restored_store_has_no_earlier_version(void **state)
 {
     struct rig r;
     struct handover_chunk t[N_CHUNKS];
@@ -291,12 +291,12 @@ static void test_lockstep_restored(void **state)
     teardown(&r);
 }
 
-static void test_first_values(void **state)
+static void first_values_can_be_held(void **state)
 {
     for (int j = -1; j < N_FREE; j++) {
         struct rig r;
         setup(&r, j < 0 ? &sync_job : &free_jobs[j]);
-        assert_int_equal(snapshot_begin(r.snapshot, -1), ST_RANGE); /* which is none */
+        assert_int_equal(snapshot_begin(r.snapshot, -1), ST_RANGE); /* that is no version */
         begin(&r, 0, ST_OK);
         bring(&r, 0, 0);
         bring(&r, 1, 0);
@@ -309,21 +309,21 @@ static void test_first_values(void **state)
     }
 }
 
-static void test_lockstep_stopped(void **state)
+static void stopped_store_holds_its_versions(void **state)
 {
     struct rig r;
     setup(&r, &sync_job);
     bring_to(&r, 5, 4, 5);
     handover_stop(r.store);
     begin(&r, 3, ST_RANGE);
-    begin(&r, 5, ST_RANGE); /* which one of them never comes to */
+    begin(&r, 5, ST_RANGE); /* one of them never reaches it */
     begin(&r, 4, ST_OK);
     check(&r, 1, 4, 4, 4);
     teardown(&r);
 }
 
-/* A stop may come before the version that a snapshot awaits. */
-static void test_lockstep_stopped_before(void **state)
+/* A stop may precede the version that a snapshot waits for. */
+static void stop_before_the_version_leaves_the_snapshot_incomplete(void **state)
 {
     struct rig r;
     setup(&r, &sync_job);
@@ -338,7 +338,7 @@ static void test_lockstep_stopped_before(void **state)
     teardown(&r);
 }
 
-static void test_own_pace(void **state)
+static void independent_chunks_hold_later_versions(void **state)
 {
     for (int j = 0; j < N_FREE; j++) {
         struct rig r;
@@ -350,7 +350,7 @@ static void test_own_pace(void **state)
         bring_to(&r, 8, 5, 5);
         check(&r, 1, 6, 4, 4);
         snapshot_end(r.snapshot);
-        begin(&r, 1, ST_OK); /* long past: each where it is */
+        begin(&r, 1, ST_OK); /* long past: each chunk's present version */
         check(&r, 2, 8, 5, 5);
         bring_to(&r, 9, 9, 9);
         check(&r, 2, 8, 5, 5);
@@ -360,7 +360,7 @@ static void test_own_pace(void **state)
     }
 }
 
-static void test_own_pace_stopped(void **state)
+static void stopped_independent_chunks_hold_their_versions(void **state)
 {
     for (int j = 0; j < N_FREE; j++) {
         struct rig r;
@@ -376,8 +376,11 @@ static void test_own_pace_stopped(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_lockstep_present_and_previous, test_lockstep_mixed, test_lockstep_refused,
-                     test_lockstep_past, test_beyond_the_job, test_lockstep_restored,
-                     test_first_values, test_lockstep_stopped, test_lockstep_stopped_before,
-                     test_own_pace, test_own_pace_stopped);
+    return RUN_TESTS(
+        lockstep_holds_present_and_previous_versions,
+        lockstep_order_meets_chunks_at_different_steps,
+        refused_contribution_may_end_the_previous_version, past_step_holds_nothing,
+        order_beyond_the_job_fails, restored_store_has_no_earlier_version, first_values_can_be_held,
+        stopped_store_holds_its_versions, stop_before_the_version_leaves_the_snapshot_incomplete,
+        independent_chunks_hold_later_versions, stopped_independent_chunks_hold_their_versions);
 }

@@ -1,5 +1,5 @@
 /* tests/ps_store_test.c - the chunk store without a network: invariants I1, I2, I3, I4, I5, I9,
- * weights, async mode, and many threads at once. */
+ * weights, async mode, and many concurrent threads. */
 #include "base/digest.h"
 #include "kernels/vector/vector.h"
 #include "tests/check.h"
@@ -33,12 +33,12 @@ struct seen {
 };
 
 struct fixture {
-    int unsummed; /* answers carry no checksum */
+    int unsummed; /* nonzero: answers carry no checksum */
     struct chunks *chunks;
     struct net_job job;
     int server[N_CHUNKS];
     struct store *store;
-    uint64_t from;  /* the stream that pieces are sent on */
+    uint64_t from;  /* the stream of the pieces */
     int64_t now_ns; /* the store's time */
     pthread_mutex_t lock;
     struct seen seen[MAX_ANSWERS];
@@ -100,8 +100,8 @@ static void teardown(struct fixture *f)
     pthread_mutex_destroy(&f->lock);
 }
 
-/* A piece, and the bytes behind it in two spans, the cut inside a float and the second unaligned.
- */
+/* A piece, and its payload in two spans: the cut is inside a float, and the second span is
+ * unaligned. */
 struct sent {
     struct net_frame_head head;
     struct net_piece piece;
@@ -132,7 +132,7 @@ static void make_piece(struct fixture *f, struct sent *s, enum piece_kind kind, 
                                   .payload = {s->spans, 0, n}};
 }
 
-/* Sends it; returns the kind of the direct answer, its step in *step. */
+/* Sends it. Returns the kind of the direct answer, with its step in *step. */
 static enum piece_kind send_piece(struct fixture *f, struct sent *s, uint64_t *step)
 {
     struct store_answer a;
@@ -168,7 +168,7 @@ static void init_all(struct fixture *f)
     assert_int_equal(store_step(f->store), 0);
 }
 
-/* The whole training the plain way, member after member. */
+/* Trains the same steps without a store, member after member. */
 static void reference(struct fixture *f, int n_members, int n_steps, float *p)
 {
     enum { TRAINED = 1324 };
@@ -195,7 +195,7 @@ static void reference(struct fixture *f, int n_members, int n_steps, float *p)
     }
 }
 
-static void test_arrival_orders(void **state)
+static void order_of_arrival_does_not_change_the_bits(void **state)
 {
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
                                      {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
@@ -214,7 +214,7 @@ static void test_arrival_orders(void **state)
                     int m = orders[(first + step * (c + 1)) % 6][k];
                     assert_int_equal(act(&f, PIECE_PUSH, m, c, step, NULL), PIECE_NONE);
                 }
-                assert_int_equal(f.n_seen, 3); /* each member, the same version */
+                assert_int_equal(f.n_seen, 3); /* the same version for each member */
                 for (int m = 0; m < 3; m++) {
                     assert_int_equal(f.seen[m].member, m);
                     assert_int_equal(f.seen[m].incarnation, incarnation_of(m));
@@ -239,12 +239,12 @@ static void step_all(struct fixture *f, int64_t step)
             act(f, PIECE_PUSH, m, c, step, NULL);
 }
 
-static void test_versions_are_immutable(void **state)
+static void versions_are_immutable(void **state)
 {
     struct fixture f;
     setup(&f, JOB_SYNC, OPTIM_MOMENTUM, N_MEMBERS);
     init_all(&f);
-    enum { HELD = 24 }; /* more than the pool keeps when they come back */
+    enum { HELD = 24 }; /* more than the pool keeps when they return */
     struct buf *held[HELD];
     uint32_t crc[HELD];
     for (int64_t step = 0; step < HELD; step++) {
@@ -263,12 +263,12 @@ static void test_versions_are_immutable(void **state)
     }
     for (int i = 0; i < HELD - 1; i++)
         buf_unref(held[i]);
-    teardown(&f); /* one is still held: as by a stream that is slow to send */
+    teardown(&f); /* one is still held, as by a slow stream */
     assert_int_equal(digest_crc32c(0, held[HELD - 1]->data, held[HELD - 1]->bytes), crc[HELD - 1]);
     buf_unref(held[HELD - 1]);
 }
 
-static void test_counted_once(void **state)
+static void contribution_counts_once(void **state)
 {
     static float expect[N_ELEMS], got[N_ELEMS];
     struct fixture f;
@@ -279,7 +279,7 @@ static void test_counted_once(void **state)
     for (int64_t s = 0; s < 3; s++) {
         for (int c = 0; c < N_CHUNKS; c++) {
             f.n_seen = 0;
-            for (int k = 0; k < 3; k++) { /* each thrice, in order and ahead of its turn */
+            for (int k = 0; k < 3; k++) { /* each three times, in order and ahead of its turn */
                 act(&f, PIECE_PUSH, 2, c, s, NULL);
                 assert_int_equal(act(&f, PIECE_PUSH, 0, c, s, NULL), PIECE_NONE);
             }
@@ -298,7 +298,7 @@ static void test_counted_once(void **state)
     teardown(&f);
 }
 
-static void test_restart(void **state)
+static void restarted_member_redoes_its_step(void **state)
 {
     static float expect[N_ELEMS], got[N_ELEMS];
     struct fixture f;
@@ -308,14 +308,15 @@ static void test_restart(void **state)
     reference(&f, N_MEMBERS, 2, expect);
     init_all(&f);
     step_all(&f, 0);
-    /* member 1 has pushed chunk 0 of step 1 and pulled ahead, then comes back as another process */
+    /* member 1 has pushed chunk 0 of step 1 and pulled ahead, then returns as another process */
     act(&f, PIECE_PUSH, 1, 0, 1, NULL);
     act(&f, PIECE_PULL, 1, 0, 3, NULL);
     store_admit(f.store, 1, 77);
-    assert_int_equal(act(&f, PIECE_PUSH, 1, 0, 1, NULL), PIECE_REFUSED); /* the old one is over */
+    assert_int_equal(act(&f, PIECE_PUSH, 1, 0, 1, NULL),
+                     PIECE_REFUSED); /* the earlier process may not send */
     make_piece(&f, &s, PIECE_PUSH, 1, 0, 1);
     s.head.incarnation = 77;
-    assert_int_equal(send_piece(&f, &s, NULL), PIECE_NONE); /* repeated: not counted again */
+    assert_int_equal(send_piece(&f, &s, NULL), PIECE_NONE); /* the repeat does not count again */
     free(s.bytes);
     f.n_seen = 0;
     act(&f, PIECE_PUSH, 2, 0, 1, NULL);
@@ -324,7 +325,7 @@ static void test_restart(void **state)
     for (int i = 0; i < f.n_seen; i++)
         n_new += f.seen[i].member == 1 && f.seen[i].incarnation == 77;
     assert_int_equal(n_new, 1);
-    /* the step to be redone is still there for chunk 0, which has gone on (I4) */
+    /* the step to redo is still kept for chunk 0, which is a step further (I4) */
     make_piece(&f, &s, PIECE_PULL, 1, 0, 2);
     s.head.incarnation = 77;
     assert_int_equal(send_piece(&f, &s, &step), PIECE_VERSION);
@@ -343,12 +344,12 @@ static void test_restart(void **state)
     teardown(&f);
 }
 
-static void test_pull_and_init(void **state)
+static void pulls_wait_for_their_version(void **state)
 {
     struct fixture f;
     uint64_t step;
     setup(&f, JOB_SYNC, OPTIM_SGD, N_MEMBERS);
-    assert_int_equal(act(&f, PIECE_PULL, 2, 0, 0, NULL), PIECE_NONE); /* before INIT: waits */
+    assert_int_equal(act(&f, PIECE_PULL, 2, 0, 0, NULL), PIECE_NONE); /* waits for INIT */
     assert_int_equal(act(&f, PIECE_PUSH, 2, 0, 0, NULL), PIECE_REFUSED);
     init_all(&f);
     assert_int_equal(f.n_seen, 1);
@@ -358,7 +359,7 @@ static void test_pull_and_init(void **state)
     step_all(&f, 0);
     assert_int_equal(act(&f, PIECE_INIT, 0, 0, 0, &step), PIECE_VERSION); /* changes nothing */
     assert_int_equal(step, 1);
-    for (int64_t ask = 0; ask < 3; ask++) { /* 0: the newest; else 1 + the version */
+    for (int64_t ask = 0; ask < 3; ask++) { /* 0: the newest; otherwise 1 + the version */
         assert_int_equal(act(&f, PIECE_PULL, 0, 0, ask, &step), PIECE_VERSION);
         assert_int_equal(step, ask == 1 ? 0 : 1);
     }
@@ -366,18 +367,19 @@ static void test_pull_and_init(void **state)
     f.from = 1;
     assert_int_equal(act(&f, PIECE_PULL, 0, 0, 3, NULL), PIECE_NONE);
     f.from = 2;
-    assert_int_equal(act(&f, PIECE_PULL, 0, 0, 3, NULL), PIECE_NONE); /* one waits, not two */
+    assert_int_equal(act(&f, PIECE_PULL, 0, 0, 3, NULL),
+                     PIECE_NONE); /* one request waits, not two */
     f.from = 3;
     assert_int_equal(act(&f, PIECE_PUSH, 0, 0, 1, NULL), PIECE_NONE);
     f.from = 4;
-    assert_int_equal(act(&f, PIECE_PUSH, 0, 0, 1, NULL), PIECE_NONE); /* repeated */
+    assert_int_equal(act(&f, PIECE_PUSH, 0, 0, 1, NULL), PIECE_NONE); /* a repeat */
     f.from = 5;
     act(&f, PIECE_PUSH, 1, 0, 1, NULL);
     act(&f, PIECE_PUSH, 2, 0, 1, NULL);
     int n_versions = 0;
     for (int i = 0; i < f.n_seen; i++) {
         n_versions += f.seen[i].kind == PIECE_VERSION;
-        if (f.seen[i].member == 0) /* the stream that asked last */
+        if (f.seen[i].member == 0) /* on the last stream that asked */
             assert_int_equal(f.seen[i].from, f.seen[i].kind == PIECE_VERSION ? 2 : 4);
     }
     assert_int_equal(f.n_seen, 4);
@@ -395,8 +397,8 @@ static enum piece_kind push_asking(struct fixture *f, int member, int64_t step, 
     return got;
 }
 
-/* Who asks hears that a push is out of the way, where its answer has to wait; then gets that. */
-static void test_taken(void **state)
+/* If requested, a sender gets TAKEN for a push whose answer must wait, and then the answer. */
+static void requested_notice_precedes_the_answer(void **state)
 {
     struct fixture f;
     uint64_t step = 99;
@@ -409,7 +411,7 @@ static void test_taken(void **state)
         assert_int_equal(push_asking(&f, 2, s, &step), PIECE_TAKEN); /* a repeat */
         assert_int_equal(act(&f, PIECE_PUSH, 0, 0, s, NULL), PIECE_NONE);
         assert_int_equal(f.n_seen, 0);
-        assert_int_equal(push_asking(&f, 1, s, NULL), PIECE_NONE); /* the answer is on its way */
+        assert_int_equal(push_asking(&f, 1, s, NULL), PIECE_NONE); /* the answer is in flight */
         assert_int_equal(f.n_seen, 3);
         for (int i = 0; i < 3; i++)
             assert_true(f.seen[i].kind == PIECE_APPLIED && f.seen[i].step == (uint64_t)s + 1);
@@ -422,7 +424,7 @@ static void test_taken(void **state)
     teardown(&f);
 }
 
-static void test_async(void **state)
+static void async_applies_each_contribution(void **state)
 {
     struct fixture f;
     uint64_t step;
@@ -435,11 +437,11 @@ static void test_async(void **state)
         assert_int_equal(step, 1);
     }
     store_rig_read_all(f.store, f.chunks, 1, after);
-    for (int64_t i = 0; i < 1324; i++) /* the weight, 30.5, does not matter */
+    for (int64_t i = 0; i < 1324; i++) /* the weight, 30.5, has no effect */
         assert_true(fabsf(after[i] - (before[i] - 0.01f * store_rig_number(1, 0, i))) < 1e-6f);
     assert_int_equal(act(&f, PIECE_PUSH, 1, 0, 0, &step), PIECE_DUPLICATE);
     assert_int_equal(step, 1);
-    assert_int_equal(act(&f, PIECE_PUSH, 0, 0, 0, &step), PIECE_APPLIED); /* stale, but counts */
+    assert_int_equal(act(&f, PIECE_PUSH, 0, 0, 0, &step), PIECE_APPLIED); /* stale, but it counts */
     assert_int_equal(step, 2);
     assert_int_equal(act(&f, PIECE_PUSH, 1, 0, 1, &step), PIECE_APPLIED);
     assert_int_equal(step, 3);
@@ -457,7 +459,7 @@ static void test_async(void **state)
     teardown(&f);
 }
 
-/* Sends a piece with one thing wrong. */
+/* Sends a piece with one fault. */
 #define BAD(expect, change)                                                                        \
     do {                                                                                           \
         struct sent s;                                                                             \
@@ -467,11 +469,11 @@ static void test_async(void **state)
         free(s.bytes);                                                                             \
     } while (0)
 
-static void test_bad_pieces(void **state)
+static void invalid_pieces_are_refused(void **state)
 {
     static float before[N_ELEMS], after[N_ELEMS];
     struct fixture f;
-    setup(&f, JOB_SYNC, OPTIM_SGD, 1); /* one member: any push that slips through shows */
+    setup(&f, JOB_SYNC, OPTIM_SGD, 1); /* one member: any accepted push has an effect */
     init_all(&f);
     store_rig_read_all(f.store, f.chunks, 0, before);
     BAD(PIECE_REBASE, s.head.generation = 8);
@@ -500,12 +502,12 @@ static void test_bad_pieces(void **state)
     assert_int_equal(f.n_seen, 0);
     store_rig_read_all(f.store, f.chunks, 0, after);
     assert_memory_equal(before, after, sizeof before);
-    BAD(PIECE_NONE, (void)0); /* and the unharmed piece counts */
+    BAD(PIECE_NONE, (void)0); /* the piece without a fault counts */
     assert_int_equal(f.n_seen, 1);
     teardown(&f);
 }
 
-static void test_shards_and_limits(void **state)
+static void store_has_its_shard_and_keeps_its_limit(void **state)
 {
     struct fixture f;
     setup(&f, JOB_SYNC, OPTIM_SGD, 1);
@@ -529,14 +531,14 @@ static void test_shards_and_limits(void **state)
     cfg.max_bytes--;
     assert_int_equal(store_create(&cfg, &other), ST_RANGE);
     assert_null(other);
-    cfg.self = 2; /* owns nothing */
+    cfg.self = 2; /* owns no chunk */
     assert_int_equal(store_create(&cfg, &other), ST_OK);
     assert_int_equal(store_step(other), f.job.train_steps);
     store_destroy(other);
     teardown(&f);
 }
 
-static void test_missing(void **state)
+static void missing_members_are_counted(void **state)
 {
     struct fixture f;
     int missing[N_MEMBERS] = {0};
@@ -548,7 +550,7 @@ static void test_missing(void **state)
     act(&f, PIECE_PUSH, 2, 0, 0, NULL);
     f.now_ns = 2000;
     act(&f, PIECE_PUSH, 0, 1, 0, NULL);
-    assert_int_equal(store_missing(f.store, 1000, missing, &step), 0); /* not for so long */
+    assert_int_equal(store_missing(f.store, 1000, missing, &step), 0); /* not for that long */
     assert_int_equal(store_missing(f.store, 2001, missing, &step), 2);
     assert_int_equal(step, 0);
     assert_int_equal(missing[0], 1);
@@ -556,14 +558,14 @@ static void test_missing(void **state)
     assert_int_equal(missing[2], 1);
     memset(missing, 0, sizeof missing);
     f.now_ns = 5000;
-    act(&f, PIECE_PUSH, 0, 0, 0, NULL); /* since the first one all the same */
+    act(&f, PIECE_PUSH, 0, 0, 0, NULL); /* since the first one, as before */
     assert_int_equal(store_missing(f.store, 2000, missing, &step), 1);
     assert_true(missing[0] == 0 && missing[1] == 1 && missing[2] == 0);
     teardown(&f);
 }
 
-/* Each member pushes its steps from a thread of its own, going on when it reads the new version;
- * the outcome is still the reference's. */
+/* Each member pushes its steps from its own thread and continues when it receives the new version;
+ * the result is still the reference's. */
 struct racer {
     struct fixture *f;
     int member;
@@ -582,7 +584,7 @@ static void *race_main(void *arg)
     return NULL;
 }
 
-static void test_race(void **state)
+static void racing_members_get_the_reference(void **state)
 {
     enum { STEPS = 40 };
     static float expect[N_ELEMS], got[N_ELEMS];
@@ -603,9 +605,9 @@ static void test_race(void **state)
     teardown(&f);
 }
 
-/* Members on this host get no checksums, until somebody comes who needs them: then all versions
- * that are still held get theirs, the one before, too. */
-static void test_sums_when_needed(void **state)
+/* Answers to members on this host have no checksums until a member needs them. Then all held
+ * versions get theirs, also the previous one. */
+static void checksums_are_added_when_needed(void **state)
 {
     struct fixture f;
     setup(&f, JOB_SYNC, OPTIM_SGD, 1);
@@ -640,7 +642,10 @@ static void test_sums_when_needed(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_sums_when_needed, test_arrival_orders, test_versions_are_immutable,
-                     test_counted_once, test_restart, test_pull_and_init, test_taken, test_async,
-                     test_bad_pieces, test_shards_and_limits, test_missing, test_race);
+    return RUN_TESTS(checksums_are_added_when_needed, order_of_arrival_does_not_change_the_bits,
+                     versions_are_immutable, contribution_counts_once,
+                     restarted_member_redoes_its_step, pulls_wait_for_their_version,
+                     requested_notice_precedes_the_answer, async_applies_each_contribution,
+                     invalid_pieces_are_refused, store_has_its_shard_and_keeps_its_limit,
+                     missing_members_are_counted, racing_members_get_the_reference);
 }

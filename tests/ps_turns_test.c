@@ -1,5 +1,5 @@
-/* tests/ps_turns_test.c - updates take turns on the cores where members use all of them: every core
- * alike, large chunks alone, and nobody where a core is left or cannot be had. */
+/* tests/ps_turns_test.c - updates alternate between the cores where members use all of them: on
+ * each core alike, for large chunks alone, and not where a core is free or cannot be used. */
 #include "base/core_turns.h"
 #include "base/digest.h"
 #include "tests/check.h"
@@ -16,7 +16,7 @@ static int runs_on(int core)
     return CPU_COUNT(&now) == 1 && CPU_ISSET(core, &now) && sched_getcpu() == core;
 }
 
-static void test_each_core_in_turn(void **state)
+static void updates_visit_each_core(void **state)
 {
     static struct core_turns t;
     cpu_set_t before, after;
@@ -27,7 +27,7 @@ static void test_each_core_in_turn(void **state)
     if (n < 2)
         skip_because("one core");
     for (int i = 0; i < n; i++) {
-        assert_int_equal(core_turns_begin(&t), 0); /* one is left */
+        assert_int_equal(core_turns_begin(&t), 0); /* one core is free */
         core_turns_busy(&t, 1);
     }
     for (int i = 0; i < 3 * n; i++) {
@@ -41,7 +41,7 @@ static void test_each_core_in_turn(void **state)
     assert_int_equal(core_turns_begin(&t), 0);
 }
 
-static void test_one_core(void **state)
+static void one_core_has_no_turns(void **state)
 {
     static struct core_turns t;
     cpu_set_t before, one;
@@ -55,8 +55,8 @@ static void test_one_core(void **state)
     assert_int_equal(core_turns_begin(&t), 0);
 }
 
-/* The administrator has taken a core away. */
-static void test_a_core_that_is_gone(void **state)
+/* The administrator has removed a core. */
+static void removed_core_is_skipped(void **state)
 {
     static struct core_turns t = {.n = 2, .n_busy = 2, .core = {CPU_SETSIZE - 1, CPU_SETSIZE - 1}};
     cpu_set_t before, after;
@@ -84,7 +84,8 @@ static enum piece_kind send_piece(struct store *s, enum piece_kind kind, uint32_
     return store_rig_act(s, &head, piece, values, 0);
 }
 
-/* Digest of the parameters after N_STEPS; *turns: how often an update went to the next core. */
+/* Returns a digest of the parameters after N_STEPS; *turns: number of moves of updates to the next
+ * core. */
 static uint32_t train(struct core_turns *t, unsigned *turns)
 {
     static const struct net_param model[] = {{.name = "w", .shape = {2, {LARGE / 4, 4}}},
@@ -118,7 +119,7 @@ static uint32_t train(struct core_turns *t, unsigned *turns)
     return crc;
 }
 
-static void test_large_chunks_take_turns(void **state)
+static void only_large_chunks_alternate(void **state)
 {
     static struct core_turns t;
     unsigned turns;
@@ -127,7 +128,7 @@ static void test_large_chunks_take_turns(void **state)
         skip_because("one core");
     uint32_t alone = train(NULL, &turns);
     assert_int_equal(train(&t, &turns), alone);
-    assert_int_equal(turns, 0); /* nobody is busy here */
+    assert_int_equal(turns, 0); /* no core is busy here */
     core_turns_busy(&t, t.n);
     assert_int_equal(train(&t, &turns), alone);
     assert_int_equal(turns, N_STEPS);
@@ -135,6 +136,6 @@ static void test_large_chunks_take_turns(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_each_core_in_turn, test_one_core, test_a_core_that_is_gone,
-                     test_large_chunks_take_turns);
+    return RUN_TESTS(updates_visit_each_core, one_core_has_no_turns, removed_core_is_skipped,
+                     only_large_chunks_alternate);
 }

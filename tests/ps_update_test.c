@@ -1,8 +1,8 @@
-/* tests/ps_update_test.c - the pass that makes a version gives the bits of its steps done one after
+/* tests/ps_update_test.c - the pass that makes a version has the same bits as its steps one after
  * the other over the whole chunk: decode, weigh and add, compensate, optimizer or average, encode,
- * checksum. Every optimizer, dtype and mode of a contribution, chunks of lengths around the pass'
- * block, payloads in spans cut anywhere, by one thread and shared by several; each array a block of
- * its own, so that a sanitizer sees whoever reads or writes past its end. */
+ * checksum. Covers every optimizer, dtype and mode of a contribution, chunk lengths around the
+ * pass' block, payloads in spans cut anywhere, one thread and several. Each array is a separate
+ * allocation, so that a sanitizer detects an access past its end. */
 #include "base/digest.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
@@ -21,20 +21,20 @@ struct spans {
     struct net_payload payload;
 };
 
-/* One case, and what it reads. */
+/* One case, and its inputs. */
 struct input {
     struct net_param param;
     struct optim_config optim;
     int n_slots, has_sum, has_base;
-    int n_before, n_behind; /* terms in one piece, around the one that arrived */
+    int n_before, n_behind; /* contiguous terms before and behind the one that arrived */
     enum dtype push, wire;
     size_t n;
     float *old, *sum, *base, *slots; /* slots: before the update */
     uint8_t *bytes;                  /* of the contribution that arrived */
-    uint8_t *term[MAX_TERMS];        /* of all, in their order; that one's: bytes */
+    uint8_t *term[MAX_TERMS];        /* of all terms, in their order; for that one: bytes */
 };
 
-/* What it gives. */
+/* The outputs of a case. */
 struct output {
     float *value, *slots;
     uint8_t *wire; /* NULL in fp32 */
@@ -49,8 +49,8 @@ static float *numbers(size_t n, uint64_t stream)
     return out;
 }
 
-/* Rules 0 to OPTIM_N_KINDS - 1: the optimizers; then rmsprop with momentum, sgd with decay, the
- * average, and adam whose gradients are clipped. */
+/* Sets a rule: 0 to OPTIM_N_KINDS - 1 are the optimizers; then rmsprop with momentum, sgd with
+ * decay, the average, and adam with clipped gradients. */
 static void set_rule(struct input *in, int rule)
 {
     static const enum optim_kind more[] = {OPTIM_RMSPROP, OPTIM_SGD, OPTIM_ADAM, OPTIM_ADAM};
@@ -70,7 +70,7 @@ static void set_rule(struct input *in, int rule)
         in->n_slots = 0;
     }
     if (dtype_block(in->wire) > 1)
-        in->n_slots++; /* the residual of what is sent */
+        in->n_slots++; /* the rounding residual of the wire form */
 }
 
 static void input_make(struct input *in, size_t n)
@@ -81,7 +81,7 @@ static void input_make(struct input *in, size_t n)
     in->base = numbers(n, 3);
     in->slots = numbers(3 * n, 4);
     for (size_t i = 0; i < 3 * n; i++)
-        in->slots[i] += 0.6f; /* what a root is taken of is above 0 */
+        in->slots[i] += 0.6f; /* a root is computed of a positive number */
     for (int k = 0; k < in->n_before + 1 + in->n_behind; k++) {
         float *values = numbers(n, 5 + (uint64_t)k);
         in->term[k] = malloc(dtype_bytes(in->push, n));
@@ -159,8 +159,8 @@ static void one_after_the_other(const struct input *in, struct output *out)
     free(last);
 }
 
-/* Cuts the bytes at any places into blocks of their own, some of them empty; the first begins with
- * bytes that do not belong to it. */
+/* Cuts the bytes at random places into separate allocations, some of them empty; the first one
+ * begins with foreign bytes. */
 static void cut(struct spans *s, const uint8_t *bytes, size_t n, uint64_t seed)
 {
     uint64_t key = rng_key(seed, RNG_TEST, n), draw = 0;
@@ -253,7 +253,7 @@ static void check(struct input *in, size_t n, int rule, uint64_t seed)
 static const size_t lengths[] = {1, 7, 2047, 2048, 2049, 4095, 4096, 4097, 6161};
 enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
 
-static void test_every_rule(void **state)
+static void every_rule_matches_its_steps(void **state)
 {
     uint64_t seed = 1;
     for (int rule = 0; rule < N_RULES; rule++)
@@ -264,7 +264,7 @@ static void test_every_rule(void **state)
             }
 }
 
-static void test_every_dtype(void **state)
+static void every_dtype_matches_its_steps(void **state)
 {
     static const int rules[] = {OPTIM_SGD, OPTIM_ADAM, N_RULES - 2};
     uint64_t seed = 1000;
@@ -274,14 +274,15 @@ static void test_every_dtype(void **state)
                 struct input in = {.has_sum = k & 1,
                                    .push = (enum dtype)(d / DTYPE_N_KINDS),
                                    .wire = (enum dtype)(d % DTYPE_N_KINDS)};
-                if (k / 2 == 2 && dtype_block(in.wire) > 1) /* averages are not sent so */
+                if (k / 2 == 2 &&
+                    dtype_block(in.wire) > 1) /* averages are not sent in these formats */
                     continue;
                 check(&in, lengths[i], rules[k / 2], seed++);
             }
 }
 
-/* Many cuts of one payload. */
-static void test_every_cut(void **state)
+/* Cuts one payload in many ways. */
+static void cuts_of_the_payload_do_not_change_the_bits(void **state)
 {
     for (uint64_t seed = 2000; seed < 2600; seed++) {
         struct input in = {.has_sum = (int)(seed & 1), .push = (enum dtype)(seed % DTYPE_N_KINDS)};
@@ -289,8 +290,8 @@ static void test_every_cut(void **state)
     }
 }
 
-/* Several that are not in the sum yet, wherever among them the one stands that came last. */
-static void test_several_terms(void **state)
+/* Several terms are not in the sum yet, with the last one to arrive at any place among them. */
+static void several_terms_have_the_same_bits(void **state)
 {
     uint64_t seed = 3000;
     for (int rule = 0; rule < N_RULES; rule++)
@@ -306,8 +307,8 @@ static void test_several_terms(void **state)
             }
 }
 
-/* Chunks around the parts that threads take, and what is not finite in any of them. */
-static void test_shared_by_threads(void **state)
+/* Covers lengths around the parts of threads, with a bad element in any part. */
+static void number_of_threads_does_not_change_the_bits(void **state)
 {
     static const size_t many[] = {32768, 32769, 70001, 262144};
     uint64_t seed = 4000;
@@ -327,8 +328,8 @@ static void test_shared_by_threads(void **state)
     threads = NULL;
 }
 
-/* The first element that is bad is told, by one thread as by several. */
-static void test_first_bad(void **state)
+/* One thread and several report the same first bad element. */
+static void first_bad_element_is_reported(void **state)
 {
     enum { N = 200000 };
     struct input in = {.n = N};
@@ -361,7 +362,7 @@ static void test_first_bad(void **state)
     threads = NULL;
 }
 
-/* ThreadSanitizer has nothing to look at in what one thread does. */
+/* ThreadSanitizer has no use for the tests of one thread. */
 #ifdef __SANITIZE_THREAD__
 enum { ALL = 0 };
 #else
@@ -371,7 +372,8 @@ enum { ALL = 1 };
 int main(void)
 {
     if (ALL)
-        RUN_TESTS(test_every_rule, test_every_dtype, test_every_cut,
-                  test_several_terms); /* its failures are in what comes next, too */
-    return RUN_TESTS(test_shared_by_threads, test_first_bad);
+        RUN_TESTS(every_rule_matches_its_steps, every_dtype_matches_its_steps,
+                  cuts_of_the_payload_do_not_change_the_bits,
+                  several_terms_have_the_same_bits); /* later tests include its failures */
+    return RUN_TESTS(number_of_threads_does_not_change_the_bits, first_bad_element_is_reported);
 }
