@@ -1,5 +1,5 @@
-/* tests/ps_generation_test.c - a server from generation to generation: who is let in, who has to
- * wait and where, who is missing; what a plan's run holds, and when what was before is released. */
+/* tests/ps_generation_test.c - a server from generation to generation: the joiners that it admits
+ * or asks to wait, its missing members, the run of a plan, and the release of earlier runs. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/exchange.h"
@@ -26,7 +26,7 @@ struct rig {
     struct chunks *chunks;
     struct service *service;
     struct net_server_handler handler;
-    pthread_mutex_t lock; /* guards all below */
+    pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t wake;
     int n_started, n_changed, n_done, n_first;
 };
@@ -106,7 +106,7 @@ static struct net_job job_of(int n_workers)
     return job;
 }
 
-/* n_workers 0: it joins a running job; then member may be -1. */
+/* Joins as that member. n_workers 0: it joins a running job, and member may be -1. */
 static enum join_answer join(struct rig *r, int member, uint64_t incarnation, int n_workers,
                              struct net_join_reply *reply)
 {
@@ -127,7 +127,7 @@ static void leave(struct rig *r, struct net_leave l)
     r->handler.leave(r->handler.ctx, &l);
 }
 
-/* Of two servers where `servers` has them: each has one chunk. */
+/* Makes a plan for the servers in `servers`; of two servers each has one chunk. */
 static struct net_plan *plan_of(struct rig *r, uint64_t generation, const int *member, int n,
                                 const struct hosts *servers)
 {
@@ -156,7 +156,7 @@ static enum status begin(struct rig *r, struct net_plan *p)
     return st;
 }
 
-/* The first generation has its values, `version` steps on. The last answer. */
+/* Sets the first generation's values and makes `version` steps. Returns the last answer. */
 static enum piece_kind fill(struct rig *r, int64_t version, int n_members)
 {
     static float values[1024];
@@ -183,7 +183,7 @@ static enum piece_kind fill(struct rig *r, int64_t version, int n_members)
     return last;
 }
 
-/* Two members, at version 3. */
+/* Starts two members, at version 3. */
 static void start_two(struct rig *r)
 {
     struct net_join_reply reply;
@@ -192,8 +192,9 @@ static void start_two(struct rig *r)
     fill(r, 3, 2);
 }
 
-/* Nobody is told of the last version before ps 0 says so, be it the first that it looks. */
-static void test_last_version(void **state)
+/* No member receives the last version before ps 0 releases it, even if the order precedes the
+ * version. */
+static void last_version_waits_for_its_release(void **state)
 {
     struct rig r;
     struct net_join_reply reply;
@@ -201,7 +202,7 @@ static void test_last_version(void **state)
     assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_INIT);
     assert_int_equal(join(&r, 1, 11, 2, &reply), JOIN_WELCOME);
     fill(&r, 99, 2);
-    assert_int_equal(fill(&r, 99, 2), PIECE_DUPLICATE); /* as after a stream that was lost */
+    assert_int_equal(fill(&r, 99, 2), PIECE_DUPLICATE); /* as after a lost stream */
     fill(&r, 100, 2);
     assert_int_equal(fill(&r, 100, 2), PIECE_NONE);
     teardown(&r);
@@ -233,14 +234,14 @@ static void people_free(struct people *p)
     free(p->waiting);
 }
 
-/* Where nobody makes plans the first member's are all there is to it. */
-static void test_without_plans(void **state)
+/* Without a coordinator the first member's join makes the plan. */
+static void first_member_makes_the_plan_without_a_coordinator(void **state)
 {
     struct rig r;
     struct net_join_reply reply;
     setup(&r, 0, 0);
     assert_int_equal(state_of(&r).generation, 0);
-    assert_int_equal(join(&r, -1, 99, 0, &reply), JOIN_RETRY); /* there is nothing to join yet */
+    assert_int_equal(join(&r, -1, 99, 0, &reply), JOIN_RETRY); /* there is no job to join yet */
     struct people p = people_of(&r);
     assert_true(p.n_members == 0 && p.n_waiting == 0);
     people_free(&p);
@@ -251,7 +252,7 @@ static void test_without_plans(void **state)
     assert_int_equal(r.n_started, 1);
     fill(&r, 0, 2);
     assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_WELCOME);
-    assert_int_equal(join(&r, 2, 12, 3, &reply), JOIN_REFUSED); /* another job */
+    assert_int_equal(join(&r, 2, 12, 3, &reply), JOIN_REFUSED); /* of another job */
     leave(&r, (struct net_leave){.member = 0, .incarnation = 10, .done = 1});
     assert_int_equal(r.n_done, 0);
     leave(&r, (struct net_leave){.member = 1, .incarnation = 12, .done = 1});
@@ -263,8 +264,8 @@ static void test_without_plans(void **state)
     teardown(&r);
 }
 
-/* Everybody waits for the first plan, which somebody else makes. */
-static void test_first_plan(void **state)
+/* All members wait for the first plan, which the coordinator makes. */
+static void members_wait_for_the_first_plan(void **state)
 {
     struct rig r;
     struct net_join_reply reply;
@@ -283,8 +284,8 @@ static void test_first_plan(void **state)
     teardown(&r);
 }
 
-/* Whoever is in no plan waits at ps 0, under an index that is its own, until a plan has it. */
-static void test_newcomers(void **state)
+/* A joiner that is in no plan waits at ps 0, under an index of its own, until a plan has it. */
+static void joiners_wait_for_a_plan_with_their_index(void **state)
 {
     struct rig r;
     struct net_join_reply reply;
@@ -316,14 +317,14 @@ static void test_newcomers(void **state)
     assert_int_equal(join(&r, -1, 13, 0, &reply), JOIN_WELCOME);
     assert_true(reply.place.member == 3 && reply.place.rank == 2 && reply.place.n_members == 3);
     assert_true(reply.place.first_step == 3 && reply.place.position == 60 && reply.step == 3);
-    assert_int_equal(join(&r, 3, 13, 0, &reply), JOIN_WELCOME); /* it knows its index now */
-    assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_WELCOME); /* not INIT: values are there */
+    assert_int_equal(join(&r, 3, 13, 0, &reply), JOIN_WELCOME); /* it has received its index */
+    assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_WELCOME); /* not INIT: the values exist */
     assert_int_equal(join(&r, 2, 12, 0, &reply), JOIN_RETRY);
     p = people_of(&r);
     assert_int_equal(p.n_members, 3);
     assert_int_equal(p.members[2].member, 3);
     assert_true(p.members[2].joined && p.members[1].joined);
-    assert_int_equal(p.members[1].incarnation, 11); /* expected, not there yet */
+    assert_int_equal(p.members[1].incarnation, 11); /* expected, and not connected yet */
     assert_true(p.members[1].missing_ms >= 0);
     assert_int_equal(p.n_waiting, 1);
     assert_int_equal(p.waiting[0].member, 2);
@@ -335,9 +336,9 @@ static void test_newcomers(void **state)
     teardown(&r);
 }
 
-/* One who was dropped comes back with the index that it had; where another has it by now, who is
- * there, it gets another one. */
-static void test_dropped(void **state)
+/* A dropped member returns with its earlier index. If another connected process has that index now,
+ * it gets a new one. */
+static void dropped_member_returns_with_its_index(void **state)
 {
     struct rig r;
     struct net_join_reply reply;
@@ -351,18 +352,20 @@ static void test_dropped(void **state)
     assert_int_equal(begin(&r, plan), ST_OK);
     assert_int_equal(join(&r, -1, 12, 0, &reply), JOIN_WELCOME);
     assert_int_equal(reply.place.rank, 1);
-    assert_int_equal(join(&r, -1, 15, 0, &reply), JOIN_RETRY); /* has not the first workers' */
+    assert_int_equal(join(&r, -1, 15, 0, &reply),
+                     JOIN_RETRY); /* the first workers' indices are not assigned */
     assert_int_equal(join(&r, 1, 11, 2, &reply), JOIN_RETRY);
     struct people p = people_of(&r);
     assert_true(p.n_waiting == 2 && p.waiting[0].member == 3 && p.waiting[1].member == 1);
     people_free(&p);
-    assert_int_equal(join(&r, 2, 14, 0, &reply), JOIN_WELCOME); /* 12 has no stream: started anew */
+    assert_int_equal(join(&r, 2, 14, 0, &reply),
+                     JOIN_WELCOME); /* 12 has no stream, so it was restarted */
     assert_int_equal(reply.place.rank, 1);
     teardown(&r);
 }
 
-/* A server that does not lead keeps no list, and does not let a member in before its time. */
-static void test_follower(void **state)
+/* A server other than ps 0 keeps no list, and admits a member only after ps 0 has. */
+static void other_server_admits_after_ps0(void **state)
 {
     struct rig r;
     struct net_join_reply reply;
@@ -374,15 +377,17 @@ static void test_follower(void **state)
     struct net_join told = {
         .member = 0, .incarnation = 10, .job = job_of(2), .chunks = r.chunks, .generation = 2};
     r.handler.join(r.handler.ctx, &told, "ipv4:10.0.0.7:5000", &reply);
-    assert_int_equal(reply.answer, JOIN_RETRY); /* ps 0 sent it here */
+    assert_int_equal(reply.answer, JOIN_RETRY); /* ps 0 has directed it here */
     assert_string_equal(reply.why, "this server has not reached generation 0.2 yet");
     assert_int_equal(begin(&r, plan_of(&r, 3, member, 2, &alone)), ST_OK);
     r.handler.join(r.handler.ctx, &told, "ipv4:10.0.0.7:5000", &reply);
-    assert_true(reply.answer == JOIN_RETRY && reply.generation == 3); /* ps 0 is to tell it first */
+    assert_true(reply.answer == JOIN_RETRY &&
+                reply.generation == 3); /* ps 0 must announce that generation first */
     told.generation = 3;
     r.handler.join(r.handler.ctx, &told, "ipv4:10.0.0.7:5000", &reply);
     assert_int_equal(reply.answer, JOIN_INIT);
-    assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_INIT); /* it has not been in the job */
+    assert_int_equal(join(&r, 0, 10, 2, &reply),
+                     JOIN_INIT); /* it was in no generation of the job */
     assert_int_equal(join(&r, 5, 15, 0, &reply), JOIN_RETRY);
     struct people p = people_of(&r);
     assert_int_equal(p.n_waiting, 0);
@@ -394,9 +399,9 @@ static void test_follower(void **state)
     teardown(&r);
 }
 
-/* Stopped: everybody waits. The next generation goes on from the same buffers; those of the one
- * before are released when all servers are there. */
-static void test_memory(void **state)
+/* Joiners wait after the stop. The next generation continues with the same buffers, and those of
+ * the one before are released when all servers are in it. */
+static void generation_from_memory_shares_buffers(void **state)
 {
     struct rig r;
     struct net_join_reply reply;
@@ -425,7 +430,7 @@ static void test_memory(void **state)
     handover_drop(&was);
     handover_drop(&is);
     run_unref(run);
-    assert_int_equal(atomic_load(&old->refs), 2); /* the service keeps it */
+    assert_int_equal(atomic_load(&old->refs), 2); /* the service holds it */
     generation_settle(r.service, 1);              /* of a generation that is over */
     assert_int_equal(atomic_load(&old->refs), 2);
     generation_settle(r.service, 2);
@@ -434,9 +439,10 @@ static void test_memory(void **state)
     teardown(&r);
 }
 
-/* What is not there does not begin; what was there stays, stopped. A server without chunks has a
- * run all the same, and one that is not needed for others' chunks is released at settle. */
-static void test_other_servers(void **state)
+/* A generation does not begin if a chunk is missing; the earlier one stays, stopped. A server
+ * without chunks has a run as well, and a run whose chunks no server needs is released at settle.
+ * */
+static void missing_chunks_keep_the_stopped_run(void **state)
 {
     struct rig r;
     static const int member[] = {0, 1};
@@ -444,14 +450,14 @@ static void test_other_servers(void **state)
     start_two(&r);
     struct net_plan *plan = plan_of(&r, 2, member, 2, &alone);
     plan->source = PLAN_MEMORY;
-    plan->step = 4; /* nobody has it */
+    plan->step = 4; /* no server has that step */
     log_init("test", -1, LOG_LEVEL_ERROR + 1);
     assert_int_equal(begin(&r, plan), ST_RANGE);
     log_init("test", -1, LOG_LEVEL_WARN);
     struct generation_state at = state_of(&r);
     assert_true(at.stopped && at.generation == 1 && at.lowest == 3);
     assert_int_equal(r.n_started, 1);
-    plan = plan_of(&r, 2, member, 2, &both); /* chunk 1 goes to the other */
+    plan = plan_of(&r, 2, member, 2, &both); /* chunk 1 moves to the other server */
     plan->source = PLAN_MEMORY;
     plan->step = 3;
     plan->held_by[1] = 0;
@@ -460,7 +466,7 @@ static void test_other_servers(void **state)
     assert_true(!at.stopped && at.generation == 2 && at.lowest == 3 && at.highest == 3);
     plan = plan_of(&r, 3, member, 2, &both);
     free(plan->servers.addr[0]);
-    plan->servers.addr[0] = strdup("127.0.0.1:3"); /* this server is out of it */
+    plan->servers.addr[0] = strdup("127.0.0.1:3"); /* the plan does not name this server */
     plan->source = PLAN_MEMORY;
     plan->step = 3;
     assert_int_equal(begin(&r, plan), ST_OK);
@@ -472,8 +478,8 @@ static void test_other_servers(void **state)
     teardown(&r);
 }
 
-/* A worker that wants to go is told apart from one that has gone. */
-static void test_leaving(void **state)
+/* A worker that asks to leave differs from one that has left. */
+static void roster_distinguishes_leaving_and_left(void **state)
 {
     struct rig r;
     static const int member[] = {0};
@@ -481,7 +487,7 @@ static void test_leaving(void **state)
     start_two(&r);
     leave(&r, (struct net_leave){.member = 1, .incarnation = 12, .soon = 1});
     struct people p = people_of(&r);
-    assert_false(p.members[1].leaving); /* another process */
+    assert_false(p.members[1].leaving); /* of another process */
     people_free(&p);
     r.n_changed = 0;
     leave(&r, (struct net_leave){.member = 1, .incarnation = 11, .soon = 1});
@@ -501,7 +507,7 @@ static void test_leaving(void **state)
     assert_int_equal(p.n_members, 1);
     people_free(&p);
     assert_int_equal(join(&r, 0, 10, 2, &(struct net_join_reply){.step = 0}), JOIN_WELCOME);
-    done.generation = 1; /* its word of another generation crossed the new one's welcome */
+    done.generation = 1; /* its message for another generation crossed with its admission */
     leave(&r, done);
     assert_false(state_of(&r).ended);
     done.generation = 2;
@@ -510,9 +516,9 @@ static void test_leaving(void **state)
     teardown(&r);
 }
 
-/* One that has left for good, with an error, is told apart, in the next generation, too; not a
- * process that takes its place. */
-static void test_leaving_with_an_error(void **state)
+/* A worker that left with an error keeps that mark in the next generation; a process that replaces
+ * it has none. */
+static void roster_marks_a_worker_that_left_with_an_error(void **state)
 {
     struct rig r;
     static const int member[] = {0, 1};
@@ -540,7 +546,7 @@ static void test_leaving_with_an_error(void **state)
     teardown(&r);
 }
 
-/* Until the service is as `want` says, or for a while. */
+/* Waits, for a limited time, until the service is in the state that the function checks. */
 static void wait_until(struct rig *r, int (*want)(struct rig *r))
 {
     int64_t deadline = clock_deadline_ns(WAIT_MS);
@@ -572,7 +578,7 @@ static int is_missing(struct rig *r)
     return missing;
 }
 
-/* A member's contributions of a step. */
+/* Pushes a member's contributions of a step. */
 static void push(struct net_exchange *x[2], int m, int64_t step)
 {
     static float gradient[2][8][1024];
@@ -583,7 +589,7 @@ static void push(struct net_exchange *x[2], int m, int64_t step)
     net_exchange_flush(x[m]);
 }
 
-/* Both members start, 0 first; they go on from `step` in `generation`. */
+/* Starts both members, 0 first; they continue from `step` in `generation`. */
 static void start_both(struct net_exchange *x[2], int64_t step, uint64_t generation)
 {
     for (int m = 0; m < 2; m++) {
@@ -615,7 +621,7 @@ static void change_generation(struct rig *r, struct net_exchange *x[2], int64_t 
     generation_settle(r->service, 2);
 }
 
-/* Trains 8 steps; if `changes`, the next generation begins at step 4. */
+/* Trains 8 steps; if `changes` is set, the next generation begins at step 4. */
 static void train(bool changes, float *params)
 {
     struct rig r;
@@ -627,7 +633,7 @@ static void train(bool changes, float *params)
     struct net_server_config cfg = {.addr = "127.0.0.1:0", .handler = r.handler};
     assert_int_equal(net_server_create(&cfg, &server), ST_OK);
     snprintf(self_addr, sizeof self_addr, "127.0.0.1:%d", net_server_port(server));
-    generation_state(r.service, &now); /* by its lock the server's threads see the address */
+    generation_state(r.service, &now); /* through its lock, the server's threads see the address */
     memset(values, 0, sizeof values);
     for (int m = 0; m < 2; m++) {
         const struct net_exchange_config client = {.ps_hosts = &alone,
@@ -649,21 +655,21 @@ static void train(bool changes, float *params)
     }
     memcpy(params, values[0], sizeof values[0]);
     assert_memory_equal(values[0], values[1], sizeof values[0]);
-    struct net_join_reply reply; /* another is there with that index, and is not driven out */
+    struct net_join_reply reply; /* another process with that index runs, and keeps its place */
     assert_int_equal(join(&r, 1, 99, 0, &reply), JOIN_RETRY);
     struct people p = people_of(&r);
     assert_true(p.members[0].missing_ms < 0 && p.members[1].missing_ms < 0);
     assert_int_equal(p.n_waiting, 1);
     assert_int_equal(p.waiting[0].member, 2);
     people_free(&p);
-    net_exchange_destroy(x[1]); /* gone, without a word */
+    net_exchange_destroy(x[1]); /* it ends without a leave message */
     wait_until(&r, is_missing);
     net_exchange_destroy(x[0]);
     net_server_destroy(server);
     teardown(&r);
 }
 
-/* A server as others reach it. */
+/* A server with its address for other servers. */
 struct node {
     struct rig rig;
     struct net_server *server;
@@ -684,7 +690,8 @@ static void node_stop(struct node *n)
     teardown(&n->rig);
 }
 
-/* A plan of both nodes' servers in which `shard` has the chunks that `held_by` had. */
+/* Makes a plan for both nodes' servers. `shard` maps the chunks to servers, `held_by` to their
+ * servers before. */
 static struct net_plan *shared_plan(struct node node[2], uint64_t generation, const int shard[2],
                                     const int held_by[2])
 {
@@ -707,9 +714,9 @@ static void take(struct rig *r, int chunk, struct handover_chunk *out)
     run_unref(run);
 }
 
-/* Chunk 1 goes over to a server that had none, with its slots, bit by bit, from a server that is in
- * the new generation already or not; and back. */
-static void test_fetch(void **state)
+/* Chunk 1 moves, with the same bits and with its slots, to a server that had none, and back. The
+ * sending server may be in the new generation already or not. */
+static void moved_chunk_keeps_its_bits(void **state)
 {
     static const int first[] = {0, 0}, second[] = {0, 1};
     struct node node[2];
@@ -723,7 +730,8 @@ static void test_fetch(void **state)
         join(&node[0].rig, m, 10 + (uint64_t)m, 2, &reply);
     fill(&node[0].rig, 3, 2);
     take(&node[0].rig, 1, &was);
-    log_init("test", -1, LOG_LEVEL_ERROR + 1); /* who has not stopped hands on nothing */
+    log_init("test", -1,
+             LOG_LEVEL_ERROR + 1); /* a server that has not stopped refuses to send chunks */
     assert_int_equal(begin(&node[1].rig, shared_plan(node, 2, second, first)), ST_REFUSED);
     log_init("test", -1, LOG_LEVEL_WARN);
     generation_stop(node[0].rig.service);
@@ -759,7 +767,7 @@ static void test_fetch(void **state)
         node_stop(&node[i]);
 }
 
-static void test_over_the_network(void **state)
+static void generation_change_keeps_the_bits(void **state)
 {
     static float plain[N_ELEMS], changed[N_ELEMS];
     train(false, plain);
@@ -771,7 +779,11 @@ static void test_over_the_network(void **state)
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_WARN);
-    return RUN_TESTS(test_without_plans, test_first_plan, test_newcomers, test_dropped,
-                     test_follower, test_memory, test_last_version, test_other_servers,
-                     test_leaving, test_leaving_with_an_error, test_fetch, test_over_the_network);
+    return RUN_TESTS(first_member_makes_the_plan_without_a_coordinator,
+                     members_wait_for_the_first_plan, joiners_wait_for_a_plan_with_their_index,
+                     dropped_member_returns_with_its_index, other_server_admits_after_ps0,
+                     generation_from_memory_shares_buffers, last_version_waits_for_its_release,
+                     missing_chunks_keep_the_stopped_run, roster_distinguishes_leaving_and_left,
+                     roster_marks_a_worker_that_left_with_an_error, moved_chunk_keeps_its_bits,
+                     generation_change_keeps_the_bits);
 }

@@ -1,5 +1,5 @@
-/* tests/ps_guest_test.c - streams of peers that are no members, which stay open and silent: none
- * keeps the values of a generation that is over (I9). */
+/* tests/ps_guest_test.c - silent open streams of peers that are no members: none keeps the values
+ * of a generation that is over (I9). */
 #include "net/rpc/server.h"
 #include "ps/service/run.h"
 #include "ps/service/service.h"
@@ -34,7 +34,7 @@ static void begin(struct service *service, struct chunks *chunks, uint64_t gener
     generation_settle(service, p.generation);
 }
 
-/* One piece of a generation that is not. */
+/* Sends one piece of a generation that does not exist. */
 static void send_one(struct raw *guest, const struct net_server *server)
 {
     const struct net_frame_head head = {1, 0, 99};
@@ -46,7 +46,7 @@ static void send_one(struct raw *guest, const struct net_server *server)
     assert_true(raw_send(guest, frame, n));
 }
 
-/* It is answered, and the stream stays. */
+/* Opens a stream that stays open after the answer. */
 static void open_guest(struct raw *guest, const struct net_server *server)
 {
     send_one(guest, server);
@@ -66,7 +66,7 @@ static void serve(struct service **service, struct net_server **server)
     assert_int_equal(net_server_create(&net, server), ST_OK);
 }
 
-static void test_guests_keep_nothing(void **state)
+static void streams_of_strangers_hold_no_run(void **state)
 {
     static struct raw guest[GENERATIONS];
     struct run *run[GENERATIONS];
@@ -82,7 +82,7 @@ static void test_guests_keep_nothing(void **state)
         open_guest(&guest[i], server);
     }
     for (int i = 0; i < GENERATIONS - 1; i++)
-        held += run[i]->refs > 1; /* this test's */
+        held += run[i]->refs > 1; /* this test holds one */
     for (int i = 0; i < GENERATIONS; i++) {
         run_unref(run[i]);
         raw_cancel(&guest[i]);
@@ -94,9 +94,9 @@ static void test_guests_keep_nothing(void **state)
     assert_int_equal(held, 0);
 }
 
-/* A worker that joined at a server's process before this one, and whose stream reached this one: it
- * is to join again, so it hears of no refusal, which would end it. */
-static void test_before_the_job(void **state)
+/* The worker joined at an earlier process of this server, and its stream reached this process. It
+ * must join again, so it receives no refusal, which would end it. */
+static void stream_before_the_job_is_aborted(void **state)
 {
     static struct raw worker;
     struct service *service;
@@ -111,5 +111,5 @@ static void test_before_the_job(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_guests_keep_nothing, test_before_the_job);
+    return RUN_TESTS(streams_of_strangers_hold_no_run, stream_before_the_job_is_aborted);
 }

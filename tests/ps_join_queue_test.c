@@ -1,4 +1,4 @@
-/* tests/ps_join_queue_test.c - the list of those that wait to be let in. */
+/* tests/ps_join_queue_test.c - the list of processes that wait to join. */
 #include "ps/service/join_queue.h"
 #include "tests/check.h"
 #include <stdio.h>
@@ -12,8 +12,8 @@ static struct join_queue_entry waiter(int member, uint64_t incarnation, const ch
     return w;
 }
 
-/* However many say that they wait: the list is bounded, and they displace their own. */
-static void test_flood(void **state)
+/* The list is bounded, and a host that floods it displaces its own entries. */
+static void flooding_host_displaces_its_own_entries(void **state)
 {
     static struct join_queue w;
     char peer[64];
@@ -28,12 +28,12 @@ static void test_flood(void **state)
     }
     assert_int_equal(w.n, JOIN_QUEUE_MAX);
     assert_non_null(join_queue_find(&w, 5));
-    struct join_queue_entry late = waiter(3, 6, "ipv4:10.0.0.8:1", 9000); /* finds room, too */
+    struct join_queue_entry late = waiter(3, 6, "ipv4:10.0.0.8:1", 9000); /* it gets a place, too */
     join_queue_put(&w, &late);
     assert_non_null(join_queue_find(&w, 5));
     assert_non_null(join_queue_find(&w, 6));
     assert_int_equal(w.n, JOIN_QUEUE_MAX);
-    struct join_queue_entry again = waiter(3, 7, "ipv4:10.0.0.8:2", 9001); /* started anew */
+    struct join_queue_entry again = waiter(3, 7, "ipv4:10.0.0.8:2", 9001); /* a restarted process */
     join_queue_put(&w, &again);
     assert_null(join_queue_find(&w, 6));
     assert_int_equal(join_queue_find_member(&w, 3)->incarnation, 7);
@@ -44,5 +44,5 @@ static void test_flood(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_flood);
+    return RUN_TESTS(flooding_host_displaces_its_own_entries);
 }

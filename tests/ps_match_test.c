@@ -1,4 +1,4 @@
-/* tests/ps_match_test.c - who may join: the sentence names the first thing that differs. */
+/* tests/ps_match_test.c - checks of a joiner's job: the sentence names the first difference. */
 #include "checkpoint/job_check.h"
 #include "net/wire/job_steps.h"
 #include "tests/check.h"
@@ -38,7 +38,7 @@ static void differs(const struct net_join *join, const char *expect)
     assert_string_equal(why, expect);
 }
 
-static void test_job(void **state)
+static void first_difference_is_named(void **state)
 {
     char why[512] = "";
     struct net_join j = join_of();
@@ -46,8 +46,8 @@ static void test_job(void **state)
     j.job.seed = 2;
     differs(&j, "another job: --seed: the servers have 1, the worker has 2");
     job.batch = 64;
-    differs(&j, "another job: --seed: the servers have 1, the worker has 2"); /* it does not say how
-                                                                                 many samples */
+    differs(&j, "another job: --seed: the servers have 1, the worker has 2"); /* the request has no
+                                                                                 batch size */
     j.job.batch = 100;
     differs(&j, "another job: --batch_size: the servers have 64, the worker has 100");
     j.job.train_steps = 200;
@@ -84,7 +84,7 @@ static void test_job(void **state)
     differs(&j, "another job: --delay_compensation: the servers have 0, the worker has 0.5");
     j.job.staleness = 3;
     differs(&j, "another job: --staleness: the servers have 0, the worker has 3");
-    j.job.aggregate = 2; /* all of them, which 0 says too */
+    j.job.aggregate = 2; /* all of them, like 0 */
     differs(&j, "another job: --staleness: the servers have 0, the worker has 3");
     j.job.aggregate = 1;
     differs(&j, "another job: --replicas_to_aggregate: the servers have 2, the worker has 1");
@@ -98,9 +98,9 @@ static void test_job(void **state)
     differs(&j, "another job: --worker_hosts: the servers have 2, the worker has 1");
 }
 
-/* Numbers that differ only far behind the point are not said as the same one; nor are lists of
- * different lengths, which may begin alike. */
-static void test_digits(void **state)
+/* The text distinguishes numbers that differ only in late digits, and lists of different lengths
+ * with the same beginning. */
+static void close_numbers_and_lists_are_distinguished(void **state)
 {
     struct net_join j = join_of();
     j.job.validation_split = 0.125;
@@ -117,8 +117,8 @@ static void test_digits(void **state)
     job.normal.n = 0;
 }
 
-/* A worker that joins a running job knows neither how many there are nor for how many steps. */
-static void test_unsaid(void **state)
+/* A worker that joins a running job has neither its number of workers nor its number of steps. */
+static void fields_omitted_by_a_joiner_are_not_compared(void **state)
 {
     char why[512] = "";
     struct net_join j = join_of();
@@ -126,12 +126,12 @@ static void test_unsaid(void **state)
     j.job.n_workers = 0;
     j.job.train_steps = 0;
     assert_int_equal(checkpoint_job_check(&job, chunks, &j, why, sizeof why), ST_OK);
-    j.job.aggregate = 1; /* but it does say this */
+    j.job.aggregate = 1; /* this field it has set */
     differs(&j, "another job: --replicas_to_aggregate: the servers have 2, the worker has 1");
 }
 
-/* A job that ends before its time is the one that its workers bring all the same. */
-static void test_ends_early(void **state)
+/* A job that ended early accepts workers with its original number of steps. */
+static void early_end_does_not_refuse_the_original_steps(void **state)
 {
     char why[512] = "";
     struct net_join j = join_of();
@@ -144,8 +144,9 @@ static void test_ends_early(void **state)
     job.train_steps = 100;
 }
 
-/* With data of their own, members that count steps by the same --epochs take the job's. */
-static void steps_by_the_same_epochs_of_own_data_follow_the_job(void **state)
+/* Members with data of their own, and with the same --epochs as the job, take over the job's steps.
+ * */
+static void same_epochs_of_own_data_follow_the_job(void **state)
 {
     char why[512] = "";
     const struct net_job before = job;
@@ -169,8 +170,9 @@ static void steps_by_the_same_epochs_of_own_data_follow_the_job(void **state)
     job = before;
 }
 
-/* A member that takes the job's steps takes its optimizer of rounds, as far as it was not typed. */
-static void outer_optimizer_left_out_with_followed_steps_is_the_jobs(void **state)
+/* A member that takes over the job's steps also takes over its outer optimizer, except settings on
+ * its command line. */
+static void outer_optimizer_follows_the_job_with_its_steps(void **state)
 {
     char why[512] = "";
     const struct net_job before = job;
@@ -193,14 +195,15 @@ static void outer_optimizer_left_out_with_followed_steps_is_the_jobs(void **stat
     j.job.outer_unsaid = JOB_OUTER_KIND | JOB_OUTER_RATE;
     differs(&j, "another job: --outer_momentum: the servers have 0.5, the worker has 0.25");
     j.job.outer_unsaid = JOB_OUTER_ALL;
-    j.job.epochs = 0; /* steps that were typed */
+    j.job.epochs = 0; /* the steps are from the command line */
     j.job.train_steps = 100;
     differs(&j, "another job: --outer_optimizer: the servers have nesterov, the worker has sgd");
     job = before;
 }
 
-/* All evaluate the same, each its part; where the servers know of none, anybody may. */
-static void test_validation(void **state)
+/* All workers evaluate the same data, each its part. If the servers have no record of any, a worker
+ * may evaluate others. */
+static void validation_data_must_match(void **state)
 {
     char why[512] = "";
     struct net_join j = join_of();
@@ -224,7 +227,7 @@ static void test_validation(void **state)
     job.validation.data.n = 0;
 }
 
-static void test_model(void **state)
+static void different_models_are_refused(void **state)
 {
     struct net_param other[2] = {params[0], params[1]};
     struct chunks *c;
@@ -245,7 +248,7 @@ static void refused(struct net_join j, int n_workers, const char *part)
         fail_msg("'%s' lacks '%s'", why, part);
 }
 
-static void test_first(void **state)
+static void first_join_is_checked_against_the_checkpoint(void **state)
 {
     char why[512];
     struct net_join j = join_of();
@@ -284,8 +287,8 @@ static void restored(const struct checkpoint_manifest *m, const struct net_join 
         fail_msg("'%s' lacks '%s'", why, part);
 }
 
-/* A checkpoint knows the data of one worker alone. */
-static void test_data_shard(void **state)
+/* A checkpoint records the data of one worker alone. */
+static void data_of_each_worker_are_not_compared(void **state)
 {
     struct checkpoint_manifest m = {.step = 5, .job = job, .chunks = chunks};
     struct net_join j = join_of();
@@ -295,7 +298,7 @@ static void test_data_shard(void **state)
     restored(&m, &j, NULL);
     j.job.data.own = 1;
     j.job.data.n_train = 20;
-    restored(&m, &j, NULL); /* other data are meant */
+    restored(&m, &j, NULL); /* other data are allowed */
     m.job.data.own = 1;
     restored(&m, &j, NULL);
     j.job.data.own = 0;
@@ -303,17 +306,17 @@ static void test_data_shard(void **state)
              "is of another data set: --data_shard: the checkpoint has own, the worker has "
              "same");
     j.job.data.n_train = 10;
-    restored(&m, &j, NULL); /* those that the checkpoint knows */
+    restored(&m, &j, NULL); /* the data that the checkpoint records */
     j.job.data.dim[2] = 2;
     restored(&m, &j, "is of another data set: shape of a sample: the checkpoint has 1x2x3");
-    j.job.data = m.job.data; /* of each a part of its own */
+    j.job.data = m.job.data; /* each worker has a part of its own */
     j.job.data.labels = JOB_LABELS_TARGETS;
-    restored(&m, &j, NULL); /* one does not say */
+    restored(&m, &j, NULL); /* one of them has not described its data */
     m.job.data.labels = JOB_LABELS_CLASSES;
     restored(&m, &j, "is of another data set: labels: the checkpoint has class labels in ");
 }
 
-/* A text of a worker on its data: its columns, and n empty objects, which no worker sends. */
+/* Returns a worker's text on its data: its columns, and n empty objects, which no worker sends. */
 static char *told(const char *columns, int n)
 {
     char *text = malloc(strlen(columns) + 3 * (size_t)n + 64), *at = text;
@@ -325,8 +328,8 @@ static char *told(const char *columns, int n)
     return text;
 }
 
-/* Of 1 MB an array of objects would take 80 MB and the time of many joins. */
-static void columns_in_a_text_that_wants_memory_are_not_read(void **state)
+/* An array of objects in 1 MB of text would need 80 MB and the time of many joins. */
+static void columns_in_a_huge_text_are_not_read(void **state)
 {
     struct checkpoint_manifest m = {.step = 5, .job = job, .chunks = chunks};
     struct net_join j = join_of();
@@ -351,8 +354,8 @@ static void columns_in_a_text_that_wants_memory_are_not_read(void **state)
     free(many);
 }
 
-/* In async the rate that is left out goes by the number of workers, which may change. */
-static void test_part_of_each(void **state)
+/* In async the default learning rate depends on the number of workers, which may change. */
+static void default_rate_of_async_may_differ(void **state)
 {
     struct checkpoint_manifest m = {.step = 5, .job = job, .chunks = chunks};
     m.progress.known = 1;
@@ -365,11 +368,11 @@ static void test_part_of_each(void **state)
     j.job.n_workers = 3;
     j.job.optim.learning_rate = 1 / 3.0f;
     restored(&m, &j, NULL);
-    m.job.optim.learning_rate = 0.4f; /* it was given */
+    m.job.optim.learning_rate = 0.4f; /* from the command line */
     restored(&m, &j, "--outer_learning_rate: the checkpoint has 0.4");
 }
 
-static void test_rounds(void **state)
+static void different_local_steps_are_refused(void **state)
 {
     struct net_join j = join_of(), rounds = j;
     const struct net_job gradients = job;
@@ -390,9 +393,12 @@ static void test_rounds(void **state)
 
 int main(void)
 {
-    return RUN_GROUP(setup, teardown, columns_in_a_text_that_wants_memory_are_not_read, test_rounds,
-                     test_part_of_each, test_job, test_digits, test_unsaid, test_model, test_first,
-                     test_data_shard, test_ends_early,
-                     steps_by_the_same_epochs_of_own_data_follow_the_job,
-                     outer_optimizer_left_out_with_followed_steps_is_the_jobs, test_validation);
+    return RUN_GROUP(
+        setup, teardown, columns_in_a_huge_text_are_not_read, different_local_steps_are_refused,
+        default_rate_of_async_may_differ, first_difference_is_named,
+        close_numbers_and_lists_are_distinguished, fields_omitted_by_a_joiner_are_not_compared,
+        different_models_are_refused, first_join_is_checked_against_the_checkpoint,
+        data_of_each_worker_are_not_compared, early_end_does_not_refuse_the_original_steps,
+        same_epochs_of_own_data_follow_the_job, outer_optimizer_follows_the_job_with_its_steps,
+        validation_data_must_match);
 }

@@ -1,5 +1,5 @@
-/* tests/ps_membership_test.c - who is let in by a server that has no job yet, or one that is full:
- * who settles the job, how many workers it takes, and what a refused one is told. */
+/* tests/ps_membership_test.c - admission by a server without a job, or by a full one: the worker
+ * that begins the job, the number of workers, and the reasons of refusals. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
@@ -25,10 +25,10 @@ struct rig {
     float learning_rate;
     int wire_auto;
     enum job_sync_mode mode;
-    enum dtype dtype;            /* both ways */
-    uint64_t generation, ps0;    /* that a joiner knows, and who made its plan */
-    struct net_join_reply reply; /* the last */
-    int n_changes;               /* that the coordinator was told of */
+    enum dtype dtype;            /* in both directions */
+    uint64_t generation, ps0;    /* of a joiner: its generation, and the ps 0 that made its plan */
+    struct net_join_reply reply; /* the last one */
+    int n_changes;               /* calls to the coordinator */
 };
 
 static struct service_config config(void)
@@ -53,7 +53,7 @@ static void teardown(struct rig *r)
     chunks_destroy(r->chunks);
 }
 
-/* n_workers 0: it joins a running job; then member may be -1. */
+/* Joins as that member. n_workers 0: it joins a running job, and member may be -1. */
 static enum join_answer join(struct rig *r, int member, uint64_t incarnation, int n_workers)
 {
     struct net_join req = {.member = member,
@@ -78,8 +78,8 @@ static enum join_answer join(struct rig *r, int member, uint64_t incarnation, in
     return r->reply.answer;
 }
 
-/* However often somebody is refused, the log has a few lines of it. */
-static void test_rationed_lines(void **state)
+/* Many refusals of one process make a few log lines. */
+static void repeated_refusals_make_few_lines(void **state)
 {
     struct rig r;
     const struct service_config cfg = config();
@@ -90,11 +90,11 @@ static void test_rationed_lines(void **state)
         assert_int_equal(answer, JOIN_REFUSED);
         lines += capture_lines();
     }
-    assert_in_range(lines, 1, LOG_LIMIT_BURST + 1); /* one more where this takes 10 s */
+    assert_in_range(lines, 1, LOG_LIMIT_BURST + 1); /* one more if this lasts 10 s */
     teardown(&r);
 }
 
-/* The sentence that stands for this worker; NULL: none does. Static. */
+/* Returns the stored refusal of this worker, in static memory; NULL: none. */
 static const char *refusal_of(struct rig *r, int member)
 {
     static struct refusal copy;
@@ -107,9 +107,9 @@ static const char *refusal_of(struct rig *r, int member)
     return found ? copy.why : NULL;
 }
 
-/* Whoever waits for a worker is told why it was refused, until it comes; not of one that is here
- * and a second process. */
-static void test_refusals_are_remembered(void **state)
+/* The reason of a worker's refusal stays for those that wait for it, until it joins. A refusal of a
+ * second process of a present worker is not stored. */
+static void refusals_stay_until_the_worker_joins(void **state)
 {
     struct rig r;
     struct service_config cfg = config();
@@ -131,8 +131,8 @@ static void test_refusals_are_remembered(void **state)
     teardown(&r);
 }
 
-/* However many are refused, so many are remembered, the last ones. */
-static void test_refusals_are_bounded(void **state)
+/* The last refusals are stored, up to a limit. */
+static void refusals_are_bounded(void **state)
 {
     static struct refusals all;
     for (int i = 0; i < 3 * REFUSALS_MAX; i++) {
@@ -147,8 +147,8 @@ static void test_refusals_are_bounded(void **state)
     assert_int_equal(all.n, REFUSALS_MAX - 1);
 }
 
-/* Worker 0 settles the job, however early others come. */
-static void test_settler(void **state)
+/* Worker 0 begins the job, however early other workers ask. */
+static void worker_0_begins_the_job(void **state)
 {
     struct rig r;
     struct service_config cfg = config();
@@ -183,8 +183,8 @@ static void assert_format(const struct rig *r, enum dtype dtype)
     assert_int_equal(r->reply.place.version_dtype, dtype);
 }
 
-/* A job of members that leave its number format to it has what the thinnest line asks for. */
-static void test_format_by_all_lines(void **state)
+/* If members leave the number format to the job, it gets the format of the slowest link. */
+static void slowest_link_decides_the_format(void **state)
 {
     struct rig r;
     struct service_config cfg = config();
@@ -196,15 +196,15 @@ static void test_format_by_all_lines(void **state)
     assert_int_equal(join_for(&r, 2, 1, DTYPE_INT8), JOIN_RETRY);
     assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_INIT);
     assert_format(&r, DTYPE_INT4);
-    assert_int_equal(join_for(&r, 1, 1, DTYPE_F32), JOIN_WELCOME); /* started again */
+    assert_int_equal(join_for(&r, 1, 1, DTYPE_F32), JOIN_WELCOME); /* restarted */
     assert_format(&r, DTYPE_INT4);
     assert_int_equal(CAPTURE(join_for(&r, 2, 0, DTYPE_INT8)), JOIN_REFUSED);
     assert_int_equal(join_for(&r, 2, 0, DTYPE_INT4), JOIN_WELCOME);
     teardown(&r);
 }
 
-/* What one was told to take counts, and so does what a checkpoint has. */
-static void test_format_that_is_given(void **state)
+/* A format from a member's flags or from a checkpoint has precedence. */
+static void format_from_flags_or_checkpoint_has_precedence(void **state)
 {
     for (int restored = 0; restored < 2; restored++) {
         const struct net_job was = {.push_dtype = DTYPE_INT8, .version_dtype = DTYPE_INT8};
@@ -222,8 +222,8 @@ static void test_format_that_is_given(void **state)
     }
 }
 
-/* Of another mode's members nothing is taken: async has no changes of parameters in int8. */
-static void test_format_of_another_mode(void **state)
+/* Members of another mode do not decide the format: async has no changes of parameters in int8. */
+static void format_of_another_mode_is_ignored(void **state)
 {
     struct rig r;
     struct service_config cfg = config();
@@ -237,8 +237,8 @@ static void test_format_of_another_mode(void **state)
     teardown(&r);
 }
 
-/* What a checkpoint of another mode has is not taken either, where it cannot be. */
-static void test_format_of_another_modes_checkpoint(void **state)
+/* The format in a checkpoint of another mode is not used where it is impossible. */
+static void checkpoint_format_of_another_mode_is_adapted(void **state)
 {
     const struct net_job was = {.push_dtype = DTYPE_INT8, .version_dtype = DTYPE_INT8};
     struct rig r;
@@ -253,7 +253,7 @@ static void test_format_of_another_modes_checkpoint(void **state)
 }
 
 /* The last process of a worker counts, while it asks. */
-static void test_format_of_who_is_gone(void **state)
+static void format_of_an_ended_process_expires(void **state)
 {
     struct rig r;
     struct service_config cfg = config();
@@ -267,14 +267,14 @@ static void test_format_of_who_is_gone(void **state)
     assert_int_equal(join_for(&r, 1, 1, DTYPE_F32), JOIN_RETRY);
     assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_RETRY);
     assert_non_null(strstr(r.reply.why, "2 of the 3 workers have asked"));
-    assert_int_equal(join_for(&r, 2, 1, DTYPE_INT8), JOIN_RETRY); /* started again */
+    assert_int_equal(join_for(&r, 2, 1, DTYPE_INT8), JOIN_RETRY); /* restarted */
     assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_INIT);
     assert_format(&r, DTYPE_INT8);
     fake_time_release();
     teardown(&r);
 }
 
-/* Whether the member has joined, and has only to speak. */
+/* Returns nonzero if the member has joined and need only send a piece. */
 static int has_come(struct rig *r, int rank)
 {
     struct roster_entry *members = NULL, *waiting = NULL;
@@ -282,15 +282,15 @@ static int has_come(struct rig *r, int rank)
     assert_int_equal(membership_roster(r->service, &members, &n, &waiting, &n_waiting), ST_OK);
     assert_in_range(rank, 0, n - 1);
     int came = members[rank].came;
-    assert_true(members[rank].missing_ms >= 0); /* it has not spoken */
+    assert_true(members[rank].missing_ms >= 0); /* it has not sent a piece */
     free(members);
     free(waiting);
     return came;
 }
 
-/* Of one that dies as it has joined that is known; not of who has first values to make, or of
- * another in its place. */
-static void test_who_has_only_to_speak(void **state)
+/* The service records a member that dies directly after its join; not one that has to make first
+ * values, or another in its place. */
+static void joined_member_need_only_send_a_piece(void **state)
 {
     struct rig r;
     struct service_config cfg = config();
@@ -304,15 +304,16 @@ static void test_who_has_only_to_speak(void **state)
     teardown(&r);
 }
 
-/* One that comes from an earlier life of the servers knows that the job lives on. */
-static void test_survivor(void **state)
+/* A worker from an earlier life of the servers proves that the job continues. */
+static void worker_of_an_earlier_life_waits(void **state)
 {
     struct rig r;
     struct service_config cfg = config();
     cfg.first_wait_ms = -1;
     setup(&r, &cfg);
     r.generation = 3;
-    assert_int_equal(join(&r, 1, 11, 2), JOIN_RETRY); /* its job is settled, if in generation 1 */
+    assert_int_equal(join(&r, 1, 11, 2),
+                     JOIN_RETRY); /* its job has begun, in whatever generation */
     assert_non_null(strstr(r.reply.why, "has not reached generation"));
     teardown(&r);
 }
@@ -330,7 +331,7 @@ static uint64_t claim_of(struct rig *r)
     return s.claim;
 }
 
-/* Whether the member, which is not let in, was seen to be there since the generation stopped. */
+/* Returns nonzero if the member, which is not admitted, was seen since the generation stopped. */
 static int has_asked(struct rig *r, int rank)
 {
     struct roster_entry *members = NULL, *waiting = NULL;
@@ -353,9 +354,10 @@ static uint64_t incarnation_of(struct rig *r, int rank)
     return incarnation;
 }
 
-/* A member that lives on from a generation of another ps 0, of this one's number or above, is not
- * let in: the coordinator is told of it, and, once training stands, that the member is there. */
-static void test_of_another_ps0(void **state)
+/* A member from a generation of another ps 0, with this one's number or a higher one, is not
+ * admitted. The coordinator receives that claim and, once training has stopped, that the member is
+ * present. */
+static void member_of_another_ps0_is_reported(void **state)
 {
     struct rig r;
     struct service_config cfg = config();
@@ -377,9 +379,8 @@ static void test_of_another_ps0(void **state)
             assert_int_equal(r.n_changes, before + 1);
         }
     }
-    assert_int_equal(join(&r, -1, 13, 0), JOIN_RETRY); /* it has no place yet, either */
-    assert_int_equal(has_asked(&r, 1),
-                     1); /* what is there is to end, whether it has begun or not */
+    assert_int_equal(join(&r, -1, 13, 0), JOIN_RETRY); /* it has no place yet */
+    assert_int_equal(has_asked(&r, 1), 1); /* the present generation is to end, begun or not */
     generation_stop(r.service);
     assert_int_equal(join(&r, 1, 12, 2), JOIN_RETRY);
     assert_int_equal(has_asked(&r, 1), 1);
@@ -389,9 +390,9 @@ static void test_of_another_ps0(void **state)
     teardown(&r);
 }
 
-/* A second process of worker 1's number asks just as a generation has ended: the first one, which
- * asks as well, is the one that the next begins with, unless it is gone. */
-static void test_twin_between_generations(void **state)
+/* A second process with worker 1's number asks directly after the end of a generation: the next
+ * generation begins with the first process, which asks as well, unless that has ended. */
+static void first_process_wins_between_generations(void **state)
 {
     struct rig r;
     const struct service_config cfg = config();
@@ -402,7 +403,7 @@ static void test_twin_between_generations(void **state)
     generation_stop(r.service);
     for (int again = 0; again < 4; again++) {
         fake_time_move(3000);
-        assert_int_equal(join(&r, 1, 12, 2), JOIN_RETRY); /* just before the first one does */
+        assert_int_equal(join(&r, 1, 12, 2), JOIN_RETRY); /* shortly before the first one does */
         assert_int_equal(incarnation_of(&r, 1), 11);
         assert_int_equal(join(&r, 1, 11, 2), JOIN_RETRY);
     }
@@ -413,8 +414,8 @@ static void test_twin_between_generations(void **state)
     fake_time_release();
 }
 
-/* Where worker 0 need not come, others wait for a while. */
-static void test_settler_never_comes(void **state)
+/* If worker 0 need not join, other workers wait for a limited time. */
+static void absent_worker_0_is_awaited_for_a_limited_time(void **state)
 {
     struct rig r;
     struct service_config cfg = config();
@@ -429,15 +430,12 @@ static void test_settler_never_comes(void **state)
     teardown(&r);
 }
 
-/* Who brings other flags is told of both, and what to do; so is who comes in the settler's place.
- */
-static void test_other_flags(void **state)
+/* A worker with other flags gets both values and a remedy, and so does one that replaces the worker
+ * that began the job. */
+static void refusal_for_other_flags_names_both(void **state)
 {
     static const char expect[] =
-        "another job: --learning_rate: the servers have 0.5, the worker has 0.25; worker 0 from "
-        "ipv4:10.0.0.7:5000 "
-        "decided this job's settings: start both with the same flags; if that worker had the "
-        "wrong ones, restart the servers too";
+        "another job: --learning_rate: the servers have 0.5, the worker has 0.25; worker 0 from ipv4:10.0.0.7:5000 decided this job's settings: start both with the same flags; if that worker had the wrong ones, restart the servers too";
     struct rig r;
     const struct service_config cfg = config();
     setup(&r, &cfg);
@@ -453,7 +451,7 @@ static void test_other_flags(void **state)
     teardown(&r);
 }
 
-static void test_max_workers(void **state)
+static void full_job_refuses_workers(void **state)
 {
     struct rig r;
     struct service_config cfg = config();
@@ -463,7 +461,7 @@ static void test_max_workers(void **state)
     assert_string_equal(r.reply.why, "a job of 3 workers; --max_workers=2 of this server");
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
     assert_int_equal(join(&r, 1, 11, 2), JOIN_WELCOME);
-    assert_int_equal(join(&r, -1, 12, 0), JOIN_RETRY); /* those two have yet to speak */
+    assert_int_equal(join(&r, -1, 12, 0), JOIN_RETRY); /* those two have not sent a piece yet */
     assert_string_equal(r.reply.why,
                         "the job has 2 workers, and accepts no more: --max_workers=2 of "
                         "ps:0; worker 0 is missing and can be removed");
@@ -483,10 +481,13 @@ static void test_max_workers(void **state)
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_WARN);
-    return RUN_TESTS(test_settler, test_format_by_all_lines, test_format_that_is_given,
-                     test_format_of_another_mode, test_format_of_another_modes_checkpoint,
-                     test_format_of_who_is_gone, test_who_has_only_to_speak, test_survivor,
-                     test_settler_never_comes, test_other_flags, test_max_workers,
-                     test_rationed_lines, test_refusals_are_remembered, test_refusals_are_bounded,
-                     test_of_another_ps0, test_twin_between_generations);
+    return RUN_TESTS(
+        worker_0_begins_the_job, slowest_link_decides_the_format,
+        format_from_flags_or_checkpoint_has_precedence, format_of_another_mode_is_ignored,
+        checkpoint_format_of_another_mode_is_adapted, format_of_an_ended_process_expires,
+        joined_member_need_only_send_a_piece, worker_of_an_earlier_life_waits,
+        absent_worker_0_is_awaited_for_a_limited_time, refusal_for_other_flags_names_both,
+        full_job_refuses_workers, repeated_refusals_make_few_lines,
+        refusals_stay_until_the_worker_joins, refusals_are_bounded,
+        member_of_another_ps0_is_reported, first_process_wins_between_generations);
 }

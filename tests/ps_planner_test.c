@@ -1,5 +1,5 @@
-/* tests/ps_planner_test.c - plans: the first of a job, and those after it: who has what, from
- * where, and at which sample. */
+/* tests/ps_planner_test.c - plans, the first of a job and later ones: their shard map, its sources,
+ * and the position in the samples. */
 #include "ps/service/planner.h"
 #include "tests/check.h"
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static struct net_plan *next(const struct net_plan *base, enum plan_source sourc
     return p;
 }
 
-static void test_first(void **state)
+static void first_plan_balances_the_chunks(void **state)
 {
     struct net_plan *p = first("a:1,b:1", NULL);
     assert_int_equal(p->source, PLAN_FIRST);
@@ -69,8 +69,9 @@ static void test_first(void **state)
     net_plan_free(p);
 }
 
-/* The checkpoint's sample counts, also where other workers read up to it; old ones have none. */
-static void test_from_checkpoint(void **state)
+/* A plan has the checkpoint's position, also if other workers trained before it; old checkpoints
+ * have none. */
+static void plan_has_the_position_of_the_checkpoint(void **state)
 {
     struct checkpoint_manifest m = {.step = 40, .job = {.n_workers = 2, .batch = 10}};
     struct net_plan *p = first("a:1", &m);
@@ -90,8 +91,8 @@ static void test_from_checkpoint(void **state)
     net_plan_free(p);
 }
 
-/* Folders that are not shared: each chunk comes to a server that can read it. */
-static void test_restricted(void **state)
+/* Without a shared folder each chunk moves to a server that can read it. */
+static void chunks_move_to_servers_that_can_read_them(void **state)
 {
     static const unsigned char own[] = {1, 0, 0, 0, 1, 0}, /* files 0, 1 by servers a, b, c */
         shared[] = {1, 1, 0, 0, 0, 1}, lost[] = {1, 0, 0, 0, 0, 0};
@@ -107,7 +108,7 @@ static void test_restricted(void **state)
     assert_true(planner_bytes(p, 0) > 0 && planner_bytes(p, 1) > 0);
     assert_int_equal(planner_restrict(p, &m, lost), ST_NOT_FOUND);
     net_plan_free(p);
-    /* cut otherwise, some chunk lies in both files */
+    /* if chunks are cut otherwise, one lies in both files */
     struct chunks *c = NULL;
     assert_int_equal(chunks_create(then->chunks->params, 2, 65536, &c), ST_OK);
     p = first("a:1,b:1,c:1", NULL);
@@ -121,9 +122,9 @@ static void test_restricted(void **state)
     net_plan_free(then);
 }
 
-/* It ends before its time: said by the plan, and by those after it, beside what its workers bring.
- */
-static void test_ends_early(void **state)
+/* A plan with an early end, and those after it, record the end beside the workers' number of steps.
+ * */
+static void early_end_stays_in_later_plans(void **state)
 {
     static const int members[] = {0};
     struct net_plan *p = first("a:1", NULL), *q = NULL, *again = NULL;
@@ -148,8 +149,9 @@ static void test_ends_early(void **state)
     net_plan_free(p);
 }
 
-/* Chunks stay where they are as far as they can, and whoever gets one knows who had it. */
-static void test_next(void **state)
+/* Chunks stay on their servers as far as possible, and the plan names the earlier server of each
+ * that moves. */
+static void next_plan_moves_few_chunks(void **state)
 {
     int64_t bytes, all = 0;
     int n;
@@ -161,7 +163,7 @@ static void test_next(void **state)
     assert_int_equal(q->position, 60 * 3 * 8);
     assert_int_equal(net_plan_rank(q, 7), 2);
     assert_int_equal(net_plan_rank(q, 1), -1);
-    assert_int_equal(q->n_contributed, 3); /* 0 to 2 have made it; 7 comes now */
+    assert_int_equal(q->n_contributed, 3); /* 0 to 2 have made it, and 7 is new */
     assert_int_equal(net_plan_contributed(q, 1, 70), 60);
     assert_int_equal(net_plan_contributed(q, 7, 60), 0);
     assert_int_equal(net_plan_contributed(q, 7, 70), 70);
@@ -169,7 +171,7 @@ static void test_next(void **state)
     for (int i = 0; i < q->chunks->n_chunks; i++) {
         assert_int_equal(q->held_by[i], p->shard[i]);
         if (q->shard[i] != p->shard[i])
-            assert_int_equal(q->shard[i], 2); /* nothing goes between those that stay */
+            assert_int_equal(q->shard[i], 2); /* no chunk moves between servers that stay */
     }
     for (int i = 0; i < 2; i++) {
         planner_moves(p, q, p->servers.addr[i], 0, &bytes, &n);
@@ -192,14 +194,14 @@ static void test_next(void **state)
     net_plan_free(r);
 }
 
-static void test_back(void **state)
+static void plan_from_checkpoint_has_its_contributions(void **state)
 {
     struct net_plan *p = first("a:1,b:1", NULL);
     struct net_plan *q = next(p, PLAN_CHECKPOINT, "a:1,b:1");
     assert_int_equal(q->before, 0);
     assert_int_equal(q->holders.n, 0);
     assert_null(q->held_by);
-    assert_int_equal(q->n_contributed, 0); /* as the checkpoint says */
+    assert_int_equal(q->n_contributed, 0); /* as the checkpoint records */
     assert_string_equal(q->restore, "weir-60.json");
     assert_memory_equal(p->shard, q->shard, (size_t)p->chunks->n_chunks * sizeof *p->shard);
     net_plan_free(p);
@@ -208,6 +210,7 @@ static void test_back(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_first, test_from_checkpoint, test_restricted, test_next, test_back,
-                     test_ends_early);
+    return RUN_TESTS(first_plan_balances_the_chunks, plan_has_the_position_of_the_checkpoint,
+                     chunks_move_to_servers_that_can_read_them, next_plan_moves_few_chunks,
+                     plan_from_checkpoint_has_its_contributions, early_end_stays_in_later_plans);
 }

@@ -1,6 +1,6 @@
-/* tests/ps_region_mail_test.c - what a region's servers tell each other: over a line that is too
- * slow for much at a time, at a generation's end, and where it is refused. The line and the
- * receiver are this test, at the linker (tests/CMakeLists.txt). */
+/* tests/ps_region_mail_test.c - messages between a region's servers: over a slow line, at the end
+ * of a generation, and after a refusal. The test plays the line and the receiver, at the linker
+ * (tests/CMakeLists.txt). */
 #include "base/clock.h"
 #include "net/exchange/peer_client.h"
 #include "ps/region/mail.h"
@@ -13,7 +13,7 @@ enum { N_LETTERS = 16, LONG_S = 30 };
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int64_t item_ms; /* that each letter takes; < 0: the call lasts until it is cancelled */
+    int64_t item_ms; /* time for each letter; < 0: the call lasts until it is cancelled */
     enum squares_answer answer;
     int closed; /* calls wait until it opens */
     int n_calls, n_taken, most, cancelled, n_refused;
@@ -125,7 +125,7 @@ static void close_line(int closed)
     pthread_mutex_unlock(&line.lock);
 }
 
-static void test_slow_line(void **state)
+static void slow_line_gets_fewer_letters_at_a_time(void **state)
 {
     for (int64_t item_ms = 2500; item_ms <= 55000; item_ms += 52500) {
         struct mail *m = begin(item_ms, SQUARES_TAKEN);
@@ -139,7 +139,7 @@ static void test_slow_line(void **state)
         line.n_taken = line.most = 0;
         pthread_mutex_unlock(&line.lock);
         for (int i = 0; i < 8; i++) {
-            close_line(1); /* so that they wait together, however fast each would be taken */
+            close_line(1); /* so that they wait together, however fast each would be accepted */
             put(m, 1, N_LETTERS);
             close_line(0);
             await_empty(m, 1);
@@ -150,8 +150,8 @@ static void test_slow_line(void **state)
     }
 }
 
-/* What is under way for a generation that is over ends at once. */
-static void test_generation_ends(void **state)
+/* A call in progress for a generation that is over ends at once. */
+static void call_ends_with_its_generation(void **state)
 {
     struct mail *m = begin(-1, SQUARES_TAKEN);
     put(m, 1, 1);
@@ -176,8 +176,8 @@ static void test_generation_ends(void **state)
     mail_destroy(m);
 }
 
-/* Who asks for one value without end has few of them waiting. */
-static void test_asked_without_end(void **state)
+/* A receiver that requests one value without end has only few copies of it queued. */
+static void repeated_requests_queue_few_letters(void **state)
 {
     const struct net_plan plan = {.generation = 1, .ps0 = 1, .servers = {.n = 2, .addr = addrs}};
     struct mail *m = begin(0, SQUARES_TAKEN);
@@ -193,7 +193,7 @@ static void test_asked_without_end(void **state)
     mail_destroy(m);
 }
 
-static void test_refused(void **state)
+static void refused_letter_ends_the_process(void **state)
 {
     struct mail *m = begin(0, SQUARES_REFUSED);
     put(m, 1, 1);
@@ -205,5 +205,6 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_slow_line, test_generation_ends, test_asked_without_end, test_refused);
+    return RUN_TESTS(slow_line_gets_fewer_letters_at_a_time, call_ends_with_its_generation,
+                     repeated_requests_queue_few_letters, refused_letter_ends_the_process);
 }

@@ -8,7 +8,7 @@
 
 static struct {
     struct net_exchange_wait wait;
-    enum status st; /* of the question */
+    enum status st; /* of the request */
     const char *why;
     bool is_unanswered;
     int n_askers, n_created;
@@ -52,7 +52,7 @@ bool __wrap_status_asker_is_unanswered(const struct status_asker *a)
     return now.is_unanswered;
 }
 
-static void a_question_that_fails_is_named_by_its_cause(void **state)
+static void failed_request_is_named_by_its_cause(void **state)
 {
     static const struct {
         enum status st;
@@ -91,5 +91,5 @@ static void a_question_that_fails_is_named_by_its_cause(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(a_question_that_fails_is_named_by_its_cause);
+    return RUN_TESTS(failed_request_is_named_by_its_cause);
 }

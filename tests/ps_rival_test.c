@@ -1,5 +1,5 @@
-/* tests/ps_rival_test.c - a second process that asks for a member's place: while the first one has
- * its stream it waits, and is refused once that is known to live; a dead one's place it gets. */
+/* tests/ps_rival_test.c - a second process asks for a member's place. It waits while the first one
+ * has a stream, is refused once that one proves to be alive, and gets the place of a dead one. */
 #include "net/exchange/session.h"
 #include "ps/service/rival.h"
 #include "tests/check.h"
@@ -13,8 +13,9 @@ static struct member running(void)
     return (struct member){.incarnation = FIRST, .spoke = 1, .stream = STREAM};
 }
 
-/* The same process asks again; no process has come yet; the first one's stream has closed. */
-static void test_no_rival(void **state)
+/* The same process asks again, no process has joined yet, or the first process's stream has closed.
+ * */
+static void place_is_free_without_a_rival(void **state)
 {
     struct member m = running();
     assert_int_equal(rival_judge(&m, FIRST, 0, 1000 * MS), RIVAL_NONE);
@@ -24,8 +25,9 @@ static void test_no_rival(void **state)
     assert_int_equal(rival_judge(&m, SECOND, 0, 1000 * MS), RIVAL_NONE);
 }
 
-/* What it had sent before the other came, or shortly after, says nothing: it may be dead since. */
-static void test_it_speaks(void **state)
+/* A piece that was sent before the second process asked, or shortly after, proves nothing: the
+ * first process may have died since. */
+static void later_piece_proves_that_the_first_process_lives(void **state)
 {
     struct member m = running();
     const int64_t came = 1000 * MS;
@@ -34,13 +36,14 @@ static void test_it_speaks(void **state)
         assert_int_equal(rival_judge(&m, SECOND, came + ms * MS, came + ms * MS), RIVAL_WAITS);
     int64_t spoke = came + RIVAL_SPOKE_MS * MS;
     assert_int_equal(rival_judge(&m, SECOND, spoke, spoke + MS), RIVAL_LATE);
-    assert_int_equal(rival_judge(&m, SECOND + 1, spoke, spoke + 2 * MS), RIVAL_WAITS); /* anew */
-    m.stream = 0; /* and now it has died */
+    assert_int_equal(rival_judge(&m, SECOND + 1, spoke, spoke + 2 * MS),
+                     RIVAL_WAITS); /* a new rival */
+    m.stream = 0;                  /* now it has died */
     assert_int_equal(rival_judge(&m, SECOND, spoke, spoke + 2 * MS), RIVAL_NONE);
 }
 
-/* One that computes a step for minutes says nothing meanwhile. */
-static void test_it_is_silent(void **state)
+/* A process that computes a step for minutes sends nothing during it. */
+static void open_stream_proves_that_the_first_process_lives(void **state)
 {
     struct member m = running();
     const int64_t came = 1000 * MS;
@@ -49,8 +52,8 @@ static void test_it_is_silent(void **state)
     assert_int_equal(rival_judge(&m, SECOND, came - MS, came + RIVAL_OPEN_MS * MS), RIVAL_LATE);
 }
 
-/* Another one comes much later, when the first may have died in between. */
-static void test_it_starts_anew(void **state)
+/* Another process asks much later, when the first one may have died in between. */
+static void later_rival_waits_again(void **state)
 {
     struct member m = running();
     assert_int_equal(rival_judge(&m, SECOND, 0, 1000 * MS), RIVAL_WAITS);
@@ -58,7 +61,7 @@ static void test_it_starts_anew(void **state)
     assert_int_equal(rival_judge(&m, SECOND + 1, later - MS, later), RIVAL_WAITS);
 }
 
-static void test_it_leaves(void **state)
+static void left_process_frees_its_place(void **state)
 {
     struct member m = running();
     m.leaving = 1;
@@ -67,8 +70,9 @@ static void test_it_leaves(void **state)
         assert_int_equal(rival_judge(&m, SECOND, (1000 + ms) * MS, (1000 + ms) * MS), RIVAL_WAITS);
 }
 
-/* As a generation begins nobody has a stream: who was in the one before comes first. */
-static void test_between_generations(void **state)
+/* At the begin of a generation no member has a stream: the process of the previous generation has
+ * precedence. */
+static void previous_process_has_precedence_between_generations(void **state)
 {
     const int64_t gone = 1000 * MS, late = gone + RIVAL_KNOWN_MS * MS;
     struct member m = {.expected = FIRST, .joined = 1, .missing_ns = gone};
@@ -85,8 +89,9 @@ static void test_between_generations(void **state)
     assert_int_equal(rival_is_known(&m, SECOND, late), 0);
 }
 
-/* A long change has it ask again and again: it is known all along, over a slow link, too. */
-static void test_it_asks_now_and_then(void **state)
+/* During a long change it asks repeatedly, and counts as known all the time, also over a slow link.
+ * */
+static void repeated_requests_keep_the_precedence(void **state)
 {
     const int64_t asked = 1000 * MS, round_trip_ms = 1000;
     struct member m = {.expected = FIRST, .missing_ns = asked};
@@ -95,7 +100,7 @@ static void test_it_asks_now_and_then(void **state)
     assert_int_equal(rival_judge(&m, SECOND, 0, again), RIVAL_WAITS);
 }
 
-static void test_both_are_named(void **state)
+static void refusal_names_both_processes(void **state)
 {
     struct member m = running();
     const struct net_join req = {.address = "gpu8"};
@@ -115,7 +120,9 @@ static void test_both_are_named(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_no_rival, test_it_speaks, test_it_is_silent, test_it_starts_anew,
-                     test_it_leaves, test_between_generations, test_it_asks_now_and_then,
-                     test_both_are_named);
+    return RUN_TESTS(place_is_free_without_a_rival, later_piece_proves_that_the_first_process_lives,
+                     open_stream_proves_that_the_first_process_lives, later_rival_waits_again,
+                     left_process_frees_its_place,
+                     previous_process_has_precedence_between_generations,
+                     repeated_requests_keep_the_precedence, refusal_names_both_processes);
 }

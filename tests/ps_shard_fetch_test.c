@@ -1,6 +1,6 @@
-/* tests/ps_shard_fetch_test.c - a generation's store is filled from other servers: slowly, but as
- * long as chunks come; and what is here when that fails is not fetched again by the next try, of
- * the same plan or of another that goes on from the same step. */
+/* tests/ps_shard_fetch_test.c - fills a generation's store from other servers: slowly, as long as
+ * chunks arrive. After a failure the next try does not fetch the present chunks again, whether it
+ * has the same plan or another one from the same step. */
 #include "base/log.h"
 #include "base/term.h"
 #include "net/rpc/server.h"
@@ -24,11 +24,11 @@ static const struct net_param model[] = {
 struct source {
     struct net_server *server;
     char addr[64];
-    int move_ms; /* that the clock goes on with each */
+    int move_ms; /* time that the clock advances for each message */
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    int left;  /* chunks, then it refuses; or, if it hangs, does not answer before it is released */
-    int hangs; /* 1: so; 2: it does */
+    int left;  /* chunks until it refuses or, if it hangs, answers only after its release */
+    int hangs; /* whether it is to hang (1), or hangs (2) */
     int asked[N_CHUNKS];
 };
 
@@ -132,8 +132,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* One try: all chunks go to a server that had none, those from `second` on from the other source.
- */
+/* One try: all chunks move to a server that had none, those from `second` on from the second
+ * source. */
 struct
 try {
     struct net_plan plan;
@@ -182,7 +182,7 @@ static void *run_main(void *arg)
     return NULL;
 }
 
-/* Every chunk is in the store, bit by bit. */
+/* Checks that every chunk is in the store, bit by bit. */
 static void check(const struct try *t)
 {
     for (int i = 0; i < N_CHUNKS; i++) {
@@ -201,7 +201,7 @@ static void finish(struct try *t)
     store_destroy(t->store);
 }
 
-/* These, and no others, were asked for. */
+/* Checks that only these chunks were requested. */
 static void check_asked(struct source *s, int first, int last)
 {
     int asked[N_CHUNKS];
@@ -210,7 +210,7 @@ static void check_asked(struct source *s, int first, int last)
     pthread_mutex_unlock(&s->lock);
     for (int i = 0; i < N_CHUNKS; i++)
         if ((asked[i] > 0) != (i >= first && i < last))
-            fail_msg("chunk %d was asked for %d times", i, asked[i]);
+            fail_msg("chunk %d was requested %d times", i, asked[i]);
 }
 
 static void check_not_asked(struct source *s, int chunk)
@@ -221,8 +221,9 @@ static void check_not_asked(struct source *s, int chunk)
     assert_int_equal(n, 0);
 }
 
-/* Each is 40 s after the one before: 8 minutes in all, and never a minute without one. */
-static void who_is_slow_and_goes_on_is_waited_for(void **state)
+/* Each chunk follows 40 s after the one before: 8 minutes in all, and never a minute without a
+ * chunk. */
+static void slow_source_is_awaited_while_chunks_arrive(void **state)
 {
     struct try t;
     reset(&f.source[0], ALL);
@@ -246,7 +247,7 @@ static void who_is_slow_and_goes_on_is_waited_for(void **state)
     finish(&t);
 }
 
-static void what_came_is_not_fetched_again(void **state)
+static void received_chunks_are_not_fetched_again(void **state)
 {
     struct try t;
     reset(&f.source[0], 5);
@@ -255,28 +256,28 @@ static void what_came_is_not_fetched_again(void **state)
     assert_non_null(strstr(capture_text, "7 of 12 chunks of generation 1.1 are still missing"));
     finish(&t);
     reset(&f.source[0], 4);
-    prepare(&t, term_of(1, 2), N_CHUNKS); /* the same once more, */
+    prepare(&t, term_of(1, 2), N_CHUNKS); /* the same plan again */
     assert_int_equal(CAPTURE(run(&t)), ST_REFUSED);
     assert_non_null(strstr(capture_text, "3 of 12 chunks of generation 1.1 are still missing"));
     for (int i = 0; i < 5; i++)
         check_not_asked(&f.source[0], i);
     finish(&t);
     reset(&f.source[0], ALL);
-    prepare(&t, term_of(1, 3), N_CHUNKS); /* and another in its place */
+    prepare(&t, term_of(1, 3), N_CHUNKS); /* another plan from the same step */
     assert_int_equal(CAPTURE(run(&t)), ST_OK);
     check(&t);
     check_asked(&f.source[0], 9, N_CHUNKS);
     assert_non_null(strstr(capture_text, "9 of 12 chunks"));
     finish(&t);
     reset(&f.source[0], ALL);
-    prepare(&t, term_of(1, 4), N_CHUNKS); /* nothing is kept beyond that */
+    prepare(&t, term_of(1, 4), N_CHUNKS); /* nothing is kept after that */
     assert_int_equal(CAPTURE(run(&t)), ST_OK);
     check_asked(&f.source[0], 0, N_CHUNKS);
     finish(&t);
 }
 
-/* A source that stops in the middle; a cancel ends the wait for it, and it comes back. */
-static void a_source_that_dies_is_asked_for_the_rest(void **state)
+/* A source stops in the middle. A cancel ends the wait for it, and the source returns. */
+static void returned_source_sends_only_the_missing_chunks(void **state)
 {
     struct try t;
     struct source *s = &f.source[0];
@@ -311,8 +312,8 @@ static void a_source_that_dies_is_asked_for_the_rest(void **state)
     finish(&t);
 }
 
-/* Where it goes on from elsewhere, what came before is not what is wanted. */
-static void another_step_is_fetched_anew(void **state)
+/* After a resume from another point the earlier chunks are of no use. */
+static void chunks_of_another_step_are_fetched_again(void **state)
 {
     for (int k = 0; k < 3; k++) {
         struct try t;
@@ -333,8 +334,8 @@ static void another_step_is_fetched_anew(void **state)
     }
 }
 
-/* One source refuses: the chunks of the other come all the same. */
-static void one_source_does_not_keep_from_another(void **state)
+/* One source refuses, but the other source's chunks are fetched. */
+static void failed_source_does_not_prevent_other_fetches(void **state)
 {
     struct try t;
     reset(&f.source[0], 2);
@@ -356,7 +357,8 @@ static void one_source_does_not_keep_from_another(void **state)
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
-    return RUN_GROUP(set_up, tear_down, who_is_slow_and_goes_on_is_waited_for,
-                     what_came_is_not_fetched_again, a_source_that_dies_is_asked_for_the_rest,
-                     another_step_is_fetched_anew, one_source_does_not_keep_from_another);
+    return RUN_GROUP(
+        set_up, tear_down, slow_source_is_awaited_while_chunks_arrive,
+        received_chunks_are_not_fetched_again, returned_source_sends_only_the_missing_chunks,
+        chunks_of_another_step_are_fetched_again, failed_source_does_not_prevent_other_fetches);
 }

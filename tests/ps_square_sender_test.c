@@ -1,6 +1,6 @@
-/* tests/ps_square_sender_test.c - what a server tells the others of a norm: each step until it was
- * taken, in order; nothing more once the generation is over there; and a sender ends whoever is
- * away. */
+/* tests/ps_square_sender_test.c - a server sends its parts of a norm to the other servers: each
+ * step in order until it is accepted, and none after the end of the generation there. A sender ends
+ * even if a server is away. */
 #include "net/rpc/server.h"
 #include "ps/service/square_sender.h"
 #include "tests/check.h"
@@ -16,7 +16,7 @@ static const struct net_param model[] = {{.name = "w", .shape = {1, {3000}}}};
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t called;
-    int n_calls, n_later; /* so many calls are answered LATER first */
+    int n_calls, n_later; /* the first n_later calls are answered LATER */
     enum squares_answer answer;
     int64_t step[MAX_CALLS];
     double first[MAX_CALLS];
@@ -47,7 +47,7 @@ static void wait_calls(int n)
     pthread_mutex_unlock(&f.lock);
 }
 
-/* Chunks 0 and 2 are server 0's, 1 is that of the server at this port. */
+/* Makes a plan: chunks 0 and 2 are server 0's, and chunk 1 is that of the server at this port. */
 static struct net_plan *make_plan(int port, float clip_norm)
 {
     char other[32];
@@ -85,7 +85,7 @@ static void put(struct square_sender *s, int64_t step, double first)
     square_sender_put(s, step, square, 2);
 }
 
-static void test_until_taken(void **state)
+static void step_is_sent_until_accepted(void **state)
 {
     struct square_sender *s = NULL;
     struct net_server *server = serve();
@@ -107,7 +107,7 @@ static void test_until_taken(void **state)
     net_server_destroy(server);
 }
 
-static void test_over(void **state)
+static void nothing_is_sent_after_the_generation(void **state)
 {
     struct square_sender *s = NULL;
     struct net_server *server = serve();
@@ -123,7 +123,7 @@ static void test_over(void **state)
     net_plan_free(plan);
 }
 
-static void test_who_is_away(void **state)
+static void sender_ends_while_a_server_is_away(void **state)
 {
     struct square_sender *s = NULL;
     struct net_server *server = serve();
@@ -136,7 +136,7 @@ static void test_who_is_away(void **state)
     net_plan_free(plan);
 }
 
-static void test_nobody_to_tell(void **state)
+static void no_sender_without_receivers(void **state)
 {
     struct square_sender *s = NULL;
     struct net_plan *plan = make_plan(2, 0);
@@ -144,14 +144,15 @@ static void test_nobody_to_tell(void **state)
     assert_null(s);
     plan->job.optim.clip_norm = 1;
     plan->shard[1] = 0;
-    assert_int_equal(square_sender_create(plan, 0, &s), ST_OK); /* the other has no chunk */
+    assert_int_equal(square_sender_create(plan, 0, &s), ST_OK); /* the other server has no chunk */
     assert_null(s);
-    assert_int_equal(square_sender_create(plan, 1, &s), ST_OK); /* nor something to say */
+    assert_int_equal(square_sender_create(plan, 1, &s), ST_OK); /* this server has no chunk */
     assert_null(s);
     net_plan_free(plan);
 }
 
 int main(void)
 {
-    return RUN_TESTS(test_until_taken, test_over, test_who_is_away, test_nobody_to_tell);
+    return RUN_TESTS(step_is_sent_until_accepted, nothing_is_sent_after_the_generation,
+                     sender_ends_while_a_server_is_away, no_sender_without_receivers);
 }

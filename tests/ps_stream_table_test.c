@@ -1,6 +1,6 @@
-/* tests/ps_stream_table_test.c - answers that go out while their stream closes: no lock is held
- * while a stream is used, and its memory stays until who uses it is done. net_stream_send is caught
- * at the linker (tests/CMakeLists.txt), to stand still at will. */
+/* tests/ps_stream_table_test.c - answers while their stream closes: no lock is held while a stream
+ * is used, and its memory stays until its last user has finished. The linker replaces
+ * net_stream_send (tests/CMakeLists.txt), so that the test can make it wait. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "ps/service/stream_table.h"
@@ -13,12 +13,12 @@
 
 enum { N_ROUNDS = 40, N_SENDERS = 2 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all fields below */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int stand_still, n_standing;
 
 static struct stream_table *streams;
-static _Atomic uint64_t number; /* of the stream that is open; 0: none */
+static _Atomic uint64_t number; /* of the open stream; 0: none */
 static _Atomic int n_closed;
 
 void __real_net_stream_send(struct net_stream *stream, const struct net_frame_head *head,
@@ -72,7 +72,7 @@ static struct net_server *start(void)
     return server;
 }
 
-/* A stream over which one piece came; its number is set. */
+/* Opens a stream with one piece; sets its number. */
 static void open_stream(struct raw *r, struct net_server *server)
 {
     const struct net_frame_head head = {1, 0, 99};
@@ -112,8 +112,9 @@ static void *send_once(void *arg)
     return NULL;
 }
 
-/* A sender stands still; the stream closes, which waits for nobody, and the sender goes on. */
-static void test_close_during_send(void **state)
+/* A sender waits in a send. The close of the stream does not wait for it, and the sender continues.
+ * */
+static void close_does_not_wait_for_a_sender(void **state)
 {
     static struct raw r;
     pthread_t sender;
@@ -127,7 +128,7 @@ static void test_close_during_send(void **state)
         pthread_cond_wait(&changed, &lock);
     pthread_mutex_unlock(&lock);
     close_stream(&r);
-    send_one(to); /* is not found any more */
+    send_one(to); /* is no longer found */
     stream_table_doubt(streams, to);
     pthread_mutex_lock(&lock);
     stand_still = 0;
@@ -150,8 +151,8 @@ static void *send_always(void *arg)
     return NULL;
 }
 
-/* Senders all the time, streams come and go; for the sanitizers. */
-static void test_many_closes(void **state)
+/* Senders run all the time while streams open and close; for the sanitizers. */
+static void concurrent_closes_and_sends_are_safe(void **state)
 {
     static struct raw r;
     pthread_t senders[N_SENDERS];
@@ -173,6 +174,6 @@ static void test_many_closes(void **state)
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_WARN);
-    alarm(600); /* one that waits for ever */
-    return RUN_TESTS(test_close_during_send, test_many_closes);
+    alarm(600); /* against an endless wait */
+    return RUN_TESTS(close_does_not_wait_for_a_sender, concurrent_closes_and_sends_are_safe);
 }
