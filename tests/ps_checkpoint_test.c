@@ -1,6 +1,6 @@
-/* tests/ps_checkpoint_test.c - snapshots, a server's file, manifests, and restoring: with other
- * servers and chunks, after damage to any byte, and with any system call failing or being the last
- * one (tests/fault_io.h). Without a network. */
+/* tests/ps_checkpoint_test.c - snapshots, a server's file, manifests and restoring, without a
+ * network: with other servers and chunks, after damage to any byte, and with each system call
+ * failing or ending the process (tests/fault_io.h). */
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
 #include "files/durable.h"
@@ -53,7 +53,7 @@ struct cluster {
     struct checkpoint_progress progress;
 };
 
-static int n_answers; /* to earlier pieces */
+static int n_answers; /* answers to earlier pieces */
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
                       const struct store_answer *a)
@@ -96,7 +96,7 @@ static void end(struct cluster *c)
     chunks_destroy(c->chunks);
 }
 
-/* The worker's contribution to a chunk at a step, a function of both alone; step -1: INIT. */
+/* Sends the worker's contribution to a chunk at a step, a function of both alone. Step -1: INIT. */
 static void send(struct cluster *c, int chunk, int64_t step)
 {
     const struct net_chunk *spec = &c->chunks->chunks[chunk];
@@ -195,9 +195,9 @@ static void restore(struct cluster *c, const char *path, int64_t step)
     checkpoint_restore_close(r);
 }
 
-/* Whatever the optimizer, stopping at step 5 (while training went on to 8) and going on with other
- * servers and chunks ends as if nothing had happened. */
-static void a_restored_job_ends_with_the_same_bits(void **state)
+/* A job that is restored at step 5, while training had reached step 8, and continues with other
+ * servers and chunks has the bits of the undisturbed job, with every optimizer. */
+static void restored_job_has_the_same_bits(void **state)
 {
     static const struct {
         int n_before, n_after;
@@ -224,7 +224,7 @@ static void a_restored_job_ends_with_the_same_bits(void **state)
     }
 }
 
-static void a_snapshot_holds_one_step_until_its_end(void **state)
+static void snapshot_holds_one_step_until_its_end(void **state)
 {
     struct cluster c;
     int n;
@@ -233,7 +233,7 @@ static void a_snapshot_holds_one_step_until_its_end(void **state)
     assert_int_equal(snapshot_begin(c.snapshot[0], 4), ST_OK);
     train(&c, 2, 3);
     send(&c, 0, 3);
-    assert_int_equal(c.n_done, 0); /* one chunk is there, the others are not */
+    assert_int_equal(c.n_done, 0); /* one chunk has reached the step, and the rest have not */
     for (int i = 1; i < c.chunks->n_chunks; i++)
         send(&c, i, 3);
     assert_int_equal(c.n_done, 1);
@@ -253,12 +253,12 @@ static void a_snapshot_holds_one_step_until_its_end(void **state)
     assert_int_equal(snapshot_begin(c.snapshot[0], 5), ST_RANGE); /* long past */
     train(&c, 9, 10);
     assert_int_equal(c.n_done, 1);
-    assert_int_equal(snapshot_begin(c.snapshot[0], 10), ST_OK); /* it is there */
+    assert_int_equal(snapshot_begin(c.snapshot[0], 10), ST_OK); /* the present step */
     assert_int_equal(c.n_done, 2);
     end(&c);
 }
 
-static void chunks_at_their_own_pace_keep_their_versions(void **state)
+static void independent_chunks_keep_their_versions(void **state)
 {
     struct cluster c;
     struct checkpoint_restore *r;
@@ -277,7 +277,7 @@ static void chunks_at_their_own_pace_keep_their_versions(void **state)
     assert_int_equal(snapshot_create(c.store[0], on_done, &c, &c.snapshot[0]), ST_OK);
     train(&c, -1, 2);
     send(&c, 0, 2);
-    send(&c, 0, 3); /* chunk 0 is at 4, the others at 2 */
+    send(&c, 0, 3); /* chunk 0 is at 4, all other chunks are at 2 */
     assert_int_equal(snapshot_begin(c.snapshot[0], 3), ST_OK);
     for (int i = 1; i < c.chunks->n_chunks; i++)
         send(&c, i, 2);
@@ -290,7 +290,7 @@ static void chunks_at_their_own_pace_keep_their_versions(void **state)
     assert_true(version == 4);
     assert_int_equal(checkpoint_restore_read(r, 0, 1324, value, slots, &version), ST_OK);
     assert_true(version == 3);
-    uint64_t *list; /* four batches have counted of chunk 0, the fifth is in hand */
+    uint64_t *list; /* four batches of chunk 0 have counted, and the fifth is in hand */
     size_t n_list;
     assert_int_equal(checkpoint_restore_samples(r, &list, &n_list), ST_OK);
     assert_int_equal(n_list, 2);
@@ -300,9 +300,9 @@ static void chunks_at_their_own_pace_keep_their_versions(void **state)
     end(&c);
 }
 
-/* Position, members and addresses come back, and stand in each file; without them a manifest is as
- * it was before there were any. */
-static void progress_is_kept(void **state)
+/* Position, members and addresses are restored, and each file records them. A manifest without them
+ * has the format of earlier versions. */
+static void progress_is_restored(void **state)
 {
     struct cluster c;
     struct checkpoint_restore *r;
@@ -338,8 +338,8 @@ static void progress_is_kept(void **state)
     end(&c);
 }
 
-/* A file that is as its manifest says, but whose only tensor cannot be where its name says. */
-static void tensors_out_of_place_are_no_checkpoint(void **state)
+/* The file matches its manifest, but its only tensor has an impossible name. */
+static void impossible_tensor_names_are_refused(void **state)
 {
     static const char *const names[] = {
         "w [-9223372036854775808:9223372036854775807]",
@@ -372,8 +372,8 @@ static void tensors_out_of_place_are_no_checkpoint(void **state)
     end(&c);
 }
 
-/* A manifest whose text is right, but not what it says of its members and servers. */
-static void progress_that_cannot_be_is_no_checkpoint(void **state)
+/* The manifest's text is valid, but its members and servers are impossible. */
+static void impossible_progress_is_refused(void **state)
 {
     static const struct {
         int n_members, member[2];
@@ -402,7 +402,7 @@ static void progress_that_cannot_be_is_no_checkpoint(void **state)
         assert_true(good || strstr(why, "members"));
         checkpoint_manifest_free(read);
     }
-    /* likewise of its chunks */
+    /* impossible places of its chunks are refused, too */
     for (int bad_file = 0; bad_file < 2; bad_file++) {
         struct checkpoint_manifest *read = NULL;
         int shard[16] = {bad_file};
@@ -444,8 +444,9 @@ static void flip(const char *path, long at)
     fclose(f);
 }
 
-/* Every byte of the manifest, a sample of the files' (headers and data), and files cut or gone. */
-static void damage_falls_back_to_the_one_before(void **state)
+/* Damages every byte of the manifest and a sample of the files' bytes, and cuts or removes files.
+ * */
+static void damaged_checkpoint_falls_back_to_the_previous_one(void **state)
 {
     struct cluster c;
     start(&c, 2, 4096, OPTIM_MOMENTUM);
@@ -481,7 +482,7 @@ static void damage_falls_back_to_the_one_before(void **state)
         assert_int_equal(train_and_save(&c, 1, 4, 5), ST_OK);
         assert_int_equal(train_and_save(&c, 5, 8, 9), ST_OK);
     }
-    /* a whole file of another step in its place: foreign */
+    /* a whole file of another step in its place is refused */
     char from[256], to[256];
     snprintf(from, sizeof from, "%s/weir-4-0-of-2.safetensors", folder);
     snprintf(to, sizeof to, "%s/weir-8-0-of-2.safetensors", folder);
@@ -497,8 +498,9 @@ static enum status load(struct cluster *c, int server, struct checkpoint_restore
     return handover_load(c->store[server], load_chunk, both);
 }
 
-/* Damage to the data of one server's file: who needs them finds it, the others do not look. */
-static void a_server_reads_only_what_it_needs(void **state)
+/* The data of one server's file is damaged. Servers that need this data detect the damage, and
+ * other servers do not read it. */
+static void server_reads_only_the_data_that_it_needs(void **state)
 {
     struct cluster c;
     struct checkpoint_restore *r;
@@ -524,14 +526,14 @@ static void a_server_reads_only_what_it_needs(void **state)
     assert_int_equal(CAPTURE(load(&c, 1, r)), ST_CORRUPT);
     assert_non_null(strstr(capture_text, "weir-5.json: tensor"));
     assert_non_null(strstr(capture_text, "does not match its checksum"));
-    /* nor a single element of that tensor, where the damage is or not */
+    /* even a single element of that tensor is refused, wherever the damage lies */
     assert_int_equal(CAPTURE(checkpoint_restore_read(r, chunk->first, 1, value, NULL, &version)),
                      ST_CORRUPT);
     checkpoint_restore_close(r);
     q.whole = 1;
     assert_int_equal(CAPTURE(checkpoint_restore_open(&q, &r)), ST_CORRUPT);
     end(&c);
-    /* cut otherwise, a chunk may need some of it */
+    /* a chunk of other limits may need part of the damaged data */
     start(&c, 1, 8192, OPTIM_SGD);
     q.whole = 0;
     assert_int_equal(checkpoint_restore_open(&q, &r), ST_OK);
@@ -539,7 +541,7 @@ static void a_server_reads_only_what_it_needs(void **state)
     flip(path, s.st_size - 1);
     assert_int_equal(load(&c, 0, r), ST_OK);
     checkpoint_restore_close(r);
-    /* a header is always looked at */
+    /* headers are always checked */
     flip(path, 40);
     assert_int_equal(CAPTURE(checkpoint_restore_open(&q, &r)), ST_CORRUPT);
     end(&c);
@@ -552,8 +554,8 @@ static enum status open_part(const struct checkpoint_part *part, const struct ne
         folder, &(struct checkpoint_restore_parts){part, 1, job, chunks}, out);
 }
 
-/* Without a manifest, from the parts that a folder of one's own has. */
-static void each_server_restores_its_own_part(void **state)
+/* Restores without a manifest, from the parts in a server's own folder. */
+static void server_restores_its_own_part(void **state)
 {
     struct cluster c;
     struct checkpoint_part *parts;
@@ -584,7 +586,7 @@ static void each_server_restores_its_own_part(void **state)
         assert_int_equal(CAPTURE(load(&c, 1 - k, r)), ST_NOT_FOUND);
         checkpoint_restore_close(r);
     }
-    for (int k = 0; k < n; k++) { /* what went wrong just now left the stores undecided */
+    for (int k = 0; k < n; k++) { /* the failed load left the stores incomplete */
         struct checkpoint_restore *r;
         assert_int_equal(open_part(&parts[k], &c.job, c.chunks, &r), ST_OK);
         assert_int_equal(load(&c, k, r), ST_OK);
@@ -611,7 +613,7 @@ static int exists(const char *name)
     return access(path, F_OK) == 0;
 }
 
-static void only_so_many_are_kept(void **state)
+static void old_checkpoints_are_deleted(void **state)
 {
     struct cluster c;
     char text[512] = "", path[256];
@@ -633,7 +635,7 @@ static void only_so_many_are_kept(void **state)
     assert_string_equal(text, "model_checkpoint_path: \"weir-5\"\n"
                               "all_model_checkpoint_paths: \"weir-4\"\n"
                               "all_model_checkpoint_paths: \"weir-5\"\n");
-    /* a newer generation counts more than a higher step; files of others are left alone */
+    /* a newer generation has precedence over a higher step; foreign files stay */
     assert_int_equal(durable_put(path, "x", 1), ST_OK);
     snprintf(path, sizeof path, "%s/weir-notes.txt", folder);
     assert_int_equal(durable_put(path, "x", 1), ST_OK);
@@ -651,7 +653,7 @@ static void only_so_many_are_kept(void **state)
     end(&c);
 }
 
-/* A whole checkpoint over an older one, with call number `at` failing or being the last. */
+/* Replaces an older checkpoint, with call number `at` failing or ending the process. */
 static int save_with_fault(struct cluster *c, enum fault_kind kind, int at)
 {
     pid_t pid = fork();
@@ -668,7 +670,7 @@ static int save_with_fault(struct cluster *c, enum fault_kind kind, int at)
     return WEXITSTATUS(status);
 }
 
-static void a_fault_at_any_call_leaves_a_whole_checkpoint(void **state)
+static void fault_at_any_call_leaves_a_complete_checkpoint(void **state)
 {
     struct cluster c;
     start(&c, 2, 4096, OPTIM_MOMENTUM);
@@ -687,10 +689,10 @@ static void a_fault_at_any_call_leaves_a_whole_checkpoint(void **state)
             seen_old |= step == 4;
             seen_new |= step == 8;
             assert_true(exit_code != 0 || step == 8);
-            /* a manifest goes before its files */
+            /* a manifest is deleted before its files */
             assert_true(!exists("weir-4.json") || (exists("weir-4-0-of-2.safetensors") &&
                                                    exists("weir-4-1-of-2.safetensors")));
-            /* whatever was left, the next checkpoint is written over it */
+            /* the next checkpoint is written over any remains */
             assert_int_equal(write_files(&c, 8, 1, 1), ST_OK);
             assert_int_equal(newest(), 8);
             assert_false(exists("weir-4.json") || exists("weir-4-0-of-2.safetensors"));
@@ -706,11 +708,11 @@ static void a_fault_at_any_call_leaves_a_whole_checkpoint(void **state)
 
 int main(void)
 {
-    return RUN_EACH(setup, teardown, a_restored_job_ends_with_the_same_bits,
-                    a_snapshot_holds_one_step_until_its_end,
-                    chunks_at_their_own_pace_keep_their_versions, progress_is_kept,
-                    tensors_out_of_place_are_no_checkpoint,
-                    progress_that_cannot_be_is_no_checkpoint, damage_falls_back_to_the_one_before,
-                    a_server_reads_only_what_it_needs, each_server_restores_its_own_part,
-                    only_so_many_are_kept, a_fault_at_any_call_leaves_a_whole_checkpoint);
+    return RUN_EACH(setup, teardown, restored_job_has_the_same_bits,
+                    snapshot_holds_one_step_until_its_end, independent_chunks_keep_their_versions,
+                    progress_is_restored, impossible_tensor_names_are_refused,
+                    impossible_progress_is_refused,
+                    damaged_checkpoint_falls_back_to_the_previous_one,
+                    server_reads_only_the_data_that_it_needs, server_restores_its_own_part,
+                    old_checkpoints_are_deleted, fault_at_any_call_leaves_a_complete_checkpoint);
 }

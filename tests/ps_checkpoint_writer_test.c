@@ -1,5 +1,5 @@
-/* tests/ps_checkpoint_writer_test.c - a server's part in checkpoints while generations change:
- * files are named after its place in the run's plan, and an order that is for another run fails. */
+/* tests/ps_checkpoint_writer_test.c - a server's part in checkpoints while generations change: a
+ * file's name has the server's number in the run's plan, and an order for another run fails. */
 #include "base/clock.h"
 #include "ps/service/checkpoint_writer.h"
 #include "ps/service/run.h"
@@ -59,7 +59,7 @@ static enum part_phase wait_for_end(struct rig *r)
     }
 }
 
-/* Gives all chunks of the present run their first values. */
+/* Sets the first values of all chunks of the present run. */
 static void init_values(struct rig *r)
 {
     static const float zeros[1024];
@@ -141,7 +141,7 @@ static int has(const struct rig *r, const char *name)
     return access(path, F_OK) == 0;
 }
 
-static void files_are_named_by_the_runs_own_place(void **state)
+static void file_name_has_the_number_of_the_run(void **state)
 {
     struct rig *r = *state;
     struct safetensors_file *f;
@@ -173,8 +173,9 @@ static void files_are_named_by_the_runs_own_place(void **state)
     safetensors_close(f);
 }
 
-/* Of the generation before, of the next, and where the plan names this server no more. */
-static void an_order_of_another_run_fails(void **state)
+/* Orders of the previous generation and of the next one fail, and so does an order if the plan does
+ * not name this server. */
+static void order_of_another_run_fails(void **state)
 {
     struct rig *r = *state;
     struct net_plan p = plan_of(r, 7, 1, r->first, 0);
@@ -207,7 +208,7 @@ static void an_order_of_another_run_fails(void **state)
     assert_true(s.order == 6);
 }
 
-/* References to the present run besides the service's own. */
+/* Returns the number of references to the present run besides the service's own. */
 static int n_holders(struct rig *r)
 {
     int ended;
@@ -217,8 +218,9 @@ static int n_holders(struct rig *r)
     return n;
 }
 
-/* Else a generation that is over would keep its memory until the next checkpoint. */
-static void a_run_is_held_by_an_order_alone(void **state)
+/* A reference that outlived its order would keep the memory of an old generation until the next
+ * checkpoint. */
+static void run_is_held_only_during_an_order(void **state)
 {
     struct rig *r = *state;
     struct net_plan p = plan_of(r, 1, 1, r->first, 0);
@@ -238,6 +240,6 @@ static void a_run_is_held_by_an_order_alone(void **state)
 
 int main(void)
 {
-    return RUN_EACH(setup, teardown, files_are_named_by_the_runs_own_place,
-                    an_order_of_another_run_fails, a_run_is_held_by_an_order_alone);
+    return RUN_EACH(setup, teardown, file_name_has_the_number_of_the_run,
+                    order_of_another_run_fails, run_is_held_only_during_an_order);
 }

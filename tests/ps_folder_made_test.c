@@ -1,5 +1,5 @@
 /* tests/ps_folder_made_test.c - creating a folder of checkpoints, with a fault or a power failure
- * at each of its system calls (tests/fault_io.h), and claims of one at the same time. */
+ * at each of its system calls (tests/fault_io.h), and concurrent claims of one folder. */
 #include "checkpoint/folder.h"
 #include "files/durable.h"
 #include "tests/capture.h"
@@ -42,7 +42,7 @@ static int is_folder(const char *name)
     return stat(name, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-static void a_created_folder_outlives_a_power_failure(void **state)
+static void created_folder_survives_a_power_failure(void **state)
 {
     for (int slash = 0; slash <= 1; slash++) {
         pid_t pid = fork();
@@ -64,7 +64,7 @@ static void a_created_folder_outlives_a_power_failure(void **state)
 }
 
 /* The error names the folder that could not be created or synced; a second start succeeds. */
-static void a_failing_call_is_named_and_the_next_start_succeeds(void **state)
+static void failing_call_is_named_and_the_next_start_succeeds(void **state)
 {
     for (int at = 1; at <= N_CALLS; at++) {
         fault_io_set(parent, FAULT_ERROR, at, EIO);
@@ -85,7 +85,7 @@ static void a_failing_call_is_named_and_the_next_start_succeeds(void **state)
     assert_int_equal(checkpoint_folder_make(path), ST_OK);
 }
 
-static void a_file_of_that_name_is_refused(void **state)
+static void file_of_that_name_is_refused(void **state)
 {
     assert_int_equal(durable_put(path, "text", 4), ST_OK);
     assert_int_equal(CAPTURE(checkpoint_folder_make(path)), ST_INVALID);
@@ -95,7 +95,7 @@ static void a_file_of_that_name_is_refused(void **state)
     assert_non_null(strstr(capture_text, "none/ck cannot be made: No such file"));
 }
 
-/* Many at the same time: no epoch is given twice, and one of them owns the folder. */
+/* No epoch is used twice, and one of the claimants owns the folder. */
 static void concurrent_claims_get_distinct_epochs(void **state)
 {
     enum { N = 8 };
@@ -138,7 +138,7 @@ static void concurrent_claims_get_distinct_epochs(void **state)
 
 int main(void)
 {
-    return RUN_EACH(setup, teardown, a_created_folder_outlives_a_power_failure,
-                    a_failing_call_is_named_and_the_next_start_succeeds,
-                    a_file_of_that_name_is_refused, concurrent_claims_get_distinct_epochs);
+    return RUN_EACH(setup, teardown, created_folder_survives_a_power_failure,
+                    failing_call_is_named_and_the_next_start_succeeds, file_of_that_name_is_refused,
+                    concurrent_claims_get_distinct_epochs);
 }

@@ -1,6 +1,6 @@
-/* tests/ps_folder_test.c - who owns a folder of checkpoints: claims, fenced owners that go on late,
- * sweeps, files that are looked at, a server's own parts. Claims and sweeps are stopped, failed and
- * paused at each of their system calls (tests/fault_io.h). */
+/* tests/ps_folder_test.c - the owner of a folder of checkpoints: claims, fenced owners that
+ * continue late, sweeps, checks of files, a server's own parts. Claims and sweeps are stopped,
+ * failed and paused at each of their system calls (tests/fault_io.h). */
 #include "base/clock.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
@@ -68,7 +68,7 @@ static void flip_last(const char *name)
     fclose(f);
 }
 
-/* The file of server k of n: its share of the values, all `step`. */
+/* Writes the file of server k of n: its share of the values, each equal to `step`. */
 static enum status write_part(struct checkpoint_id id, int k, int n, const char *addresses,
                               struct safetensors_written *out)
 {
@@ -119,7 +119,7 @@ done:
     return st;
 }
 
-/* The newest that is whole, its values compared; step -1: there is none. */
+/* Returns the newest complete checkpoint, after a comparison of its values; step -1: none. */
 static struct checkpoint_id newest(void)
 {
     struct checkpoint_restore *r = NULL;
@@ -155,7 +155,7 @@ static enum status sweep(const struct checkpoint_lease *owner, int keep,
         folder, &(struct checkpoint_sweep){.owner = owner, .keep = keep, .writing = writing});
 }
 
-static void names_are_read_as_they_are_written(void **state)
+static void names_are_read_back(void **state)
 {
     static const char *const others[] = {"weir-notes.txt",
                                          "weir-1.json.tmp",
@@ -204,7 +204,7 @@ static void names_are_read_as_they_are_written(void **state)
     assert_int_equal(is.kind, CHECKPOINT_NAME_TEMPORARY_OF);
 }
 
-static void a_claim_fences_the_owner_before(void **state)
+static void claim_fences_the_previous_owner(void **state)
 {
     struct checkpoint_lease a, b, c, l;
     assert_int_equal(checkpoint_folder_lease(folder, &l), ST_OK);
@@ -212,7 +212,8 @@ static void a_claim_fences_the_owner_before(void **state)
     a = claim(11);
     assert_true(a.epoch == 1);
     assert_int_equal(checkpoint_folder_still_owner(folder, &a), ST_OK);
-    b = claim(11); /* another of its own, of which it may not know: the claim failed afterwards */
+    b = claim(
+        11); /* another claim of this process, which may have failed after its lease was written */
     assert_int_equal(checkpoint_folder_still_owner(folder, &a), ST_OK);
     assert_int_equal(checkpoint_folder_still_owner(folder, &b), ST_OK);
     assert_int_equal(checkpoint_folder_claim(folder, 22, "[::1]:9", 0, NULL, &b), ST_OK);
@@ -228,14 +229,14 @@ static void a_claim_fences_the_owner_before(void **state)
     assert_true(l.epoch == 3 && l.incarnation == 22);
     assert_string_equal(l.address, "[::1]:9");
     assert_false(exists("lease-1") || exists("lease-2"));
-    /* what servers, names and versions before epochs tell of is not given again */
+    /* an epoch that servers, names or earlier versions mention is not used again */
     assert_int_equal(checkpoint_folder_claim(folder, 33, "a:1", 40, NULL, &c), ST_OK);
     assert_true(c.epoch == 41);
     put("weir-50.1-3.json", "x");
     assert_true(claim(1).epoch == 51);
     put("generation", "1023410180\n"); /* 61 << 24 | 4 */
     assert_true(claim(1).epoch == 62);
-    /* damage to a lease does not give its epoch to another */
+    /* the epoch of a damaged lease is not used again */
     put("lease-62", "{");
     c = claim(1);
     assert_true(c.epoch == 63);
@@ -246,7 +247,7 @@ static void a_claim_fences_the_owner_before(void **state)
     assert_non_null(strstr(capture_text, "another --checkpoint_dir"));
 }
 
-static void an_emptied_folder_stays_the_owners(void **state)
+static void emptied_folder_keeps_its_owner(void **state)
 {
     struct checkpoint_lease a = claim(1);
     for (int i = 0; i < 4; i++)
@@ -254,7 +255,7 @@ static void an_emptied_folder_stays_the_owners(void **state)
     folder_rig_empty(folder);
     assert_int_equal(CAPTURE(checkpoint_folder_still_owner(folder, &a)), ST_OK);
     assert_true(exists("lease-5"));
-    /* unless another claimed it in between: its epoch is lower, but it is there */
+    /* unless another process has claimed it since: its epoch is lower, but its lease exists */
     folder_rig_empty(folder);
     struct checkpoint_lease b = claim(22);
     assert_true(b.epoch == 1);
@@ -264,11 +265,11 @@ static void an_emptied_folder_stays_the_owners(void **state)
     for (int i = 0; i < 5; i++)
         b = claim(22);
     assert_int_equal(CAPTURE(checkpoint_folder_still_owner(folder, &a)),
-                     ST_REFUSED); /* epoch 5, too */
+                     ST_REFUSED); /* epoch 5 as well */
     assert_int_equal(checkpoint_folder_still_owner(folder, &b), ST_OK);
 }
 
-/* Runs f in a child, with the fault; its exit status, or that of a stop, SIGSTOP. */
+/* Runs f in a child with the fault. Returns the child's number. */
 static pid_t start_child(enum status (*f)(void), enum fault_kind kind, int at)
 {
     pid_t pid = fork();
@@ -283,7 +284,7 @@ static pid_t start_child(enum status (*f)(void), enum fault_kind kind, int at)
     return pid;
 }
 
-/* Its exit status; -1: it has stopped itself. */
+/* Returns the child's exit status; -1: it has stopped itself. */
 static int wait_child(pid_t pid)
 {
     int status;
@@ -305,7 +306,7 @@ static enum status claim_in_child(void)
     return st;
 }
 
-static struct checkpoint_lease before; /* who owned the folder when the child began */
+static struct checkpoint_lease before; /* owner of the folder when the child began */
 
 static void fill_folder(void)
 {
@@ -315,9 +316,9 @@ static void fill_folder(void)
     assert_int_equal(save(checkpoint_term(before.epoch, 2), 4), ST_OK);
 }
 
-/* A whole life of an owner, with each call failing or its last: the folder can be claimed, no epoch
- * is given twice, and the newest checkpoint is found. */
-static void a_fault_anywhere_leaves_a_folder_to_be_claimed(void **state)
+/* Each call of an owner's life fails or is its last: the folder can still be claimed, no epoch is
+ * used twice, and the newest checkpoint is found. */
+static void folder_can_be_claimed_after_any_fault(void **state)
 {
     for (enum fault_kind kind = FAULT_FULL; kind <= FAULT_POWER_2; kind++) {
         if (kind == FAULT_PAUSED)
@@ -363,9 +364,10 @@ static enum status save_in_child(void)
     return st == ST_OK ? sweep_in_child() : st;
 }
 
-/* The owner is paused before each of its calls, another claims the folder, chooses what to go on
- * from, and the paused one goes on. keep_damaged: the checkpoint that the first would have kept is
- * damaged meanwhile, so that the second goes on from one that the first was about to remove. */
+/* Pauses the owner before each of its calls. Another process claims the folder and chooses a
+ * checkpoint to resume from, and the paused owner continues. keep_damaged: the checkpoint that the
+ * first owner would have kept is damaged, so that the second one resumes from one that the first
+ * was about to delete. */
 static void pause_owner(enum status (*f)(void), int keep_damaged)
 {
     int n_refused = 0, n_older = 0;
@@ -386,7 +388,7 @@ static void pause_owner(enum status (*f)(void), int keep_damaged)
         struct checkpoint_id base = newest();
         assert_true(keep_damaged || base.step == 7 || base.step == 8);
         n_older += base.step == 4;
-        if (at % 2 && base.step > 0) { /* maybe it has one of its own already */
+        if (at % 2 && base.step > 0) { /* it may have a checkpoint of its own already */
             assert_int_equal(save(checkpoint_term(l.epoch, 1), 5), ST_OK);
             struct checkpoint_sweep what = {.owner = &l, .keep = 3, .base = base};
             assert_int_equal(checkpoint_retention_sweep(folder, &what), ST_OK);
@@ -397,7 +399,7 @@ static void pause_owner(enum status (*f)(void), int keep_damaged)
         struct checkpoint_restore *r = NULL;
         char name[MANIFEST_NAME_BYTES];
         checkpoint_manifest_name(base, name);
-        if (base.step >= 0) { /* what it went on from can be had again */
+        if (base.step >= 0) { /* the checkpoint that it resumed from still exists */
             struct checkpoint_restore_query q = {.folder = folder, .name = name, .whole = 1};
             assert_int_equal(checkpoint_restore_open(&q, &r), ST_OK);
             checkpoint_restore_close(r);
@@ -411,7 +413,7 @@ static void pause_owner(enum status (*f)(void), int keep_damaged)
     assert_true(!keep_damaged || n_older > 0);
 }
 
-static void a_paused_owner_does_no_harm(void **state)
+static void paused_owner_does_no_harm(void **state)
 {
     pause_owner(sweep_in_child, 0);
     pause_owner(sweep_in_child, 1);
@@ -424,9 +426,9 @@ static enum status only_claim_in_child(void)
     return checkpoint_folder_claim(folder, 77, "child:1", 0, NULL, &l);
 }
 
-/* The owner sweeps while a claim is paused before each of its calls: it removes files that are not
- * finished, and the claim makes them again. */
-static void a_sweep_does_not_disturb_a_claim(void **state)
+/* The owner sweeps while a claim is paused before each of its calls: the sweep deletes unfinished
+ * files, and the claim makes them again. */
+static void sweep_does_not_disturb_a_claim(void **state)
 {
     int code = -1;
     for (int at = 1; code != 100; at++) {
@@ -440,8 +442,8 @@ static void a_sweep_does_not_disturb_a_claim(void **state)
     }
 }
 
-/* Orphans go, whoever made them, but for the checkpoint that is being written. */
-static void sweeps_leave_what_is_being_written(void **state)
+/* Sweeps delete orphans of any process, except files of the checkpoint in progress. */
+static void sweep_spares_the_checkpoint_in_progress(void **state)
 {
     struct safetensors_written w;
     struct checkpoint_lease l = claim(1);
@@ -464,7 +466,8 @@ static void sweeps_leave_what_is_being_written(void **state)
         .owner = &l, .given_up = {checkpoint_term(l.epoch, 4), 11}, .writing = now};
     assert_int_equal(checkpoint_retention_sweep(folder, &late), ST_OK);
     assert_false(exists("weir-1.3-11-1-of-2.safetensors"));
-    assert_true(exists("weir-1.4-11-0-of-2.safetensors.7-1.tmp")); /* its writer may not know yet */
+    assert_true(exists("weir-1.4-11-0-of-2.safetensors.7-1.tmp")); /* its writer may not have
+                                                                      received the order yet */
     assert_int_equal(sweep(&l, 5, now), ST_OK);
     assert_true(exists("weir-1.4-60-1-of-2.safetensors.7-1.tmp"));
     assert_false(exists("weir-1.4-11-0-of-2.safetensors.7-1.tmp"));
@@ -480,8 +483,8 @@ static void sweeps_leave_what_is_being_written(void **state)
     assert_false(exists("weir-1.4-60-1-of-2.safetensors.7-1.tmp"));
 }
 
-/* Nothing can be written, not even `checkpoint`: room is made all the same. */
-static void a_full_disk_gets_its_room_back(void **state)
+/* Nothing can be written, not even `checkpoint`, but the sweep frees space. */
+static void sweep_frees_a_full_disk(void **state)
 {
     struct safetensors_written w;
     struct checkpoint_lease l = claim(1);
@@ -503,8 +506,9 @@ static void a_full_disk_gets_its_room_back(void **state)
     assert_true(exists("checkpoint"));
 }
 
-/* The newest by term, whatever their steps; kept besides: what training goes on from. */
-static void the_base_is_kept(void **state)
+/* The newest checkpoints by term stay, whatever their steps, and also the one that training resumed
+ * from. */
+static void resumed_checkpoint_is_kept(void **state)
 {
     assert_int_equal(save(7, 90), ST_OK); /* epoch 0 */
     struct checkpoint_lease l = claim(1);
@@ -515,7 +519,7 @@ static void the_base_is_kept(void **state)
     assert_int_equal(checkpoint_retention_sweep(folder, &what), ST_OK);
     assert_true(exists("weir-90.json") && exists("weir-90-1-of-2.safetensors"));
     assert_false(exists("weir-1.1-50.json") || exists("weir-1.1-50-0-of-2.safetensors"));
-    /* under its other name, as a fenced owner may leave it, it is found and gets its own back */
+    /* under its other name, as a fenced owner may leave it, it is found and renamed */
     char from[128], to[128];
     snprintf(from, sizeof from, "%s/weir-90.json", folder);
     snprintf(to, sizeof to, "%s/old-weir-90.json", folder);
@@ -553,7 +557,7 @@ static int wait_late(void *ctx, int64_t until_ns)
     return l->n_waits == l->cancel_at;
 }
 
-static void files_are_looked_at(void **state)
+static void files_are_checked(void **state)
 {
     struct checkpoint_id id = {checkpoint_term(1, 1), 6}, other = {checkpoint_term(1, 2), 6};
     struct safetensors_written files[2], w;
@@ -572,7 +576,7 @@ static void files_are_looked_at(void **state)
     assert_int_equal(checkpoint_folder_check_files(folder, &m, &now, why), ST_NOT_FOUND);
     struct checkpoint_folder_check own = {.here = here};
     assert_int_equal(checkpoint_folder_check_files(folder, &m, &own, why), ST_OK);
-    /* it appears late, as another machine's does in a network folder */
+    /* the file appears late, as one of another machine in a network folder */
     struct late late = {.id = id, .appear_at = 3};
     struct checkpoint_folder_check again = {
         .deadline_ns = clock_deadline_ns(600000), .wait = wait_late, .ctx = &late};
@@ -581,7 +585,7 @@ static void files_are_looked_at(void **state)
     assert_int_equal(unlink(to), 0);
     late = (struct late){.id = id, .cancel_at = 2};
     assert_int_equal(checkpoint_folder_check_files(folder, &m, &again, why), ST_CANCELLED);
-    /* a file of another generation under this name is none that time would change */
+    /* time does not change a file of another generation under this name */
     assert_int_equal(write_part(other, 1, 2, NULL, &w), ST_OK);
     snprintf(from, sizeof from, "%s/weir-1.2-6-1-of-2.safetensors", folder);
     assert_int_equal(rename(from, to), 0);
@@ -592,8 +596,8 @@ static void files_are_looked_at(void **state)
     assert_non_null(strstr(why, "another generation"));
 }
 
-/* Made by many at the same time, it is one. */
-static void a_folder_has_one_id(void **state)
+/* Concurrent makers agree on one id. */
+static void folder_has_one_id(void **state)
 {
     enum { N = 8 };
     for (int round = 0; round < 5; round++) {
@@ -627,8 +631,8 @@ static void a_folder_has_one_id(void **state)
     assert_non_null(strstr(capture_text, "remove the file"));
 }
 
-/* A list of what is kept is not one of an empty mount point, nor of a folder made again. */
-static void an_emptied_folder_says_nothing_of_what_was_kept(void **state)
+/* An empty mount point, or a folder that was made again, has no valid list of kept checkpoints. */
+static void emptied_folder_has_no_list_of_kept_checkpoints(void **state)
 {
     const struct checkpoint_sweep sweep = {
         .owner = &(struct checkpoint_lease){.epoch = 1, .incarnation = 7}};
@@ -640,7 +644,7 @@ static void an_emptied_folder_says_nothing_of_what_was_kept(void **state)
     assert_int_equal(n, 0);
     free(list);
     snprintf(away, sizeof away, "%s-away", folder);
-    assert_int_equal(rename(folder, away), 0); /* it is not mounted: no folder, then an empty one */
+    assert_int_equal(rename(folder, away), 0); /* not mounted: no folder, then an empty one */
     assert_int_equal(CAPTURE(checkpoint_retention_list_of(folder, id, &list, &n)), ST_NOT_FOUND);
     assert_non_null(strstr(capture_text, "is not the folder that it was"));
     assert_int_equal(mkdir(folder, 0700), 0);
@@ -649,15 +653,15 @@ static void an_emptied_folder_says_nothing_of_what_was_kept(void **state)
     assert_int_equal(rename(away, folder), 0);
     folder_rig_empty(folder);
     assert_int_equal(CAPTURE(checkpoint_retention_sweep(folder, &sweep)),
-                     ST_OK); /* and its lease is there */
+                     ST_OK); /* and its lease exists */
     assert_true(exists("lease-1"));
     assert_int_equal(CAPTURE(checkpoint_retention_list_of(folder, id, &list, &n)), ST_NOT_FOUND);
     assert_int_equal(checkpoint_folder_id(folder, (char[FOLDER_ID_BYTES]){0}), ST_OK);
     assert_int_equal(CAPTURE(checkpoint_retention_list_of(folder, id, &list, &n)), ST_NOT_FOUND);
 }
 
-/* Server 1's disk, with a part of server 0's that shares it, and leftovers. */
-static void a_server_tidies_its_own_parts(void **state)
+/* Server 1's disk has a part of server 0, which shares it, and leftovers. */
+static void server_deletes_only_its_own_parts(void **state)
 {
     static const char both[] = "a:1,b:2";
     struct safetensors_written w;
@@ -676,7 +680,7 @@ static void a_server_tidies_its_own_parts(void **state)
     assert_int_equal(write_part((struct checkpoint_id){7, 3}, 1, 2, NULL, &w), ST_OK);
     put("weir-2.1-4-1-of-2.safetensors.1-1.tmp", "half");
     put("weir-2.1-5-0-of-2.safetensors.1-1.tmp", "half");
-    flip_last("weir-2.1-3-1-of-2.safetensors"); /* its data: told when they are read */
+    flip_last("weir-2.1-3-1-of-2.safetensors"); /* its data, whose damage a read detects */
     assert_int_equal(
         truncate(strcat(strcpy((char[160]){0}, folder), "/weir-2.1-4-1-of-2.safetensors"), 100), 0);
     assert_int_equal(CAPTURE(checkpoint_parts_list(folder, "b:2", &list, &n, NULL)), ST_OK);
@@ -687,7 +691,7 @@ static void a_server_tidies_its_own_parts(void **state)
         assert_true(list[i].id.step == steps[i] && list[i].server == 1 && list[i].n_servers == 2);
     assert_true(list[4].id.generation == 7 && list[0].file.bytes > 0);
     free(list);
-    /* before ps 0 of this epoch has any, those before stay */
+    /* before ps 0 of this epoch has any checkpoint, earlier ones stay */
     struct checkpoint_keep keep = {.generation = checkpoint_term(2, 1),
                                    .writing = {checkpoint_term(2, 1), 5}};
     assert_int_equal(CAPTURE(checkpoint_parts_clean(folder, "b:2", &keep)), ST_OK);
@@ -701,7 +705,8 @@ static void a_server_tidies_its_own_parts(void **state)
     const struct checkpoint_id kept[] = {{checkpoint_term(2, 1), 5}, {checkpoint_term(1, 1), 2}};
     keep = (struct checkpoint_keep){
         .kept = kept + 1, .n_kept = 1, .generation = checkpoint_term(1, 9)};
-    assert_int_equal(checkpoint_parts_clean(folder, "b:2", &keep), ST_OK); /* says a fenced ps 0 */
+    assert_int_equal(checkpoint_parts_clean(folder, "b:2", &keep),
+                     ST_OK); /* by the list of a fenced ps 0 */
     assert_true(exists("weir-2.1-5-1-of-2.safetensors"));
     assert_false(exists("weir-1.1-1-1-of-2.safetensors"));
     keep = (struct checkpoint_keep){.kept = kept, .n_kept = 2, .generation = checkpoint_term(3, 1)};
@@ -712,11 +717,11 @@ static void a_server_tidies_its_own_parts(void **state)
 
 int main(void)
 {
-    return RUN_EACH(setup, teardown, names_are_read_as_they_are_written,
-                    a_claim_fences_the_owner_before, an_emptied_folder_stays_the_owners,
-                    a_fault_anywhere_leaves_a_folder_to_be_claimed, a_paused_owner_does_no_harm,
-                    a_sweep_does_not_disturb_a_claim, sweeps_leave_what_is_being_written,
-                    a_full_disk_gets_its_room_back, the_base_is_kept, files_are_looked_at,
-                    a_folder_has_one_id, an_emptied_folder_says_nothing_of_what_was_kept,
-                    a_server_tidies_its_own_parts);
+    return RUN_EACH(setup, teardown, names_are_read_back, claim_fences_the_previous_owner,
+                    emptied_folder_keeps_its_owner, folder_can_be_claimed_after_any_fault,
+                    paused_owner_does_no_harm, sweep_does_not_disturb_a_claim,
+                    sweep_spares_the_checkpoint_in_progress, sweep_frees_a_full_disk,
+                    resumed_checkpoint_is_kept, files_are_checked, folder_has_one_id,
+                    emptied_folder_has_no_list_of_kept_checkpoints,
+                    server_deletes_only_its_own_parts);
 }

@@ -1,5 +1,5 @@
-/* tests/ps_own_folder_test.c - folders that are servers' own: what a keeper knows and removes, and
- * checkpoints some of whose files are elsewhere. */
+/* tests/ps_own_folder_test.c - servers' own folders: the parts that own_folder reports and removes,
+ * and checkpoints with files in several folders. */
 #include "base/clock.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
@@ -52,7 +52,7 @@ static int exists(int64_t step, int k)
     return access(path_of(step, k), F_OK) == 0;
 }
 
-/* Server k's of two, with the value `step` everywhere, written at this address. */
+/* Writes the file of server k of two, with the value `step` everywhere, at this address. */
 static struct checkpoint_part write_part(int64_t step, int k, const char *addresses, const char *of)
 {
     char tensor[64], text[2][32], digest[65];
@@ -107,7 +107,7 @@ static void wait_change(int n)
     pthread_mutex_unlock(&changes.lock);
 }
 
-/* The steps that it knows, newest first, as a number; -1: it does not know. */
+/* Returns the steps of the reported parts, newest first, as one number; -1: not known yet. */
 static int64_t known(struct own_folder *k)
 {
     struct net_part *list;
@@ -121,7 +121,7 @@ static int64_t known(struct own_folder *k)
     return all;
 }
 
-/* Waits until it is carried out. */
+/* Requests a sweep and waits until it is done. */
 static void tell(struct own_folder *k, const struct checkpoint_keep *word)
 {
     pthread_mutex_lock(&changes.lock);
@@ -133,9 +133,9 @@ static void tell(struct own_folder *k, const struct checkpoint_keep *word)
     capture_end();
 }
 
-/* What lies there is read whole, what is written is added, what ps 0 does not keep goes: also what
- * a server with another address had written for this ps 0. */
-static void a_keeper_knows_what_is_whole(void **state)
+/* The folder's parts are read completely, written parts are added, and parts that ps 0 does not
+ * keep are removed, even those that a server at another address wrote for this ps 0. */
+static void complete_parts_are_reported(void **state)
 {
     const struct own_folder_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
     const struct checkpoint_id kept[] = {{checkpoint_term(1, 1), 6}, {checkpoint_term(1, 1), 2}};
@@ -162,7 +162,7 @@ static void a_keeper_knows_what_is_whole(void **state)
     assert_int_equal(known(k), 6532);
     own_folder_sweep(k, &keep);
     wait_change(2);
-    assert_int_equal(known(k), 632); /* nothing says that 3 was written for this ps 0 */
+    assert_int_equal(known(k), 632); /* nothing shows that 3 was written for this ps 0 */
     assert_false(exists(5, 1) || exists(4, 1));
     keep.home = home;
     keep.n_kept = 1;
@@ -171,7 +171,7 @@ static void a_keeper_knows_what_is_whole(void **state)
     wait_change(3);
     assert_int_equal(known(k), 632);
     keep.older_stay = 0;
-    own_folder_sweep(k, &keep); /* before it is gone, too */
+    own_folder_sweep(k, &keep); /* also before it is removed */
     own_folder_destroy(k, clock_deadline_ns(60000));
     assert_true(exists(6, 1) && !exists(3, 1) && !exists(2, 1));
     assert_int_equal(checkpoint_parts_have_all_steps(folder), 0);
@@ -179,8 +179,8 @@ static void a_keeper_knows_what_is_whole(void **state)
     assert_int_equal(checkpoint_parts_have_all_steps(folder), 1);
 }
 
-/* What is ordered while an earlier word of ps 0's waits, or is carried out, stays. */
-static void a_word_removes_nothing_ordered_after_it(void **state)
+/* A checkpoint that is ordered while an earlier sweep waits or is carried out stays. */
+static void sweep_spares_later_orders(void **state)
 {
     const struct own_folder_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
     const struct checkpoint_keep word = {.generation = checkpoint_term(1, 1),
@@ -192,14 +192,14 @@ static void a_word_removes_nothing_ordered_after_it(void **state)
     write_part(4, 1, "a:1,b:1", NULL);
     assert_int_equal(own_folder_create(&cfg, &k), ST_OK);
     own_folder_note_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 3});
-    own_folder_sweep(k, &word); /* waits: what lies there is not known yet */
+    own_folder_sweep(k, &word); /* waits, since the parts are not known yet */
     own_folder_note_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 4});
     own_folder_note_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 5});
     own_folder_begin(k);
     wait_change(2);
     assert_int_equal(known(k), 4);
     assert_true(exists(4, 1) && !exists(3, 1) && !exists(1, 1));
-    own_folder_sweep(k, &word); /* it knows that 4 came to nothing */
+    own_folder_sweep(k, &word); /* ps 0 has given up 4 */
     wait_change(3);
     assert_false(exists(4, 1));
     write_part(5, 1, "a:1,b:1", NULL);
@@ -208,7 +208,7 @@ static void a_word_removes_nothing_ordered_after_it(void **state)
     changes.n = 0;
     assert_int_equal(own_folder_create(&cfg, &k), ST_OK);
     own_folder_sweep(k, &word);
-    for (int i = 0; i < 100; i++) /* more than are remembered */
+    for (int i = 0; i < 100; i++) /* more than are recorded */
         own_folder_note_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 5 + i});
     own_folder_begin(k);
     wait_change(2);
@@ -216,8 +216,8 @@ static void a_word_removes_nothing_ordered_after_it(void **state)
     own_folder_destroy(k, clock_deadline_ns(60000));
 }
 
-/* A part that cannot be read just now is not one that is gone. */
-static void what_cannot_be_read_is_not_forgotten(void **state)
+/* A part that cannot be read at present is not lost. */
+static void unreadable_part_is_not_forgotten(void **state)
 {
     char id[FOLDER_ID_BYTES], away[300], folder_away[160];
     const struct checkpoint_id kept[] = {{checkpoint_term(1, 1), 2}, {checkpoint_term(1, 1), 1}};
@@ -232,7 +232,8 @@ static void what_cannot_be_read_is_not_forgotten(void **state)
     snprintf(away, sizeof away, "%s-away", path_of(2, 1));
     snprintf(folder_away, sizeof folder_away, "%s-away", folder);
     assert_int_equal(rename(path_of(2, 1), away), 0);
-    assert_int_equal(symlink(path_of(2, 1), path_of(2, 1)), 0); /* open fails, not with ENOENT */
+    assert_int_equal(symlink(path_of(2, 1), path_of(2, 1)),
+                     0); /* open fails, but not with ENOENT */
     assert_int_equal(own_folder_create(&cfg, &k), ST_OK);
     capture_begin();
     own_folder_begin(k);
@@ -262,8 +263,8 @@ static void what_cannot_be_read_is_not_forgotten(void **state)
     own_folder_destroy(k, clock_deadline_ns(60000));
 }
 
-/* The id is read again by the keeper's thread: who asks does not wait for the disk. */
-static void a_folder_may_be_another(void **state)
+/* own_folder's thread reads the id again, so that the caller does not wait for the disk. */
+static void replaced_folder_is_read_again(void **state)
 {
     char id[FOLDER_ID_BYTES] = "", now[FOLDER_ID_BYTES], path[160];
     const struct own_folder_config cfg = {folder, "b:1", ELSEWHERE, 500, on_changed, NULL};
@@ -279,14 +280,14 @@ static void a_folder_may_be_another(void **state)
     assert_string_equal(id, ELSEWHERE);
     assert_int_equal(unlink(path) + unlink(path_of(1, 1)), 0);
     write_part(3, 1, "a:1,b:1", NULL);
-    assert_int_equal(mkfifo(path, 0600), 0); /* a disk that hangs until somebody writes */
+    assert_int_equal(mkfifo(path, 0600), 0); /* a disk that hangs until a write */
     own_folder_reread_id(k);
     assert_true(!own_folder_id(k, now) && known(k) == -1);
     FILE *f = fopen(path, "we");
     assert_non_null(f);
     assert_false(own_folder_id(k, now));
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(durable_put(path, home, strlen(home)), ST_OK); /* for the looks after */
+    assert_int_equal(durable_put(path, home, strlen(home)), ST_OK); /* for later looks */
     fputs(home, f);
     fclose(f);
     wait_change(3);
@@ -295,8 +296,9 @@ static void a_folder_may_be_another(void **state)
     own_folder_destroy(k, clock_deadline_ns(60000));
 }
 
-/* Of more than it can tell it tells its own: each of those that share the folder does. */
-static void a_server_tells_of_its_own_parts_first(void **state)
+/* If there are too many parts, a server reports its own; every server that shares the folder does
+ * the same. */
+static void own_parts_are_reported_first(void **state)
 {
     enum { N_OTHERS = CONTROL_MAX_PARTS + 8 };
     const struct own_folder_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
@@ -351,8 +353,9 @@ static int64_t found_step(struct asked *a)
     return step;
 }
 
-/* Files of one server are in its own folder: who has them is asked, newest first. */
-static void files_may_be_elsewhere(void **state)
+/* Some files of a checkpoint lie in a server's own folder. The search asks for them, newest first.
+ * */
+static void files_in_other_folders_are_found(void **state)
 {
     struct checkpoint_restore *r;
     float value[N_ELEMS];
@@ -390,7 +393,7 @@ static void files_may_be_elsewhere(void **state)
     assert_non_null(strstr(capture_text, "2.json: not restored: nobody has it; trying the prev"));
     a.st[1] = ST_NOT_FOUND;
     assert_int_equal(CAPTURE(found_step(&a)), -(int64_t)ST_CORRUPT);
-    assert_int_equal(checkpoint_restore_find(folder, &r), ST_OK); /* nobody is asked */
+    assert_int_equal(checkpoint_restore_find(folder, &r), ST_OK); /* no other folder is asked */
     assert_true(checkpoint_restore_has_file(r, 0) && !checkpoint_restore_has_file(r, 1));
     assert_int_equal(checkpoint_restore_read(r, 0, N_ELEMS / 2, value, NULL, &version), ST_OK);
     assert_true(value[0] == 2 && value[N_ELEMS / 2 - 1] == 2);
@@ -402,7 +405,7 @@ static void files_may_be_elsewhere(void **state)
     assert_int_equal(checkpoint_restore_samples(r, &samples, &n_samples), ST_OK);
     assert_true(!samples && n_samples == 0);
     checkpoint_restore_close(r);
-    assert_int_equal(rename(away, path_of(2, 1)), 0); /* copied here: it is one folder's again */
+    assert_int_equal(rename(away, path_of(2, 1)), 0); /* copied here, so that one folder has all */
     assert_int_equal(found_step(&a), 2);
     assert_int_equal(a.n, 0);
     assert_int_equal(checkpoint_restore_find(folder, &r), ST_OK);
@@ -412,8 +415,8 @@ static void files_may_be_elsewhere(void **state)
     assert_int_equal(CAPTURE(found_step(&a)), -(int64_t)ST_CORRUPT);
 }
 
-/* A folder of one's own that has several servers' parts. */
-static void parts_of_one_folder_are_one(void **state)
+/* One server's own folder has the parts of several servers. */
+static void parts_in_one_folder_are_combined(void **state)
 {
     struct checkpoint_restore *r;
     float value[N_ELEMS];
@@ -437,8 +440,8 @@ static void parts_of_one_folder_are_one(void **state)
 
 int main(void)
 {
-    return RUN_EACH(setup, teardown, a_keeper_knows_what_is_whole,
-                    a_word_removes_nothing_ordered_after_it, what_cannot_be_read_is_not_forgotten,
-                    a_folder_may_be_another, a_server_tells_of_its_own_parts_first,
-                    files_may_be_elsewhere, parts_of_one_folder_are_one);
+    return RUN_EACH(setup, teardown, complete_parts_are_reported, sweep_spares_later_orders,
+                    unreadable_part_is_not_forgotten, replaced_folder_is_read_again,
+                    own_parts_are_reported_first, files_in_other_folders_are_found,
+                    parts_in_one_folder_are_combined);
 }

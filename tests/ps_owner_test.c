@@ -1,5 +1,5 @@
-/* tests/ps_owner_test.c - is the process that claimed a folder of checkpoints alive: each answer of
- * the program at its address, and each state of its lock. */
+/* tests/ps_owner_test.c - checks whether the process that claimed a folder of checkpoints is alive:
+ * each answer of the program at its address, and each state of its lock. */
 #include "base/clock.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/owner.h"
@@ -40,7 +40,7 @@ static uint64_t claim(const char *address)
     return l.epoch;
 }
 
-/* The claim was made on another machine. */
+/* Makes the claim of another machine. */
 static void claim_elsewhere(const char *address)
 {
     char path[128], text[256];
@@ -51,7 +51,7 @@ static void claim_elsewhere(const char *address)
     assert_int_equal(durable_put(path, text, strlen(text)), ST_OK);
 }
 
-/* The folder is refused, with these words, unless it is to be taken over. */
+/* Checks that the folder is refused, with these words, unless it is to be taken over. */
 static void assert_refused(const char *address, const char *words)
 {
     assert_int_equal(CAPTURE(checkpoint_owner_check(folder, address, false, &looked_at)),
@@ -67,7 +67,7 @@ static void assert_free(const char *address)
     assert_int_equal(checkpoint_owner_check(folder, address, false, &looked_at), ST_OK);
 }
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what the server says */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the server's answer */
 
 static enum status on_status(void *ctx, int with_model, struct net_status *out)
 {
@@ -106,7 +106,7 @@ static void only_the_claimed_incarnation_is_alive(void **state)
     is.checkpoints.is_ending = true;
     say(&s, &is);
     assert_int_equal(CAPTURE(checkpoint_owner_check(folder, "a:1", false, &looked_at)),
-                     ST_BUSY); /* try again */
+                     ST_BUSY); /* retry */
     assert_non_null(strstr(capture_text, "is shutting down: start this program again when"));
     is.checkpoints.owner = OWNER + 1; /* another job has its port */
     say(&s, &is);
@@ -122,8 +122,8 @@ static void only_the_claimed_incarnation_is_alive(void **state)
     assert_free("a:1");
 }
 
-/* A program that speaks another protocol: TLS, where this one has none. */
-static void a_program_that_cannot_be_asked_may_be_the_owner(void **state)
+/* A program at that address speaks another protocol: TLS, where this one has none. */
+static void program_without_an_answer_may_be_the_owner(void **state)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof a;
@@ -136,7 +136,7 @@ static void a_program_that_cannot_be_asked_may_be_the_owner(void **state)
     claim(address);
     pid_t pid = fork();
     if (pid == 0)
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed assertion leaves nothing behind */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed assertion leaves no child behind */
     while (pid == 0) {                    /* an alert, and the end of the connection */
         int peer = accept(fd, NULL, NULL);
         if (write(peer, "\25\3\1\0\2\2\12", 7) < 0 || close(peer) < 0)
@@ -149,7 +149,7 @@ static void a_program_that_cannot_be_asked_may_be_the_owner(void **state)
     assert_free("a:1");
 }
 
-static void a_loopback_address_of_another_machine_is_not_this_one(void **state)
+static void loopback_address_of_another_machine_is_another(void **state)
 {
     claim("localhost:1");
     assert_free("localhost:1");
@@ -160,7 +160,7 @@ static void a_loopback_address_of_another_machine_is_not_this_one(void **state)
     assert_free("A:1");
 }
 
-static void a_lock_shows_a_worker(void **state)
+static void lock_shows_a_running_worker(void **state)
 {
     char path[128];
     int status;
@@ -186,7 +186,7 @@ static void a_lock_shows_a_worker(void **state)
 }
 
 /* Two programs look at a free folder, then both claim it. */
-static void a_claim_made_after_the_look_is_not_taken(void **state)
+static void claim_made_after_the_look_is_kept(void **state)
 {
     struct checkpoint_lease before, first, other;
     assert_free("a:1");
@@ -199,12 +199,12 @@ static void a_claim_made_after_the_look_is_not_taken(void **state)
     assert_int_equal(checkpoint_folder_still_owner(folder, &first), ST_OK);
     assert_int_equal(checkpoint_folder_lease(folder, &other), ST_OK);
     assert_true(other.epoch == 1 && other.incarnation == OWNER);
-    /* a restart at the same address looks at that lease, and takes it */
+    /* a restart at the same address sees that lease, and claims the folder */
     assert_free("b:1");
     assert_int_equal(checkpoint_folder_claim(folder, OWNER + 2, "b:1", 0, &looked_at, &other),
                      ST_OK);
     assert_true(other.epoch == 2);
-    /* a lease of its own, which a failed claim had left, is no other program's */
+    /* an own lease of an earlier failed claim does not count as another program's */
     assert_int_equal(checkpoint_folder_claim(folder, OWNER + 2, "b:1", 0, &looked_at, &other),
                      ST_OK);
 }
@@ -214,10 +214,10 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(only_the_claimed_incarnation_is_alive),
-        TEST(a_program_that_cannot_be_asked_may_be_the_owner),
-        TEST(a_loopback_address_of_another_machine_is_not_this_one),
-        TEST(a_lock_shows_a_worker),
-        TEST(a_claim_made_after_the_look_is_not_taken),
+        TEST(program_without_an_answer_may_be_the_owner),
+        TEST(loopback_address_of_another_machine_is_another),
+        TEST(lock_shows_a_running_worker),
+        TEST(claim_made_after_the_look_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

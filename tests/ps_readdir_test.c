@@ -1,5 +1,5 @@
-/* tests/ps_readdir_test.c - a folder of checkpoints that cannot be listed to its end (EIO, or
- * ESTALE of NFS): what was not seen is not taken for gone. */
+/* tests/ps_readdir_test.c - a folder of checkpoints whose listing fails before its end (EIO, or
+ * ESTALE of NFS): an entry that was not listed does not count as gone. */
 #include "checkpoint/folder.h"
 #include "checkpoint/parts.h"
 #include "tests/check.h"
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 static const char manifest[] = "weir-1.1-8.json", shard[] = "weir-1.1-8-0-of-1.safetensors";
-static int fails; /* before the manifest, which comes last then */
+static int fails; /* before the manifest, which is then the last entry */
 
 struct dirent *__real_readdir(DIR *d);
 struct dirent *__wrap_readdir(DIR *d);
@@ -35,7 +35,7 @@ static void put(const char *folder, const char *name)
     close(fd);
 }
 
-static void test_listed_in_part(void **state)
+static void incomplete_listing_removes_nothing(void **state)
 {
     char folder[] = "/tmp/weir_readdir_XXXXXX", path[256], other[256];
     const struct checkpoint_sweep sweep = {.keep = 5};
@@ -47,7 +47,7 @@ static void test_listed_in_part(void **state)
     snprintf(path, sizeof path, "%s/%s", folder, shard);
     snprintf(other, sizeof other, "%s/%s", folder, manifest);
     assert_int_equal(checkpoint_retention_sweep(folder, &sweep), ST_OK);
-    assert_int_equal(access(path, F_OK), 0); /* the manifest, whatever is in it, keeps it */
+    assert_int_equal(access(path, F_OK), 0); /* the manifest keeps it, whatever its content */
     fails = 1;
     assert_int_equal(checkpoint_retention_sweep(folder, &sweep), ST_IO);
     assert_int_equal(access(path, F_OK), 0);
@@ -63,5 +63,5 @@ static void test_listed_in_part(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_listed_in_part);
+    return RUN_TESTS(incomplete_listing_removes_nothing);
 }

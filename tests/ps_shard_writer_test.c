@@ -1,5 +1,6 @@
-/* tests/ps_shard_writer_test.c - a server's file while the disk hangs: the order can be given up at
- * once, the next fails, a late end frees the lane, and nobody waits. Without a service. */
+/* tests/ps_shard_writer_test.c - a server's file while the disk hangs: the order can be cancelled
+ * at once, the next order fails, a late end makes the writer free, and no caller waits. Without a
+ * service. */
 #include "base/clock.h"
 #include "ps/checkpoint/shard_writer.h"
 #include "tests/check.h"
@@ -17,15 +18,16 @@ int __wrap_fsync(int fd);
 
 static const struct net_param model[] = {{.name = "w", .shape = {2, {331, 4}}},
                                          {.name = "b", .shape = {1, {3}}}};
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all fields below */
 static pthread_cond_t wake;
-static int hangs, n_hanging, n_synced; /* calls of fsync: begin to hang, do, have ended */
+static int hangs, n_hanging,
+    n_synced; /* calls of fsync that are to hang, that hang, and that have ended */
 static int n_changes, n_released;
 
-/* The disk: it takes nothing while `hangs`. */
+/* Plays the disk: a call lasts while `hangs` is set. */
 int __wrap_fsync(int fd)
 {
-    (void)fd; /* nothing has to survive the test's machine */
+    (void)fd; /* nothing has to survive a failure of the machine */
     pthread_mutex_lock(&lock);
     n_hanging += hangs;
     pthread_cond_broadcast(&wake);
@@ -75,7 +77,7 @@ struct rig {
     struct shard_writer *writer;
 };
 
-/* Gives the store its first values, version 0. */
+/* Sets the store's first values, version 0. */
 static void init_values(struct rig *r)
 {
     static const float zeros[2048];
@@ -135,7 +137,7 @@ static void order(struct rig *r, uint64_t number, uint64_t n, int64_t step)
     shard_writer_order(r->writer, &o);
 }
 
-/* Once the lane is free, or nothing is to be waited for. */
+/* Waits until the writer is free, or nothing is pending. Returns its state. */
 static struct shard_writer_state wait_end(struct rig *r)
 {
     struct shard_writer_state s;
@@ -157,7 +159,7 @@ static int has(const struct rig *r, const char *name)
     return access(path, F_OK) == 0;
 }
 
-static void a_file_that_hangs_is_given_up(void **state)
+static void hanging_file_is_given_up(void **state)
 {
     struct rig *r = *state;
     struct shard_writer_state s;
@@ -189,11 +191,11 @@ static void a_file_that_hangs_is_given_up(void **state)
     assert_int_equal(n_released, 3);
 }
 
-static void an_order_that_waits_is_replaced(void **state)
+static void waiting_order_is_replaced(void **state)
 {
     struct rig *r = *state;
     struct shard_writer_state s;
-    order(r, 1, 1, 5); /* nobody trains */
+    order(r, 1, 1, 5); /* no step is made */
     shard_writer_state(r->writer, &s);
     assert_int_equal(s.phase, PART_ARMED);
     order(r, 2, 1, 6);
@@ -227,9 +229,9 @@ static void push_all(struct rig *r, int64_t step)
     }
 }
 
-/* An order that comes when all of the one before is captured, and its file is still to be begun: it
- * is refused, and stays so when that file is written. */
-static void an_order_right_behind_another(void **state)
+/* An order arrives when the one before is captured, and its file is not begun yet. It is refused,
+ * and stays so when that file is written. */
+static void order_behind_a_captured_one_is_refused(void **state)
 {
     struct rig *r = *state;
     struct shard_writer_state s;
@@ -253,9 +255,9 @@ static void an_order_right_behind_another(void **state)
     }
 }
 
-static void *volatile left[2]; /* to the process' end: for the leak checker */
+static void *volatile left[2]; /* until the process exits, for the leak checker */
 
-static void the_end_does_not_wait_for_a_disk(void **state)
+static void end_does_not_wait_for_the_disk(void **state)
 {
     struct rig *r = *state;
     bump(&hangs, 1);
@@ -270,12 +272,12 @@ static void the_end_does_not_wait_for_a_disk(void **state)
     wait_for(&n_synced, 2); /* the file, its folder */
     assert_int_equal(n_changes, changes);
     assert_int_equal(n_released, 0);
-    left[1] = r->store; /* a capture has it */
+    left[1] = r->store; /* a capture holds it */
     r->store = NULL;
 }
 
 int main(void)
 {
-    return RUN_EACH(setup, teardown, a_file_that_hangs_is_given_up, an_order_that_waits_is_replaced,
-                    an_order_right_behind_another, the_end_does_not_wait_for_a_disk);
+    return RUN_EACH(setup, teardown, hanging_file_is_given_up, waiting_order_is_replaced,
+                    order_behind_a_captured_one_is_refused, end_does_not_wait_for_the_disk);
 }

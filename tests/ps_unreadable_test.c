@@ -1,7 +1,7 @@
-/* tests/ps_unreadable_test.c - files of checkpoints that cannot be read at the moment (a stale NFS
- * handle, a failing disk, no descriptors, no memory): they are not damaged, so no older checkpoint
- * is taken for them, and nothing that belongs to them is removed or forgotten. The program stands
- * between these functions and our libraries (--wrap). */
+/* tests/ps_unreadable_test.c - files of checkpoints that cannot be read at present (a stale NFS
+ * handle, a failing disk, no descriptors, no memory). They are not damaged: no older checkpoint
+ * replaces them, and nothing that belongs to them is removed or forgotten. The program replaces
+ * these functions for our libraries (--wrap). */
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
 #include "files/durable.h"
@@ -24,14 +24,15 @@ static char folder[FOLDER_RIG_BYTES];
 static struct chunks *chunks;
 static struct net_job job;
 
-/* The next `times` calls of this kind for files of this name fail, after `skip` others. */
+/* The next `times` calls of this kind for files of this name fail, after `skip` calls that succeed.
+ * */
 static struct {
-    const char *name; /* NULL: none fails */
+    const char *name; /* NULL: no call fails */
     enum call call;
     int err, times, skip;
 } fault;
 static FILE *read_failed;
-static long allocation; /* that fails: 1: the next one; 0: none does */
+static long allocation; /* the failing one: 1: the next one; 0: none */
 static int allocation_failed;
 
 static void break_calls(const char *name, enum call call, int err, int times)
@@ -137,8 +138,8 @@ static int exists(const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* One server's file, all of its values `step`, and the manifest; of a folder of its own if it has
- * an id. */
+/* Writes one server's file with the value `step` everywhere, and the manifest. `own`: the id of the
+ * server's own folder, or NULL. */
 static void save(int64_t step, const char *own)
 {
     char path[256], name[MANIFEST_NAME_BYTES], text[24], digest[65], id[1][FOLDER_ID_BYTES];
@@ -195,7 +196,7 @@ static int teardown(void **state)
     return rmdir(folder);
 }
 
-/* The step that is gone on from; < 0: minus the status. The lines are captured. */
+/* Returns the step that a job resumes from; < 0: minus the status. Captures the lines. */
 static int64_t found_with(const struct checkpoint_elsewhere *elsewhere)
 {
     struct checkpoint_restore *r = NULL;
@@ -212,7 +213,7 @@ static int64_t found(void)
     return found_with(NULL);
 }
 
-/* One line says which file, why, and what to do. */
+/* Checks that one line names the file, the reason and the remedy. */
 static void check_line(const char *name, const char *why)
 {
     assert_int_equal(capture_lines(), 1);
@@ -222,7 +223,7 @@ static void check_line(const char *name, const char *why)
     assert_null(strstr(capture_text, "trying the previous checkpoint"));
 }
 
-static void what_cannot_be_read_now_is_not_passed_over(void **state)
+static void unreadable_checkpoint_is_not_passed_over(void **state)
 {
     static const int errs[] = {EIO, ESTALE, EACCES, ETIMEDOUT};
     static const char *const names[] = {newer, newer_part};
@@ -237,7 +238,7 @@ static void what_cannot_be_read_now_is_not_passed_over(void **state)
     break_calls(newer_part, CALL_READ, EIO, FOR_EVER); /* a bad sector in its data */
     fault.skip = 3;
     assert_int_equal(found(), -(int64_t)ST_IO);
-    /* what is older does not matter, and what is gone for good is moved away */
+    /* older checkpoints have no effect, and the operator moves away a file that is lost for good */
     break_calls(older, CALL_OPEN, EIO, FOR_EVER);
     assert_int_equal(found(), 8);
     break_calls(older_part, CALL_OPEN, EIO, FOR_EVER);
@@ -251,7 +252,7 @@ static void what_cannot_be_read_now_is_not_passed_over(void **state)
     assert_non_null(strstr(capture_text, "trying the previous checkpoint"));
 }
 
-static void what_can_be_read_the_next_time_is_taken(void **state)
+static void checkpoint_readable_at_the_next_try_is_used(void **state)
 {
     static const char *const names[] = {newer, newer_part};
     for (int k = 0; k < 2; k++)
@@ -263,7 +264,7 @@ static void what_can_be_read_the_next_time_is_taken(void **state)
         }
 }
 
-static void no_descriptors_say_nothing_of_a_file(void **state)
+static void lack_of_descriptors_is_no_damage(void **state)
 {
     static const int errs[] = {EMFILE, ENFILE, ENOMEM};
     static const char *const names[] = {newer, newer_part, older};
@@ -279,7 +280,7 @@ static void no_descriptors_say_nothing_of_a_file(void **state)
         }
 }
 
-static void no_memory_says_nothing_of_a_file(void **state)
+static void lack_of_memory_is_no_damage(void **state)
 {
     int64_t step = 0;
     long n = 0, n_refused = 0;
@@ -302,7 +303,7 @@ static void no_memory_says_nothing_of_a_file(void **state)
     assert_true(n > 50 && n_refused > n / 2);
 }
 
-static void what_is_damaged_is_passed_over(void **state)
+static void damaged_checkpoint_is_passed_over(void **state)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/%s", folder, newer_part);
@@ -321,8 +322,8 @@ static enum status is_nowhere(void *ctx, const struct checkpoint_manifest *m, in
     return ST_NOT_FOUND;
 }
 
-/* A file of another's folder that was copied here. */
-static void what_cannot_be_looked_for_is_not_elsewhere(void **state)
+/* A file of another folder that was copied here. */
+static void unreadable_file_is_not_searched_elsewhere(void **state)
 {
     int n_asked = 0;
     const struct checkpoint_elsewhere elsewhere = {is_nowhere, &n_asked};
@@ -338,8 +339,8 @@ static void what_cannot_be_looked_for_is_not_elsewhere(void **state)
     assert_int_equal(n_asked, 0);
 }
 
-/* The one that a plan names: the caller tries again, and takes no part instead. */
-static void a_named_one_says_why(void **state)
+/* A plan names the checkpoint: the caller retries, and does not use a part instead. */
+static void unreadable_named_checkpoint_has_a_reason(void **state)
 {
     const struct checkpoint_restore_query q = {.folder = folder, .name = newer};
     struct checkpoint_restore *r = NULL;
@@ -371,7 +372,7 @@ static int pointer_names(const char *name)
     return strstr(text, name) != NULL;
 }
 
-static void retention_keeps_what_it_could_not_look_at(void **state)
+static void retention_keeps_unreadable_checkpoints(void **state)
 {
     struct checkpoint_manifest_place *list = NULL;
     int n = 0;
@@ -383,9 +384,9 @@ static void retention_keeps_what_it_could_not_look_at(void **state)
     free(list);
     assert_int_equal(CAPTURE(checkpoint_retention_sweep(folder, &one)), ST_OK);
     assert_true(exists("weir-1.1-9.json") && exists("weir-1.1-9-0-of-1.safetensors"));
-    assert_true(exists(newer) && exists(newer_part));   /* the newest that can be read */
-    assert_false(exists(older) || exists(older_part));  /* it is not one of the newest anyhow */
-    assert_true(pointer_names("path: \"weir-1.1-9\"")); /* nor is it forgotten */
+    assert_true(exists(newer) && exists(newer_part));   /* the newest readable one */
+    assert_false(exists(older) || exists(older_part));  /* not one of the newest in any case */
+    assert_true(pointer_names("path: \"weir-1.1-9\"")); /* and not forgotten */
     break_calls("weir-1.1-9.json", CALL_OPEN, EMFILE, FOR_EVER);
     assert_int_equal(CAPTURE(checkpoint_retention_list(folder, &list, &n)), ST_NOMEM);
     check_line("weir-1.1-9.json", "ulimit -n");
@@ -396,8 +397,8 @@ static void retention_keeps_what_it_could_not_look_at(void **state)
     assert_true(exists("weir-1.1-9.json") && !exists(newer) && !exists(newer_part));
 }
 
-/* So does a server whose folder is its own; its list of parts is not that of another moment. */
-static void a_server_keeps_parts_that_it_could_not_look_at(void **state)
+/* So does a server with its own folder; its list of parts is that of one moment. */
+static void server_keeps_unreadable_parts(void **state)
 {
     struct checkpoint_part *list = NULL;
     int n = 0, n_unread = 0;
@@ -423,8 +424,8 @@ static int wait_once(void *ctx, int64_t until_ns)
     return 0;
 }
 
-/* Before its manifest is written. */
-static void a_file_is_waited_for_that_cannot_be_looked_at(void **state)
+/* The file is checked before its manifest is written. */
+static void unreadable_file_is_awaited(void **state)
 {
     static const int errs[] = {ESTALE, EMFILE, ENOMEM};
     char path[256], why[MANIFEST_WHY_BYTES];
@@ -444,12 +445,12 @@ static void a_file_is_waited_for_that_cannot_be_looked_at(void **state)
 
 int main(void)
 {
-    json_text_set_up(); /* which tells a lack of memory */
-    return RUN_EACH(setup, teardown, what_cannot_be_read_now_is_not_passed_over,
-                    what_can_be_read_the_next_time_is_taken, no_descriptors_say_nothing_of_a_file,
-                    no_memory_says_nothing_of_a_file, what_is_damaged_is_passed_over,
-                    what_cannot_be_looked_for_is_not_elsewhere, a_named_one_says_why,
-                    retention_keeps_what_it_could_not_look_at,
-                    a_server_keeps_parts_that_it_could_not_look_at,
-                    a_file_is_waited_for_that_cannot_be_looked_at);
+    json_text_set_up(); /* it reports a lack of memory */
+    return RUN_EACH(setup, teardown, unreadable_checkpoint_is_not_passed_over,
+                    checkpoint_readable_at_the_next_try_is_used, lack_of_descriptors_is_no_damage,
+                    lack_of_memory_is_no_damage, damaged_checkpoint_is_passed_over,
+                    unreadable_file_is_not_searched_elsewhere,
+                    unreadable_named_checkpoint_has_a_reason,
+                    retention_keeps_unreadable_checkpoints, server_keeps_unreadable_parts,
+                    unreadable_file_is_awaited);
 }
