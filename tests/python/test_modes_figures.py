@@ -66,7 +66,7 @@ class Figures(test_modes.Case):
     def test_stragglers_not_logged_by_default(self):
         job = self.start_job(["--train_steps=10"], n_workers=2, slow=1)
         self.check(job, 10, least=0)
-        self.assertNotIn(" waited ", job.ps[0].output().replace("others waited", ""))
+        self.assertNotIn(" waited ", job.ps[0].output().replace("workers waited", ""))
 
     def test_summary_without_folder_fails_at_the_end(self):
         """The folder of the summary is removed while the job runs: the server reports the error at

@@ -74,7 +74,7 @@ class OwnFolders(harness.Test):
                                                                 "safetensors" % task))
                               for s in steps})
         self.assertEqual(self.files(1, ".json"), [])
-        self.assertIn("disk1 is this server's own", job.ps[1].output())
+        self.assertIn("disk1 is not the folder of ps:0", job.ps[1].output())
         self.assertIn("keeps its parts in a folder of its own", job.ps[0].output())
         self.assertNotIn("given up", job.ps[0].output())
 

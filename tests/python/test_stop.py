@@ -108,7 +108,7 @@ class Stop(generations.Test):
         job.start_worker(0).wait_line("training step 5 done")
         job.workers[0].stop(signal.SIGTERM, 60, 0)
         ps.wait_line("worker 0 left before the job's end")
-        self.assertIn("if no worker is left, where the next one joins", self.stop_job(job))
+        self.assertIn("if it has no workers, when the next one joins", self.stop_job(job))
         job.start_worker(0).wait(60)
         ps.wait_line("the job is done; this server waits for the next one (--serve)")
         self.assertRegex(job.workers[0].output(), "the job has ended at step [0-9]+ of ")
