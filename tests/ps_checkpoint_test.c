@@ -445,7 +445,7 @@ static void flip(const char *path, long at)
 }
 
 /* Damages every byte of the manifest and a sample of the files' bytes, and cuts or removes files.
- * */
+ */
 static void damaged_checkpoint_falls_back_to_the_previous_one(void **state)
 {
     struct cluster c;

@@ -207,7 +207,7 @@ static void number_of_servers_does_not_change_the_bits(void **state)
 
 /* The sum of these numbers depends on their order. It has the order of the chunks, wherever the
  * chunks lie and whichever arrives first. A float's rounding would hide most of that in a version.
- * */
+ */
 static void norm_is_summed_in_the_order_of_chunks(void **state)
 {
     enum { N = 7 };

@@ -342,7 +342,7 @@ static char *two_addrs[] = {"127.0.0.1:1", "127.0.0.1:2"};
 static const struct hosts two_servers = {2, two_addrs};
 
 /* A drained server must not exit before the list is recorded: a restarted ps 0 would wait for it.
- * */
+ */
 static void failed_list_of_servers_is_retried(void **state)
 {
     char path[256];

@@ -491,7 +491,7 @@ static void servers_without_a_job_stop_at_once(void **state)
 }
 
 /* The servers stay with --serve, and the answer reports that. The next job ends by itself as well.
- * */
+ */
 static void serving_servers_wait_for_the_next_job(void **state)
 {
     char why[CONTROL_TEXT_BYTES];

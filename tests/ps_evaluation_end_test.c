@@ -220,7 +220,7 @@ static void hanging_disk_after_the_end_does_not_fence_ps0(void **state)
 }
 
 /* The last evaluation is the best one: ps 0 ends only after it is recorded, or when the disk hangs.
- * */
+ */
 static void end_waits_for_the_record_of_the_best(void **state)
 {
     for (int hangs = 0; hangs < 2; hangs++) {

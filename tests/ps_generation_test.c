@@ -441,7 +441,7 @@ static void generation_from_memory_shares_buffers(void **state)
 
 /* A generation does not begin if a chunk is missing; the earlier one stays, stopped. A server
  * without chunks has a run as well, and a run whose chunks no server needs is released at settle.
- * */
+ */
 static void missing_chunks_keep_the_stopped_run(void **state)
 {
     struct rig r;

@@ -145,7 +145,7 @@ static void early_end_does_not_refuse_the_original_steps(void **state)
 }
 
 /* Members with data of their own, and with the same --epochs as the job, take over the job's steps.
- * */
+ */
 static void same_epochs_of_own_data_follow_the_job(void **state)
 {
     char why[512] = "";

@@ -204,7 +204,7 @@ static void awaited_backup_members_are_counted(void **state)
     assert_int_equal(step, 0);
     assert_true(missing[0] == 1 && missing[2] == 1 && missing[1] == 0 && missing[3] == 0);
     /* a restarted process repeats its push: it counts once, and its answer follows with the version
-     * */
+     */
     store_admit(f.store, 3, 113);
     assert_int_equal(act(&f, PIECE_PUSH, 3, 1, 1, 0), PIECE_NONE);
     assert_int_equal(version_of(&f, 1), 0);

@@ -354,7 +354,7 @@ static int64_t found_step(struct asked *a)
 }
 
 /* Some files of a checkpoint lie in a server's own folder. The search asks for them, newest first.
- * */
+ */
 static void files_in_other_folders_are_found(void **state)
 {
     struct checkpoint_restore *r;

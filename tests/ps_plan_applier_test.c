@@ -260,7 +260,7 @@ static void plan_with_a_damaged_part_is_retried(void **state)
 }
 
 /* A network folder may show a file late, so the damage is not reported to the coordinator at once.
- * */
+ */
 static void missing_file_is_not_reported_as_damage(void **state)
 {
     struct rig *r = *state;

@@ -123,7 +123,7 @@ static void chunks_move_to_servers_that_can_read_them(void **state)
 }
 
 /* A plan with an early end, and those after it, record the end beside the workers' number of steps.
- * */
+ */
 static void early_end_stays_in_later_plans(void **state)
 {
     static const int members[] = {0};

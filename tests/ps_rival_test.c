@@ -14,7 +14,7 @@ static struct member running(void)
 }
 
 /* The same process asks again, no process has joined yet, or the first process's stream has closed.
- * */
+ */
 static void place_is_free_without_a_rival(void **state)
 {
     struct member m = running();
@@ -90,7 +90,7 @@ static void previous_process_has_precedence_between_generations(void **state)
 }
 
 /* During a long change it asks repeatedly, and counts as known all the time, also over a slow link.
- * */
+ */
 static void repeated_requests_keep_the_precedence(void **state)
 {
     const int64_t asked = 1000 * MS, round_trip_ms = 1000;

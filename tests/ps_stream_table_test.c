@@ -113,7 +113,7 @@ static void *send_once(void *arg)
 }
 
 /* A sender waits in a send. The close of the stream does not wait for it, and the sender continues.
- * */
+ */
 static void close_does_not_wait_for_a_sender(void **state)
 {
     static struct raw r;

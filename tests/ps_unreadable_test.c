@@ -25,7 +25,7 @@ static struct chunks *chunks;
 static struct net_job job;
 
 /* The next `times` calls of this kind for files of this name fail, after `skip` calls that succeed.
- * */
+ */
 static struct {
     const char *name; /* NULL: no call fails */
     enum call call;
