@@ -110,7 +110,7 @@ class Stop(generations.Test):
         ps.wait_line("worker 0 left before the job's end")
         self.assertIn("if it has no workers, when the next one joins", self.stop_job(job))
         job.start_worker(0).wait(60)
-        ps.wait_line("the job is done; this server waits for the next one (--serve)")
+        ps.wait_line("the job is done; this server waits for the next one")
         self.assertRegex(job.workers[0].output(), "the job has ended at step [0-9]+ of ")
         other = self.job(n_workers=1, model="small", flags=["--train_steps=7", "--seed=4"])
         other.ps_hosts = job.ps_hosts
