@@ -310,7 +310,7 @@ class Coordinate(harness.Test):
         worker.wait_line("waiting for ps:1")
         self.command(self.pb.CommandRequest(
             protocol=harness.PROTOCOL, kind=self.pb.CommandRequest.DRAIN_SERVER, index=1))
-        self.ps.wait_line("is to hand on its chunks and has not been heard of", 60)
+        self.ps.wait_line("is to hand on its chunks and has been silent", 60)
         self.command(self.pb.CommandRequest(  # a second time: it does not return
             protocol=harness.PROTOCOL, kind=self.pb.CommandRequest.DRAIN_SERVER, index=1))
         self.ps.wait_line("is gone with its parameters", 40)

@@ -152,9 +152,9 @@ class OwnFolders(harness.Test):
         self.assertRegex(job.ps[1].output(),
                          "%d-1-of-2.safetensors: skipped: .*checksum" % newest)
         self.assertRegex(job.ps[0].output(),
-                         "%d.json: not restored: .*%d-1-of-2.safetensors lies in no server's "
+                         "%d.json: not restored: .*%d-1-of-2.safetensors is in no server's "
                          "folder; ps:1 .* trying the previous checkpoint" % (newest, newest))
-        self.assertIn("goes on from step %d," % before, job.ps[1].output())
+        self.assertIn("resumes from step %d," % before, job.ps[1].output())
 
     def test_lost_folder_makes_training_wait(self):
         """ps 1 returns without its folder: training waits, and a line names the cause; with the
@@ -165,8 +165,8 @@ class OwnFolders(harness.Test):
         aside = self.folder(1) + "-aside"
         os.rename(self.folder(1), aside)
         self.start_ps(job, 1)
-        job.ps[0].wait_line("-1-of-2.safetensors lies in no server's folder; ps:1 .* wrote it to "
-                            "one of its own: start it again with that folder")
+        job.ps[0].wait_line("-1-of-2.safetensors is in no server's folder; ps:1 .* wrote it to "
+                            "its own folder: restart that server with that folder")
         job.ps[0].wait_line("none of its checkpoints is complete")
         self.kill(job.ps[1])
         shutil.rmtree(self.folder(1))
