@@ -167,7 +167,8 @@ class Generations(generations.Test):
         job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")
         self.check(job)
         hung.resume()
-        self.assertIn("says that the job has gone on without this server", hung.wait_output(90))
+        self.assertIn("records that the job has continued without this server",
+                      hung.wait_output(90))
 
 
 harness.main(__name__)

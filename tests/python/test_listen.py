@@ -146,7 +146,7 @@ class Listen(harness.Test):
         self.assert_no_text([*first, *second], "another process has just called")
         job.finish(120, want)
         self.assertEqual(ckpt_folder.steps(folder)[-1], 24)
-        self.assert_no_text(first, "another process has just called", "was started anew",
+        self.assert_no_text(first, "another process has just called", "was restarted",
                             "has claimed it since", "generation 1.2", "generation 2.")
 
 
