@@ -39,7 +39,7 @@ static void on_changed(void *ctx)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* The phase of the last order once it is neither armed nor writing. */
+/* Returns the phase of the last order once it is neither armed nor writing. */
 static enum part_phase wait_for_end(struct rig *r)
 {
     int64_t deadline = clock_deadline_ns(DEADLINE_MS);

@@ -113,7 +113,7 @@ struct follower {
     uint64_t order, taken, order_generation; /* of checkpoints: last; given to writer */
     int64_t order_step;
     uint64_t stop, settled, applying;
-    enum part_phase phase; /* of the order in `taken` */
+    enum part_phase phase; /* of the accepted order */
     uint64_t bytes;
     uint32_t crc32c;
     uint64_t wanted, given;
