@@ -1,4 +1,4 @@
-/* tests/worker_auc_test.c - the area under the ROC curve, beside its definition. */
+/* tests/worker_auc_test.c - compares the area under the ROC curve with its definition. */
 #include "base/rng.h"
 #include "tests/check.h"
 #include "worker/train/auc.h"

@@ -1,6 +1,6 @@
-/* tests/worker_augment_test.c - augmented samples against a plain one, pixel by pixel; what is
- * drawn is a pure function of seed, pass and item; and towers and workers read the same, however
- * many. */
+/* tests/worker_augment_test.c - compares augmented samples with a plain implementation, pixel by
+ * pixel. The random changes are a pure function of seed, pass and item, and any number of towers
+ * and workers reads the same samples. */
 #include "base/rng.h"
 #include "tests/check.h"
 #include "tests/trainer_rig.h"
@@ -17,7 +17,7 @@ static const struct job_augment kinds[] = {
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-/* A picture of one channel, with numbers in double; outside of it are zeros. */
+/* A picture of one channel, with numbers in double; pixels outside of it are zeros. */
 struct picture {
     int height, width;
     double at[3 * MOST_SIDE][3 * MOST_SIDE];
@@ -37,7 +37,7 @@ static struct picture moved(const struct picture *p, int64_t dy, int64_t dx)
     return out;
 }
 
-/* As the words say it: padded by n on each side, then a window from there on. */
+/* Crops as the documentation defines it: pads by n on each side, then cuts a window. */
 static struct picture cropped(const struct picture *p, int n, int64_t dy, int64_t dx)
 {
     struct picture padded = {p->height + 2 * n, p->width + 2 * n, {{0}}}, out = *p;
@@ -102,7 +102,7 @@ static void check_item(const struct shape *s, const struct job_augment *a, int64
     assert_true(bytes_out[elems] == 77 && floats_out[elems] == 77);
 }
 
-static void pictures_are_as_the_plain_ones(void **state)
+static void augmented_pictures_match_plain_ones(void **state)
 {
     static const struct shape shapes[] = {{3, {1, 12, 12}}, {3, {3, 5, 8}}, {3, {2, 9, 5}}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
@@ -111,8 +111,8 @@ static void pictures_are_as_the_plain_ones(void **state)
                 check_item(&shapes[s], &kinds[k], item);
 }
 
-/* What may be drawn is drawn, and nothing else; a pixel outside may be the cutout's centre. */
-static void draws_are_even(void **state)
+/* Each allowed value is drawn, and no other; the cutout's centre may be a pixel outside. */
+static void draws_cover_allowed_values_evenly(void **state)
 {
     enum { DRAWS = 6000, SIDE_Y = 7, SIDE_X = 9 };
     static const struct shape s = {3, {1, SIDE_Y, SIDE_X}};
@@ -139,7 +139,7 @@ static void draws_are_even(void **state)
             assert_in_range(crops[i][k], DRAWS * 8 / 70, DRAWS * 12 / 70);
     }
     assert_true(areas[4][4] > 0 && areas[2][4] > 0 && areas[4][3] > 0 && areas[2][2] > 0);
-    assert_int_equal(areas[1][4], 0); /* half of it is always there */
+    assert_int_equal(areas[1][4], 0); /* half of the cutout is always inside */
 }
 
 static int same(const struct augment_draw *a, const struct augment_draw *b)
@@ -149,8 +149,8 @@ static int same(const struct augment_draw *a, const struct augment_draw *b)
            memcmp(a->cut, b->cut, sizeof a->cut) == 0;
 }
 
-/* In whatever order; and another item, pass or seed draws anew. */
-static void draws_are_pure(void **state)
+/* The order of the calls does not matter; another item, pass or seed draws other values. */
+static void draws_depend_on_seed_pass_item_only(void **state)
 {
     enum { ITEMS = 300 };
     static const struct shape s = {3, {1, 28, 28}};
@@ -169,15 +169,16 @@ static void draws_are_pure(void **state)
         seeds += same(&d, &first[i]);
     }
     assert_true(items < 3 && passes < 3 && seeds < 3);
-    const struct job_augment flips = {.flip = 1}; /* one thing more draws the others as before */
+    const struct job_augment flips = {
+        .flip = 1}; /* one more kind of change does not alter the draws of other kinds */
     for (int64_t i = 0; i < ITEMS; i++)
         assert_int_equal(augment_draw(&flips, &s, 9, 3, i).flip, first[i].flip);
 }
 
-/* What a backend was given, by the samples' positions. */
+/* Samples that a backend received, by their positions. */
 enum { STEPS = 30, BATCH = 12, POSITIONS = STEPS * BATCH };
 static struct {
-    pthread_mutex_t lock; /* guards the others */
+    pthread_mutex_t lock; /* guards the fields below */
     uint8_t image[POSITIONS][SIDE * SIDE];
     int n[POSITIONS];
 } given = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -197,7 +198,8 @@ static enum status take_input(struct plan *p, const uint8_t *const *images, cons
     return ST_OK;
 }
 
-/* The job's steps from `first` on by so many workers with so many towers each, into `given`. */
+/* Runs the job's steps from `first` on by so many workers with so many towers each, into `given`.
+ */
 static void train(int n_workers, int n_towers, int first)
 {
     struct backend taking = fake_backend;
@@ -224,8 +226,9 @@ static void train(int n_workers, int n_towers, int first)
         assert_int_equal(given.n[at], at >= first * BATCH);
 }
 
-/* 6 passes over 60 items: 1 worker or 3, with 1 tower or 4, from the first step or a later one. */
-static void workers_and_towers_read_the_same(void **state)
+/* Runs 6 passes over 60 items by 1 worker or 3, with 1 tower or 4, from the first step or a later
+ * one. */
+static void any_workers_and_towers_read_same_samples(void **state)
 {
     static const struct {
         int n_workers, n_towers, first;
@@ -239,12 +242,12 @@ static void workers_and_towers_read_the_same(void **state)
         assert_memory_equal(given.image[ways[w].first * BATCH], want[ways[w].first * BATCH],
                             sizeof want - (size_t)ways[w].first * BATCH * sizeof *want);
     }
-    for (int at = 0; at < POSITIONS; at++) /* each image has numbers side by side */
+    for (int at = 0; at < POSITIONS; at++) /* each image has consecutive numbers */
         changed += want[at][1] != (uint8_t)(want[at][0] + 1);
     assert_true(changed > POSITIONS / 2);
 }
 
-static void words_are_read_and_written(void **state)
+static void augment_text_round_trips(void **state)
 {
     static const char *const bad[] = {"",
                                       ",",
@@ -275,7 +278,7 @@ static void words_are_read_and_written(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (job_input_augment_parse(bad[i], &a))
             fail_msg("taken: '%s'", bad[i]);
-    assert_true(a.flip == 1 && a.cutout == 4); /* as it was */
+    assert_true(a.flip == 1 && a.cutout == 4); /* unchanged */
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         assert_true(job_input_augment_parse(good[i].text, &a));
         assert_string_equal(job_input_augment_text(&a, text), good[i].again);
@@ -290,6 +293,7 @@ static void words_are_read_and_written(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(pictures_are_as_the_plain_ones, draws_are_even, draws_are_pure,
-                     workers_and_towers_read_the_same, words_are_read_and_written);
+    return RUN_TESTS(augmented_pictures_match_plain_ones, draws_cover_allowed_values_evenly,
+                     draws_depend_on_seed_pass_item_only, any_workers_and_towers_read_same_samples,
+                     augment_text_round_trips);
 }

@@ -1,13 +1,13 @@
-/* tests/worker_back_test.c - the training loop at servers that go back to an earlier step, and over
- * planned changes of its members. */
+/* tests/worker_back_test.c - the training loop with servers that roll back to an earlier step, and
+ * with planned changes of the members. */
 #include "tests/check.h"
 #include "tests/trainer_rig.h"
 #include <string.h>
 
-/* Servers that go back: at the call number `at` of push or wait they are in another generation, and
- * the next start gives the versions of two steps before. */
+/* Servers that roll back: at the call number `at` of push or wait they are in another generation,
+ * and the next start has the versions of two steps before. */
 static struct {
-    pthread_mutex_t lock; /* guards the others */
+    pthread_mutex_t lock; /* guards the fields below */
     float history[16][N_ELEMS];
     int64_t version[16];
     const struct chunks *chunks;
@@ -15,7 +15,7 @@ static struct {
     int n_calls, at, rebased, n_starts;
 } back = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Under the lock. */
+/* The caller holds the lock. */
 static int back_call(void)
 {
     back.rebased |= ++back.n_calls == back.at;
@@ -44,7 +44,7 @@ static enum status back_wait(void *ctx, int first, int n, int64_t step, int64_t 
     pthread_mutex_lock(&back.lock);
     int rebased = back_call();
     for (int c = first; c < first + n && !rebased; c++)
-        assert_true(back.version[c] >= step); /* else it would never return */
+        assert_true(back.version[c] >= step); /* otherwise the wait would never return */
     pthread_mutex_unlock(&back.lock);
     return rebased ? ST_REBASED : ST_OK;
 }
@@ -78,7 +78,7 @@ static void back_nothing(void *ctx)
 {
 }
 
-/* An observer hears of each start, and from there on of each step in turn. */
+/* An observer that checks that it receives each start, and after it each step in order. */
 static struct {
     int n_starts;
     int64_t next;
@@ -126,7 +126,7 @@ static void train_and_go_back(const struct backend *backend, int n_towers, int a
     r.cfg.eval_every = 4;
     r.cfg.observer = &observer;
     told.n_starts = 0;
-    r.data.in_file = at % 2; /* half of them read ahead */
+    r.data.in_file = at % 2; /* half of the runs read ahead */
     for (int i = 0; i < n_towers; i++)
         r.towers[i].own.backend = backend;
     assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
@@ -147,15 +147,15 @@ static void train_and_go_back(const struct backend *backend, int n_towers, int a
     rig_free(&r);
 }
 
-/* Under ThreadSanitizer, which takes long, at each third place: there it looks at threads alone. */
+/* ThreadSanitizer is slow, so it tests only each third call: it looks for races. */
 #ifdef __SANITIZE_THREAD__
 enum { STRIDE = 3 };
 #else
 enum { STRIDE = 1 };
 #endif
 
-/* Wherever it happens, the end is that of a run in which nothing happened. */
-static void test_going_back(void **state)
+/* At whatever call the servers roll back, the result is that of an undisturbed run. */
+static void rollback_ends_as_undisturbed_run(void **state)
 {
     struct backend group = group_backend();
     for (int n_towers = 1; n_towers <= 3; n_towers++) {
@@ -172,8 +172,8 @@ static void test_going_back(void **state)
     }
 }
 
-/* A job whose members come and go, at announced steps: who is there in each generation. Each member
- * is played in turn, in a job of its own; what it reads depends on its places alone. */
+/* A job whose members join and leave at announced steps, with the members of each generation. Each
+ * member runs alone, in a job of its own; its samples depend only on its places. */
 enum { N_GENERATIONS = 3, LAST_STEP = 7 };
 static const struct {
     int64_t step;
@@ -182,11 +182,11 @@ static const struct {
 } plans[N_GENERATIONS] = {{0, 0, 1, {0}}, {2, 8, 3, {0, 1, 5}}, {5, 44, 2, {1, 5}}};
 
 static struct {
-    pthread_mutex_t lock; /* guards the others */
-    int member, at;       /* index; its generation */
+    pthread_mutex_t lock; /* guards the fields below */
+    int member, at;       /* index; generation */
     int64_t version[16];
     const struct chunks *chunks;
-    int n_after_end; /* pushes of a step that was to be the next generation's */
+    int n_after_end; /* pushes of a step of the next generation */
 } go = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static int64_t go_end(void)
@@ -194,7 +194,7 @@ static int64_t go_end(void)
     return go.at + 1 < N_GENERATIONS ? plans[go.at + 1].step : INT64_MAX;
 }
 
-/* 0: it is not there. */
+/* Sets the member's place in a generation. Returns 0 if it has none. */
 static int go_place(int at, struct net_start *out)
 {
     for (int i = 0; at < N_GENERATIONS && i < plans[at].n_members; i++) {
@@ -234,7 +234,7 @@ static enum status go_wait(void *ctx, int first, int n, int64_t step, int64_t de
 static enum status go_start(void *ctx, struct net_start *out)
 {
     pthread_mutex_lock(&go.lock);
-    for (int c = 0; c < go.chunks->n_chunks; c++) /* nothing is missing, and nothing too much */
+    for (int c = 0; c < go.chunks->n_chunks; c++) /* each version is complete, and no more */
         assert_int_equal(go.version[c], go_end());
     int there = go_place(++go.at, out);
     pthread_mutex_unlock(&go.lock);
@@ -254,7 +254,7 @@ static int64_t go_version(void *ctx, int chunk)
     return version;
 }
 
-/* Adds what the member reads to n_read. in_file: it reads ahead. */
+/* Trains as one member, and adds the samples that it reads to n_read. in_file: it reads ahead. */
 static void train_as(int member, int n_towers, int in_file, int n_read[N_ITEMS])
 {
     static const struct updates_ops ops = {.start = go_start,
@@ -289,8 +289,9 @@ static void train_as(int member, int n_towers, int in_file, int n_read[N_ITEMS])
     rig_free(&r);
 }
 
-/* I6: a pass is read once, whoever joins and leaves meanwhile; and no step is taken twice. */
-static void test_members_come_and_go(void **state)
+/* A pass is read exactly once, whichever members join and leave during it, and no step runs twice
+ * (I6). */
+static void joins_and_leaves_read_each_sample_once(void **state)
 {
     for (int run = 0; run < 6; run++) {
         int n_read[N_ITEMS] = {0}, n_towers = 1 + run / 2;
@@ -304,5 +305,5 @@ static void test_members_come_and_go(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_going_back, test_members_come_and_go);
+    return RUN_TESTS(rollback_ends_as_undisturbed_run, joins_and_leaves_read_each_sample_once);
 }

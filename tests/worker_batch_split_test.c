@@ -1,5 +1,5 @@
-/* tests/worker_batch_split_test.c - what a placement makes of the towers: their stages, and one
- * tower over several devices. */
+/* tests/worker_batch_split_test.c - the towers of a placement: their stages, and one tower over
+ * several devices. */
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -32,7 +32,7 @@ static struct tower_plan towers;
 static struct placement *placement;
 static struct batch_split *spread;
 
-/* The GPUs have the backend's numbers 5, 6, ... */
+/* Makes the split. The GPUs have the backend's numbers 5, 6, ... */
 static enum status make(const char *rules, int n_gpus, int towers_per_gpu, int cpu_towers)
 {
     gpus = (struct gpus){.backend = &cuda};
@@ -81,7 +81,7 @@ static const struct tower_device *device_of(int tower, int layer)
     return stage == 0 ? &t->own : &t->others[stage - 1];
 }
 
-static void test_nothing_said(void **state)
+static void default_placement_logs_nothing(void **state)
 {
     assert_int_equal(make(NULL, 2, 2, 1), ST_OK);
     assert_int_equal(towers.n, 5);
@@ -90,8 +90,8 @@ static void test_nothing_said(void **state)
     unmake();
 }
 
-/* Every tower computes fc on the CPU; the one that is on the CPU has nothing elsewhere. */
-static void test_towers_with_the_cpu(void **state)
+/* Every tower computes fc on the CPU; the tower on the CPU has no layer elsewhere. */
+static void towers_share_layers_on_cpu(void **state)
 {
     assert_int_equal(make("fc=cpu", 2, 1, 1), ST_OK);
     assert_int_equal(towers.n, 3);
@@ -107,8 +107,8 @@ static void test_towers_with_the_cpu(void **state)
     unmake();
 }
 
-/* A layer on the CPU is rounded as those on the card are, or a line says that it is not. */
-static void test_precision(void **state)
+/* A layer on the CPU is rounded like those on the card, or a line reports that it is not. */
+static void cpu_layers_round_or_warn(void **state)
 {
     static const char said[] =
         "--precision=bf16: the CPU does not support such products; it computes in fp32";
@@ -123,20 +123,20 @@ static void test_precision(void **state)
         unmake();
         present = &old_cpu;
         assert_int_equal(make("fc=cpu", 2, 1, cpu_towers), ST_OK);
-        assert_int_equal(capture_lines(), !cpu_towers); /* of towers it was said before */
+        assert_int_equal(capture_lines(), !cpu_towers); /* a line about towers was logged before */
         assert_int_equal(strstr(capture_text, said) != NULL, !cpu_towers);
         for (int i = 0; i < towers.n; i++)
             assert_int_equal(device_of(i, 2)->precision, BACKEND_FP32);
         unmake();
         assert_int_equal(make(NULL, 2, 1, cpu_towers), ST_OK);
-        assert_string_equal(capture_text, ""); /* nothing lies there */
+        assert_string_equal(capture_text, ""); /* no layer is on that device */
         unmake();
     }
     precision = BACKEND_FP32;
     present = &cpu;
 }
 
-static void test_one_tower_over_all(void **state)
+static void numbered_gpus_form_one_tower(void **state)
 {
     assert_int_equal(make("conv=gpu:1,fc=cpu,loss=gpu", 2, 1, 0), ST_OK);
     assert_string_equal(capture_text, "");
@@ -151,8 +151,8 @@ static void test_one_tower_over_all(void **state)
     unmake();
 }
 
-/* gpu:0 is the tower's own, not another plan on it. */
-static void test_own_by_number(void **state)
+/* gpu:0 is the tower's own device, not another plan on it. */
+static void own_gpu_by_number_adds_no_stage(void **state)
 {
     assert_int_equal(make("*=gpu:0", 1, 1, 0), ST_OK);
     assert_int_equal(towers.n, 1);
@@ -160,7 +160,7 @@ static void test_own_by_number(void **state)
     unmake();
 }
 
-static void test_idle_gpu(void **state)
+static void gpu_without_layers_warned_of(void **state)
 {
     assert_int_equal(make("fc=gpu:2", 3, 1, 0), ST_OK);
     assert_int_equal(capture_lines(), 1);
@@ -169,7 +169,7 @@ static void test_idle_gpu(void **state)
     unmake();
 }
 
-static void test_no_sisters(void **state)
+static void several_towers_with_numbered_gpus_refused(void **state)
 {
     assert_int_equal(make("fc=gpu:1", 2, 1, 3), ST_INVALID);
     assert_non_null(strstr(capture_text, "3 towers on the CPU and 2 on 2 GPUs"));
@@ -180,6 +180,8 @@ static void test_no_sisters(void **state)
 int main(void)
 {
     log_init("worker", 0, LOG_LEVEL_INFO);
-    return RUN_TESTS(test_nothing_said, test_towers_with_the_cpu, test_one_tower_over_all,
-                     test_own_by_number, test_idle_gpu, test_no_sisters, test_precision);
+    return RUN_TESTS(default_placement_logs_nothing, towers_share_layers_on_cpu,
+                     numbered_gpus_form_one_tower, own_gpu_by_number_adds_no_stage,
+                     gpu_without_layers_warned_of, several_towers_with_numbered_gpus_refused,
+                     cpu_layers_round_or_warn);
 }

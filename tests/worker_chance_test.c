@@ -1,5 +1,5 @@
-/* tests/worker_chance_test.c - whether figures are those of a guess, which ln K says of the
- * softmax's cross-entropy alone. */
+/* tests/worker_chance_test.c - detects the figures of a guess. Only the softmax's cross-entropy of
+ * a guess is known: ln K. */
 #include "base/status.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -30,9 +30,9 @@ static void loss_of_a_guess_is_judged_by_ln_k(void **state)
     assert_int_equal(chance_judge(&f), CHANCE_BETTER);
 }
 
-/* The loss of ten outputs against the rest, each at one half, is 10 ln 2; a squared error has no
- * relation to ln K at all. */
-static void other_losses_are_not_compared_with_ln_k(void **state)
+/* The binary losses of ten outputs, each at one half, sum to 10 ln 2; a squared error has no
+ * relation to ln K. */
+static void other_losses_never_warned_of(void **state)
 {
     static const struct {
         enum layer_kind kind;
@@ -53,5 +53,5 @@ static void other_losses_are_not_compared_with_ln_k(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(loss_of_a_guess_is_judged_by_ln_k, other_losses_are_not_compared_with_ln_k);
+    return RUN_TESTS(loss_of_a_guess_is_judged_by_ln_k, other_losses_never_warned_of);
 }

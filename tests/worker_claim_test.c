@@ -1,5 +1,5 @@
-/* tests/worker_claim_test.c - reservations of whole cards and of fractions, added up. A process may
- * have several here: locks belong to open files. */
+/* tests/worker_claim_test.c - reservations of whole cards and of fractions, added up. One process
+ * may hold several here, because locks belong to open files. */
 #include "base/log.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
@@ -41,7 +41,7 @@ static void says(const char *text)
         fail_msg("'%s' is not in: %s", text, why);
 }
 
-/* Files of claims that lie there. */
+/* Counts the files of claims in the folder. */
 static int n_files(void)
 {
     int n = 0;
@@ -73,7 +73,7 @@ static void fractions_add_up(void **unused)
     assert_int_equal(others.n, 2);
     snprintf(text, sizeof text, "process %d has reserved 0.4 of its memory (worker_claim",
              getpid());
-    if (others.holder[0].pid == 0) /* no /proc/locks here */
+    if (others.holder[0].pid == 0) /* this system has no /proc/locks */
         snprintf(text, sizeof text, "has reserved 0.4 of its memory (");
     says(text);
     assert_non_null(strstr(strstr(why, text) + 1, text));
@@ -88,8 +88,8 @@ static void fractions_add_up(void **unused)
     assert_int_equal(n_files(), 0);
 }
 
-/* Of a card that was named, a limit that is not taken at once leaves the others what they need. */
-static void caps(void **unused)
+/* A named card with a limit that is not reserved at once leaves the rest to other processes. */
+static void named_caps_leave_memory_free(void **unused)
 {
     struct device_claim a, b, c;
     assert_int_equal(take(0.7, 1, 0, &a), ST_OK);
@@ -114,7 +114,7 @@ static void whole_cards(void **unused)
     says(", since 2");
     assert_int_equal(take(0.1, 0, 1, &b), ST_BUSY);
     says("has reserved it (");
-    /* Used all the same: it is seen. */
+    /* The mark of a card that is used without a reservation is listed. */
     device_claim_mark(dir, "GPU-1", &whole, &b);
     b.lock = -1;
     struct device_holders seen;
@@ -132,7 +132,7 @@ static void whole_cards(void **unused)
     assert_int_equal(n_files(), 0);
 }
 
-static void who_is_killed_has_nothing(void **unused)
+static void killed_process_holds_no_claim(void **unused)
 {
     struct device_claim a;
     int ready[2], status;
@@ -151,14 +151,14 @@ static void who_is_killed_has_nothing(void **unused)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(n_files(), 1);
     assert_int_equal(take(0.9, 0, 1, &a), ST_OK);
-    assert_int_equal(n_files(), 1); /* its own: the other's is removed */
+    assert_int_equal(n_files(), 1); /* its own file: that of the other process is removed */
     device_claim_release(&a);
     close(ready[0]);
     close(ready[1]);
 }
 
-/* Files that nobody's claim made: passed over, never followed. */
-static void strange_files(void **unused)
+/* Ignores files that no claim has written, and never follows them. */
+static void foreign_files_ignored(void **unused)
 {
     static const char *const names[] = {
         "GPU-1.use-.lock",
@@ -196,8 +196,8 @@ int main(void)
     log_init("worker", -1, LOG_LEVEL_INFO);
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(parts_of_fractions), TEST(fractions_add_up), TEST(caps),
-        TEST(whole_cards),        TEST(strange_files),    TEST(who_is_killed_has_nothing),
+        TEST(parts_of_fractions), TEST(fractions_add_up),      TEST(named_caps_leave_memory_free),
+        TEST(whole_cards),        TEST(foreign_files_ignored), TEST(killed_process_holds_no_claim),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

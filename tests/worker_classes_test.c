@@ -1,5 +1,5 @@
-/* tests/worker_classes_test.c - classes of a training set are counted: one alone is refused, those
- * without a sample and labels that look like targets are named. */
+/* tests/worker_classes_test.c - the classes of a training set: a single class is refused; classes
+ * without a sample and labels that look like targets are reported. */
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -52,14 +52,14 @@ static void classes_without_samples_are_warned_of(void **state)
           "y.npy: 996 of its 1000 classes have no training sample (the first of them: class 3; "
           "class 999, the last of all, has 1)");
     d = set_of(healthy, 4);
-    d.class_names = "ant\nbee\ncat\ndog"; /* and no sample of the last */
+    d.class_names = "ant\nbee\ncat\ndog"; /* and the last class has no sample */
     check(&d, ST_OK, "class 3 ('dog');");
     assert_non_null(strstr(capture_text, "remove the folders that are empty"));
     d.labels = NULL;
     check(&d, ST_OK, NULL);
 }
 
-static void labels_of_many_values_are_taken_for_targets(void **state)
+static void labels_of_many_values_warned_of_as_targets(void **state)
 {
     int32_t prices[MOST];
     for (int i = 0; i < MOST; i++)
@@ -98,5 +98,5 @@ int main(void)
 {
     return RUN_TESTS(one_class_alone_is_refused, classes_without_samples_are_warned_of,
                      class_labels_need_one_hot_to_be_fitted,
-                     labels_of_many_values_are_taken_for_targets);
+                     labels_of_many_values_warned_of_as_targets);
 }

@@ -1,5 +1,5 @@
 /* tests/worker_csv_layout_test.c - the columns of a CSV file are found by the names of the training
- * file where line 1 has these as names, and by their places where it is a sample. */
+ * file if line 1 has these names, and by their positions if it is a sample. */
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "worker/data/data_csv.h"
@@ -28,10 +28,10 @@ struct wanted {
     float first[3]; /* features of the first sample */
 };
 
-/* Columns of one name, and what training had. */
+/* Columns of one name, and the columns of the training file. */
 struct equal {
     struct wanted w;
-    const char *said; /* in one line; NULL: nothing */
+    const char *said; /* expected log line; NULL: none */
     const char *ignored, *roles;
 };
 
@@ -67,11 +67,11 @@ static void check_rows(const struct wanted *w, enum data_csv_header header)
 static void sample_with_numbers_of_the_names_stays_a_sample(void **state)
 {
     static const struct wanted files[] = {
-        {"1,7,9\n4,5,6\n", "0\n1\n2", "label", 2, {1, 7, 9}}, /* one of the names */
-        {"2,7,1\n4,5,6\n", "0\n1\n2", "label", 2, {2, 7, 1}}, /* two of them */
+        {"1,7,9\n4,5,6\n", "0\n1\n2", "label", 2, {1, 7, 9}}, /* one of the names is a number */
+        {"2,7,1\n4,5,6\n", "0\n1\n2", "label", 2, {2, 7, 1}}, /* two of them are */
         {"2,7,1\n4,5,6\n", "1\na\nb", "label", 2, {2, 7, 1}}, /* other names are words */
-        {"4,5,6,3\n7,8,9,2\n", "0\n1\n2", "3", 2, {4, 5, 6}}, /* that of the label */
-        {"7,8,9\n1,2,3\n", "\na\nb", "label", 2, {7, 8, 9}},  /* one has no name */
+        {"4,5,6,3\n7,8,9,2\n", "0\n1\n2", "3", 2, {4, 5, 6}}, /* the label's name is a number */
+        {"7,8,9\n1,2,3\n", "\na\nb", "label", 2, {7, 8, 9}},  /* one column has no name */
         {"0,1,2\n4,5,6\n", "2\n1\n3", "label", 2, {0, 1, 2}},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -88,7 +88,7 @@ static void names_that_are_numbers_are_found_beside_a_word(void **state)
         check_rows(&files[i], DATA_CSV_HEADER_AUTO);
 }
 
-/* Nothing in such a file says which it is. */
+/* Nothing in such a file shows whether line 1 has names. */
 static void line_of_all_names_as_numbers_asks_for_the_flag(void **state)
 {
     static const char *const texts[] = {"0,1,2\n4,5,6\n", "2,1,0\n4,5,6\n", "0,1,2,1\n4,5,6,2\n"};
@@ -134,8 +134,9 @@ static void equal_names_keep_their_order(void **state)
         check_file(&files[i], DATA_CSV_HEADER_AUTO);
 }
 
-/* Also where a column that training left out, or the label, is one of them. */
-static void equal_names_are_those_of_their_places_in_training(void **state)
+/* Columns of equal names keep their positions in training, even if one of them is the label or
+ * ignored. */
+static void equal_names_keep_positions_of_training(void **state)
 {
     static const char a[] = "have the same name, 'a',",
                       one[] = "has 1 column 'a', but the training";
@@ -152,7 +153,7 @@ static void equal_names_are_those_of_their_places_in_training(void **state)
         check_file(&files[i], DATA_CSV_HEADER_AUTO);
 }
 
-/* Names for the rows, as R writes them, which would move all columns by one. */
+/* R writes names of the rows, which would move all columns by one. */
 static void row_names_without_a_heading_are_refused(void **state)
 {
     const struct data_csv_columns columns = {
@@ -164,8 +165,8 @@ static void row_names_without_a_heading_are_refused(void **state)
     assert_non_null(strstr(capture_text, "--ignore_columns=1"));
 }
 
-/* As many columns as there may be, in the reverse order, which no search that looks at all columns
- * for each of them could find. */
+/* The largest number of columns, in reverse order: a search over all columns for each of them would
+ * be too slow. */
 static void widest_table_is_found_in_any_order(void **state)
 {
     enum { N = DATA_CSV_MAX_COLUMNS - 1, BYTES = 8 };
@@ -190,7 +191,7 @@ static void widest_table_is_found_in_any_order(void **state)
     free(text);
 }
 
-/* No search that looks at all columns of a name for each of them could find these. */
+/* A search over all columns of a name for each of them would be too slow here. */
 static void widest_table_of_one_name_is_found(void **state)
 {
     enum { N = DATA_CSV_MAX_COLUMNS - 2 };
@@ -203,7 +204,7 @@ static void widest_table_of_one_name_is_found(void **state)
         roles[i] = 'f';
     }
     roles[N / 2] = 'i';
-    names[2 * (N - 1) - 1] = 0; /* all but the one that was left out */
+    names[2 * (N - 1) - 1] = 0; /* all but the excluded column */
     roles[N] = 'l';
     roles[N + 1] = 0;
     for (int i = 0; i <= N; i++)
@@ -226,7 +227,7 @@ static void widest_table_of_one_name_is_found(void **state)
     free(text);
 }
 
-/* The flags' names, which a search of the whole line for each would not get through either. */
+/* The flags' names: a search of the whole line for each would be too slow. */
 static void half_of_the_widest_table_is_ignored_by_name(void **state)
 {
     enum { N = DATA_CSV_MAX_COLUMNS - 1, BYTES = 8 };
@@ -237,7 +238,8 @@ static void half_of_the_widest_table_is_ignored_by_name(void **state)
         t += sprintf(t, "%sc%d", i ? "," : "", i);
     for (int i = 0; i < N; i++)
         t += sprintf(t, "%c%d", i ? ',' : '\n', i);
-    for (int i = N - 2; i >= 0; i -= 2) /* all but the label, the last, and the odd ones */
+    for (int i = N - 2; i >= 0;
+         i -= 2) /* all but the label, which is the last column, and the odd ones */
         n += sprintf(n, "%sc%d", n > ignored ? "," : "", i);
     const struct data_csv_columns columns = {.ignored = ignored};
     assert_int_equal(decode(text, &columns, &csv), ST_OK);
@@ -294,7 +296,7 @@ int main(void)
         targets_are_where_they_were_in_training, sample_with_numbers_of_the_names_stays_a_sample,
         names_that_are_numbers_are_found_beside_a_word,
         line_of_all_names_as_numbers_asks_for_the_flag, name_of_the_label_makes_names_of_the_line,
-        equal_names_keep_their_order, equal_names_are_those_of_their_places_in_training,
+        equal_names_keep_their_order, equal_names_keep_positions_of_training,
         widest_table_of_one_name_is_found, row_names_without_a_heading_are_refused,
         widest_table_is_found_in_any_order, half_of_the_widest_table_is_ignored_by_name);
 }

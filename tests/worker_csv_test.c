@@ -1,5 +1,5 @@
-/* tests/worker_csv_test.c - CSV as data: which line and which column mean what, and what is wrong
- * named with its line and column. */
+/* tests/worker_csv_test.c - CSV files as data: the meaning of lines and columns, and errors with
+ * line and column. */
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -37,7 +37,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Of a copy of the exact size, so that AddressSanitizer sees what is read behind it. */
+/* Decodes a copy of the exact size, so that AddressSanitizer detects reads beyond it. */
 static enum status decode_columns(const char *text, size_t n,
                                   const struct data_csv_columns *columns, struct data_csv *out)
 {
@@ -65,7 +65,7 @@ static enum status decode(const char *text, size_t n, const char *column,
     return st;
 }
 
-/* Two samples of two features: 1.5, -2 with label 7 and 3, 4e2 with label 0. */
+/* Checks two samples of two features: 1.5, -2 with label 7 and 3, 4e2 with label 0. */
 static void check_good(const char *text, const char *column)
 {
     static const float want[4] = {1.5f, -2, 3, 400};
@@ -113,7 +113,7 @@ static void separator_makes_as_many_fields_of_the_next_line(void **state)
     check_good("a\t\"b, c; d\"\tlabel\n\n1.5\t-2\t7\n3\t400\t0\n", "label");
 }
 
-static void a_line_of_numbers_is_a_sample(void **state)
+static void line_of_numbers_is_a_sample(void **state)
 {
     struct data_array samples, labels;
     assert_int_equal(decode("0,1,2\n3,4,5\n", 12, "2", &samples, &labels), ST_OK);
@@ -189,7 +189,7 @@ static const struct {
     {"1,2\n", "", ST_NOT_FOUND, "no column ''", ""},
 };
 
-static void what_is_wrong_is_named_with_its_line(void **state)
+static void faults_reported_with_line_and_column(void **state)
 {
     struct data_array samples, labels;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -202,7 +202,7 @@ static void what_is_wrong_is_named_with_its_line(void **state)
     }
 }
 
-/* Zeros, separators alone, a field of a million digits: said in one line. */
+/* Zeros, only separators, a field of a million digits: each is refused with one line. */
 static void hostile_files_are_refused(void **state)
 {
     static const char fills[] = {0, ',', ';', '\t', '"', ' ', '\r', '\n', '9', '-', 'e', '\xff'};
@@ -215,7 +215,8 @@ static void hostile_files_are_refused(void **state)
         assert_int_equal(capture_lines(), 1);
         memcpy(text, "1,2\n", 4);
         enum status st = decode(text, MOST, NULL, &samples, &labels);
-        assert_int_equal(st, fills[i] == '\n' ? ST_OK : ST_CORRUPT); /* then: empty lines */
+        assert_int_equal(st, fills[i] == '\n' ? ST_OK
+                                              : ST_CORRUPT); /* such a file has only empty lines */
         assert_int_equal(capture_lines(), st != ST_OK);
         if (st == ST_OK) {
             free(samples.unpacked);
@@ -225,7 +226,7 @@ static void hostile_files_are_refused(void **state)
     free(text);
 }
 
-static void a_set_is_opened_by_its_files_name(void **state)
+static void set_opened_by_name_of_its_file(void **state)
 {
     struct dataset_request r = {.dir = *state, .part = "train"};
     struct dataset *d = NULL;
@@ -265,7 +266,8 @@ static void a_set_is_opened_by_its_files_name(void **state)
     dataset_destroy(d);
 }
 
-/* Two samples: features 1.5 and 3, -2 and 400; targets 7.5, 0.25 and -1, 0, in the order named. */
+/* Checks two samples: features 1.5 and 3, -2 and 400; targets 7.5, 0.25 and -1, 0, in the named
+ * order. */
 static void check_targets(const char *text, const char *targets)
 {
     static const float features[4] = {1.5f, -2, 3, 400}, wanted[4] = {7.5f, 0.25f, -1, 0};
@@ -326,7 +328,7 @@ static void wrong_targets_are_named(void **state)
     }
 }
 
-/* What is left: two samples of two features, 1.5, -2 and 3, 400; labels 7 and 0. */
+/* Checks the remaining columns: two samples of two features, 1.5, -2 and 3, 400; labels 7 and 0. */
 static void columns_that_are_ignored_are_not_read(void **state)
 {
     static const float want[4] = {1.5f, -2, 3, 400};
@@ -344,7 +346,8 @@ static void columns_that_are_ignored_are_not_read(void **state)
         const struct data_csv_columns columns = {.label = good[i].label,
                                                  .ignored = good[i].ignored};
         struct data_csv csv;
-        int names = strchr(good[i].ignored, 'w') != NULL; /* line 1 has one: it is no sample */
+        int names =
+            strchr(good[i].ignored, 'w') != NULL; /* line 1 has a word, so it is not a sample */
         enum status st = decode_columns(good[i].text, strlen(good[i].text), &columns, &csv);
         if (st != ST_OK)
             fail_msg("case %zu: %s; said: %s", i, status_name(st), capture_text);
@@ -357,7 +360,7 @@ static void columns_that_are_ignored_are_not_read(void **state)
     }
 }
 
-/* Fields that are left out need no byte: such a line is shorter than one that has all. */
+/* Ignored fields need no byte, so such a line may be shorter than a complete one. */
 static void ignored_fields_may_be_empty(void **state)
 {
     enum { ROWS = 1000 };
@@ -390,7 +393,7 @@ static void check_words(const char *text, const struct data_csv_columns *columns
     data_csv_free(&csv);
 }
 
-/* In the order of their bytes, or as the training set has them. */
+/* Words are numbered in the order of their bytes, or as in the training set. */
 static void words_are_numbered(void **state)
 {
     const struct data_csv_columns by_rule = {.label = NULL}, third = {.label = "3"},
@@ -448,7 +451,7 @@ static void wrong_words_and_columns_are_named(void **state)
     }
 }
 
-/* Where labels may be missing: how many there are, in which case 1; features of the first row. */
+/* If labels may be missing: the number of labels, in which case 1; features of the first row. */
 static void labels_that_are_missing_are_not_made_up(void **state)
 {
     static const struct {
@@ -501,7 +504,7 @@ static void labels_that_are_missing_are_not_made_up(void **state)
     }
 }
 
-/* Of the columns that a sample has, whatever else the line names. */
+/* Keeps the names of the sample's columns, not those of other columns in the line. */
 static void names_of_features_are_kept(void **state)
 {
     const struct {
@@ -546,10 +549,9 @@ static void columns_are_found_by_the_names_of_training(void **state)
     data_csv_free(&csv);
 }
 
-static void other_texts_are_named(void **state)
+static void texts_of_other_encodings_reported(void **state)
 {
-    static const char utf16[] = "\xff\xfe"
-                                "a\0,\0b\0\n\0001\0,\0002\0\n";
+    static const char utf16[] = "\xff\376a\0,\0b\0\n\0001\0,\0002\0\n";
     static const char cr[] = "a,label\r1,0\r2,1\r";
     const struct data_csv_columns columns = {.label = "label"};
     struct data_csv csv;
@@ -579,7 +581,7 @@ static void lists_differ_at_their_first_difference(void **state)
     }
 }
 
-/* More classes than there may be, and as many as there may. */
+/* The largest number of classes is read, one more is refused. */
 static void words_have_a_bound(void **state)
 {
     enum { LINE = 16 };
@@ -610,8 +612,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_and_columns_mean_what_is_documented),
         cmocka_unit_test(separator_makes_as_many_fields_of_the_next_line),
-        cmocka_unit_test(a_line_of_numbers_is_a_sample),
-        cmocka_unit_test(what_is_wrong_is_named_with_its_line),
+        cmocka_unit_test(line_of_numbers_is_a_sample),
+        cmocka_unit_test(faults_reported_with_line_and_column),
         cmocka_unit_test(hostile_files_are_refused),
         cmocka_unit_test(targets_are_columns_in_the_order_named),
         cmocka_unit_test(wrong_targets_are_named),
@@ -622,10 +624,10 @@ int main(void)
         cmocka_unit_test(labels_that_are_missing_are_not_made_up),
         cmocka_unit_test(names_of_features_are_kept),
         cmocka_unit_test(columns_are_found_by_the_names_of_training),
-        cmocka_unit_test(other_texts_are_named),
+        cmocka_unit_test(texts_of_other_encodings_reported),
         cmocka_unit_test(lists_differ_at_their_first_difference),
         cmocka_unit_test(words_have_a_bound),
-        cmocka_unit_test_setup_teardown(a_set_is_opened_by_its_files_name, setup, teardown),
+        cmocka_unit_test_setup_teardown(set_opened_by_name_of_its_file, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* tests/worker_csv_text_test.c - bytes that are not UTF-8 text are found when a CSV file is opened,
- * with their line and the command that converts the file. */
+/* tests/worker_csv_text_test.c - bytes that are not UTF-8 are found when a CSV file is opened, with
+ * their line and the command that converts the file. */
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "worker/data/data_csv.h"
@@ -40,8 +40,7 @@ static void words_of_another_encoding_are_named_with_their_line(void **state)
          {.label = NULL},
          "x.csv: line 1, column 2: 's?\?' is not"},
         {TEXT("1,s\xfc\xdf\n"), {.classes = "bitter\nsauer"}, "x.csv: line 1, column 2: 's?\?' is"},
-        {TEXT("a;Gr\xf6\xdf"
-              "e;label\n1;2;3\n"),
+        {TEXT("a;Gr\xf6\337e;label\n1;2;3\n"),
          {.label = NULL},
          "x.csv: line 1, column 2: 'Gr?\?e'"},
         {TEXT("a,Ma\xdf\n1,2\n"), {.label = "Ma\xc3\x9f"}, "x.csv: line 1, column 2: 'Ma?'"},
@@ -59,7 +58,7 @@ static void words_of_another_encoding_are_named_with_their_line(void **state)
     }
 }
 
-/* Columns that are left out need not be text. */
+/* Ignored columns need not be text. */
 static void utf8_and_ignored_columns_are_read(void **state)
 {
     static const struct {
@@ -67,12 +66,8 @@ static void utf8_and_ignored_columns_are_read(void **state)
         size_t n;
         struct data_csv_columns columns;
     } good[] = {
-        {TEXT("Gr\xc3\xb6\xc3\x9f"
-              "e,label\n1,s\xc3\xbc\xc3\x9f\n2,\xe2\x82\xac\n"),
-         {.label = NULL}},
-        {TEXT("\xef\xbb\xbf"
-              "a,label\n1,s\xc3\xbc\xc3\x9f\n2,\xf0\x9f\x98\x80\n"),
-         {.label = NULL}},
+        {TEXT("Gr\xc3\xb6\xc3\237e,label\n1,s\xc3\xbc\xc3\x9f\n2,\xe2\x82\xac\n"), {.label = NULL}},
+        {TEXT("\xef\xbb\277a,label\n1,s\xc3\xbc\xc3\x9f\n2,\xf0\x9f\x98\x80\n"), {.label = NULL}},
         {TEXT("s\xfc\xdf,1,2\ns\xfc\xdf,3,4\n"), {.ignored = "1"}},
         {TEXT("id,a,label\ns\xfc\xdf,3,4\n"), {.ignored = "id"}},
     };
@@ -90,9 +85,8 @@ static void utf16_utf32_and_nul_are_named(void **state)
         size_t n;
         const char *piece, *other;
     } bad[] = {
-        {TEXT("\xff\xfe"
-              "a\0,\0b\0\n\0001\0,\0002\0\n\0"),
-         "x.csv: is UTF-16 text", "iconv -f UTF-16 -t UTF-8 FILE > NEW"},
+        {TEXT("\xff\376a\0,\0b\0\n\0001\0,\0002\0\n\0"), "x.csv: is UTF-16 text",
+         "iconv -f UTF-16 -t UTF-8 FILE > NEW"},
         {TEXT("\xfe\xff\0a\0,\0b\0\n"), "x.csv: is UTF-16 text", "iconv -f UTF-16 -t UTF-8"},
         {TEXT("\xff\xfe\0\0a\0\0\0,\0\0\0"), "x.csv: is UTF-32 text", "iconv -f UTF-32 -t UTF-8"},
         {TEXT("a\0,\0b\0\n\0001\0,\0002\0\n\0"), "x.csv: line 1: has a byte 0",

@@ -1,5 +1,6 @@
-/* tests/worker_data_paths_test.c - flags that name no data: a path that is not there, a file for a
- * folder and one picture for a folder of them are refused with the flag and what it takes. */
+/* tests/worker_data_paths_test.c - flags that name no data: a missing path, a file instead of a
+ * folder and one picture instead of a folder of pictures are refused, with the flag and the path
+ * that it needs. */
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"

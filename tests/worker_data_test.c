@@ -1,5 +1,5 @@
-/* tests/worker_data_test.c - arrays out of npy, npz, safetensors and IDX of other types and ranks:
- * the same numbers from each, and what is wrong named with its place. */
+/* tests/worker_data_test.c - arrays from npy, npz, safetensors and IDX of other types and ranks:
+ * each format yields the same numbers, and errors name their position. */
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -141,7 +141,7 @@ static int setup(void **state)
     for (int i = 0; i < N * ELEMS; i++)
         f->pixels[i] = (uint8_t)(i * 37);
     for (int i = 0; i < N; i++)
-        f->labels[i] = i * 200; /* beyond a byte */
+        f->labels[i] = i * 200; /* larger than a byte */
     *state = f;
     return 0;
 }
@@ -165,7 +165,7 @@ static enum status open_set(const struct folder *f, int nhwc, struct dataset **o
     return dataset_open(&r, out);
 }
 
-/* The folder's set is that of setup. is_bytes: the samples are read where they lie. */
+/* Compares the folder's set with that of setup. has_bytes: the samples are read in place. */
 static void check_set(const struct folder *f, int nhwc, int has_bytes)
 {
     struct dataset *d = NULL;
@@ -271,7 +271,7 @@ static void npz_stored_deflated_and_zip64_is_read(void **state)
         save(f, "train.npz", &f->file);
         check_set(f, 0, 1);
     }
-    f->file.at[m[0].place + 60]++; /* the last was deflated */
+    f->file.at[m[0].place + 60]++; /* the last member is deflated */
     save(f, "train.npz", &f->file);
     check_bad(f, ST_CORRUPT, "train.npz: byte 0: the member does", "numpy.savez");
     f->file.n -= 1;
@@ -286,7 +286,7 @@ static void npz_stored_deflated_and_zip64_is_read(void **state)
     free(m);
 }
 
-/* Readers disagree on which one counts: numpy.load takes the last. */
+/* Readers disagree on which one counts: numpy.load uses the last. */
 static void npz_with_a_member_twice_is_refused(void **state)
 {
     struct folder *f = *state;
@@ -321,10 +321,9 @@ static void safetensors_is_read(void **state)
     int64_t labels[N];
     for (int i = 0; i < N; i++)
         labels[i] = f->labels[i];
-    int n =
-        snprintf(head, sizeof head,
-                 "{\"labels\":{\"dtype\":\"I64\",\"shape\":[6],\"data_offsets\":[0,48]},"
-                 "\"images\":{\"dtype\":\"U8\",\"shape\":[6,3,4,5],\"data_offsets\":[48,408]}}");
+    int n = snprintf(
+        head, sizeof head,
+        "{\"labels\":{\"dtype\":\"I64\",\"shape\":[6],\"data_offsets\":[0,48]},\"images\":{\"dtype\":\"U8\",\"shape\":[6,3,4,5],\"data_offsets\":[48,408]}}");
     put_number(&f->file, (uint64_t)n, 8);
     put(&f->file, head, (size_t)n);
     put(&f->file, labels, sizeof labels);
@@ -371,7 +370,7 @@ static void idx_of_other_ranks_and_types_is_read(void **state)
     check_set(f, 0, 0);
 }
 
-/* Numbers of all sizes, of both signs: divided by 255, as bytes are. */
+/* Numbers of all sizes and both signs are divided by 255, like bytes. */
 static void whole_numbers_of_any_size_are_read(void **state)
 {
     static const struct {
@@ -447,7 +446,7 @@ static void check_six(const struct folder *f, const char *type, const char *file
     dataset_destroy(d);
 }
 
-static void npy_of_other_floats_and_bool_is_converted_and_said(void **state)
+static void npy_of_other_floats_and_bool_converted_with_log_line(void **state)
 {
     struct folder *f = *state;
     uint64_t wide[N];
@@ -469,7 +468,7 @@ static void npy_of_other_floats_and_bool_is_converted_and_said(void **state)
     check_six(f, "bool", "train-images.npy");
 }
 
-static void safetensors_of_other_floats_and_bool_is_converted_and_said(void **state)
+static void safetensors_of_other_floats_and_bool_converted_with_log_line(void **state)
 {
     static const struct {
         const char *dtype, *name;
@@ -482,10 +481,10 @@ static void safetensors_of_other_floats_and_bool_is_converted_and_said(void **st
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         char head[256];
         int end = 24 + N * kinds[i].bytes;
-        int n = snprintf(head, sizeof head,
-                         "{\"labels\":{\"dtype\":\"I32\",\"shape\":[6],\"data_offsets\":[0,24]},"
-                         "\"images\":{\"dtype\":\"%s\",\"shape\":[6,1],\"data_offsets\":[24,%d]}}",
-                         kinds[i].dtype, end);
+        int n = snprintf(
+            head, sizeof head,
+            "{\"labels\":{\"dtype\":\"I32\",\"shape\":[6],\"data_offsets\":[0,24]},\"images\":{\"dtype\":\"%s\",\"shape\":[6,1],\"data_offsets\":[24,%d]}}",
+            kinds[i].dtype, end);
         f->file.n = 0;
         put_number(&f->file, (uint64_t)n, 8);
         put(&f->file, head, (size_t)n);
@@ -613,7 +612,7 @@ static void bad_npy_headers_are_named(void **state)
     check_bad(f, ST_UNSUPPORTED, "npy version, is 9", "");
 }
 
-static void numbers_that_are_none_are_named(void **state)
+static void nonfinite_numbers_reported(void **state)
 {
     struct folder *f = *state;
     struct dataset *d = NULL;
@@ -627,7 +626,8 @@ static void numbers_that_are_none_are_named(void **state)
     assert_int_equal(CAPTURE(dataset_sample(d, 3, sample)), ST_CORRUPT);
     assert_non_null(strstr(capture_text, "sample 3 (from byte"));
     snprintf(said, sizeof said, "%s", strstr(capture_text, "sample 3 "));
-    struct dataset *held = NULL; /* which has it as another sample: the place is still the file's */
+    struct dataset *held =
+        NULL; /* the subset has it at another index: the error names the position in the file */
     assert_int_equal(dataset_split(d, 0.5, 3, &held), ST_OK);
     for (int i = 0; i < N; i++) {
         const struct dataset *part = i < N / 2 ? d : held;
@@ -640,7 +640,7 @@ static void numbers_that_are_none_are_named(void **state)
     dataset_destroy(d);
 }
 
-/* Numbers of float64 that float32 does not have are no numbers that are not finite. */
+/* Numbers of float64 beyond float32 are reported as too large, not as infinite. */
 static void numbers_beyond_float32_are_named_as_such(void **state)
 {
     struct folder *f = *state;
@@ -676,8 +676,9 @@ static void numbers_beyond_float32_are_named_as_such(void **state)
                "target 1 of sample 3 is nan, which is not finite; fix it or remove the sample"));
 }
 
-/* Who reads a mapped file that was cut meanwhile ends with 1 and a line, not by a signal. */
-static void a_file_that_shrinks_ends_the_program_in_order(void **state)
+/* A program that reads a mapped file after it was truncated exits with 1 and a log line, not by a
+ * signal. */
+static void truncated_mapped_file_ends_program_in_order(void **state)
 {
     struct folder *f = *state;
     char text[512] = "";
@@ -709,8 +710,9 @@ int main(void)
 {
 #define WITH_FOLDER(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        /* the first: cmocka takes SIGBUS for itself before each test, the guard does so once */
-        WITH_FOLDER(a_file_that_shrinks_ends_the_program_in_order),
+        /* this test is the first: cmocka installs its own SIGBUS handler before each test, the
+         * guard only once */
+        WITH_FOLDER(truncated_mapped_file_ends_program_in_order),
         WITH_FOLDER(npy_of_bytes_and_floats_is_read),
         WITH_FOLDER(npy_of_python_2_is_read),
         WITH_FOLDER(npz_stored_deflated_and_zip64_is_read),
@@ -719,13 +721,13 @@ int main(void)
         WITH_FOLDER(safetensors_is_read),
         WITH_FOLDER(idx_of_other_ranks_and_types_is_read),
         WITH_FOLDER(whole_numbers_of_any_size_are_read),
-        WITH_FOLDER(npy_of_other_floats_and_bool_is_converted_and_said),
-        WITH_FOLDER(safetensors_of_other_floats_and_bool_is_converted_and_said),
+        WITH_FOLDER(npy_of_other_floats_and_bool_converted_with_log_line),
+        WITH_FOLDER(safetensors_of_other_floats_and_bool_converted_with_log_line),
         WITH_FOLDER(labels_of_bool_are_classes_and_of_float64_targets),
         WITH_FOLDER(rows_of_features_are_one_row),
         WITH_FOLDER(bad_npy_dtypes_are_named_with_the_fix),
         WITH_FOLDER(bad_npy_headers_are_named),
-        WITH_FOLDER(numbers_that_are_none_are_named),
+        WITH_FOLDER(nonfinite_numbers_reported),
         WITH_FOLDER(numbers_beyond_float32_are_named_as_such),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

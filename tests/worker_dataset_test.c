@@ -88,7 +88,7 @@ static enum status read_set(const char *dir, const char *part, struct dataset **
     return dataset_open(&r, out);
 }
 
-/* Reads the set; it must fail with st and one line that holds both pieces. */
+/* Reads the set; it must fail with st and one line that contains both pieces. */
 static void check_bad(const struct set *s, enum status want, const char *piece, const char *other)
 {
     struct dataset *d = NULL;
@@ -240,8 +240,8 @@ static void bad_labels_and_sizes_are_refused(void **state)
     check_bad(s, ST_CORRUPT, "(50, 0, 7)", "each side of a sample must be from 1 to 65536");
 }
 
-/* A header that promises a petabyte must cost no memory, packed or not. */
-static void large_promises_take_no_memory(void **state)
+/* A header that promises a petabyte allocates no memory, compressed or not. */
+static void large_promises_allocate_no_memory(void **state)
 {
     struct set *s = *state;
     put_u32(s->images + 4, 1 << 26);
@@ -309,8 +309,8 @@ static void damaged_gzip_is_refused(void **state)
     check_good(s);
 }
 
-/* cat a.gz b.gz, and bgzip, make files of several members (RFC 1952, 2.2). gzip(1) accepts zeros
- * behind the last one, which a tape's blocks are filled with. */
+/* cat a.gz b.gz, and bgzip, create files of several members (RFC 1952, 2.2). gzip(1) accepts zeros
+ * after the last one, with which tapes fill their blocks. */
 static void gzip_members_are_read_one_after_another(void **state)
 {
     struct set *s = *state;
@@ -381,7 +381,7 @@ static void order_is_a_permutation_of_each_pass(void **state)
     assert_true(moved > ITEMS * 9 / 10);
     assert_true(same_as_other < ITEMS / 10);
     assert_true(kept < ITEMS / 10);
-    /* To and fro over a boundary, and after far jumps, as if it had been read in order. */
+    /* Reads back and forth over a boundary, and after far jumps: the order does not matter. */
     for (uint64_t i = 0; i < 200; i++) {
         uint64_t position = ITEMS * 2 - 100 + (i * 37) % 200;
         int64_t want = dataset_order_item(again, position);
@@ -408,13 +408,13 @@ static void order_of_one_and_of_none(void **state)
     assert_null(o);
 }
 
-/* Each item is in one of the two sets, with its own label; the seed alone says in which. */
-static void a_set_is_split_by_the_seed(void **state)
+/* Each item is in one of the two sets, with its own label; only the seed decides which. */
+static void split_depends_on_seed(void **state)
 {
     struct set *s = *state;
     struct dataset *d[2] = {NULL, NULL}, *held[2] = {NULL, NULL};
     int seen[N] = {0}, n_other = 0;
-    for (int i = 0; i < N; i++) { /* each image tells its number, and so does its label */
+    for (int i = 0; i < N; i++) { /* each image contains its number, and so does its label */
         s->images[16 + i * ROWS * COLUMNS] = (uint8_t)i;
         s->labels[8 + i] = (uint8_t)(i % 10);
     }
@@ -481,11 +481,11 @@ int main(void)
         WITH_SET(wrong_magic_is_refused),
         WITH_SET(mismatched_counts_are_refused),
         WITH_SET(bad_labels_and_sizes_are_refused),
-        WITH_SET(large_promises_take_no_memory),
+        WITH_SET(large_promises_allocate_no_memory),
         WITH_SET(damaged_gzip_is_refused),
         WITH_SET(gzip_members_are_read_one_after_another),
         WITH_SET(decoding_points_into_the_data),
-        WITH_SET(a_set_is_split_by_the_seed),
+        WITH_SET(split_depends_on_seed),
         cmocka_unit_test(order_is_a_permutation_of_each_pass),
         cmocka_unit_test(order_of_one_and_of_none),
         cmocka_unit_test(debian_fashion_mnist_is_read),

@@ -1,4 +1,4 @@
-/* tests/worker_devices_test.c - choosing and reserving GPUs, on machines that fakes of the driver's
+/* tests/worker_devices_test.c - chooses and reserves GPUs, on machines that fakes of the driver's
  * two libraries show (tests/fake_driver). Processes that compete are forked. */
 #include "base/clock.h"
 #include "base/log.h"
@@ -24,7 +24,7 @@ static char dir[64], lock_dir[80], state_path[80];
 struct card {
     int used_mb, busy, lost, gone;
     const char *procs; /* NULL: none */
-    const char *migs;  /* further lines */
+    const char *migs;  /* additional lines */
 };
 
 /* Card i is named by eight digits i and sits on bus 0x10 + i; card 5 is the fastest, so that CUDA
@@ -56,7 +56,7 @@ static void idle_machine(int n)
     machine(cards, n);
 }
 
-/* The card (not CUDA's number) that a device is. */
+/* Returns the card (not CUDA's number) of a device. */
 static int card_of(const struct device_info *d)
 {
     return d->uuid[4] - '0';
@@ -84,7 +84,7 @@ static void says(const char *text)
         fail_msg("'%s' is not in:\n%s", text, capture_text);
 }
 
-/* The cards that were chosen, in order, as "5,0". */
+/* Checks the chosen cards, in order, as "5,0". */
 static void expect_cards(const char *expected)
 {
     char text[64] = "";
@@ -117,7 +117,7 @@ static int teardown(void **unused)
     return folder_rig_delete(dir);
 }
 
-/* What placement names, by CUDA's numbers, which begin with card 5 here. */
+/* Placement names GPUs by CUDA's numbers, which begin with card 5 here. */
 static void named_by_placement(void **unused)
 {
     struct card cards[7] = {{0}};
@@ -147,7 +147,7 @@ static void named_by_placement(void **unused)
     assert_int_equal(choose("auto"), ST_OK);
     expect_cards("5");
     assert_false(got.by_number);
-    /* Who is not told of a flag is told of what is free. */
+    /* A choice without named GPUs logs the flag that uses more free ones. */
     named = NULL;
     assert_int_equal(choose("auto"), ST_OK);
     says("GPU 2, 3, 4, 5, 6 are free, too: --gpus=auto:6 trains on all, a tower on each");
@@ -181,7 +181,7 @@ static void forms_of_the_flag(void **unused)
     says("--gpu_wait");
 }
 
-static void what_counts_as_idle(void **unused)
+static void load_decides_whether_card_is_idle(void **unused)
 {
     char why[DEVICE_WHY_SIZE];
     const uint64_t mb = 1 << 20;
@@ -190,7 +190,7 @@ static void what_counts_as_idle(void **unused)
     l.used_bytes++;
     assert_false(device_scan_is_idle(&l, why));
     assert_non_null(strstr(why, "memory"));
-    l.total_bytes = 100000 * mb; /* 2 % of it is more than 1024 MB */
+    l.total_bytes = 100000 * mb; /* 2 % of it are more than 1024 MB */
     assert_true(device_scan_is_idle(&l, why));
     l.percent = 11;
     assert_false(device_scan_is_idle(&l, why));
@@ -211,7 +211,7 @@ static void what_counts_as_idle(void **unused)
     assert_false(device_scan_is_idle(&l, why));
 }
 
-/* Idle are 2, 4 and 7. NVML's number of a card is never CUDA's here, but for 6 and 7. */
+/* Cards 2, 4 and 7 are idle. NVML's number of a card never equals CUDA's here, except 6 and 7. */
 static void mixed_load(void **unused)
 {
     struct card cards[8] = {
@@ -251,8 +251,8 @@ static void mixed_load(void **unused)
     says("no GPU is free, training on the CPU");
 }
 
-/* One process that chooses when it is told (when the last writer of the pipe `start` is gone), says
- * what it got, and holds it until it is told. */
+/* A process that chooses when the last writer of the pipe `start` closes it, reports its cards, and
+ * holds them until it is signalled. */
 struct rival {
     pid_t pid;
     int result, hold;
@@ -314,7 +314,8 @@ static void rival_end(struct rival *r, int sig)
         assert_int_equal(status, 0);
 }
 
-/* n processes that want `gpus` at the same moment; how often each card was given, n's in total. */
+/* Runs n processes that request `gpus` at the same moment; counts how often each card was chosen,
+ * and each process's total. */
 static void race(const char *gpus, int n, int *given, int *totals)
 {
     int start[2];
@@ -335,7 +336,7 @@ static void race(const char *gpus, int n, int *given, int *totals)
         rival_end(&r[i], 0);
 }
 
-static void races(void **unused)
+static void racing_processes_share_cards_fairly(void **unused)
 {
     int given[MAX_CARDS], totals[MAX_CARDS];
     idle_machine(1);
@@ -351,7 +352,7 @@ static void races(void **unused)
         for (int i = 0; i < 8; i++)
             assert_int_equal(given[i], 1);
     }
-    /* Not two and two: those that choose do it one after the other. */
+    /* Not two cards each: the processes choose one after the other. */
     idle_machine(4);
     for (int round = 0; round < 20; round++) {
         race("auto:3", 2, given, totals);
@@ -360,7 +361,7 @@ static void races(void **unused)
     }
 }
 
-static void a_crash_frees_the_card(void **unused)
+static void crash_frees_card(void **unused)
 {
     idle_machine(1);
     struct rival r = rival_start("auto", -1, -1);
@@ -370,7 +371,7 @@ static void a_crash_frees_the_card(void **unused)
     char text[64];
     snprintf(text, sizeof text, "process %d has reserved it", (int)r.pid);
     says(text);
-    /* Who names a card gets it, and is told. */
+    /* A named card that is reserved is used, with a warning. */
     assert_int_equal(choose("0"), ST_OK);
     expect_cards("0");
     says(text);
@@ -378,7 +379,7 @@ static void a_crash_frees_the_card(void **unused)
     rival_end(&r, SIGKILL);
     assert_int_equal(choose("auto"), ST_OK);
     expect_cards("0");
-    /* What is named is reserved, too. */
+    /* A named card is reserved, too. */
     assert_int_equal(choose("GPU-0"), ST_OK);
     r = rival_start("auto", -1, -1);
     assert_int_equal(rival_result(&r).n, 0);
@@ -387,7 +388,7 @@ static void a_crash_frees_the_card(void **unused)
 
 static int n_pauses;
 
-/* Card 1 falls off the bus, then card 2 gets free. */
+/* Card 1 falls off the bus, then card 2 becomes idle. */
 static int change_machine(void *ctx, int ms)
 {
     assert_true(ms > 0 && ms <= 500);
@@ -412,7 +413,7 @@ static int give_up(void *ctx, int ms)
     return 1;
 }
 
-static void waiting(void **unused)
+static void gpu_wait_uses_cards_that_become_free(void **unused)
 {
     struct card cards[3] = {{.procs = "11"}, {.procs = "12"}, {.procs = "13"}};
     n_pauses = 0;
@@ -426,7 +427,7 @@ static void waiting(void **unused)
     pausing = give_up;
     machine(cards, 3);
     assert_int_equal(choose("auto"), ST_CANCELLED);
-    /* The deadline ends it, on time, on the CPU. */
+    /* The deadline ends the wait, on time, with the CPU. */
     wait_seconds = 90;
     pausing = time_passes;
     n_pauses = 0;
@@ -439,14 +440,14 @@ static void waiting(void **unused)
     says("no GPU is free");
     assert_in_range(ms, 90000, 90001);
     assert_in_range(n_pauses, 2, 90000);
-    /* And with pauses of its own, whatever they come to. */
+    /* The wait also ends without a pause function, after its own pauses. */
     wait_seconds = 1;
     pausing = NULL;
     begin = clock_now_ns();
     assert_int_equal(choose("auto"), ST_OK);
     assert_true(clock_now_ns() - begin >= 1000000000);
     expect_cards("");
-    /* Nothing can become free where there is nothing. */
+    /* On a machine without GPUs none can become free. */
     machine(cards, 0);
     pausing = give_up;
     assert_int_equal(choose("auto"), ST_OK);
@@ -471,7 +472,7 @@ static int a_moment_passes(void *ctx, int ms)
     return 0;
 }
 
-/* What a machine is now, and after a pause, of which there must be so many. */
+/* Checks the choice on a machine that changes after a pause, and the number of pauses. */
 static void expect_after(const char *gpus, const struct card *now, const struct card *later, int n,
                          int pauses, const char *cards)
 {
@@ -485,7 +486,7 @@ static void expect_after(const char *gpus, const struct card *now, const struct 
     assert_int_equal(n_pauses, pauses);
 }
 
-/* NVML's utilisation is that of a job which has ended, or it is not. */
+/* NVML's utilisation is that of a job that has ended, or it is not. */
 static void busy_a_moment_ago(void **unused)
 {
     const struct card full = {.busy = 97, .used_mb = 620}, idle = {.used_mb = 620},
@@ -496,17 +497,17 @@ static void busy_a_moment_ago(void **unused)
     assert_null(strstr(capture_text, "CPU"));
     expect_after("auto", &full, &half, 1, 1, "");
     says("no GPU is free, training on the CPU: GPU 0: it is busy for 11 % of the time");
-    /* What is known at once is said at once; but a card may get a process meanwhile. */
+    /* A known result is reported at once; but a card may get a process during a pause. */
     expect_after("auto", &taken, &idle, 1, 0, "");
     expect_after("auto", &large, &idle, 1, 0, "");
     expect_after("auto", &full, &taken, 1, 1, "");
     says("process 11 ");
-    /* What is there already is kept; a card that is not needed is not waited for. */
+    /* A card that is free at once is kept; a card that is not needed is not waited for. */
     const struct card one[2] = {idle, full}, both[2] = {idle, idle};
     expect_after("auto:2", one, both, 2, 1, "0,1");
     assert_true(first_was_kept);
     expect_after("auto", one, both, 2, 0, "0");
-    /* Who waits anyhow has looked often enough. */
+    /* A wait by --gpu_wait includes the additional looks. */
     wait_seconds = 600;
     expect_after("auto", &full, &idle, 1, 1, "0");
     wait_seconds = 0;
@@ -520,7 +521,7 @@ static void busy_a_moment_ago(void **unused)
     assert_int_equal(choose("auto"), ST_CANCELLED);
 }
 
-static void names(void **unused)
+static void names_and_numbers_find_cards(void **unused)
 {
     idle_machine(8);
     assert_int_equal(choose("0,2"), ST_OK);
@@ -611,7 +612,7 @@ static void visible_devices(void **unused)
     assert_int_equal(capture_lines(), 1);
 }
 
-/* What CUDA_VISIBLE_DEVICES names is the user's, busy or not; what is free comes first. */
+/* Cards in CUDA_VISIBLE_DEVICES are used, busy or not; free ones are first. */
 static void visible_and_busy(void **unused)
 {
     struct card cards[4] = {{.procs = "11", .used_mb = 30000}, {0}, {.busy = 60}, {.lost = 1}};
@@ -640,7 +641,7 @@ static void visible_and_busy(void **unused)
     says(" worker GPU 2 (");
     says("it is busy for 60 %");
     says("1 of the 4 requested GPUs are free: ");
-    /* Another worker's comes last. */
+    /* A card of another worker is last. */
     devices_release(&got);
     struct rival r = rival_start("GPU-0", -1, -1);
     assert_int_equal(rival_result(&r).n, 1);
@@ -655,12 +656,12 @@ static void visible_and_busy(void **unused)
     says(text);
     assert_int_equal(got.claim[0].lock, -1);
     rival_end(&r, 0);
-    /* A lost card is nobody's. */
+    /* A lost card is never used. */
     setenv("CUDA_VISIBLE_DEVICES", "3", 1);
     assert_int_equal(choose("auto"), ST_OK);
     expect_cards("");
     says("no GPU is free, training on the CPU: GPU 0: it is lost");
-    /* Nobody named cards: theirs are left alone. */
+    /* The user named no cards: busy ones are not used. */
     unsetenv("CUDA_VISIBLE_DEVICES");
     cards[1].procs = "12";
     machine(cards, 4);
@@ -671,7 +672,7 @@ static void visible_and_busy(void **unused)
 #define MIG_A "MIG-aaaaaaaa-0000-4000-8000-000000000000"
 #define MIG_B "MIG-bbbbbbbb-0000-4000-8000-000000000000"
 
-static void mig(void **unused)
+static void mig_instances_chosen_separately(void **unused)
 {
     struct card cards[2] = {{.used_mb = 50000,
                              .migs = "mig uuid=" MIG_A " total=18000 used=9000 procs=21\n"
@@ -686,7 +687,7 @@ static void mig(void **unused)
     assert_string_equal(got.gpu[0].uuid, MIG_B);
     assert_true(got.gpu[0].is_mig);
     assert_int_equal(got.gpu[0].memory_bytes, 18000ULL << 20);
-    /* One instance's reservation leaves the other alone. */
+    /* A reservation of one instance does not affect the other. */
     cards[0].migs = "mig uuid=" MIG_A " total=18000 used=10\nmig uuid=" MIG_B " total=18000\n";
     machine(cards, 1);
     setenv("CUDA_VISIBLE_DEVICES", "MIG-aaaa", 1);
@@ -702,7 +703,7 @@ static void mig(void **unused)
     assert_int_equal(got.n, 1);
 }
 
-/* A folder in which nothing can be reserved: auto stays off, a name is obeyed. */
+/* A folder in which nothing can be reserved: auto uses no GPU, a named one is used. */
 static void folder_that_does_not_serve(void **unused)
 {
     idle_machine(1);
@@ -718,7 +719,7 @@ static void folder_that_does_not_serve(void **unused)
 int main(void)
 {
     log_init("worker", -1, LOG_LEVEL_INFO);
-    /* The programs' own dlopen then finds these, by their sonames. */
+    /* The programs' own dlopen then finds these by their sonames. */
     if (!dlopen(WEIR_TEST_FAKES_DIR "/fake_cuda/libcuda.so.1", RTLD_NOW | RTLD_LOCAL) ||
         !dlopen(WEIR_TEST_FAKES_DIR "/fake_nvml/libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
         fprintf(stderr, "%s\n", dlerror());
@@ -728,16 +729,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(named_by_placement),
         TEST(forms_of_the_flag),
-        TEST(what_counts_as_idle),
+        TEST(load_decides_whether_card_is_idle),
         TEST(mixed_load),
-        TEST(races),
-        TEST(a_crash_frees_the_card),
-        TEST(waiting),
+        TEST(racing_processes_share_cards_fairly),
+        TEST(crash_frees_card),
+        TEST(gpu_wait_uses_cards_that_become_free),
         TEST(busy_a_moment_ago),
-        TEST(names),
+        TEST(names_and_numbers_find_cards),
         TEST(visible_devices),
         TEST(visible_and_busy),
-        TEST(mig),
+        TEST(mig_instances_chosen_separately),
         TEST(folder_that_does_not_serve),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

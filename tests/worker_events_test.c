@@ -1,5 +1,5 @@
-/* tests/worker_events_test.c - TensorBoard's events: records, histograms, pictures; and the file,
- * when the disk is full, or hangs. test_tensorboard.py has TensorBoard read them. */
+/* tests/worker_events_test.c - TensorBoard's events: records, histograms, pictures; and the file on
+ * a disk that is full, or hangs. In test_tensorboard.py TensorBoard reads them. */
 #include "base/clock.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -15,9 +15,9 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-/* A disk that is full takes half of what it is given, and one that hangs never answers. */
+/* A full disk writes half of each buffer, and a hanging disk never answers. */
 enum disk { DISK_WORKS, DISK_FULL, DISK_HANGS, DISK_HANGS_AT_END, DISK_FAILS_AT_END };
-static _Atomic int disk, n_failed, n_room; /* which a full one takes nevertheless */
+static _Atomic int disk, n_failed, n_room; /* bytes that a full disk still writes */
 
 int __real_close(int fd);
 int __wrap_close(int fd);
@@ -80,7 +80,8 @@ static void record_has_its_bytes(void **state)
     assert_memory_equal(room + 12 + sizeof event, &crc, 4);
 }
 
-/* A record that does not fit is left out, whichever byte is the first that does not. */
+/* A record that does not fit is omitted as a whole, whichever byte is the first that does not fit.
+ */
 static void record_is_whole_or_not_there(void **state)
 {
     uint8_t room[300];
@@ -114,7 +115,7 @@ static void fill_values(float value[N_VALUES])
         value[i] = (float)sin(i * 0.7) * powf(0.999f, (float)i);
 }
 
-/* What is in each bucket is above the limit before it and not above its own. */
+/* The values in each bucket are above the previous limit and not above its own. */
 static void histogram_counts_in_its_buckets(void **state)
 {
     static float value[N_VALUES];
@@ -186,7 +187,7 @@ static uint32_t big(const uint8_t *at)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-/* The pixels of a PNG that is made of one IDAT. */
+/* Decodes the pixels of a PNG that has one IDAT. */
 static uint8_t *unpack_png(const uint8_t *png, size_t n, int width, int height)
 {
     uLongf bytes = (uLongf)height * ((uLongf)width * 3 + 1);
@@ -210,7 +211,7 @@ static uint8_t *unpack_png(const uint8_t *png, size_t n, int width, int height)
     return raw;
 }
 
-/* Frames say right or wrong, one channel is gray, and a large sample is made small. */
+/* Frames show right or wrong, one channel is grey, and a large sample is reduced. */
 static void picture_shows_samples(void **state)
 {
     const struct shape small = {3, {1, 2, 2}}, large = {3, {3, 300, 200}}, row = {3, {1, 1, 9}},
@@ -221,7 +222,7 @@ static void picture_shows_samples(void **state)
     size_t n;
     assert_int_equal(event_picture_create(&row, 1, &p), ST_UNSUPPORTED);
     assert_int_equal(event_picture_create(&narrow, 1, &p), ST_OK);
-    assert_int_equal(event_picture_width(p), 64); /* for its text */
+    assert_int_equal(event_picture_width(p), 64); /* width of its text */
     event_picture_destroy(p);
     assert_int_equal(event_picture_create(&small, 2, &p), ST_OK);
     event_picture_set(p, 0, dots, 7, 7);
@@ -239,7 +240,7 @@ static void picture_shows_samples(void **state)
     free(png);
     event_picture_destroy(p);
     float *pixels = calloc(3 * 300 * 200, sizeof *pixels);
-    pixels[300 * 200 - 1] = -7; /* the range is what there is */
+    pixels[300 * 200 - 1] = -7; /* the range is that of the values */
     pixels[0] = NAN;
     pixels[1] = INFINITY;
     assert_int_equal(event_picture_create(&large, 16, &p), ST_OK);
@@ -253,14 +254,15 @@ static void picture_shows_samples(void **state)
     event_picture_destroy(p);
 }
 
-/* Of the record that begins here. */
+/* Returns the bytes of the record that begins here. */
 static size_t record_bytes(const char *at)
 {
     const uint8_t *length = (const uint8_t *)at;
     return 12 + (length[0] | (size_t)length[1] << 8) + 4;
 }
 
-/* The folder's files in the order of their names, all in one, each without its version. */
+/* Reads the folder's files in the order of their names into one buffer, each without its version.
+ */
 static size_t read_folder(const char *folder, char *to, size_t most, int *n_files)
 {
     struct dirent **list = NULL;
@@ -304,7 +306,7 @@ static void files_follow_each_other(void **state)
             fputs("later", f);
             fclose(f);
             snprintf(later, sizeof later, "%s/events.out.tfevents.9999999999999.x", folder);
-            fclose(fopen(later, "w")); /* which nothing can follow */
+            fclose(fopen(later, "w")); /* a name that has no successor */
         }
     }
     size_t n = read_folder(folder, all, sizeof all, &n_files);
@@ -336,8 +338,8 @@ static void put_until_full(struct event_writer *w, const char *block, size_t n, 
         ;
 }
 
-/* Nobody waits, whole records are left in the file, and what was taken is written once there is
- * room. */
+/* The caller never waits, the file keeps whole records, and accepted events are written once there
+ * is room. */
 static void full_disk_is_waited_out(void **state)
 {
     enum { BLOCK = 300000 };
@@ -352,7 +354,7 @@ static void full_disk_is_waited_out(void **state)
     disk = DISK_FULL;
     n_failed = 0;
     assert_true(event_writer_put(w, "first", 5));
-    while (n_failed < 2) /* it was tried again */
+    while (n_failed < 2) /* until the writer retries */
         clock_sleep_ms(5);
     put_until_full(w, block, sizeof block, &n_put);
     assert_false(event_writer_put(w, block, sizeof block));
@@ -368,10 +370,10 @@ static void full_disk_is_waited_out(void **state)
     assert_int_equal(capture_lines(), 4);
 }
 
-/* What fits is written though not all does, and the session comes once there is room in memory. */
-static void full_disk_takes_what_fits(void **state)
+/* Writes the events that fit, and the session event once there is room in memory. */
+static void full_disk_keeps_events_that_fit(void **state)
 {
-    enum { BLOCK = EVENT_WRITER_RING_BYTES / 8 - 4 }; /* with their sizes: all of it */
+    enum { BLOCK = EVENT_WRITER_RING_BYTES / 8 - 4 }; /* with their sizes, this fills the ring */
     static char block[BLOCK], all[8 << 20];
     char folder[100];
     struct event_writer *w;
@@ -430,7 +432,7 @@ static void wait_for_bytes(const char *folder, size_t n)
         clock_sleep_ms(5);
 }
 
-/* A file that is deleted, or cut, is followed by another, which begins with the session. */
+/* A deleted or truncated file is followed by a new one, which begins with the session. */
 static void deleted_file_is_followed(void **state)
 {
     char folder[100], command[200], all[400];
@@ -531,7 +533,7 @@ int main(void)
         folder_rig_make, folder_rig_remove, crc_is_masked, record_has_its_bytes,
         record_is_whole_or_not_there, histogram_counts_in_its_buckets,
         histogram_of_equal_and_extreme_values, picture_shows_samples, files_follow_each_other,
-        folder_that_cannot_be_is_an_error, full_disk_is_waited_out, full_disk_takes_what_fits,
+        folder_that_cannot_be_is_an_error, full_disk_is_waited_out, full_disk_keeps_events_that_fit,
         session_is_put_when_there_is_room, deleted_file_is_followed, close_may_fail,
         disk_that_stays_full_ends_nothing, close_that_hangs_is_left, disk_that_hangs_is_left);
 }

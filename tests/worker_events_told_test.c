@@ -1,4 +1,4 @@
-/* tests/worker_events_told_test.c - what the observer of --logdir writes of what it is told. */
+/* tests/worker_events_told_test.c - the events that the observer of --logdir writes. */
 #include "tests/check.h"
 #include "tests/folder_rig.h"
 #include "worker/events/event_samples.h"
@@ -12,7 +12,7 @@
 static struct events *ev;
 static const struct trainer_observer *o;
 
-/* A worker alone, or one of those in lockstep, at a step. */
+/* Begins as a worker alone, or as one of several in lockstep, at a step. */
 static void begin(int64_t step, int rank)
 {
     static const struct model model;
@@ -39,7 +39,7 @@ static void take_step(int64_t number, int is_last)
     o->step(o->ctx, &f);
 }
 
-/* How often a text is in all that was written; *step: that of the last such event, below 128. */
+/* Counts a text in everything that was written; *step: that of the last such event, below 128. */
 static int n_of(const char *text, int *step)
 {
     static uint8_t all[100000];
@@ -66,7 +66,7 @@ static int n_of(const char *text, int *step)
     return n_found;
 }
 
-static void last_step_is_told_when_training_ends_early(void **state)
+static void last_step_written_when_training_ends_early(void **state)
 {
     int step = 0;
     begin(0, 0);
@@ -78,12 +78,12 @@ static void last_step_is_told_when_training_ends_early(void **state)
     assert_int_equal(step, 7);
     begin(7, 0);
     take_step(8, 0);
-    events_destroy(ev, 1); /* it failed */
+    events_destroy(ev, 1); /* the run failed */
     assert_int_equal(n_of("loss", &step), 3);
     assert_int_equal(step, 8);
     begin(8, 0);
     take_step(9, 1);
-    take_step(9, 1); /* of the others' own pace */
+    take_step(9, 1); /* the other workers have their own pace */
     events_destroy(ev, 0);
     assert_int_equal(n_of("loss", &step), 4);
 }
@@ -109,7 +109,7 @@ static void one_of_many_writes_parameters(void **state)
 
 static void samples_of_a_broken_evaluation_are_dropped(void **state)
 {
-    const struct dataset set = {.n = 900}, other = {.n = 10}; /* none of theirs are taken */
+    const struct dataset set = {.n = 900}, other = {.n = 10}; /* none of its samples are used */
     static const struct model model;
     struct trainer_config cfg = {.test = &set, .model = &model};
     struct tower tower = {.cfg = &cfg};
@@ -131,6 +131,6 @@ static void samples_of_a_broken_evaluation_are_dropped(void **state)
 
 int main(void)
 {
-    return RUN_GROUP(folder_rig_make, folder_rig_remove, last_step_is_told_when_training_ends_early,
+    return RUN_GROUP(folder_rig_make, folder_rig_remove, last_step_written_when_training_ends_early,
                      one_of_many_writes_parameters, samples_of_a_broken_evaluation_are_dropped);
 }

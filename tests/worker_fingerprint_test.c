@@ -1,5 +1,5 @@
-/* tests/worker_fingerprint_test.c - what tells one data set from another, and what is said of two
- * that differ. */
+/* tests/worker_fingerprint_test.c - the fingerprint distinguishes data sets, and messages name the
+ * difference. */
 #include "tests/check.h"
 #include "worker/data/fingerprint.h"
 #include <string.h>
@@ -42,8 +42,8 @@ static void expect_same(const struct job_data *a, const struct job_data *b)
     assert_int_equal(job_data_compare(a, b, why, sizeof why), ST_OK);
 }
 
-/* Of targets the bits count, and how many a sample has. */
-static void test_targets(void **state)
+/* The fingerprint of targets covers their bits, and their number per sample. */
+static void target_bits_change_fingerprint(void **state)
 {
     static float targets[2 * N];
     const struct dataset train = {
@@ -60,26 +60,26 @@ static void test_targets(void **state)
     b = take("/usr");
     expect_differ(&a, &b, "labels: the servers have targets in /, ");
     expect_differ(&a, &b, ", the worker has class labels in /usr");
-    a.own = b.own = 1; /* else only the shape counts */
+    a.own = b.own = 1; /* otherwise only the shape counts */
     expect_differ(&a, &b, "labels: the servers have targets in /, ");
     expect_differ(&b, &a, "labels: the servers have class labels in /usr, ");
-    a.labels = JOB_LABELS_UNSAID; /* a program of before */
+    a.labels = JOB_LABELS_UNSAID; /* an earlier version of the program */
     expect_same(&a, &b);
 }
 
-static void test_same(void **state)
+static void equal_sets_have_equal_fingerprints(void **state)
 {
     fill();
     struct job_data a = take("/"), b = take("/usr");
-    expect_same(&a, &b); /* in whatever folder */
+    expect_same(&a, &b); /* in any folder */
     assert_int_equal(a.n_train, N);
     assert_int_equal(a.n_test, N_TEST);
     assert_int_equal(a.classes, 10);
     assert_string_equal(b.name, "/usr");
 }
 
-/* One byte, anywhere, of samples or labels. */
-static void test_one_byte(void **state)
+/* Changes one byte, anywhere, of samples or labels. */
+static void any_byte_changes_fingerprint(void **state)
 {
     fill();
     struct job_data a = take("/"), b;
@@ -101,7 +101,7 @@ static void test_one_byte(void **state)
     expect_differ(&a, &b, "CRC-32C of the test labels: ");
 }
 
-static void test_counts(void **state)
+static void counts_and_shapes_compared(void **state)
 {
     fill();
     struct job_data a = take("/"), b = a;
@@ -121,7 +121,7 @@ static void test_counts(void **state)
     expect_differ(&a, &b, "classes: the servers have 10");
 }
 
-static void test_standardized(void **state)
+static void standardized_differs_from_plain(void **state)
 {
     fill();
     struct job_data a = take("/"), b = a;
@@ -132,8 +132,8 @@ static void test_standardized(void **state)
     expect_differ(&a, &b, "--standardize: ");
 }
 
-/* Parts of their own have to be of one shape, and everybody has to know of it. */
-static void test_own(void **state)
+/* Parts of --data_shard=own must have equal shapes, and all members must set the flag. */
+static void own_parts_compare_shapes_only(void **state)
 {
     fill();
     struct job_data a = take("/"), b = a;
@@ -147,8 +147,8 @@ static void test_own(void **state)
     expect_differ(&a, &b, "shape of a sample: the servers have 1x4x4");
 }
 
-/* What a label is depends on the classes' names, where the labels are not compared. */
-static void test_own_classes(void **state)
+/* The names of the classes count if labels are not compared. */
+static void own_parts_compare_class_names(void **state)
 {
     struct dataset d = {
         .n = N, .sample = {3, {1, SIDE, SIDE}}, .classes = 10, .bytes = images, .labels = labels};
@@ -163,14 +163,14 @@ static void test_own_classes(void **state)
         "names of the classes (all workers need the same; a folder may be empty, a CSV file's words may be numbers): the servers have ");
     expect_differ(&a, &b, " in /, the worker has ");
     expect_same(&a, &a);
-    d.class_names = NULL; /* numbers, as in a file of labels */
+    d.class_names = NULL; /* the labels are numbers, from a file of labels */
     assert_int_equal(fingerprint_compute(&d, NULL, "/usr", 1, &b), ST_OK);
     assert_int_equal(b.class_names, 0);
     expect_same(&a, &b);
     expect_same(&b, &a);
 }
 
-static void test_not_said(void **state)
+static void unknown_fields_match(void **state)
 {
     fill();
     struct job_data a = take("/"), none = {0};
@@ -178,8 +178,8 @@ static void test_not_said(void **state)
     expect_same(&none, &a);
 }
 
-/* Of held-out samples: their number and bytes tell, and their labels. */
-static void test_validation(void **state)
+/* The fingerprint of held-out samples covers their number, bytes and labels. */
+static void held_out_samples_compared(void **state)
 {
     fill();
     struct dataset d = {
@@ -201,7 +201,7 @@ static void test_validation(void **state)
     assert_false(job_validation_same(&a, &b));
 }
 
-static void test_names(void **state)
+static void class_names_compared(void **state)
 {
     struct job_data d;
     char path[300];
@@ -215,6 +215,9 @@ static void test_names(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_same, test_one_byte, test_counts, test_standardized, test_own,
-                     test_not_said, test_names, test_own_classes, test_targets, test_validation);
+    return RUN_TESTS(equal_sets_have_equal_fingerprints, any_byte_changes_fingerprint,
+                     counts_and_shapes_compared, standardized_differs_from_plain,
+                     own_parts_compare_shapes_only, unknown_fields_match, class_names_compared,
+                     own_parts_compare_class_names, target_bits_change_fingerprint,
+                     held_out_samples_compared);
 }

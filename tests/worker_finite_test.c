@@ -1,14 +1,14 @@
 /* tests/worker_finite_test.c - a loss or gradient that is not finite, in the training loop: it ends
- * the run and is named, or its contribution is skipped as a whole, up to a bound. */
+ * the run with its name, or its whole contribution is skipped, up to a limit. */
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/trainer_rig.h"
 #include <math.h>
 #include <string.h>
 
-/* The step's fault is put where the backend hands out its figures. */
+/* The backend's results contain the fault of the step. */
 static struct {
-    int loss_at, gradient_at; /* call of result, backward; from 1 */
+    int loss_at, gradient_at; /* number of the call of result, backward; from 1 */
     _Atomic int n_results, n_backwards;
     float value;
 } bad;
@@ -57,13 +57,14 @@ static void test_a_gradient_ends_the_run(void **state)
         assert_int_equal(CAPTURE(trainer_run(r.trainer, &r.start, &result)), ST_INVALID);
         assert_non_null(strstr(
             capture_text, "worker 3, step 5: the gradient of 'w' (layer 'dense1') is not finite"));
-        assert_null(trainer_bad_param(r.trainer)); /* it did not get so far */
+        assert_null(
+            trainer_bad_param(r.trainer)); /* training ended before the parameters changed */
         rig_free(&r);
     }
 }
 
-/* It is finite, but as many workers' sum, each times its samples, may not be. */
-static void test_what_cannot_be_added_up(void **state)
+/* A gradient may be finite, but not the sum of many workers' gradients, each times its samples. */
+static void gradient_too_large_to_sum_ends_run(void **state)
 {
     for (int fits = 0; fits < 2; fits++) {
         struct rig r;
@@ -108,8 +109,8 @@ static void test_a_parameter_ends_the_run(void **state)
     }
 }
 
-/* What the run gives when step `at` moves nothing. */
-static void test_skipped(void **state)
+/* Computes the result of the run if step `at` changes nothing. */
+static void skipped_step_changes_nothing(void **state)
 {
     for (int by_loss = 0; by_loss < 2; by_loss++)
         for (int n_towers = 1; n_towers <= 2; n_towers++) {
@@ -129,8 +130,7 @@ static void test_skipped(void **state)
             memcpy(with, r.params, sizeof with);
             for (int i = 1; i < N_ELEMS; i++)
                 assert_true(with[i] == with[0]);
-            for (int step = 0; step < 15;
-                 step++) { /* the fake's gradient, by the samples it read */
+            for (int step = 0; step < 15; step++) { /* the fake's gradient depends on the samples */
                 float mean = 0;
                 for (int i = 0; i < 4; i++)
                     mean += (float)fake.reads[step * 4 + i] / 4;
@@ -142,13 +142,13 @@ static void test_skipped(void **state)
         }
 }
 
-static void test_too_many(void **state)
+static void too_many_skipped_steps_end_run(void **state)
 {
     struct rig r;
     struct trainer_result result;
     make(&r, 1, 1, 2);
     trainer_destroy(r.trainer);
-    r.cfg.fault_nonfinite = 4; /* steps 3, 7, 11 */
+    r.cfg.fault_nonfinite = 4; /* in steps 3, 7, 11 */
     assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
     assert_int_equal(CAPTURE(trainer_run(r.trainer, &r.start, &result)), ST_INVALID);
     assert_non_null(strstr(capture_text, "worker 3, step 11"));
@@ -159,7 +159,7 @@ static void test_too_many(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_a_gradient_ends_the_run, test_what_cannot_be_added_up,
-                     test_a_loss_ends_the_run, test_a_parameter_ends_the_run, test_skipped,
-                     test_too_many);
+    return RUN_TESTS(test_a_gradient_ends_the_run, gradient_too_large_to_sum_ends_run,
+                     test_a_loss_ends_the_run, test_a_parameter_ends_the_run,
+                     skipped_step_changes_nothing, too_many_skipped_steps_end_run);
 }

@@ -1,5 +1,5 @@
-/* tests/worker_images_test.c - folders of PNG and JPEG files as data: which class and which numbers
- * they become, and what is damaged or made to take memory refused by its name. */
+/* tests/worker_images_test.c - folders of PNG and JPEG files as data: their classes and numbers.
+ * Damaged files, and files that would exhaust memory, are refused by name. */
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -14,7 +14,7 @@
 
 enum { MOST = 1 << 16 };
 
-/* As the header of a PNG has them. */
+/* Fields of a PNG's header. */
 static const struct kind {
     uint8_t depth, colours;
 } grey = {8, 0}, rgb = {8, 2}, palette = {8, 3}, grey_alpha = {8, 4}, grey_1 = {1, 0},
@@ -25,7 +25,7 @@ struct bytes {
     size_t n;
 };
 
-/* 10 wide, 6 high, quality 100: 200 in the left half, 40 in the right. */
+/* 10 wide, 6 high, quality 100: 200 in the left half, 40 in the right half. */
 static const uint8_t grey_jpeg[] = {
     255, 216, 255, 224, 0,   16,  74,  70, 73,  70,  0,   1,   1,   0,   0,   1,   0,   1,  0, 0,
     255, 219, 0,   67,  0,   1,   1,   1,  1,   1,   1,   1,   1,   1,   1,   1,   1,   1,  1, 1,
@@ -104,7 +104,7 @@ static void put_chunk(struct bytes *b, const char *kind, const void *data, size_
     put_big(b, (uint32_t)crc32(0, b->at + b->n - n - 4, (uInt)n + 4));
 }
 
-/* lines: with the byte of the filter before each, n in all. */
+/* lines: n bytes in all, each line after the byte of its filter. */
 static void make_png(struct bytes *b, uint32_t width, uint32_t height, struct kind kind,
                      const uint8_t *lines, size_t n)
 {
@@ -137,7 +137,7 @@ static int is_jpeg(const uint8_t *bytes)
     return bytes[0] == 0xff;
 }
 
-/* Of a copy of the exact size, so that AddressSanitizer sees what is read behind it. */
+/* Decodes a copy of the exact size, so that AddressSanitizer detects reads beyond it. */
 static enum status decode(const uint8_t *bytes, size_t n, struct data_images_picture *out)
 {
     uint8_t *copy = malloc(n ? n : 1);
@@ -218,10 +218,10 @@ static void png_with_transparency_keeps_its_stored_colours(void **state)
     check_picture(b, (int64_t[]){3, 1, 2}, (const uint8_t[]){1, 4, 2, 5, 3, 6}, 0);
 }
 
-/* Readers that exports are served with leave the numbers as they are stored, too. */
+/* The readers that exports are used with keep the stored numbers, too. */
 static void png_with_gamma_keeps_its_stored_numbers(void **state)
 {
-    enum { HEAD = 8 + 12 + 13 };                         /* the mark, and IHDR */
+    enum { HEAD = 8 + 12 + 13 };                         /* the signature, and IHDR */
     static const uint8_t linear[4] = {0, 1, 0x86, 0xa0}; /* 1.0, times 100000 */
     const uint8_t stored[] = {50, 100, 150, 200};
     const struct kind kinds[] = {grey, rgb, grey_16};
@@ -263,7 +263,8 @@ static void jpeg_becomes_bytes(void **state)
     check_picture(b, (int64_t[]){3, 6, 10}, want, 3);
 }
 
-/* A cut file is never a picture; one with a changed byte may be, and is read without harm. */
+/* A truncated file is never a picture; a file with a changed byte may be one, and is read without
+ * harm. */
 static void check_damage(const uint8_t *bytes, size_t n, size_t pixels_end)
 {
     struct data_images_picture p;
@@ -303,7 +304,7 @@ static void check_refused(const struct bytes *b, const char *piece)
         fail_msg("wanted \"%s\"; said: %s", piece, capture_text);
 }
 
-/* Small files that say they are large pictures, and one of many scans. */
+/* Small files with headers of large pictures, and one of many scans. */
 static void png_bombs_are_refused(void **state)
 {
     struct bytes *b = *state;
@@ -320,7 +321,7 @@ static void png_bombs_are_refused(void **state)
 static void jpeg_bombs_are_refused(void **state)
 {
     struct bytes *b = *state;
-    size_t size = 2 + 18 + 69 + 5; /* of SOI, APP0, DQT and what SOF has before its height */
+    size_t size = 2 + 18 + 69 + 5; /* bytes of SOI, APP0, DQT and of SOF before its height */
     b->n = 0;
     put(b, grey_jpeg, sizeof grey_jpeg);
     memcpy(b->at + size, "\x3e\x80\x3e\x80", 4);
@@ -338,7 +339,7 @@ static void jpeg_bombs_are_refused(void **state)
     check_refused(b, "x.jpg: ");
 }
 
-/* The frame's mark says so. */
+/* The frame's marker shows arithmetic coding. */
 static void arithmetic_coding_is_refused(void **state)
 {
     struct bytes *b = *state;
@@ -350,7 +351,7 @@ static void arithmetic_coding_is_refused(void **state)
     check_refused(b, "x.jpg: cannot read this JPEG: its coding is arithmetic");
 }
 
-/* The byte of Adobe's segment says whether the colours are CMYK or YCCK. */
+/* A byte of Adobe's segment distinguishes CMYK from YCCK. */
 static void colours_of_printers_are_refused_with_the_fix(void **state)
 {
     enum { TRANSFORM = 17 };
@@ -361,12 +362,11 @@ static void colours_of_printers_are_refused_with_the_fix(void **state)
         b->at[TRANSFORM] = transform;
         check_refused(
             b,
-            "x.jpg: cannot read this JPEG: its colours are CMYK, for printing; convert it to RGB, "
-            "for example by ImageMagick's mogrify -colorspace sRGB FILE...");
+            "x.jpg: cannot read this JPEG: its colours are CMYK, for printing; convert it to RGB, for example by ImageMagick's mogrify -colorspace sRGB FILE...");
     }
 }
 
-/* Reads it in a child, whose memory starts small. */
+/* Reads it in a child process, whose memory is small at first. */
 static void check_memory(const struct bytes *b, enum status want)
 {
     enum { KIB_MORE = 24 << 10, WRONG = 1, GREW = 2 };
@@ -387,17 +387,17 @@ static void check_memory(const struct bytes *b, enum status want)
     assert_int_equal(status, 0);
 }
 
-/* Chunks of text, each of which becomes MOST_TEXT bytes; then one that says 1 GB and is not there.
- */
-static void texts_take_no_memory(void **state)
+/* Chunks of text, each of which expands to MOST_TEXT bytes; then a missing one with a length of 1
+ * GB. */
+static void compressed_texts_use_no_memory(void **state)
 {
-    enum { MOST_TEXT = 7900000, N_TEXTS = 7, HEAD = 8 + 12 + 13 }; /* the mark, and IHDR */
+    enum { MOST_TEXT = 7900000, N_TEXTS = 7, HEAD = 8 + 12 + 13 }; /* the signature, and IHDR */
     struct bytes *b = *state, *plain = calloc(1, sizeof *plain);
     uint8_t *text = malloc(MOST_TEXT), packed[16384] = "note\0";
     uLongf n = sizeof packed - 6;
     assert_non_null(plain);
     assert_non_null(text);
-    memset(text, 'a', MOST_TEXT); /* of a NUL libpng would keep nothing */
+    memset(text, 'a', MOST_TEXT); /* libpng would keep nothing of NUL bytes */
     assert_int_equal(compress(packed + 6, &n, text, MOST_TEXT), Z_OK);
     free(text);
     make_grey(plain, 3, 9);
@@ -479,7 +479,7 @@ static void classes_are_the_folders_in_order(void **state)
     make_grey(&f->b, 3, 0);
     save(f, "train/.hidden");
     save(f, "train/cat/.hidden");
-    for (int i = 17; i >= 0; i--) { /* more than the first room */
+    for (int i = 17; i >= 0; i--) { /* more than the initial capacity */
         make_grey(&f->b, 3, want[i]);
         snprintf(name, sizeof name, "train/%s/%c.png", i < 2 ? "ant" : "cat", 'a' + i);
         save(f, name);
@@ -544,7 +544,7 @@ static void bad_folders_are_named(void **state)
     check_bad(f, ST_INVALID, "train/aside: not a folder", "nothing else");
 }
 
-/* One run names all of the bad files, so that they can be repaired together. */
+/* One run reports all bad files, so that they can be repaired together. */
 static void damaged_pictures_are_named_in_one_run(void **state)
 {
     enum { N_BAD = 23 };
@@ -574,7 +574,7 @@ static void damaged_pictures_are_named_in_one_run(void **state)
         "remove them"));
 }
 
-/* The size that the first good picture has counts. */
+/* The size of the first good picture counts. */
 static void pictures_of_other_sizes_are_counted(void **state)
 {
     struct folder *f = *state;
@@ -600,7 +600,7 @@ static void pictures_of_other_sizes_are_counted(void **state)
         strstr(capture_text, "train: 2 of its 4 files have another size, or other colours, than "));
 }
 
-/* An export has UTF-8 alone: that its classes have no names there is known before training. */
+/* An export has only UTF-8: the worker warns before training that it omits the classes' names. */
 static void class_names_that_are_not_utf8_are_warned_of(void **state)
 {
     struct folder *f = *state;
@@ -623,7 +623,7 @@ static void class_names_that_are_not_utf8_are_warned_of(void **state)
     dataset_destroy(d);
 }
 
-static void labels_of_a_folder_are_not_given_apart(void **state)
+static void labels_beside_folder_refused(void **state)
 {
     struct folder *f = *state;
     const struct dataset_request r = {.part = "test", .data = f->dir, .labels = "/tmp/x"};
@@ -658,13 +658,13 @@ int main(void)
         WITH_BYTES(jpeg_bombs_are_refused),
         WITH_BYTES(arithmetic_coding_is_refused),
         WITH_BYTES(colours_of_printers_are_refused_with_the_fix),
-        WITH_BYTES(texts_take_no_memory),
+        WITH_BYTES(compressed_texts_use_no_memory),
         WITH_FOLDER(classes_are_the_folders_in_order),
         WITH_FOLDER(bad_folders_are_named),
         WITH_FOLDER(damaged_pictures_are_named_in_one_run),
         WITH_FOLDER(pictures_of_other_sizes_are_counted),
         WITH_FOLDER(class_names_that_are_not_utf8_are_warned_of),
-        WITH_FOLDER(labels_of_a_folder_are_not_given_apart),
+        WITH_FOLDER(labels_beside_folder_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

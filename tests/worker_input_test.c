@@ -1,5 +1,5 @@
-/* tests/worker_input_test.c - samples by mean and deviation against plain double precision: bytes,
- * floats, grey and colour, in either layout; and what is measured. */
+/* tests/worker_input_test.c - compares normalised samples with plain double precision: bytes,
+ * floats, grey and colour, in both layouts; and measures mean and deviation. */
 #include "base/log.h"
 #include "base/rng.h"
 #include "tests/capture.h"
@@ -72,7 +72,7 @@ static struct dataset *open_set(struct set *s, int is_float, int nhwc)
     return d;
 }
 
-/* The plain number, in double. */
+/* Returns the plain number in double precision. */
 static double number_of(const struct set *s, int is_float, int at)
 {
     return is_float ? (double)s->floats[at] : s->pixels[at] / 255.0;
@@ -117,7 +117,7 @@ static void check_normal(struct set *s, struct dataset *d, int is_float)
     d->normal.n = s->channels;
     memcpy(d->normal.mean, mean, sizeof mean);
     memcpy(d->normal.std, std, sizeof std);
-    assert_false(dataset_is_bytes(d)); /* a backend divides those by 255 alone */
+    assert_false(dataset_is_bytes(d)); /* a backend only divides bytes by 255 */
     for (int i = 0; i < N; i++) {
         assert_int_equal(dataset_sample(d, i, sample), ST_OK);
         assert_int_equal(dataset_plain(d, i, plain), ST_OK);
@@ -163,7 +163,7 @@ static void mean_and_deviation_are_measured(void **state)
     for_each_kind(*state, check_measured);
 }
 
-/* What was measured brings the samples to mean 0 and deviation 1. */
+/* The measured mean and deviation normalise the samples to 0 and 1. */
 static void measured_samples_are_standard(void **state)
 {
     struct set *s = *state;
@@ -190,7 +190,7 @@ static void measured_samples_are_standard(void **state)
     dataset_destroy(d);
 }
 
-static void what_is_not_finite_is_refused(void **state)
+static void nonfinite_samples_refused(void **state)
 {
     struct set *s = *state;
     float sample[H * W];
@@ -237,7 +237,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(samples_are_normalised, setup, teardown),
         cmocka_unit_test_setup_teardown(mean_and_deviation_are_measured, setup, teardown),
         cmocka_unit_test_setup_teardown(measured_samples_are_standard, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_not_finite_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(nonfinite_samples_refused, setup, teardown),
         cmocka_unit_test(numbers_are_read_and_written),
     };
     log_init("test", -1, LOG_LEVEL_INFO);

@@ -1,4 +1,5 @@
-/* tests/worker_lock_test.c - the files by which GPUs are reserved, and users that share them. */
+/* tests/worker_lock_test.c - the files by which GPUs are reserved, and the users that share them.
+ */
 #include "base/log.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
@@ -74,7 +75,7 @@ static void files_of_the_lock(void **unused)
     assert_non_null(strstr(why, "No such file"));
 }
 
-/* As user `uid`: what taking this key gives. */
+/* Acquires this key's lock as user `uid`, and returns the result. */
 static int take_as(uid_t uid, const char *key)
 {
     int status = 0;

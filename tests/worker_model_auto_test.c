@@ -1,4 +1,5 @@
-/* tests/worker_model_auto_test.c - what model files leave to the data: "auto", "classes". */
+/* tests/worker_model_auto_test.c - the parts of a model file that depend on the data: "auto",
+ * "classes". */
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -22,8 +23,8 @@ static int64_t total_elems(const struct model *m)
     return n;
 }
 
-/* Pictures of 3x20x24 and 7 classes. The numbers travel: who gets the text builds the same,
- * whatever its own data. */
+/* Pictures of 3x20x24 and 7 classes. The resolved text contains the numbers: a worker that receives
+ * it builds the same model for any data. */
 static void check_auto(const char *name)
 {
     static const struct model_data data = {.sample = {3, {3, 20, 24}}, .classes = 7},
@@ -66,11 +67,11 @@ static void auto_is_what_the_data_have(void **state)
     assert_true(n >= 6);
 }
 
-static void what_is_left_to_the_data_alone(void **state)
+static void only_auto_values_depend_on_data(void **state)
 {
     static const struct model_data data = {.sample = {3, {3, 20, 24}}, .classes = 7};
     struct model *m = NULL;
-    /* what leaves nothing to the data keeps its text */
+    /* a text without "auto" is unchanged */
     static const char fixed[] =
         "{\"input\": [1, 28, 28], \"classes\": 10, \"layers\": [{\"type\": \"flatten\"}," TAIL;
     assert_int_equal(model_parse_for(fixed, strlen(fixed), "x", 0, &data, &m), ST_OK);
@@ -79,9 +80,7 @@ static void what_is_left_to_the_data_alone(void **state)
     model_destroy(m);
     m = NULL;
     static const char one[] =
-        "{\"input\": \"auto\", \"classes\": \"auto\", \"layers\": ["
-        "{\"type\": \"flatten\"}, {\"type\": \"dense\", \"units\": \"classes\"},"
-        "{\"type\": \"mean_squared_error\"}]}";
+        "{\"input\": \"auto\", \"classes\": \"auto\", \"layers\": [{\"type\": \"flatten\"}, {\"type\": \"dense\", \"units\": \"classes\"},{\"type\": \"mean_squared_error\"}]}";
     static const struct model_data targets = {{3, {1, 1, 4}}, 1, 1, 0},
                                    labels = {{3, {1, 1, 4}}, 1, 0, 0};
     assert_int_equal(model_parse_for(one, strlen(one), "x", 0, &targets, &m), ST_OK);
@@ -99,7 +98,7 @@ static void what_is_left_to_the_data_alone(void **state)
     assert_non_null(strstr(capture_text, "kernel does not fit"));
 }
 
-/* A test set that lacks the last classes: what the network has counts, but never less than the
+/* If the test set lacks the last classes, the network's number counts, but never less than in the
  * data. */
 static void auto_classes_may_be_more(void **state)
 {
@@ -123,6 +122,6 @@ static void auto_classes_may_be_more(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(auto_is_what_the_data_have, what_is_left_to_the_data_alone,
+    return RUN_TESTS(auto_is_what_the_data_have, only_auto_values_depend_on_data,
                      auto_classes_may_be_more);
 }

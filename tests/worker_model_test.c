@@ -1,4 +1,4 @@
-/* tests/worker_model_test.c - model files: what they make, and what they are refused for. */
+/* tests/worker_model_test.c - model files: the models that they describe, and refused files. */
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -65,7 +65,7 @@ static void examples_have_their_known_sizes(void **state)
     }
 }
 
-static void deep_mnist_is_as_tensorflow_has_it(void **state)
+static void deep_mnist_matches_tensorflow(void **state)
 {
     struct model *m = NULL;
     assert_int_equal(model_read("deep_mnist", models_dir(), 0, &m), ST_OK);
@@ -112,17 +112,15 @@ static void batch_norm_statistics_are_averages(void **state)
     model_destroy(m);
 }
 
-/* Checks the extents of one window on an input of in x 64; padding: as JSON. */
+/* Checks the extents of one window on an input of `in` x 64; padding: as JSON. */
 static void check_window(int in, int k, int s, const char *padding, const int want[3])
 {
     char text[512];
     struct model *m = NULL;
-    snprintf(text, sizeof text,
-             "{\"input\": [1, %d, 64], \"classes\": 2, \"layers\": [{\"type\": \"max_pool\", "
-             "\"kernel\": [%d, 1], \"stride\": [%d, 1], \"padding\": %s}, "
-             "{\"type\": \"flatten\"}, {\"type\": \"dense\", \"units\": 2}, "
-             "{\"type\": \"softmax_cross_entropy\"}]}",
-             in, k, s, padding);
+    snprintf(
+        text, sizeof text,
+        "{\"input\": [1, %d, 64], \"classes\": 2, \"layers\": [{\"type\": \"max_pool\", \"kernel\": [%d, 1], \"stride\": [%d, 1], \"padding\": %s}, {\"type\": \"flatten\"}, {\"type\": \"dense\", \"units\": 2}, {\"type\": \"softmax_cross_entropy\"}]}",
+        in, k, s, padding);
     assert_int_equal(parse(text, &m), ST_OK);
     assert_int_equal(m->layers[0].out.dim[1], want[0]);
     assert_int_equal(m->layers[0].pad_lo[0], want[1]);
@@ -205,7 +203,7 @@ static void pool_stride_defaults_to_kernel(void **state)
     model_destroy(m);
 }
 
-/* A text, and pieces of the one line that must come of it. */
+/* A text, and pieces of the expected log line. */
 struct bad {
     const char *text;
     const char *want[4];
@@ -225,7 +223,7 @@ static void check_bad(const struct bad *bad)
     }
 }
 
-static void global_pools_take_all(void **state)
+static void global_pools_cover_whole_input(void **state)
 {
     static const struct bad bad[] = {
         {"{\"input\": [1, 1, 1025], \"classes\": 10, \"layers\": [\n"
@@ -263,7 +261,7 @@ static void hidden_units_replace_the_first_dense(void **state)
     assert_null(m);
 }
 
-/* Mean and standard deviation of n values, and the largest distance from 0. */
+/* Computes mean and standard deviation of n values, and the largest distance from 0. */
 static void moments(const float *v, int64_t n, double out[3])
 {
     double sum = 0, squares = 0, most = 0;
@@ -282,10 +280,11 @@ static void check_init(const char *init, double stddev, double most)
     char text[512];
     struct model *m = NULL;
     double got[3];
-    snprintf(text, sizeof text,
-             HEAD "{\"type\": \"flatten\"}, {\"type\": \"dense\", \"units\": 200, \"init\": %s, "
-                  "\"bias_init\": -0.25}," TAIL,
-             init);
+    snprintf(
+        text, sizeof text,
+        HEAD
+        "{\"type\": \"flatten\"}, {\"type\": \"dense\", \"units\": 200, \"init\": %s, \"bias_init\": -0.25}," TAIL,
+        init);
     assert_int_equal(parse(text, &m), ST_OK);
     int64_t n = total_elems(m);
     float *flat = malloc((size_t)n * sizeof *flat), *other = malloc((size_t)n * sizeof *flat);
@@ -311,7 +310,7 @@ static void check_init(const char *init, double stddev, double most)
 
 static void initialisers_have_their_moments(void **state)
 {
-    /* Cut at two sigma, a standard normal has a deviation of 0.87963. */
+    /* A standard normal that is truncated at two sigma has a deviation of 0.87963. */
     check_init("{\"type\": \"truncated_normal\", \"stddev\": 0.1}", 0.087963, 0.2);
     check_init("{\"type\": \"truncated_normal\"}", 0.87963 / 28, 2.0 / 28);
     check_init("{\"type\": \"normal\", \"stddev\": 0.5}", 0.5, 4);
@@ -321,7 +320,7 @@ static void initialisers_have_their_moments(void **state)
     check_init("\"zeros\"", 0, 0);
 }
 
-static void constants_start_as_said(void **state)
+static void constants_have_configured_values(void **state)
 {
     struct model *m = NULL;
     assert_int_equal(
@@ -361,8 +360,8 @@ static void bad_layers_name_line_and_layer(void **state)
          {"test.json, line 5, layer 2:", "unknown layer type \"max_pol\"",
           "did you mean \"max_pool\"?", "known: conv2d max_pool avg_pool dense"}},
         {HEAD "{\"type\": \"lstm\"}]}", {"line 4, layer 1:", "unknown layer type \"lstm\" (known"}},
-        {HEAD "{\"type\": \"flatten\"},\n{\"type\": \"dense\",\n \"name\": \"fc\",\n "
-              "\"unit\": 10},\n" TAIL,
+        {HEAD
+         "{\"type\": \"flatten\"},\n{\"type\": \"dense\",\n \"name\": \"fc\",\n \"unit\": 10},\n" TAIL,
          {"line 7, layer 2 'fc' (dense)", "unknown key \"unit\"", "did you mean \"units\"?"}},
         {HEAD "{\"type\": \"flatten\"},\n{\"type\": \"dense\"},\n" TAIL,
          {"line 5, layer 2 'dense1' (dense)", "the key \"units\" is missing"}},
@@ -463,14 +462,11 @@ static void shapes_that_do_not_fit_are_refused(void **state)
         check_bad(&list[i]);
 }
 
-/* Layer norm, embedding and the losses, each with its keys, and what is wrong with them. */
+/* Layer norm, embedding and the losses, with each of their keys and faults. */
 static void losses_and_embeddings_are_read(void **state)
 {
-    static const char text[] =
-        HEAD "{\"type\": \"embedding\", \"vocabulary\": 200, \"units\": 6},"
-             "{\"type\": \"layer_norm\", \"epsilon\": 0.25}, {\"type\": \"flatten\"},"
-             "{\"type\": \"dense\", \"units\": 10},"
-             "{\"type\": \"softmax_cross_entropy\", \"label_smoothing\": 0.125}]}";
+    static const char text[] = HEAD
+        "{\"type\": \"embedding\", \"vocabulary\": 200, \"units\": 6},{\"type\": \"layer_norm\", \"epsilon\": 0.25}, {\"type\": \"flatten\"},{\"type\": \"dense\", \"units\": 10},{\"type\": \"softmax_cross_entropy\", \"label_smoothing\": 0.125}]}";
     struct model *m = NULL;
     assert_int_equal(parse(text, &m), ST_OK);
     assert_int_equal(m->layers[0].kind, LAYER_EMBEDDING);
@@ -510,7 +506,7 @@ static void losses_and_embeddings_are_read(void **state)
         check_bad(&list[i]);
 }
 
-/* ---- layers that name what they read ---- */
+/* ---- layers that name their inputs ---- */
 
 #define LAYER(type, rest) "{\"type\": \"" type "\"" rest "},\n"
 #define NAMED(type, name, rest) LAYER(type, ", \"name\": \"" name "\"" rest)
@@ -525,7 +521,8 @@ static void assert_order(const struct model *m, const char *const *names, int n)
         assert_string_equal(m->layers[i].name, names[i]);
 }
 
-/* A file that names layers before they come; parameters are numbered as layers are executed. */
+/* The file names layers before it defines them; parameters are numbered in the order of execution.
+ */
 static void layers_are_put_in_order(void **state)
 {
     static const char text[] = HEAD LAYER("flatten", FROM("sum")) LAYER(
@@ -576,7 +573,7 @@ static void concat_adds_up_channels(void **state)
     model_destroy(m);
 }
 
-/* `after` moves a layer behind others that it does not read, and is kept with `device`. */
+/* `after` moves a layer behind others that it does not read, and is kept like `device`. */
 static void after_and_device_are_kept(void **state)
 {
     static const char text[] =
@@ -758,15 +755,16 @@ static void files_are_found_or_named(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(
-        examples_have_their_known_sizes, deep_mnist_is_as_tensorflow_has_it,
-        batch_norm_statistics_are_averages, padding_follows_tensorflow,
-        padding_by_number_follows_pytorch, layers_without_bias_have_weights_alone,
-        activations_keep_the_shape, pool_stride_defaults_to_kernel, global_pools_take_all,
-        hidden_units_replace_the_first_dense, initialisers_have_their_moments,
-        constants_start_as_said, bad_syntax_names_line_and_column, bad_layers_name_line_and_layer,
-        bad_initialisers_are_refused, shapes_that_do_not_fit_are_refused,
-        losses_and_embeddings_are_read, layers_are_put_in_order, concat_adds_up_channels,
-        after_and_device_are_kept, circles_name_their_layers, bad_inputs_name_line_and_layer,
-        bad_top_level_is_refused, too_many_layers_are_refused, files_are_found_or_named);
+    return RUN_TESTS(examples_have_their_known_sizes, deep_mnist_matches_tensorflow,
+                     batch_norm_statistics_are_averages, padding_follows_tensorflow,
+                     padding_by_number_follows_pytorch, layers_without_bias_have_weights_alone,
+                     activations_keep_the_shape, pool_stride_defaults_to_kernel,
+                     global_pools_cover_whole_input, hidden_units_replace_the_first_dense,
+                     initialisers_have_their_moments, constants_have_configured_values,
+                     bad_syntax_names_line_and_column, bad_layers_name_line_and_layer,
+                     bad_initialisers_are_refused, shapes_that_do_not_fit_are_refused,
+                     losses_and_embeddings_are_read, layers_are_put_in_order,
+                     concat_adds_up_channels, after_and_device_are_kept, circles_name_their_layers,
+                     bad_inputs_name_line_and_layer, bad_top_level_is_refused,
+                     too_many_layers_are_refused, files_are_found_or_named);
 }

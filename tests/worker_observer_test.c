@@ -1,16 +1,17 @@
-/* tests/worker_observer_test.c - what the training loop tells an observer, over a fake backend. */
+/* tests/worker_observer_test.c - the calls of the training loop to an observer, over a fake
+ * backend. */
 #include "tests/check.h"
 #include "tests/trainer_rig.h"
 #include <math.h>
 #include <string.h>
 
-enum { STEPS = 15, BATCH = 4 }; /* the rig's */
+enum { STEPS = 15, BATCH = 4 }; /* as in the rig */
 
 static struct {
     int n_starts, n_steps, n_params, n_gradients, n_last;
     int64_t wanted;             /* every so many steps */
-    double value[STEPS + 1];    /* the first element's */
-    double gradient[STEPS + 1]; /* likewise */
+    double value[STEPS + 1];    /* of the first element */
+    double gradient[STEPS + 1]; /* of the first element */
 } seen;
 
 static void on_start(void *ctx, const struct net_start *start)
@@ -59,8 +60,8 @@ static int64_t on_next(void *ctx, int64_t number)
     return number + 1;
 }
 
-/* Each step once, and every fifth step's parameters and gradient, which fit together: the rule of
- * the rig is p -= rate * g. */
+/* Each step is reported once, and every fifth step's parameters and gradient, which match: the rule
+ * of the rig is p -= rate * g. */
 static void values_are_those_of_their_step(void **state)
 {
     static const struct trainer_observer observer = {&seen,     on_start, on_step, on_wants,

@@ -1,5 +1,5 @@
-/* tests/worker_pages_test.c - which pages of a data set on the disk are touched: a set that is
- * split stays where it is, and a worker that trains touches no samples but its own. */
+/* tests/worker_pages_test.c - the pages of a data set on the disk that are touched: a set that is
+ * split is not copied, and a worker touches only its own samples. */
 #include "base/digest.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A fault maps pages around it, too, if they are in memory: up to 64 KB by default. */
+/* A fault also maps the pages around it that are in memory: up to 64 KB by default. */
 enum { EDGE = 512, PIXELS = EDGE * EDGE, AROUND = 65536, HEAD = 128 };
 
 static char dir[64];
@@ -41,7 +41,7 @@ static void put_npy(const char *name, const char *descr, const char *shape, cons
     assert_int_equal(close(fd), 0);
 }
 
-/* Samples that tell their number in their first two bytes, and so does the label. */
+/* Samples with their number in the first two bytes, and as their label. */
 static int setup(void **state)
 {
     uint8_t number[N_ITEMS][2] = {0}, label[N_ITEMS];
@@ -78,7 +78,7 @@ static struct dataset *open_set(void)
     return d;
 }
 
-/* Pages of these bytes that this process has in its page table. */
+/* Counts the pages of these bytes in this process's page table. */
 static int count_pages(const uint8_t *from, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -97,19 +97,20 @@ static int count_pages(const uint8_t *from, size_t bytes)
     return count;
 }
 
-/* Those of a row that no fault in its neighbours brings along. */
+/* Counts the pages in the middle of a row, which no fault in its neighbours maps. */
 static int count_middle(const struct dataset *d, int64_t row)
 {
     return count_pages(d->bytes + row * PIXELS + AROUND, PIXELS - 2 * AROUND);
 }
 
-static void a_split_set_stays_in_its_file(void **state)
+static void split_set_stays_in_its_file(void **state)
 {
     struct dataset *d = open_set(), *held = NULL, *again = NULL;
     const uint8_t *at = d->bytes;
     int seen[N_ITEMS] = {0};
     assert_int_equal(dataset_split(d, 0.25, 7, &held), ST_OK);
-    assert_int_equal(dataset_split(d, 0.5, 8, &again), ST_OK); /* of what is left */
+    assert_int_equal(dataset_split(d, 0.5, 8, &again),
+                     ST_OK); /* splits the remaining samples again */
     struct dataset *sets[3] = {d, held, again};
     const int64_t n[3] = {23, 15, 22};
     for (int i = 0; i < N_ITEMS; i++)
@@ -128,13 +129,13 @@ static void a_split_set_stays_in_its_file(void **state)
     }
     for (int i = 0; i < N_ITEMS; i++)
         assert_int_equal(seen[i], 1);
-    dataset_destroy(d); /* the files stay open for the others */
+    dataset_destroy(d); /* the files stay open for the other sets */
     dataset_destroy(held);
     assert_int_equal(dataset_bytes(again, 21)[0], dataset_row(again, 21));
     dataset_destroy(again);
 }
 
-/* Of these samples of `d` every page is there, and of the others none. */
+/* Every page of these samples of `d` is mapped, and none of the other samples. */
 static void check_touched(const struct dataset *d, const int *rows, int n)
 {
     int page = (int)sysconf(_SC_PAGESIZE), wanted[N_ITEMS] = {0};
@@ -145,7 +146,7 @@ static void check_touched(const struct dataset *d, const int *rows, int n)
                         wanted[i] ? (PIXELS - 2 * AROUND) / page + 1 : 0);
 }
 
-static void a_worker_touches_only_its_samples(void **state)
+static void worker_touches_only_its_samples(void **state)
 {
     enum { BATCH = 3, STEPS = 2 };
     struct rig r;
@@ -169,8 +170,8 @@ static void a_worker_touches_only_its_samples(void **state)
     dataset_destroy(held);
 }
 
-/* What is read once, at the start, is no memory of the process afterwards. */
-static void a_pass_over_all_leaves_no_pages(void **state)
+/* Data that are read once, at the start, use no memory of the process afterwards. */
+static void pass_over_all_leaves_no_pages(void **state)
 {
     struct dataset *d = open_set(), *held = NULL;
     struct job_data data;
@@ -220,7 +221,7 @@ static void forget_copy(struct backend_data *d)
     assert_ptr_equal(d, first_pixels);
 }
 
-static void a_device_gets_the_samples_of_a_part(void **state)
+static void device_gets_samples_of_its_part(void **state)
 {
     struct backend backend = fake_backend;
     const struct tower_spec tower = {.own = {.backend = &backend}};
@@ -243,7 +244,6 @@ static void a_device_gets_the_samples_of_a_part(void **state)
 
 int main(void)
 {
-    return RUN_GROUP(setup, teardown, a_split_set_stays_in_its_file,
-                     a_pass_over_all_leaves_no_pages, a_device_gets_the_samples_of_a_part,
-                     a_worker_touches_only_its_samples);
+    return RUN_GROUP(setup, teardown, split_set_stays_in_its_file, pass_over_all_leaves_no_pages,
+                     device_gets_samples_of_its_part, worker_touches_only_its_samples);
 }

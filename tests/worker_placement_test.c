@@ -1,5 +1,5 @@
-/* tests/worker_placement_test.c - which device gets which layer: the rules, the model file, the
- * defaults, what is not there, and spellings good and bad. */
+/* tests/worker_placement_test.c - chooses the device of each layer: rules, the model file,
+ * defaults, missing devices, and valid and invalid spellings. */
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -7,9 +7,9 @@
 #include "worker/place/placement_rules.h"
 #include <time.h>
 
-enum { N = 9, SOMEBODY = 7 }; /* the tower's own device, when asked for it */
+enum { N = 9, SOMEBODY = 7 }; /* the tower's own device in calls */
 
-/* In the order in which they lie in the rows' spots. */
+/* In the order of the rows' spots. */
 static const struct layer layers[N] = {
     {.kind = LAYER_CONV2D, .name = "conv1", .n_params = 2, .n_inputs = 1, .input = {-1}},
     {.kind = LAYER_RELU, .name = "relu1", .n_inputs = 1, .input = {0}},
@@ -24,19 +24,19 @@ static const struct layer layers[N] = {
 
 struct row {
     const char *rules;
-    const char *device[N]; /* the model file's */
+    const char *device[N]; /* from the model file */
     int n_gpus, cpu_towers, soft;
-    const char *spots; /* a letter a layer: c CPU, o the tower's own, 0.. a GPU; NULL: an error */
-    const char *words[4]; /* what the log must say; with soft: n_lines lines */
+    const char *spots; /* a letter per layer: c CPU, o the tower's own, 0.. a GPU; NULL: an error */
+    const char *words[4]; /* required in the log; with soft: n_lines lines */
     int n_lines;
     int spans;
 };
 
 static const struct row rows[] = {
-    /* nothing is said */
+    /* no request */
     {.spots = "ooooooooo"},
     {.n_gpus = 2, .spots = "ooooooooo"},
-    /* rules; what has no parameters stays with what it reads */
+    /* rules; a layer without parameters stays with its input */
     {"fc*=cpu:0", {0}, 2, .spots = "ooooocccc"},
     {"conv*=cpu", {0}, 1, .spots = "cccccoooo"},
     {"conv*=cpu", {0}, 0, .spots = "cccccoooo"},
@@ -49,7 +49,7 @@ static const struct row rows[] = {
     {"fc*=/device:GPU:1", {0}, 2, .spots = "ooooo1111", .spans = 1},
     {"fc2=/Gpu:0", {0}, 1, .spots = "ooooooo00", .spans = 1},
     {"conv1=gpu:12,conv2=gpu:3", {0}, 13, .spots = "<<333oooo", .spans = 1},
-    /* the first that fits counts */
+    /* the first match counts */
     {"fc1=cpu,fc*=gpu:1", {0}, 2, .spots = "ooooocc11", .spans = 1},
     /* round robin: only layers with parameters count */
     {"*=round_robin", {0}, 2, .spots = "001110011", .spans = 1},
@@ -58,12 +58,12 @@ static const struct row rows[] = {
     {"*=round_robin", {0}, 0, .spots = "ooooooooo"},
     {"conv1=cpu,*=round_robin", {0}, 2, .spots = "cc0001100", .spans = 1},
     {"fc*=round_robin", {0}, 2, .spots = "ooooo0011", .spans = 1},
-    /* the model file; the flag wins */
+    /* the model file; the flag has priority */
     {NULL, {[5] = "cpu:0"}, 1, .spots = "oooooccoo"},
     {NULL, {[0] = "gpu:1", [5] = "cpu"}, 2, .spots = "11oooccoo", .spans = 1},
     {"conv1=cpu", {[0] = "gpu:9"}, 1, .spots = "ccooooooo"},
     {"conv*=gpu", {[0] = "cpu", [2] = "cpu"}, 1, .spots = "ooooooooo"},
-    /* what is not there */
+    /* missing devices */
     {"fc*=gpu:2",
      {0},
      2,
@@ -76,7 +76,7 @@ static const struct row rows[] = {
     {"fc2=gpu:4", {0}, 1, .cpu_towers = 1, .words = {"'fc2'", "CPU:0, /device:GPU:0;"}},
     {"fc1=gpu", {0}, 1, .cpu_towers = 1, .words = {"layer 'fc1'", "no GPU of its own"}},
     {"fc1=gpu:0,fc2=gpu", {0}, 1, .cpu_towers = 1, .spots = "ooooo00oo", .spans = 1},
-    /* ... and goes where it can */
+    /* soft placement uses another device */
     {"fc*=gpu:2", {0}, 2, 0, 1, "ooooooooo", {"layer 'fc1'", "layer 'fc2'", "gpu:2"}, .n_lines = 2},
     {"fc*=gpu:2,conv1=gpu:1", {0}, 2, 0, 1, "11ooooooo", {"layer 'fc1'"}, .n_lines = 2, .spans = 1},
     {"*=gpu:0", {0}, 0, 0, 1, "ooooooooo", {"layer 'conv1'", "layer 'loss'"}, .n_lines = 9},
@@ -93,7 +93,7 @@ static const struct row rows[] = {
     {"type:relu=cpu:0", {0}, 1, .spots = "ococcocoo"},
     {"type:densely=cpu", {0}, .words = {"'type:densely=cpu' fits no layer's type", "type:conv2d"}},
     {"*=cpu,type:relu=cpu", {0}, .words = {"'type:relu=cpu' has no effect", "matches 'relu1'"}},
-    /* rules that decide nothing */
+    /* rules without effect */
     {"fcc*=cpu",
      {0},
      .soft = 1,
@@ -101,7 +101,7 @@ static const struct row rows[] = {
     {"Conv1=cpu", {0}, .words = {"'Conv1=cpu' fits no layer"}},
     {"*=cpu,fc1=gpu:1", {0}, 2, .words = {"'fc1=gpu:1' has no effect", "'*' matches 'fc1'"}},
     {"fc1=cpu,fc1=cpu", {0}, .words = {"'fc1=cpu' has no effect"}},
-    /* a device that cannot be read is no matter of soft placement */
+    /* soft placement does not allow an invalid device */
     {NULL, {[2] = "gpuu"}, 1, .soft = 1, .words = {"layer 'conv2'", "\"gpuu\"", "model file"}},
     {"fc1=tpu:0", {0}, 1, .soft = 1, .words = {"'tpu:0'", "'fc1'", "not a device"}},
 };
@@ -117,7 +117,7 @@ static void check_spots(const struct placement *p, const char *spots)
     }
 }
 
-static void test_rows(void **state)
+static void rules_and_defaults_place_layers(void **state)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *row = &rows[i];
@@ -213,7 +213,7 @@ static const char *const bad_spellings[] = {
     "round robin",
 };
 
-static void test_spellings(void **state)
+static void devices_read_in_all_spellings(void **state)
 {
     struct placement_target want;
     for (size_t i = 0; i < sizeof good_spellings / sizeof *good_spellings; i++) {
@@ -228,7 +228,7 @@ static void test_spellings(void **state)
     }
 }
 
-static void test_bad_rules(void **state)
+static void bad_rules_refused(void **state)
 {
     static const char *const bad[] = {
         "",         " ",
@@ -256,8 +256,8 @@ static void test_bad_rules(void **state)
     free(text);
 }
 
-/* Whatever the text is made of: a verdict, with one line if it is a bad one, in little time. */
-static void test_any_text(void **state)
+/* Any text is accepted, or refused with one line, in little time. */
+static void any_text_accepted_or_refused_at_once(void **state)
 {
     static const char *const parts[] = {
         "conv1",
@@ -317,8 +317,8 @@ static void test_any_text(void **state)
     assert_true(n_good > 50);
 }
 
-/* Patterns that a careless matcher tries for ever: until ctest ends the program. */
-static void test_many_stars(void **state)
+/* A careless matcher would try these patterns for ever; then ctest ends the program. */
+static void patterns_of_many_stars_match_in_time(void **state)
 {
     struct layer l = {.kind = LAYER_DENSE, .n_params = 2};
     memset(l.name, 'a', 63);
@@ -331,9 +331,9 @@ static void test_many_stars(void **state)
     assert_int_equal(CAPTURE(placement_create(&r, &p)), ST_INVALID);
 }
 
-/* image -> a -> (b on 0, c) -> d = b + c -> e = d + c -> loss: what has no parameters stays with
- * what it reads first, whatever stands before it. */
-static void test_graph(void **state)
+/* image -> a -> (b on 0, c) -> d = b + c -> e = d + c -> loss: a layer without parameters stays
+ * with its first input, whatever is before it. */
+static void layers_without_parameters_stay_with_input(void **state)
 {
     static const struct layer graph[] = {
         {.kind = LAYER_FLATTEN, .name = "a", .n_inputs = 1, .input = {LAYER_INPUT_IMAGE}},
@@ -353,7 +353,7 @@ static void test_graph(void **state)
     placement_destroy(p);
 }
 
-static void test_log(void **state)
+static void placements_logged(void **state)
 {
     const char *device[N] = {[0] = "cpu"};
     struct placement_request r = {.layers = layers,
@@ -384,8 +384,8 @@ static void test_log(void **state)
     placement_destroy(p);
 }
 
-/* GPUs that are asked for by number, and 0 where something is left to the tower's own. */
-static void test_numbers(void **state)
+/* GPUs that are requested by number, and 0 if a layer is left to the tower's own. */
+static void requested_gpu_numbers_listed(void **state)
 {
     static const struct {
         const char *rules, *device, *named;
@@ -415,7 +415,7 @@ static void test_numbers(void **state)
 }
 
 /* Rules for parameters: on the host, or with their layer. */
-static void test_params(void **state)
+static void parameters_placed_on_host_or_with_layer(void **state)
 {
     static const struct layer two[] = {
         {.kind = LAYER_DENSE,
@@ -431,7 +431,7 @@ static void test_params(void **state)
     static const struct {
         const char *rules;
         int n_gpus, soft, on_host;
-        const char *says; /* of an error, a warning, or the log of placements */
+        const char *says; /* part of an error, a warning, or the log of placements */
     } forms[] = {
         {"a=cpu", 1, 0, 0, "a/weights: /device:CPU:0 (rule 'a=cpu')"},
         {"*/weights=cpu", 1, 0, 1, "b/weights: /device:CPU:0 (rule '*/weights=cpu')"},
@@ -474,7 +474,7 @@ static void test_params(void **state)
 }
 
 /* GPUs that go by other numbers than 0, 1, ... */
-static void test_cuda_numbers(void **state)
+static void cuda_numbers_name_gpus(void **state)
 {
     const int number[] = {1, 4};
     struct placement_request r = {.layers = layers,
@@ -498,6 +498,9 @@ static void test_cuda_numbers(void **state)
 int main(void)
 {
     log_init("worker", 0, LOG_LEVEL_INFO);
-    return RUN_TESTS(test_numbers, test_params, test_cuda_numbers, test_rows, test_spellings,
-                     test_bad_rules, test_any_text, test_many_stars, test_log, test_graph);
+    return RUN_TESTS(requested_gpu_numbers_listed, parameters_placed_on_host_or_with_layer,
+                     cuda_numbers_name_gpus, rules_and_defaults_place_layers,
+                     devices_read_in_all_spellings, bad_rules_refused,
+                     any_text_accepted_or_refused_at_once, patterns_of_many_stars_match_in_time,
+                     placements_logged, layers_without_parameters_stay_with_input);
 }

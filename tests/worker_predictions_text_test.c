@@ -1,4 +1,4 @@
-/* tests/worker_predictions_text_test.c - names of any bytes as fields of CSV and as texts of JSON.
+/* tests/worker_predictions_text_test.c - names of any bytes as fields of CSV and as JSON strings.
  */
 #include "tests/check.h"
 #include "worker/results/predictions_text.h"
@@ -14,7 +14,7 @@ static const struct {
     {"\n\r\x01\x7f", "\"\\u000a\\u000d\\u0001\x7f\"", "\"\n\r\x01\x7f\""},
     {"\xc3\xa4\xe4\xb8\x96\xf0\x9f\x90\x88", "\"\xc3\xa4\xe4\xb8\x96\xf0\x9f\x90\x88\"",
      "\xc3\xa4\xe4\xb8\x96\xf0\x9f\x90\x88"},
-    /* no UTF-8: alone, too long, a surrogate, beyond Unicode, cut off */
+    /* invalid UTF-8: single byte, overlong, surrogate, beyond Unicode, truncated */
     {"\xe4x", "\"\\u00e4x\"", "\xe4x"},
     {"\xc0\xaf", "\"\\u00c0\\u00af\"", "\xc0\xaf"},
     {"\xe0\x80\xaf", "\"\\u00e0\\u0080\\u00af\"", "\xe0\x80\xaf"},

@@ -1,4 +1,4 @@
-/* tests/worker_progress_test.c - how fast training is said to be. */
+/* tests/worker_progress_test.c - the reported speed of training. */
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/fake_time.h"
@@ -20,7 +20,7 @@ static struct progress *begun(int64_t warm_up_images)
     return p;
 }
 
-/* The line of a step that ends after so many ms more. */
+/* Returns the line of a step that ends after so many ms more. */
 static const char *step(struct progress *p, int64_t ms, int64_t number)
 {
     struct progress_point at = {number, number, 1.0f, number * BATCH, 0};
@@ -43,7 +43,7 @@ static void first_steps_are_left_out(void **state)
 {
     struct progress *p = begun(2 * BATCH);
     assert_non_null(strstr(step(p, 9000, 1), " 11 images/s"));
-    assert_non_null(strstr(step(p, 1000, 2), " 20 images/s")); /* no later one is there yet */
+    assert_non_null(strstr(step(p, 1000, 2), " 20 images/s")); /* no later step has ended yet */
     assert_non_null(strstr(step(p, 500, 3), " 200 images/s"));
     assert_non_null(strstr(step(p, 500, 4), " 200 images/s"));
     fake_time_move(1000); /* until the parameters are on the host */
@@ -59,8 +59,8 @@ static void several_steps_at_once(void **state)
     check_end(p, 96, 1000, 64 * BATCH);
 }
 
-/* Totals that others watch: they go on where training begins again. */
-static void figures_go_on(void **state)
+/* Totals that other programs read continue when training begins again. */
+static void figures_continue_after_restart(void **state)
 {
     struct figures f;
     struct figures_view v;
@@ -88,9 +88,9 @@ static void figures_go_on(void **state)
     assert_true(losses.n == 2 && losses.sum == 3.0);
 }
 
-/* Losses that are none are counted, with the step since when; a huge one is in no later sum; and
- * a step's time is its own, whenever it is asked for. */
-static void losses_that_are_none(void **state)
+/* Losses that are not finite are counted, with their first step; a huge one is not in a later sum;
+ * and a step's time is its own at any time. */
+static void nonfinite_losses_counted_apart(void **state)
 {
     static const float loss[] = {NAN, INFINITY, 3e38f, NAN};
     struct figures f;
@@ -120,7 +120,7 @@ static void losses_that_are_none(void **state)
     assert_true(later.moved_unix_s == v.moved_unix_s);
 }
 
-static void a_short_run_counts_as_a_whole(void **state)
+static void short_run_counts_as_a_whole(void **state)
 {
     struct progress *p = begun(50 * BATCH);
     step(p, 4000, 32);
@@ -147,8 +147,8 @@ static struct progress *create_bar(void)
     return p;
 }
 
-/* The bar has the epoch, and for whom training waits instead of a time left. */
-static void a_wait_is_in_the_bar(void **state)
+/* The bar has the epoch, and the awaited program instead of the time left. */
+static void bar_shows_wait(void **state)
 {
     struct progress_point at = {1, 1, 2.25f, BATCH, 2};
     capture_begin();
@@ -180,8 +180,8 @@ static void a_wait_is_in_the_bar(void **state)
     progress_destroy(p);
 }
 
-/* Before the first step there is no loss; and the first step after a wait is drawn at once. */
-static void a_wait_before_the_first_step_is_taken_away(void **state)
+/* Before the first step there is no loss; the first step after a wait is drawn at once. */
+static void first_step_replaces_wait_in_bar(void **state)
 {
     struct progress_point at = {1, 1, 2.25f, BATCH, 2};
     capture_begin();
@@ -200,7 +200,7 @@ static void a_wait_before_the_first_step_is_taken_away(void **state)
     progress_destroy(p);
 }
 
-static void the_speed_leaves_the_time_waited_out(void **state)
+static void speed_excludes_waits(void **state)
 {
     struct progress_config cfg = {
         .style = PROGRESS_LINES, .train_steps = 3000, .log_every = 1, .unit = "samples"};
@@ -217,14 +217,15 @@ static void the_speed_leaves_the_time_waited_out(void **state)
     fake_time_move(40000);
     progress_wait(p, "worker 1 (never joined)", 99500);
     progress_wait(p, NULL, 0);
-    fake_time_move(500); /* the second step took 0.5 s before the wait, and 0.5 s after it */
+    fake_time_move(500); /* the second step lasted 0.5 s before the wait, and 0.5 s after it */
     at = (struct progress_point){2, 2, 2.25f, 200, 0};
     capture_begin();
     progress_update(p, &at);
     capture_end();
     assert_non_null(strstr(capture_text, "100 samples/s"));
     fake_time_move(10000);
-    progress_wait(p, "worker 1 (never joined)", 30000); /* began before the last step ended */
+    progress_wait(p, "worker 1 (never joined)",
+                  30000); /* this wait began before the last step ended */
     fake_time_move(1000);
     at = (struct progress_point){3, 3, 2.25f, 300, 0};
     capture_begin();
@@ -234,8 +235,8 @@ static void the_speed_leaves_the_time_waited_out(void **state)
     progress_destroy(p);
 }
 
-/* Slow steps have a line every 5 s, whatever log_every is, and so has what has no bar. */
-static void what_takes_long_says_how_far_it_is(void **state)
+/* Slow steps have a line every 5 s, whatever log_every is, also without a bar. */
+static void slow_steps_have_lines(void **state)
 {
     struct progress_config cfg = {
         .style = PROGRESS_LINES, .train_steps = 3000, .log_every = 100, .unit = "samples"};
@@ -270,8 +271,7 @@ static int clock_stop(void **state)
 int main(void)
 {
     return RUN_GROUP(clock_stop, NULL, first_steps_are_left_out, several_steps_at_once,
-                     figures_go_on, losses_that_are_none, a_short_run_counts_as_a_whole,
-                     nothing_is_left_out_on_a_cpu, a_wait_is_in_the_bar,
-                     the_speed_leaves_the_time_waited_out, what_takes_long_says_how_far_it_is,
-                     a_wait_before_the_first_step_is_taken_away);
+                     figures_continue_after_restart, nonfinite_losses_counted_apart,
+                     short_run_counts_as_a_whole, nothing_is_left_out_on_a_cpu, bar_shows_wait,
+                     speed_excludes_waits, slow_steps_have_lines, first_step_replaces_wait_in_bar);
 }

@@ -1,18 +1,18 @@
-/* tests/worker_range_test.c - sets of two scales: what is said to be one, and what is not, however
- * few or dark the samples are. */
+/* tests/worker_range_test.c - detects two sets of different scales, however few or dark the samples
+ * are. */
 #include "tests/check.h"
 #include "worker/data/dataset_range.h"
 
 enum { WHOLE = 0, FLOATS = 1, FEW = 0, ENOUGH = 1 };
 
-static void two_scales_are_told(void **state)
+static void different_scales_detected(void **state)
 {
     static const struct {
         struct dataset_range a, b;
         int fits;
     } pairs[] = {
         {{ENOUGH, WHOLE, 0, 1}, {ENOUGH, FLOATS, 0, 255}, 0},
-        {{FEW, WHOLE, 0, 0.5f}, {ENOUGH, FLOATS, 0, 255}, 0}, /* bytes go to 1 at most */
+        {{FEW, WHOLE, 0, 0.5f}, {ENOUGH, FLOATS, 0, 255}, 0}, /* bytes are at most 1 */
         {{ENOUGH, WHOLE, 0, 1}, {FEW, FLOATS, -200, 3}, 0},
         {{ENOUGH, WHOLE, 0, 0.0625f}, {ENOUGH, FLOATS, 0, 1}, 0}, /* 0 to 16 as bytes */
         {{FEW, WHOLE, 0, 0.0625f}, {ENOUGH, FLOATS, 0, 1}, 1},    /* a dark picture */
@@ -45,5 +45,5 @@ static void numbers_are_as_typed(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(two_scales_are_told, numbers_are_as_typed);
+    return RUN_TESTS(different_scales_detected, numbers_are_as_typed);
 }

@@ -1,5 +1,5 @@
-/* tests/worker_read_ahead_test.c - batches that are read before their step are those that would be
- * read then, and others are dropped. */
+/* tests/worker_read_ahead_test.c - a batch that is read before its step equals the one that would
+ * be read then; other batches are dropped. */
 #include "tests/check.h"
 #include "tests/trainer_rig.h"
 #include "worker/train/trainer_impl.h"
@@ -12,7 +12,7 @@
 enum { BATCH = 6, ELEMS = SIDE * SIDE };
 
 static struct {
-    float first[BATCH], last[BATCH]; /* numbers of each sample */
+    float first[BATCH], last[BATCH]; /* first and last number of each sample */
     int32_t labels[BATCH];
     uint64_t position[BATCH];
 } seen;
@@ -46,8 +46,8 @@ static void save_npy(const char *path, const char *type, const char *shape, cons
     assert_int_equal(fclose(f), 0);
 }
 
-/* N_ITEMS samples of floats: item i is i, i + 0.25, i + 0.5, i + 0.75 of label i; `bad`: that item
- * has a NaN; -1: none. */
+/* Makes N_ITEMS samples of floats: item i is i, i + 0.25, i + 0.5, i + 0.75 with label i; item
+ * `bad` has a NaN; -1: none. */
 static struct dataset *floats_make(int bad)
 {
     char dir[] = "/tmp/weir_ahead_XXXXXX", images[64], labels[64], shape[64];
@@ -109,32 +109,32 @@ static void test_samples_are_those_of_the_position(void **state)
     struct rig r;
     struct backend backend;
     struct tower *t = floats_tower(&r, &backend, d);
-    assert_int_equal(tower_load_batch(t, 0), ST_OK); /* nothing was read before */
+    assert_int_equal(tower_load_batch(t, 0), ST_OK); /* no batch was read before */
     check_seen(0);
-    for (uint64_t at = BATCH; at < 5 * N_ITEMS; at += BATCH) { /* over ends of passes, too */
+    for (uint64_t at = BATCH; at < 5 * N_ITEMS; at += BATCH) { /* also over ends of passes */
         tower_read_ahead(t, at, 0);
         assert_int_equal(tower_load_batch(t, at), ST_OK);
         check_seen(at);
         assert_int_equal(t->n_ahead, at / BATCH);
     }
     int64_t before = t->n_ahead;
-    tower_read_ahead(t, 30, 0); /* others are wanted: training has gone back */
+    tower_read_ahead(t, 30, 0); /* training rolled back and needs other samples */
     assert_int_equal(tower_load_batch(t, 12), ST_OK);
     check_seen(12);
     assert_int_equal(tower_load_batch(t, 30), ST_OK); /* it was dropped */
     check_seen(30);
-    tower_read_ahead(t, 36, 0); /* the second one counts */
+    tower_read_ahead(t, 36, 0); /* the second call counts */
     tower_read_ahead(t, 42, 0);
     assert_int_equal(tower_load_batch(t, 36), ST_OK);
     check_seen(36);
     assert_int_equal(t->n_ahead, before);
-    tower_read_ahead(t, 48, 0); /* nobody comes for it */
+    tower_read_ahead(t, 48, 0); /* no step uses this batch */
     tower_destroy(t);
     rig_free(&r);
     dataset_destroy(d);
 }
 
-/* What cannot be read ends training when it is wanted, and not before. */
+/* A sample that cannot be read ends training when a step needs it, and not before. */
 static void test_bad_sample(void **state)
 {
     struct dataset_order *order;
@@ -158,7 +158,7 @@ static void test_bad_sample(void **state)
 }
 
 /* All batches of a run but the first are read ahead, and the run is the same. Bytes in memory are
- * not read ahead: there is nothing to be done. */
+ * not read ahead, because they need no work. */
 static void test_a_run(void **state)
 {
     float end[2][N_ELEMS];
@@ -221,7 +221,7 @@ static void nothing(void *ctx)
 {
 }
 
-/* Where servers give the samples out, nothing is read that they may not give. */
+/* Samples that servers distribute are not read ahead, because another worker may get them. */
 static void test_given_out(void **state)
 {
     static const struct updates_ops ops = {.push = accept,
@@ -243,7 +243,7 @@ static void test_given_out(void **state)
     n_given = 0;
     assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
     assert_int_equal(r.trainer->towers[0]->n_ahead, 0);
-    assert_null(r.trainer->towers[0]->reader); /* which would never have a thing to do */
+    assert_null(r.trainer->towers[0]->reader); /* a reader would never have work */
     assert_int_equal(n_given, 15);
     assert_int_equal(fake.n_reads, 15 * BATCH);
     struct dataset_order *order;

@@ -1,10 +1,10 @@
-/* tests/worker_reading_test.c - what is said while data are read for long. */
+/* tests/worker_reading_test.c - the log lines and the bar of a slow read. */
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/fake_time.h"
 #include "worker/data/reading.h"
 
-/* What comes of it after so many ms more. */
+/* Returns the output after so many ms more. */
 static const char *at(struct reading *r, int64_t ms, double done, double all)
 {
     fake_time_move(ms);
@@ -14,7 +14,7 @@ static const char *at(struct reading *r, int64_t ms, double done, double all)
     return capture_text;
 }
 
-static void a_log_gets_a_line_every_few_seconds(void **state)
+static void log_gets_line_every_few_seconds(void **state)
 {
     struct reading r;
     reading_begin(&r, PROGRESS_LINES, "x.npy", "checksum", "GB");
@@ -31,7 +31,7 @@ static void a_log_gets_a_line_every_few_seconds(void **state)
     reading_end(&r);
 }
 
-static void a_terminal_gets_a_bar(void **state)
+static void terminal_gets_bar(void **state)
 {
     struct reading r;
     reading_begin(&r, PROGRESS_BAR, "x.npy", "checksum", "GB");
@@ -46,8 +46,8 @@ static void a_terminal_gets_a_bar(void **state)
     assert_string_equal(capture_text, "\n");
 }
 
-/* Nothing of a bar is left behind, not even an empty line. */
-static void what_is_soon_done_is_not_told(void **state)
+/* No part of a bar is left, not even an empty line. */
+static void short_read_prints_nothing(void **state)
 {
     static const enum progress_style styles[] = {PROGRESS_BAR, PROGRESS_LINES};
     struct reading r;
@@ -75,6 +75,6 @@ static int release_clock(void **state)
 
 int main(void)
 {
-    return RUN_GROUP(stop_clock, release_clock, a_log_gets_a_line_every_few_seconds,
-                     a_terminal_gets_a_bar, what_is_soon_done_is_not_told);
+    return RUN_GROUP(stop_clock, release_clock, log_gets_line_every_few_seconds, terminal_gets_bar,
+                     short_read_prints_nothing);
 }

@@ -1,5 +1,5 @@
-/* tests/worker_self_test_test.c - the step of --self_test against the double-precision reference,
- * its tolerance, and processes that crash or hang. What the worker prints of cards:
+/* tests/worker_self_test_test.c - compares the step of --self_test with the double-precision
+ * reference, checks its tolerance, and processes that crash or hang. Output about cards:
  * tests/python/test_self_test.py. */
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -46,7 +46,8 @@ static struct reference *reference_of(const struct self_test_net *t)
     return r;
 }
 
-/* How near a unit comes to relu's kink, as a part of the layer's root mean square. */
+/* Returns the least distance of a unit from relu's kink, relative to the layer's root mean square.
+ */
 static double nearest_to_kink(const struct reference *r, int relu)
 {
     const double *x = r->y[relu - 1];
@@ -59,8 +60,8 @@ static double nearest_to_kink(const struct reference *r, int relu)
     return least / sqrt(squares / (double)n);
 }
 
-/* How near the two largest of a max pool's window come, likewise, if they are not the same: the
- * same are zeros that relu made, and it does not matter which of them is chosen. */
+/* Returns the least relative distance of the two largest values of a max pool's window, unless they
+ * are equal: equal ones are zeros of relu, so either may be chosen. */
 static double nearest_in_window(const struct reference *r, int pool)
 {
     const struct layer *l = &r->layers[pool];

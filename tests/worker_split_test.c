@@ -1,7 +1,7 @@
-/* tests/worker_split_test.c - a network split over several plans computes what one plan computes,
- * but for rounding (a library sums differently where a tensor lies differently), and the same bits
+/* tests/worker_split_test.c - a network split over several plans computes the same as one plan,
+ * except for rounding (a library sums differently if a tensor's layout differs), and the same bits
  * each time: over plans of the CPU, and over emulated GPUs and the CPU. The network has all kinds
- * of layers, branches, an output that three read, and one read twice. */
+ * of layers, branches, an output with three readers, and one that is read twice. */
 #include "base/log.h"
 #include "base/rng.h"
 #include "tests/check.h"
@@ -100,7 +100,7 @@ static void pass(struct rig *r, struct split_tower *s, int n, int train)
             assert_int_equal(split_tower_wait_grads(s, i), ST_OK);
 }
 
-/* Two steps, the second with a part of the batch, and an evaluation by other plans. */
+/* Runs two steps, the second with a part of the batch, and an evaluation by other plans. */
 static void compute(struct rig *r, const struct tower_device *devices, const uint8_t *stage_of,
                     struct outcome *out)
 {
@@ -145,7 +145,7 @@ static void outcome_free(struct outcome *o)
     free(o->grads[1]);
 }
 
-/* Splits by chance, and first each layer on the next device. */
+/* Splits at random; the first time each layer goes to the next device. */
 static void deal(uint8_t *stage_of, int n_layers, int round)
 {
     for (int i = 0; i < n_layers; i++)
@@ -192,7 +192,7 @@ static void test_splits_of_the_cpu(void **state)
     const struct tower_device devices[N_DEVICES] = {{.backend = cpu, .n_threads = 1},
                                                     {.backend = cpu, .n_threads = 1},
                                                     {.backend = cpu, .n_threads = 1}};
-    /* A whole plan lays tensors out in blocks where a split cannot, so sums of terms around 1 round
+    /* A whole plan stores tensors in blocks, unlike some splits, so sums of terms around 1 round
      * differently (seen with AVX2, not with AVX-512). */
     check_splits(devices, 20, 5e-6f);
 }
@@ -213,7 +213,7 @@ int main(void)
     log_init("worker", 0, LOG_LEVEL_INFO);
     if (backend_open("cpu", WEIR_TEST_BACKEND_DIR, &cpu) != ST_OK)
         return 1;
-    /* not there where the build has no CUDA headers */
+    /* missing if the build has no CUDA headers */
     if (backend_open("emulated", WEIR_TEST_BACKEND_DIR "/../tests", &emulated) != ST_OK)
         emulated = NULL;
     return RUN_TESTS(test_splits_of_the_cpu, test_gpus_and_the_cpu);

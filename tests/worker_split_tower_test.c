@@ -1,5 +1,5 @@
-/* tests/worker_split_tower_test.c - a network over three devices, over a backend that writes down
- * what it is called for: what crosses, when, how often, and that the right values do. */
+/* tests/worker_split_tower_test.c - a network over three devices, over a backend that records its
+ * calls: which tensors cross, when, how often, and with the right values. */
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -7,9 +7,9 @@
 
 enum { BATCH = 3, N = 6, MAX_SAID = 4096 };
 
-/* What was called since the last look, as "0 forward a; 1 set_output a; " */
+/* calls since the last check, as "0 forward a; 1 set_output a; " */
 static char said[MAX_SAID];
-static int fail_at; /* counts down calls; the one that meets 0 fails; -1: never */
+static int fail_at; /* counts down the calls: the one at 0 fails; -1: none */
 
 struct plan {
     struct backend_plan_config cfg;
@@ -103,7 +103,7 @@ static size_t elems(const struct plan *p, int layer)
     return (size_t)p->n * (size_t)shape_elems(&p->cfg.layers[layer].out);
 }
 
-/* A device's output of layer i is 1000 i + k, its gradient by it 1000 i + k + its number / 8. */
+/* A device's output of layer i is 1000 i + k, and its gradient is this plus its number / 8. */
 static enum status fake_read_output(struct plan *p, int layer, float *dst)
 {
     check_mine(p, layer, 1);
@@ -162,7 +162,8 @@ static const struct backend prompt = {FAKE};
 static const struct backend whole = {
     .name = "whole", .plan_create = fake_create, .plan_destroy = fake_destroy};
 
-/* image -> a -> b, c, d -> e = b + c + d -> loss; b and c are together, d and the others alone */
+/* image -> a -> b, c, d -> e = b + c + d -> loss; b and c share a device, d and each other layer
+ * have their own */
 static const struct layer layers[N] = {
     {.kind = LAYER_DENSE,
      .name = "a",
@@ -215,7 +216,7 @@ static void test_a_step(void **state)
     assert_int_equal(n_plans, 3);
     assert_int_equal(split_tower_memory_bytes(s), 303);
     assert_true(split_tower_grads_are_late(s));
-    for (int step = 0; step < 2; step++) { /* the second as the first: nothing is kept */
+    for (int step = 0; step < 2; step++) { /* the second step equals the first: no state is kept */
         for (int i = 0; i < 3; i++)
             assert_int_equal(split_tower_load_param(s, i), ST_OK);
         was_said("0 load a; 1 load b; 2 load d; ");
@@ -249,7 +250,7 @@ static void test_inference(void **state)
     struct split_tower *s;
     cfg.plan.inference_only = 1;
     assert_int_equal(split_tower_create(&cfg, &s), ST_OK);
-    assert_int_equal(n_plans, 2); /* none for the device without a layer */
+    assert_int_equal(n_plans, 2); /* no plan for the device without a layer */
     set_input(s, 1);
     for (int i = 0; i < N; i++)
         assert_int_equal(split_tower_forward_inference(s, i), ST_OK);
@@ -259,7 +260,7 @@ static void test_inference(void **state)
     split_tower_destroy(s);
 }
 
-/* One device has all: nothing crosses, and it is not told of parts. */
+/* One device has all layers: no tensor crosses. */
 static void test_one_device(void **state)
 {
     static const uint8_t all_on_2[N] = {2, 2, 2, 2, 2, 2};
@@ -281,13 +282,13 @@ static void test_one_device(void **state)
     }
 }
 
-/* Where nothing before the crossing learns, no gradient comes back. */
+/* If no layer before the crossing learns, no gradient crosses back. */
 static void test_nothing_to_learn(void **state)
 {
     struct layer net[N];
     struct split_tower *s;
     memcpy(net, layers, sizeof net);
-    net[0].n_params = 0; /* c follows from a alone */
+    net[0].n_params = 0; /* c depends only on a */
     struct split_tower_config cfg = config(net, apart);
     assert_int_equal(split_tower_create(&cfg, &s), ST_OK);
     set_input(s, 2);
@@ -300,7 +301,7 @@ static void test_nothing_to_learn(void **state)
     split_tower_destroy(s);
 }
 
-/* d must come after c, e after b: the wait is for another device that only queues. */
+/* d must follow c, e must follow b: the wait is for another device that only queues. */
 static void test_control_dependency(void **state)
 {
     static const struct model_after after[] = {{2, 3}, {0, 2}, {3, 4}, {4, 5}};
@@ -325,7 +326,7 @@ static void test_failures(void **state)
     struct split_tower *s = NULL;
     struct tower_device one_whole[3] = {
         devices[0], devices[1], {.backend = &whole, .device = 2, .n_threads = 1}};
-    for (int i = 0; i < 3; i++) { /* a plan that cannot be */
+    for (int i = 0; i < 3; i++) { /* a plan that cannot be created */
         fail_at = i;
         assert_int_equal(split_tower_create(&cfg, &s), ST_NOMEM);
         assert_null(s);
@@ -337,7 +338,7 @@ static void test_failures(void **state)
     assert_non_null(strstr(capture_text, "backend whole cannot compute a part of a network"));
     assert_int_equal(n_plans, 0);
     cfg.device = devices;
-    for (int i = 0; i < 31; i++) { /* every call of a step */
+    for (int i = 0; i < 31; i++) { /* every call of a step fails once */
         enum status st = ST_OK;
         assert_int_equal(split_tower_create(&cfg, &s), ST_OK);
         set_input(s, 2);

@@ -1,5 +1,5 @@
-/* tests/worker_targets_test.c - labels of float32 are targets: read from each format, held against
- * what a network gives, split with their samples, and refused in words where they do not fit. */
+/* tests/worker_targets_test.c - labels of float32 are targets: read from each format, compared with
+ * a network's outputs, split with their samples, and refused if they do not fit. */
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -39,7 +39,7 @@ static void save(const struct folder *f, const char *name, const void *data, siz
     folder_rig_save(path, data, n);
 }
 
-/* shape: "(12, 2)". */
+/* Saves an array; shape: "(12, 2)". */
 static void save_npy(const struct folder *f, const char *name, const char *descr, const char *shape,
                      const void *data, size_t n)
 {
@@ -55,7 +55,7 @@ static void save_npy(const struct folder *f, const char *name, const char *descr
     save(f, name, file, 10 + (size_t)bytes + n);
 }
 
-/* Images whose first pixel is their number. */
+/* Saves images whose first pixel is their number. */
 static void save_images(const struct folder *f, const char *part)
 {
     uint8_t pixels[N * SIDE * SIDE] = {0};
@@ -71,7 +71,7 @@ static float target(int i, int k)
     return (float)i / 8 - (float)k;
 }
 
-/* k of each sample. */
+/* Saves k targets per sample. */
 static void save_targets(const struct folder *f, const char *part, int k)
 {
     float targets[N * 3];
@@ -132,7 +132,7 @@ static void one_and_several_are_read(void **state)
     }
 }
 
-/* Big-endian, of type 0x0d. */
+/* Numbers of IDX type 0x0d are big-endian. */
 static void idx_of_floats_is_read(void **state)
 {
     const struct folder *f = *state;
@@ -158,7 +158,7 @@ static void idx_of_floats_is_read(void **state)
     dataset_destroy(d);
 }
 
-static void a_split_keeps_samples_and_targets_together(void **state)
+static void split_keeps_samples_and_targets_together(void **state)
 {
     const struct folder *f = *state;
     struct dataset *held = NULL;
@@ -179,7 +179,7 @@ static void a_split_keeps_samples_and_targets_together(void **state)
     dataset_destroy(d);
 }
 
-static void what_does_not_fit_is_said(void **state)
+static void unsuitable_targets_refused(void **state)
 {
     const struct folder *f = *state;
     struct dataset *d, *other;
@@ -235,8 +235,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(one_and_several_are_read),
         WITH_FOLDER(idx_of_floats_is_read),
-        WITH_FOLDER(a_split_keeps_samples_and_targets_together),
-        WITH_FOLDER(what_does_not_fit_is_said),
+        WITH_FOLDER(split_keeps_samples_and_targets_together),
+        WITH_FOLDER(unsuitable_targets_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* tests/worker_tower_plan_test.c - which towers a worker gets, how they share the batch, whether
- * the driver's GPUs are the backend's, and TensorFlow's rule for growth. */
+/* tests/worker_tower_plan_test.c - the towers of a worker, their parts of the batch, the check that
+ * the driver and the backend number GPUs equally, and TensorFlow's rule for growth. */
 #include "kernels/device_report.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -23,7 +23,7 @@ static const struct backend cuda = {.name = "cuda", .device_info = card_info};
 
 static struct tower_plan towers;
 
-/* n GPUs; in the driver's list the first has number 0. */
+/* Makes n GPUs; the first has number 0 in the driver's list. */
 static void gpus_make(struct gpus *g, int n)
 {
     memset(g, 0, sizeof *g);
@@ -42,7 +42,7 @@ static void gpus_make(struct gpus *g, int n)
     }
 }
 
-/* Parts of all towers, in order and without a gap. */
+/* Checks the parts of all towers, in order and without a gap. */
 static void check_parts(int n, const int *parts)
 {
     int at = 0;
@@ -61,7 +61,7 @@ static void test_towers_without_gpus(void **state)
     struct tower_plan_request r = {
         .gpus = &g, .cpu = &cpu, .towers_per_gpu = 1, .batch = 10, .cpu_batch = 3, .n_cores = 8};
     assert_int_equal(tower_plan_make(&r, &towers), ST_OK);
-    check_parts(1, (int[]){10}); /* none asked for, and cpu_batch is for a mix */
+    check_parts(1, (int[]){10}); /* none requested, and cpu_batch is for a mix */
     assert_ptr_equal(towers.tower[0].own.backend, &cpu);
     assert_null(towers.tower[0].own.gpu);
     assert_int_equal(towers.tower[0].own.n_threads, 8);
@@ -85,11 +85,11 @@ static void test_towers_of_both_kinds(void **state)
                                    .precision = BACKEND_TF32,
                                    .deterministic = 1};
     assert_int_equal(tower_plan_make(&r, &towers), ST_OK);
-    check_parts(2, (int[]){50, 50}); /* no CPU tower unless asked for */
+    check_parts(2, (int[]){50, 50}); /* no CPU tower without a request */
     r.cpu_towers = 2;
     assert_int_equal(tower_plan_make(&r, &towers), ST_OK);
     check_parts(4, (int[]){25, 25, 25, 25});
-    assert_int_equal(towers.tower[3].own.n_threads, 3); /* a core for each GPU's thread */
+    assert_int_equal(towers.tower[3].own.n_threads, 3); /* one core for each GPU's thread */
     r.cpu_batch = 5;
     r.towers_per_gpu = 2;
     r.n_threads = 7;
@@ -112,7 +112,7 @@ static int fp32_alone(enum backend_precision precision)
     return precision == BACKEND_FP32;
 }
 
-/* A CPU without bf16 refuses it (in its backend) where it is alone, and has fp32 beside GPUs. */
+/* A CPU without bf16 refuses it (in its backend) without GPUs, and computes in fp32 beside GPUs. */
 static void test_bf16_on_the_cpu(void **state)
 {
     static const struct backend old = {.name = "cpu", .has_precision = fp32_alone};
@@ -164,15 +164,15 @@ static void test_parts_that_do_not_work_out(void **state)
     }
 }
 
-static void test_numbers_are_checked(void **state)
+static void gpu_numbers_of_driver_and_backend_compared(void **state)
 {
     struct gpus g;
     gpus_make(&g, 3);
     assert_int_equal(gpus_check(&g.chosen, &cuda), ST_OK);
-    cards[2].uuid[15] = 1; /* another card in the same place */
+    cards[2].uuid[15] = 1; /* another card at the same position */
     assert_int_equal(gpus_check(&g.chosen, &cuda), ST_MISMATCH);
     cards[2].uuid[15] = 0;
-    g.chosen.gpu[1].ordinal = 2; /* the backend counts the other way round */
+    g.chosen.gpu[1].ordinal = 2; /* the backend numbers GPUs in reverse */
     g.chosen.gpu[2].ordinal = 1;
     capture_begin();
     enum status st = gpus_check(&g.chosen, &cuda);
@@ -183,7 +183,7 @@ static void test_numbers_are_checked(void **state)
     assert_non_null(strstr(capture_text, "but GPU-a2000000-"));
     assert_non_null(strstr(capture_text, "CUDA_VISIBLE_DEVICES=GPU-a1000000-"));
 
-    /* an instance's UUID is not the card's: its place on the bus counts */
+    /* an instance's UUID differs from the card's: its position on the bus counts */
     gpus_make(&g, 3);
     g.chosen.gpu[1].is_mig = 1;
     snprintf(g.chosen.gpu[1].uuid, sizeof g.chosen.gpu[1].uuid, "MIG-12345678");
@@ -224,5 +224,6 @@ static void test_growth(void **state)
 int main(void)
 {
     return RUN_TESTS(test_towers_without_gpus, test_towers_of_both_kinds, test_bf16_on_the_cpu,
-                     test_parts_that_do_not_work_out, test_numbers_are_checked, test_growth);
+                     test_parts_that_do_not_work_out, gpu_numbers_of_driver_and_backend_compared,
+                     test_growth);
 }

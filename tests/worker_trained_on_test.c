@@ -1,5 +1,5 @@
-/* tests/worker_trained_on_test.c - what an export says of its training data: lists of names have
- * the bound of those that are written, whatever a file holds. */
+/* tests/worker_trained_on_test.c - the description of the training data in an export: readers apply
+ * the same limit to lists of names as writers, whatever a file contains. */
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "worker/results/trained_on.h"
@@ -17,11 +17,10 @@ static void save(const char *path, const char *key, size_t n)
     assert_true(names && header);
     memset(names, 'a', n);
     names[n] = 0;
-    uint64_t bytes =
-        (uint64_t)sprintf(header,
-                          "{\"__metadata__\": {\"global_step\": \"3\", \"sample\": \"1x1x4\", "
-                          "\"labels\": \"classes\", \"%s\": \"%s\"}}",
-                          key, names);
+    uint64_t bytes = (uint64_t)sprintf(
+        header,
+        "{\"__metadata__\": {\"global_step\": \"3\", \"sample\": \"1x1x4\", \"labels\": \"classes\", \"%s\": \"%s\"}}",
+        key, names);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
     uint8_t length[8];

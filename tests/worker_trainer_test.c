@@ -1,5 +1,5 @@
-/* tests/worker_trainer_test.c - the training loop over a fake backend: who reads which sample (I6),
- * how towers meet, and how a run ends. */
+/* tests/worker_trainer_test.c - the training loop over a fake backend: the samples of each tower
+ * (I6), the sum of towers, and the end of a run. */
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/trainer_rig.h"
@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A backend whose gradients come late: backward only notes that it was called, and wait_grads
- * writes them; until then they are NaN, which would show in the parameters. */
+/* A backend with late gradients: backward only records its call, and wait_grads writes them; until
+ * then they are NaN, which would show in the parameters. */
 static struct {
-    _Atomic int queued[3];  /* backwards minus waits, per layer */
-    _Atomic int overlapped; /* waits for layer 1 when layer 0's backward was called already */
+    _Atomic int queued[3];  /* calls of backward minus waits, per layer */
+    _Atomic int overlapped; /* waits for layer 1 after the call of layer 0's backward */
     _Atomic int results_before_backward;
 } late;
 
@@ -61,7 +61,7 @@ static void test_each_sample_once_a_pass(void **state)
             assert_int_equal(seen[pass][i], 1);
 }
 
-/* Servers at which others push too: chunk c moves on by c + 1 versions at each push, up to 15. */
+/* Servers with other workers: chunk c advances by c + 1 versions at each push, up to 15. */
 static struct {
     int64_t version[16];
     int n_pushes[16], n_pulls[16];
@@ -70,7 +70,7 @@ static struct {
 
 static enum status apart_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
 {
-    assert_int_equal(step, apart.version[chunk]); /* the chunk's own version */
+    assert_int_equal(step, apart.version[chunk]); /* the version of the chunk itself */
     apart.late += step >= 15;
     apart.n_pushes[chunk]++;
     apart.version[chunk] += chunk + 1;
@@ -82,11 +82,11 @@ static enum status apart_push(void *ctx, int chunk, int64_t step, const float *d
 static enum status apart_wait(void *ctx, int first, int n, int64_t step, int64_t deadline_ns)
 {
     for (int c = first; c < first + n; c++)
-        assert_true(apart.version[c] >= step); /* else it would never return */
+        assert_true(apart.version[c] >= step); /* otherwise the wait would never return */
     return ST_OK;
 }
 
-/* The last version, which the servers give when it is saved. */
+/* Returns the last version, as the servers do after they have saved it. */
 static enum status apart_pull(void *ctx, int chunk, int64_t step)
 {
     assert_int_equal(step, 15);
@@ -107,9 +107,9 @@ static void apart_cancel(void *ctx)
 {
 }
 
-/* Each chunk at its own pace: until the last has all its versions, and none is pushed after that.
- */
-static void test_own_pace(void **state)
+/* Each chunk has its own pace: until the last one has all its versions, and no chunk is pushed
+ * after its last version. */
+static void chunks_advance_at_own_pace(void **state)
 {
     static const struct updates_ops ops = {.push = apart_push,
                                            .pull = apart_pull,
@@ -129,7 +129,8 @@ static void test_own_pace(void **state)
         memset(&apart, 0, sizeof apart);
         fake.n_loads = 0;
         assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
-        assert_int_equal(fake.n_loads, 15 * n_towers); /* its parameter goes to a device once */
+        assert_int_equal(fake.n_loads,
+                         15 * n_towers); /* each parameter is loaded once per version */
         assert_int_equal(result.global_step, 15);
         assert_int_equal(result.local_steps, 15);
         assert_int_equal(apart.late, 0);
@@ -147,7 +148,8 @@ static int ascending(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-/* Two towers with a batch of 8 read what two workers with 4 each read, and what one tower reads. */
+/* Two towers with a batch of 8 read the same samples as two workers with 4 each, and as one tower.
+ */
 static void test_towers_share_the_batch(void **state)
 {
     int reads[2][MAX_READS], n[2];
@@ -172,9 +174,9 @@ static void test_towers_share_the_batch(void **state)
     }
 }
 
-/* The towers' sum does not depend on who comes last. */
-/* The same parameters as with gradients that come at once; each layer handed out one later. */
-static void test_gradients_that_come_late(void **state)
+/* The towers' sum does not depend on their order of arrival. */
+/* The parameters are the same as with immediate gradients; each layer is pushed one layer later. */
+static void late_gradients_yield_same_parameters(void **state)
 {
     float params[2][N_ELEMS];
     struct backend backend = fake_backend;
@@ -201,8 +203,8 @@ static void test_gradients_that_come_late(void **state)
     assert_int_equal(late.results_before_backward, 0);
 }
 
-/* A tower whose gradients come late beside one whose come at once, with parts of unlike size: the
- * parameters are those of one tower with the whole batch. */
+/* A tower with late gradients beside one with immediate ones, with unequal parts: the parameters
+ * are those of one tower with the whole batch. */
 static void test_towers_of_two_backends(void **state)
 {
     float params[2][N_ELEMS];
@@ -231,8 +233,8 @@ static void test_towers_of_two_backends(void **state)
         assert_float_equal(params[0][i], params[1][i], 1e-5f * fabsf(params[0][i]));
 }
 
-/* Two towers whose backend adds their gradients, alone and with a third one before or behind them:
- * the parameters are those of one tower. One such tower alone makes no group. */
+/* Two towers whose backend adds their gradients, alone and with a third one before or after them:
+ * the parameters are those of one tower. A single such tower forms no group. */
 static void test_towers_of_a_group(void **state)
 {
     float params[5][N_ELEMS];
@@ -258,7 +260,7 @@ static void test_towers_of_a_group(void **state)
             assert_float_equal(params[0][i], params[k][i], 1e-5f * fabsf(params[0][i]));
 }
 
-/* The others wait in the group for the one that fails, or for the one that saw the stop. */
+/* In the group, all other towers wait for the one that fails, or that saw the stop. */
 static void test_a_group_ends_with_a_tower(void **state)
 {
     struct backend backend = group_backend();
@@ -276,7 +278,7 @@ static void test_a_group_ends_with_a_tower(void **state)
     }
 }
 
-/* Puts a layer without parameters below the others. */
+/* Puts a layer without parameters below all layers. */
 static void flatten_first(struct rig *r)
 {
     r->layers[2] = r->layers[1];
@@ -292,7 +294,7 @@ static enum status slow_at_the_bottom(struct plan *p, int layer)
     return fake_backward(p, layer);
 }
 
-/* "training step N done ... loss L" lines of what was captured; their losses by step. */
+/* Reads the captured lines "training step N done ... loss L"; returns their losses by step. */
 static int losses_read(double loss[16])
 {
     int n = 0, step;
@@ -304,9 +306,9 @@ static int losses_read(double loss[16])
     return n;
 }
 
-/* The lowest layer has no parameters, so a quick tower does not wait there for a slow one: still
- * each step is reported once, with the loss of all its samples. */
-static void test_a_quick_and_a_slow_tower(void **state)
+/* The lowest layer has no parameters, so a fast tower does not wait there for a slow one: each step
+ * is still reported once, with the loss of all its samples. */
+static void slow_tower_keeps_reports_complete(void **state)
 {
     double loss[2][16];
     struct backend slow = fake_backend;
@@ -371,7 +373,7 @@ static void test_a_failing_tower_ends_the_run(void **state)
 static void *stop_main(void *arg)
 {
     struct rig *r = arg;
-    for (;;) { /* until the run is under way */
+    for (;;) { /* until the run has begun */
         pthread_mutex_lock(&fake.lock);
         int n = fake.n_reads;
         pthread_mutex_unlock(&fake.lock);
@@ -443,8 +445,8 @@ static enum status slow_at_the_parameters(struct plan *p, int layer)
     return fake_backward(p, layer);
 }
 
-/* What is evaluated between steps is one version, also where the lowest layer has no parameters, so
- * that nobody waits there for a slow tower's gradients. */
+/* An evaluation between steps uses one version, even if the lowest layer has no parameters and no
+ * tower waits there for a slow tower's gradients. */
 static void test_evaluates_whole_versions(void **state)
 {
     struct rig r;
@@ -470,9 +472,9 @@ static void test_evaluates_whole_versions(void **state)
 int main(void)
 {
     return RUN_TESTS(
-        test_each_sample_once_a_pass, test_own_pace, test_towers_share_the_batch,
-        test_gradients_that_come_late, test_towers_of_two_backends, test_towers_of_a_group,
-        test_a_group_ends_with_a_tower, test_a_quick_and_a_slow_tower,
+        test_each_sample_once_a_pass, chunks_advance_at_own_pace, test_towers_share_the_batch,
+        late_gradients_yield_same_parameters, test_towers_of_two_backends, test_towers_of_a_group,
+        test_a_group_ends_with_a_tower, slow_tower_keeps_reports_complete,
         test_towers_are_deterministic, test_resumes_at_a_step, test_a_failing_tower_ends_the_run,
         test_stop_ends_the_run, test_evaluate_counts_all, test_evaluates_whole_versions);
 }

@@ -1,5 +1,5 @@
-/* tests/worker_updates_test.c - the updates of a worker alone have the bits of the optimizer run
- * over each chunk as a whole, on however many threads they are made. */
+/* tests/worker_updates_test.c - the updates of a worker alone have the same bits as the optimizer
+ * over each whole chunk, with any number of threads. */
 #include "base/rng.h"
 #include "kernels/backend.h"
 #include "kernels/vector/vector.h"
@@ -28,7 +28,7 @@ static void *odd_parts(void *arg)
     return arg;
 }
 
-/* Two threads, and the last part first. */
+/* Runs the parts on two threads, the last part first. */
 static void spread_backwards(int n_threads, int n, void (*part)(void *ctx, int k), void *ctx)
 {
     pthread_t thread;
@@ -48,7 +48,7 @@ static float number(uint64_t stream, size_t i)
     return rng_uniform(rng_key(stream, RNG_TEST, 0), i) - 0.5f;
 }
 
-/* What each chunk's update gives, done step by step with memory of its own. */
+/* Computes each chunk's update, step by step with memory of its own. */
 static void plain(const struct chunks *chunks, const struct optim_config *o, uint64_t step,
                   const float *grads, float *params, float *slots)
 {
@@ -106,7 +106,7 @@ static void check(const struct optim_config *optim, int64_t chunk_bytes)
     assert_int_equal(updates_state(&x, &state), 1);
     assert_int_equal(state.n_slots, optim_n_slots(optim));
     assert_memory_equal(state.slots, slots, sizeof(float) * N_ALL * (size_t)state.n_slots);
-    /* weight 0 moves nothing, and nothing of it is read */
+    /* weight 0 changes nothing, and its gradient is not read */
     assert_int_equal(x.ops->push(x.ctx, 0, STEPS, NULL, 0), ST_OK);
     assert_memory_equal(params, expected, sizeof params);
     assert_int_equal(x.ops->version(x.ctx, 0), STEPS + 1);
@@ -114,7 +114,7 @@ static void check(const struct optim_config *optim, int64_t chunk_bytes)
     chunks_destroy(chunks);
 }
 
-static void test_every_rule(void **state)
+static void every_rule_has_same_bits(void **state)
 {
     for (int kind = 0; kind < OPTIM_N_KINDS; kind++)
         for (int clips = 0; clips < 2; clips++) {
@@ -133,8 +133,8 @@ static void call(void *ctx, int k)
     n_called[k] += *(int *)ctx;
 }
 
-/* The CPU's own threads: each part once. */
-static void test_the_cpu(void **state)
+/* The CPU's own threads run each part once. */
+static void cpu_threads_run_each_part_once(void **state)
 {
     const struct backend *cpu;
     char why[BACKEND_WHY_SIZE];
@@ -155,5 +155,5 @@ static void test_the_cpu(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_every_rule, test_the_cpu);
+    return RUN_TESTS(every_rule_has_same_bits, cpu_threads_run_each_part_once);
 }

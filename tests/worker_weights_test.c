@@ -1,6 +1,6 @@
-/* tests/worker_weights_test.c - --init, --predict and --freeze: which tensors a parameter's may be,
- * what fits, floats of every width, and what each kind of bad file or map is answered. Files are
- * written here byte by byte, as PyTorch's library lays them out. */
+/* tests/worker_weights_test.c - --init, --predict and --freeze: the tensors of a parameter,
+ * matching shapes, floats of every width, and the error for each kind of bad file or map. Files are
+ * written byte by byte here, in the layout of PyTorch's library. */
 #include "base/log.h"
 #include "kernels/vector/dtype.h"
 #include "tests/capture.h"
@@ -24,7 +24,7 @@ static const struct net_param params[] = {
 enum { N_PARAMS = sizeof params / sizeof *params };
 
 static char file[64], map[64];
-static struct weights_result result; /* of the last file */
+static struct weights_result result; /* result of the last file */
 
 static int setup(void **state)
 {
@@ -48,7 +48,7 @@ static void put(const char *path, const void *data, size_t n)
     assert_int_equal(fclose(f), 0);
 }
 
-/* header: JSON; data: what follows it. */
+/* Writes a file. header: JSON; data: the bytes after it. */
 static void put_tensors(const char *header, const void *data, size_t n)
 {
     char all[4096];
@@ -59,7 +59,7 @@ static void put_tensors(const char *header, const void *data, size_t n)
     put(file, all, 8 + length + n);
 }
 
-/* Parameter 4's extent with `extent`; else values. */
+/* Reads parameter 4's extent if `extent` is set, otherwise values. */
 static enum status ask(const char *flag, const char *map_text, float *flat, uint8_t *given,
                        int64_t *extent)
 {
@@ -118,7 +118,7 @@ static void check_all(const float *flat, const uint8_t *given)
 }
 
 /* PyTorch's names and layouts, a convolution without a dimension of 1, four widths, and a counter
- * that is no parameter. */
+ * that is not a parameter. */
 static void test_a_state_dict_fits(void **state)
 {
     float flat[N];
@@ -127,7 +127,7 @@ static void test_a_state_dict_fits(void **state)
     put_tensors("{" CONV "," NORM "," FC "}", data, sizeof data);
     assert_int_equal(load(NULL, flat, given), ST_OK);
     check_all(flat, given);
-    /* what DataParallel calls it */
+    /* the name in DataParallel */
     put_tensors("{" CONV "," NORM
                 ",\"module.fc.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[232,"
                 "256]}}",
@@ -136,8 +136,9 @@ static void test_a_state_dict_fits(void **state)
     check_all(flat, given);
 }
 
-/* What a file of ours says was done with its samples; another's may have any metadata. */
-static void test_what_was_done_with_the_samples(void **state)
+/* Weir's own file records the normalisation of its samples; a file of another program may have any
+ * metadata. */
+static void normalisation_read_from_file(void **state)
 {
     static const struct {
         const char *metadata;
@@ -179,7 +180,7 @@ static void test_a_map_renames(void **state)
     assert_int_equal(load("# a map\n\nfeatures.0 = a.0  # a module\n fc/weights=head", flat, given),
                      ST_OK);
     check_all(flat, given);
-    /* a layer, or a parameter of a layer that is named otherwise, stays as it was */
+    /* a layer, or a parameter of a layer with another name, keeps its values */
     assert_int_equal(load("features.0 = a.0\nfc = -\nfeatures.1/gamma = -\r\n", flat, given),
                      ST_OK);
     assert_int_equal(given[1], 0);
@@ -187,7 +188,7 @@ static void test_a_map_renames(void **state)
     assert_true(flat[23] == 23 && flat[24] == -1 && flat[28] == 28 && flat[N - 1] == -1);
 }
 
-/* PyTorch's LayerNorm over (C,H,W) and Embedding have weight and bias, by the module's name. */
+/* PyTorch's LayerNorm over (C,H,W) and Embedding have weight and bias, named after the module. */
 static void test_norms_and_embeddings_go_by_pytorchs_names(void **state)
 {
     static const struct net_param some[] = {
@@ -220,12 +221,11 @@ static void test_norms_and_embeddings_go_by_pytorchs_names(void **state)
     assert_int_equal(chunks_create(some, 3, 65536, &chunks), ST_OK);
     put(map, "words = e\nblock.norm = n\n", 25);
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
-        /* as safetensors.torch.save_file has them: by their names */
-        snprintf(header, sizeof header,
-                 "{\"%s\":{\"dtype\":\"F32\",\"shape\":[2,1,2],\"data_offsets\":[40,56]},"
-                 "\"%s\":{\"dtype\":\"F32\",\"shape\":[2,1,2],\"data_offsets\":[24,40]},"
-                 "\"%s\":{\"dtype\":\"F32\",\"shape\":[3,2],\"data_offsets\":[0,24]}}",
-                 names[k][2], names[k][1], names[k][0]);
+        /* safetensors.torch.save_file sorts them by name */
+        snprintf(
+            header, sizeof header,
+            "{\"%s\":{\"dtype\":\"F32\",\"shape\":[2,1,2],\"data_offsets\":[40,56]},\"%s\":{\"dtype\":\"F32\",\"shape\":[2,1,2],\"data_offsets\":[24,40]},\"%s\":{\"dtype\":\"F32\",\"shape\":[3,2],\"data_offsets\":[0,24]}}",
+            names[k][2], names[k][1], names[k][0]);
         put_tensors(header, values, sizeof values);
         memset(flat, 0, sizeof flat);
         const struct weights_request q = {"predict", file, k >= FIRST_MAPPED ? map : NULL, chunks,
@@ -238,7 +238,7 @@ static void test_norms_and_embeddings_go_by_pytorchs_names(void **state)
     chunks_destroy(chunks);
 }
 
-/* What --predict wants of a file: all parameters. A PyTorch state dict may have more. */
+/* --predict needs all parameters of a file. A PyTorch state dict may have more. */
 static void check_predict(const char *map_text, enum status want, const char *words)
 {
     float flat[N];
@@ -249,7 +249,7 @@ static void check_predict(const char *map_text, enum status want, const char *wo
                  capture_text);
 }
 
-/* Wrappers' names are no part of a name that they stand before, unless the file has both. */
+/* Wrappers' names are not part of a name, unless the file has both. */
 static void test_exact_name_wins_over_wrapped_one(void **state)
 {
     float flat[N], wrapped[6] = {-2, -2, -2, -2, -2, -2};
@@ -270,7 +270,7 @@ static void test_exact_name_wins_over_wrapped_one(void **state)
     assert_int_equal(CAPTURE(load(NULL, flat, given)), ST_MISMATCH);
 }
 
-/* Nothing but the map says which of two wrapped tensors is the parameter. */
+/* Only the map decides which of two wrapped tensors is the parameter. */
 static void test_two_wrapped_tensors_of_a_name_are_refused(void **state)
 {
     float flat[N];
@@ -291,7 +291,7 @@ static void test_two_wrapped_tensors_of_a_name_are_refused(void **state)
     check_all(flat, given);
 }
 
-/* More tensors than a search of all for each parameter would get through: the last is found. */
+/* A search over all of these tensors for each parameter would be too slow: the last is found. */
 static void test_wrapped_names_of_a_large_file_are_found(void **state)
 {
     enum { MANY = 20000, ENTRY = 80 };
@@ -305,10 +305,10 @@ static void test_wrapped_names_of_a_large_file_are_found(void **state)
         int n = snprintf(names[i], sizeof names[i], "l%d/weights", i);
         assert_true(n < (int)sizeof names[i]);
         many[i] = (struct net_param){.name = names[i], .shape = {1, {1}}};
-        at += sprintf(at,
-                      "%c\"module.l%d.weight\":{\"dtype\":\"F32\",\"shape\":[1],"
-                      "\"data_offsets\":[%d,%d]}",
-                      i ? ',' : '{', i, 4 * i, 4 * i + 4);
+        at += sprintf(
+            at,
+            "%c\"module.l%d.weight\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[%d,%d]}",
+            i ? ',' : '{', i, 4 * i, 4 * i + 4);
     }
     *at++ = '}';
     uint64_t length = (uint64_t)(at - header - 8);
@@ -334,7 +334,7 @@ static void test_wrapped_names_of_a_large_file_are_found(void **state)
     free(given);
 }
 
-static void test_all_must_be_there_to_predict(void **state)
+static void missing_parameters_refused_to_predict(void **state)
 {
     static const char *const extra =
         "\"more\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[256,260]}";
@@ -356,7 +356,7 @@ static void test_all_must_be_there_to_predict(void **state)
     put_tensors(header, longer, sizeof longer);
     check_predict(NULL, ST_OK, "unexpected: tensor 'more' (2) belongs to no parameter");
     assert_int_equal(result.n_unused, 1);
-    /* a file of ours has just those of its model, and is sound in what it says */
+    /* a file of Weir has exactly the parameters of its model, and valid metadata */
     snprintf(header, sizeof header,
              "{\"__metadata__\":{\"global_step\":\"5\"}," CONV "," NORM "," FC ",%s}", extra);
     put_tensors(header, longer, sizeof longer);
@@ -368,7 +368,7 @@ static void test_all_must_be_there_to_predict(void **state)
     check_predict(NULL, ST_CORRUPT, "'mean' and 'std' are not lists of the same number");
 }
 
-/* By the rule of names, whatever stands last in the file. */
+/* The rule of names decides, not the order in the file. */
 static void test_the_extent_of_a_parameters_tensor(void **state)
 {
     static const struct {
@@ -417,8 +417,8 @@ static void test_what_does_not_fit_is_listed(void **state)
     check_refused("fc = -\nfeatures.0 = -\nfeatures.1 = -", ST_INVALID, "leaves nothing to read");
 }
 
-/* Only the tensors that parameters need must be readable: a newer dtype beside them is listed. */
-static void test_dtypes_that_nobody_needs_are_listed(void **state)
+/* Only the tensors of parameters must be readable: a newer dtype beside them is listed. */
+static void unreadable_dtypes_of_unused_tensors_listed(void **state)
 {
     float flat[N];
     uint8_t given[N_PARAMS];
@@ -462,7 +462,7 @@ static void test_bad_maps_are_refused(void **state)
 
 static void test_bad_files_are_refused(void **state)
 {
-    double inf = 1e300; /* beyond a float */
+    double inf = 1e300; /* larger than a float */
     float nan = NAN;
     fill();
     put(file, "PK\3\4 a zip of pickles, as torch.save makes it", 44);
@@ -476,7 +476,7 @@ static void test_bad_files_are_refused(void **state)
     memcpy(data + 232, &nan, 4);
     put_tensors("{" CONV "," NORM "," FC "}", data, sizeof data);
     check_refused(NULL, ST_INVALID, "'fc.weight' has");
-    char longer[0x280 + 1]; /* its length begins as a pickle does */
+    char longer[0x280 + 1]; /* its length begins like a pickle */
     snprintf(longer, sizeof longer, "%-640s",
              "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}");
     put_tensors(longer, data, 4);
@@ -485,7 +485,7 @@ static void test_bad_files_are_refused(void **state)
     check_refused(NULL, ST_NOT_FOUND, "cannot be opened");
 }
 
-/* A zip archive of one stored member without content, as far as its first header. */
+/* Writes a zip archive of one stored member without content, up to its first header. */
 static void put_zip(const char *member)
 {
     uint8_t head[30 + 64] = "PK\3\4";
@@ -515,8 +515,7 @@ static void test_files_of_other_programs_are_named(void **state)
 static void test_index_of_shards_is_named(void **state)
 {
     static const char text[] =
-        "{\"metadata\": {\"total_size\": 16}, \"weight_map\": {\"fc.weight\": "
-        "\"model-00001-of-00002.safetensors\"}}";
+        "{\"metadata\": {\"total_size\": 16}, \"weight_map\": {\"fc.weight\": \"model-00001-of-00002.safetensors\"}}";
     char safetensors[sizeof file];
     memcpy(safetensors, file, sizeof file);
     snprintf(file, sizeof file, "/tmp/weir_w_%d.index.json", (int)getpid());
@@ -557,9 +556,9 @@ int main(void)
         setup, teardown, test_a_state_dict_fits, test_norms_and_embeddings_go_by_pytorchs_names,
         test_two_wrapped_tensors_of_a_name_are_refused,
         test_wrapped_names_of_a_large_file_are_found, test_exact_name_wins_over_wrapped_one,
-        test_all_must_be_there_to_predict, test_the_extent_of_a_parameters_tensor,
-        test_a_map_renames, test_what_was_done_with_the_samples, test_what_does_not_fit_is_listed,
-        test_dtypes_that_nobody_needs_are_listed, test_bad_maps_are_refused,
+        missing_parameters_refused_to_predict, test_the_extent_of_a_parameters_tensor,
+        test_a_map_renames, normalisation_read_from_file, test_what_does_not_fit_is_listed,
+        unreadable_dtypes_of_unused_tensors_listed, test_bad_maps_are_refused,
         test_bad_files_are_refused, test_files_of_other_programs_are_named,
         test_index_of_shards_is_named, test_freeze);
 }
