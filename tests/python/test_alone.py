@@ -164,8 +164,8 @@ class Alone(harness.Test):
         return job
 
     def test_job_moves_from_worker_to_servers_and_back(self):
-        """A worker alone, two servers, alone, one server, each stopped by SIGTERM: the same
-        bits."""
+        """The job runs alone, with two servers, alone, and with one server, each stopped by
+        SIGTERM. It ends with the undisturbed run's bits."""
         want = self.undisturbed()
         worker = self.begin(*SLOW)
         worker.wait_line("training step 5 done")

@@ -516,8 +516,8 @@ class Checkpoint(harness.Test):
         self.assertEqual(job.finish(120)[0]["global_step"], 100)
 
     def test_servers_without_workers_stop_on_sigterm(self):
-        """SIGTERM while no step is possible: before any worker joined, and after all were
-        killed."""
+        """The servers receive SIGTERM while no step is possible: before any worker joined, and
+        after all were killed."""
         job = self.job(n_ps=2, flags=FLAGS)
         job.start_servers(*self.ps_flags())
         for ps in reversed(job.ps):

@@ -36,8 +36,8 @@ class Configure(harness.Test):
         return path
 
     def configure(self, *settings):
-        """Returns the exit status and the messages as one line. The tests are left out unless set
-        on."""
+        """Returns the exit status and the messages as one line. BUILD_TESTING is off unless
+        `settings` turn it on."""
         done = harness.run(["cmake", "-S", harness.SOURCE, "-B", self.build, "-G", "Ninja",
                             "-DCMAKE_C_COMPILER=gcc", "-DBUILD_TESTING=OFF",
                             *(s if s[0] == "-" else "-D" + s for s in settings)],

@@ -132,8 +132,8 @@ class DataSet(harness.Test):
                 self.assertNotIn("the job has ended", worker.output())
 
     def test_own_shards_decay_over_the_steps_of_worker_0(self):
-        """Local steps with a falling rate: the bits of a job in which all workers have the steps as
-        a flag."""
+        """Local steps at a falling rate end with the bits of a job in which all workers have the
+        steps as a flag."""
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=2",
                  "--lr_schedule=linear"]
         first, other, ends = self.part("first", 240), self.part("other", 120), []
@@ -274,7 +274,7 @@ class DataSet(harness.Test):
         self.assertEqual({w["global_step"] for w in job.finish()}, {60})
 
     def test_own_shards_resume_with_recorded_steps_without_worker_0(self):
-        """Restored servers do not continue for the steps of another worker's part."""
+        """Restored servers do not add steps for another worker's part."""
         flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--epochs=1"]
         job = self.job(data=self.part("first", 40), flags=flags)
         other = "--data_dir=" + self.part("other", 80)

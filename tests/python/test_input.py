@@ -339,7 +339,7 @@ class Augment(InputTest):
             sums.append(first["parameters_sha256"])
         self.assertEqual(len(set(sums)), 1, sums)
 
-    def test_normalisation_settled_by_job(self):
+    def test_augmentation_settled_by_job(self):
         """Another list is refused; a worker that joins without any adopts the job's."""
         job = self.job(n_workers=2, flags=["--batch_size=20", "--train_steps=100000000",
                                            "--seed=3", "--fault_push_delay_ms=2"])
@@ -360,7 +360,7 @@ class Augment(InputTest):
         self.assertEqual((doc["mean"], doc["std"], doc["augment"]), (None, None, "flip,crop:2"))
         self.kill(*job.workers, joiner, ps)
 
-    def test_bad_normalisation_flags_refused(self):
+    def test_bad_augmentation_flags_refused(self):
         self.check_bad((
                 (["--augment="], 2, "--augment: '' is not a list of flip, shift:N, crop:N and"),
                 (["--augment=flip,turn"], 2, "--augment: 'flip,turn' is not a list of flip"),

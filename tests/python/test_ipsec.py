@@ -74,8 +74,7 @@ class Generate(unittest.TestCase):
                 self.assertIn("\nMTU=%d\n" % asia, self.read("asia/settings"))
 
     def test_secrets_are_private_and_kept(self):
-        """There is one for each pair, readable by its owner only, and kept when a gateway is
-        added."""
+        """Each pair has a secret, readable by its owner only, and kept when a gateway is added."""
         def of(gateway):
             text = self.read(gateway + "/secrets.conf")
             return dict(re.findall(r"id-2 = (\S+)\n +secret = 0s(\S+)", text))

@@ -68,7 +68,7 @@ class JobOver(harness.Test):
         self.assertGreater(os.path.getmtime(export + "-2"), 1)
 
     def test_restarted_servers_without_steps_exit(self):
-        """They do not wait for ever for worker 0, or for the remaining workers, if no step is
+        """Restarted servers do not wait for ever for worker 0, or for other workers, if no step is
         left."""
         folder = self.path("back")
         kept = ["--checkpoint_dir=" + folder, "--save_steps=1000", "--worker_timeout=2"]

@@ -223,8 +223,8 @@ class TypedAnswers(harness.Test):
         s.close()
         self.end()
 
-    def test_backup_workers_do_not_wait_for_slow_one(self):
-        """Two of three contributions count. The third is answered with STALE, and the version
+    def test_late_contribution_of_backup_worker_stale(self):
+        """Two of three contributions count. The third is answered with STALE and the version made
         without it."""
         self.open(n_workers=3, aggregate=2)
         s = [self.stream(m) for m in range(3)]

@@ -121,7 +121,7 @@ class Outputs(harness.Test):
         self.assert_has(said, *("--" + name for name in names))
 
     def test_same_file_for_two_outputs_refused(self):
-        """Compared by name if the file does not exist, otherwise by identity; nothing is
+        """Paths are compared by name if the file does not exist, otherwise by identity; nothing is
         written."""
         there, link, other = self.path("there"), self.path("link"), self.path("other")
         harness.write_file(there, "mine")

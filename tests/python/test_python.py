@@ -604,8 +604,8 @@ class Courses(unittest.TestCase):
 
 @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
 class Orphans(harness.Test):
-    """No process is left, however the program ends that has made the cluster, in a thread that has
-    ended."""
+    """No process of a cluster is left, however the program that has made it ends, also if a thread
+    made it that has ended."""
 
     def ended_by(self, number, status):
         code = ("import sys, threading, time, weir\nmade = []\n"
@@ -714,7 +714,7 @@ class Killed(harness.Test):
         self.run_job("joined", self.add)
         self.assertEqual((self.result["joined:0"], self.result["worker:0"]), ("left", "done"))
 
-    def test_interrupted_program_leaves_no_process(self):
+    def test_waiting_program_interrupted(self):
         """A program that waits for servers can be interrupted."""
         p = self.start("waits", [sys.executable, "-uc", "import weir\nm = weir.Member(ps_hosts='%s:"
                                  "%d', n_workers=1)\nm.param('w', (1,))\nprint('waits')\nm.next()" %

@@ -114,7 +114,7 @@ class Regions(regions.Test):
                                    delta=0.11)
 
     def test_waits_for_parent_reported(self):
-        """The time that workers have waited for the parent: here, for a region that stands
+        """ps 0 logs how long workers have waited for the parent, here for a region that stands
         still."""
         gate, region, other = self.begin_held(5, steps=40, every=20)
         harness.wait_still(*other.workers)  # a second and more

@@ -54,7 +54,7 @@ class Servers(regions.Test):
         self.assertEqual(self.finish(), want)
 
     def test_finished_region_sends_leave_message_after_restart(self):
-        """Its exchange ends while its other server is there: the parent receives its leave
+        """The region's exchange ends while its other server is there: the parent receives its leave
         message."""
         parent = ["--checkpoint_dir=%s/parent" % self.dir(), "--save_steps=1",
                   "--worker_timeout=600"]

@@ -90,8 +90,8 @@ class Programs(Case):
         self.assertEqual(os.listdir("/dev/shm"), left)
 
     def test_segments_of_leaving_workers_released(self):
-        """And the ps releases that of the previous generation, whose buffers the next one continues
-        to use."""
+        """The ps also releases its own segment of the previous generation, whose buffers the next
+        one continues to use."""
         job = self.start_long(4)
         self.assertEqual(segments_in(job.ps[0]), 5)
         for left in (3, 2, 1):

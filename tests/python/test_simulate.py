@@ -164,8 +164,8 @@ class Cores(unittest.TestCase):
                                       slowdown=2.0), 2 * once, delta=1e-9)
 
     def test_other_programs_slow_a_job_without_idle_cores(self):
-        """Two cores: a job that uses both loses the cores of other programs; a job that waits loses
-        nothing."""
+        """On two cores, other programs slow a job that uses both cores, but not a job that
+        waits."""
         run = dict(scale.POINT, workers=16, model_bytes=4 * MB, others_cores=0.0)
         with unittest.mock.patch("os.cpu_count", return_value=2):
             alone = scale.predict_run(COSTS, 0.0, run)["step_s"]

@@ -498,7 +498,7 @@ class Tokens(Secured):
     def of(self, *roles):
         return "--token_file=" + self.token_file(*("%s %s" % (r, TOKENS[r]) for r in roles))
 
-    def test_job_over_tls_trains_like_plain_job(self):
+    def test_job_with_tokens_trains(self):
         """One secret for servers and workers, one for operators; also with certificates."""
         secret = "--token_file=" + self.token_file("0123456789abcdef")
         for tls in (False, True):
@@ -521,7 +521,7 @@ class Tokens(Secured):
         self.assertNotIn("another-token", ps.output())
         self.stop(ps)
 
-    def test_roles_open_their_methods(self):
+    def test_token_roles_open_their_methods(self):
         import grpc
         ps, addr = self.server(self.of("ps", "worker", "admin"))
         channel = harness.keep(grpc.insecure_channel(addr))
