@@ -4,7 +4,8 @@
 #include <stdlib.h>
 
 /* Carries out an order: chunks and disk complete it at once, unless the disk hangs. */
-static void take_order(struct rig *r, struct rig_server *s, const struct net_control_reply *reply)
+static void carry_out_order(struct rig *r, struct rig_server *s,
+                            const struct net_control_reply *reply)
 {
     if (reply->order != s->order && reply->step >= 0) {
         s->order = reply->order;
@@ -18,22 +19,22 @@ static void take_order(struct rig *r, struct rig_server *s, const struct net_con
         s->phase = PART_WRITTEN;
 }
 
-void rig_server_says(struct rig *r, int i)
+void rig_report_server(struct rig *r, int i)
 {
     struct rig_server *s = &r->server[i];
     struct net_control_reply reply = {.step = -1};
-    struct net_control said = {.n_servers = 1,
-                               .incarnation = 9 + (uint64_t)(i + SERVERS * s->restarts),
-                               .stopped = !s->runs,
-                               .lowest = r->version,
-                               .highest = r->version};
-    snprintf(said.address, sizeof said.address, "h:%d", i + 1);
+    struct net_control report = {.n_servers = 1,
+                                 .incarnation = 9 + (uint64_t)(i + SERVERS * s->restarts),
+                                 .stopped = !s->runs,
+                                 .lowest = r->version,
+                                 .highest = r->version};
+    snprintf(report.address, sizeof report.address, "h:%d", i + 1);
     if (i < coordinator_view_n_servers(
                 r->c)) { /* it has called: slots are in the order of the first calls */
         int has_plan = coordinator_view_fill_reply(r->c, i, &reply),
             obeys = reply.epoch >= s->heard_epoch;
         if (has_plan && obeys && reply.generation <= s->damaged) {
-            said.unreadable = reply.generation;
+            report.unreadable = reply.generation;
         } else if (has_plan && obeys && reply.generation > s->generation) {
             s->generation = reply.generation;
             s->ps0 = reply.incarnation;
@@ -42,21 +43,21 @@ void rig_server_says(struct rig *r, int i)
             s->heard_ps0 = reply.incarnation;
             s->heard_epoch = reply.epoch;
         }
-        take_order(r, s, &reply);
+        carry_out_order(r, s, &reply);
         s->failed = reply.drained && reply.closing && reply.failed;
         s->ended = reply.drained && reply.closing && !reply.failed;
         s->has_called = 1;
     }
-    said.generation = s->generation;
-    said.ps0 = s->ps0;
-    said.heard_ps0 = s->heard_ps0;
-    said.heard_epoch = s->heard_epoch;
-    said.order = s->order;
-    said.phase = s->phase;
-    said.stop = reply.stop;
-    said.seen = reply.number;
+    report.generation = s->generation;
+    report.ps0 = s->ps0;
+    report.heard_ps0 = s->heard_ps0;
+    report.heard_epoch = s->heard_epoch;
+    report.order = s->order;
+    report.phase = s->phase;
+    report.stop = reply.stop;
+    report.seen = reply.number;
     rig_step(r, (struct coordinator_event){
-                    .kind = COORDINATOR_CONTROL, .control = &said, .call = ++r->call});
+                    .kind = COORDINATOR_CONTROL, .control = &report, .call = ++r->call});
 }
 
 static void on_plan(struct rig *r, uint32_t op)
@@ -74,7 +75,7 @@ static void on_plan(struct rig *r, uint32_t op)
     r->n_plans++;
     r->holds_last = r->has_folder;
     rig_step(r, (struct coordinator_event){.kind = COORDINATOR_PLANNED, .op = op, .st = ST_OK});
-    rig_server_says(r, 0);
+    rig_report_server(r, 0);
 }
 
 void rig_disk_ends(struct rig *r, uint32_t op, enum status st, int64_t its_step, uint64_t epoch)
@@ -140,11 +141,11 @@ void rig_step(struct rig *r, struct coordinator_event e)
             a->line.id <= LINE_CHECKPOINT_MANIFEST)
             coordinator_line_text(r->c, &a->line, NULL, r->given_up, sizeof r->given_up);
         if (a->kind == ACT_LINE && !r->lines[a->line.id]++)
-            r->said[a->line.id] = r->now;
+            r->line_ns[a->line.id] = r->now;
     }
 }
 
-void rig_tell_workers(struct rig *r)
+void rig_report_workers(struct rig *r)
 {
     rig_step(r, (struct coordinator_event){.kind = COORDINATOR_WORKERS,
                                            .workers = {r->generation, r->claim, 2, r->worker}});
@@ -182,7 +183,7 @@ void rig_start(struct rig *r, int has_folder, int epoch_hangs)
 
 static void open_job(struct rig *r)
 {
-    rig_server_says(r, 0);
+    rig_report_server(r, 0);
     rig_step(r, (struct coordinator_event){
                     .kind = COORDINATOR_JOB,
                     .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2}});
@@ -209,9 +210,9 @@ void rig_look(struct rig *r)
     r->now += LOOK_EVERY_MS * MS;
     if (r->worker[1].missing_ms >= 0)
         r->worker[1].missing_ms += LOOK_EVERY_MS;
-    rig_tell_workers(r);
+    rig_report_workers(r);
     for (int i = 0; i < r->n_servers; i++)
-        rig_server_says(r, i);
+        rig_report_server(r, i);
 }
 
 void rig_let_pass(struct rig *r, int64_t ms)

@@ -30,20 +30,20 @@ struct rig {
     uint64_t call, generation;
     struct coordinator_worker_event worker[2];
     struct rig_server server[SERVERS];
-    int n_servers;                     /* that call */
-    int n_plans, n_manifests;          /* made so far; ordered */
-    int no_memory;                     /* number of the next plans that fail */
-    int disk_hangs;                    /* manifests are not written */
-    enum status manifest_st, owner_st; /* of manifests, and of checks of the folder's owner */
-    enum status find_st;               /* of searches for a checkpoint */
-    char no_last[640];                 /* text of the last LINE_CHECKPOINT_NO_LAST */
-    char given_up[640];                /* text of the last checkpoint that was given up */
-    uint32_t manifest;                 /* order that is in progress; 0: none */
-    int lines[COORDINATOR_N_LINES];    /* number of each line */
-    int64_t said[COORDINATOR_N_LINES]; /* time of the first one */
-    int has_folder, holds_last;        /* start values of ps 0's new store */
-    int epoch_hangs;                   /* epochs are not recorded */
-    uint32_t epoch_op;                 /* order to record `epoch` in progress */
+    int n_servers;                        /* that call */
+    int n_plans, n_manifests;             /* made so far; ordered */
+    int no_memory;                        /* number of the next plans that fail */
+    int disk_hangs;                       /* manifests are not written */
+    enum status manifest_st, owner_st;    /* of manifests, and of checks of the folder's owner */
+    enum status find_st;                  /* of searches for a checkpoint */
+    char no_last[640];                    /* text of the last LINE_CHECKPOINT_NO_LAST */
+    char given_up[640];                   /* text of the last checkpoint that was given up */
+    uint32_t manifest;                    /* order that is in progress; 0: none */
+    int lines[COORDINATOR_N_LINES];       /* number of each line */
+    int64_t line_ns[COORDINATOR_N_LINES]; /* time of the first one */
+    int has_folder, holds_last;           /* start values of ps 0's new store */
+    int epoch_hangs;                      /* epochs are not recorded */
+    uint32_t epoch_op;                    /* order to record `epoch` in progress */
     uint64_t epoch;
     uint64_t claim;       /* of a worker */
     int64_t found;        /* by the next search for a checkpoint; 0: none */
@@ -55,9 +55,9 @@ struct rig {
 
 void rig_step(struct rig *r, struct coordinator_event e);
 /* Lets server i report the state that the plan in force requires. */
-void rig_server_says(struct rig *r, int i);
+void rig_report_server(struct rig *r, int i);
 void rig_disk_ends(struct rig *r, uint32_t op, enum status st, int64_t its_step, uint64_t epoch);
-void rig_tell_workers(struct rig *r);
+void rig_report_workers(struct rig *r);
 void rig_start(struct rig *r, int has_folder, int epoch_hangs);
 /* Opens a job with its first plan. */
 void rig_open(struct rig *r, int has_folder);

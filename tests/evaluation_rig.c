@@ -62,7 +62,7 @@ void eval_step(struct rig *r, struct coordinator_event e)
 void eval_server_calls(struct rig *r)
 {
     struct net_control_reply reply = {.step = -1};
-    struct net_control said = {.n_servers = 1, .incarnation = 9 + r->incarnation};
+    struct net_control report = {.n_servers = 1, .incarnation = 9 + r->incarnation};
     r->now += MS;
     coordinator_view_fill_reply(r->c, 0, &reply);
     if (reply.order != r->order && reply.step >= 0) {
@@ -79,21 +79,21 @@ void eval_server_calls(struct rig *r)
         r->phase = r->version == reply.step ? PART_WRITING : PART_PAST;
     else if (r->phase == PART_WRITING && !r->file_hangs)
         r->phase = PART_WRITTEN;
-    snprintf(said.address, sizeof said.address, "h:1");
-    said.generation = r->generation;
-    said.ps0 = said.heard_ps0 = 9;
-    said.heard_epoch = 1;
-    said.order = r->order;
-    said.phase = r->phase;
-    said.stop = r->stop_hangs ? 0 : reply.stop;
-    said.stopped = 1;
-    said.lowest = said.highest = r->version;
-    said.seen = reply.number;
+    snprintf(report.address, sizeof report.address, "h:1");
+    report.generation = r->generation;
+    report.ps0 = report.heard_ps0 = 9;
+    report.heard_epoch = 1;
+    report.order = r->order;
+    report.phase = r->phase;
+    report.stop = r->stop_hangs ? 0 : reply.stop;
+    report.stopped = 1;
+    report.lowest = report.highest = r->version;
+    report.seen = reply.number;
     eval_step(r, (struct coordinator_event){
-                     .kind = COORDINATOR_CONTROL, .control = &said, .call = ++r->call});
+                     .kind = COORDINATOR_CONTROL, .control = &report, .call = ++r->call});
 }
 
-void eval_tell_workers(struct rig *r)
+void eval_report_workers(struct rig *r)
 {
     eval_step(r, (struct coordinator_event){.kind = COORDINATOR_WORKERS,
                                             .workers = {r->generation, 0, 2, r->worker}});
@@ -133,7 +133,7 @@ void eval_open_start(struct rig *r, struct coordinator_start start, int lockstep
                                                          .joined = 1,
                                                          .spoke = 1};
     eval_server_calls(r);
-    eval_tell_workers(r);
+    eval_report_workers(r);
 }
 
 void eval_open_with(struct rig *r, int has_folder, int lockstep, const struct best_evaluation *best,
@@ -180,14 +180,14 @@ void eval_at(struct rig *r, int64_t at, double loss)
     int n = 0;
     while (eval_ask(r, &v) != EVALUATION_GO) {
         eval_server_calls(r);
-        eval_tell_workers(r);
+        eval_report_workers(r);
         assert_true(n++ < 50);
     }
     for (int i = 0; i < 5; i++)
         eval_server_calls(r);
 }
 
-void eval_comes_to_the_end(struct rig *r)
+void eval_train_to_the_end(struct rig *r)
 {
     r->version = STEPS;
     for (int i = 0; i < 10; i++)
@@ -204,7 +204,7 @@ void eval_expect_best(const struct rig *r, int64_t at)
         assert_int_equal(best.step, at);
 }
 
-void eval_loses_a_worker(struct rig *r)
+void eval_lose_worker(struct rig *r)
 {
     struct net_control_reply reply = {.stop = 0};
     r->worker[1].missing_ms = 0;
@@ -213,7 +213,7 @@ void eval_loses_a_worker(struct rig *r)
         r->now += 1000 * MS;
         r->worker[1].missing_ms += 1000;
         eval_server_calls(r);
-        eval_tell_workers(r);
+        eval_report_workers(r);
         coordinator_view_fill_reply(r->c, 0, &reply);
     }
     assert_true(reply.stop > 0);

@@ -34,7 +34,7 @@ struct rig {
 void eval_step(struct rig *r, struct coordinator_event e);
 /* Lets the server report the state that the plan in force requires, and carry out its orders. */
 void eval_server_calls(struct rig *r);
-void eval_tell_workers(struct rig *r);
+void eval_report_workers(struct rig *r);
 /* Opens ps 0 alone, without a job. */
 void eval_open_ps0(struct rig *r, struct coordinator_start start, int64_t from);
 /* Opens a job with its first plan; from: the step where it resumes, 0: at its start. */
@@ -49,10 +49,10 @@ enum evaluation_go eval_ask(struct rig *r, const struct net_evaluation *v);
 /* Trains to the step, evaluates there as often as necessary, and continues. */
 void eval_at(struct rig *r, int64_t at, double loss);
 /* Trains to the end, until the last step's checkpoint exists. */
-void eval_comes_to_the_end(struct rig *r);
+void eval_train_to_the_end(struct rig *r);
 /* Checks the best evaluation's step; -1: none. */
 void eval_expect_best(const struct rig *r, int64_t at);
 /* Lets worker 1's time run out; the Stop that follows does not end. */
-void eval_loses_a_worker(struct rig *r);
+void eval_lose_worker(struct rig *r);
 
 #endif

@@ -12,13 +12,13 @@ static void listens(const char *bind, const char *own, const char *at)
     assert_string_equal(capture_text, "");
 }
 
-static void refused(const char *bind, const char *says)
+static void refused(const char *bind, const char *words)
 {
     char out[BIND_BYTES];
     assert_int_equal(CAPTURE(ps_bind_address(bind, "a:1", out)), ST_INVALID);
     assert_non_null(strstr(capture_text, "--bind: '"));
-    if (!strstr(capture_text, says))
-        fail_msg("'%s' lacks '%s'", capture_text, says);
+    if (!strstr(capture_text, words))
+        fail_msg("'%s' lacks '%s'", capture_text, words);
 }
 
 static void bind_completes_a_missing_port(void **state)

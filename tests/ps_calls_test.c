@@ -74,17 +74,17 @@ static uint64_t number(struct rig *r)
 /* Calls as server 1, which has received this many replies of ps 0. Returns the call's number. */
 static uint64_t ask(struct rig *r, uint64_t incarnation, uint64_t seen, uint64_t generation)
 {
-    const struct net_control said = {.server = 1,
-                                     .n_servers = 2,
-                                     .incarnation = incarnation,
-                                     .generation = generation,
-                                     .ps0 = generation ? 5 : 0, /* of an earlier life */
-                                     .address = "h:2",
-                                     .seen = seen,
-                                     .lowest = -1,
-                                     .highest = -1};
+    const struct net_control report = {.server = 1,
+                                       .n_servers = 2,
+                                       .incarnation = incarnation,
+                                       .generation = generation,
+                                       .ps0 = generation ? 5 : 0, /* of an earlier life */
+                                       .address = "h:2",
+                                       .seen = seen,
+                                       .lowest = -1,
+                                       .highest = -1};
     step(r, (struct coordinator_event){
-                .kind = COORDINATOR_CONTROL, .control = &said, .call = ++r->call});
+                .kind = COORDINATOR_CONTROL, .control = &report, .call = ++r->call});
     return r->call;
 }
 

@@ -72,7 +72,7 @@ static void on_squares(void *ctx, int64_t step, const double *square, int n)
     memcpy(p->square, square, (size_t)n * sizeof *square);
 }
 
-static enum squares_answer tell(struct group *g, int to, const struct part *p)
+static enum squares_answer send_part(struct group *g, int to, const struct part *p)
 {
     char why[CONTROL_TEXT_BYTES];
     double square[MAX_CHUNKS];
@@ -88,7 +88,7 @@ static void deliver(struct group *g)
         const struct part p = g->part[--g->n_parts];
         for (int i = 0; i < g->n; i++)
             if (i != p.from)
-                assert_int_equal(tell(g, i, &p), SQUARES_TAKEN);
+                assert_int_equal(send_part(g, i, &p), SQUARES_TAKEN);
     }
 }
 
@@ -306,10 +306,10 @@ static void versions_wait_for_all_parts(void **state)
     }
     assert_int_equal(send_piece(&g, PIECE_PUSH, 0, 0, 0, weights[0]), PIECE_NONE);
     const struct part first = g.part[0];
-    assert_int_equal(tell(&g, 1 - first.from, &first), SQUARES_TAKEN);
+    assert_int_equal(send_part(&g, 1 - first.from, &first), SQUARES_TAKEN);
     assert_int_equal(store_step(g.server[1 - first.from].store), 1);
     assert_int_equal(store_highest(g.server[first.from].store), 0);
-    assert_int_equal(tell(&g, 1 - first.from, &first), SQUARES_TAKEN); /* a repeat */
+    assert_int_equal(send_part(&g, 1 - first.from, &first), SQUARES_TAKEN); /* a repeat */
     deliver(&g);
     assert_int_equal(store_step(g.server[first.from].store), 1);
     assert_int_equal(g.n_applied, N_MEMBERS * g.chunks->n_chunks);
@@ -350,26 +350,26 @@ static void invalid_parts_are_refused(void **state)
     struct group g;
     setup(&g, 2, OPTIM_SGD, 0.5f);
     const struct part early = {.from = 1, .n = 1, .step = 0};
-    assert_int_equal(tell(&g, 0, &early), SQUARES_REFUSED); /* one step beyond "no version" */
+    assert_int_equal(send_part(&g, 0, &early), SQUARES_REFUSED); /* one step beyond "no version" */
     init_all(&g);
     int n = g.chunks->n_chunks / 2;
     const struct part wrong[] = {{.from = 1, .n = n + 1, .step = 0},
                                  {.from = 0, .n = g.chunks->n_chunks - n, .step = 0},
                                  {.from = 2, .n = 1, .step = 0}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_int_equal(tell(&g, 0, &wrong[i]), SQUARES_REFUSED);
+        assert_int_equal(send_part(&g, 0, &wrong[i]), SQUARES_REFUSED);
     const struct part ahead = {.from = 1, .n = n, .step = 2}, far = {.from = 1, .n = n, .step = 1};
-    assert_int_equal(tell(&g, 0, &ahead), SQUARES_LATER);
-    assert_int_equal(tell(&g, 0, &far), SQUARES_TAKEN); /* stored for the next step */
+    assert_int_equal(send_part(&g, 0, &ahead), SQUARES_LATER);
+    assert_int_equal(send_part(&g, 0, &far), SQUARES_TAKEN); /* stored for the next step */
     push_all(&g, 0, weights, 0);
     deliver(&g);
     assert_int_equal(store_step(g.server[0].store), 1);
     assert_int_equal(store_step(g.server[1].store), 1);
     const struct part old = {.from = 1, .n = n, .step = 0};
-    assert_int_equal(tell(&g, 0, &old), SQUARES_TAKEN);
+    assert_int_equal(send_part(&g, 0, &old), SQUARES_TAKEN);
     teardown(&g);
     setup(&g, 2, OPTIM_SGD, 0);
-    assert_int_equal(tell(&g, 0, &old), SQUARES_REFUSED);
+    assert_int_equal(send_part(&g, 0, &old), SQUARES_REFUSED);
     teardown(&g);
 }
 

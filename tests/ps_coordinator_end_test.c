@@ -13,14 +13,14 @@ static void trains(struct rig *r)
 }
 
 /* Lets worker i leave for good, with an error. */
-static void fails(struct rig *r, int i)
+static void fail_worker(struct rig *r, int i)
 {
     r->worker[i].leaving = r->worker[i].failed = 1;
     r->worker[i].missing_ms = 0;
 }
 
 /* Starts a process in the place of worker i. */
-static void comes_again(struct rig *r, int i)
+static void restart_worker(struct rig *r, int i)
 {
     r->worker[i] = (struct coordinator_worker_event){
         .member = i, .incarnation = 77 + (uint64_t)i, .missing_ms = 0, .joined = 1, .asked = 1};
@@ -39,8 +39,8 @@ static void failure_of_all_workers_ends_all_servers(void **state)
     struct rig r;
     two_servers(&r);
     int n_plans = r.n_plans;
-    fails(&r, 0);
-    fails(&r, 1);
+    fail_worker(&r, 0);
+    fail_worker(&r, 1);
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_failed, 1);
     assert_int_equal(r.lines[LINE_JOB_FAILED], 1);
@@ -63,8 +63,8 @@ static void failed_job_waits_briefly_for_a_silent_server(void **state)
 {
     struct rig r;
     two_servers(&r);
-    fails(&r, 0);
-    fails(&r, 1);
+    fail_worker(&r, 0);
+    fail_worker(&r, 1);
     rig_let_pass(&r, 1000);
     r.n_servers = 1;
     rig_command(&r, COORDINATOR_FINISH);
@@ -85,8 +85,8 @@ static void failed_job_makes_no_checkpoint(void **state)
     rig_let_pass(&r, 2000);
     assert_int_equal(r.n_manifests, 1);
     trains(&r);
-    fails(&r, 0);
-    fails(&r, 1);
+    fail_worker(&r, 0);
+    fail_worker(&r, 1);
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_failed, 1);
     rig_finish(&r, 1000);
@@ -100,11 +100,11 @@ static void job_fails_when_its_last_worker_fails(void **state)
     struct rig r;
     rig_open(&r, 0);
     rig_let_pass(&r, 1000);
-    fails(&r, 1);
+    fail_worker(&r, 1);
     rig_changes(&r, 3 * LOOK_EVERY_MS);
     rig_let_pass(&r, MOST_MS);
     assert_int_equal(r.n_failed, 0);
-    fails(&r, 0);
+    fail_worker(&r, 0);
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_failed, 1);
     assert_int_equal(r.n_plans, 2);
@@ -125,7 +125,7 @@ static void lost_worker_may_continue_a_failed_job(void **state)
         rig_changes(&r, 11000);
         if (has_moved)
             trains(&r);
-        fails(&r, 0);
+        fail_worker(&r, 0);
         rig_let_pass(&r, MOST_MS);
         assert_int_equal(r.n_failed, has_moved);
         assert_int_equal(r.lines[WAIT_WORKERS] > 0, !has_moved);
@@ -146,10 +146,10 @@ static void late_error_of_a_lost_worker_counts(void **state)
     rig_let_pass(&r, 1000);
     r.worker[1].missing_ms = 0;
     rig_changes(&r, 11000);
-    fails(&r, 1);
+    fail_worker(&r, 1);
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_failed, 0);
-    fails(&r, 0);
+    fail_worker(&r, 0);
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_failed, 1);
     free(r.c);
@@ -170,8 +170,8 @@ static void failed_job_does_not_wait_for_a_left_server(void **state)
          call++) /* its process has ended, and its calls with it */
         rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_CLOSED, .call = call});
     rig_let_pass(&r, 1000);
-    fails(&r, 0);
-    fails(&r, 1);
+    fail_worker(&r, 0);
+    fail_worker(&r, 1);
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_failed, 1);
     rig_finish(&r, 1000);
@@ -271,7 +271,7 @@ static void job_with_other_workers_does_not_fail(void **state)
     struct rig r;
     rig_open(&r, 0);
     rig_let_pass(&r, 1000);
-    fails(&r, 0);
+    fail_worker(&r, 0);
     r.worker[1].leaving = 1;
     r.worker[1].missing_ms = 0;
     rig_let_pass(&r, MOST_MS);
@@ -280,10 +280,10 @@ static void job_with_other_workers_does_not_fail(void **state)
     free(r.c);
     rig_open(&r, 0);
     rig_let_pass(&r, 1000);
-    fails(&r, 0);
-    fails(&r, 1);
-    rig_tell_workers(&r);
-    comes_again(&r, 0);
+    fail_worker(&r, 0);
+    fail_worker(&r, 1);
+    rig_report_workers(&r);
+    restart_worker(&r, 0);
     rig_changes(&r, 3 * LOOK_EVERY_MS);
     assert_int_equal(r.n_failed, 0);
     free(r.c);
@@ -350,7 +350,7 @@ static void stopped_job_without_workers_ends(void **state)
 }
 
 /* Makes worker i one that has never joined. */
-static void never_came(struct rig *r, int i)
+static void make_absent(struct rig *r, int i)
 {
     r->worker[i] = (struct coordinator_worker_event){.member = i, .missing_ms = 0};
 }
@@ -364,7 +364,7 @@ static void stopped_job_does_not_wait_for_an_absent_worker(void **state)
             struct rig r;
             rig_open(&r, 1);
             r.version = version;
-            never_came(&r, i);
+            make_absent(&r, i);
             rig_let_pass(&r, MOST_MS);
             assert_int_equal(r.n_plans, 1);
             stop_job(&r);
@@ -408,7 +408,7 @@ static void generation_below_min_workers_stops(void **state)
     r.c->min_workers = 2;
     r.server[0].damaged = term_of(1, 1);
     r.found = 40;
-    rig_server_says(&r, 0);
+    rig_report_server(&r, 0);
     rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_JOB,
                                             .job = {.train_steps = STEPS,
                                                     .step = 60,
@@ -437,8 +437,8 @@ static void stopped_job_that_no_worker_joined_ends(void **state)
         struct rig r;
         rig_open(&r, 1);
         r.version = version;
-        never_came(&r, 0);
-        never_came(&r, 1);
+        make_absent(&r, 0);
+        make_absent(&r, 1);
         rig_let_pass(&r, 1000);
         stop_job(&r);
         rig_let_pass(&r, 1000);
@@ -458,7 +458,7 @@ static void stopped_job_that_cannot_begin_ends(void **state)
     r.c->min_workers = 1;
     r.server[0].damaged = term_of(1, 1);
     r.find_st = ST_IO;
-    rig_server_says(&r, 0);
+    rig_report_server(&r, 0);
     rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_JOB,
                                             .job = {.train_steps = STEPS,
                                                     .step = 60,
@@ -567,7 +567,7 @@ static void failed_plan_is_retried_and_logged_once(void **state)
     rig_open(&r, 0);
     rig_let_pass(&r, 1000);
     r.no_memory = 30;
-    fails(&r, 1);
+    fail_worker(&r, 1);
     rig_changes(&r, MOST_MS);
     assert_int_equal(r.no_memory, 0);
     assert_int_equal(r.lines[WAIT_FIND_FAILED], 1);

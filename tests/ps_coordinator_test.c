@@ -10,12 +10,12 @@ static int64_t wait_for_plan(struct rig *r)
 {
     int64_t begin = r->now;
     r->worker[1].missing_ms = 0;
-    rig_tell_workers(r);
+    rig_report_workers(r);
     while (r->n_plans == 1 && r->now < begin + MOST_MS * MS) {
         r->now += LOOK_EVERY_MS * MS;
         r->worker[1].missing_ms += LOOK_EVERY_MS;
-        rig_tell_workers(r);
-        rig_server_says(r, 0);
+        rig_report_workers(r);
+        rig_report_server(r, 0);
     }
     assert_int_equal(r->n_plans, 2);
     free(r->c);
@@ -27,7 +27,7 @@ static void lost_worker_is_awaited_for_worker_timeout(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
-    rig_tell_workers(&r);
+    rig_report_workers(&r);
     assert_in_range(wait_for_plan(&r), TIMEOUT_MS, TIMEOUT_MS + LOOK_EVERY_MS);
 }
 
@@ -56,7 +56,7 @@ static void replacing_process_gets_its_own_time(void **state)
     rig_open(&r, 0);
     r.worker[1].came = 1;
     r.worker[1].missing_ms = 0;
-    rig_tell_workers(&r);
+    rig_report_workers(&r);
     r.now += 1900 * MS;
     r.worker[1].incarnation = 77;
     assert_in_range(wait_for_plan(&r), 2000, 2000 + LOOK_EVERY_MS);
@@ -70,9 +70,9 @@ static void worker_is_not_missing_before_its_first_join(void **state)
     r.worker[1].joined = 0;
     for (int i = 0; i < 60; i++) {
         r.worker[1].missing_ms = i * 1000;
-        rig_tell_workers(&r);
+        rig_report_workers(&r);
         r.now += 1000 * MS;
-        rig_server_says(&r, 0);
+        rig_report_server(&r, 0);
     }
     assert_int_equal(r.n_plans, 1);
     r.worker[1].joined = 1;
@@ -85,33 +85,33 @@ static void a_worker_is_lost(struct rig *r)
     rig_changes(r, TIMEOUT_MS + 3 * LOOK_EVERY_MS);
 }
 
-static int is_given(const struct rig *r)
+static int is_answered(const struct rig *r)
 {
     return coordinator_view_given(r->c) == coordinator_view_wanted(r->c);
 }
 
 /* Checks that the requested checkpoint is given up at the latest possible time, with `line`. begin:
  * the time at which it was due. */
-static void is_given_up(struct rig *r, int64_t begin, enum coordinator_line_id line)
+static void expect_given_up(struct rig *r, int64_t begin, enum coordinator_line_id line)
 {
-    assert_false(is_given(r));
+    assert_false(is_answered(r));
     assert_int_equal(r->lines[line], 0);
-    while (!is_given(r) && r->now < begin + (WRITE_MS + MOST_MS) * MS)
+    while (!is_answered(r) && r->now < begin + (WRITE_MS + MOST_MS) * MS)
         rig_look(r);
-    assert_true(is_given(r));
+    assert_true(is_answered(r));
     assert_int_equal(r->lines[line], 1);
-    assert_in_range(r->said[line] - begin, WRITE_MS * MS, (WRITE_MS + 5 * LOOK_EVERY_MS) * MS);
+    assert_in_range(r->line_ns[line] - begin, WRITE_MS * MS, (WRITE_MS + 5 * LOOK_EVERY_MS) * MS);
     assert_true(coordinator_view_last_step(r->c) < 0);
 }
 
 /* Checks that the next checkpoint is made once the disk answers again. */
-static void the_next_is_made(struct rig *r)
+static void expect_next(struct rig *r)
 {
     int n = r->n_manifests;
     r->version = 5;
     rig_ask(r);
     rig_let_pass(r, 1000);
-    assert_true(is_given(r));
+    assert_true(is_answered(r));
     assert_int_equal(coordinator_view_last_step(r->c), 5);
     assert_int_equal(r->n_manifests, n + 1);
 }
@@ -135,17 +135,17 @@ static void hanging_manifest_is_given_up(void **state)
     a_worker_is_lost(&r);
     rig_let_pass(&r, WRITE_MS / 2);
     rig_server_joins(&r);
-    is_given_up(&r, begin, LINE_CHECKPOINT_SLOW);
+    expect_given_up(&r, begin, LINE_CHECKPOINT_SLOW);
     rig_server_joins(&r);
     rig_ask(&r); /* a request does not wait for a disk that is known to hang */
     rig_look(&r);
-    assert_true(is_given(&r));
+    assert_true(is_answered(&r));
     assert_true(r.lines[LINE_CHECKPOINT_DISK] > 0);
     rig_server_joins(&r);
     assert_int_equal(r.n_manifests, 1);
     r.disk_hangs = 0;
     rig_disk_ends(&r, r.manifest, ST_IO, -1, 0);
-    the_next_is_made(&r);
+    expect_next(&r);
     free(r.c);
 }
 
@@ -155,7 +155,7 @@ static void hanging_disk_at_the_last_step_ends_ps0(void **state)
 {
     struct rig r;
     hang_in_a_manifest(&r);
-    is_given_up(&r, r.now, LINE_CHECKPOINT_SLOW);
+    expect_given_up(&r, r.now, LINE_CHECKPOINT_SLOW);
     assert_true(r.holds_last);
     r.version = STEPS;
     rig_let_pass(&r, 1000);
@@ -223,10 +223,10 @@ static void hang_in_a_file(int n_others)
     a_worker_is_lost(&r);
     rig_let_pass(&r, WRITE_MS / 2);
     rig_server_joins(&r);
-    is_given_up(&r, begin, LINE_CHECKPOINT_SLOW);
+    expect_given_up(&r, begin, LINE_CHECKPOINT_SLOW);
     rig_server_joins(&r);
     r.server[0].hangs = 0;
-    the_next_is_made(&r);
+    expect_next(&r);
     free(r.c);
 }
 
@@ -249,7 +249,7 @@ static void epoch_claimed_while_recorded_is_raised(void **state)
     struct coordinator_event job = {
         .kind = COORDINATOR_JOB,
         .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2, .claim = term_of(1, 5)}};
-    rig_server_says(&r, 0);
+    rig_report_server(&r, 0);
     rig_step(&r, job);
     assert_int_equal(r.epoch, 2);
     job.job.claim = term_of(2, 5);
@@ -260,7 +260,7 @@ static void epoch_claimed_while_recorded_is_raised(void **state)
     assert_int_equal(r.n_plans, 0);
     rig_disk_ends(&r, r.epoch_op, ST_OK, -1, 3);
     r.now += 10000 * MS;
-    rig_server_says(&r, 0);
+    rig_report_server(&r, 0);
     rig_step(&r, job);
     assert_int_equal(r.n_plans, 1);
     assert_int_equal(term_epoch(r.generation), 3);
@@ -268,7 +268,7 @@ static void epoch_claimed_while_recorded_is_raised(void **state)
 }
 
 /* Checks that a change follows which only raises the epoch. */
-static void rises_above(struct rig *r, uint64_t epoch)
+static void expect_epoch_above(struct rig *r, uint64_t epoch)
 {
     int n = r->n_plans;
     while ((r->n_plans == n || !coordinator_view_is_settled(r->c)) && r->now < 2000000 * MS)
@@ -288,7 +288,7 @@ static void worker_of_another_ps0_raises_the_epoch(void **state)
     rig_open(&r, 0);
     rig_let_pass(&r, 1000);
     r.claim = term_of(4, 7);
-    rises_above(&r, 4);
+    expect_epoch_above(&r, 4);
     r.claim = term_of(4, 9);
     rig_let_pass(&r, 3000);
     r.claim = term_of(TERM_MAX_EPOCH, 1);
@@ -311,7 +311,7 @@ static void worker_that_raised_the_epoch_gets_its_time(void **state)
     rig_let_pass(&r, 16000);
     assert_int_equal(r.n_plans, 1);
     r.claim = term_of(4, 7);
-    rises_above(&r, 4);
+    expect_epoch_above(&r, 4);
     r.worker[1] = (struct coordinator_worker_event){.member = 1, .incarnation = 12, .joined = 1};
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_plans, 2);
@@ -336,7 +336,7 @@ static void raised_epoch_is_recorded_before_use(void **state)
     rig_let_pass(&r, 1000);
     assert_int_equal(coordinator_view_last_step(r.c), 3);
     rig_disk_ends(&r, r.epoch_op, ST_OK, -1, 5);
-    rises_above(&r, 4);
+    expect_epoch_above(&r, 4);
     assert_false(r.fenced);
     r.claim = term_of(8, 1); /* another ps 0, which runs, has claimed the folder since */
     rig_let_pass(&r, 1000);
@@ -355,7 +355,7 @@ static void joins_from(uint64_t of)
     r.server[1] = (struct rig_server){
         .generation = of, .ps0 = 5, .heard_ps0 = 5, .heard_epoch = term_epoch(of)};
     r.n_servers = 2;
-    rises_above(&r, term_epoch(of));
+    expect_epoch_above(&r, term_epoch(of));
     assert_int_equal(r.server[1].generation, r.generation);
     assert_int_equal(r.server[1].ps0, 9);
     free(r.c);
@@ -377,7 +377,7 @@ static void damaged_checkpoint_leads_to_an_older_one(void **state)
     rig_start(&r, 1, 0);
     r.server[0].damaged = term_of(1, 1);
     r.found = 40;
-    rig_server_says(&r, 0);
+    rig_report_server(&r, 0);
     rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_JOB,
                                             .job = {.train_steps = STEPS,
                                                     .step = 60,
@@ -436,7 +436,7 @@ static void plan_waits_for_memory(void **state)
 {
     struct rig r;
     rig_open(&r, 0);
-    rig_tell_workers(&r);
+    rig_report_workers(&r);
     r.no_memory = 3;
     assert_in_range(wait_for_plan(&r), TIMEOUT_MS + 1, TIMEOUT_MS + 30 * LOOK_EVERY_MS);
     assert_int_equal(r.no_memory, 0);

@@ -25,7 +25,7 @@ static void early_stopping_ends_the_job_at_the_evaluated_step(void **state)
     for (int i = 0; i < 2; i++)
         r.worker[i].asked = 1;
     eval_server_calls(&r);
-    eval_tell_workers(&r);
+    eval_report_workers(&r);
     eval_server_calls(&r);
     assert_int_equal(r.n_plans, 2);
     assert_int_equal(r.train_steps, 15);
@@ -64,7 +64,7 @@ static void checkpoint_before_an_early_end_is_followed_by_the_last_one(void **st
     for (int i = 0; i < 4; i++) {
         r.worker[i % 2].asked = 1;
         eval_server_calls(&r);
-        eval_tell_workers(&r);
+        eval_report_workers(&r);
     }
     assert_int_equal(r.n_plans, 2);
     assert_int_equal(r.train_steps, 15);
@@ -75,7 +75,7 @@ static void checkpoint_before_an_early_end_is_followed_by_the_last_one(void **st
     for (int i = 0; i < 10; i++) {
         r.now += 500 * MS;
         eval_server_calls(&r);
-        eval_tell_workers(&r);
+        eval_report_workers(&r);
     }
     assert_int_equal(r.manifest.step, 15);
     assert_true(r.manifest.generation == r.generation && r.generation > before);
@@ -102,7 +102,7 @@ static void worker_killed_at_the_end_does_not_block_the_evaluation(void **state)
     struct rig r;
     eval_open(&r);
     eval_at(&r, 5, 0.5);
-    eval_comes_to_the_end(&r);
+    eval_train_to_the_end(&r);
     int n_manifests = r.n_manifests;
     uint64_t before = r.generation;
     struct net_evaluation v = eval_whole(&r, 0.25), part = v;
@@ -110,13 +110,13 @@ static void worker_killed_at_the_end_does_not_block_the_evaluation(void **state)
     part.n = SAMPLES / 2;
     assert_int_equal(eval_ask(&r, &part), EVALUATION_NEW);
     assert_int_equal(eval_ask(&r, &part), EVALUATION_WAIT);
-    eval_loses_a_worker(&r);
+    eval_lose_worker(&r);
     assert_int_equal(eval_ask(&r, &part), EVALUATION_GO);
     assert_int_equal(eval_ask(&r, &v), EVALUATION_WAIT);
     r.stop_hangs = 0;
     for (int i = 0; eval_ask(&r, &v) != EVALUATION_GO; i++) {
         eval_server_calls(&r);
-        eval_tell_workers(&r);
+        eval_report_workers(&r);
         assert_true(i < 50);
     }
     assert_int_equal(r.n_plans, 2);
@@ -132,8 +132,8 @@ static void hanging_change_at_the_end_releases_workers(void **state)
 {
     struct rig r;
     eval_open(&r);
-    eval_comes_to_the_end(&r);
-    eval_loses_a_worker(&r);
+    eval_train_to_the_end(&r);
+    eval_lose_worker(&r);
     const struct net_evaluation v = eval_whole(&r, 0.25);
     for (int i = 0; i < 25; i++) {
         r.now += 1000 * MS;
@@ -157,7 +157,7 @@ static void restarted_ps0_saves_the_last_best_again(void **state)
     v.generation -= 7;
     for (int i = 0; eval_ask(&r, &v) != EVALUATION_GO; i++) {
         eval_server_calls(&r);
-        eval_tell_workers(&r);
+        eval_report_workers(&r);
         assert_true(i < 50);
     }
     eval_server_calls(&r);
@@ -185,7 +185,7 @@ static void last_evaluation_waits_for_the_best(void **state)
         struct rig r;
         eval_open(&r);
         eval_at(&r, 5, 0.5);
-        eval_comes_to_the_end(&r);
+        eval_train_to_the_end(&r);
         r.best_hangs = 1;
         const struct net_evaluation v = eval_whole(&r, 0.25);
         assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
@@ -206,7 +206,7 @@ static void hanging_disk_after_the_end_does_not_fence_ps0(void **state)
     struct rig r;
     eval_open(&r);
     eval_at(&r, 5, 0.5);
-    eval_comes_to_the_end(&r);
+    eval_train_to_the_end(&r);
     r.best_hangs = 1;
     const struct net_evaluation v = eval_whole(&r, 0.25);
     assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
@@ -229,13 +229,13 @@ static void end_waits_for_the_record_of_the_best(void **state)
         eval_open(&r);
         eval_at(&r, 5, 0.5);
         r.best_hangs = 1;
-        eval_comes_to_the_end(&r);
+        eval_train_to_the_end(&r);
         const struct net_evaluation v = eval_whole(&r, 0.25);
         assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
         assert_true(r.best_op != 0);
         for (int i = 0; i < 2; i++)
             r.worker[i].done = 1;
-        eval_tell_workers(&r);
+        eval_report_workers(&r);
         eval_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
                                                  .command = {.what = COORDINATOR_FINISH}});
         for (int i = 0; i < 100; i++) {

@@ -52,7 +52,7 @@ static void stop_cancels_the_checkpoint_of_the_best(void **state)
     assert_int_equal(eval_ask(&r, &v), EVALUATION_WAIT);
     r.worker[1].leaving = 1;
     r.worker[1].missing_ms = 0;
-    eval_tell_workers(&r);
+    eval_report_workers(&r);
     assert_int_equal(eval_ask(&r, &v), EVALUATION_GO);
     for (int i = 0; i < 50; i++) {
         r.now += 1000 * MS;
@@ -61,7 +61,7 @@ static void stop_cancels_the_checkpoint_of_the_best(void **state)
     assert_int_equal(r.lines[LINE_BEST_LOST], 0);
     r.stop_hangs = 0;
     eval_server_calls(&r);
-    eval_tell_workers(&r);
+    eval_report_workers(&r);
     eval_server_calls(&r);
     assert_int_equal(r.n_plans, 2);
     eval_expect_best(&r, -1);
@@ -107,7 +107,7 @@ static void server_without_checkpoints_does_not_block_training(void **state)
         while (eval_ask(&r, &v) != EVALUATION_GO) {
             r.now += 50 * MS;
             eval_server_calls(&r);
-            eval_tell_workers(&r);
+            eval_report_workers(&r);
             assert_true(r.now - begin < 2000 * MS);
         }
         assert_int_equal(r.lines[LINE_BEST_LOST], k);
@@ -351,7 +351,7 @@ static void rollback_while_the_best_is_recorded_discards_it(void **state)
     for (int i = 0; i < 10; i++) {
         r.now += 500 * MS;
         eval_server_calls(&r);
-        eval_tell_workers(&r);
+        eval_report_workers(&r);
     }
     assert_int_equal(r.n_plans, 2);
     r.version = 5;

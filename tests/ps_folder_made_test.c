@@ -113,8 +113,8 @@ static void concurrent_claims_get_distinct_epochs(void **state)
             read(go[0], &none, 1) == 0
                 ? checkpoint_folder_claim(parent, 100 + (uint64_t)i, "many:1", 0, NULL, &l)
                 : ST_INTERNAL;
-        int said = write(back[1], &l, sizeof l) == sizeof l;
-        _exit(!said || (st != ST_OK && st != ST_BUSY));
+        int is_written = write(back[1], &l, sizeof l) == sizeof l;
+        _exit(!is_written || (st != ST_OK && st != ST_BUSY));
     }
     close(go[0]);
     close(go[1]); /* all at once */

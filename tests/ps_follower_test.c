@@ -153,13 +153,14 @@ static void restarted_ps0_stops_training_until_its_plan(void **state)
 {
     for (uint64_t epoch = 2; epoch <= 3; epoch++) {
         struct rig r = begin(term_of(2, 1));
-        struct net_control told;
-        follower_request(&r.f,
-                         &told); /* the ps 0 that it obeys, and the one whose generation it is in */
-        assert_true(told.heard_ps0 == LIFE && told.heard_epoch == 2 && told.ps0 == LIFE);
+        struct net_control report;
+        follower_request(
+            &r.f, &report); /* the ps 0 that it obeys, and the one whose generation it is in */
+        assert_true(report.heard_ps0 == LIFE && report.heard_epoch == 2 && report.ps0 == LIFE);
         answer(&r, (struct net_control_reply){.incarnation = NEW_LIFE, .epoch = epoch, .step = -1});
-        follower_request(&r.f, &told);
-        assert_true(told.heard_ps0 == NEW_LIFE && told.heard_epoch == epoch && told.ps0 == LIFE);
+        follower_request(&r.f, &report);
+        assert_true(report.heard_ps0 == NEW_LIFE && report.heard_epoch == epoch &&
+                    report.ps0 == LIFE);
         assert_int_equal(r.out.n, 2);
         assert_int_equal(has(&r, FOLLOWER_ACT_NEW_PS0), 1);
         assert_int_equal(has(&r, FOLLOWER_ACT_STOP), 1);
@@ -209,7 +210,7 @@ static void order_waits_for_its_generation(void **state)
 {
     struct rig r = begin(term_of(1, 1));
     struct net_control_reply reply = plan_of(LIFE, term_of(1, 2));
-    struct net_control told;
+    struct net_control report;
     reply.order = 41;
     reply.step = 8;
     answer(&r, reply);
@@ -217,8 +218,8 @@ static void order_waits_for_its_generation(void **state)
     assert_applies(&r, term_of(1, 2));
     stand_in(&r, term_of(1, 1));
     assert_int_equal(r.out.n, 0);
-    follower_request(&r.f, &told);
-    assert_int_equal(told.order, 0);
+    follower_request(&r.f, &report);
+    assert_int_equal(report.order, 0);
     stand_in(&r, term_of(1, 2));
     assert_orders(&r, term_of(1, 2), 41, 8);
     answer(&r, order_of(term_of(1, 2), 41, 8)); /* a repeat */
@@ -230,14 +231,14 @@ static void order_waits_for_its_generation(void **state)
 /* An order of a generation that has ended, or without a job, is not accepted. */
 static void order_of_another_generation_is_ignored(void **state)
 {
-    struct net_control told;
+    struct net_control report;
     struct rig r = begin(term_of(1, 2));
     answer(&r, order_of(term_of(1, 1), 41, 8));
     assert_int_equal(has(&r, FOLLOWER_ACT_ORDER), 0);
     stand_in(&r, term_of(1, 2));
     assert_int_equal(r.out.n, 0);
-    follower_request(&r.f, &told);
-    assert_int_equal(told.order, 0);
+    follower_request(&r.f, &report);
+    assert_int_equal(report.order, 0);
     r = begin(0);
     answer(&r, order_of(0, 41, 8));
     assert_int_equal(r.out.n, 0);
@@ -247,22 +248,22 @@ static void order_of_another_generation_is_ignored(void **state)
 static void progress_of_another_order_is_ignored(void **state)
 {
     struct rig r = begin(term_of(1, 1));
-    struct net_control told;
+    struct net_control report;
     answer(&r, order_of(term_of(1, 1), 42, 8));
     struct net_control snapshot = {.order = 41, .phase = PART_WRITTEN, .bytes = 5, .crc32c = 6};
     step(&r, (struct follower_event){.kind = FOLLOWER_SNAPSHOT, .snapshot = &snapshot});
     assert_int_equal(r.out.cancel, 0);
-    follower_request(&r.f, &told);
-    assert_int_equal(told.order, 42);
-    assert_int_equal(told.phase, PART_ARMED);
-    assert_int_equal(told.bytes, 0);
+    follower_request(&r.f, &report);
+    assert_int_equal(report.order, 42);
+    assert_int_equal(report.phase, PART_ARMED);
+    assert_int_equal(report.bytes, 0);
     snapshot.order = 42;
     step(&r, (struct follower_event){.kind = FOLLOWER_SNAPSHOT, .snapshot = &snapshot});
     assert_int_equal(r.out.cancel, 1); /* the state has changed */
-    follower_request(&r.f, &told);
-    assert_int_equal(told.phase, PART_WRITTEN);
-    assert_int_equal(told.bytes, 5);
-    assert_int_equal(told.crc32c, 6);
+    follower_request(&r.f, &report);
+    assert_int_equal(report.phase, PART_WRITTEN);
+    assert_int_equal(report.bytes, 5);
+    assert_int_equal(report.crc32c, 6);
 }
 
 /* ps 0 is gone: the follower checks now and then whether the job continued without this server, but

@@ -15,7 +15,7 @@ static const struct net_param model[] = {{.name = "a", .shape = {1, {N}}},
                                          {.name = "c", .shape = {1, {N}}}};
 
 /* A later answer, by member. */
-struct came {
+struct late_answer {
     int n;
     enum piece_kind kind;
     enum dtype dtype;
@@ -29,20 +29,20 @@ struct rig {
     int *fragment;
     struct store *store, *plain; /* plain: without fragments, only the steps with a turn */
     int64_t n_turns[N_CHUNKS];
-    struct came came[N_MEMBERS];
+    struct late_answer late_answer[N_MEMBERS];
 };
 
-static void note(struct came *c, const struct store_answer *a)
+static void note(struct late_answer *c, const struct store_answer *a)
 {
-    *c = (struct came){c->n + 1, a->kind, a->dtype, a->payload ? a->payload->bytes : SIZE_MAX,
-                       (int64_t)a->step};
+    *c = (struct late_answer){c->n + 1, a->kind, a->dtype,
+                              a->payload ? a->payload->bytes : SIZE_MAX, (int64_t)a->step};
 }
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
                       const struct store_answer *a)
 {
     if (ctx)
-        note(&((struct rig *)ctx)->came[head->member], a);
+        note(&((struct rig *)ctx)->late_answer[head->member], a);
 }
 
 static struct store *make_store(struct rig *r, int fragments)
@@ -62,7 +62,7 @@ static struct store *make_store(struct rig *r, int fragments)
 /* Sends a piece; weight: of a PUSH. Returns the direct answer's kind, and the answer in *now if
  * that is not NULL. */
 static enum piece_kind send_piece(struct store *s, const struct net_piece *of, int member,
-                                  uint64_t key, struct came *now)
+                                  uint64_t key, struct late_answer *now)
 {
     float values[N];
     struct net_piece piece = *of;
@@ -138,7 +138,7 @@ static void push(struct rig *r, uint32_t chunk, int64_t step, int turn)
     }
     r->n_turns[chunk] += turn;
     for (int m = 0; m < N_MEMBERS; m++) {
-        const struct came *c = &r->came[m];
+        const struct late_answer *c = &r->late_answer[m];
         assert_int_equal(c->kind, PIECE_APPLIED);
         assert_int_equal(c->step, step + 1);
         assert_int_equal(c->bytes, bytes);
@@ -150,7 +150,7 @@ static void push(struct rig *r, uint32_t chunk, int64_t step, int turn)
  * one. */
 static void ask_again(struct rig *r, uint32_t chunk, int64_t step, int turn)
 {
-    struct came now = {0};
+    struct late_answer now = {0};
     const struct net_piece again = {.kind = PIECE_PUSH, .chunk = chunk, .step = (uint64_t)step};
     assert_int_equal(send_piece(r->store, &again, 0, 1, &now), PIECE_DUPLICATE);
     assert_int_equal(now.bytes, turn ? dtype_bytes(r->job.version_dtype, N) : 0);

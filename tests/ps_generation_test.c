@@ -374,17 +374,17 @@ static void other_server_admits_after_ps0(void **state)
     assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_REFUSED);
     assert_string_equal(reply.why,
                         "this server is ps:1 of its job; --ps_hosts must begin with ps:0");
-    struct net_join told = {
+    struct net_join request = {
         .member = 0, .incarnation = 10, .job = job_of(2), .chunks = r.chunks, .generation = 2};
-    r.handler.join(r.handler.ctx, &told, "ipv4:10.0.0.7:5000", &reply);
+    r.handler.join(r.handler.ctx, &request, "ipv4:10.0.0.7:5000", &reply);
     assert_int_equal(reply.answer, JOIN_RETRY); /* ps 0 has directed it here */
     assert_string_equal(reply.why, "this server has not reached generation 0.2 yet");
     assert_int_equal(begin(&r, plan_of(&r, 3, member, 2, &alone)), ST_OK);
-    r.handler.join(r.handler.ctx, &told, "ipv4:10.0.0.7:5000", &reply);
+    r.handler.join(r.handler.ctx, &request, "ipv4:10.0.0.7:5000", &reply);
     assert_true(reply.answer == JOIN_RETRY &&
                 reply.generation == 3); /* ps 0 must announce that generation first */
-    told.generation = 3;
-    r.handler.join(r.handler.ctx, &told, "ipv4:10.0.0.7:5000", &reply);
+    request.generation = 3;
+    r.handler.join(r.handler.ctx, &request, "ipv4:10.0.0.7:5000", &reply);
     assert_int_equal(reply.answer, JOIN_INIT);
     assert_int_equal(join(&r, 0, 10, 2, &reply),
                      JOIN_INIT); /* it was in no generation of the job */

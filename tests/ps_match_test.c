@@ -317,7 +317,7 @@ static void data_of_each_worker_are_not_compared(void **state)
 }
 
 /* Returns a worker's text on its data: its columns, and n empty objects, which no worker sends. */
-static char *told(const char *columns, int n)
+static char *text_on_data(const char *columns, int n)
 {
     char *text = malloc(strlen(columns) + 3 * (size_t)n + 64), *at = text;
     assert_non_null(text);
@@ -333,8 +333,8 @@ static void columns_in_a_huge_text_are_not_read(void **state)
 {
     struct checkpoint_manifest m = {.step = 5, .job = job, .chunks = chunks};
     struct net_join j = join_of();
-    char *plain = told("a,{[\\\"\\nb", 0), *other = told("a,{[\\\"\\nc", 0),
-         *many = told("a,{[\\\"\\nc", 340000);
+    char *plain = text_on_data("a,{[\\\"\\nb", 0), *other = text_on_data("a,{[\\\"\\nc", 0),
+         *many = text_on_data("a,{[\\\"\\nc", 340000);
     assert_true(strlen(many) < JOB_MAX_TRAINED_ON_BYTES);
     m.progress.known = 1;
     j.job.data.own = 1;

@@ -275,7 +275,7 @@ static void format_of_an_ended_process_expires(void **state)
 }
 
 /* Returns nonzero if the member has joined and need only send a piece. */
-static int has_come(struct rig *r, int rank)
+static int has_joined(struct rig *r, int rank)
 {
     struct roster_entry *members = NULL, *waiting = NULL;
     int n = 0, n_waiting = 0;
@@ -296,11 +296,11 @@ static void joined_member_need_only_send_a_piece(void **state)
     struct service_config cfg = config();
     setup(&r, &cfg);
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
-    assert_int_equal(has_come(&r, 0), 0);
-    assert_int_equal(has_come(&r, 1), 0);
+    assert_int_equal(has_joined(&r, 0), 0);
+    assert_int_equal(has_joined(&r, 1), 0);
     assert_int_equal(join(&r, 1, 11, 2), JOIN_WELCOME);
-    assert_int_equal(has_come(&r, 1), 1);
-    assert_int_equal(has_come(&r, 0), 0);
+    assert_int_equal(has_joined(&r, 1), 1);
+    assert_int_equal(has_joined(&r, 0), 0);
     teardown(&r);
 }
 

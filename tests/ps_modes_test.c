@@ -247,7 +247,7 @@ struct pacer {
     int waits[MEMBERS];
 };
 
-static void take_answers(struct fixture *f, struct pacer *p)
+static void collect_answers(struct fixture *f, struct pacer *p)
 {
     for (int i = 0; i < f->n_seen; i++) {
         int m = f->seen[i].member;
@@ -289,7 +289,7 @@ static void ssp_lead_stays_within_the_bound(void **state)
             assert_int_equal(push(&f, m, 0, p.base[m]), PIECE_NONE);
             p.clock[m]++;
             p.waits[m] = 1;
-            take_answers(&f, &p);
+            collect_answers(&f, &p);
         }
         int64_t total = p.clock[0] + p.clock[1] + p.clock[2] + p.clock[3];
         assert_int_equal(version_of(&f, 0), total); /* each counted once, at once */

@@ -44,7 +44,7 @@ static void pulse(struct ps_monitor *m, uint64_t generation, int64_t step, int64
     m->status.step = step;
 }
 
-static int is_said(struct ps_monitor *m, int (*page)(void *ctx, FILE *f), const char *what)
+static int has_text(struct ps_monitor *m, int (*page)(void *ctx, FILE *f), const char *what)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -52,9 +52,9 @@ static int is_said(struct ps_monitor *m, int (*page)(void *ctx, FILE *f), const 
     assert_non_null(f);
     assert_int_equal(page(m, f), 200);
     assert_int_equal(fclose(f), 0);
-    int said = strstr(text, what) != NULL;
+    int has = strstr(text, what) != NULL;
     free(text);
-    return said;
+    return has;
 }
 
 /* A server without chunks makes no steps, and is ready. */
@@ -68,11 +68,11 @@ static void server_without_chunks_is_ready(void **state)
     monitor_pulse(&m, &p);
     m.status.step = -1;
     assert_int_equal(monitor_is_ready(&m, why), 1);
-    assert_false(is_said(&m, monitor_metrics, "\nweir_ps_step"));
-    assert_false(is_said(&m, monitor_metrics, "\nweir_ps_samples_total"));
-    assert_false(is_said(&m, monitor_metrics, "\nweir_ps_last_step_timestamp"));
-    assert_true(is_said(&m, monitor_metrics, "\nweir_ps_ready 1\n"));
-    assert_true(is_said(&m, monitor_json, "\"step\":null,\"step_age_s\":null"));
+    assert_false(has_text(&m, monitor_metrics, "\nweir_ps_step"));
+    assert_false(has_text(&m, monitor_metrics, "\nweir_ps_samples_total"));
+    assert_false(has_text(&m, monitor_metrics, "\nweir_ps_last_step_timestamp"));
+    assert_true(has_text(&m, monitor_metrics, "\nweir_ps_ready 1\n"));
+    assert_true(has_text(&m, monitor_json, "\"step\":null,\"step_age_s\":null"));
 }
 
 /* Also after a few steps, and after a generation without steps. */
@@ -112,13 +112,13 @@ static void lost_worker_stays_on_the_pages(void **state)
     monitor_see_workers(&m);
     m.status.n_members = 1;
     monitor_see_workers(&m);
-    assert_true(is_said(&m, monitor_metrics, gone));
+    assert_true(has_text(&m, monitor_metrics, gone));
     m.status.n_members = 2;
-    assert_false(is_said(&m, monitor_metrics, gone));
+    assert_false(has_text(&m, monitor_metrics, gone));
     members[1].state = MEMBER_LEAVING;
     monitor_see_workers(&m);
     m.status.n_members = 1;
-    assert_false(is_said(&m, monitor_metrics, gone));
+    assert_false(has_text(&m, monitor_metrics, gone));
     m.status.n_members = 2;
     members[1].state = MEMBER_TRAINING;
     monitor_see_workers(&m);
@@ -126,7 +126,7 @@ static void lost_worker_stays_on_the_pages(void **state)
     monitor_see_workers(&m);
     m.status.n_members = 1;
     monitor_see_workers(&m);
-    assert_false(is_said(&m, monitor_metrics, gone));
+    assert_false(has_text(&m, monitor_metrics, gone));
 }
 
 static void folder_may_have_any_name(void **state)
@@ -135,7 +135,7 @@ static void folder_may_have_any_name(void **state)
     begin(&m);
     m.cfg.folder = "/";
     strcpy(m.status.checkpoints.folder, "/a\xff/b");
-    assert_true(is_said(&m, monitor_json, "\"folder\":\"/a?/b\""));
+    assert_true(has_text(&m, monitor_json, "\"folder\":\"/a?/b\""));
 }
 
 static struct net_report report_of(int worker, int64_t ms, int64_t n, double sum)
@@ -161,15 +161,15 @@ static void infinite_losses_are_reported(void **state)
     struct net_report r = report_of(1, 1000, 4, 6);
     ps_monitor_reported(&m, &r);
     pulse(&m, 1, 41, 0, clock_now_ns());
-    assert_true(is_said(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":null"));
+    assert_true(has_text(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":null"));
     r = report_of(1, 2000, 0, 0);
     r.nonfinite_since = 38;
     ps_monitor_reported(&m, &r);
-    assert_true(is_said(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":38,\"best"));
-    assert_true(is_said(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":38,\"memory"));
+    assert_true(has_text(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":38,\"best"));
+    assert_true(has_text(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":38,\"memory"));
     r = report_of(1, 3000, 1, 2);
     ps_monitor_reported(&m, &r);
-    assert_true(is_said(&m, monitor_json, "\"loss_not_finite_since\":null,\"best"));
+    assert_true(has_text(&m, monitor_json, "\"loss_not_finite_since\":null,\"best"));
 }
 
 /* The job has a loss while one worker's is finite. If neither is, the later step counts. */
@@ -188,12 +188,12 @@ static void job_has_a_loss_while_one_worker_has(void **state)
     r = report_of(0, 1000, 4, 6);
     ps_monitor_reported(&m, &r);
     pulse(&m, 1, 41, 0, clock_now_ns());
-    assert_true(is_said(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":null,\"best"));
-    assert_true(is_said(&m, monitor_json, "\"loss_not_finite_since\":38,\"memory"));
+    assert_true(has_text(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":null,\"best"));
+    assert_true(has_text(&m, monitor_json, "\"loss_not_finite_since\":38,\"memory"));
     r = report_of(0, 2000, 0, 0);
     r.nonfinite_since = 40;
     ps_monitor_reported(&m, &r);
-    assert_true(is_said(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":40,\"best"));
+    assert_true(has_text(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":40,\"best"));
 }
 
 /* The report names a worker that the job does not have: no figure changes. */
@@ -221,13 +221,13 @@ static void unsaved_steps_are_counted(void **state)
     static struct ps_monitor m;
     begin(&m);
     strcpy(m.status.checkpoints.folder, "/a");
-    assert_false(is_said(&m, monitor_metrics, "\nweir_ps_checkpoint_unsaved_since"));
+    assert_false(has_text(&m, monitor_metrics, "\nweir_ps_checkpoint_unsaved_since"));
     pulse(&m, 1, 30, 20, clock_now_ns());
     assert_false(isnan(m.began_unix_s));
     m.began_unix_s = 1e9;
-    assert_true(is_said(&m, monitor_metrics,
-                        "\nweir_ps_checkpoint_unsaved_since_timestamp_seconds 1000000000\n"));
-    assert_true(is_said(&m, monitor_metrics, "\nweir_ps_checkpoint_unsaved_steps 30\n"));
+    assert_true(has_text(&m, monitor_metrics,
+                         "\nweir_ps_checkpoint_unsaved_since_timestamp_seconds 1000000000\n"));
+    assert_true(has_text(&m, monitor_metrics, "\nweir_ps_checkpoint_unsaved_steps 30\n"));
     m.status.checkpoints.last = 20;
     m.saved_unix_s = 1e8;
     assert_true(monitor_unsaved_unix_s(&m) == 1e9);
@@ -235,7 +235,7 @@ static void unsaved_steps_are_counted(void **state)
     m.saved_unix_s = 2e9;
     assert_true(monitor_unsaved_unix_s(&m) == 2e9);
     m.status.checkpoints.folder[0] = '\0';
-    assert_false(is_said(&m, monitor_metrics, "\nweir_ps_checkpoint_unsaved"));
+    assert_false(has_text(&m, monitor_metrics, "\nweir_ps_checkpoint_unsaved"));
 }
 
 int main(void)

@@ -13,14 +13,14 @@
 
 enum { N_ELEMS = 5000, N_CHUNKS = 5, WARM_UP = 4, STEPS = 60, GENERATION = 1 };
 
-static _Atomic long n_taken;
+static _Atomic long n_allocations;
 
 #define COUNTED(result, name, params, args)                                                        \
     result __real_##name params;                                                                   \
     result __wrap_##name params;                                                                   \
     result __wrap_##name params                                                                    \
     {                                                                                              \
-        atomic_fetch_add(&n_taken, 1);                                                             \
+        atomic_fetch_add(&n_allocations, 1);                                                       \
         return __real_##name args;                                                                 \
     }
 COUNTED(void *, malloc, (size_t n), (n))
@@ -93,13 +93,13 @@ static void run_store(const struct net_job *job)
     long before = 0;
     for (int64_t step = 0; step < STEPS; step++) {
         if (step == WARM_UP)
-            before = atomic_load(&n_taken);
+            before = atomic_load(&n_allocations);
         for (int k = 0; k < job->n_workers; k++) { /* in order and out of order */
             int m = step % 2 ? job->n_workers - 1 - k : k;
             contribute(s, chunks, job, m, step);
         }
     }
-    long after = atomic_load(&n_taken);
+    long after = atomic_load(&n_allocations);
     assert_true(before > 0); /* the counter works */
     assert_in_range(store_step(s), STEPS, 2 * STEPS);
     assert_true(n_answers > 0 || job->sync_mode == JOB_ASYNC);
@@ -157,12 +157,12 @@ static void worker_alone_allocates_nothing_between_steps(void **state)
     struct updates x;
     struct net_exchange_config cfg = client_config(&none, 0, chunks, params);
     assert_int_equal(updates_create(&cfg, &x), ST_OK);
-    long before = atomic_load(&n_taken);
+    long before = atomic_load(&n_allocations);
     for (int64_t step = 0; step < STEPS; step++) {
         push_all(&x, step, gradient);
         assert_int_equal(x.ops->wait(x.ctx, 0, N_CHUNKS, step + 1, INT64_MAX), ST_OK);
     }
-    assert_int_equal(atomic_load(&n_taken) - before, 0);
+    assert_int_equal(atomic_load(&n_allocations) - before, 0);
     updates_destroy(&x);
     chunks_destroy(chunks);
 }
@@ -206,15 +206,15 @@ static void run_over_the_network(int shared)
     long before = 0;
     for (int64_t step = 0; step < 10 * STEPS; step++) {
         if (step == STEPS)
-            before = atomic_load(&n_taken);
+            before = atomic_load(&n_allocations);
         for (int k = 0; k < 2; k++)
             push_all(&x[(step + k) % 2], step, gradient[(step + k) % 2]);
         for (int m = 0; m < 2; m++)
             assert_int_equal(x[m].ops->wait(x[m].ctx, 0, N_CHUNKS, step + 1, INT64_MAX), ST_OK);
     }
-    long taken = atomic_load(&n_taken) - before;
-    print_message("%ld allocations of ours in %d steps\n", taken, 9 * STEPS);
-    assert_in_range(taken, 0, 2 * N_CHUNKS);
+    long n_new = atomic_load(&n_allocations) - before;
+    print_message("%ld allocations of ours in %d steps\n", n_new, 9 * STEPS);
+    assert_in_range(n_new, 0, 2 * N_CHUNKS);
     for (int m = 0; m < 2; m++) {
         struct net_exchange_stats stats;
         x[m].ops->stats(x[m].ctx, &stats);

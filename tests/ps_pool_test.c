@@ -36,7 +36,7 @@ static void take(struct ps_pool *pool, struct buf **b, int n)
         assert_int_equal(ps_pool_take(pool, 0, BYTES, 0, &b[i]), ST_OK);
 }
 
-static void give_back(struct buf **b, int n)
+static void return_buffers(struct buf **b, int n)
 {
     for (int i = 0; i < n; i++)
         buf_unref(b[i]);
@@ -50,7 +50,7 @@ static void check_bound(int keep, int kept)
     for (int round = 0; round < 3; round++) {
         n_freed = 0;
         take(pool, b, kept + 3);
-        give_back(b, kept + 3);
+        return_buffers(b, kept + 3);
         assert_int_equal(n_freed, 3);
     }
     n_freed = 0;
@@ -74,7 +74,7 @@ static void buffers_outlive_the_owner(void **state)
     n_freed = 0;
     ps_pool_destroy(pool);
     assert_int_equal(n_freed, 0);
-    give_back(b, 2);
+    return_buffers(b, 2);
     assert_int_equal(n_freed, 2);
 }
 
@@ -139,7 +139,7 @@ static void places_in_the_segment_are_reused(void **state)
             assert_true(segment_stamp(b[i]->data) == stamp + 1);
         stamp++;
         n_freed = 0;
-        give_back(b, 6); /* four are kept: those in the segment, and one more */
+        return_buffers(b, 6); /* four are kept: those in the segment, and one more */
         assert_int_equal(n_freed, 2);
     }
     assert_int_equal(ps_pool_take(pool, 0, BYTES, 1, &b[0]), ST_OK);
@@ -168,7 +168,7 @@ static void segment_without_memory_is_not_used(void **state)
             assert_int_equal(capture_lines(), i == 1 && round == 0);
             memset(b[i]->data, i, BYTES);
         }
-        give_back(b, 5);
+        return_buffers(b, 5);
     }
     ps_pool_destroy(pool);
     segment_unref(segment);

@@ -16,7 +16,7 @@ static struct {
     int64_t item_ms; /* time for each letter; < 0: the call lasts until it is cancelled */
     enum squares_answer answer;
     int closed; /* calls wait until it opens */
-    int n_calls, n_taken, most, cancelled, n_refused;
+    int n_calls, n_accepted, most, cancelled, n_refused;
     uint64_t generation; /* of the last call */
 } line = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -69,7 +69,7 @@ enum status __wrap_peer_client_gate(struct peer_client *c, const struct net_gate
         st = ST_DEADLINE;
     line.cancelled = 0;
     if (st == ST_OK) {
-        line.n_taken += gate->n;
+        line.n_accepted += gate->n;
         line.most = gate->n > line.most ? gate->n : line.most;
         reply->answer = line.answer;
     }
@@ -102,7 +102,7 @@ static struct mail *begin(int64_t item_ms, enum squares_answer answer)
     struct mail *m;
     line.item_ms = item_ms;
     line.answer = answer;
-    line.n_calls = line.n_taken = line.most = line.cancelled = line.n_refused = 0;
+    line.n_calls = line.n_accepted = line.most = line.cancelled = line.n_refused = 0;
     clock_cond_init(&line.changed);
     assert_int_equal(mail_create(&cfg, &m), ST_OK);
     mail_begin(m, 1);
@@ -132,11 +132,11 @@ static void slow_line_gets_fewer_letters_at_a_time(void **state)
         put(m, 1, N_LETTERS);
         assert_int_equal(mail_start(m), ST_OK);
         await_empty(m, 1);
-        assert_int_equal(line.n_taken, N_LETTERS);
+        assert_int_equal(line.n_accepted, N_LETTERS);
         assert_true(line.most < N_LETTERS);
         pthread_mutex_lock(&line.lock);
         line.item_ms = 0; /* the line has recovered */
-        line.n_taken = line.most = 0;
+        line.n_accepted = line.most = 0;
         pthread_mutex_unlock(&line.lock);
         for (int i = 0; i < 8; i++) {
             close_line(1); /* so that they wait together, however fast each would be accepted */
@@ -144,7 +144,7 @@ static void slow_line_gets_fewer_letters_at_a_time(void **state)
             close_line(0);
             await_empty(m, 1);
         }
-        assert_int_equal(line.n_taken, 8 * N_LETTERS);
+        assert_int_equal(line.n_accepted, 8 * N_LETTERS);
         assert_true(line.most > 1);
         mail_destroy(m);
     }
@@ -171,7 +171,7 @@ static void call_ends_with_its_generation(void **state)
     await_empty(m, 1);
     await_empty(m, 2);
     assert_true(clock_now_ns() - since_ns < LONG_S * INT64_C(500000000));
-    assert_int_equal(line.n_taken, 1);
+    assert_int_equal(line.n_accepted, 1);
     assert_int_equal(line.generation, 2);
     mail_destroy(m);
 }
@@ -189,7 +189,7 @@ static void repeated_requests_queue_few_letters(void **state)
     put(m, 1, 100);
     assert_int_equal(mail_start(m), ST_OK);
     await_empty(m, 1);
-    assert_int_equal(line.n_taken, 2 * 8 + 100);
+    assert_int_equal(line.n_accepted, 2 * 8 + 100);
     mail_destroy(m);
 }
 

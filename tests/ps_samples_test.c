@@ -80,7 +80,7 @@ static void impossible_lists_are_refused(void **state)
 struct rig {
     struct chunks *chunks;
     struct store *store;
-    uint64_t said[MEMBERS]; /* in the last answer that had a payload; 0: none */
+    uint64_t assigned[MEMBERS]; /* in the last answer that had a payload; 0: none */
     int life[MEMBERS];
 };
 
@@ -89,7 +89,7 @@ static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t fro
 {
     struct rig *r = ctx;
     if (a->chunk == 0 && a->payload)
-        r->said[head->member] = a->samples;
+        r->assigned[head->member] = a->samples;
     else
         assert_int_equal(a->samples, 0);
 }
@@ -146,7 +146,7 @@ static void set_up(struct rig *r, struct net_job job, uint64_t position)
     for (int m = 1; m < MEMBERS; m++)
         assert_int_equal(act(r, PIECE_PULL, m, 0, 0), PIECE_VERSION);
     for (uint64_t m = 0; m < MEMBERS; m++)
-        assert_int_equal(r->said[m], 1 + position + m * BATCH);
+        assert_int_equal(r->assigned[m], 1 + position + m * BATCH);
 }
 
 static void tear_down(struct rig *r)
@@ -159,7 +159,7 @@ static void restart(struct rig *r, int member)
 {
     r->life[member]++;
     store_admit(r->store, member, 1 + (uint64_t)r->life[member]);
-    r->said[member] = 0;
+    r->assigned[member] = 0;
     act(r, PIECE_PULL, member, 0, 0);
 }
 
@@ -172,16 +172,16 @@ static void async_contribution_assigns_the_next_batch(void **state)
     assert_int_equal(act(&r, PIECE_PUSH, 0, 1, 0), PIECE_APPLIED);
     for (uint64_t k = 0; k < 4; k++) {
         assert_int_equal(act(&r, PIECE_PUSH, 0, 0, (int64_t)k), PIECE_APPLIED);
-        assert_int_equal(r.said[0], 1 + 90 + k * BATCH);
+        assert_int_equal(r.assigned[0], 1 + 90 + k * BATCH);
     }
     assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 3), PIECE_DUPLICATE);
-    assert_int_equal(r.said[0], 1 + 120);
+    assert_int_equal(r.assigned[0], 1 + 120);
     restart(&r, 0);
-    assert_int_equal(r.said[0], 1 + 120);
+    assert_int_equal(r.assigned[0], 1 + 120);
     restart(&r, 1);
-    assert_int_equal(r.said[1], 1 + 70);
+    assert_int_equal(r.assigned[1], 1 + 70);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 4), PIECE_APPLIED);
-    assert_int_equal(r.said[1], 1 + 130);
+    assert_int_equal(r.assigned[1], 1 + 130);
     tear_down(&r);
 }
 
@@ -192,11 +192,11 @@ static void late_answer_assigns_the_own_batch(void **state)
     set_up(&r, (struct net_job){.sync_mode = JOB_SSP}, 0);
     assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 0), PIECE_NONE);
     assert_int_equal(act(&r, PIECE_PUSH, 2, 0, 0), PIECE_NONE);
-    assert_int_equal(r.said[0], 1 + 0);
+    assert_int_equal(r.assigned[0], 1 + 0);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 0), PIECE_NONE);
-    assert_int_equal(r.said[0] + r.said[1] + r.said[2], 3 + 30 + 40 + 50);
-    assert_int_not_equal(r.said[0], r.said[1]);
-    assert_int_not_equal(r.said[1], r.said[2]);
+    assert_int_equal(r.assigned[0] + r.assigned[1] + r.assigned[2], 3 + 30 + 40 + 50);
+    assert_int_not_equal(r.assigned[0], r.assigned[1]);
+    assert_int_not_equal(r.assigned[1], r.assigned[2]);
     tear_down(&r);
 }
 
@@ -209,11 +209,11 @@ static void batch_of_a_late_contribution_is_read_again(void **state)
     const struct net_job job = {.sync_mode = JOB_SYNC, .aggregate = 2};
     set_up(&r, job, 0);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 0), PIECE_NONE);
-    assert_int_equal(r.said[1], 1 + 10);
+    assert_int_equal(r.assigned[1], 1 + 10);
     assert_int_equal(act(&r, PIECE_PUSH, 2, 0, 0), PIECE_NONE);
-    assert_int_equal(r.said[1] + r.said[2], 2 + 30 + 40);
+    assert_int_equal(r.assigned[1] + r.assigned[2], 2 + 30 + 40);
     assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 0), PIECE_STALE);
-    assert_int_equal(r.said[0], 1 + 0);
+    assert_int_equal(r.assigned[0], 1 + 0);
     assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 1), PIECE_NONE);
     handover_stop(r.store);
     assert_int_equal(handover_take(r.store, 0, -1, &t), ST_OK);
@@ -255,18 +255,18 @@ static void next_store_assigns_the_batches_in_hand_first(void **state)
         handover_drop(&t);
         store_destroy(before);
         assert_int_equal(act(&r, PIECE_PULL, 1, 0, 0), PIECE_VERSION);
-        assert_int_equal(r.said[1], 1 + 10);
+        assert_int_equal(r.assigned[1], 1 + 10);
         assert_int_equal(act(&r, PIECE_PULL, 0, 0, 0), PIECE_VERSION);
-        assert_int_equal(r.said[0], 1 + 20);
+        assert_int_equal(r.assigned[0], 1 + 20);
         assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 5), PIECE_APPLIED);
-        assert_int_equal(r.said[0], 1 + 70);
+        assert_int_equal(r.assigned[0], 1 + 70);
         assert_int_equal(act(&r, PIECE_PUSH, 0, 0, 6), PIECE_APPLIED);
-        assert_int_equal(r.said[0], 1 + 80);
+        assert_int_equal(r.assigned[0], 1 + 80);
         tear_down(&r);
     }
 }
 
-static void on_taken(void *ctx)
+static void on_done(void *ctx)
 {
     ++*(int *)ctx;
 }
@@ -278,7 +278,7 @@ static void snapshot_has_the_list_of_its_version(void **state)
     struct snapshot *s;
     int n, n_done = 0;
     set_up(&r, (struct net_job){.sync_mode = JOB_ASYNC}, 0);
-    assert_int_equal(snapshot_create(r.store, on_taken, &n_done, &s), ST_OK);
+    assert_int_equal(snapshot_create(r.store, on_done, &n_done, &s), ST_OK);
     assert_int_equal(snapshot_begin(s, 1), ST_OK);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 0), PIECE_APPLIED);
     assert_int_equal(act(&r, PIECE_PUSH, 1, 0, 1), PIECE_APPLIED);
@@ -312,9 +312,9 @@ static void lockstep_assigns_no_samples(void **state)
                                    .answer = on_answer,
                                    .ctx = &r};
         r.store = store_rig_open(&cfg, 1, 1);
-        r.said[0] = 99;
+        r.assigned[0] = 99;
         assert_int_equal(act(&r, PIECE_INIT, 0, 0, 0), PIECE_VERSION);
-        assert_int_equal(r.said[0], 0);
+        assert_int_equal(r.assigned[0], 0);
         tear_down(&r);
     }
 }
