@@ -117,7 +117,7 @@ class BadFrames(harness.Test):
             self.assertNotEqual(answer.code(), grpc.StatusCode.UNAVAILABLE, "the server is gone")
             text = answer.details()
         else:
-            self.assertIsNotNone(answer, "the stream ended without a word")
+            self.assertIsNotNone(answer, "the stream ended without an answer")
             self.assertEqual(answer.kind, self.pb.Piece.REFUSED, answer)
             text = answer.why
         self.assertTrue(text, "refused without a reason")

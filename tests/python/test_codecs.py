@@ -34,7 +34,7 @@ class Codecs(harness.Test):
                     other = self.run_job([*flags, *extra], n_ps=n_ps)
                     self.assertEqual(other[0]["parameters_sha256"], first, extra)
                 digests.append(first)
-        self.assertEqual(len(set(digests)), len(digests), "a dtype is not used")
+        self.assertEqual(len(set(digests)), len(digests), "a dtype has no effect")
 
     def test_statistics_of_batch_norm_sent_as_floats(self):
         """The statistics are averages, which are sent as floats."""

@@ -189,7 +189,7 @@ class Coordinate(harness.Test):
         joined = self.await_join(generation=3)
         self.assertEqual(len(joined.server_address), 1, joined)
         self.assertEqual(len(re.findall(r"ps:1 .* joins at step", self.ps.output())), 1,
-                         "it was taken in again")
+                         "the joiner was admitted again")
         self.assertEqual(joined.generation, harness.term(3))
 
     def test_absent_server_drained_by_command(self):

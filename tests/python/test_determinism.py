@@ -27,7 +27,7 @@ class Determinism(harness.Test):
         for name, digest in runs.items():
             self.assertEqual(digest, first, name)
         self.assertNotEqual(self.digest(model, [*flags, "--seed=12"]), first,
-                            "the seed is not used")
+                            "the seed has no effect")
 
     def test_same_bits_lenet5(self):
         self.check_same_bits("lenet5", ["--batch_size=16", "--train_steps=25", "--optimizer=adam",
@@ -88,7 +88,7 @@ class Determinism(harness.Test):
                                          extra=["--fault_push_delay_ms=10"]), digests[dtypes],
                              "two ps, disturbed")
         digests["fp32"] = self.digest("mlp", flags[:-1], n_workers=3)
-        self.assertEqual(len(set(digests.values())), 3, "a dtype is not used")
+        self.assertEqual(len(set(digests.values())), 3, "a dtype has no effect")
 
     def compare_towers(self, model, steps, batch, optimizer):
         """Compares the exports of two workers and of one worker with two towers and twice the

@@ -75,7 +75,7 @@ class Elastic(harness.Test):
         change("worker joins", lambda: self.worker("--join"), 4, 3)
         self.at_step(at)
         rows = samples.read([self.path(i) for i in range(4)])
-        self.assertEqual(len({r[2] for r in rows if r[1] == at - 2}), 4, "four workers take part")
+        self.assertEqual(len({r[2] for r in rows if r[1] == at - 2}), 4, "four workers train")
         for i in (2, 1):
             change("worker leaves", lambda: self.leave(i), i + 1, i + 1)
             change("ps leaves", lambda: self.drain(i), i + 1, i)

@@ -93,7 +93,7 @@ class Harness(unittest.TestCase):
                 c.wait(5)
             """)
         self.assertEqual(status, 1, text)
-        self.assertIn("ready pipe without a word", text)
+        self.assertIn("ready pipe without a line", text)
 
     def test_wait_still_needs_idle_or_paused_processes(self):
         """A process that computes or prints is not still; a process that waits or is paused is."""

@@ -42,7 +42,7 @@ class Learn(harness.Test):
                 summaries = job.finish()
                 self.check_learned(summaries, least=0.85)
                 digests.add(summaries[0]["parameters_sha256"])
-        self.assertEqual(len(digests), len(rates), "two optimizers did the same")
+        self.assertEqual(len(digests), len(rates), "two optimizers had equal results")
 
     def test_every_model_runs(self):
         self.assertIn("lenet5", MODELS)

@@ -40,7 +40,7 @@ class LocalSteps(harness.Test):
                                                 "--shared_memory=off"], n_ps=2))
                 self.assertEqual(other, first)
                 digests.append(first)
-        self.assertEqual(len(set(digests)), len(digests), "a flag is not used")
+        self.assertEqual(len(set(digests)), len(digests), "a flag has no effect")
 
     def test_round_equals_local_steps_of_worker_alone(self):
         """One worker, plain averaging: a round ends where a worker alone is after H steps."""
@@ -97,7 +97,7 @@ class LocalSteps(harness.Test):
         job.ps[0].wait(30)
         rows = samples.last(samples.read(paths))
         numbers = sorted(n for r in rows for n in range(r[2], r[2] + r[3]))
-        self.assertEqual(numbers, list(range(len(numbers))), "each position once, none left out")
+        self.assertEqual(numbers, list(range(len(numbers))), "each position once, without a gap")
         self.assertGreater(int(m.group(1)), 0)
 
     def test_async_and_ssp_local_steps_read_each_batch_once(self):

@@ -25,7 +25,7 @@ class Regions(regions.Test):
                                      flags=["--fault_push_delay_ms=3"])
                 self.assertEqual(first, other)
                 digests.append(first)
-        self.assertEqual(len(set(digests)), len(digests), "a flag is not used")
+        self.assertEqual(len(set(digests)), len(digests), "a flag has no effect")
         by_line = self.run_all(region=["--parent_wire_dtype=auto"])
         self.assertEqual(by_line, digests[0])  # on one host: fp32
         self.regions[1].ps[0].wait_line("this job's number format: fp32 for contributions")

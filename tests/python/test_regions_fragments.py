@@ -48,7 +48,7 @@ class Fragments(regions.Test):
         b.ps[0].wait_line("region 1: adopts round 3 of the parent group")
         self.assertEqual(self.finish(), want)
         whole = self.run_all(steps=140, every=80, region=region[1:], flags=CHUNKS)
-        self.assertNotEqual(whole, want, "--fragments is not used")
+        self.assertNotEqual(whole, want, "--fragments has no effect")
 
     def test_int4_fragments_same_bits(self):
         """In int4, with an overlap: whatever the number of the parent's servers."""

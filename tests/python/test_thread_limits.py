@@ -56,7 +56,7 @@ class ThreadLimits(harness.Test):
         """Returns the least number of threads with which attempt(n) returns True."""
         for n in range(MOST):
             if attempt(n):
-                self.assertGreater(n, 5, "the library does not count")
+                self.assertGreater(n, 5, "the preload has no effect")
                 return n
         raise harness.Failure("the program does not work with %d threads" % MOST)
 

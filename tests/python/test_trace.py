@@ -83,7 +83,7 @@ class Trace(harness.Test):
                     asked.setdefault((a["chunk"], a["step"]), []).append((begin, end))
             for key, (begin, end) in applied.items():
                 self.assertTrue(any(b <= begin and end <= e for b, e in asked[key]),
-                                "%s: applied at %s, asked for %s" % (key, (begin, end), asked[key]))
+                                "%s: applied at %s, requests %s" % (key, (begin, end), asked[key]))
 
     def test_merged_trace_is_complete(self):
         traces = self.run_job()

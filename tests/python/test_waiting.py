@@ -27,7 +27,7 @@ class Looks:
         def look():
             doc = json.loads(self.status(job, "--json"))
             return doc if good(doc) else None
-        return harness.until(look, "a status as it should be")
+        return harness.until(look, "the expected status")
 
     def waits_for(self, job, whom):
         return self.until_status(job, lambda d: d["waiting"] and

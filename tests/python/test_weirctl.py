@@ -320,7 +320,7 @@ class Changes(Weirctl):
         step = doc["step"]
         self.await_json(job, ["status"], lambda d: d["step"] > step + 3)
         self.assertEqual(self.json(job.ps_hosts, "status")["generation"], harness.term(2),
-                         "it was taken in again")
+                         "the worker was admitted again")
         _, err = self.ctl(job.ps_hosts, "remove-worker", "1", status=1)
         self.assertIn("refused: there is no worker 1 in the job", err)
         job.start_worker(1, "--fault_push_delay_ms=2")  # a new process may join again

@@ -16,7 +16,7 @@ def paused(*processes):
     for p in processes:
         p.hold()
     try:
-        until(lambda: all(p.is_asleep("TZ") for p in processes), "they are stopped")
+        until(lambda: all(p.is_asleep("TZ") for p in processes), "the processes are stopped")
         yield
     finally:
         for p in processes:

@@ -91,7 +91,7 @@ class Process:
                 raise Failure("%s: not ready within %g s" % (self.name, seconds * PATIENCE))
             part = os.read(self.ready_read, 256)
             if not part:
-                raise Failure("%s: closed its ready pipe without a word" % self.name)
+                raise Failure("%s: closed its ready pipe without a line" % self.name)
             got += part
         os.close(self.ready_read)
         self.ready_read = None
