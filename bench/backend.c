@@ -4,9 +4,9 @@
  * applied. Or, through kernels/resident.h, whole steps that stay on the device, Adam's update among
  * them, as graphs or kernel by kernel.
  *     bench_backend BACKEND MODEL [batch [precision [rounds [steps in a round [how [tuning]]]]]]
- *     bench_backend BACKEND --devices      says what it is; exit 77 without a device
+ *     bench_backend BACKEND --devices      prints the backend; exit 77 without a device
  * precision: fp32, tf32, bf16; how: host, graph, launches; tuning: as --gpu_tuning.
- * WEIR_BACKEND_DIR: where backends lie, if not in ../lib; exit 77 where a card has no bf16. Prints
+ * WEIR_BACKEND_DIR: folder of the backends, if not ../lib; exit 77 if a card has no bf16. Prints
  * the median of the rounds in images/s, by the clock and by the process's own processor time (on
  * the CPU: what a busy machine disturbs less), and the same as JSON. */
 #include "kernels/backend.h"
@@ -258,14 +258,10 @@ int main(int argc, char **argv)
         "backend '%s' (%s), model '%s', batch %d, %s, %s: %.0f images/s, %.0f a second of processor time, loss %.5f, %zu bytes\n",
         b.backend->name, b.backend->description, b.model->name, b.batch, precision, how, rate, cpu,
         (double)b.loss, bytes);
-    printf("{\"bench\": \"backend\", \"backend\": \"%s\", \"model\": \"%s\", \"batch\": %d, "
-           "\"precision\": \"%s\", \"how\": \"%s\", \"tuning\": \"%s\", \"images_s\": %.1f, "
-           "\"images_cpu_s\": %.1f, "
-           "\"loss\": %.6f, \"bytes\": "
-           "%zu, "
-           "\"rounds\": %d}\n",
-           b.backend->name, b.model->name, b.batch, precision, how, tuned, rate, cpu,
-           (double)b.loss, bytes, n_rounds);
+    printf(
+        "{\"bench\": \"backend\", \"backend\": \"%s\", \"model\": \"%s\", \"batch\": %d, \"precision\": \"%s\", \"how\": \"%s\", \"tuning\": \"%s\", \"images_s\": %.1f, \"images_cpu_s\": %.1f, \"loss\": %.6f, \"bytes\": %zu, \"rounds\": %d}\n",
+        b.backend->name, b.model->name, b.batch, precision, how, tuned, rate, cpu, (double)b.loss,
+        bytes, n_rounds);
     b.backend->plan_destroy(b.plan);
     if (b.data != NULL)
         b.backend->data_destroy(b.data);

@@ -1,14 +1,14 @@
-"""What checkpoints cost: 1 ps and its workers train the deep MNIST CNN with Adam on one machine.
+"""Measures the cost of checkpoints: 1 ps and workers train the deep MNIST CNN with Adam.
 
   without   no --checkpoint_dir
   with      a checkpoint every `--every` steps; round by round in turns with `without`
   within    a checkpoint every 2 * `--every` steps, in one run: the first half of each such period,
-            in which it is taken and written, against the second half, in which nothing is saved.
-            What others do on the machine changes more slowly than that, so that this sees small
-            costs (--no_within leaves it out)
+            in which it is made and written, beside the second half, in which nothing is saved.
+            The load of other programs changes more slowly than that, so that small costs are
+            visible (--no_within leaves it out)
 
-Times are those of the worker's own lines, one for each step; what comes before step `--every` and
-the last step, which waits for the last checkpoint, are left out.
+Times are those of the worker's own lines, one for each step. The steps before step `--every`, and
+the last step, which waits for the last checkpoint, do not count.
 """
 import argparse
 import json
@@ -27,7 +27,7 @@ LINE = re.compile(r"(\d\d):(\d\d):(\d\d\.\d+) .*training step \d+ done \(global 
 
 
 def step_times(text):
-    """When each step was done, in seconds."""
+    """Returns the time at which each step was done, in seconds."""
     times, day, last = {}, 0, 0
     for h, m, s, step in LINE.findall(text):
         now = int(h) * 3600 + int(m) * 60 + float(s)
@@ -37,7 +37,7 @@ def step_times(text):
 
 
 def run(args, folder, every):
-    """Of one training run: the first worker's step times, how many checkpoints, their MB."""
+    """Makes a run; returns the first worker's step times, and number and MB of checkpoints."""
     ports = free_ports(1 + args.workers)
     hosts = ["--ps_hosts=127.0.0.1:%d" % ports[0],
              "--worker_hosts=" + ",".join("127.0.0.1:%d" % p for p in ports[1:])]
@@ -56,19 +56,19 @@ def run(args, folder, every):
     made = re.findall(r"checkpoint at step \d+: .*, ([\d.]+) MB", outputs[0])
     times = step_times(outputs[1])
     if len(times) != args.steps:
-        sys.exit("bench: not every step has its line:\n" + outputs[1])
+        sys.exit("bench: some steps have no line:\n" + outputs[1])
     return times, len(made), float(made[0]) if made else 0
 
 
 def rate(args, times):
-    """Images/s of all workers."""
+    """Returns images/s of all workers."""
     first, last = args.every, args.steps - 1
     return (last - first) * args.batch_size * args.workers / (times[last] - times[first])
 
 
 def halves(args, times):
-    """Of each period the seconds of its first half and of its second. A checkpoint of step s is
-    taken when the servers make that version, which is before the worker's line of step s."""
+    """Returns the seconds of the halves of each period. A checkpoint of step s is made
+    when the servers make that version, which is before the worker's line of step s."""
     found = []
     for begin in range(2 * args.every - 1, args.steps - 2 * args.every, 2 * args.every):
         marks = [times[begin + i * args.every] for i in range(3)]
@@ -84,7 +84,7 @@ def parse():
     p.add_argument("--every", type=int, default=10, help="steps between checkpoints")
     p.add_argument("--workers", type=int, default=1)
     p.add_argument("--batch_size", type=int, default=64, help="per worker")
-    p.add_argument("--folder", default="/var/tmp", help="on the disk that is to be measured")
+    p.add_argument("--folder", default="/var/tmp", help="folder on the disk that is measured")
     p.add_argument("--no_within", action="store_true")
     p.add_argument("--only_within", action="store_true")
     p.add_argument("--data_dir", default="/usr/share/datasets/fashion-mnist")
@@ -106,7 +106,7 @@ def main():
         kinds = {"within": 2 * args.every}
     rates, pairs, made, size = {k: [] for k in kinds}, [], {}, 0
     for i in range(args.rounds):
-        # Every other round goes backwards, so that nobody always runs on the cooler machine.
+        # Every second round runs backwards, so that no kind always has the cooler machine.
         for kind in list(kinds)[::1 if i % 2 == 0 else -1]:
             with tempfile.TemporaryDirectory(prefix="weir-bench-", dir=args.folder) as folder:
                 times, made[kind], mb = run(args, folder, kinds[kind])

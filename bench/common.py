@@ -1,4 +1,4 @@
-"""What the measuring programs share. Standard library only."""
+"""Functions that several measuring programs use. Standard library only."""
 import math
 import os
 import platform
@@ -8,7 +8,7 @@ import subprocess
 
 
 def free_ports(n):
-    """Ports of 127.0.0.1 that nobody listens on, all different."""
+    """Returns n different ports of 127.0.0.1 that no program listens on."""
     sockets = [socket.socket() for _ in range(n)]
     for s in sockets:
         s.bind(("127.0.0.1", 0))
@@ -30,7 +30,7 @@ def memory_gb():
 
 
 def vector_units():
-    """The widest of the CPU's units that change how fast it computes."""
+    """Returns the widest of the CPU's units that change how fast it computes."""
     with open("/proc/cpuinfo", encoding="utf-8") as f:
         flags = next((line.split() for line in f if line.startswith("flags")), [])
     names = ("amx_tile", "avx512_bf16", "avx512f", "avx2")
@@ -43,14 +43,14 @@ def congestion_control():
 
 
 def machine():
-    """The hardware, and the kernel's settings by which figures differ from machine to machine."""
+    """Returns the hardware, and the kernel's settings that change figures."""
     return "%d cores of %s (%s), %.0f GB, Linux %s, TCP %s" % (
         os.cpu_count(), cpu_model(), vector_units(), memory_gb(), platform.release(),
         congestion_control())
 
 
 def commit(source):
-    """The tree's commit; -dirty where files differ from it."""
+    """Returns the tree's commit; -dirty if files differ from it."""
     try:
         return subprocess.run(["git", "describe", "--always", "--dirty"], cwd=source, text=True,
                               check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -60,9 +60,9 @@ def commit(source):
 
 
 def paired(blocks):
-    """What B costs over A, in percent: (mean, half of its 95% interval), from blocks of
-    measurements [(a, b), ...], each made in both orders (A B, B A), so that a drift, and who is
-    first, cancel out in it. By Student's t over the blocks, of which there are two at least."""
+    """Returns the cost of B over A in percent: (mean, half of its 95% interval). Blocks are
+    measurements [(a, b), ...], each made in both orders (A B, B A), so that a drift and the order
+    cancel out. The interval is Student's t over the blocks, at least two."""
     each = [statistics.fmean(math.log(b / a) for a, b in block) for block in blocks]
     free = len(each) - 1
     t = 1.96 + 2.37 / free + 2.8 / free ** 2

@@ -1,8 +1,8 @@
-"""How long a change stops those who stay: a job of one server and one worker grows to three and
-four and shrinks back while it trains, one change after the other, as in
+"""Measures how long a change stops the workers that stay: a job of one server and one worker grows
+to three and four and shrinks back while it trains, one change after the other, as in
 tests/python/test_elastic_proof.py.
 
-The pushes' pauses make most of a step, so that workers who share two cores do not count as a stop.
+Pauses of pushes are most of a step, so that sharing two cores does not count as a stop.
 Ends with 1 if a change stopped worker 0 for --most steps or more.
 """
 import argparse
@@ -32,13 +32,13 @@ def step_times(process):
 
 
 class Measured(test_elastic_proof.Elastic):
-    """The test's job; longest: the longest stop so far, in steps."""
+    """The job of the test. longest: the longest stop so far, in steps."""
     longest = 0.0
 
     def stops(self, changes):
-        """What each change cost worker 0, which stays: the longest time between two of its steps in
-        the 25 after the change was asked for, less the median of the 20 before it, in steps of that
-        median. The median is taken anew before each change."""
+        """Measures the cost of each change for worker 0, which stays: the longest time between two
+        of its steps in the 25 after the order of the change, minus the median of the 20 before it,
+        in steps of that median. The median is measured before each change."""
         times = step_times(self.workers[0])
         out = []
         for at, what in changes:

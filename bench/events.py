@@ -1,10 +1,11 @@
-"""bench/events: what --logdir costs. Two workers without servers train the same on Fashion-MNIST at
-the same time and on the same core, so that whatever else runs on the machine disturbs both alike;
-one of them with --logdir; then once more, the other one started first. Compared are the processes'
-CPU seconds: many short rounds, whose mean difference comes with its 95% interval (common.paired).
+"""bench/events: measures the cost of --logdir. Two workers without servers train the same on
+Fashion-MNIST at the same time and on the same core, so that other programs disturb both alike. One
+of them has --logdir. Then they run once more, with the other one started first. The program
+compares the CPU seconds of the processes in many short rounds, and prints the mean difference with
+its 95% interval (common.paired).
     bench/events [--model=mlp] [--steps=2000] [--rounds=30] [--batch=100] [-- --histogram_steps=100]
-Flags behind -- are for the worker with --logdir alone; --none gives neither --logdir, which is to
-find nothing. Prints a line for each round, and the result as a line of JSON."""
+Flags behind -- are for the worker with --logdir alone. --none starts both without --logdir, which
+should show no difference. Prints a line for each round, and the result as a line of JSON."""
 import argparse
 import json
 import os

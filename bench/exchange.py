@@ -1,7 +1,7 @@
-"""How fast workers and servers exchange a model on this machine, beside what the machine can do.
+"""Measures how fast workers and servers exchange a model on this machine, and the machine's limits.
 
-Measured, on loopback, with the real program ps (SGD, sync mode: the servers add up and apply) and
-with synthetic workers that exchange as program worker does but compute nothing
+The measurement uses loopback, the real program ps (SGD, sync mode: the servers add up and apply)
+and synthetic workers, which exchange like the program worker but compute nothing
 (bench/exchange_client.c, which also checks the sums):
 
   goodput    payload bytes both ways (gradients up, parameters down) over all workers, per second
@@ -13,13 +13,13 @@ and beside it in the same run:
   iperf3     iperf3 -l 1M, one stream: bytes received per second; its own count of CPU, both sides
   raw        two processes passing a message of the model's size (at most 64 MB) to and fro over a
              plain TCP connection (bench/pingpong.c); for models below 64 KB also with each process
-             on a core of its own ("apart"): the kernel likes to put both on one, where a round trip
-             needs no other core woken up, which an exchange between more threads cannot have
+             on its own core ("apart"): the kernel tends to put both on one, where a round trip
+             wakes no other core, which an exchange between more threads cannot do
 
-A round runs every contestant once, every other round backwards; medians over the rounds count.
-Steps per round are chosen in a first run that does not count, so that they take --seconds. GB are
+A round runs every contestant once, every second round backwards; medians over the rounds count.
+A first run that does not count chooses the steps per round, so that they last --seconds. GB are
 1e9 bytes; K and M in sizes are 1024 and 1024^2 bytes, but 13.1M is the deep MNIST CNN's 3,274,634
-floats. What has fewer chunks than servers is left out.
+floats. Models with fewer chunks than servers are left out.
 """
 import argparse
 import ctypes
@@ -39,14 +39,14 @@ from common import commit, free_ports, machine
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SIZES = {"13.1M": 4 * 3274634}
-SMALL = 64 << 10  # below this bytes per second say nothing, and latency all
+SMALL = 64 << 10  # below this only the latency matters, not bytes per second
 RAW_MOST = 64 << 20
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 
 
 class Failure(Exception):
-    """A child did not do what it should."""
+    """A child failed."""
 
 
 def note(text):
@@ -54,7 +54,7 @@ def note(text):
 
 
 class Child:
-    """One process; what it writes is kept, and it is killed at the end whatever happens."""
+    """One process. Its output is kept, and it is killed at the end in any case."""
 
     def __init__(self, name, argv):
         self.name, self.argv, self.out = name, argv, b""
@@ -65,11 +65,11 @@ class Child:
         self.pid = self.process.pid
 
     def read(self, deadline):
-        """Takes what is on stdout; False at its end."""
+        """Reads from stdout; returns False at its end."""
         stdout = self.process.stdout
         left = deadline - time.monotonic()
         if not select.select([stdout], [], [], max(0, left))[0]:
-            raise Failure("%s took too long" % self.name)
+            raise Failure("%s did not end in time" % self.name)
         data = os.read(stdout.fileno(), 1 << 16)
         self.out += data
         return bool(data)
@@ -78,7 +78,7 @@ class Child:
         deadline = time.monotonic() + seconds
         while text not in self.out:
             if not self.read(deadline):
-                raise Failure("%s ended before it said '%s'" % (self.name, text.decode()))
+                raise Failure("%s ended before it printed '%s'" % (self.name, text.decode()))
 
     def finish(self):
         if self.process.poll() is None:
@@ -86,7 +86,7 @@ class Child:
         self.process.wait()
 
     def report(self):
-        """The command, how it ended, and what it wrote."""
+        """Returns the command, its end and its output."""
         self.errors.seek(0)
         text = (self.out + self.errors.read()).decode(errors="replace").rstrip()
         return "%s (%s; status %s)\n%s\n" % (self.name, shlex.join(self.argv),
@@ -98,7 +98,7 @@ class Child:
 
 
 class Children:
-    """Those of one measurement: with Children() as c. On a failure all that they wrote is added."""
+    """The children of one measurement: with Children() as c. A failure has all their output."""
 
     def __init__(self):
         self.all = []
@@ -111,14 +111,14 @@ class Children:
         return self.all[-1]
 
     def wait(self, seconds):
-        """Until all have ended well. The first that did not ends the wait."""
+        """Waits until all have ended with 0. The first failure ends the wait."""
         deadline = time.monotonic() + seconds
         waiting = {os.pidfd_open(c.pid): c for c in self.all}
         try:
             while waiting:
                 ended = select.select(list(waiting), [], [], max(0, deadline - time.monotonic()))[0]
                 if not ended:
-                    raise Failure("%s took longer than %d s" %
+                    raise Failure("%s did not end within %d s" %
                                   (", ".join(c.name for c in waiting.values()), seconds))
                 for fd in ended:
                     child = waiting.pop(fd)
@@ -183,7 +183,7 @@ def parse_counts(text):
 
 
 def run_exchange(args, shape, workers, servers, steps):
-    """One job of its own: servers and workers start, exchange, check, and end."""
+    """Runs one job: servers and workers start, exchange, check, and end."""
     limit = args.limit
     hosts = "--ps_hosts=" + ",".join("127.0.0.1:%d" % p for p in free_ports(servers))
     with Children() as c:
@@ -238,14 +238,14 @@ def run_raw(args, size, *flags):
 
 
 def calibrate(args, shape, workers, servers):
-    """How many steps take --seconds."""
+    """Returns the number of steps that last --seconds."""
     guess = max(8, min(500, int(2e8 / (2 * workers * shape.bytes))))
     measured = run_exchange(args, shape, workers, servers, guess)
     return max(8, min(1000000, int(args.seconds / measured["seconds"] * guess)))
 
 
 class Contest:
-    """Everything that runs once a round for one model: (key, function) in order."""
+    """Returns all contestants of one model, which run once a round: (key, function) in order."""
 
     def __init__(self, args, shape):
         self.shape, self.runs, self.figures = shape, [], {}
@@ -310,7 +310,7 @@ class Contest:
 
 
 def figures(results):
-    """What bench/against compares: [name, unit, value]."""
+    """Returns the figures that bench/against compares: [name, unit, value]."""
     found = []
     for r in results:
         for x in r["exchange"]:
@@ -361,7 +361,7 @@ def print_tables(args, results):
 
 
 def print_comparisons(results):
-    """With shapes: each against the first."""
+    """Compares each shape with the first one."""
     first = results[0]
     rates = {(x["workers"], x["servers"]): x["gb_per_s"] for x in first["exchange"]}
     comparisons = []
@@ -433,7 +433,7 @@ def measure(args):
 
 
 def make_certs(args, folder):
-    """What scripts/make_certs makes for the two programs, as their flags."""
+    """Makes certificates for the two programs by scripts/make_certs; returns their flags."""
     for words, flags in ((("ps", "ps", "127.0.0.1"), args.ps_flag),
                          (("worker", "worker"), args.client_flag)):
         subprocess.run([os.path.join(SOURCE, "scripts/make_certs"), folder, *words], check=True)

@@ -265,8 +265,8 @@ static void print(struct client *c, const struct window *w)
 {
     qsort(c->step_ns, (size_t)opt_steps, sizeof *c->step_ns, compare_ns);
     printf("{\"begin_ns\": %" PRId64 ", \"end_ns\": %" PRId64 ", \"steps\": %" PRId64
-           ", \"step_bytes\": %" PRId64 ", \"cpu_s\": %.6f, \"others_cpu_s\": %.6f, "
-           "\"p50_us\": %.2f, \"p99_us\": %.2f}\n",
+           ", \"step_bytes\": %" PRId64
+           ", \"cpu_s\": %.6f, \"others_cpu_s\": %.6f, \"p50_us\": %.2f, \"p99_us\": %.2f}\n",
            w->begin_ns, w->end_ns, opt_steps, 2 * c->chunks->n_elems * 4, (double)w->cpu_ns * 1e-9,
            (double)w->others_cpu_ns * 1e-9, (double)c->step_ns[opt_steps / 2] * 1e-3,
            (double)c->step_ns[opt_steps * 99 / 100] * 1e-3);

@@ -1,31 +1,32 @@
-"""Training the deep MNIST CNN on one GPU beside PyTorch, same card, same run, same network:
+"""Measures training of the deep MNIST CNN on one GPU beside PyTorch: same card, run and network.
 
   weir       one worker without servers: training stays on the card, each step one CUDA graph
   launches   the same with --cuda_graphs=off (--more)
-  plain      the same with --gpu_tuning=none; NAME with that one alone, tuned with all of them:
-             what each brings (--tuning=NAME,... or --tuning=all); capture is for workers with
+  plain      the same with --gpu_tuning=none; NAME has only that tuning, tuned has all of them:
+             the gain of each (--tuning=NAME,... or --tuning=all); capture is for workers with
              servers: ps1 with it
-  eager      PyTorch as it comes
+  eager      PyTorch with its defaults
   compiled   PyTorch with torch.compile(mode="reduce-overhead"), that is with CUDA graphs, and its
              fused Adam
   ps1        one worker and one ps on this host, --local_steps=1 as is the default
 
-and, with the original MNIST, the seconds of training until 99% of the test set is right: a first
-run says after how many passes it is, a second one with the same seed is that long and is timed.
+It also measures the seconds of training until 99% of the original MNIST's test set is right. A
+first run finds the number of passes; a second one with the same seed has that length and is timed.
 
-The network, batch, optimizer and precision are the same on both sides (bench/train.py); PyTorch has
-its images on the card, too, and looks at no loss while the clock runs. PyTorch's first steps
-(--warm_up) are left out, as Weir itself leaves out its first 50, in which kernels are loaded and
-the graph is captured (images_per_second in its summary); from there Weir's clock runs to the last
-parameter on the host. The seconds until 99% have all steps in them. Rounds are interleaved, every
-other one backwards; the median counts.
+The network, batch, optimizer and precision are the same on both sides (bench/train.py). PyTorch has
+its images on the card, too, and reads no loss while the clock runs. PyTorch's first steps
+(--warm_up) do not count. Weir itself leaves out its first 50, which load kernels and capture the
+graph (images_per_second in its summary); from there Weir's clock runs to the last parameter on the
+host. The seconds until 99% include all steps. Rounds are interleaved, every second one backwards;
+the median counts.
 
-All run on one card, which the report names: --gpu, else the first on which no process computes.
-Each run is told it by its UUID, and says afterwards what it computed on: a run that used another
-card, or the CPU, ends the program with the status 1 and a line that says so.
+All run on one card, which the report names: --gpu, otherwise the first one that no process uses.
+Each run gets the UUID of the card, and reports its device afterwards. A run that used another card,
+or the CPU, ends the program with status 1 and a line.
 
-What is not there (PyTorch, PyTorch's CUDA, the original MNIST) is said and left out; exit 77 where
-Weir or a card is missing: nothing can be measured. --cpu runs it all on CPUs, to try this program.
+Missing parts (PyTorch, PyTorch's CUDA, the original MNIST) are reported and left out. The exit
+status is 77 if Weir or a card is missing, because nothing can be measured. --cpu runs all parts on
+CPUs, to try this program.
 """
 import argparse
 import json
@@ -110,7 +111,7 @@ def torch_main(args):
 
 
 def torch_device(torch, model):
-    """What a model was trained on. A MIG instance's UUID is not told, an old PyTorch tells none."""
+    """Returns the device of a model. The UUID is empty for a MIG instance or an old PyTorch."""
     types = sorted({p.device.type for p in model.parameters()})
     if types != ["cuda"]:
         return {"device_types": types}
@@ -162,7 +163,7 @@ def weir_argv(args, path, steps, data_dir):
 
 
 def run_weir(args, *flags, ps=False, steps=None, data_dir=None):
-    """(The worker's summary, its lines.)"""
+    """Runs Weir; returns the worker's summary and its lines."""
     steps, data_dir = steps or args.steps, data_dir or args.data_dir
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
         path = os.path.join(folder, "summary.json")
@@ -191,20 +192,20 @@ def check_weir(args, summary, lines, ps):
         sys.exit("gpu_train: Weir did not train on %s: its towers were on %s; its lines:\n%s" %
                  (label(args), ", ".join(used), lines))
     if not ps and "training stays on cuda" not in lines:
-        sys.exit("gpu_train: Weir did not keep its training on %s: the card is measured, not the "
-                 "way to it; its lines:\n%s" % (label(args), lines))
+        sys.exit("gpu_train: Weir did not keep its training on %s: the bench measures the card, "
+                 "not transfers; its lines:\n%s" % (label(args), lines))
 
 
 def weir_rate(args, *flags, ps=False):
     summary = run_weir(args, *flags, ps=ps)[0]
     if not args.cpu and summary["warm_up_images"] == 0:
-        print("gpu_train: --steps=%d: too few for Weir to leave out its first ones: its figures "
-              "hold them" % args.steps, file=sys.stderr)
+        print("gpu_train: --steps=%d: too few for Weir to leave out its first ones: the figures "
+              "include them" % args.steps, file=sys.stderr)
     return summary["images_per_second"]
 
 
 def time_to_target(args):
-    """(Seconds of training, steps, accuracy) or (None, steps, best accuracy)."""
+    """Returns (seconds of training, steps, accuracy) or (None, steps, best accuracy)."""
     a_pass = 60000 // args.batch_size
     flags = ["--seed=1", "--deterministic"] if not args.cpu else ["--seed=1"]
     lines = run_weir(args, "--eval_every=%d" % a_pass, *flags, steps=args.passes * a_pass,
@@ -223,7 +224,7 @@ def label(args):
 
 
 def find_card(args):
-    """The card to measure, as `worker --list_devices=json` has it, and why there is none."""
+    """Returns the card to measure, from `worker --list_devices=json`, or None and the reason."""
     listed = subprocess.run([os.path.join(args.bin, "worker"), "--list_devices=json"],
                             stdout=subprocess.PIPE, text=True, check=True)
     listed = json.loads(listed.stdout)
@@ -237,13 +238,13 @@ def find_card(args):
                  (args.gpu, len(named), ", ".join(c["uuid"] for c in cards)))
     card = named[0] if named else next((c for c in cards if not c["n_processes"]), cards[0])
     if card["n_processes"]:
-        print("gpu_train: others compute on this card, too, so the figures are low: process %s" %
+        print("gpu_train: other programs use this card, too, so the figures are low: process %s" %
               ", ".join(map(str, card["processes"])), file=sys.stderr)
     return card, None
 
 
 def what_is_there(args):
-    """What can be measured, with a line for each thing that is missing."""
+    """Returns the names of what can be measured; prints a line for each missing part."""
     def missing(what):
         print("gpu_train: missing: " + what, file=sys.stderr)
     there = set()
@@ -294,14 +295,14 @@ def parse():
     p.add_argument("--gpu", help="CUDA's number of the card, or a beginning of its UUID")
     p.add_argument("--more", action="store_true", help="also Weir without graphs")
     p.add_argument("--tuning", default="", metavar="NAME,...|all",
-                   help="also Weir with each of these")
+                   help="also Weir with each of these tunings")
     p.add_argument("--cpu", action="store_true", help="no card: only to try this program")
     p.add_argument("--torch_cpu", action="store_true",
                    help="PyTorch on the CPU: only to try this program, where the card is emulated")
     p.add_argument("--data_dir", default="/usr/share/datasets/fashion-mnist")
     p.add_argument("--mnist_dir", default=os.path.join(data, "weir/mnist"))
     p.add_argument("--bin", default=os.path.join(SOURCE, "build/bin"))
-    p.add_argument("--python", default=sys.executable, help="one that has PyTorch")
+    p.add_argument("--python", default=sys.executable, help="a Python that has PyTorch")
     p.add_argument("--worker_flag", action="append", default=[], help="passed on to worker")
     p.add_argument("--limit", type=int, default=600, help="seconds for one run")
     p.add_argument("--torch", choices=("eager", "compiled"), help=argparse.SUPPRESS)
@@ -309,14 +310,14 @@ def parse():
 
 
 def tuning_names(args):
-    """Those to compare, of what the worker itself says that it has."""
+    """Returns the tunings to compare; `all` stands for the worker's own list."""
     if args.tuning != "all":
         return [name for name in args.tuning.split(",") if name]
     worker = subprocess.run([os.path.join(args.bin, "worker"), "--gpu_tuning=?"], text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     found = re.search(r"is not one of (.*), all, auto and none", worker.stdout)
     if not found:
-        sys.exit("gpu_train: %s/worker does not say what --gpu_tuning takes" % args.bin)
+        sys.exit("gpu_train: %s/worker does not list the values of --gpu_tuning" % args.bin)
     return found.group(1).split(", ")
 
 

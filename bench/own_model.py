@@ -1,19 +1,19 @@
-"""Tokens/s, CPU seconds and memory of a small GPT (examples/python/char_gpt.py, of any size) in
-one run on one machine, with its own training loop in PyTorch:
+"""Measures tokens/s, CPU seconds and memory of a small GPT (examples/python/char_gpt.py, of any
+size) in one run on one machine, with its own training loop in PyTorch:
 
   weir   weir.torch.Exchange: 1 ps and 2 workers
   ddp    DistributedDataParallel over gloo: 2 ranks
-  alone  2 processes that do not talk: what the others could reach at most
+  alone  2 processes that do not communicate: the limit of both
 
     build/venv-torch2/bin/python bench/own_model.py      # bench/train --setup2 makes that venv
 
-All have the same first values, batches and hyperparameters of AdamW; PyTorch's is its fused one,
-and DDP's gradients lie in its buckets. weir and ddp have to come to the same losses, else the run
-fails. Rounds are interleaved, every other one backwards; medians count. CPU seconds, the servers'
-among them, are per 1,000 tokens: what other programs on the machine change least. Tokens/s of a
-busy machine likely favour who has more processes: Linux may share it out by sessions (autogroup),
-and each process is in one of its own. The first --warmup steps, start-up and PyTorch's import are
-not timed. Memory is each process' highest (RSS, PyTorch's libraries included)."""
+All have the same first values, batches and hyperparameters of AdamW. PyTorch uses its fused AdamW,
+and DDP's gradients lie in its buckets. The run fails if weir and ddp do not reach the same losses.
+Rounds are interleaved, every second one backwards; medians count. CPU seconds, including those of
+servers, are per 1,000 tokens; other programs on the machine change them least. Tokens/s of a busy
+machine may favour the side with more processes: Linux may divide the machine by sessions
+(autogroup), and each process has its own session. The first --warmup steps, start-up and PyTorch's
+import are not timed. Memory is the highest RSS of each process, including PyTorch's libraries."""
 import argparse
 import json
 import os
@@ -32,8 +32,8 @@ from common import free_ports, machine  # noqa: E402
 
 RUN = os.path.join(SOURCE, "bench/own_model_run.py")
 NAMES = {"weir": "Weir, 1 ps and 2 workers", "ddp": "DDP on gloo, 2 ranks",
-         "alone": "2 processes that do not talk"}
-ALLOW_LOSS = 1e-3  # weir's against ddp's, of the loss, mean of the last quarter
+         "alone": "2 processes that do not communicate"}
+ALLOW_LOSS = 1e-3  # largest difference of the loss, mean of the last quarter, between weir and ddp
 CONTEXT = 64  # tokens of a sample, of char_gpt.py
 
 
@@ -41,9 +41,9 @@ def parse():
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--steps", type=int, default=200, help="of a round, after --warmup")
+    p.add_argument("--steps", type=int, default=200, help="steps of a round, after --warmup")
     p.add_argument("--warmup", type=int, default=20)
-    p.add_argument("--width", type=int, default=64, help="of the GPT; 64: the example's")
+    p.add_argument("--width", type=int, default=64, help="width of the GPT; 64: the example's")
     p.add_argument("--layers", type=int, default=2)
     p.add_argument("--batch", type=int, default=16, help="samples of 64 tokens, of a worker")
     p.add_argument("--threads", type=int, default=1, help="PyTorch's, in each process")
@@ -72,7 +72,7 @@ def run_weir(args):
         while True:
             peak = max(peak, rss(ps.popen.pid))
             try:
-                cluster.wait(0.2)  # who fails is told at once
+                cluster.wait(0.2)  # a failure is reported at once
                 break
             except weir.Timeout:
                 if time.monotonic() > deadline:
@@ -81,7 +81,7 @@ def run_weir(args):
 
 
 def rss(pid):
-    """Its highest so far, MB; 0: it has gone."""
+    """Returns the highest memory of a process so far, in MB; 0: the process has ended."""
     try:
         with open("/proc/%d/status" % pid, encoding="ascii") as f:
             return next((int(line.split()[1]) / 1024 for line in f if line.startswith("VmHWM")), 0)
@@ -107,12 +107,12 @@ def run_pytorch(args, kind):
             p.kill()
             p.wait()
     if any(p.returncode for p in ranks):
-        sys.exit("bench: a process of %s has failed; what it says is above" % kind)
+        sys.exit("bench: a process of %s has failed; its output is above" % kind)
     return [json.loads(text) for text in said], 0
 
 
 def round_of(args, kind):
-    """{figure: value} of one round."""
+    """Returns {figure: value} of one round."""
     ranks, server = run_weir(args) if kind == "weir" else run_pytorch(args, kind)
     seconds = max(r["to"] for r in ranks) - min(r["from"] for r in ranks)
     tokens = 2 * args.batch * CONTEXT * args.steps
@@ -155,7 +155,7 @@ def compare(rounds, median):
     a, b = median["weir"]["loss"], median["ddp"]["loss"]
     print("loss, mean of the last quarter: Weir %.6f, DDP %.6f" % (a, b))
     if not abs(a - b) <= ALLOW_LOSS * b:
-        sys.exit("bench: these do not train alike; their speed says nothing")
+        sys.exit("bench: these do not train alike, so their speeds cannot be compared")
 
 
 def torch_version():

@@ -1,5 +1,5 @@
 """One worker of bench/own_model.py: the GPT of examples/python/char_gpt.py, of any size, trained by
-Weir's servers, by DistributedDataParallel over gloo, or by itself. Prints what it took as JSON."""
+Weir's servers, by DistributedDataParallel over gloo, or by itself. Prints its costs as JSON."""
 import json
 import os
 import resource
@@ -18,14 +18,14 @@ import char_gpt as gpt  # noqa: E402
 
 
 def cpu_of(pid):
-    """CPU seconds of another process so far."""
+    """Returns the CPU seconds of another process so far."""
     with open("/proc/%d/stat" % pid, encoding="ascii") as f:
         fields = f.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Clock:
-    """Wall and CPU seconds between two steps, of this process and of the servers."""
+    """Measures wall and CPU seconds between two steps, of this process and of the servers."""
 
     def __init__(self, first, servers):
         self.first, self.servers, self.begun, self.losses = first, servers, None, []
@@ -70,7 +70,7 @@ def by_weir(model, data, o, clock):
 
 
 def by_pytorch(model, data, o, clock):
-    """Its fastest way: a fused optimizer, gradients in place in the buckets."""
+    """Trains by DDP in its fastest way: a fused optimizer, gradients in place in the buckets."""
     rank = o["rank"]
     if o["kind"] == "ddp":
         distributed.init_process_group("gloo")

@@ -169,8 +169,8 @@ static enum status ask(int fd, pid_t child, char *buffer, int64_t *trip_ns)
     cpu = cpu_ns(child_clock) - cpu;
     const double seconds = (double)(now - begin) * 1e-9, gb = 2e-9 * (double)(n * opt_bytes);
     qsort(trip_ns, (size_t)n, sizeof *trip_ns, compare_ns);
-    printf("{\"bytes\": %" PRId64 ", \"trips\": %" PRId64 ", \"p50_us\": %.2f, \"p99_us\": %.2f, "
-           "\"gb_per_s\": %.6f, \"cpu_s_per_gb\": %.6f}\n",
+    printf("{\"bytes\": %" PRId64 ", \"trips\": %" PRId64
+           ", \"p50_us\": %.2f, \"p99_us\": %.2f, \"gb_per_s\": %.6f, \"cpu_s_per_gb\": %.6f}\n",
            opt_bytes, n, (double)trip_ns[n / 2] * 1e-3, (double)trip_ns[n * 99 / 100] * 1e-3,
            gb / seconds, (double)cpu * 1e-9 / gb);
 done:

@@ -1,6 +1,6 @@
-"""bench/precision: what --precision=bf16 costs in accuracy. A worker without servers trains a model
-on Fashion-MNIST in fp32 and in bf16, same seeds, one run after the other, and the accuracies on
-the test images are compared, in points (hundredths), seed by seed.
+"""bench/precision: measures the accuracy that --precision=bf16 costs. A worker without servers
+trains a model on Fashion-MNIST in fp32 and in bf16, same seeds, one run after the other. It then
+compares the accuracies on the test images, in points (hundredths), seed by seed.
     bench/precision [--model=deep_mnist] [--epochs=3] [--seeds=1,2,3] [--rate=0.001]
 Prints a table, and the same as a line of JSON; exit 1 if the mean of bf16 is further below that of
 fp32 than --allow points (0.2)."""
@@ -18,7 +18,7 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def train(args, seed, precision):
-    """The accuracy on the test images after one run, as the worker's summary has it (0 to 1)."""
+    """Returns the accuracy on the test images after one run, from the worker's summary (0 to 1)."""
     with tempfile.TemporaryDirectory(prefix="weir-precision-") as folder:
         path = os.path.join(folder, "summary.json")
         argv = [os.path.join(args.bin, "worker"), "--gpus=none", "--model=" + args.model,

@@ -1,28 +1,31 @@
-"""Throughput of a synchronous cluster in which one worker is killed (kill -9) every so often and
-started again, compared with the same cluster left alone.
+"""Measures the throughput of a synchronous cluster in which one worker is killed (kill -9) at
+intervals and started again, beside the same cluster without kills.
 
   full       all workers, undisturbed
   less       one worker fewer, undisturbed
-  dropped    kills; --worker_timeout=0: the others go on at once, the killed one rejoins when it can
-  waited     kills; the default --worker_timeout: the others wait until it is back
+  dropped    kills; --worker_timeout=0: the other workers continue at once, the killed one rejoins
+  waited     kills; the default --worker_timeout: the other workers wait until it is back
 
-What is counted are the steps of worker 0, which is never killed: each is one batch of every worker
-that takes part, so steps per second are the throughput of a worker that stays, and the killed
-one's own share is in none of the figures. A step that is done again counts when it is done last.
+The program counts the steps of worker 0, which is never killed. Each is one batch of every worker
+in the job, so steps per second are the throughput of a worker that stays. No figure includes the
+killed worker's own share. A step that is made again counts at its last time.
 
-What kills cost is told in two ways. By pauses: from worker 0's last step before a kill to its third
-after the killed one's return, what went beyond as many steps of usual length; the usual length is
-the mean over the steps of the same cluster outside of all kills, so that neither another run nor a
-drift of the machine is in it. And by phases: all steps per second against those of `full`; for that
---rounds takes the phases in turn, several times. In a cluster of fewer, which waits for fewer,
-steps are a little shorter; `dropped` has that gain in both.
+The cost of kills has two measures:
 
-The launcher's share of a pause is from the kill to the new start, which nobody here can shorten;
-where the others wait, all of it is theirs to wait.
+- Pauses: the time from worker 0's last step before a kill to its third step after the return of the
+  killed worker, beyond the usual time of that number of steps. The usual time is the mean over the
+  steps of the same cluster outside of all kills, so it includes neither another run nor a drift of
+  the machine.
+- Phases: all steps per second beside those of `full`. For that --rounds repeats the phases in turn.
+  A cluster of fewer workers waits for fewer, so its steps are a little shorter; `dropped` has that
+  gain in both measures.
 
-On a machine with few cores, workers that compute would take turns, and one that is killed would
-leave its cores to the others. So the model is small and each of its many pushes waits a random
-time (--fault_push_delay_ms), as if it were computed by a device of the worker's own.
+The launcher's share of a pause lasts from the kill to the new start, and Weir cannot shorten it. If
+the other workers wait, they wait for all of it.
+
+Computing workers would compete for the cores of a small machine, and a killed one would leave its
+cores to the other workers. So the model is small and each of its many pushes waits a random time
+(--fault_push_delay_ms), as if a separate device computed it.
 """
 import argparse
 import os
@@ -62,7 +65,7 @@ class Cluster:
                                                       "--task_index=%d" % i, *self.flags])
 
     def kill(self, i, back):
-        """When it was killed, was started again, and took part in a step again."""
+        """Kills worker i; returns the times of the kill, of the new start, and of its next step."""
         killed = time.time()
         self.workers[i].popen.kill()
         self.workers[i].wait(20, None)
@@ -89,7 +92,7 @@ class Cluster:
 
 
 class Phase:
-    """What was measured of one, over all rounds."""
+    """The measurements of one phase, over all rounds."""
 
     def __init__(self):
         self.steps, self.seconds = 0, 0
@@ -97,7 +100,7 @@ class Phase:
         self.kills = []  # (steps, seconds, the launcher's part of them) around each
 
     def add(self, steps, kills):
-        """kills: as Cluster.kill() tells; the last must be over in `steps`."""
+        """Adds a run. kills: results of Cluster.kill(); the last kill must be over in `steps`."""
         self.steps += steps[-1][1] - steps[0][1]
         self.seconds += steps[-1][0] - steps[0][0]
         usual = [steps[-1][1] - steps[0][1], steps[-1][0] - steps[0][0]]
@@ -159,18 +162,19 @@ def tell(o, name, phase, full):
 def main(argv):
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--workers", type=int, default=4, metavar="N", help="in the full cluster (4)")
+    p.add_argument("--workers", type=int, default=4, metavar="N",
+                   help="workers of the full cluster (4)")
     p.add_argument("--every", type=float, default=30, metavar="S", help="a kill every S s (30)")
     p.add_argument("--back", type=float, default=1, metavar="S",
-                   help="from the kill to the new start (1); it then sets up, too")
+                   help="time from a kill to the new start (1), to which the set-up is added")
     p.add_argument("--seconds", type=float, default=90, metavar="S",
                    help="length of a phase with kills, whole times --every (90)")
     p.add_argument("--undisturbed", type=float, default=30, metavar="S",
-                   help="length of one without (30)")
-    p.add_argument("--rounds", type=int, default=2, metavar="N", help="of all phases (2)")
+                   help="length of a phase without kills (30)")
+    p.add_argument("--rounds", type=int, default=2, metavar="N", help="rounds of all phases (2)")
     p.add_argument("--push_delay", type=int, default=3, metavar="MS",
                    help="longest wait of each of the 62 pushes of a step (3)")
-    p.add_argument("--phases", default=",".join(PHASES), help="which, in order (all)")
+    p.add_argument("--phases", default=",".join(PHASES), help="phases to run, in order (all)")
     p.add_argument("--bin", default=os.path.join(SOURCE, "build/bin"), metavar="FOLDER",
                    help="programs to measure")
     o = p.parse_args(argv)

@@ -1,10 +1,10 @@
-/* bench/primitives.c - how near the CPU backend comes to oneDNN itself, on one core.
+/* bench/primitives.c - measures the CPU backend beside oneDNN itself, on one core.
  * Two contestants run the deep MNIST network, batch 64, in turns within one process:
  *   bare:  oneDNN's primitives of the network, forward and backward, back to back, every tensor
  *          and weight already in the format that oneDNN likes best: no optimizer, loss or reorders;
  *   plan:  the backend through kernels/backend.h, as the worker calls it: pixels in, all layers
  *          forward, loss, all layers backward, gradients out in canonical layout, new parameters
- *          taken in.
+ *          copied in.
  * Prints the medians over the rounds in images/s, their ratio, and the same as a line of JSON.
  *     bench_primitives [rounds] [steps in a round] */
 #include "base/clock.h"
@@ -459,9 +459,9 @@ int main(int argc, char **argv)
     printf(
         "oneDNN's primitives alone: %.0f images/s; backend 'cpu' (%s): %.0f images/s; ratio %.3f (median of %d rounds)\n",
         a, ours.backend->description, b, r, n_rounds);
-    printf("{\"bench\": \"primitives\", \"batch\": %d, \"threads\": 1, \"bare_images_s\": %.1f, "
-           "\"plan_images_s\": %.1f, \"ratio\": %.4f, \"rounds\": %d}\n",
-           BATCH, a, b, r, n_rounds);
+    printf(
+        "{\"bench\": \"primitives\", \"batch\": %d, \"threads\": 1, \"bare_images_s\": %.1f, \"plan_images_s\": %.1f, \"ratio\": %.4f, \"rounds\": %d}\n",
+        BATCH, a, b, r, n_rounds);
     ours.backend->plan_destroy(ours.plan);
     return 0;
 }

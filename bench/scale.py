@@ -1,18 +1,18 @@
-"""How Weir scales with the number of workers, on one machine and, simulated, beyond it.
+"""Measures how Weir scales with the number of workers, on one machine and, simulated, beyond it.
 
   bench/scale                     1, 2, 4 ... 256 synthetic workers against 1 and 2 real servers on
                                   loopback (sync mode, sgd, no computing): steps/s, goodput, the
                                   time of a step, the server's memory, CPU per GB
   bench/scale --measure=FILE      fits the CPU costs of bench/simulate.py from other such runs on
                                   this machine, with different sizes, chunks and worker counts
-  bench/scale --predict=FILE      runs points that the fit did not see, and the fit's own, prints
-                                  what the simulation says beside what was measured, and simulates
-                                  1,000 workers by 100 servers on 25 Gbit/s links
+  bench/scale --predict=FILE      runs the points of the fit and others, prints the simulation's
+                                  results beside the measured ones, and simulates 1,000 workers
+                                  with 100 servers on 25 Gbit/s links
 
-Bytes count both ways. Of `--tries` runs of a point those count in which other programs used least
-of the machine, and of them the median; how much others used (cores) is in the table, and the
-simulation has that much less where it lacks it. Start-up, joins and warm-up steps do not count in
-rates and CPU.
+Bytes count both ways. Among `--tries` runs of a point only those count in which other programs used
+least of the machine; the table has their median, and the cores that other programs used. The
+simulation has that many cores less if it needs them. Start-up, joins and warm-up steps do not count
+in rates and CPU.
 """
 import argparse
 import itertools
@@ -30,13 +30,13 @@ LOAD_ALIKE = 0.1  # cores
 CLUSTER_LATENCY_S = 30e-6  # assumed, one way, within a data centre
 POINT = {"workers": 1, "servers": 1, "model_bytes": MB, "chunk_bytes": 256 * KB, "tensors": 1,
          "mode": "push", "compute_ms": 0.0, "jitter_ms": 0.0, "straggler_ms": 0.0}
-# What the fit sees: (workers, model bytes, chunk bytes). One server always.
+# Points of the fit: (workers, model bytes, chunk bytes), always with one server.
 FIT_PUSH = [(1, 4 * KB, 4 * KB), (16, 4 * KB, 4 * KB), (1, MB, 16 * KB), (1, MB, 256 * KB),
             (1, 16 * MB, MB), (4, MB, 64 * KB), (4, 4 * MB, 256 * KB), (16, MB, 256 * KB),
             (64, MB, 256 * KB), (64, 256 * KB, 64 * KB), (128, MB, 256 * KB)]
 # A pull has no barrier, so that only with one worker all its bytes fall into the measured steps.
 FIT_PULL = [(1, 4 * KB, 4 * KB), (1, MB, 16 * KB), (1, MB, 256 * KB), (1, 16 * MB, MB)]
-# What the fit does not see: other worker counts, sizes, two servers, computing, a straggler.
+# Points outside the fit: other worker counts, sizes, two servers, computing, a straggler.
 HELD_OUT = [{"workers": 2}, {"workers": 8}, {"workers": 32}, {"workers": 256},
             {"workers": 2, "model_bytes": 13100000, "chunk_bytes": MB},
             {"workers": 4, "model_bytes": 13100000, "chunk_bytes": MB, "servers": 2},
@@ -49,7 +49,7 @@ HELD_OUT = [{"workers": 2}, {"workers": 8}, {"workers": 32}, {"workers": 256},
 
 
 def steps_for(point, gb):
-    """So many that about `gb` pass, but not less than 8."""
+    """Returns the number of steps that move about `gb`, at least 8."""
     each = 2 * point["workers"] * (point["model_bytes"] + 20000)
     waits = point["compute_ms"] + point["jitter_ms"] + point["straggler_ms"]
     most = 4000 if not waits else max(8, int(4000 / waits))
@@ -57,8 +57,8 @@ def steps_for(point, gb):
 
 
 def best_run(args, **changes):
-    """Of a point's runs those with hardly more load by others than the one with least; of them the
-    median by rate. None when all tries failed."""
+    """Returns the median by rate of the runs of a point whose load by other programs is near the
+    least one. Returns None if all tries failed."""
     point, runs = dict(POINT, **changes), []
     for _ in range(args.tries):
         try:
@@ -106,7 +106,7 @@ def scale(args):
             print("bench: %d workers, %d servers: %.1f steps/s" %
                   (workers, servers, got["steps_s"]), file=sys.stderr)
     if not runs:
-        sys.exit("bench: no run gave figures")
+        sys.exit("bench: no run has figures")
     columns = [("servers", "%d", "servers"), ("workers", "%d", "workers"),
                ("steps/s", "%.1f", "steps_s"), ("GB/s", "%.2f", "gb_s"),
                ("p50 ms", "%.2f", "p50_ms"), ("p99 ms", "%.2f", "p99_ms"),
@@ -164,7 +164,7 @@ def least_squares(rows, ys):
 
 
 def fit_row(run, side, share):
-    """Factors of Costs.KEYS in the CPU seconds that one step takes on a side."""
+    """Returns the factors of Costs.KEYS in the CPU seconds of one step on a side."""
     n = run["workers"] * run["model_bytes"]
     push = run["mode"] == "push"
     to_server, to_worker = n if push else 0, n
@@ -174,8 +174,8 @@ def fit_row(run, side, share):
 
 
 def loops_of(run, loops):
-    """What a step's known loops take on the server. Of W contributions that come in any order,
-    1 + 1/2 + ... + 1/W are expected to come when it is their turn; the others are copied."""
+    """Returns the time of a step's measured loops on the server. If W contributions arrive in any
+    order, 1 + 1/2 + ... + 1/W are expected to arrive in their turn; all others are copied."""
     if run["mode"] != "push":
         return 0.0
     in_turn = sum(1 / k for k in range(1, run["workers"] + 1))
@@ -249,9 +249,9 @@ def sim_spec(run):
 
 
 def predict_run(costs, latency_s, run):
-    """All programs on this machine's cores. What others used during the run slows every task down,
-    but only by what the machine then lacks: left to itself, the job would use some number of cores
-    on average; it gets so many less if the sum is above what there is."""
+    """Simulates all programs on this machine's cores. Other programs slow every task down only if
+    the machine lacks cores: without them the job would use some number of cores on average, and it
+    gets fewer if the sum is above the number of cores."""
     cores = os.cpu_count()
     steps = 4 if not run["jitter_ms"] else 40
     spec = dict(sim_spec(run), latency_s=latency_s, shared_cores=cores, steps=steps)
@@ -297,7 +297,7 @@ def cluster(costs, args):
                           CLUSTER_LATENCY_S * 1e6))
     table(["model", "chunk", "server cores", "step ms", "steps/s", "GB/s in all", "bottleneck",
            "busy"], rows)
-    print("\nBusy: the busiest of each kind; up and down take turns where no kind is near 100%.\n"
+    print("\nBusy: the busiest of each kind; if no kind is near 100%, up and down alternate.\n"
           "CPU costs are those of loopback: a network card's interrupts and loss are not in them.")
     return results
 
@@ -314,8 +314,8 @@ def predict(args):
     old_rows, old = compare(costs, data["latency_s"], fitted, "fitted")
     table(["workers x servers, model", "point", "measured steps/s", "simulated", "error",
            "simulated bottleneck", "others' cores"], rows + old_rows)
-    print("\nSize of the error: held out %.0f%% in the mean, %.0f%% at worst; fitted %.0f%% in the "
-          "mean, %.0f%% at worst." % (mean_size(new), max(map(abs, new), default=0),
+    print("\nMean size of the error: held out %.0f%% (worst %.0f%%); fitted %.0f%% (worst "
+          "%.0f%%)." % (mean_size(new), max(map(abs, new), default=0),
                                       mean_size(old), max(map(abs, old), default=0)))
     return {"held_out": held_out, "held_out_errors": new, "fitted_errors": old,
             "cluster": cluster(costs, args)}
@@ -328,11 +328,11 @@ def parse():
     parser.add_argument("--servers", default="1,2")
     parser.add_argument("--model_bytes", type=int, default=MB)
     parser.add_argument("--chunk_bytes", type=int, default=256 * KB)
-    parser.add_argument("--compute_ms", type=float, default=0.0, help="simulated, of each step")
+    parser.add_argument("--compute_ms", type=float, default=0.0, help="simulated compute time")
     parser.add_argument("--per_process", type=int, default=64, help="workers in one process")
-    parser.add_argument("--gb", type=float, default=2.0, help="to move in a run, about")
+    parser.add_argument("--gb", type=float, default=2.0, help="approximate GB to move in a run")
     parser.add_argument("--tries", type=int, default=3, help="runs of a point")
-    parser.add_argument("--deadline_s", type=int, default=120, help="of one run")
+    parser.add_argument("--deadline_s", type=int, default=120, help="longest time of one run")
     parser.add_argument("--json", metavar="FILE", help="the figures, in full")
     parser.add_argument("--measure", metavar="FILE", help="fit the costs, write them to FILE")
     parser.add_argument("--predict", metavar="FILE", help="check the simulation with these costs")

@@ -1,9 +1,9 @@
-"""One measured run of synthetic workers against real servers on loopback, for bench/scale.
+"""Makes one measured run of synthetic workers against real servers on loopback, for bench/scale.
 
-All children are in process groups of their own, die with this program, and are killed whenever a
-run ends, however it ends; everything that is waited for has a deadline. The clients take the CPU
-times themselves at the first and last measured step (see scale_client.c), so that start-up, joining
-and warm-up steps do not count.
+All children are in their own process groups, die with this program, and are killed at the end of a
+run in any case. Every wait has a deadline. The clients read the CPU times themselves at the first
+and last measured step (see scale_client.c), so that start-up, joining and warm-up steps do not
+count.
 """
 import ctypes
 import json
@@ -21,12 +21,12 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.environ.get("WEIR_BIN") or os.path.join(SOURCE, "build/bin")
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG = 1
-FILES_BESIDE = 128  # of a process, beside one per connection and worker
+FILES_BESIDE = 128  # descriptors of a process, beside one per connection and worker
 READY_S, END_S = 30, 30
 
 
 class Failure(Exception):
-    """A run that gave no figures; the text says why."""
+    """A run without figures; the text has the reason."""
 
 
 def die_with_parent():
@@ -34,13 +34,13 @@ def die_with_parent():
 
 
 def raise_file_limit(point):
-    """The soft limit of descriptors up to the hard one; a failure if that is still too low."""
+    """Raises the soft limit of descriptors to the hard one; fails if that is still too low."""
     n_workers = point["workers"]
     need = FILES_BESIDE + (point["servers"] + 2) * n_workers
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < need:
-        raise Failure("%d workers want up to %d open files, the hard limit is %d: raise it "
-                      "(ulimit -Hn), or give fewer --workers" % (n_workers, need, hard))
+        raise Failure("%d workers need up to %d open files, the hard limit is %d: raise it "
+                      "(ulimit -Hn), or use fewer --workers" % (n_workers, need, hard))
     if soft != resource.RLIM_INFINITY and soft < need:
         resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
 
@@ -76,7 +76,7 @@ class Children:
         return p
 
     def text(self, process, stream):
-        """What a process printed: stream 1 or 2."""
+        """Returns the output of a process: stream 1 or 2."""
         entry = next(e for e in self.all if e[0] is process)
         entry[stream].seek(0)
         return entry[stream].read()
@@ -85,7 +85,7 @@ class Children:
         try:
             status = process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise Failure("%s did not end in time; its last words:\n%s" %
+            raise Failure("%s did not end in time; its last lines:\n%s" %
                           (what, self.text(process, 2)[-2000:])) from None
         if status != 0:
             raise Failure("%s ended with status %d:\n%s" %
@@ -93,7 +93,7 @@ class Children:
 
 
 def start_server(children, index, ps_hosts, worker_hosts):
-    """--serve keeps it up when the job is done, so that its peak memory can still be read."""
+    """Starts a server. --serve keeps it running after the job, to read its peak memory."""
     read_fd, write_fd = os.pipe()
     p = children.start([os.path.join(BIN, "ps"), "--ps_hosts=" + ps_hosts,
                         "--worker_hosts=" + worker_hosts, "--task_index=%d" % index, "--serve",
@@ -101,7 +101,7 @@ def start_server(children, index, ps_hosts, worker_hosts):
     os.close(write_fd)
     try:
         if not select.select([read_fd], [], [], READY_S)[0] or not os.read(read_fd, 256):
-            raise Failure("ps:%d did not get ready:\n%s" % (index, children.text(p, 2)[-2000:]))
+            raise Failure("ps:%d was not ready in time:\n%s" % (index, children.text(p, 2)[-2000:]))
     finally:
         os.close(read_fd)
     return p, status_kb(p.pid, "VmRSS")
@@ -113,7 +113,7 @@ def percentile(values, share):
 
 
 def summary(point, steps, results, servers):
-    """The figures of a run. Bytes count both ways; a pull moves them one way."""
+    """Returns the figures of a run. Bytes count both ways; a pull moves them one way."""
     n, m = point["workers"], results[0]["model_bytes"]
     seconds = (max(r["end_ns"] for r in results) - min(r["begin_ns"] for r in results)) * 1e-9
     ways = 1 if point["mode"] == "pull" else 2
@@ -137,7 +137,7 @@ def summary(point, steps, results, servers):
 
 def run(point, steps, per_process, deadline_s):
     """point: workers, servers, model_bytes, chunk_bytes, tensors, mode, compute_ms, jitter_ms,
-    straggler_ms. The figures of one run, or a Failure."""
+    straggler_ms. Returns the figures of one run, or raises a Failure."""
     n = point["workers"]
     raise_file_limit(point)
     ps_hosts = ",".join("127.0.0.1:%d" % p for p in free_ports(point["servers"]))
@@ -162,7 +162,7 @@ def run(point, steps, per_process, deadline_s):
 
 
 def primitives(chunk_bytes):
-    """Seconds per byte of the loops that a server runs over a chunk."""
+    """Returns the seconds per byte of the loops that a server runs over a chunk."""
     with Children() as children:
         p = children.start([os.path.join(BIN, "bench_scale_client"), "--primitives",
                             "--chunk_bytes=%d" % chunk_bytes])

@@ -1,31 +1,31 @@
 #!/usr/bin/python3
-"""A discrete-event simulation of one Weir job in sync mode: how long a step takes with W workers,
-S servers, links of a given rate, and given costs of the programs (measured by bench/scale).
+"""Simulates one Weir job in sync mode by discrete events: the time of a step with W workers, S
+servers, links of a given rate, and given costs of the programs (measured by bench/scale).
 
-What is simulated, frame by frame (one chunk or several, as net/rpc/send_queue.h makes them):
+The simulation goes frame by frame (one chunk or several, as net/rpc/send_queue.h makes them):
 
   worker  computes (a constant, jitter, a straggler), then pushes all chunks in order; the step ends
           when all new versions are in. CPU: checksum and send of a push, receipt of a version.
-  link    full duplex, one each way per host, FIFO by frame, cut-through: a frame's first byte goes
-          on at once, its last one leaves the slower of the two links it crosses. FIFO and not fair
+  link    full duplex, one each way per host, FIFO by frame, cut-through: a frame's first byte
+          continues at once, its last one leaves the slower of its two links. FIFO replaces fair
           share, because both keep a link equally busy (so the time of the last frame, which ends a
-          step, is the same) and FIFO needs one event a frame where fair share has to redo all flows
-          of a link at each start and end. What the network buffers is not bounded.
-  server  receives a whole frame and checks it; sums a contribution if it is the next in member
-          order, and all those that had waited for it; else copies it aside. After the last one: one
-          update, one checksum, then an answer to each member, in member order, chunk by chunk.
-          Chunks are balanced over servers as net/wire/chunks.h does it.
+          step, is the same). FIFO needs one event a frame; fair share would have to compute all
+          flows of a link again at each start and end. The network buffers without a bound.
+  server  receives a whole frame and checks it. Sums a contribution if it is the next in member
+          order, and all those that had waited for it; otherwise copies it aside. After the last
+          one: one update, one checksum, then an answer to each member, in member order, chunk by
+          chunk. Chunks are balanced over servers as by net/wire/chunks.h.
   CPU     a pool of cores per host (or one for all: everything on one machine). Tasks wait in one
-          FIFO queue and are not interrupted; those of one connection and side come one after the
-          other, as gRPC does them.
+          FIFO queue and are not interrupted; those of one connection and side run one after the
+          other, as in gRPC.
 
-Left out: loss, slow start, the locks of chunks. What threads cost by waking each other, and memory
-by missing the caches, is in the measured costs (see `crowd` in Costs).
+The simulation leaves out loss, slow start and the locks of chunks. The measured costs include the
+cost of threads that wake each other, and of cache misses (see `crowd` in Costs).
 
-Where nothing is lost by it, events are merged: a worker on a host of its own is given a core for
-sending and one for receiving, each fed in order by one source, so that their FIFO queues are
-computed without events. That leaves five events per frame up and chunk down: two at the server's
-downlink and CPU queue, two at the end of its CPU tasks, one at the worker's downlink.
+Events are merged if the result does not change: a worker on its own host has a core for sending and
+one for receiving, each fed in order by one source, so that their FIFO queues are computed without
+events. That leaves five events per frame up and chunk down: two at the server's downlink and CPU
+queue, two at the end of its CPU tasks, one at the worker's downlink.
 
     bench/simulate.py --costs=FILE --workers=1000 --servers=100 --gbit=25 --model_bytes=13100000
 """
@@ -60,7 +60,7 @@ class Costs:
                 "crowd_half": self.crowd_half}
 
     def crowd_share(self, connections):
-        """How much of `crowd` the bytes of a host with so many connections cost."""
+        """Returns the share of `crowd` that the bytes of a host with n connections cost."""
         return (connections - 1) / (connections - 1 + self.crowd_half)
 
     def task(self, side, way, n_bytes, first, share):
@@ -71,7 +71,7 @@ class Costs:
 
 
 def chunk_table(model_bytes, chunk_bytes=DEFAULT_CHUNK_BYTES, tensors=1):
-    """Sizes of a model's chunks, as chunks_create and the synthetic workers make them."""
+    """Returns the sizes of a model's chunks, as by chunks_create and the synthetic workers."""
     each = max(1, model_bytes // 4 // tensors) * 4
     packed = min(chunk_bytes, PACK_BYTES) // each  # whole tensors that share a chunk
     if packed > 1:
@@ -113,7 +113,7 @@ DEFAULTS = {
     "gbit": None,          # of every link; None: no limit
     "server_gbit": None,   # of the servers' links, where they differ
     "latency_s": 0.0,      # one way, first byte to first byte
-    "server_cores": 2,     # that a server uses: its --inter_op_threads
+    "server_cores": 2,     # cores that a server uses: its --inter_op_threads
     "shared_cores": None,  # all programs on one machine with so many cores
     "slowdown": 1.0,       # of every CPU task (cores that others use)
     "compute_s": 0.0, "jitter_s": 0.0, "straggler_s": 0.0,
@@ -137,7 +137,7 @@ class Simulation:
     def __init__(self, costs, **spec):
         unknown = set(spec) - set(DEFAULTS)
         if unknown:
-            raise ValueError("no such settings: %s" % ", ".join(sorted(unknown)))
+            raise ValueError("unknown settings: %s" % ", ".join(sorted(unknown)))
         self.p = p = dict(DEFAULTS, **spec)
         self.W, self.S = p["workers"], p["servers"]
         self.chunks = p["chunks"] or chunk_table(p["model_bytes"], p["chunk_bytes"], p["tensors"])
@@ -218,7 +218,7 @@ class Simulation:
         kind, w, frame, seconds = task[2:]
         if kind == TAKE:
             for c in frame:
-                if w != self.next_member[c]:  # the copy now, and the sum when its turn comes
+                if w != self.next_member[c]:  # the copy now, and the sum in its turn
                     seconds += self.cost_copy[c] - self.cost_add[c]
                     self.parked[c].add(w)
         task[0].busy_s += seconds
@@ -324,7 +324,7 @@ class Simulation:
         self.submit(now, pool, lane, (pool, lane, TAKE, w, frame, seconds))
 
     def taken(self, now, task, w, frame):
-        """The core goes on with those that had waited for these, and with updates."""
+        """Adds tasks for contributions that had waited for these, and for updates."""
         seconds, full = 0.0, []
         for c in frame:
             self.counted[c] += 1
@@ -336,7 +336,7 @@ class Simulation:
                     seconds += self.cost_add[c]
                     n += 1
                 self.next_member[c] = n
-            if self.counted[c] == self.W:  # what is left had its turn while another was taken
+            if self.counted[c] == self.W:  # the parked ones had their turn in another task
                 seconds += self.cost_add[c] * len(self.parked[c]) + self.cost_update[c]
                 self.parked[c].clear()
                 self.next_member[c] = self.counted[c] = 0
@@ -388,7 +388,7 @@ class Simulation:
                 "gb_s": 2 * self.W * sum(self.chunks) / step_s * 1e-9}
 
     def utilisation(self, step_s, mean_step_s):
-        """Of the busiest of each kind: the share of a step that it works."""
+        """Returns, for the busiest of each kind, the share of a step in which it works."""
         model = sum(self.chunks)
         load = [0] * self.S
         for c, s in enumerate(self.server_of):
@@ -414,14 +414,14 @@ def simulate(costs, **spec):
 
 
 def load_costs(path):
-    """(Costs, settings of the machine) from what `bench/scale --measure` wrote."""
+    """Returns (Costs, settings of the machine) from a file of `bench/scale --measure`."""
     with open(path, encoding="utf-8") as f:
         data = json.load(f)
     return Costs(**data["costs"]), data
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Step time of a simulated cluster.")
+    parser = argparse.ArgumentParser(description="Prints the step time of a simulated cluster.")
     parser.add_argument("--costs", required=True, help="JSON of bench/scale --measure")
     parser.add_argument("--latency_us", type=float, default=30.0, help="of a link, one way")
     for name, of in (("workers", int), ("servers", int), ("model_bytes", int),

@@ -1,10 +1,10 @@
-"""Images/s of training the deep MNIST CNN on Fashion-MNIST on one machine, in one run:
+"""Measures images/s of training the deep MNIST CNN on Fashion-MNIST on one machine, in one run:
 
   weir       1 ps and 2 workers over gRPC on loopback, --intra_op_threads=1
   ddp        PyTorch's DistributedDataParallel on gloo, 2 ranks, one thread each
   ddp2       the same with PyTorch 2 (--torch2: a venv that `bench/train --setup2` makes)
-  torch      2 PyTorch processes that do not talk: what DDP could reach at most (--alone)
-  torch2     likewise with PyTorch 2 (--alone --torch2)
+  torch      2 PyTorch processes that do not communicate: the limit of DDP (--alone)
+  torch2     the same with PyTorch 2 (--alone --torch2)
   free2      2 Weir workers that train alone at the same time, without a server (--cost)
   free1      1 Weir worker alone (--cost)
   ps1        1 ps and 1 worker (--cost)
@@ -15,20 +15,20 @@ softmax cross-entropy; 3,274,634 parameters, which both sides confirm), as are t
 optimizer with its hyperparameters, and the images, which both read from memory in random order.
 Rounds are interleaved; the median of each contestant's rounds counts.
 
-With --precision=bf16 Weir's workers multiply in bf16, and PyTorch's do under autocast; with
---precision=fp32,bf16 all run in both, in turns. PyTorch 2 keeps images and weights channels-last,
-has a fused optimizer and, where Debian's libtcmalloc-minimal4 is installed, its allocator, which is
-its fastest way: the report says whether it was.
+--precision=bf16 makes Weir's workers multiply in bf16, and PyTorch's under autocast;
+--precision=fp32,bf16 runs all in both, in turns. PyTorch 2 runs in its fastest way: images and
+weights channels-last, a fused optimizer and, if Debian's libtcmalloc-minimal4 is installed, its
+allocator. The report shows whether it was.
 
-That all train alike is checked: a table has each contestant's loss on its way, PyTorch's warm-up
-counted as steps, and the run fails where the mean of the last quarter of --steps is further than
---allow_loss from Weir's. Measured: two seeds of Weir were 5 % apart after 100 steps, Weir and DDP
-4 to 6 % after 40 and 100, workers alone 8 to 12 % above those that share a server after 40; a tenth
-of the learning rate makes the loss more than twice as high.
+The program checks that all train alike. A table has each contestant's loss over the steps, with
+PyTorch's warm-up counted as steps. The run fails if the mean of the last quarter of --steps is
+further than --allow_loss from Weir's. In measurements two seeds of Weir were 5 % apart after 100
+steps, Weir and DDP 4 to 6 % after 40 and 100, workers alone 8 to 12 % above those that share a
+server after 40; a tenth of the learning rate makes the loss more than twice as high.
 
-What is timed: on both sides `--steps` steps with every image of every worker, from the first step
-to the last, start-up, reading of files and evaluation left out. PyTorch gets warm-up steps before
-the clock starts; Weir gets none.
+The time is that of `--steps` steps with every image of every worker on both sides, from the first
+step to the last, without start-up, reading of files and evaluation. PyTorch makes warm-up steps
+before the clock starts; Weir makes none.
 """
 import argparse
 import collections
@@ -51,8 +51,8 @@ TCMALLOC = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"
 PARAMETERS = 3274634
 WORKERS = 2
 LOSSES = collections.defaultdict(list)  # of each contestant, by round: {step: mean of its workers}
-TCMALLOC_LOADED = {}  # by contestants with PyTorch: in all of their processes
-N_POINTS = 5  # of the way, in the table of losses
+TCMALLOC_LOADED = {}  # by contestants with PyTorch: loaded in all of their processes
+N_POINTS = 5  # steps in the table of losses
 
 
 def read_idx(path):
@@ -72,7 +72,7 @@ def network(torch):
 
 
 def torch_rank(args):
-    """One PyTorch process; prints its images and seconds as JSON."""
+    """Runs one PyTorch process; prints its images and seconds as JSON."""
     import torch
     torch.set_num_threads(1)
     torch.manual_seed(args.rank)
@@ -123,13 +123,13 @@ def torch_rank(args):
 
 
 def maps():
-    """What is loaded into this process."""
+    """Returns the libraries that are loaded into this process."""
     with open("/proc/self/maps", encoding="utf-8") as f:
         return f.read()
 
 
 def wait_all(processes, what, seconds):
-    """Their output, in order; the run ends if one fails or takes too long."""
+    """Returns the output of the processes, in order; the run ends if one fails or hangs."""
     deadline, outputs = time.monotonic() + seconds, []
     try:
         for p in processes:
@@ -148,7 +148,7 @@ def wait_all(processes, what, seconds):
 
 
 def keep_losses(key, of_workers):
-    """of_workers: {step: loss} of each."""
+    """Stores losses. of_workers: {step: loss} of each."""
     LOSSES[key].append({step: statistics.mean(w[step] for w in of_workers)
                         for step in of_workers[0]})
 
@@ -177,13 +177,13 @@ def run_torch(args, key, python, ddp):
 
 
 def told_losses(output):
-    """{step: loss} by a worker's lines."""
+    """Returns {step: loss} from a worker's lines."""
     return {int(step): float(loss)
             for step, loss in re.findall(r"\(global step: (\d+)\), loss ([^,]+),", output)}
 
 
 def run_weir(args, key, n_workers, with_ps):
-    """Images/s of n_workers with one server, or of as many that train alone at the same time."""
+    """Returns images/s of n_workers with one server, or of n_workers alone at the same time."""
     ports = free_ports(1 + n_workers)
     hosts = ["--ps_hosts=127.0.0.1:%d" % ports[0],
              "--worker_hosts=" + ",".join("127.0.0.1:%d" % p for p in ports[1:])]
@@ -229,13 +229,13 @@ def parse():
     p.add_argument("--batch_size", type=int, default=64, help="per worker")
     p.add_argument("--optimizer", choices=("adam", "sgd"), default="adam", help="on both sides")
     p.add_argument("--learning_rate", type=float, default=0.001)
-    p.add_argument("--alone", action="store_true", help="also PyTorch processes that do not talk")
+    p.add_argument("--alone", action="store_true", help="also separate PyTorch processes")
     p.add_argument("--cost", action="store_true", help="also Weir with fewer workers or servers")
     p.add_argument("--no_torch", action="store_true", help="leave PyTorch out")
     p.add_argument("--precision", type=precisions, default="fp32", metavar="fp32|bf16|fp32,bf16",
                    help="on both sides")
     p.add_argument("--allow_loss", type=float, default=0.25, metavar="PART",
-                   help="of Weir's loss in the last quarter, by which another's may differ")
+                   help="part of Weir's loss in the last quarter by which another may differ")
     p.add_argument("--torch2", nargs="?", const=TORCH2, metavar="PYTHON",
                    help="also PyTorch 2, of this interpreter (that of bench/train --setup2)")
     p.add_argument("--ps_flag", action="append", default=[], help="passed on to ps")
@@ -251,7 +251,7 @@ def parse():
 
 
 def version_of(python):
-    """Of its PyTorch; None without one."""
+    """Returns the version of the interpreter's PyTorch, or None."""
     if python is None:
         return None
     done = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], text=True,
@@ -280,7 +280,7 @@ def main():
                    for precision in args.precision for name, wanted, f, how in runs if wanted}
     figures = {key: [] for key in contestants}
     for i in range(args.rounds):
-        # Every other round goes backwards, so that nobody always runs on the cooler machine.
+        # Every second round runs backwards, so that no contestant always has the cooler machine.
         for key in list(contestants)[::1 if i % 2 == 0 else -1]:
             figures[key].append(contestants[key]())
             print("round %d of %d: %-6s %s %7.0f images/s" %
@@ -290,13 +290,13 @@ def main():
 
 
 def late_loss(args, key):
-    """The mean over the last quarter of the steps, and over the rounds."""
+    """Returns the mean loss over the last quarter of the steps, and over the rounds."""
     return statistics.mean(loss for way in LOSSES[key] for step, loss in way.items()
                            if args.steps * 3 // 4 < step <= args.steps)
 
 
 def check_losses(args):
-    """Ends the run where somebody trains otherwise than Weir does: its speed would say nothing."""
+    """Ends the run if a contestant's loss differs from Weir's: speeds are then not comparable."""
     want, off = late_loss(args, ("weir", args.precision[0])), []
     for key in LOSSES:
         got = late_loss(args, key)
@@ -309,7 +309,7 @@ def check_losses(args):
 
 
 def losses_table(args, keys, names):
-    """The way down, so that somebody may see where two part."""
+    """Prints the losses over the steps, which show where two contestants diverge."""
     points = sorted({max(1, args.steps * (k + 1) // N_POINTS) for k in range(N_POINTS)})
     print("\nLoss, the mean of the 5 steps up to each:\n\n| step |" +
           "".join(" %d |" % p for p in points) + " last quarter |\n|" +
@@ -329,9 +329,9 @@ def report(args, figures, version):
              "free1": "Weir, 1 worker alone",
              "ps1": "Weir, 1 ps and 1 worker",
              "ddp": "PyTorch %s, DDP on gloo, 2 ranks" % version["ddp"],
-             "torch": "PyTorch %s, 2 processes that do not talk" % version["ddp"],
+             "torch": "PyTorch %s, 2 processes that do not communicate" % version["ddp"],
              "ddp2": "PyTorch %s, DDP on gloo, 2 ranks" % version["ddp2"],
-             "torch2": "PyTorch %s, 2 processes that do not talk" % version["ddp2"]}
+             "torch2": "PyTorch %s, 2 processes that do not communicate" % version["ddp2"]}
     for name, loaded in TCMALLOC_LOADED.items():
         names[name] += ", tcmalloc" if loaded else ", the C library's malloc"
     results = {precision: report_precision(args, precision, figures, names)
@@ -350,7 +350,7 @@ def report(args, figures, version):
 
 
 def report_precision(args, precision, all_figures, names):
-    """Prints the tables of one; its figures."""
+    """Prints the tables of one precision; returns its figures."""
     figures = {name: values for (name, p), values in all_figures.items() if p == precision}
     median = {name: statistics.median(values) for name, values in figures.items()}
     print("\n%s; batch %d per worker, %s, %s, %d steps, median of %d interleaved rounds:\n" %
@@ -364,11 +364,11 @@ def report_precision(args, precision, all_figures, names):
               (names[name], median[name], min(values), max(values), median[name] / base))
     ratios = {}
     if args.cost:
-        # Round by round: what one round's neighbours on the machine cost, both sides paid.
+        # Round by round: other programs of a round slow both sides down.
         ratios = {"kept by 2 workers": [a / b for a, b in zip(figures["weir"], figures["free2"])],
                   "kept by 1 worker": [a / b for a, b in zip(figures["ps1"], figures["free1"])]}
         for name, values in ratios.items():
-            print("\n%s with a server, of what they reach alone: median %.3f (%.3f to %.3f)" %
+            print("\n%s with a server, part of their speed alone: median %.3f (%.3f to %.3f)" %
                   (name, statistics.median(values), min(values), max(values)))
     losses_table(args, [(name, precision) for name in figures], names)
     return {"images_per_second": figures, "median": median, "ratio": median["weir"] / base,

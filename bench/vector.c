@@ -1,10 +1,9 @@
-/* bench/vector.c - how near the loops of kernels/vector and the checksum come to memory speed.
+/* bench/vector.c - measures the loops of kernels/vector and the checksum beside memory speed.
  * Each contestant runs over a working set (all its arrays together) that lies in a core's L2 and
- * over one that does not; what it reads and writes is counted once each, as for memcpy. They take
- * turns, round by round, each right after a turn of memcpy, so that a noisy neighbour meets both,
- * and time is the thread's own. Prints the medians of GB/s and of the ratios to memcpy's, and the
- * ratios as a line of JSON.
- *     bench_vector [rounds] [milliseconds of a turn] */
+ * over one that does not; what it reads and writes is counted once each, as for memcpy. They
+ * alternate, round by round, each right after a turn of memcpy, so that a noisy neighbour meets
+ * both, and time is the thread's own. Prints the medians of GB/s and of the ratios to memcpy's, and
+ * the ratios as a line of JSON. bench_vector [rounds] [milliseconds of a turn] */
 #include "kernels/vector/vector.h"
 #include "base/digest.h"
 #include "kernels/vector/clones.h"

@@ -1,42 +1,42 @@
-"""Training across the lines between regions, on one machine (tests/wan): network namespaces, lines
-with delay, loss and a rate that a process plays, ESP by strongSwan if asked for. One row for each
-way to train:
+"""Measures training across the links between regions, on one machine (tests/wan): network
+namespaces, links with delay, loss and a rate that a process imitates, and ESP by strongSwan on
+request. There is one row for each way to train:
 
-  lan        all workers in the region of the server: what the others are measured by
-  sync       workers in all regions, in turns; each exchanges every step with the one server
-  local      likewise, every --local_steps steps (worker --local_steps); --rounds times
+  lan        all workers in the region of the server: the reference of all other rows
+  sync       workers in all regions; each exchanges every step with the one server
+  local      the same, every --local_steps steps (worker --local_steps); --rounds times
   local_int4 the same, in int4 both ways
-  near       as regions, over lines that neither delay nor limit: what the programs of all regions
-             cost each other on this one machine
-  regions    each region has a server of its own, and exchanges with a parent group's every
+  near       as regions, over links without delay or limit: shows how much the programs of all
+             regions slow each other down on this one machine
+  regions    each region has its own server, which exchanges with a parent group every
              --local_steps steps, in --wire, --overlap steps ahead (docs/guide/regions.md)
 
-and for each row
+Each row has these columns:
 
   images/s      of all workers
-  step          seconds, of one batch of every worker
-  compute       its utilisation: the step of lan divided by this one
-  of near       the step of near divided by this one: what the line costs
-  foreseen      the same by the line's figures: H t / (H t + rtt + bytes / rate each way), where t
-                is the step of lan, H the steps between two exchanges, and bytes those of all
-                workers of a region, which share their line; less what overlaps with computing
-  to, from      MB that the kernel counted on the lines of region 0, where the server is, IP's
-                headers and the first values included: to it (gradients), from it (parameters); in
-                all, and for each step
-  waited        of the time of regions' workers, the part in which they waited for the parent's
-                answer: what their servers say, the mean
-  left out      rounds of the parent's that went on without a region (--cut, --kill)
+  step          seconds of one batch of every worker
+  compute       utilisation: the step of lan divided by this one
+  of near       the step of near divided by this one: the cost of the link
+  predicted     the same by the link's properties: H t / (H t + rtt + bytes / rate each way). t is
+                the step of lan, H the steps between two exchanges, and bytes those of all workers
+                of a region, which share their link. Time that overlaps computing does not count
+  to, from      MB that the kernel counted on the links of region 0, where the server is, including
+                IP's headers and the first values: to it (gradients), from it (parameters); in all,
+                and for each step
+  waited        part of the time in which the regions' workers waited for the parent's answer: the
+                mean, from the lines of their servers
+  left out      rounds of the parent that continued without a region (--cut, --kill)
   accuracy      on the test set (--data_dir)
-  lost, late    packets that were lost or found a queue full; how much later than it should a packet
-                arrived, mean and most, which says whether the machine kept up with its lines
+  lost, late    packets that were lost or found a queue full; how late a packet arrived, mean and
+                most, which shows whether the machine is fast enough for its links
 
-Workers have one thread each. On a machine with fewer cores than workers they take turns, in every
-row alike, so that a row's own share of waiting looks smaller than on machines of their own.
+Workers have one thread each. On a machine with fewer cores than workers they share cores in every
+row, so that a row's share of waiting looks smaller than with a machine for each worker.
 
-Faults, in every row but near whose workers are in more than one region, by the seconds since worker
-0 was ready: --cut AFTER:SECONDS, once or more, cuts the line between regions 0 and 1; --kill AFTER,
-in the mode regions, kills the server of region 1 (-9) and starts it again (what its workers waited
-before is then not in `waited`).
+Faults apply to every row except near whose workers are in more than one region. They count seconds
+since worker 0 was ready. --cut AFTER:SECONDS, once or more, cuts the link between regions 0 and 1.
+--kill AFTER, in the mode regions, kills the server of region 1 (-9) and starts it again; `waited`
+then excludes the waits before.
 """
 import argparse
 import json
@@ -54,7 +54,7 @@ from wan_job import Job, note  # noqa: E402
 
 CONGESTION = "net/ipv4/tcp_congestion_control"
 UNITS = {"kbit": 1e-3, "mbit": 1, "gbit": 1e3}
-# --modes: where the workers are, and what each way to train has for flags. New ones go here.
+# --modes: the regions of the workers and the flags of each way to train. Add new ones here.
 MODES = {"lan": {"regions": 1, "flags": []},
          "sync": {"regions": None, "flags": []},
          "local": {"regions": None, "flags": [], "local": True},
@@ -63,16 +63,16 @@ MODES = {"lan": {"regions": 1, "flags": []},
          "near": {"regions": None, "flags": [], "local": True, "groups": True, "near": True},
          "regions": {"regions": None, "flags": [], "local": True, "groups": True}}
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "int8": 260 / 256, "int4": 132 / 256, "topk": 24 / 256}
-HEAD = ("mode", "steps", "images/s", "step s", "compute", "of near", "foreseen", "MB to",
+HEAD = ("mode", "steps", "images/s", "step s", "compute", "of near", "predicted", "MB to",
         "MB from", "to/step",
         "from/step", "waited", "left out", "accuracy", "lost", "late us")
 
 
 def rate(text):
-    """Mbit/s of "100mbit"; 0: no limit."""
+    """Returns the Mbit/s of a text like "100mbit"; 0: no limit."""
     m = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)|0", text)
     if not m:
-        raise argparse.ArgumentTypeError("%r: wanted as 100mbit, 1gbit, 500kbit, 0" % text)
+        raise argparse.ArgumentTypeError("%r: write it as 100mbit, 1gbit, 500kbit, 0" % text)
     return float(m.group(1)) * UNITS[m.group(2)] if m.group(1) else 0
 
 
@@ -99,7 +99,7 @@ def network(o, near):
 
 
 def line_figures(stats):
-    """Of all lines, both ways: packets lost; how late, mean and most, in microseconds."""
+    """Returns figures of all links, both ways: packets lost; mean and most delay, in us."""
     ways = [s[way] for s in stats for way in ("a_to_b", "b_to_a")]
     out = sum(w["out"] for w in ways)
     late = sum(w["late_us"] * w["out"] for w in ways) / out if out else 0
@@ -107,7 +107,7 @@ def line_figures(stats):
 
 
 def measure(o, mode, folder):
-    """One row, on lines of its own."""
+    """Measures one row, on its own links."""
     m = MODES[mode]
     with network(o, m.get("near")) as net:
         before = net.counters(0)
@@ -124,7 +124,7 @@ def measure(o, mode, folder):
                   tempfile.mkdtemp(dir=folder), groups, not m.get("near"))
         after = net.counters(0)
         lost, late, late_most = line_figures([link.stats() for link in net.links.values()])
-        # What waits for a connection, at a busy end of the job, is in neither.
+        # The wait for a connection, at a busy end of the job, is in no figure.
         per_second = sum(s["images_per_second"] for s in job.summaries())
         n_params = next(job.summaries())["parameters"]
     to, away = (1e-6 * (after[k] - before[k]) for k in ("rx_bytes", "tx_bytes"))
@@ -141,11 +141,11 @@ def measure(o, mode, folder):
 def seconds_pair(text):
     m = re.fullmatch(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)", text)
     if not m:
-        raise argparse.ArgumentTypeError("%r: wanted as AFTER:SECONDS" % text)
+        raise argparse.ArgumentTypeError("%r: write it as AFTER:SECONDS" % text)
     return float(m.group(1)), float(m.group(2))
 
 
-def foreseen(o, lan, r):
+def predicted(o, lan, r):
     if r["near"]:
         return 1
     work = r["between"] * lan["step"]
@@ -164,7 +164,7 @@ def table(o, rows):
         return (mode, "%d" % r["steps"], "%.1f" % r["images/s"], "%.3f" % r["step"],
                 "%.3f" % (lan["step"] / r["step"]) if lan else "-",
                 "%.3f" % (near["step"] / r["step"]) if near else "-",
-                "%.3f" % foreseen(o, lan, r) if lan else "-", "%.2f" % r["to"], "%.2f" % r["from"],
+                "%.3f" % predicted(o, lan, r) if lan else "-", "%.2f" % r["to"], "%.2f" % r["from"],
                 "%.2f" % (r["to"] / r["steps"]), "%.2f" % (r["from"] / r["steps"]),
                 part(r["waited"], "%.3f"), part(r["left_out"], "%d"), part(r["accuracy"], "%.4f"),
                 "%d" % r["lost"], "%.0f, %.0f" % (r["late"], r["late_most"]))
@@ -183,14 +183,15 @@ def parse():
     p.add_argument("--rate", type=rate, default="100mbit", metavar="R",
                    help="each way: 500kbit, 100mbit, 1gbit; 0: no limit (%(default)s)")
     p.add_argument("--loss", type=float, default=0, metavar="PERCENT", help="(%(default)s)")
-    p.add_argument("--mtu", type=int, default=1500, help="of the lines (%(default)s)")
+    p.add_argument("--mtu", type=int, default=1500, help="MTU of the links (%(default)s)")
     p.add_argument("--queue", type=int, default=0, metavar="KB",
-                   help="before a line's rate (0: what one rtt carries, 256 at least)")
+                   help="queue before a link (0: the bytes of one rtt, at least 256 KB)")
     p.add_argument("--esp", action="store_true",
                    help="gateways join the regions by IKEv2 and ESP (strongSwan, in user space)")
-    p.add_argument("--nat", action="store_true", help="all regions but the server's are behind NAT")
+    p.add_argument("--nat", action="store_true",
+                   help="regions other than the server's are behind NAT")
     p.add_argument("--congestion", metavar="NAME",
-                   help="TCP's, on all hosts: cubic, bbr, reno (this machine's)")
+                   help="congestion control of TCP on all hosts: cubic, bbr, reno (this machine's)")
     p.add_argument("--regions", type=int, default=2, metavar="N", help="(%(default)s)")
     p.add_argument("--workers", type=int, default=2, metavar="N", help="in all (%(default)s)")
     p.add_argument("--modes", default=",".join(MODES), metavar="MODE,...", help="(%(default)s)")
@@ -209,14 +210,14 @@ def parse():
     p.add_argument("--region_flag", action="append", default=[], metavar="FLAG",
                    help="for the regions' servers")
     p.add_argument("--data_dir", metavar="DIR",
-                   help="train on that, and say the accuracy (made-up data, and none)")
+                   help="train on these data, and print the accuracy (made-up data, no accuracy)")
     p.add_argument("--cut", action="append", default=[], type=seconds_pair, metavar="AFTER:SECONDS",
-                   help="cut the line")
+                   help="cut the link")
     p.add_argument("--kill", action="append", default=[], type=float, metavar="AFTER",
                    help="kill the server of region 1, and start it again")
-    p.add_argument("--seconds", type=float, default=900, help="most for a row (%(default)s)")
+    p.add_argument("--seconds", type=float, default=900, help="longest time of a row (%(default)s)")
     p.add_argument("--seed", type=int, default=1, metavar="N", help="(%(default)s)")
-    p.add_argument("--logs", metavar="DIR", help="what the last row's programs said")
+    p.add_argument("--logs", metavar="DIR", help="folder for the output of the last row's programs")
     p.add_argument("--json", metavar="FILE", help="the table's figures")
     p.add_argument("--bin", default=harness.BIN, metavar="FOLDER", help="(%(default)s)")
     o = p.parse_args()
@@ -225,7 +226,7 @@ def parse():
         if mode not in MODES:
             p.error("--modes: %r is none of %s" % (mode, ", ".join(MODES)))
     if o.regions < 2 or o.workers < o.regions:
-        p.error("two regions or more, and a worker for each")
+        p.error("needs two regions or more, and a worker for each")
     return o
 
 
@@ -241,7 +242,7 @@ def main():
             harness.make_data(folder)
         for mode in o.modes:
             rows[mode] = measure(o, mode, folder)
-    print("%d regions, %d workers, %s, batch %d; lines: rtt %g ms, %s, loss %g %%, MTU %d%s%s" % (
+    print("%d regions, %d workers, %s, batch %d; links: rtt %g ms, %s, loss %g %%, MTU %d%s%s" % (
         o.regions, o.workers, o.model, o.batch_size, o.rtt,
         "%g Mbit/s" % o.rate if o.rate else "no limit", o.loss, o.mtu, ", ESP" if o.esp else "",
         ", NAT" if o.nat else ""))

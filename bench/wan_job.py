@@ -1,4 +1,4 @@
-"""A job of bench/wan: its programs on the hosts of a network (tests/wan), and what befalls them."""
+"""A job of bench/wan: its programs on the hosts of a network (tests/wan), and their faults."""
 import json
 import os
 import re
@@ -18,20 +18,20 @@ def note(text):
 
 
 class Job:
-    """One server in region 0, and workers; or one for each region besides. To its end."""
+    """Runs a job to its end: one server in region 0, or one more for each region, and workers."""
 
     def __init__(self, o, net, n_regions, steps, flags, folder, groups=(), faults=True):
-        """groups: nothing, or what each region's own server has for flags. folder: its own."""
+        """groups: flags of each region's own server, or empty. folder: the job's own."""
         self.o, self.net, self.folder = o, net, folder
         self.processes, self.killed = [], []
         self.n_regions, self.groups, self.steps = n_regions, groups, steps
         ps_host = "%s:%d" % (net.address(0), PORT)
-        # Of region 0: host 0 has the server; of each region, worker i its own host.
+        # Host 0 of region 0 has the server; worker i of each region has its own host.
         places = [(i % n_regions, i // n_regions) for i in range(o.workers)]
         places = [(r, k + 1 if r == 0 else k) for r, k in places]
         hosts = ["--ps_hosts=" + ps_host, "--worker_hosts=" +
                  ",".join("%s:%d" % (net.address(*place), PORT) for place in places)]
-        # One machine plays them all: without this, payloads would go by its memory.
+        # All hosts are this machine: without this, payloads would use its shared memory.
         hosts.append("--shared_memory=off")
         try:
             if groups:
@@ -77,7 +77,7 @@ class Job:
             "--optimizer=" + o.optimizer, "--seed=%d" % o.seed, *flags, *o.flag])
 
     def start_groups(self, parent, places, groups, steps, flags):
-        """The parent's server beside region 0's, on host 0 of that region."""
+        """Starts the parent's server beside that of region 0, on host 0 of that region."""
         regions = ["%s:%d" % (self.net.address(r), PORT + 1) for r in range(self.n_regions)]
         self.start_ps("ps:parent", (0, 0), ["--ps_hosts=" + parent, "--worker_hosts=" +
                                             ",".join(regions)], *self.o.parent_flag)
@@ -98,7 +98,7 @@ class Job:
         return self.processes[-1]
 
     def keeps(self, region):
-        """With --kill: a checkpoint twice in each round."""
+        """Returns flags for --kill: two checkpoints in each round."""
         return ["--checkpoint_dir=%s/region-%d" % (self.folder, region),
                 "--save_steps=%d" % max(1, self.o.local_steps // 2)] if self.o.kill else []
 
@@ -114,9 +114,9 @@ class Job:
             return
         self.named("worker:0").wait_line("vector loops", self.o.seconds)  # before it joins
         began = time.monotonic()
-        far = self.named("worker:1")  # of the region that they befall
+        far = self.named("worker:1")  # of the region of the fault
         for after, act in sorted(faults, key=lambda fault: fault[0]):
-            try:  # its end, if it comes before
+            try:  # its end, if that is earlier
                 far.popen.wait(max(0, began + after - time.monotonic()))
                 note("training was over before %g s: nothing to %s any more" % (
                     after, act.__name__))
@@ -137,14 +137,14 @@ class Job:
         return [p for p in self.processes if re.fullmatch(r"ps:\d+", p.name)] if self.groups else []
 
     def waited(self):
-        """Of the time, by the last line of each region's server; None: no regions."""
+        """Returns the part of time, by the last line of each region's server; None: no regions."""
         lines = [re.findall(r"waited for answers .* s, ([\d.]+) % of the time", p.output())
                 for p in self.of_regions()]
         said = [float(line[-1]) / 100 for line in lines if line]
         return statistics.mean(said) if said else None
 
     def left_out(self):
-        """Rounds that the parent's server made of fewer than all regions; None: no regions."""
+        """Returns the rounds that the parent made without all regions; None: no regions."""
         if not self.groups:
             return None
         n, since = 0, {}

@@ -58,7 +58,7 @@ class GpuTrain(fake_gpus.Machine):
         self.assertIn("measures on NVIDIA H200 (%s" % uuid(0), self.measure(visible=uuid(0))[1])
         err = self.measure("--gpu=0")[1]
         self.assertIn("measures on NVIDIA H200 (%s" % uuid(1), err)
-        self.assertIn("others compute on this card, too, so the figures are low: process 5", err)
+        self.assertIn("other programs use this card, too, so the figures are low: process 5", err)
         err = self.measure("--gpu=GPU-", status=1)[1]
         self.assertIn("--gpu=GPU- names 2 of the cards that CUDA shows; there are %s, " % uuid(1),
                       err)
