@@ -152,7 +152,7 @@ static void a_server_answers(void **state)
     server = start(&none, addr);
     enum status st = CAPTURE(send_one(addr, 1, &reply, why));
     assert_int_equal(st, ST_PROTOCOL);
-    assert_string_equal(why, "this server takes no evaluations");
+    assert_string_equal(why, "this server accepts no evaluations");
     net_server_destroy(server);
 }
 

@@ -251,10 +251,10 @@ static void nobody_answers(void **state)
     struct net_command command = {COMMAND_CHECKPOINT, 0};
     enum status st = CAPTURE(status_client_ask(addr, 0, LONG_MS, &got, why));
     assert_int_equal(st, ST_PROTOCOL);
-    assert_string_equal(why, "this server says nothing of itself");
+    assert_string_equal(why, "this server does not report its status");
     st = CAPTURE(status_client_send_command(addr, &command, LONG_MS, &reply, why));
     assert_int_equal(st, ST_PROTOCOL);
-    assert_string_equal(why, "this server takes no commands");
+    assert_string_equal(why, "this server accepts no commands");
     net_server_destroy(server);
     assert_int_equal(status_client_ask(addr, 0, LONG_MS, &got, why), ST_UNAVAILABLE);
     struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -336,7 +336,7 @@ static void calls_that_are_refused_are_answers(void **state)
     for (int i = 0; i < 6; i++) {
         enum status st = CAPTURE(status_asker_ask(asker, LONG_MS, &got, why));
         assert_int_equal(st, ST_PROTOCOL);
-        assert_string_equal(why, "this server says nothing of itself");
+        assert_string_equal(why, "this server does not report its status");
         assert_false(status_asker_is_unanswered(asker));
     }
     status_asker_destroy(asker);

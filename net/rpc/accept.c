@@ -1,12 +1,12 @@
 /* net/rpc/accept.c - see accept.h.
  *
- * gRPC (1.51) stops listening for good when accept4 fails for want of a descriptor, and every
- * connection that a peer cares to open takes one. So accept4, which gRPC calls by name, is ours: a
- * connection that comes to have one of the last descriptors is closed at once. They are given out
- * from the lowest on, so that a descriptor's number says how many there are.
+ * gRPC (1.51) stops listening for ever when accept4 fails because no descriptor is free, and every
+ * connection of any peer uses one. So this file defines accept4, which gRPC calls by name, and
+ * closes a connection at once if it received one of the last descriptors. The system assigns the
+ * lowest free number, so a descriptor's number shows how many are in use.
  *
  * A connection costs gRPC a transport and threads' time, even if its client closes it at once. So
- * gRPC does not receive one that is closed already or whose host floods the server. */
+ * gRPC does not receive a connection that is closed already or whose host floods the server. */
 #include "net/rpc/accept.h"
 #include "base/log.h"
 #include "net/rpc/environment.h"
@@ -23,9 +23,9 @@
 
 enum { ACCEPT_LEAVE = 64 };
 
-static _Atomic int room = INT_MAX; /* connections have descriptors below */
+static _Atomic int room = INT_MAX; /* limit: a connection's descriptor must be below */
 
-/* Returns the limit on descriptors; 0: none that matters. */
+/* Returns the limit on descriptors; 0: unknown, or too high to matter. */
 static int limit_now(void)
 {
     struct rlimit limit;
@@ -54,7 +54,8 @@ static void log_refused(void)
         atomic_load(&room));
 }
 
-/* EINTR: gRPC takes the next that waits. EAGAIN: it listens on. */
+/* Replaces the C library's function. EINTR: gRPC accepts the next connection; EAGAIN: it continues
+ * to listen. */
 int accept4(int listener, struct sockaddr *restrict addr, socklen_t *restrict len, int flags)
 {
     int fd = (int)syscall(SYS_accept4, listener, addr, len, flags);

@@ -7,17 +7,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Whoever could connect, as a health check does, which learns nothing but that. */
-enum { ANYBODY = ROLE_ALL + 1 };
+/* Any caller that could connect. A health check shows nothing else to it. */
+enum { ANY_CALLER = ROLE_ALL + 1 };
 
-/* What is not here is for nobody. */
+/* Roles that may call each method; a method without an entry is refused to all. */
 static const unsigned needed[N_METHODS] = {
     [METHOD_JOIN] = ROLE_WORKER,     [METHOD_LEAVE] = ROLE_WORKER,
     [METHOD_EXCHANGE] = ROLE_WORKER, [METHOD_EVALUATE] = ROLE_WORKER,
     [METHOD_CONTROL] = ROLE_PS,      [METHOD_FETCH] = ROLE_PS,
     [METHOD_REPORT] = ROLE_WORKER,   [METHOD_SQUARES] = ROLE_PS,
     [METHOD_STATUS] = ROLE_ALL,      [METHOD_COMMAND] = ROLE_ADMIN | ROLE_WORKER,
-    [METHOD_CHECK] = ANYBODY,        [METHOD_WATCH] = ANYBODY,
+    [METHOD_CHECK] = ANY_CALLER,     [METHOD_WATCH] = ANY_CALLER,
     [METHOD_GATE] = ROLE_PS,
 };
 
@@ -40,7 +40,7 @@ grpc_status_code admit_roles(struct server_call *c, unsigned want, char why[ADMI
     char want_text[ROLES_TEXT_BYTES], has_text[ROLES_TEXT_BYTES];
     struct caller caller;
     grpc_status_code code = GRPC_STATUS_OK;
-    if (want == ANYBODY || !(security_has_tls() || security_has_token()))
+    if (want == ANY_CALLER || !(security_has_tls() || security_has_token()))
         return code;
     credentials_read_caller(c->call, &c->metadata, &caller);
     const char *word = strrchr(server_method_paths[c->method], '/') + 1;
@@ -55,8 +55,8 @@ grpc_status_code admit_roles(struct server_call *c, unsigned want, char why[ADMI
         snprintf(
             why, ADMIT_WHY_BYTES,
             caller.has_token
-                ? "the caller's token is not this server's; give both sides the same by --token_file"
-                : "the caller shows no token; give it --token_file");
+                ? "the caller's token differs from this server's; set the same token by --token_file on both sides"
+                : "the caller shows no token; set its --token_file");
     } else if (!(caller.token & want)) {
         code = GRPC_STATUS_PERMISSION_DENIED;
         snprintf(why, ADMIT_WHY_BYTES,

@@ -1,9 +1,10 @@
-/* net/rpc/bidi.c - see bidi.h. Four operations at most are under way: one message coming in, one
- * going out, the wait for the call's end, and a client's metadata or a server's status. A server's
- * metadata counts as its first message, so that nothing overtakes it. */
+/* net/rpc/bidi.c - see bidi.h. At most four operations are pending: receiving a message, sending a
+ * message, the wait for the call's end, and a client's metadata or a server's status. A server's
+ * metadata counts as its first message, so that no message overtakes it. */
 #include "net/rpc/bidi.h"
 #include "net/rpc/credentials.h"
 #include "net/rpc/reasons.h"
+#include <stdbool.h>
 #include <stdio.h>
 
 static void forget_call(struct bidi *b)
@@ -123,7 +124,7 @@ void bidi_open(struct bidi *b, grpc_call *call)
     grpc_op end = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
     struct credentials_metadata shown;
     credentials_metadata_init(&shown);
-    set_call(b, call, 4, 0); /* three batches, and the caller's */
+    set_call(b, call, 4, 0); /* three batches, and the operation that the caller holds */
     meta[0].data.send_initial_metadata.metadata = &shown.entry;
     meta[0].data.send_initial_metadata.count = shown.n;
     meta[1].data.recv_initial_metadata.recv_initial_metadata = &b->initial;
@@ -147,7 +148,7 @@ void bidi_accept(struct bidi *b, grpc_call *call)
     bidi_read(b);
 }
 
-int bidi_may_send(const struct bidi *b)
+bool bidi_may_send(const struct bidi *b)
 {
     return b->n_ops > 0 && !b->sending && !b->broken;
 }

@@ -9,6 +9,7 @@
 #define NET_RPC_BIDI_H
 #include "net/rpc/grpc_runtime.h"
 #include <pthread.h>
+#include <stdbool.h>
 
 enum { BIDI_REASON_BYTES = 512 };
 
@@ -61,8 +62,8 @@ void bidi_release(struct bidi *b);
 /* The next functions form pairs: bidi_begin_... notes, under the lock, that an operation starts,
  * and the other function starts it without the lock. */
 
-/* Returns nonzero if a message may be sent. bidi_send becomes its owner. */
-int bidi_may_send(const struct bidi *b);
+/* Returns true if a message may be sent. bidi_send becomes its owner. */
+bool bidi_may_send(const struct bidi *b);
 void bidi_begin_send(struct bidi *b);
 void bidi_send(struct bidi *b, grpc_byte_buffer *message);
 /* Continues to read after BIDI_PAUSE. */

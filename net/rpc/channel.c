@@ -1,5 +1,5 @@
-/* net/rpc/channel.c - see channel.h. The lock is not held while gRPC is called, so that a channel
- * may be replaced while another thread makes a call on it: who uses one counts itself. */
+/* net/rpc/channel.c - see channel.h. The lock is not held while gRPC is called, so a channel may be
+ * replaced while another thread makes a call on it: each user holds a reference. */
 #include "net/rpc/channel.h"
 #include "base/fork_guard.h"
 #include "net/rpc/credentials.h"
@@ -8,34 +8,35 @@
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* CONNECT_MS bounds an attempt to connect: TCP sends its first packet again after 1 s and after 3
+/* CONNECT_MS limits an attempt to connect: TCP sends its first packet again after 1 s and after 3
  * s, so two may be lost.
  *
- * A packet that is too large for the path takes TCP longest. With tcp_mtu_probing=1 the kernel
- * sends smaller ones after 3 s of repeats, that is up to 7 s after the first. KEEPALIVE_ANSWER_MS
- * is longer, because gRPC also makes it the time for which a packet may stay unacknowledged
- * (TCP_USER_TIMEOUT). With TLS an attempt to connect includes both sides' certificates, and so such
- * a pause on each side. */
+ * A packet that is too large for the path causes the longest delay. If tcp_mtu_probing is 1, the
+ * kernel sends smaller ones after 3 s of repeats, that is up to 7 s after the first.
+ * KEEPALIVE_ANSWER_MS is longer, because gRPC also uses it as the time for which a packet may stay
+ * unacknowledged (TCP_USER_TIMEOUT). An attempt to connect by TLS includes both sides'
+ * certificates, and so such a delay on each side. */
 enum { CONNECT_MS = 5000, CONNECT_TLS_MS = 15000, KEEPALIVE_ANSWER_MS = 10000 };
 enum { RESOLVE_AGAIN_MS = 2000 };
 
 struct attempt {
     _Atomic int refs;
     grpc_channel *channel;
-    uint64_t certificate; /* the number of the one that it was made with; 0: none */
+    uint64_t certificate; /* number of the certificate that it uses; 0: none */
 };
 
 struct net_channel {
-    struct fork_guard guard;         /* first: leave_to_parent casts */
-    struct peer_socket_address peer; /* of the server; not written while the guard is on */
+    struct fork_guard guard;         /* must be the first field, because leave_to_parent casts */
+    struct peer_socket_address peer; /* the server's; not written while the guard is on */
     char *target;
     int max_receive_bytes;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards `now` */
     struct attempt *now;
 };
 
@@ -78,7 +79,7 @@ static void attempt_unref(struct attempt *a)
     free(a);
 }
 
-/* The present one, with a reference. */
+/* Returns the present attempt, with a reference. */
 static struct attempt *attempt_now(struct net_channel *c)
 {
     pthread_mutex_lock(&c->lock);
@@ -88,15 +89,18 @@ static struct attempt *attempt_now(struct net_channel *c)
     return a;
 }
 
-/* It can be used no more, or would connect anew with a certificate that is not the last. */
-static int is_stale(const struct attempt *a)
+/* Returns true if the channel must be replaced: it has failed, or it would connect again with a
+ * certificate that is not the newest. */
+static bool is_stale(const struct attempt *a)
 {
     int state = grpc_channel_check_connectivity_state(a->channel, 0);
     return state == GRPC_CHANNEL_TRANSIENT_FAILURE ||
            (state == GRPC_CHANNEL_IDLE && a->certificate != security_identity_number());
 }
 
-/* Another in place of one that failed, unless somebody else was faster. Without memory it stays. */
+/* Replaces an attempt that failed, unless another thread has done so. If memory is missing, it
+ * stays.
+ */
 static void replace(struct net_channel *c, struct attempt *failed)
 {
     struct attempt *surplus = attempt_create(c);

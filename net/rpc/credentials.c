@@ -1,25 +1,27 @@
-/* net/rpc/credentials.c - see credentials.h. A server asks with each connection whether there is a
- * new certificate; a client has the one that its channel was made with, and makes another channel
- * (channel.c). */
+/* net/rpc/credentials.c - see credentials.h. For each connection a server checks whether there is a
+ * new certificate. A client's channel always uses the certificate with which it was made, so the
+ * client makes a new channel for a new one (channel.c). */
 #include "net/rpc/credentials.h"
 #include "base/log.h"
 #include "net/security/certificate.h"
 #include "net/security/security.h"
 #include "net/security/tls_client.h"
 #include <openssl/pem.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char token_key[] = "authorization", token_scheme[] = "Bearer ";
 
-/* *number: of the certificate that the server uses; gRPC calls for one listener at a time. */
+/* Passes a new certificate to gRPC. *number: number of the certificate that the server uses. gRPC
+ * calls this for one connection of a listener at a time. */
 static grpc_ssl_certificate_config_reload_status fetch(void *number,
                                                        grpc_ssl_server_certificate_config **out)
 {
     _Atomic uint64_t *used = number;
     const struct security_identity *i = security_identity_now();
-    int is_new = i && i->number != *used;
+    bool is_new = i && i->number != *used;
     if (is_new) {
         const grpc_ssl_pem_key_cert_pair pair = {i->key, i->cert};
         *out = grpc_ssl_server_certificate_config_create(i->ca, &pair, 1);
@@ -40,18 +42,19 @@ grpc_server_credentials *credentials_server(_Atomic uint64_t *number)
             GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY, fetch, number));
 }
 
-/* 0: the server at `target`, whose certificate is otherwise good, is a server by its role, too. */
+/* Checks the role in the certificate of the server at `target`, which gRPC has verified, for gRPC:
+ * returns 0 if the role is ps. */
 static int check_server(const char *target, const char *pem, void *ctx)
 {
     if (!tls_client_called()) {
         LOG_FEW(
-            "%s is refused: this gRPC does not use the OpenSSL that this program knows, and the version of TLS cannot be checked",
+            "%s is refused: this gRPC does not use the same OpenSSL as this program, so the version of TLS cannot be checked",
             target);
         return 1;
     }
     BIO *b = BIO_new_mem_buf(pem, -1);
     X509 *x = b ? PEM_read_bio_X509(b, NULL, NULL, NULL) : NULL;
-    int is_server = x && (certificate_roles(x) & ROLE_PS);
+    bool is_server = x && (certificate_roles(x) & ROLE_PS);
     X509_free(x);
     BIO_free(b);
     if (!is_server)
@@ -80,10 +83,9 @@ void credentials_explain(char *text, size_t room)
     const char *hint = NULL;
     char copy[256];
     if (strstr(text, "failed to connect") && !security_has_tls() && strstr(text, "Socket closed"))
-        hint =
-            "does it use TLS (--tls_cert), or has it no descriptor left, as a line of its log would say?";
+        hint = "does it use TLS (--tls_cert), or has it no descriptor left (see its log)?";
     else if (strstr(text, "failed to connect") && strstr(text, "ead failed") && security_has_tls())
-        hint = "where it refuses this program's certificate, a line above says why";
+        hint = "if it refuses this program's certificate, a log line above has the reason";
     if (ours) {
         snprintf(text, room, "%s", ours);
     } else if (end) {
@@ -91,7 +93,7 @@ void credentials_explain(char *text, size_t room)
         snprintf(copy, sizeof copy, "%.*s", (int)(end - name), name);
         snprintf(
             text, room,
-            "the server's certificate does not name %s; make one that has it among its subject's other names (DNS: or IP:)",
+            "the server's certificate does not name %s; make one with it among its subject alternative names (DNS: or IP:)",
             copy);
     } else if (hint) {
         snprintf(copy, sizeof copy, "%s", text);
@@ -119,7 +121,7 @@ void credentials_metadata_free(struct credentials_metadata *m)
     m->n = 0;
 }
 
-/* The roles of the certificate's names, and its subject. */
+/* Reads the roles in the certificate's names, and its subject. */
 static void read_certificate(grpc_call *call, struct caller *out)
 {
     grpc_auth_context *context = grpc_call_auth_context(call);

@@ -2,11 +2,12 @@
  * (net/security/security.h), and reads the identity that a call shows. Private to net/.
  * Owns:    nothing; the caller owns each result.
  * Threads: any, with no lock held.
- * Errors:  ST_NOMEM, ST_INTERNAL. */
+ * Errors:  none; NULL where memory is missing. */
 #ifndef NET_RPC_CREDENTIALS_H
 #define NET_RPC_CREDENTIALS_H
 #include "net/rpc/grpc_runtime.h"
 #include <grpc/grpc_security.h>
+#include <stdbool.h>
 
 enum { CALLER_NAME_BYTES = 96 };
 
@@ -34,8 +35,8 @@ void credentials_explain(char *text, size_t room);
 struct caller {
     unsigned certificate;         /* roles of its certificate; all roles without TLS */
     unsigned token;               /* roles of its token; all roles without tokens */
-    int has_token;                /* nonzero: it shows a token, valid or not */
-    char name[CALLER_NAME_BYTES]; /* name in its certificate; "": it has none */
+    bool has_token;               /* it shows a token, valid or not */
+    char name[CALLER_NAME_BYTES]; /* name in its certificate; empty: it has none */
 };
 void credentials_read_caller(grpc_call *call, const grpc_metadata_array *metadata,
                              struct caller *out);

@@ -1,12 +1,13 @@
-/* net/rpc/environment.c - see environment.h. gRPC takes the first word of GRPC_POLL_STRATEGY that
- * it knows and that works here (src/core/lib/iomgr/ev_posix.cc), and aborts where there is none. */
+/* net/rpc/environment.c - see environment.h. gRPC uses the first valid word of GRPC_POLL_STRATEGY
+ * that works here (src/core/lib/iomgr/ev_posix.cc), and aborts if it finds no such word. */
 #include "net/rpc/environment.h"
 #include "base/log.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* gRPC's own number for its event engine's threads (src/core/lib/event_engine/thread_pool.h). */
+/* Bounds of the number of threads of gRPC's event engine (src/core/lib/event_engine/thread_pool.h),
+ * and the number of its other threads. */
 enum { ENGINE_LEAST = 2, ENGINE_MOST = 32, OTHER_THREADS = 5 };
 
 int net_environment_threads(void)
@@ -17,7 +18,8 @@ int net_environment_threads(void)
                                                    : n);
 }
 
-/* Returns the first word of the list that gRPC knows; NULL: there is none. */
+/* Returns the first word of the list that is a strategy of gRPC; NULL: the list has no such word.
+ */
 static const char *find_strategy(const char *list)
 {
     static const char *const known[] = {"all", "epoll1", "poll"};
@@ -43,7 +45,7 @@ enum status net_environment_check(void)
     if (!list || find_strategy(list))
         return ST_OK;
     LOG_E(
-        "GRPC_POLL_STRATEGY: '%.100s' is nothing that gRPC can wait by; unset it, or say epoll1 or poll",
+        "GRPC_POLL_STRATEGY: '%.100s' is not a strategy of gRPC; unset it, or set it to epoll1 or poll",
         list);
     return ST_INVALID;
 }

@@ -17,7 +17,7 @@ enum {
 enum status net_environment_check(void);
 /* Returns true if gRPC waits for its sockets by poll(), and not by epoll. */
 bool net_environment_is_poll(void);
-/* Returns how many threads gRPC starts by itself, with its first user. */
+/* Returns the number of threads that gRPC starts by itself, when it is first used. */
 int net_environment_threads(void);
 /* Returns the number of descriptors that a server keeps free of connections (accept.h). */
 int net_accept_kept_descriptors(void);

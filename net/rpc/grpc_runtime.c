@@ -6,6 +6,7 @@
 #include "base/trace.h"
 #include <grpc/support/log.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,8 +25,8 @@ static void log_grpc(gpr_log_func_args *args)
 
 static void set_up_once(void)
 {
-    /* gRPC's own lines repeat what we log, without the cause; whoever wants them sets the
-     * variable that its documents name. A host of libweir may have calls of its own by gRPC. */
+    /* gRPC's own lines repeat this program's, without the cause. An operator who needs them sets
+     * the variable that its documents name. A host of libweir may use gRPC for its own calls. */
     if (process_is_ours() && !getenv("GRPC_VERBOSITY")) {
         gpr_set_log_function(log_grpc);
         gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
@@ -65,8 +66,8 @@ void grpc_runtime_op_arm(struct grpc_runtime_op *op)
     atomic_store_explicit(&op->armed, 1, memory_order_release);
 }
 
-int grpc_runtime_op_start(struct grpc_runtime_op *op, grpc_call *call, const grpc_op *ops,
-                          size_t n_ops)
+bool grpc_runtime_op_start(struct grpc_runtime_op *op, grpc_call *call, const grpc_op *ops,
+                           size_t n_ops)
 {
     grpc_runtime_op_arm(op);
     grpc_call_error err = grpc_call_start_batch(call, ops, n_ops, op, NULL);
@@ -97,8 +98,10 @@ enum status grpc_runtime_pollers_create(int n_threads, struct grpc_runtime_polle
     if (n_threads < 1 || n_threads > GRPC_RUNTIME_MAX_THREADS)
         return ST_INVALID;
     struct grpc_runtime_pollers *p = calloc(1, sizeof *p);
-    if (!p)
+    if (!p) {
+        LOG_E("out of memory for %d network threads", n_threads);
         return ST_NOMEM;
+    }
     p->queue = grpc_completion_queue_create_for_next(NULL);
     for (; p->n_threads < n_threads; p->n_threads++) {
         int err = pthread_create(&p->threads[p->n_threads], NULL, poll_queue, p);
@@ -126,7 +129,7 @@ void grpc_runtime_pollers_destroy(struct grpc_runtime_pollers *p)
     for (int i = 0; i < p->n_threads; i++)
         pthread_join(p->threads[i], NULL);
     if (p->n_threads == 0)
-        poll_queue(p); /* gRPC wants the queue drained before it is destroyed */
+        poll_queue(p); /* gRPC requires that the queue is drained before it is destroyed */
     grpc_completion_queue_destroy(p->queue);
     free(p);
 }

@@ -5,7 +5,7 @@
  * header, and those that include it, contain gRPC's types.
  * Owns:    a pollers object owns its queue and threads.
  * Threads: any.
- * Errors:  ST_NOMEM, ST_INTERNAL (no thread; logged). */
+ * Errors:  ST_NOMEM; of pollers (no memory, or no thread) logged. */
 #ifndef NET_RPC_GRPC_RUNTIME_H
 #define NET_RPC_GRPC_RUNTIME_H
 #include "base/status.h"
@@ -15,22 +15,23 @@
 #include <grpc/grpc.h>
 #include <grpc/slice.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 enum { GRPC_RUNTIME_MAX_MESSAGE_BYTES = FRAME_MAX_BYTES, GRPC_RUNTIME_MAX_THREADS = 256 };
 
-/* Counts the users of gRPC: each init needs its shutdown. */
+/* Counts the users of gRPC: each init needs a shutdown. */
 void grpc_runtime_init(void);
 void grpc_runtime_shutdown(void);
 
 struct grpc_runtime_op {
     void (*done)(struct grpc_runtime_op *op, int ok);
-    _Atomic int armed; /* orders what the starter wrote before what `done` reads */
+    _Atomic int armed; /* makes the starter's writes visible to `done` */
 };
 void grpc_runtime_op_init(struct grpc_runtime_op *op,
                           void (*done)(struct grpc_runtime_op *op, int ok));
-/* Starts a batch of operations. Returns 0 if gRPC refuses it; `done` is then never called. */
-int grpc_runtime_op_start(struct grpc_runtime_op *op, grpc_call *call, const grpc_op *ops,
-                          size_t n_ops);
+/* Starts a batch of operations. Returns false if gRPC refuses it; `done` is then never called. */
+bool grpc_runtime_op_start(struct grpc_runtime_op *op, grpc_call *call, const grpc_op *ops,
+                           size_t n_ops);
 void grpc_runtime_op_arm(
     /* prepares the op as a tag; called before any other gRPC function that receives it */
     struct grpc_runtime_op *op);

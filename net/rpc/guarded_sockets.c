@@ -1,17 +1,16 @@
 /* net/rpc/guarded_sockets.c - see guarded_sockets.h.
  *
- * gRPC (1.51) calls recvmsg, sendmsg and shutdown by name, and the dynamic linker finds ours. gRPC
- * shuts down each of its sockets before it closes it: from then on the descriptor's number may be
- * another connection's, and is not guarded. Others' descriptors, those of a client among them, pass
- * through.
+ * gRPC (1.51) calls recvmsg, sendmsg and shutdown by name, and the dynamic linker finds the
+ * functions of this file. gRPC shuts down each of its sockets before it closes it: from then on the
+ * descriptor's number may belong to another connection, and is not guarded. Calls for all other
+ * descriptors, for example a client's, pass through unchanged.
  *
  * A client that is cut off could connect again at once, and keep a server busy with that alone. So
  * its connection is not closed, but no longer read: the client waits for room to send. gRPC's
  * keepalive, whose ping is not answered, closes it within half a minute, or the client does.
  *
- * A client that has opened no stream is cut off by closing its connection: held, it would cost the
- * server a descriptor and gRPC's state. How often its host may connect again is bounded at accept.
- */
+ * If the client has opened no stream, its connection is closed, since it would cost the server a
+ * descriptor and gRPC's state. accept4 limits how often its host may connect again. */
 #include "net/rpc/guarded_sockets.h"
 #include "net/rpc/environment.h"
 #include "net/security/http2_guard.h"
@@ -32,8 +31,8 @@ struct socket {
     struct http2_guard guard;
 };
 
-static struct socket *_Atomic blocks[BLOCKS]; /* of BLOCK descriptors each; NULL: none was one */
-static _Atomic uint64_t ports[PORTS / WORD];  /* a bit each */
+static struct socket *_Atomic blocks[BLOCKS]; /* BLOCK descriptors each; NULL: none was guarded */
+static _Atomic uint64_t ports[PORTS / WORD];  /* one bit for each port */
 /* True if gRPC waits by poll(), which would report bytes that are not read again and again; epoll
  * reports them once. */
 static _Atomic bool is_poll;
@@ -65,7 +64,7 @@ static bool is_to_our_port(int fd)
     return atomic_load(&ports[port / WORD]) >> port % WORD & 1;
 }
 
-/* Returns true if the bytes that have come are the begin of HTTP/2. */
+/* Returns true if the bytes that have arrived are the beginning of HTTP/2. */
 static bool has_begun(int fd)
 {
     uint8_t bytes[HTTP2_PREFACE_BYTES + HTTP2_HEAD_BYTES];
@@ -87,7 +86,7 @@ bool guarded_sockets_admits(int fd, const struct sockaddr *from, socklen_t n)
     return !is_closed && (!is_flooding || (!security_has_tls() && has_begun(fd)));
 }
 
-/* Returns the block of a descriptor, a new one if there is none yet; NULL: no memory. */
+/* Returns the block of a descriptor, which is created if necessary; NULL: no memory. */
 static struct socket *block_of(int fd)
 {
     struct socket *_Atomic *place = &blocks[fd / BLOCK];
@@ -113,7 +112,7 @@ void guarded_sockets_begin(int fd, const struct sockaddr *from, socklen_t n)
     atomic_store_explicit(&block[fd % BLOCK].is_guarded, true, memory_order_release);
 }
 
-/* NULL: the descriptor is not guarded. */
+/* Returns the state of a guarded descriptor; NULL: the descriptor is not guarded. */
 static struct socket *socket_of(int fd)
 {
     struct socket *block = NULL;
@@ -124,8 +123,8 @@ static struct socket *socket_of(int fd)
     return &block[fd % BLOCK];
 }
 
-/* Nothing comes from a client that is cut off, but its end. Its window is closed, so that the
- * kernel stores little of what it goes on to send. */
+/* Reports to gRPC only the end of a client that is cut off, and none of its bytes. Its window is
+ * closed, so that the kernel stores little of its further data. */
 static ssize_t read_nothing(int fd, struct http2_guard *g)
 {
     const int least = 1;

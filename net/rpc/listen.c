@@ -1,6 +1,7 @@
-/* net/rpc/listen.c - see listen.h. gRPC says only that it could not listen, and nothing where it
- * could on some of a name's addresses; so each address is bound here first, and closed. A socket
- * that ends with its process wakes nobody: the port is tried again after pauses. */
+/* net/rpc/listen.c - see listen.h. gRPC reports only that it cannot listen at all, without a
+ * reason, and not which of a name's addresses failed. So this file first binds each address itself,
+ * and closes it. Nothing signals that another process has released a port, so the port is tried
+ * again after pauses. */
 #include "net/rpc/listen.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -9,6 +10,7 @@
 #include "net/security/tls_hooks.h"
 #include <errno.h>
 #include <netdb.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -26,12 +28,12 @@ enum status net_listen_check(const char *addr)
     return ST_INVALID;
 }
 
-/* What came of binding a name's addresses. */
+/* Result of binding a name's addresses. */
 struct probe {
     int n, n_failed;
-    int err;    /* of one that failed, EADDRINUSE before others; 0: none did */
+    int err;    /* errno of an address that failed, preferably EADDRINUSE; 0: none failed */
     int lookup; /* getaddrinfo's error */
-    char good[LIST_BYTES], bad[LIST_BYTES];
+    char good[LIST_BYTES], bad[LIST_BYTES]; /* the addresses, as text */
 };
 
 static int bind_once(const struct addrinfo *a)
@@ -98,31 +100,32 @@ static enum status log_failure(const char *addr, const struct probe *p)
     return ST_INVALID;
 }
 
-/* An address that this host has not got (IPv6 is off) is nobody's; one in use is another's. */
+/* Logs the addresses that failed: a warning if another program uses one of them, so that clients
+ * may reach that program. An address that this host does not have (IPv6 is off) does no harm. */
 static void log_part(const char *addr, const struct probe *p)
 {
     if (p->n_failed == 0)
         return;
     LOG_AT(
         p->err == EADDRINUSE ? LOG_LEVEL_WARN : LOG_LEVEL_INFO,
-        "%s: listening on %s, not on %s; give an address instead of the name if clients get there",
+        "%s: listening on %s, not on %s; use an address instead of the name if clients connect to the latter",
         addr, p->good, p->bad);
 }
 
-/* Until no address is in use, but for so long alone. ST_CANCELLED: the pause was ended. */
+/* Waits until no address is in use, or TRY_MS have passed. ST_CANCELLED: pause->wait ended it. */
 static enum status wait_for_port(const char *addr, const struct net_server_pause *pause,
                                  struct probe *p)
 {
     int64_t deadline = clock_deadline_ns(TRY_MS);
-    int told = 0;
+    bool has_logged = false;
     for (;;) {
         probe(addr, p);
         if (p->err != EADDRINUSE || !pause->wait || clock_now_ns() >= deadline)
             return ST_OK;
-        if (!told)
+        if (!has_logged)
             LOG_W("%s is in use, by a program that may be ending; trying again for %d s", addr,
                   TRY_MS / 1000);
-        told = 1;
+        has_logged = true;
         if (pause->wait(pause->ctx, PAUSE_MS))
             return ST_CANCELLED;
     }
@@ -144,7 +147,7 @@ enum status net_listen(grpc_server *server, const char *addr, const struct net_s
     }
     if (security_has_tls() && !tls_hooks_called())
         LOG_W(
-            "this gRPC does not use the OpenSSL that this program knows: TLS 1.2 is possible, the reason of a refusal is not logged, and HTTP/2 floods are not cut off");
+            "this gRPC does not use the same OpenSSL as this program: TLS 1.2 is possible, the reason of a refusal is not logged, and HTTP/2 floods are not cut off");
     log_part(addr, &p);
     *port = bound;
     return ST_OK;

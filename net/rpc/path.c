@@ -1,5 +1,5 @@
-/* net/rpc/path.c - see path.h. gRPC does not show its sockets, so all descriptors of the process
- * are looked at; nothing about them is changed. */
+/* net/rpc/path.c - see path.h. gRPC does not expose its sockets, so this file examines all
+ * descriptors of the process, without changing them. */
 #include "net/rpc/path.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -14,10 +14,10 @@
 
 enum {
     STATE_ESTABLISHED = 1,
-    REPEATS = 3,      /* of one packet without an answer: 1.4 s at least */
-    FEW_PACKETS = 4,  /* less was acknowledged: no full packet among small messages */
-    GONE_MS = 2000,   /* since a connection was last seen: two that are cut at once end together */
-    FORGET_MS = 60000 /* after that, another connection is no proof */
+    REPEATS = 3,      /* repeats of one packet without an answer, which last at least 1.4 s */
+    FEW_PACKETS = 4,  /* if fewer packets' bytes were acknowledged, no full packet arrived */
+    GONE_MS = 2000,   /* least age of an earlier suspect: two that are cut at once end together */
+    FORGET_MS = 60000 /* highest age of an earlier suspect that is proof */
 };
 #define MS INT64_C(1000000)
 

@@ -21,20 +21,20 @@ enum { NET_PATH_SUSPECTS = 16 };
 struct net_path_suspect {
     char host[INET6_ADDRSTRLEN];
     int local_port, peer_port;
-    int packet_bytes; /* of IP, as this host sends them to that one */
-    int64_t seen_ns;  /* last time at which the connection stood so; 0: the entry is free */
+    int packet_bytes; /* size of the IP packets that this host sends to that one */
+    int64_t seen_ns;  /* last time at which the connection was a suspect; 0: the entry is free */
 };
 
 struct net_path_watch { /* begins as zeros */
     struct net_path_suspect suspect[NET_PATH_SUSPECTS];
-    int64_t said_ns; /* time of the last line; 0: none */
+    int64_t said_ns; /* time of the last log line; 0: none */
 };
 
 /* Records a suspect as seen now. Returns true if an earlier connection to the same host ended so.
  */
 bool net_path_note(struct net_path_watch *w, const struct net_path_suspect *s, int64_t now_ns);
-/* Looks at this process's TCP connections to this port (0: at all). Returns the size of the packets
- * that are lost on one of them, and logs it once a minute with the fix; 0: none is known. */
+/* Examines this process's TCP connections to this port (0: to all ports). Returns the size of the
+ * packets that are lost on one of them, and logs it once a minute with the fix; 0: none known. */
 int net_path_look(struct net_path_watch *w, int port);
 
 #endif

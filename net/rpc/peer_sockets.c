@@ -17,7 +17,7 @@ static struct in6_addr mapped(struct in_addr a)
     return out;
 }
 
-/* Reads [from, to), with or without brackets. */
+/* Parses the host in [from, to), with or without brackets. */
 static bool read_host(const char *from, const char *to, struct in6_addr *out)
 {
     char host[INET6_ADDRSTRLEN];

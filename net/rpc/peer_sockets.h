@@ -16,8 +16,8 @@ struct peer_socket_address {
 /* Reads gRPC's text of a peer, "ipv4:10.0.0.7:2222" or "ipv6:%5B::1%5D:2222". Returns false, and
  * sets port 0, for any other text. */
 bool peer_sockets_read_address(const char *text, struct peer_socket_address *out);
-/* Closes all descriptors of this process that are sockets connected to that address. Sends nothing:
- * the connections stay those of other processes that have them. */
+/* Closes all descriptors of this process that are sockets connected to that address. Sends nothing,
+ * so other processes can still use these connections. */
 void peer_sockets_close(const struct peer_socket_address *p);
 
 #endif

@@ -28,7 +28,7 @@ static bool accepts(const struct addrinfo *a, int64_t deadline_ns)
     return error == 0;
 }
 
-/* Returns getaddrinfo's error; 0: the caller frees the list. */
+/* Resolves host:port. Returns getaddrinfo's error; 0: the caller frees the list. */
 static int resolve(const char *addr, struct addrinfo **list)
 {
     char host[HOST_BYTES];

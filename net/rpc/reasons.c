@@ -1,7 +1,7 @@
-/* net/rpc/reasons.c - see reasons.h. A name that has no address: gRPC 1.51 writes
+/* net/rpc/reasons.c - see reasons.h. For a name without an address gRPC 1.51 writes
  *     DNS resolution failed for HOST:PORT: C-ares status is not ARES_SUCCESS qtype=A name=HOST
  *     is_balancer=0: CAUSE
- * with its own resolver, and "UNKNOWN: CAUSE" behind the address with the system's. */
+ * if it uses its own resolver, and "UNKNOWN: CAUSE" behind the address if it uses the system's. */
 #include "net/rpc/reasons.h"
 #include "base/status.h"
 #include "net/rpc/credentials.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns what follows `mark` in `text`; `text` itself where it has no such mark. */
+/* Returns the part of the text behind the mark; the whole text if it has no such mark. */
 static const char *after(const char *text, const char *mark)
 {
     const char *at = strstr(text, mark);
@@ -37,7 +37,7 @@ static bool explain_name(char *text, size_t room)
     return true;
 }
 
-/* gRPC has strerror's words. */
+/* Explains missing descriptors, for which gRPC uses the text of strerror. */
 static bool explain_descriptors(char *text, size_t room)
 {
     char *at = strstr(text, strerror(EMFILE));

@@ -3,10 +3,12 @@
 #include "net/rpc/send_queue.h"
 #include <grpc/slice.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Counts frames made; its order is the order of handing bytes to gRPC and getting them back. */
+/* Number of frames made. Its modifications order this program's writes before gRPC's release of the
+ * bytes. */
 static _Atomic unsigned handed_over;
 
 void send_queue_take_back(void)
@@ -43,19 +45,19 @@ struct send_queue_item *send_queue_pop(struct send_queue *q)
     return item;
 }
 
-int send_queue_batch_add(struct send_queue_batch *batch, struct send_queue_item *item)
+bool send_queue_batch_add(struct send_queue_batch *batch, struct send_queue_item *item)
 {
     if (batch->n == SEND_QUEUE_FRAME_PIECES)
-        return 0;
+        return false;
     if (batch->n > 0 && (batch->bytes + item->bytes > SEND_QUEUE_FRAME_BYTES ||
                          !frame_same_head(&item->head, &batch->items[0]->head)))
-        return 0;
+        return false;
     batch->bytes += item->bytes;
     batch->items[batch->n++] = item;
-    return 1;
+    return true;
 }
 
-int send_queue_take(struct send_queue *q, struct send_queue_batch *batch)
+bool send_queue_take(struct send_queue *q, struct send_queue_batch *batch)
 {
     batch->n = 0;
     batch->bytes = 0;
@@ -64,7 +66,7 @@ int send_queue_take(struct send_queue *q, struct send_queue_batch *batch)
     return batch->n;
 }
 
-/* Of the payload, those that go with the frame. */
+/* Returns the number of payload bytes that are sent in the frame. */
 static size_t bytes_along(const struct send_queue_item *item)
 {
     return item->shared_offset ? 0 : item->bytes;

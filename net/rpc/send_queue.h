@@ -11,6 +11,7 @@
 #define NET_RPC_SEND_QUEUE_H
 #include "net/wire/frame.h"
 #include <grpc/byte_buffer.h>
+#include <stdbool.h>
 
 enum {
     SEND_QUEUE_FRAME_BYTES = 1 << 20, /* payload above which a frame gets no further piece */
@@ -34,9 +35,9 @@ struct send_queue_item {
     uint64_t shared_offset; /* 1 + offset in this program's segment: the piece contains the
                                offset, and data is not read; 0: data is sent */
     uint64_t shared_stamp;  /* stamp there */
-    int shared, ask_taken;  /* as in struct net_piece */
-    uint64_t samples;       /* likewise */
-    /* called once gRPC does not read data any more; from any thread */
+    bool shared, ask_taken; /* as in struct net_piece */
+    uint64_t samples;       /* as in struct net_piece */
+    /* Called once gRPC does not read data any more; from any thread. */
     void (*release)(void *owner);
     void *owner;
 };
@@ -56,10 +57,11 @@ void send_queue_init(struct send_queue *q);
 void send_queue_push(struct send_queue *q, struct send_queue_item *item);
 /* removes the first item; NULL if the queue is empty */
 struct send_queue_item *send_queue_pop(struct send_queue *q);
-/* Moves the items of the next frame into the batch. Returns 0 if the queue is empty. */
-int send_queue_take(struct send_queue *q, struct send_queue_batch *batch);
-/* Adds an item to a frame that is not encoded yet. Returns 0 if it must wait for the next frame. */
-int send_queue_batch_add(struct send_queue_batch *batch, struct send_queue_item *item);
+/* Moves the items of the next frame into the batch. Returns false if the queue is empty. */
+bool send_queue_take(struct send_queue *q, struct send_queue_batch *batch);
+/* Adds an item to a frame that is not encoded yet. Returns false if it must wait for the next
+ * frame. */
+bool send_queue_batch_add(struct send_queue_batch *batch, struct send_queue_item *item);
 /* Makes all writes before send_queue_frame visible to this thread. Every release function calls
  * it first, because gRPC may run it on any thread. */
 void send_queue_take_back(void);

@@ -10,6 +10,7 @@
 #include "net/rpc/listen.h"
 #include "net/rpc/server_impl.h"
 #include "net/security/http2_guard.h"
+#include <stdbool.h>
 #include <stdlib.h>
 
 enum {
@@ -100,7 +101,7 @@ static void serve_call(struct server_call *c)
     }
     grpc_call *call = c->call;
     pthread_mutex_lock(&s->lock);
-    s->n_calls++; /* the stream; free_call counts the slot down */
+    s->n_calls++; /* counts the stream; free_call discounts the slot */
     pthread_mutex_unlock(&s->lock);
     c->call = NULL;
     server_reply_free_call(c);
@@ -166,13 +167,12 @@ static void on_shutdown(struct grpc_runtime_op *op, int ok)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* gRPC is not called with the lock held; one thread at a time sets the quota, to the last number.
- */
+/* Sets gRPC's quota without the lock, by one thread at a time, until it fits the last number. */
 void net_server_trusts(struct net_server *s, int more)
 {
     pthread_mutex_lock(&s->lock);
     s->n_trusted += more;
-    int mine = !s->resizing;
+    bool mine = !s->resizing;
     s->resizing = 1;
     for (int n = s->n_trusted - 1; mine && n != s->n_trusted;) {
         n = s->n_trusted;
@@ -194,7 +194,7 @@ static grpc_server *make_server(grpc_resource_quota *quota)
         {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000},
         {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2},
         {GRPC_ARG_KEEPALIVE_TIME_MS, 20000},
-        {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000}, /* as KEEPALIVE_ANSWER_MS of channel.c */
+        {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000}, /* equals KEEPALIVE_ANSWER_MS of channel.c */
         {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
         {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20000},
         {GRPC_ARG_MAX_CONCURRENT_STREAMS, HTTP2_MAX_STREAMS},
@@ -217,8 +217,10 @@ enum status net_server_bind(const struct net_server_config *cfg, struct net_serv
     if (st != ST_OK)
         return st;
     struct net_server *s = calloc(1, sizeof *s);
-    if (!s)
+    if (!s) {
+        LOG_E("cannot listen on %s: out of memory", cfg->addr);
         return ST_NOMEM;
+    }
     grpc_runtime_init();
     net_accept_keep_room();
     s->handler = cfg->handler;
@@ -289,7 +291,7 @@ void net_server_stop(struct net_server *s, int64_t grace_ms)
     pthread_mutex_unlock(&s->lock);
     if (!shut)
         grpc_server_cancel_all_calls(s->server);
-    /* Every call is over or cancelled, so that its last operation comes without the peer's help. */
+    /* Every call is over or cancelled, so its last operation ends without the peer's help. */
     pthread_mutex_lock(&s->lock);
     while (!s->shut || s->n_calls > 0)
         pthread_cond_wait(&s->changed, &s->lock);

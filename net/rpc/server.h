@@ -7,7 +7,8 @@
  * bytes of payload by reference; for a member that reads this host's memory, also the payload of
  * each chunk's last answer, by reference.
  * Threads: net_stream_send and net_stream_fail from any.
- * Errors:  ST_BUSY port in use, ST_INVALID address; logged with the address. */
+ * Errors:  ST_BUSY (the port is in use), ST_INVALID (the address), ST_NOMEM (no descriptor, memory
+ *          or thread); logged. ST_CANCELLED (the pause ended the attempts); not logged. */
 #ifndef NET_RPC_SERVER_H
 #define NET_RPC_SERVER_H
 #include "base/buf.h"
@@ -19,6 +20,7 @@
 #include "net/wire/report.h"
 #include "net/wire/squares.h"
 #include "net/wire/status.h"
+#include <stdbool.h>
 
 struct net_server;
 struct net_stream; /* one Exchange call; lives until stream_closed has returned and all
@@ -73,8 +75,8 @@ struct net_admin_handlers {
     int (*reported)(void *ctx, const struct net_report *report);
 };
 
-/* Waits for `ms`. Returns nonzero if the server must not try again, because the program has
- * other work, such as to shut down. */
+/* Function that waits for `ms`. It returns nonzero if the server must not try again, because the
+ * program has other work, such as to shut down. */
 struct net_server_pause {
     int (*wait)(void *ctx, int ms);
     void *ctx;
@@ -124,15 +126,15 @@ void net_stream_send(struct net_stream *stream, const struct net_frame_head *hea
 void net_stream_set_limit(struct net_stream *stream, size_t bytes);
 /* Sets whether a member uses the stream. If not, as at first, the stream counts among the calls
  * that are limited in number (unauthenticated_calls.h). */
-void net_stream_trust(struct net_stream *stream, int trusted);
+void net_stream_trust(struct net_stream *stream, bool trusted);
 /* Ends the stream; its member must join again. */
 void net_stream_close(struct net_stream *stream, const char *why);
 /* Sends REFUSED with `why`, then ends the stream. */
 void net_stream_fail(struct net_stream *stream, const struct net_frame_head *head, uint32_t chunk,
                      const char *why);
-/* Returns nonzero if its member and this server read each other's memory. Then both are on one
+/* Returns true if its member and this server read each other's memory. Then both are on one
  * host, and payloads to the member need no checksum (crc32c 0). */
-int net_stream_is_local(const struct net_stream *stream);
+bool net_stream_is_local(const struct net_stream *stream);
 const char *net_stream_peer(const struct net_stream *stream);
 /* Stores the handler's own pointer (the member that the stream belongs to); NULL at first. */
 void net_stream_set_user(struct net_stream *stream, void *user);

@@ -7,6 +7,7 @@
 #include "net/rpc/unauthenticated_calls.h"
 #include "net/shm/peer_segments.h"
 #include <pthread.h>
+#include <stdbool.h>
 
 enum server_method {
     METHOD_JOIN,
@@ -41,7 +42,7 @@ struct server_call {
                           have only the answer's batch */
     struct unauthenticated_call unauthenticated;
     struct server_call *next, *prev; /* links of one of the server's lists, under its lock */
-    int stop_seen;                   /* Watch: the call has seen the stop; under the lock */
+    bool stop_seen;                  /* Watch: the call has seen the stop; under the lock */
     uint64_t number;                 /* Coordinate: the call's number for the handler */
     size_t reply_bytes;              /* bytes of its answer while that is in flight, under the
                                         lock */
@@ -72,7 +73,7 @@ struct net_server {
     struct server_call *replies;  /* calls whose answers are in flight, the newest first */
     size_t reply_bytes;           /* bytes of those answers */
     int n_trusted;                /* streams of members */
-    int resizing;                 /* nonzero: a thread sets the quota by n_trusted */
+    bool resizing;                /* a thread sets the quota by n_trusted */
 };
 
 /* Starts a stream on the call and becomes its owner. The caller has counted it in n_calls. */
@@ -97,9 +98,9 @@ void server_reply_done(struct grpc_runtime_op *op, int ok);
 void server_reply_send_packed(struct server_call *c, enum status st, uint8_t *data, size_t n);
 /* Ends a call whose message cannot be answered, and logs the reason. */
 void server_reply_refuse(struct server_call *c, const char *why);
-/* Counts an answer of so many bytes. Returns 0 if too many bytes are in flight: then the call is
- * ended instead. */
-int server_reply_count(struct server_call *c, size_t bytes);
+/* Counts an answer of so many bytes. Returns false if too many bytes are in flight: then the call
+ * is ended instead. */
+bool server_reply_count(struct server_call *c, size_t bytes);
 void server_reply_free_call(struct server_call *c);
 /* Counts the end of one of a Coordinate's two operations, its answer and its close. */
 void server_reply_op_done(struct server_call *c);

@@ -1,5 +1,5 @@
-/* net/rpc/server_methods.c - what a call of one message in, one out does with its message: it is
- * decoded, the handler is asked, and what that says is encoded. */
+/* net/rpc/server_methods.c - processes the message of a call with one request and one reply:
+ * decodes it, calls the handler, and encodes the handler's answer. */
 #include "base/log.h"
 #include "net/rpc/admit.h"
 #include "net/rpc/server_impl.h"
@@ -13,8 +13,8 @@
 
 enum { SERVER_HEALTH_NAME_BYTES = 128 };
 
-/* Opens what a member on this host lends, if the handler offers its own memory in return, of which
- * the answer speaks only then. Who is not let in changes nothing of what the member lends. */
+/* Opens the segment of a member on this host, if the handler offers its own segment in return; if
+ * that fails, the answer names no segment. A member that is not admitted changes nothing. */
 static void share_memory(struct net_server *s, const struct net_join *join, const char *peer,
                          struct net_join_reply *answer)
 {
@@ -26,7 +26,7 @@ static void share_memory(struct net_server *s, const struct net_join *join, cons
         answer->segment = nothing;
         return;
     }
-    int asked = answer->segment.bytes && join->segment.bytes == want;
+    bool asked = answer->segment.bytes && join->segment.bytes == want;
     if (peer_segments_put(&s->peer_segments, rank, join->incarnation,
                           asked ? &join->segment : &nothing, why))
         return;
@@ -35,16 +35,16 @@ static void share_memory(struct net_server *s, const struct net_join *join, cons
         LOG_D("worker %d at %s: its memory cannot be read here: %s", join->member, peer, why);
 }
 
-/* What a method answers. */
+/* Answer of a method. */
 struct answer {
     uint8_t *data; /* encoded */
     size_t n;
-    char why[MESSAGE_WHY_BYTES]; /* the call is refused with it */
+    char why[MESSAGE_WHY_BYTES]; /* reason of a refusal */
 };
 
-/* Each of these does what one method is for. ST_PROTOCOL, ST_INVALID: the message is refused with
- * `why`; ST_REFUSED: its caller lacks the role, and is told `why`; any other error: the call ends
- * so, and may be made again. */
+/* Each answer_... function serves one method. ST_PROTOCOL, ST_INVALID: the message is refused with
+ * `why`; ST_REFUSED: the caller lacks the role, and receives `why`; any other error ends the call,
+ * which the caller may repeat. */
 
 static enum status answer_join(struct server_call *c, const uint8_t *data, size_t bytes,
                                struct answer *a)
@@ -202,7 +202,7 @@ static void serve_health(struct server_call *c, const uint8_t *data, size_t byte
         server_reply_refuse(c, "the HealthCheckRequest does not decode");
         return;
     }
-    int known = !service[0] || !strcmp(service, "weir.v1.Weir");
+    bool known = !service[0] || !strcmp(service, "weir.v1.Weir");
     if (!known && c->method == METHOD_CHECK) {
         server_reply_send(c, NULL, 0, GRPC_STATUS_NOT_FOUND, "unknown service");
         return;
@@ -216,21 +216,21 @@ static void serve_health(struct server_call *c, const uint8_t *data, size_t byte
         server_waits_watch(c, out, n);
 }
 
-/* Why a server that is not for such calls refuses them; NULL: it is for them. */
+/* Returns the reason why this server does not serve the method; NULL: it does. */
 static const char *not_served(const struct net_server *s, enum server_method method)
 {
     if (method == METHOD_STATUS && !s->admin.status)
-        return "this server says nothing of itself";
+        return "this server does not report its status";
     if (method == METHOD_COMMAND && !s->admin.command)
-        return "this server takes no commands";
+        return "this server accepts no commands";
     if (method == METHOD_EVALUATE && !s->admin.evaluated)
-        return "this server takes no evaluations";
+        return "this server accepts no evaluations";
     if (method == METHOD_FETCH && !s->handler.fetch)
-        return "this server hands on no chunks";
+        return "this server sends no chunks";
     if (method == METHOD_SQUARES && !s->handler.squares)
-        return "this server takes no part of a norm";
+        return "this server accepts no part of a norm";
     if (method == METHOD_GATE && !s->handler.gate)
-        return "this server is in no region";
+        return "this server is not in a region";
     return NULL;
 }
 

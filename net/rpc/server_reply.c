@@ -1,11 +1,13 @@
-/* net/rpc/server_reply.c - see server_impl.h: how calls of one message in, one out, are answered.
+/* net/rpc/server_reply.c - see server_impl.h: answers calls with one request and one reply.
  *
- * A peer may ask much and read nothing. So the answers under way are counted together: when one
- * more would be too much, it is not sent, and those that nobody has read for a while are ended. */
+ * A peer may send many requests and read no answer. So the bytes of all answers in flight are
+ * limited: an answer beyond the limit is not sent, and calls whose answers their peers have not
+ * read for a while are ended. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/rpc/server_impl.h"
 #include <grpc/support/alloc.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 enum { REPLY_STALE_MS = 5000, REPLY_END_AT_ONCE = 16, REPLY_COST_BYTES = 4096 };
@@ -18,7 +20,7 @@ void server_reply_call_gone(struct net_server *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* The answer is out. */
+/* Discounts an answer that has been sent. */
 static void forget_reply(struct server_call *c)
 {
     struct net_server *s = c->server;
@@ -72,7 +74,8 @@ void server_reply_done(struct grpc_runtime_op *op, int ok)
     reply_over((struct server_call *)op);
 }
 
-/* Calls with answers that have waited for too long, with references; under the lock. */
+/* Lists calls whose answers have waited for too long, with references. Returns their number. The
+ * caller holds the lock. */
 static int stale_replies(struct net_server *s, grpc_call *list[REPLY_END_AT_ONCE])
 {
     int64_t before_ns = clock_deadline_ns(-REPLY_STALE_MS);
@@ -86,13 +89,13 @@ static int stale_replies(struct net_server *s, grpc_call *list[REPLY_END_AT_ONCE
     return n;
 }
 
-int server_reply_count(struct server_call *c, size_t bytes)
+bool server_reply_count(struct server_call *c, size_t bytes)
 {
     struct net_server *s = c->server;
     grpc_call *stale[REPLY_END_AT_ONCE];
     int n = 0;
     pthread_mutex_lock(&s->lock);
-    int fits = !s->replies || s->reply_bytes + bytes + REPLY_COST_BYTES <= s->max_reply_bytes;
+    bool fits = !s->replies || s->reply_bytes + bytes + REPLY_COST_BYTES <= s->max_reply_bytes;
     if (fits) {
         c->reply_bytes = bytes + REPLY_COST_BYTES;
         c->reply_ns = clock_now_ns();
@@ -112,7 +115,7 @@ int server_reply_count(struct server_call *c, size_t bytes)
     }
     if (!fits)
         grpc_call_cancel_with_status(c->call, GRPC_STATUS_UNAVAILABLE,
-                                     "the server has too many answers that nobody reads", NULL);
+                                     "the server has too many unread answers", NULL);
     return fits;
 }
 
@@ -137,8 +140,8 @@ void server_reply_send(struct server_call *c, uint8_t *data, size_t bytes, grpc_
         ops[2].data.send_message.send_message = c->outgoing;
     }
     grpc_runtime_op_init(&c->op, server_reply_done);
-    int skip = atomic_load(&c->n_ops) > 0; /* Coordinate: its end is watched already */
-    int ok = grpc_runtime_op_start(&c->op, c->call, ops + skip, (data ? 3 : 2) - skip);
+    bool skip = atomic_load(&c->n_ops) > 0; /* Coordinate: close_op receives the close */
+    bool ok = grpc_runtime_op_start(&c->op, c->call, ops + skip, (data ? 3 : 2) - skip);
     grpc_slice_unref(details);
     if (!ok)
         reply_over(c);

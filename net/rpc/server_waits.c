@@ -1,16 +1,18 @@
-/* net/rpc/server_waits.c - calls that stay, and how all of them end when the server stops:
- * Coordinate, whose answer may come much later, from the handler or when the server stops; Watch,
- * which sends one message and stays until the client goes (the state of a running server never
- * changes). */
+/* net/rpc/server_waits.c - calls that stay open, and the end of all calls when the server stops.
+ * Coordinate stays until the handler answers, possibly much later, or the server stops. Watch
+ * receives one message and stays until the client ends it, since the state of a running server
+ * never changes. */
 #include "net/rpc/server_impl.h"
 #include "net/wire/message.h"
+#include <stdbool.h>
 #include <stdlib.h>
 
 static const char not_coordinating[] =
     "this server orders no checkpoints: it is not ps:0, or has no --checkpoint_dir";
 
-/* Removes a waiting Coordinate from the list: the one with that number, or any (0). */
-static struct server_call *take_control(struct net_server *s, uint64_t number)
+/* Removes a waiting Coordinate call from the list, the one with this number, or any (0). Returns
+ * it, or NULL. */
+static struct server_call *remove_control(struct net_server *s, uint64_t number)
 {
     pthread_mutex_lock(&s->lock);
     struct server_call **at = &s->controls;
@@ -28,7 +30,7 @@ void net_server_control_reply(struct net_server *s, uint64_t call,
 {
     uint8_t *out = NULL;
     size_t n = 0;
-    struct server_call *c = take_control(s, call);
+    struct server_call *c = remove_control(s, call);
     if (!c)
         return;
     if (!answer) {
@@ -48,7 +50,7 @@ static void on_control_closed(struct grpc_runtime_op *op, int ok)
     struct server_call *c =
         (struct server_call *)((char *)op - offsetof(struct server_call, close_op));
     struct net_server *s = c->server;
-    if (c->number && take_control(s, c->number)) { /* the caller is gone, and no answer is needed */
+    if (c->number && remove_control(s, c->number)) { /* the call ended before its answer */
         if (s->handler.control_closed)
             s->handler.control_closed(s->handler.ctx, c->number);
         server_reply_op_done(c);
@@ -86,7 +88,7 @@ static void accept_control(struct server_call *c, const uint8_t *data, size_t by
         return;
     }
     pthread_mutex_lock(&s->lock);
-    int stopping = s->stopping;
+    bool stopping = s->stopping;
     if (!stopping) {
         c->number = ++s->n_controls;
         c->next = s->controls;
@@ -151,7 +153,7 @@ void server_waits_watch(struct server_call *c, uint8_t *data, size_t bytes)
         c->next->prev = c;
     s->watches = c;
     c->stop_seen = 0;
-    int stopping = s->stopping;
+    bool stopping = s->stopping;
     pthread_mutex_unlock(&s->lock);
     if (stopping)
         grpc_call_cancel(c->call, NULL);
@@ -165,7 +167,7 @@ void server_waits_watch(struct server_call *c, uint8_t *data, size_t bytes)
         watch_op_done(c);
 }
 
-/* Ends streams and watches one by one, since none of our locks may be held while gRPC is called. */
+/* Ends streams and watches one by one, since no lock may be held while gRPC is called. */
 void server_waits_end_calls(struct net_server *s)
 {
     for (;;) {
@@ -181,7 +183,7 @@ void server_waits_end_calls(struct net_server *s)
             grpc_call_ref(call);
         }
         pthread_mutex_unlock(&s->lock);
-        struct server_call *control = take_control(s, 0);
+        struct server_call *control = remove_control(s, 0);
         if (control)
             server_reply_send(control, NULL, 0, GRPC_STATUS_UNAVAILABLE, "the server is stopping");
         if (stream) {

@@ -18,6 +18,7 @@
 #include "net/rpc/send_queue.h"
 #include "net/rpc/server_impl.h"
 #include <grpc/support/alloc.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,7 @@ struct net_stream {
     void *_Atomic user;
     _Atomic int refs;
     struct net_stream *next, *prev; /* links of the server's list, under its lock */
-    int stop_seen;                  /* likewise */
+    bool stop_seen;                 /* net_server_stop has ended the stream; under the same lock */
 
     struct unauthenticated_call unauthenticated; /* used until a member sends a frame */
     _Atomic int trusted;
@@ -42,10 +43,10 @@ struct net_stream {
     struct net_frame_head last_head;     /* head of the frame that is being processed */
     struct segment *segment;             /* segment of the member in `segment_owner`; NULL: none
                                             known */
-    struct net_frame_head segment_owner; /* likewise */
+    struct net_frame_head segment_owner; /* the member whose segment was looked up last */
     int64_t send_begin_ns, send_chunk, send_step; /* values of the frame that is being sent, for the
                                                      trace */
-    int send_member;                              /* likewise */
+    int send_member;                              /* also of that frame */
 
     pthread_mutex_t lock; /* guards the fields below */
     struct bidi bidi;
@@ -69,7 +70,8 @@ void net_stream_ref(struct net_stream *s)
     atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
 }
 
-/* A sender may use the call, and change whether it is trusted, until here. */
+/* Frees the stream with its last reference: until then senders may use the call and change trust.
+ */
 void net_stream_unref(struct net_stream *s)
 {
     struct net_server *server = s->server;
@@ -109,7 +111,7 @@ static void drop_item(struct send_queue_item *item)
     free(item);
 }
 
-/* Releases all lent buffers. No thread sends or reads any more. */
+/* Releases all lent buffers; no thread sends or reads any more. */
 static void release_lent(struct net_stream *s)
 {
     for (size_t i = 0; i < s->n_lent; i++)
@@ -204,14 +206,14 @@ static void on_sent(void *ctx)
     advance_stream(ctx);
 }
 
-static int same_member(const struct net_frame_head *a, const struct net_frame_head *b)
+static bool same_member(const struct net_frame_head *a, const struct net_frame_head *b)
 {
     return a->member == b->member && a->incarnation == b->incarnation;
 }
 
-/* Notes that the sender reads this server's segment. If two members do on one stream, nothing more
- * is lent to either, since an answer to one does not show what the other has read. The caller holds
- * the lock. */
+/* Notes that the sender reads this server's segment. If two members do so on one stream, no further
+ * buffer is lent to either, since a request of one does not show that the other has read its
+ * answer. The caller holds the lock. */
 static void note_reader(struct net_stream *s, const struct net_frame_head *head)
 {
     if (s->reads == READER_NONE) {
@@ -222,8 +224,8 @@ static void note_reader(struct net_stream *s, const struct net_frame_head *head)
     }
 }
 
-/* Returns nonzero if the sender's segment is mapped here. */
-static int find_segment(struct net_stream *s, const struct net_frame_head *head)
+/* Returns true if the sender's segment is mapped here. */
+static bool find_segment(struct net_stream *s, const struct net_frame_head *head)
 {
     if (!s->segment || !same_member(head, &s->segment_owner)) {
         segment_unref(s->segment);
@@ -233,22 +235,24 @@ static int find_segment(struct net_stream *s, const struct net_frame_head *head)
     return s->segment != NULL;
 }
 
-/* Finds the payload in the sender's segment. Returns 0 if it is not there: the stream then ends. */
-static int find_payload(struct net_stream *s, const struct net_frame_head *head,
-                        struct net_piece *piece, struct net_span *span)
+/* Finds the payload in the sender's segment. Returns false if it is not there; the stream then
+ * ends.
+ */
+static bool find_payload(struct net_stream *s, const struct net_frame_head *head,
+                         struct net_piece *piece, struct net_span *span)
 {
-    static const char outside[] = "shared_offset and shared_bytes do not lie in the segment";
-    if (!find_segment(s, head)) { /* by mishap: the member joined twice at once */
+    static const char outside[] = "shared_offset and shared_bytes are outside the segment";
+    if (!find_segment(s, head)) { /* possible if the member joined twice at once */
         net_stream_end(s, GRPC_STATUS_FAILED_PRECONDITION,
                        "no segment of this member is open here; join again");
-        return 0;
+        return false;
     }
     if (payload_find(s->segment, piece, span))
-        return 1;
+        return true;
     LOG_FEW("piece from member %u at %s refused, its stream ends: %s", head->member, s->peer,
             outside);
     net_stream_fail(s, head, piece->chunk, outside);
-    return 0;
+    return false;
 }
 
 static enum status on_piece(void *ctx, const struct net_frame_head *head,
@@ -259,7 +263,7 @@ static enum status on_piece(void *ctx, const struct net_frame_head *head,
     struct net_span span;
     s->last_head = *head;
     pthread_mutex_lock(&s->lock);
-    int over = s->ending || s->bidi.broken;
+    bool over = s->ending || s->bidi.broken;
     s->n_unanswered++;
     if (piece->shared)
         note_reader(s, head);
@@ -328,7 +332,7 @@ void net_stream_open(struct net_server *server, grpc_call *call)
     }
     s->server = server;
     s->call = call;
-    grpc_call_ref(call); /* one for the operations */
+    grpc_call_ref(call); /* a reference for the operations */
     s->peer = grpc_call_get_peer(call);
     atomic_init(&s->refs, 1);
     s->code = GRPC_STATUS_OK;
@@ -402,10 +406,11 @@ static void refuse_flood(struct net_stream *s, const struct net_frame_head *head
     pthread_mutex_lock(&s->lock);
     size_t waits = s->queue.bytes;
     pthread_mutex_unlock(&s->lock);
-    LOG_FEW("%s asks for more than it reads: %zu bytes wait for it; its stream ends", s->peer,
+    LOG_FEW("%s requests more than it reads: %zu bytes wait for it; its stream ends", s->peer,
             waits);
     drop_queue(s);
-    net_stream_fail(s, head, 0, "more was asked for than is read; one request per chunk at a time");
+    net_stream_fail(s, head, 0,
+                    "more was requested than is read; send one request per chunk at a time");
     grpc_call_cancel(s->call, NULL);
 }
 
@@ -489,7 +494,7 @@ void net_stream_set_limit(struct net_stream *s, size_t bytes)
     pthread_mutex_unlock(&s->lock);
 }
 
-void net_stream_trust(struct net_stream *s, int trusted)
+void net_stream_trust(struct net_stream *s, bool trusted)
 {
     int change = trusted - atomic_exchange(&s->trusted, trusted);
     if (!change)
@@ -520,7 +525,7 @@ void net_stream_close(struct net_stream *s, const char *why)
     net_stream_unref(s);
 }
 
-int net_stream_is_local(const struct net_stream *s)
+bool net_stream_is_local(const struct net_stream *s)
 {
     return s->local;
 }

@@ -3,15 +3,16 @@
 #include "net/rpc/channel.h"
 #include "net/rpc/unary_batch.h"
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 struct net_unary {
     struct net_channel *channel;
     grpc_completion_queue *queue;
-    pthread_mutex_t lock; /* guards the two below */
-    grpc_call *call;      /* under way; NULL: none */
-    int cancelled;        /* since the last call ended */
+    pthread_mutex_t lock; /* guards the fields below */
+    grpc_call *call;      /* active call; NULL: none */
+    bool cancelled;       /* net_unary_cancel was called since the last call ended */
 };
 
 enum status net_unary_create(const char *addr, int max_reply_bytes, struct net_unary **out)
@@ -43,7 +44,7 @@ void net_unary_destroy(struct net_unary *u)
     grpc_runtime_shutdown();
 }
 
-/* Waited for: it ends at the call's deadline at the latest. */
+/* Makes the call and waits until it ends, at its deadline at the latest. */
 static void run_call(struct net_unary *u, grpc_call *call, const struct net_unary_bytes *request,
                      struct unary_batch *b)
 {

@@ -2,6 +2,7 @@
 #include "net/rpc/unauthenticated_calls.h"
 #include "base/log.h"
 #include <grpc/support/alloc.h>
+#include <stdbool.h>
 #include <string.h>
 
 void unauthenticated_calls_init(struct unauthenticated_calls *l, int max)
@@ -15,8 +16,8 @@ void unauthenticated_calls_free(struct unauthenticated_calls *l)
     pthread_mutex_destroy(&l->lock);
 }
 
-/* Under the lock. */
-static void take_out(struct unauthenticated_calls *l, struct unauthenticated_call *g)
+/* Removes a call from the list. The caller holds the lock. */
+static void remove_call(struct unauthenticated_calls *l, struct unauthenticated_call *g)
 {
     *(g->prev ? &g->prev->next : &l->oldest) = g->next;
     *(g->next ? &g->next->prev : &l->newest) = g->prev;
@@ -24,7 +25,7 @@ static void take_out(struct unauthenticated_calls *l, struct unauthenticated_cal
     l->n--;
 }
 
-/* Of "ipv4:10.0.0.7:51234" all before the port: FNV-1a. */
+/* Returns a hash (FNV-1a) of the peer's text without the port, as "ipv4:10.0.0.7:51234" has it. */
 static uint64_t host_of(grpc_call *call)
 {
     char *peer = grpc_call_get_peer(call);
@@ -50,12 +51,12 @@ void unauthenticated_calls_return(struct unauthenticated_calls *l, struct unauth
     pthread_mutex_unlock(&l->lock);
 }
 
-int unauthenticated_calls_leave(struct unauthenticated_calls *l, struct unauthenticated_call *g)
+bool unauthenticated_calls_leave(struct unauthenticated_calls *l, struct unauthenticated_call *g)
 {
     pthread_mutex_lock(&l->lock);
-    int was_in = g->call != NULL;
+    bool was_in = g->call != NULL;
     if (was_in)
-        take_out(l, g);
+        remove_call(l, g);
     pthread_mutex_unlock(&l->lock);
     return was_in;
 }
@@ -68,7 +69,8 @@ static int count_host(const struct unauthenticated_calls *l, uint64_t host)
     return n;
 }
 
-/* The oldest of the host that has most; the newest is the newcomer. Under the lock. */
+/* Returns the oldest call of the host with the most calls, preferably of the newest call's host.
+ * The caller holds the lock. */
 static struct unauthenticated_call *weakest(struct unauthenticated_calls *l)
 {
     struct unauthenticated_call *weakest = NULL;
@@ -87,8 +89,8 @@ static struct unauthenticated_call *weakest(struct unauthenticated_calls *l)
     return weakest;
 }
 
-/* One, where there are too many: its call, a reference; NULL. */
-static grpc_call *take_weakest(struct unauthenticated_calls *l)
+/* Removes a call if there are too many. Returns a reference to it, or NULL. */
+static grpc_call *remove_weakest(struct unauthenticated_calls *l)
 {
     grpc_call *call = NULL;
     pthread_mutex_lock(&l->lock);
@@ -96,7 +98,7 @@ static grpc_call *take_weakest(struct unauthenticated_calls *l)
         struct unauthenticated_call *g = weakest(l);
         call = g->call;
         grpc_call_ref(call);
-        take_out(l, g);
+        remove_call(l, g);
     }
     pthread_mutex_unlock(&l->lock);
     return call;
@@ -107,10 +109,10 @@ void unauthenticated_calls_enter(struct unauthenticated_calls *l, struct unauthe
 {
     grpc_call *gone;
     unauthenticated_calls_return(l, g, call);
-    while ((gone = take_weakest(l))) {
+    while ((gone = remove_weakest(l))) {
         char *peer = grpc_call_get_peer(gone);
         LOG_FEW(
-            "more than %d calls of unknown peers, or unfinished ones, are open; one from %s, whose host has most, ends",
+            "more than %d calls of unknown peers, or unfinished ones, are open; the server ends one from %s, whose host has the most",
             l->max, peer);
         gpr_free(peer);
         grpc_call_cancel_with_status(gone, GRPC_STATUS_UNAVAILABLE,

@@ -13,6 +13,7 @@
 #define NET_RPC_UNAUTHENTICATED_CALLS_H
 #include <grpc/grpc.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { UNAUTHENTICATED_CALLS_MAX = 128 };
@@ -38,7 +39,7 @@ void unauthenticated_calls_enter(struct unauthenticated_calls *l, struct unauthe
 /* Adds a call as the newest without ending any call, because it was outside the list until now. */
 void unauthenticated_calls_return(struct unauthenticated_calls *l, struct unauthenticated_call *g,
                                   grpc_call *call);
-/* Removes a call. Returns nonzero if it was on the list. */
-int unauthenticated_calls_leave(struct unauthenticated_calls *l, struct unauthenticated_call *g);
+/* Removes a call. Returns true if it was on the list. */
+bool unauthenticated_calls_leave(struct unauthenticated_calls *l, struct unauthenticated_call *g);
 
 #endif

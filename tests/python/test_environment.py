@@ -27,7 +27,7 @@ class Environment(BadInput):
         for value in ("", "epollex", "epoll", "poll ", "none", "epollex,", ","):
             with self.subTest(value=value):
                 for process in self.each(hosts, GRPC_POLL_STRATEGY=value):
-                    self.check(process, USAGE, "GRPC_POLL_STRATEGY: '%s' is nothing" % value)
+                    self.check(process, USAGE, "GRPC_POLL_STRATEGY: '%s' is not a" % value)
 
     def test_known_poll_strategies_work(self):
         for value in ("poll", "epoll1", "all", "epollex,poll"):

@@ -199,7 +199,7 @@ class Tls(Secured):
             (own.flags("server"), r"refuses this program.*not made to be a client's",
              r"\(CN=server\) is not made to be a client's"),
             ([], r"not reachable: .*Socket closed; does it use TLS \(--tls_cert\), or "
-             r"has it no descriptor left, as a line of its log would say\?",
+             r"has it no descriptor left \(see its log\)\?",
              r"it does not speak TLS; start it with --tls_cert"),
         ]
         ps, addr = self.server(*own.flags("ps"))
@@ -510,8 +510,8 @@ class Tokens(Secured):
     def test_bad_tokens_refused(self):
         ps, addr = self.server(self.of("ps", "worker", "admin"))
         other = "--token_file=" + self.token_file("worker another-token-of-20")
-        for flags, why in (([], "the caller shows no token; give it --token_file"),
-                           ([other], "token is not this server's; give both sides the same")):
+        for flags, why in (([], "the caller shows no token; set its --token_file"),
+                           ([other], "token differs from this server's; set the same token")):
             self.assertRegex(self.ctl(addr, *flags, "status", status=1), "refused.*" + why)
             ps.wait_line(r"/Status from ipv4:\S+ refused: .*" + why)
             job = self.job(n_workers=1, flags=TRAIN)
@@ -575,7 +575,7 @@ class Tokens(Secured):
         ps.wait_line("new tokens read from")
         certs.write_secret(path, "fedcba9876543210\n")
         self.ctl(addr, new, "status")
-        self.assertIn("token is not this server's", self.ctl(addr, old, "status", status=1))
+        self.assertIn("token differs from this server's", self.ctl(addr, old, "status", status=1))
         self.stop(ps)
 
     @unittest.skipIf(harness.SANITIZE, "a sanitizer's runtime must be the first library")
@@ -594,7 +594,7 @@ class Tokens(Secured):
                      "the tokens read before stay in use")
         job.start_worker(0, old).wait()
         certs.write_secret(path, "fedcba9876543210\n")
-        self.assertIn("token is not this server's",
+        self.assertIn("token differs from this server's",
                       self.ctl(job.ps_hosts[0], new, "status", status=1))
         starting = self.job(n_workers=1).start_ps(0, "--token_file=" + path, env=env, wait=False)
         starting.wait_line(re.escape(path) + " cannot be read: .*; waiting for it")

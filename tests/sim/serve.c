@@ -90,11 +90,11 @@ void net_stream_set_limit(struct net_stream *s, size_t bytes)
 {
 }
 
-void net_stream_trust(struct net_stream *s, int trusted)
+void net_stream_trust(struct net_stream *s, bool trusted)
 {
 }
 
-int net_stream_is_local(const struct net_stream *s)
+bool net_stream_is_local(const struct net_stream *s)
 {
     return 0;
 }
