@@ -1,5 +1,6 @@
-/* tests/sim/batch.c - see run.h: seeds over processes. Each takes the next block of seeds from
- * shared memory; one that dies has found something and is replaced. */
+/* tests/sim/batch.c - runs many seeds in parallel processes (run.h). Each process reserves the next
+ * block of seeds in shared memory. The death of a process is a failure of its seed, and another
+ * process continues with its block. */
 #include "tests/sim/run.h"
 #include <signal.h>
 #include <stdatomic.h>
@@ -18,14 +19,14 @@ struct failure {
 };
 
 struct shared {
-    _Atomic uint64_t next; /* seed that nobody has taken */
+    _Atomic uint64_t next; /* first seed that no process has reserved */
     _Atomic int64_t n_runs, n_events, n_ns, n_checks, n_failed;
     _Atomic int64_t faults[SIM_N_FAULTS], marks[SIM_N_MARKS];
     _Atomic int n_listed;
     struct failure failed[MAX_FAILED];
     struct job {
-        _Atomic uint64_t seed, last; /* at work, and the last of its block */
-        _Atomic int busy;
+        _Atomic uint64_t seed, last; /* present seed; end of its block */
+        _Atomic int busy;            /* it has seeds left */
     } job[MAX_JOBS];
 };
 
@@ -144,7 +145,7 @@ static void run_jobs(const struct sim_batch *b, struct shared *sh)
     }
 }
 
-static void tell_failure(struct sim_batch *b, const struct failure *f, int n)
+static void report_failure(struct sim_batch *b, const struct failure *f, int n)
 {
     struct sim_schedule s;
     struct sim_outcome o;
@@ -176,22 +177,21 @@ static void report_progress(struct sim_batch *b, struct shared *sh)
 {
     double took = b->took > 0 ? b->took : 1e-9;
     printf(
-        "%lld schedules in %.1f s on %d cores, %.0f a second and core; %.0f events, %.0f checks, "
-        "%.1f virtual s each; %lld failed\n",
+        "%lld schedules in %.1f s on %d cores, %.0f per second and core; %.0f events, %.0f checks, %.1f virtual s each; %lld failed\n",
         (long long)sh->n_runs, took, b->jobs, (double)sh->n_runs / took / b->jobs,
         (double)sh->n_events / (double)(sh->n_runs + !sh->n_runs),
         (double)sh->n_checks / (double)(sh->n_runs + !sh->n_runs),
         (double)sh->n_ns * 1e-9 / (double)(sh->n_runs + !sh->n_runs), (long long)sh->n_failed);
-    printf("schedules with a fault of:");
+    printf("schedules by kind of fault:");
     for (int i = 0; i < SIM_N_FAULTS; i++)
         if (sh->faults[i])
             printf(" %s %lld", sim_fault_name[i], (long long)sh->faults[i]);
-    printf("\nhappened:");
+    printf("\nevents of all schedules:");
     for (int i = 0; i < SIM_N_MARKS; i++)
         printf(" %s %lld", sim_mark_name[i], (long long)sh->marks[i]);
     printf("\n");
     for (int i = 0; i < sh->n_listed && i < MAX_FAILED; i++)
-        tell_failure(b, &sh->failed[i], i);
+        report_failure(b, &sh->failed[i], i);
 }
 
 int sim_batch_run(struct sim_batch *b)

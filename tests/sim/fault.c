@@ -1,4 +1,4 @@
-/* tests/sim/fault.c - see sim.h: faults and commands strike, end, and cease when it is calm. */
+/* tests/sim/fault.c - faults and commands strike and end (sim.h); none strikes once it is calm. */
 #include "tests/sim/disk.h"
 #include "tests/sim/net.h"
 #include "tests/sim/second.h"
@@ -8,7 +8,7 @@
 
 static char active[SIM_MAX_FAULTS];
 static unsigned waited_for; /* marks, by bit */
-static int n_looks;         /* of the operator */
+static int n_looks;         /* times that the operator has looked at the job */
 
 static void post_fault(enum sim_event_kind kind, int64_t delay, int a)
 {
@@ -55,8 +55,9 @@ static void set_cut(const struct sim_fault *f, int by)
         }
 }
 
-/* The first place that was never taken. */
-static void join_server(int like)
+/* Starts a process of the same kind at the first address that was never used; once it is calm, also
+ * at that of a process that has left. */
+static void join_process(int like)
 {
     int first = sim_is_server(like) ? 0 : SIM_SERVERS;
     int end = sim_is_server(like) ? SIM_SERVERS : SIM_NODES;
@@ -66,7 +67,7 @@ static void join_server(int like)
             sim_start(i);
             return;
         }
-    for (int i = first; i < end && sim.calm; i++) /* one that has left comes back */
+    for (int i = first; i < end && sim.calm; i++)
         if (sim.node[i].state == NODE_ENDED) {
             sim_start(i);
             return;
@@ -88,6 +89,7 @@ static int end_process(const struct sim_fault *f)
     return 0;
 }
 
+/* Lets a process end by itself: after SIGTERM, or with an error. */
 static void end_itself(const struct sim_fault *f)
 {
     const struct sim_node *n = &sim.node[f->node];
@@ -97,7 +99,7 @@ static void end_itself(const struct sim_fault *f)
         worker_quit(f->node);
 }
 
-/* What happens to a server's folder, and to what it does with it; as strike(). */
+/* Strikes a server's disk, or the files that it reads and writes; returns as strike_fault(). */
 static int strike_disk(const struct sim_fault *f, struct sim_node *n)
 {
     switch (f->kind) {
@@ -124,7 +126,7 @@ static int strike_disk(const struct sim_fault *f, struct sim_node *n)
     }
 }
 
-/* 1: it lasts, and ends by sim_fault_end. */
+/* Returns nonzero if the fault lasts until sim_fault_end(). */
 static int strike_fault(const struct sim_fault *f)
 {
     struct sim_node *n = &sim.node[f->node];
@@ -159,7 +161,7 @@ static int strike_fault(const struct sim_fault *f)
         end_itself(f);
         return 0;
     case FAULT_join:
-        join_server(f->node);
+        join_process(f->node);
         return 0;
     case FAULT_drain:
         command_job(sim_is_server(f->node) ? COORDINATOR_DRAIN_SERVER : COORDINATOR_REMOVE_WORKER,
@@ -223,7 +225,7 @@ void sim_fault_end(int i)
     }
 }
 
-/* Those that were there at the start and are not, though the job is not done, are started again. */
+/* Starts the first workers again, always (`all`) or if no worker runs, unless the job is done. */
 static void start_workers(int all)
 {
     int alive = 0;
@@ -237,7 +239,7 @@ static void start_workers(int all)
     }
 }
 
-/* Who was told to end, and waits for the others to go on without it, gets a second signal. */
+/* Kills workers that received SIGTERM and still wait for a generation without them. */
 static void end_leavers(void)
 {
     for (int i = SIM_SERVERS; i < SIM_NODES && !opt(OPT_regions); i++)
@@ -245,7 +247,7 @@ static void end_leavers(void)
             sim_kill(i, 0);
 }
 
-/* A host is gone for good: training goes on without it; later another one takes its name. */
+/* Removes a process whose host is gone for good; later starts it on another host of that name. */
 static void replace_gone(int node)
 {
     struct sim_node *n = &sim.node[node];
@@ -272,11 +274,11 @@ static void operate_job(void)
     int named = l.server > 0 ? sim_server_at(coordinator_view_server_address(ps0, l.server))
                              : server_awaited();
     if (named > 0 && sim.node[named].disk_stuck == sim.node[named].life && n_looks > 2)
-        sim_kill(named, 0); /* its folder never answers: another mount of it may */
+        sim_kill(named, 0); /* a new mount of its folder may answer */
     if (named > 0 && (sim.node[named].state == NODE_ENDED || sim.node[named].state == NODE_DOWN))
         sim_start(named);
     if (l.id == WAIT_WORKERS && !opt(OPT_regions))
-        join_server(SIM_SERVERS);
+        join_process(SIM_SERVERS);
     if (++n_looks >= 6)
         end_leavers();
     start_workers(n_looks >= 6);
@@ -292,7 +294,7 @@ void sim_calm(void)
         operate_job();
         return;
     }
-    STORY("! it is calm from here on");
+    STORY("! all faults end here");
     for (int i = 0; i < sim.schedule->n_faults; i++)
         sim_fault_end(i);
     sim.calm = 1;

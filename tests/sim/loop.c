@@ -1,5 +1,5 @@
-/* tests/sim/loop.c - see sim.h: a 4-ary heap of {time, tie, event}. Ties are random, so that equal
- * times come in every order. Memory is one region that is used again by the next run. */
+/* tests/sim/loop.c - see sim.h: a 4-ary heap of {time, tie, event}. Ties are random, so that events
+ * of equal times occur in every order. The next run uses the blocks of memory again. */
 #include "tests/sim/fiber.h"
 #include "tests/sim/sim.h"
 #include <stdarg.h>
@@ -141,7 +141,7 @@ void sim_mark(enum sim_mark mark)
     sim_fault_mark(mark);
 }
 
-/* Virtual time for all that is linked in (--wrap=clock_gettime). */
+/* Returns virtual time to all linked code (--wrap). */
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ts);
 int __real_clock_gettime(clockid_t clock, struct timespec *ts);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)

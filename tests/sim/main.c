@@ -1,9 +1,9 @@
 /* tests/sim/main.c - the simulator's program.
  *   sim [--seeds=A-B] [--jobs=N] [--seconds=S] [--mutant=K] [MODE] [--no-shrink] [--folder=DIR]
- *   sim --seed=N [MODE]    one seed's story
- *   sim FILE...            schedules as text: each runs, with its story
- *   sim --test=DIR [--seconds=S]   what ctest runs: DIR's schedules, canaries, and new seeds, from
- *                          one that changes with the commit, or from WEIR_SIM_SEED
+ *   sim --seed=N [MODE]    prints the story of one seed
+ *   sim FILE...            runs schedules from files, with their stories
+ *   sim --test=DIR [--seconds=S]   the test of ctest: the schedules of DIR, mutant.c, and new
+ *                          seeds, which begin at WEIR_SIM_SEED or at a number from the commit
  * MODE: --clip, --quit, --regions. Exit status 1: a check failed. */
 #include "tests/sim/run.h"
 #include <dirent.h>
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CANARIES = 6, CANARY_RUNS = 20000 };
+enum { MUTANTS = 6, MUTANT_RUNS = 20000 };
 
 static int run_file(const char *path, int story)
 {
@@ -48,13 +48,13 @@ static int run_corpus(const char *folder)
     return failed + (n < 0);
 }
 
-/* Each fault that is put into the code must be found. */
-__attribute__((unused)) static int run_canaries(int jobs)
+/* Checks that each fault of mutant.c is found. */
+__attribute__((unused)) static int run_mutants(int jobs)
 {
     int missed = 0;
-    for (int i = 1; i <= CANARIES; i++) {
+    for (int i = 1; i <= MUTANTS; i++) {
         struct sim_batch b = {.first = 1, .last = 300, .jobs = jobs, .mutant = i, .quiet = 1};
-        while (!sim_batch_run(&b) && b.last < CANARY_RUNS) {
+        while (!sim_batch_run(&b) && b.last < MUTANT_RUNS) {
             b.first = b.last + 1;
             b.last = b.last * 4;
         }
@@ -64,7 +64,7 @@ __attribute__((unused)) static int run_canaries(int jobs)
     return missed;
 }
 
-/* New ones for --seconds (20), from one that changes with the commit; or from WEIR_SIM_SEED. */
+/* Chooses the first seed, by WEIR_SIM_SEED or the commit, and the time for the batch. */
 static void choose_seeds(struct sim_batch *b)
 {
     const char *text = getenv("WEIR_SIM_SEED");
@@ -77,12 +77,12 @@ static int test(const char *folder, struct sim_batch *b)
 {
     int failed = run_corpus(folder);
 #ifdef __SANITIZE_ADDRESS__
-    printf("mutants: skipped, the build without a sanitizer runs them\n");
+    printf("mutants: skipped, since only the build without a sanitizer runs them\n");
 #else
-    failed += run_canaries(b->jobs);
+    failed += run_mutants(b->jobs);
 #endif
     choose_seeds(b);
-    printf("seeds from %llu\n", (unsigned long long)b->first);
+    printf("seeds from %llu on:\n", (unsigned long long)b->first);
     struct sim_batch clipped = *b, quit = *b, regions = *b;
     clipped.clip = quit.quit = regions.regions = 1;
     clipped.seconds = quit.seconds = b->seconds / 6 + 1;
@@ -90,11 +90,11 @@ static int test(const char *folder, struct sim_batch *b)
     int apart = 2 * clipped.seconds + regions.seconds;
     b->seconds -= b->seconds > apart ? apart : 0;
     failed += sim_batch_run(b);
-    printf("the same seeds in sync, clipped by the norm\n");
+    printf("the same seeds with --clip:\n");
     failed += sim_batch_run(&clipped);
-    printf("the same seeds, workers end with errors\n");
+    printf("the same seeds with --quit:\n");
     failed += sim_batch_run(&quit);
-    printf("the same seeds, the workers are regions\n");
+    printf("the same seeds with --regions:\n");
     return failed + sim_batch_run(&regions);
 }
 
@@ -124,7 +124,7 @@ int main(int argc, char **argv)
     const char *folder = NULL;
     unsigned long long first, last, seed = 0;
     int has_seed = 0, failed = 0, n_files = 0;
-    mallopt(M_MMAP_THRESHOLD, 64 << 20); /* a file's block comes and goes all the time */
+    mallopt(M_MMAP_THRESHOLD, 64 << 20); /* blocks of files are often allocated */
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     b.jobs = (int)sysconf(_SC_NPROCESSORS_ONLN);
     for (int i = 1; i < argc; i++) {
@@ -152,7 +152,7 @@ int main(int argc, char **argv)
         } else if (sscanf(a, "--jobs=%d", &b.jobs) != 1 &&
                    sscanf(a, "--seconds=%d", &b.seconds) != 1 &&
                    sscanf(a, "--mutant=%d", &b.mutant) != 1) {
-            fprintf(stderr, "unknown argument %s; see the head of tests/sim/main.c\n", a);
+            fprintf(stderr, "unknown argument %s: see the head of tests/sim/main.c\n", a);
             return 2;
         }
     }

@@ -1,5 +1,5 @@
-/* tests/sim/mutant.c - faults that are put into production code when a schedule's option says so
- * (--wrap), to prove that the checks find them. */
+/* tests/sim/mutant.c - faults in production code (--wrap) that a schedule's option `mutant`
+ * switches on, to prove that the checks find them. */
 #include "net/wire/job.h"
 #include "ps/service/stream_table.h"
 #include "ps/store/consistency.h"
@@ -71,7 +71,7 @@ void __wrap_ps_samples_counted(struct ps_samples *s, int member)
         __real_ps_samples_counted(s, member);
 }
 
-/* The next generation knows the end of what was given out, not what was in hand. */
+/* Restores only the end of the assigned samples: the list of batches in flight is lost. */
 enum status __real_ps_samples_set(struct ps_samples *s, const uint64_t *list, size_t n);
 enum status __wrap_ps_samples_set(struct ps_samples *s, const uint64_t *list, size_t n);
 enum status __wrap_ps_samples_set(struct ps_samples *s, const uint64_t *list, size_t n)

@@ -1,5 +1,5 @@
-/* tests/sim/process.c - see sim.h: processes start, die, are paused, and events find them or not.
- * What is for a paused one waits, and comes when it goes on, in any order. */
+/* tests/sim/process.c - see sim.h: processes start, die and are paused. An event for an earlier
+ * life of a process is dropped. Events for a paused process wait, then occur in random order. */
 #include "tests/sim/client.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/net.h"
@@ -109,7 +109,7 @@ void sim_dispatch(struct sim_event *e)
     if (e->node >= 0) {
         struct sim_node *n = &sim.node[e->node];
         if (e->life != n->life || (n->state != NODE_UP && n->state != NODE_PAUSED))
-            return; /* it was for one that has died */
+            return; /* that life has ended */
         if (n->state == NODE_PAUSED) {
             e->next = NULL;
             *n->held_end = e;

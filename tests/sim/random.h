@@ -1,6 +1,6 @@
 /* tests/sim/random.h - random numbers by stream: each use of chance (a link's delays, a trainer,
- * the faults) draws from its own, so that a schedule from which something is taken away draws the
- * same everywhere else.
+ * the faults) draws from its own stream. So a schedule from which the shrinker removes something
+ * draws the same numbers everywhere else.
  * Owns: nothing. Threads: values. Errors: none. */
 #ifndef TESTS_SIM_RANDOM_H
 #define TESTS_SIM_RANDOM_H
@@ -32,7 +32,7 @@ static inline uint64_t sim_draw(struct sim_random *r)
     return rng_u64(r->key, r->n++);
 }
 
-/* 0 to n - 1; 0 if n is 0. */
+/* Returns 0 to n - 1; 0 if n is 0. */
 static inline int64_t sim_below(struct sim_random *r, int64_t n)
 {
     uint64_t u = sim_draw(r);

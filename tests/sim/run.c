@@ -1,4 +1,5 @@
-/* tests/sim/run.c - see run.h: the world is made, runs until the job is done or a check fails. */
+/* tests/sim/run.c - one run (run.h): makes the world, and handles events until the job has ended or
+ * a check fails. */
 #include "tests/sim/run.h"
 #include "base/log.h"
 #include "ps/service/run.h"
@@ -10,7 +11,7 @@
 #include "tests/sim/worker.h"
 #include <string.h>
 
-/* A file that is never written is waited for twice, at the last step for as long as before. */
+/* Time for ps 0 to wait twice for a file that is never written, once at the last step. */
 enum { BOUND_S = 900, MAX_EVENTS = 200000 };
 
 static void to_story(void *ctx, enum log_level level, const char *text)
@@ -18,7 +19,7 @@ static void to_story(void *ctx, enum log_level level, const char *text)
     const struct server *s =
         sim.running >= 0 && sim_is_server(sim.running) ? sim_server(sim.running) : NULL;
     if (sim.story && !(sim_is_server(sim.running) && (!s || s->dying)))
-        sim_story("    %s says: %s", sim.running >= 0 ? sim.node[sim.running].name : "?", text);
+        sim_story("    %s logs: %s", sim.running >= 0 ? sim.node[sim.running].name : "?", text);
 }
 
 static void make_world(const struct sim_schedule *s, int story)
@@ -52,7 +53,7 @@ static void make_world(const struct sim_schedule *s, int story)
     }
 }
 
-/* Programs are started in any order, within a second or so. */
+/* Starts the programs in random order, within a second. */
 static void start_all(void)
 {
     int n = (int)(opt(OPT_servers) + opt(OPT_workers));
@@ -66,8 +67,8 @@ static void start_all(void)
             second_node(SIM_SERVERS + i);
 }
 
-/* What a scheduler does: those that ended with "try again" are started again, and those that it has
- * moved by SIGTERM, unless the job is done. */
+/* Acts as a cluster's scheduler: starts a process again after EXIT_RETRY, and after SIGTERM unless
+ * the job is done. */
 static void supervise_node(int node)
 {
     struct sim_node *n = &sim.node[node];
@@ -78,12 +79,12 @@ static void supervise_node(int node)
     if (n->status == EXIT_PERMANENT && (n->quit == n->life || (sim.job_failed && n->quit == 0)))
         return;
     if (n->status != EXIT_RETRY && n->status != SIM_TERM_STATUS)
-        sim_fail("end", "%s ended with %d", n->name, n->status);
+        sim_fail("end", "%s ended with exit status %d", n->name, n->status);
     n->state = NODE_DOWN;
     sim_post(sim_between(&sim.identity, 10, 3000) * SIM_MS, EV_START, -1)->a = node;
 }
 
-/* No worker is there any more, and one has ended with all steps done. */
+/* Returns nonzero if all workers have ended, at least one of them with all steps done. */
 static int all_left(void)
 {
     int done = 0;
@@ -96,11 +97,12 @@ static int all_left(void)
     return done;
 }
 
-/* All servers have ended; where other things happen, some may not have heard of it. */
+/* Returns nonzero if the servers of a failed job have ended; if other faults strike, ps 0 alone,
+ * since its order may not reach the other servers. */
 static int have_failed(void)
 {
     int n = sim_schedule_only_quits(sim.schedule) ? SIM_SERVERS : 1;
-    if (sim.node[0].life > sim.job_failed) /* it died as it ended */
+    if (sim.node[0].life > sim.job_failed) /* ps 0 died while it ended */
         return 1;
     for (int i = 0; i < n; i++)
         if (sim.node[i].state != NODE_ABSENT && sim.node[i].state != NODE_ENDED)
@@ -108,8 +110,8 @@ static int have_failed(void)
     return 1;
 }
 
-/* Where nothing else happened than that all workers ended with an error, the job has failed. A
- * worker that waits for others ends with an error only after others were started. */
+/* Checks that the job has failed if all workers ended with errors, and no other fault struck.
+ * Checks nothing if workers joined or were started again. */
 static void check_quits(void)
 {
     int n = 0;
@@ -121,14 +123,14 @@ static void check_quits(void)
     for (int i = 0; i < (int)opt(OPT_workers); i++)
         n += sim.node[SIM_SERVERS + i].quit == 1;
     if (n == (int)opt(OPT_workers) && !sim.job_failed)
-        sim_fail("end", "all workers have ended with an error, and the job has not failed");
+        sim_fail("end", "all workers have ended with errors, but the job has not failed");
     for (int i = 0; i < SIM_SERVERS && sim.job_failed; i++)
         if (sim.node[i].state == NODE_ENDED && sim.node[i].status != EXIT_PERMANENT)
-            sim_fail("end", "the job has failed, and %s ended with %d", sim.node[i].name,
-                     sim.node[i].status);
+            sim_fail("end", "the job has failed, but %s ended with exit status %d",
+                     sim.node[i].name, sim.node[i].status);
 }
 
-/* A parent group has lost its versions, and what was saved of them. */
+/* Returns nonzero if a parent group may have lost all its versions and checkpoints. */
 static int has_lost_all(void)
 {
     int lost = 0;
@@ -139,16 +141,17 @@ static int has_lost_all(void)
     return lost;
 }
 
-/* The job is over when ps 0 says so, or, where nobody decides, when all workers have ended. */
+/* Returns nonzero if the job has ended: by ps 0's decision, or without one once all workers have
+ * ended. */
 static int is_over(void)
 {
     if (sim.job_failed)
         return have_failed();
     if (opt(OPT_coordinator) && !opt(OPT_folder) && sim.node[0].life > 1 && all_left())
-        return 1; /* nobody is left who could tell ps 0, which has lost its memory */
+        return 1; /* ps 0 has lost its memory, and no worker is left to inform it */
     if (opt(OPT_regions) && all_left() && has_lost_all())
-        return 1;             /* regions that have ended do not take part once more */
-    if (opt(OPT_coordinator)) /* a ps 0 that dies as it ends has nothing more to do */
+        return 1;             /* regions that have ended do not join again */
+    if (opt(OPT_coordinator)) /* a ps 0 that dies while it ends has no work left */
         return sim.node[0].state == NODE_ENDED || (sim.job_done && sim.node[0].life > sim.job_done);
     for (int i = 0; i < (int)opt(OPT_workers); i++)
         if (sim.node[SIM_SERVERS + i].state != NODE_ENDED)
@@ -156,7 +159,7 @@ static int is_over(void)
     return 1;
 }
 
-/* Without ps 0's decisions: a server has seen all workers leave, with all steps done. */
+/* Returns nonzero if a server found the job done, without ps 0's decisions. */
 static int is_done(void)
 {
     for (int i = 0; i < (int)opt(OPT_servers) && !opt(OPT_coordinator); i++)
@@ -180,9 +183,9 @@ static void run_all(void)
         struct sim_event *e = sim_next();
         if (!e || sim.now > sim.end_ns)
             sim_fail("liveness", "the job does not end, %s",
-                     e ? "though there are no faults any more" : "and nothing happens any more");
+                     e ? "though all faults have ended" : "and no event is left");
         if (sim.n_events > MAX_EVENTS)
-            sim_fail("livelock", "%d events, and the job has not ended", MAX_EVENTS);
+            sim_fail("livelock", "the job has not ended after %d events", MAX_EVENTS);
         sim_dispatch(e);
         if (e->node >= 0)
             supervise_node(e->node);

@@ -1,5 +1,5 @@
-/* tests/sim/shrink.c - see run.h: takes out and makes smaller what it can, as long as the same
- * check fails. A try is a run, so each is a valid schedule. */
+/* tests/sim/shrink.c - shortens a schedule (run.h): removes faults and lowers numbers as long as
+ * the same check fails. Each attempt runs the schedule, so the result is valid. */
 #include "tests/sim/run.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ struct shrink {
     int n_runs;
 };
 
-/* Keeps the other if it fails the same. */
+/* Replaces the schedule by the other if that fails the same check. Returns nonzero if so. */
 static int keep_if(struct shrink *h, const struct sim_schedule *other)
 {
     struct sim_outcome o;
@@ -89,7 +89,7 @@ static int lower_options(struct shrink *h)
             continue;
         struct sim_schedule t = *h->s;
         t.option[i] = first;
-        if (i == OPT_workers && has_apart(&t)) /* with one worker alone it may stand for ever */
+        if (i == OPT_workers && has_apart(&t)) /* a job of one worker would wait for ever */
             t.option[i] = 2;
         if (keep_if(h, &t)) {
             better = 1;
@@ -103,7 +103,7 @@ static int lower_options(struct shrink *h)
     return better;
 }
 
-static int simpler_faults(struct shrink *h)
+static int simplify_faults(struct shrink *h)
 {
     int better = 0;
     for (int i = 0; i < h->s->n_faults; i++) {
@@ -126,7 +126,7 @@ static int simpler_faults(struct shrink *h)
     return better;
 }
 
-/* Other draws may need less. */
+/* Tries small seeds: other draws may fail with fewer faults. */
 static int lower_seed(struct shrink *h)
 {
     for (uint64_t seed = 0; seed < 8; seed++) {
@@ -145,7 +145,7 @@ void sim_shrink(struct sim_schedule *s, int *n_runs)
     while (better && h.n_runs < MAX_RUNS) {
         better = drop_faults(&h);
         better |= lower_options(&h);
-        better |= simpler_faults(&h);
+        better |= simplify_faults(&h);
         if (!better)
             better = lower_seed(&h);
     }

@@ -1,7 +1,6 @@
-/* tests/sim/sim.h - the world of one run: virtual time, events in a heap (equal times in random
- * order), memory that lasts as long as the run, nodes (processes), the story.
- * A run is one thread; the world is one variable, `sim`.
- * Owns:    all that is made during a run. Threads: one. Errors: sim_fail ends the run. */
+/* tests/sim/sim.h - the world of one run, `sim`: virtual time, events in a heap (equal times in
+ * random order), memory that lasts as long as the run, nodes (processes), the story.
+ * Owns: the memory of a run. Threads: one. Errors: sim_fail ends the run. */
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
 #include "tests/sim/random.h"
@@ -9,27 +8,27 @@
 #include <setjmp.h>
 #include <stddef.h>
 
-enum { SIM_TERM_STATUS = 128 + 15 }; /* of a server that SIGTERM has ended */
+enum { SIM_TERM_STATUS = 128 + 15 }; /* exit status of a server that SIGTERM has ended */
 enum { SIM_SERVERS = 6, SIM_WORKERS = 6, SIM_NODES = SIM_SERVERS + SIM_WORKERS };
 #define SIM_MS ((int64_t)1000000)
 #define SIM_S (1000 * SIM_MS)
 
 #define SIM_EVENTS(X)                                                                              \
-    X(STREAM)    /* p: net_stream, a: direction; its first message is there */                     \
-    X(REQUEST)   /* p: sim_call, at the server */                                                  \
-    X(REPLY)     /* p: sim_call, at the client */                                                  \
+    X(STREAM)    /* p: net_stream, a: direction; the first message of its queue arrives */         \
+    X(REQUEST)   /* p: sim_call; it arrives at the server */                                       \
+    X(REPLY)     /* p: sim_call; it ends at the client */                                          \
     X(DEADLINE)  /* p: sim_call */                                                                 \
-    X(CONN_DOWN) /* p: sim_conn, a: end; it learns that the other is gone */                       \
-    X(KEEPALIVE) /* p: sim_conn, a: end, b: number of the cut */                                   \
-    X(CLOSED)    /* p: net_stream, at the server that failed it */                                 \
-    X(OPERATION) /* p: an operation of a client's call has ended (client.h) */                     \
-    X(TIMER)     /* a: what, b: number; of the node */                                             \
-    X(RENAME)    /* p: a rename of a process that was killed meanwhile is carried out */           \
-    X(DISK)      /* a region's, of the node */                                                     \
-    X(FAULT)     /* a: index */                                                                    \
-    X(FAULT_END) /* a: index */                                                                    \
-    X(START)     /* a: node that is to be started */                                               \
-    X(CALM)
+    X(CONN_DOWN) /* p: sim_conn, a: end, which learns that the connection is gone */               \
+    X(KEEPALIVE) /* p: sim_conn, a: end, b: number of the cut; -1: it fails without a cut */       \
+    X(CLOSED)    /* p: net_stream, which this server has closed */                                 \
+    X(OPERATION) /* p: completion of an operation of a client's call (client.h) */                 \
+    X(TIMER)     /* a: kind, b: number; of the node */                                             \
+    X(RENAME)    /* p: disk_rename of a killed process, which is carried out now */                \
+    X(DISK)      /* the region of the node has written its checkpoint */                           \
+    X(FAULT)     /* a: index of the fault that strikes */                                          \
+    X(FAULT_END) /* a: index of the fault that ends */                                             \
+    X(START)     /* a: node to start */                                                            \
+    X(CALM)      /* all faults end, or the operator looks again */
 enum sim_event_kind {
 #define X(name) EV_##name,
     SIM_EVENTS(X)
@@ -39,8 +38,8 @@ enum sim_event_kind {
 
 struct sim_event {
     enum sim_event_kind kind;
-    int node;      /* whose it is; -1: the world's */
-    uint32_t life; /* of that node */
+    int node;      /* the node that handles it; -1: the world */
+    uint32_t life; /* of that node; another life ignores the event */
     int a;
     int64_t b;
     void *p;
@@ -50,9 +49,9 @@ struct sim_event {
 struct net_stream;
 struct sim_call;
 struct sim_msg;
-struct sim_ops { /* what a kind of process does */
+struct sim_ops { /* handlers of one kind of process */
     void (*start)(int node);
-    void (*die)(int node); /* its memory goes, nobody hears of it from here */
+    void (*die)(int node); /* frees its memory; net.c informs its peers */
     void (*request)(int node, struct sim_call *call);
     void (*reply)(int node, struct sim_call *call);
     void (*message)(int node, struct net_stream *s, struct sim_msg *m);
@@ -60,7 +59,7 @@ struct sim_ops { /* what a kind of process does */
     void (*timer)(int node, int what, int64_t number);
     void (*disk)(int node);
     void (*term)(int node);
-    void (*call_lost)(int node, struct sim_call *call); /* nobody waits for its answer any more */
+    void (*call_lost)(int node, struct sim_call *call); /* the client no longer waits */
 };
 
 enum sim_state { NODE_ABSENT, NODE_UP, NODE_PAUSED, NODE_DOWN, NODE_ENDED };
@@ -69,38 +68,40 @@ struct sim_node {
     enum sim_state state;
     uint32_t life;
     uint64_t incarnation;
-    int status; /* that it ended with */
-    int64_t slow;
-    int64_t disk_until;           /* hung or slow so long */
-    uint32_t disk_stuck;          /* the life in which it is; 0: it is not */
-    int disk_full, gone, damages; /* damages: the next checkpoint that it is to read */
-    int begin_fails;              /* so often */
-    int is_late;                  /* it is killed in its next manifest's rename */
-    uint64_t damaged_generation;  /* of the checkpoint that this server reads damaged; */
-    int64_t damaged_step;         /* generation 0: it reads none so */
-    int closed;                   /* it is up, and no call or stream reaches it */
-    uint32_t quit;                /* the life that has ended for good, with an error */
+    int status;                  /* exit status */
+    int64_t slow;                /* faults that slow its steps down */
+    int64_t disk_until;          /* time until which its disk hangs */
+    uint32_t disk_stuck;         /* life in which its disk never answers; 0: none */
+    int disk_full;               /* faults that fill its disk */
+    int gone;                    /* > 0: its host is gone for good, and replace_gone() counts */
+    int damages;                 /* the next checkpoint that it reads is damaged */
+    int begin_fails;             /* plans that it will fail to begin */
+    int is_late;                 /* the next rename of a manifest kills it */
+    uint64_t damaged_generation; /* of the checkpoint that this server reads damaged; 0: none */
+    int64_t damaged_step;
+    int closed;    /* it is up, but no call or stream reaches it */
+    uint32_t quit; /* life that ended for good, with an error; 0: none */
     struct sim_random random;
-    struct sim_event *held, **held_end; /* while it is paused */
+    struct sim_event *held, **held_end; /* events that arrived while it is paused */
     char name[24];
 };
 
 struct sim {
     const struct sim_schedule *schedule;
     int64_t now;
-    int calm, running; /* running: the node whose event it is; -1: none */
+    int calm, running; /* no fault strikes any more; node whose event is handled, -1: none */
     int64_t n_events, max_events, end_ns;
     uint64_t digest;
     struct sim_random ties, identity, memory;
     struct sim_node node[SIM_NODES];
     int marks[SIM_N_MARKS];
-    int story;           /* 1: it is printed */
-    uint32_t job_done;   /* life of ps 0 that has said so; 0: none */
-    uint32_t job_failed; /* likewise, that all workers have ended with an error */
-    const char *check;   /* that failed; NULL: none has */
+    int story;           /* the story is printed */
+    uint32_t job_done;   /* life of ps 0 that found the job done; 0: none */
+    uint32_t job_failed; /* life of ps 0 that found that all workers ended with errors; 0: none */
+    const char *check;   /* name of the check that failed; NULL: none has */
     char why[400];
-    jmp_buf leave; /* a check that fails goes here */
-    int64_t cells[SIM_N_EVENTS], fault_hits[SIM_N_FAULTS];
+    jmp_buf leave;                                         /* sim_fail() jumps here */
+    int64_t cells[SIM_N_EVENTS], fault_hits[SIM_N_FAULTS]; /* events, faults, by kind */
 };
 extern struct sim sim;
 
@@ -114,12 +115,12 @@ static inline int sim_is_server(int node)
     return node < SIM_SERVERS;
 }
 
-/* loop.c */
+/* Empties the heap of events, and frees the memory of the run before (loop.c). */
 void sim_loop_reset(void);
-void *sim_alloc(size_t bytes); /* zeros, for the run */
+void *sim_alloc(size_t bytes); /* returns zeroed memory, which lasts for the run */
 struct sim_event *sim_post(int64_t delay, enum sim_event_kind kind, int node);
 void sim_repost(struct sim_event *e, int64_t delay);
-struct sim_event *sim_next(void); /* NULL: there is none; moves the clock */
+struct sim_event *sim_next(void); /* moves the clock to it; NULL: no event is left */
 void sim_digest(uint64_t what);
 void sim_story(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 #define STORY(...)                                                                                 \
@@ -129,17 +130,17 @@ void sim_story(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
     } while (0)
 void sim_fail(const char *check, const char *fmt, ...)
     __attribute__((format(printf, 2, 3), noreturn));
-void sim_mark(enum sim_mark mark); /* faults that wait for it are set */
+void sim_mark(enum sim_mark mark); /* posts the faults that wait for it */
 
-/* process.c */
+/* Starts a process in a new life, unless it runs or its host is gone (process.c). */
 void sim_start(int node);
 void sim_kill(int node, int power);
 void sim_pause(int node, int on);
-void sim_ended(int node, int status); /* by the process itself, in an event of its own */
+void sim_ended(int node, int status); /* ends the process in an event of its own */
 void sim_dispatch(struct sim_event *e);
 void sim_timer(int node, int64_t delay, int what, int64_t number);
 
-/* fault.c */
+/* Posts the faults that wait for no mark, and the end of all faults (fault.c). */
 void sim_faults_begin(void);
 void sim_fault_strike(int index);
 void sim_fault_end(int index);
