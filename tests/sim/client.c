@@ -1,10 +1,10 @@
-/* tests/sim/client.c - see client.h. A call is a struct grpc_call of ours. Its operations are those
+/* tests/sim/client.c - see client.h. This file defines struct grpc_call. Its operations are those
  * that unary_batch.c and bidi.c start: a unary call is one batch of six; a stream starts with its
- * metadata, then has one receive, one send and one wait for its status under way.
+ * metadata, then has one receive, one send and one wait for its status in flight.
  *
- * The functions of gRPC and of net/rpc are replaced by the linker (--wrap). A byte buffer of a
- * frame to send keeps references to its payloads until it is destroyed, as gRPC does: the bytes
- * must be the same then. */
+ * The linker replaces the functions of gRPC and of net/rpc (--wrap). The byte buffer of a frame to
+ * send keeps references to its payloads until it is destroyed, as in gRPC; their bytes must not
+ * have changed by then. */
 #include "tests/sim/client.h"
 #include "base/digest.h"
 #include "net/exchange/exchange_requests.h"
@@ -20,7 +20,7 @@ struct net_channel {
     int to;
 };
 
-/* An operation that has ended, whose event comes. */
+/* An operation that has ended, and whose event is posted. */
 struct completion {
     struct completion *next;
     struct grpc_runtime_op *op;
@@ -28,23 +28,23 @@ struct completion {
 };
 
 struct grpc_call {
-    struct grpc_call *next; /* of the node */
+    struct grpc_call *next; /* next call of the node */
     int node, to, over;     /* over: it has its status */
     enum sim_call_kind kind;
     int64_t deadline_ms;
-    struct sim_call *call;           /* unary; NULL: not started */
+    struct sim_call *call;           /* of a unary call; NULL: not started */
     struct net_stream *stream;       /* NULL: none is open */
-    struct grpc_runtime_op *op;      /* of the unary call; of the wait for the stream's status */
+    struct grpc_runtime_op *op;      /* unary call, or wait for the stream's status */
     struct grpc_runtime_op *receive; /* pending; NULL: none */
-    grpc_byte_buffer **incoming;     /* what these return */
+    grpc_byte_buffer **incoming;     /* results of these operations */
     grpc_status_code *code;
 };
 
-/* A message. The first member is what its holders see. */
+/* A message. Production code sees only the first member. */
 struct message {
     grpc_byte_buffer shown;
-    const void *request;                /* unary, to send */
-    const struct net_join_reply *reply; /* unary, received */
+    const void *request;                /* of a unary call, to send */
+    const struct net_join_reply *reply; /* of a unary call, received */
     struct sim_msg *piece;              /* of a stream, received */
     int n;                              /* of a stream, to send */
     struct sim_msg *pieces[FRAME_MESSAGES];
@@ -59,14 +59,14 @@ struct message {
 
 static struct {
     struct grpc_call *calls;
-    struct completion *first, **end; /* completions whose events have not come */
-    uint32_t life;                   /* of these; the node is dying if it is not the node's */
+    struct completion *first, **end; /* completions whose events are posted */
+    uint32_t life;                   /* life of the node that these belong to */
     int dying;
     struct {
         uint64_t identity, position;
     } contribution[SIM_CHUNKS];
 } nodes[SIM_NODES];
-static struct sim_msg *received; /* between grpc_runtime_spans_of and frame_decode */
+static struct sim_msg *received; /* from grpc_runtime_spans_of to frame_decode */
 
 void clients_reset(void)
 {
@@ -114,7 +114,7 @@ void client_operation(void *completion)
         nodes[node].end = &nodes[node].first;
 }
 
-/* The stream has ended: its pending operations complete. */
+/* Ends the stream: its pending operations complete. */
 static void end_stream(struct grpc_call *c)
 {
     struct grpc_runtime_op *receive = c->receive, *op = c->op;
@@ -176,7 +176,7 @@ enum status __wrap_net_channel_create(const char *addr, int max_receive_bytes,
     *out = sim_alloc(sizeof **out);
     (*out)->to = sim_server_at(addr);
     if ((*out)->to < 0)
-        sim_fail("I5", "a server at %s is in the plan", addr);
+        sim_fail("I5", "a plan names a server at %s, which the job does not have", addr);
     return ST_OK;
 }
 
@@ -390,7 +390,7 @@ void __wrap_grpc_byte_buffer_destroy(grpc_byte_buffer *message)
         if (!m->borrowed[i].release)
             continue;
         if (digest_crc32c(0, m->borrowed[i].data, m->borrowed[i].bytes) != m->borrowed[i].crc)
-            sim_fail("borrow", "%s changes what it contributes to chunk %u while it is sent",
+            sim_fail("borrow", "%s changes its contribution to chunk %u while it is in flight",
                      sim.node[sim.running].name, m->pieces[i]->piece.chunk);
         m->borrowed[i].release(m->borrowed[i].owner);
     }
@@ -454,7 +454,7 @@ __wrap_frame_decode(const struct net_span *spans, size_t n_spans, struct net_fra
                           .samples = m->piece.samples,
                           .payload = {&span, 0, m->bytes}};
     if (m->payload && m->bytes && m->piece.crc32c && m->piece.crc32c != m->crc_sent)
-        sim_fail("I1", "an answer's checksum is not its payload's");
+        sim_fail("I1", "the checksum of an answer does not match its payload");
     *head = m->head;
     return on_piece(ctx, head, &p);
 }
@@ -525,7 +525,7 @@ enum status __wrap_exchange_request_answer(struct link *l, const struct net_piec
     const struct net_exchange *x = l->x;
     const struct exchange_chunk *c = &x->chunks[p->chunk];
     if (x->server[p->chunk] != l->index && !l->retired)
-        sim_fail("I5", "ps %d answers for a chunk that is another's", l->index);
+        sim_fail("I5", "ps %d answers for a chunk of another server", l->index);
     int waits = c->item.kind != PIECE_NONE;
     enum status st = __real_exchange_request_answer(l, p);
     if (opt(OPT_regions) && st == ST_OK && waits && c->item.kind == PIECE_NONE &&
@@ -545,7 +545,7 @@ const float *client_params(const struct net_exchange *x, int chunk)
     return x->cfg.params + sim_chunks->chunks[chunk].first;
 }
 
-/* A session has room for 4,096 servers, which takes long to clear. */
+/* Reduces a session from 4,096 servers, whose memory would be slow to clear. */
 size_t __real_session_bytes(int max_servers);
 size_t __wrap_session_bytes(int max_servers);
 size_t __wrap_session_bytes(int max_servers)

@@ -1,6 +1,6 @@
-/* tests/sim/disk.c - see disk.h. A descriptor and a directory stream are entries of tables here;
- * all other paths, descriptors and streams go to the real calls. Only a fiber can wait: the world
- * itself, as where a handler runs, is never held up. */
+/* tests/sim/disk.c - see disk.h. Descriptors and directory streams of the simulated folder are
+ * entries of tables here; all other paths, descriptors and streams use the real calls. Only a fiber
+ * waits for the disk: calls from the world itself, as in a handler, return at once. */
 #include "tests/sim/disk.h"
 #include "checkpoint/names.h"
 #include "tests/sim/fiber.h"
@@ -30,7 +30,7 @@ struct name {
 };
 
 struct open_file {
-    struct inode *inode; /* NULL: of the folder itself */
+    struct inode *inode; /* NULL: the folder itself */
     int in_use, append;
     size_t at;
 };
@@ -82,8 +82,8 @@ const char *disk_next_name(int *at)
     return *at < n_names ? names[(*at)++].text : NULL;
 }
 
-/* Returns the name in the folder; "": the path is the folder's, or that of the root, which it lies
- * in; NULL: another file system's. */
+/* Returns the name in the folder; "" for the folder itself, or the root, in which it lies; NULL for
+ * a path of the real file system. */
 static const char *name_of(const char *path)
 {
     const size_t n = sizeof SIM_FOLDER - 1;
@@ -137,29 +137,29 @@ static int hangs(const struct sim_node *n)
     return n->disk_stuck == n->life || (n->disk_until > sim.now && !sim.calm);
 }
 
-/* Begins a call of the running node: waits as long as its disk hangs. False: errno says why it
- * fails. */
+/* Begins a call of the running node: waits as long as its disk hangs. Returns 0, with errno set, if
+ * the call fails. */
 static int enter(int writes)
 {
     int node = sim.running;
     const struct sim_node *n = node >= 0 ? &sim.node[node] : NULL;
-    while (!is_dead(node) && hangs(n) && fiber_is_one())
+    while (!is_dead(node) && hangs(n) && fiber_is_running())
         fiber_wait(n, n->disk_stuck == n->life ? INT64_MAX : n->disk_until);
     if (is_dead(node))
         return refuse(EIO);
     return writes && n->disk_full ? refuse(ENOSPC) : 1;
 }
 
-/* The time that the disk takes to bring bytes in or out. */
-static int take_time(int writes)
+/* Waits as long as the disk reads or writes. Returns 0, with errno set, if the call fails. */
+static int spend_time(int writes)
 {
     int node = sim.running;
     if (!enter(writes))
         return 0;
-    if (!fiber_is_one() || node >= SIM_SERVERS)
+    if (!fiber_is_running() || node >= SIM_SERVERS)
         return 1;
     int64_t ns = sim_between(&chances[node], 50, 6000) * 1000;
-    if (sim_chance(&chances[node], 3)) /* others use it, too */
+    if (sim_chance(&chances[node], 3)) /* other hosts load the disk */
         ns *= 100;
     fiber_wait(&chances[node], sim.now + ns);
     return enter(writes);
@@ -283,7 +283,7 @@ int __wrap_fsync(int fd)
         return __real_fsync(fd);
     if (f->inode && !is_dead(sim.running))
         sim_mark(MARK_disk);
-    if (!take_time(0))
+    if (!spend_time(0))
         return -1;
     if (f->inode)
         f->inode->synced = f->inode->bytes;
@@ -388,8 +388,8 @@ struct disk_rename {
     char from[NAME_BYTES], to[NAME_BYTES];
 };
 
-/* Lets the file server carry out the rename, whose process was killed. Until then it also holds up
- * the calls of the process that is started in its place. */
+/* Leaves the rename of a killed process to the file server, which carries it out later. Until then
+ * the calls of the process that is started in its place hang, too. */
 static void leave_rename(const char *from, const char *to)
 {
     struct sim_node *n = &sim.node[sim.running];
@@ -403,8 +403,8 @@ static void leave_rename(const char *from, const char *to)
     sim_post(n->disk_until - sim.now + sim_below(r, 20 * SIM_MS), EV_RENAME, -1)->p = left;
 }
 
-/* Waits as long as a rename takes. Returns false if the process is killed meanwhile, as a fault may
- * say. */
+/* Waits as long as a rename lasts. Returns 0 if the process was killed during it, as by
+ * FAULT_late. */
 static int await_rename(const char *from, const char *to)
 {
     int node = sim.running, was_alive = !is_dead(node);
@@ -414,14 +414,14 @@ static int await_rename(const char *from, const char *to)
         while (!is_dead(node))
             fiber_wait(to, INT64_MAX);
     }
-    if (take_time(0))
+    if (spend_time(0))
         return 1;
     if (was_alive && is_dead(node))
         leave_rename(from, to);
     return 0;
 }
 
-/* Gives an inode another name; the old one goes if `moves`. */
+/* Adds a name to an inode; removes the old one if `moves`. */
 static int link_name(const char *from, const char *to, int moves)
 {
     struct name *a = find(from), *b = find(to);
@@ -536,7 +536,7 @@ int __wrap_closedir(DIR *d)
     return 0;
 }
 
-/* A stream over a descriptor of the tables. */
+/* Functions of a stream over a simulated descriptor. */
 static ssize_t stream_read(void *cookie, char *to, size_t bytes)
 {
     struct open_file *f = cookie;

@@ -1,11 +1,11 @@
 /* tests/sim/disk.h - the file system of a schedule: one folder, SIM_FOLDER, that all servers share,
  * under the system calls that production code makes (--wrap). The code of checkpoint/ and files/
- * runs on it as it is. A call takes time, hangs, or fails as the faults of the calling node say.
- * What a process has not synced is lost when its host is. A rename that is under way when its
- * process is killed may be carried out up to a second later, as by a file server.
+ * runs on it as it is. A call is slow, hangs or fails by the faults of the calling node. If a host
+ * is lost, the data that its process has not synced is lost, too. A rename that is under way when
+ * its process is killed may be carried out later, as by a file server.
  * Owns:    the files, for the run.
- * Threads: fibers, of one.
- * Errors:  errno, as the calls have it. */
+ * Threads: fibers of one thread.
+ * Errors:  errno, as the calls set it. */
 #ifndef TESTS_SIM_DISK_H
 #define TESTS_SIM_DISK_H
 #include "tests/sim/sim.h"
@@ -13,15 +13,15 @@
 #define SIM_FOLDER "/job"
 
 void disk_reset(void);
-/* The host of the node is gone: truncates its files to what was synced. */
+/* Truncates the files that the node wrote last to their synced length: its host is lost. */
 void disk_lose_unsynced(int node);
-/* Removes all that is in the folder. */
+/* Removes the folder and all its files. */
 void disk_lose_folder(void);
 int disk_was_lost(void); /* true once disk_lose_folder() was called in this run */
-/* Carries out a rename of a killed process. */
 struct disk_rename;
+/* Carries out a rename of a killed process. */
 void disk_rename_late(const struct disk_rename *r);
-/* Returns the names in the folder, one after the other; NULL after the last. *at begins at 0. */
+/* Returns the next name in the folder; NULL after the last. *at begins at 0. */
 const char *disk_next_name(int *at);
 
 #endif

@@ -1,6 +1,6 @@
-/* tests/sim/fiber.c - see fiber.h. A fiber begins by setcontext(); from then on it and the world
- * jump to each other, without the two system calls that swapcontext() makes. */
-#undef _FORTIFY_SOURCE /* its longjmp() takes a jump to another stack for an error */
+/* tests/sim/fiber.c - see fiber.h. A fiber begins by setcontext(); later, it and the world jump to
+ * each other, which saves the two system calls of swapcontext(). */
+#undef _FORTIFY_SOURCE /* its longjmp() refuses a jump to another stack */
 #include "tests/sim/fiber.h"
 #include "base/guarded.h"
 #include "tests/sim/sim.h"
@@ -11,30 +11,30 @@
 #include <string.h>
 #include <ucontext.h>
 
-enum { MANY_HURRIED = 50 };                         /* then all deadlines are over */
-enum { STACK_BYTES = 512 << 10, MAX_FIBERS = 128 }; /* at a time */
+enum { MANY_HURRIED = 50 }; /* waits after which deadlines are over */
+enum { STACK_BYTES = 512 << 10, MAX_FIBERS = 128 };
 
 struct fiber {
-    ucontext_t context; /* in which it begins */
-    jmp_buf jump;       /* in which it goes on */
-    int has_begun;
-    int node, done, hurries, n_hurried; /* waits that were no waits */
-    const void *on;                     /* what it waits for; NULL: nothing, or the time */
-    int64_t number;                     /* of its wait */
-    int posted;                         /* it was woken, and will go on */
+    ucontext_t context; /* context in which it begins */
+    jmp_buf jump;       /* context in which it continues */
+    int has_begun, node, done;
+    int hurries, n_hurried; /* its node dies; waits since then, which did not wait */
+    const void *on;         /* object that it waits for; NULL: none, or only the time */
+    int64_t number;         /* number of its wait */
+    int posted;             /* it was woken, and its timer is posted */
     void *(*fn)(void *arg);
     void *arg;
     char *stack;
 };
 
-/* One that is done leaves its place, and the stack there, to the next. */
+/* A new fiber reuses the place of a fiber that is done, and its stack. */
 static struct fiber *fibers[MAX_FIBERS], *running;
 static char *stacks[MAX_FIBERS];
 static int n_fibers;
 static int64_t n_waits;
 static jmp_buf world;
 
-/* AddressSanitizer's, if it is there: which stack is used from now on. */
+/* Functions of AddressSanitizer, if it is linked in: they name the stack that is used next. */
 void __sanitizer_start_switch_fiber(void **save, const void *bottom, size_t bytes)
     __attribute__((weak));
 void __sanitizer_finish_switch_fiber(void *save, const void **bottom, size_t *bytes)
@@ -49,7 +49,7 @@ static void finish_switch(void *save, const void **bottom, size_t *bytes)
         __sanitizer_finish_switch_fiber(save, bottom, bytes);
 }
 
-/* From the fiber that runs to who ran it; last: it does not come back. */
+/* Jumps from the running fiber to the world; last: the fiber never continues. */
 static void to_world(int last)
 {
     struct fiber *f = running;
@@ -69,7 +69,7 @@ static void main_of_fiber(void)
     to_world(1);
 }
 
-/* Lets the running fiber have the processor. */
+/* Jumps to the fiber `running`; returns when it jumps back. */
 static void enter_fiber(void)
 {
     if (_setjmp(world) != 0)
@@ -90,11 +90,11 @@ static void run_fiber(struct fiber *f)
     running = NULL;
     if (f->done)
         fiber_wake(f);
-    if (sim.check) /* found in it */
+    if (sim.check) /* a check failed in the fiber */
         longjmp(sim.leave, 1);
 }
 
-static void take_place(struct fiber *f)
+static void place_fiber(struct fiber *f)
 {
     int i = 0;
     while (i < n_fibers && !fibers[i]->done)
@@ -123,7 +123,7 @@ static int64_t a_little(int node)
 struct fiber *fiber_start(int node, void *(*fn)(void *arg), void *arg)
 {
     struct fiber *f = sim_alloc(sizeof *f);
-    take_place(f);
+    place_fiber(f);
     f->node = node;
     f->fn = fn;
     f->arg = arg;
@@ -142,7 +142,7 @@ int64_t fiber_now_ns(void)
     return running && running->n_hurried >= MANY_HURRIED ? sim.now + late : sim.now;
 }
 
-int fiber_is_one(void)
+int fiber_is_running(void)
 {
     return running != NULL;
 }
@@ -159,7 +159,7 @@ void fiber_timer(int64_t number)
 int fiber_wait(const void *on, int64_t until_ns)
 {
     struct fiber *f = running;
-    if (f->hurries) { /* what it waits for may be another one's end, which comes first */
+    if (f->hurries) { /* it may wait for the end of another fiber */
         to_world(0);
         return ++f->n_hurried < MANY_HURRIED;
     }
@@ -215,7 +215,7 @@ void fibers_reset(void)
     running = NULL;
 }
 
-/* Production code's threads, where a region's process makes them. */
+/* Runs the threads of production code as fibers. */
 int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg)
@@ -264,7 +264,7 @@ int __wrap_pthread_cond_broadcast(pthread_cond_t *c)
     return __real_pthread_cond_broadcast(c);
 }
 
-/* Wakes all, as a condition may: each looks again at what it waits for. */
+/* Wakes all fibers: a condition may wake too many, so each checks what it waits for again. */
 int __wrap_pthread_cond_signal(pthread_cond_t *c);
 int __wrap_pthread_cond_signal(pthread_cond_t *c)
 {
@@ -279,15 +279,14 @@ int __wrap_pthread_detach(pthread_t t)
     return 0;
 }
 
-/* A fiber may wait while it holds a lock, as in a call of the disk; the world cannot wait for it.
- */
+/* Waits for a lock whose fiber waits, as in a call of the disk. The world cannot wait for it. */
 int __real_pthread_mutex_lock(pthread_mutex_t *m);
 int __wrap_pthread_mutex_lock(pthread_mutex_t *m);
 UNCHECKED_LOCKS int __wrap_pthread_mutex_lock(pthread_mutex_t *m)
 {
     while (pthread_mutex_trylock(m) != 0) {
         if (!running)
-            sim_fail("bound", "a thread that waits holds a lock that a handler needs");
+            sim_fail("bound", "a waiting thread holds a lock that a handler needs");
         fiber_wait(m, sim.now + 10000);
     }
     return 0;
@@ -302,7 +301,7 @@ int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
     return 0;
 }
 
-/* All threads are one. */
+/* Ignores priorities: all fibers run in one thread. */
 int __wrap_setpriority(int which, unsigned who, int value);
 int __wrap_setpriority(int which, unsigned who, int value)
 {

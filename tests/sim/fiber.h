@@ -1,28 +1,34 @@
 /* tests/sim/fiber.h - threads of production code, as the simulator runs them: one at a time, each
- * on a stack of its own, and another one's turn comes where it waits (pthread_cond_wait and the
- * like are --wrap'ped) or is made to. Who was woken goes on a little later, as threads do. Owns:
- * stacks, used again by the next run. Threads: one. Errors: sim_fail. */
+ * on its own stack. A fiber runs until it waits (pthread_cond_wait and similar calls are
+ * --wrap'ped) or calls fiber_pause(). A woken fiber continues a little later, as threads do.
+ * Owns:    stacks, which the next run uses again.
+ * Threads: one.
+ * Errors:  sim_fail. */
 #ifndef TESTS_SIM_FIBER_H
 #define TESTS_SIM_FIBER_H
 #include <stdint.h>
 
-enum { TIMER_FIBER = 200 }; /* of a node that has fibers: goes to fiber_timer */
+enum { TIMER_FIBER = 200 }; /* a timer of a node for fiber_timer() */
 
 struct fiber;
-/* Begins a little later, and ends with fn. */
+/* Starts a fiber of the node, which runs fn a little later and ends when fn returns. */
 struct fiber *fiber_start(int node, void *(*fn)(void *arg), void *arg);
-int fiber_is_one(void);     /* what runs is one */
-int64_t fiber_now_ns(void); /* the time; of one whose node dies: long after */
+int fiber_is_running(void); /* nonzero: the caller is a fiber, not the world */
+/* Returns the time; in a fiber of a dying node, after some waits, a time far ahead. */
+int64_t fiber_now_ns(void);
+/* Runs the fiber whose wait has this number. */
 void fiber_timer(int64_t number);
-/* Of the fiber that runs: until fiber_wake of the same, or that time. 1: it was woken. Where its
- * node dies it does not wait, and after some such waits all time is over. */
+/* Waits in the running fiber until fiber_wake() of the same object, or until that time. Returns
+ * nonzero if it was woken. While its node dies, a fiber only lets other fibers run, and after some
+ * such waits all deadlines are over. */
 int fiber_wait(const void *on, int64_t until_ns);
+/* Wakes all fibers that wait for the object. */
 void fiber_wake(const void *on);
-/* Others may have their turn. */
+/* Sometimes lets other fibers run. */
 void fiber_pause(void);
-/* The node dies: its fibers, which have been told to end, go on to their ends at once. */
+/* Runs the fibers of a dying node, which have the order to end, to their ends at once. */
 void fibers_end(int node);
-/* If it is one: it goes no further, and who ran it goes on. */
+/* Ends the running fiber, if there is one, where it is: the world continues. */
 void fiber_leave(void);
 void fibers_reset(void);
 

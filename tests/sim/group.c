@@ -1,6 +1,6 @@
-/* tests/sim/group.c - see region.h: a region's workers, which push what the samples say and wait
- * for versions, by direct calls of its service; and what its coordinator does, as far as the region
- * sees it: generations that end at any moment, checkpoints, a start from one of them. */
+/* tests/sim/group.c - the driver of a region (region.h). It plays the region's workers, which push
+ * gradients and wait for versions by direct calls of its service; and its coordinator, as far as
+ * the region notices it: generations that end at any moment, checkpoints, a start from one. */
 #include "base/digest.h"
 #include "base/term.h"
 #include "ps/service/planner.h"
@@ -13,7 +13,7 @@
 
 enum { AGAIN_MS = 50, MAX_CHURN = 60 };
 
-static const struct region_checkpoint *on_disk[SIM_NODES]; /* outlives processes */
+static const struct region_checkpoint *on_disk[SIM_NODES]; /* outlives the processes */
 static struct sim_random disk[SIM_NODES];
 
 void group_reset(void)
@@ -38,7 +38,7 @@ static void worker_timer(struct region *r, struct group_worker *g, int64_t ns)
     sim_timer(r->node, ns, TIMER_GROUP_WORKER + g->index, ++g->timer);
 }
 
-/* What a server's network says of any stream that has ended, whoever ended it. */
+/* Reports the end of a worker's streams to the servers, as the network does. */
 static void close_stream(struct region *r, struct group_worker *g)
 {
     struct net_stream *s = g->stream;
@@ -63,7 +63,7 @@ void group_end(struct region *r)
         close_stream(r, &r->worker[i]);
 }
 
-/* It begins anew: as another process, or with what the next generation says. */
+/* Lets the worker join again later; dies: as a new process. */
 static void worker_again(struct region *r, struct group_worker *g, int64_t ms, int dies)
 {
     g->phase = GROUP_OUT;
@@ -95,7 +95,7 @@ static void ask_chunk(struct region *r, struct group_worker *g, int chunk, enum 
         r->handler.piece(r->handler.ctx, s, &g->head, &p);
 }
 
-/* init: by server, whether it is to be brought first values. */
+/* Requests all chunks from their servers, or sends first values where init[server] is set. */
 static void fetch_chunks(struct region *r, struct group_worker *g, const int init[2])
 {
     g->phase = GROUP_FETCH;
@@ -180,7 +180,7 @@ void group_ended(struct net_stream *s, const char *why)
         worker_timer(r, g, SIM_MS);
 }
 
-/* All answers are here. */
+/* Returns nonzero if all answers have arrived. */
 static int is_quiet(const struct group_worker *g)
 {
     for (int i = 0; i < sim_chunks->n_chunks; i++)
@@ -217,8 +217,8 @@ static void leave_group(struct region *r, struct group_worker *g)
     second_leave(r, &l);
 }
 
-/* All chunks are at the step: on to the next. */
-static void go_on(struct region *r, struct group_worker *g)
+/* Continues once all chunks are at the worker's step: with the next step, or by leaving. */
+static void next_step(struct region *r, struct group_worker *g)
 {
     if (g->step >= r->job.train_steps)
         leave_group(r, g);
@@ -236,10 +236,10 @@ static void on_fetched(struct region *r, struct group_worker *g)
         if (g->version[i] > g->step)
             ask_chunk(r, g, i, PIECE_PULL, g->step + 1, NULL);
     if (is_quiet(g))
-        go_on(r, g);
+        next_step(r, g);
 }
 
-static void worker_moves(struct region *r, struct group_worker *g)
+static void move_worker(struct region *r, struct group_worker *g)
 {
     if (g->phase == GROUP_LEFT)
         return;
@@ -260,19 +260,20 @@ static void worker_moves(struct region *r, struct group_worker *g)
         break;
     case GROUP_BACK:
         if (is_quiet(g))
-            go_on(r, g);
+            next_step(r, g);
         break;
     case GROUP_EXCHANGE:
         g->step += is_quiet(g);
         if (is_quiet(g))
-            go_on(r, g);
+            next_step(r, g);
         break;
     default:
         break;
     }
 }
 
-/* The coordinator's side. */
+/* From here on: the coordinator. */
+
 enum status group_first_join(void *ctx, const struct net_join *join_group, char *why,
                              size_t why_bytes)
 {
@@ -305,7 +306,7 @@ void group_begin_at(struct region *r, struct net_plan *p, const struct region_ch
           ST_OK);
 }
 
-/* As servers begin it: each at its own time. */
+/* Begins the plan at each server at its own time. */
 static void begin_plan(struct region *r, struct net_plan *p, const struct region_checkpoint *c)
 {
     static const struct checkpoint_parent_version none = {0};
@@ -332,7 +333,7 @@ static void begin_planned(struct region *r)
         group_begin_at(r, r->plan, r->from);
 }
 
-/* How the store of all servers stands, if all are in the plan. */
+/* Returns nonzero, and the state of all servers together, if all have begun the plan. */
 static int all_state(struct region *r, struct generation_state *out)
 {
     struct region *second = region_second(r);
@@ -394,7 +395,7 @@ static void begin_next(struct region *r, int64_t step)
     begin_plan(r, p, NULL);
 }
 
-/* The second server has lost its chunks: back to the checkpoint. */
+/* Rolls back to the checkpoint after the second server has lost its chunks. */
 static void on_lost(struct region *r)
 {
     int member[GROUP_WORKERS] = {0, 1};
@@ -411,9 +412,9 @@ static void on_lost(struct region *r)
                                 .n_members = r->job.n_workers,
                                 .servers = sim_region_hosts(r->index)};
     struct region *second = region_second(r);
-    r->unsaved |= r->done; /* it has ended all the same */
+    r->unsaved |= r->done; /* the region ends even so */
     if (!second || second->plan || r->done)
-        return; /* another is about to begin there */
+        return; /* a plan is about to begin there */
     r->changing = 0;
     generation_stop(r->service);
     CHECK(planner_make_next(&next, &p) == ST_OK);
@@ -421,7 +422,7 @@ static void on_lost(struct region *r)
     begin_plan(r, p, c);
 }
 
-/* A worker dies, or something else makes a new generation; both may be. */
+/* Kills a worker, or ends the generation for another reason, or both, from time to time. */
 static void churn_group(struct region *r)
 {
     struct sim_random *c = chance_of(r);
@@ -446,7 +447,7 @@ static void churn_group(struct region *r)
     }
 }
 
-/* All is where it was stopped: on from there. */
+/* Begins the next generation once all servers have stopped. */
 static void on_stopped(struct region *r, uint64_t generation)
 {
     struct generation_state st;
@@ -474,24 +475,24 @@ void group_timer(struct region *r, int what, int64_t number)
     else if (what == TIMER_GROUP_LOST)
         on_lost(r);
     else if (number == r->worker[what - TIMER_GROUP_WORKER].timer)
-        worker_moves(r, &r->worker[what - TIMER_GROUP_WORKER]);
+        move_worker(r, &r->worker[what - TIMER_GROUP_WORKER]);
 }
 
-/* The disk needs its time, or hangs. */
+/* Posts the end of writing, after the time of the disk; never if the disk hangs for good. */
 static void begin_writing(struct region *r)
 {
     struct sim_node *n = &sim.node[r->node];
-    int64_t took = sim_between(&disk[r->node], 100, 20000) * 1000;
-    if (sim_chance(&disk[r->node], 5)) /* others use it, too */
-        took *= 100;
-    if (n->disk_until > sim.now + took && !sim.calm)
-        took = n->disk_until - sim.now;
+    int64_t duration = sim_between(&disk[r->node], 100, 20000) * 1000;
+    if (sim_chance(&disk[r->node], 5)) /* other hosts load the disk */
+        duration *= 100;
+    if (n->disk_until > sim.now + duration && !sim.calm)
+        duration = n->disk_until - sim.now;
     sim_mark(MARK_disk);
     if (n->disk_stuck != n->life)
-        sim_post(took, EV_DISK, r->node);
+        sim_post(duration, EV_DISK, r->node);
 }
 
-/* A checkpoint of that step, which all chunks have; on the disk a little later. */
+/* Begins a checkpoint of a step that all chunks have; its file is on the disk a little later. */
 static void capture_step(struct region *r, int64_t step)
 {
     struct region_checkpoint *c = sim_alloc(sizeof *c);
@@ -526,7 +527,7 @@ void group_disk(struct region *r)
     r->writing = NULL;
     if (!sim.node[r->node].disk_full) {
         ps_region_parent_at(r->region, c->generation, c->step,
-                            &c->parent); /* as its manifest is ordered */
+                            &c->parent); /* as when its manifest is ordered */
         on_disk[r->node] = c;
         STORY("%s: a checkpoint of step %lld, of round %lld%s", sim.node[r->node].name,
               (long long)c->step, (long long)c->parent.version,
@@ -564,7 +565,7 @@ void group_look(struct region *r)
 
 void group_done(struct region *r)
 {
-    STORY("%s: its workers are done", sim.node[r->node].name);
+    STORY("%s: all its workers have left", sim.node[r->node].name);
 }
 
 void group_start(struct region *r)

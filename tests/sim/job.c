@@ -1,5 +1,5 @@
-/* tests/sim/job.c - see job.h. The table is one for all: whoever makes a copy gets it again
- * (--wrap=chunks_create), so that chunks can be smaller than those that are packed. */
+/* tests/sim/job.c - see job.h. All processes share one table of chunks: chunks_create() returns it
+ * (--wrap). So chunks may be smaller than those that production code packs. */
 #include "tests/sim/job.h"
 #include "ps/region/region.h"
 #include <string.h>
@@ -59,7 +59,6 @@ static void make_table(void)
     sim_chunks = &table;
 }
 
-/* Its servers. */
 const struct hosts *sim_region_hosts(int index)
 {
     return &region_hosts[index];
@@ -77,7 +76,7 @@ int sim_fragments(void)
     return (int)(opt(OPT_fragments) < opt(OPT_chunks) ? opt(OPT_fragments) : opt(OPT_chunks));
 }
 
-/* What was made is what each region trains; the parent's steps are its rounds. */
+/* Makes sim_job the job of each region, and then the parent's, whose steps are the rounds. */
 static void make_parent_job(void)
 {
     static char *const group[] = {"g0:1", "g1:1"};

@@ -1,7 +1,7 @@
 /* tests/sim/job.h - the job of a run: a table of tiny chunks, and gradients whose sums are exact.
  * A sample's gradient is a small integer drawn from the sample and the bits of the version that it
- * is computed on; batches are powers of two. So a sample that is read twice, is missing, counts in
- * another step or on another version changes bits, and the order of a sum does not.
+ * is computed on; batches are powers of two. So bits change if a sample is read twice, is missing,
+ * or counts in another step or on another version; the order of a sum changes none.
  * Owns: the table, for the run. Threads: one. Errors: none. */
 #ifndef TESTS_SIM_JOB_H
 #define TESTS_SIM_JOB_H
@@ -16,17 +16,17 @@ extern struct chunks *sim_chunks;
 extern struct net_job sim_job;
 extern struct hosts sim_ps_hosts, sim_worker_hosts;
 extern char sim_address[SIM_NODES][24];
-/* Of schedules with regions: what a region trains; sim_job is the parent's. */
+/* Job that each region trains, in schedules with regions; sim_job is then the parent's. */
 extern struct net_job sim_region_job;
 extern struct hosts sim_group_hosts;
-const struct hosts *sim_region_hosts(int index); /* its servers */
+const struct hosts *sim_region_hosts(int index); /* servers of that region */
 int64_t sim_overlap(void);
 int sim_fragments(void);
 void sim_job_reset(void);
 void sim_job_finish(void);
-void sim_keep_plan(struct net_plan *p); /* until the run's end */
-int sim_server_at(const char *address); /* -1: none has it */
-/* The gradient of a batch, from `position` on: its mean. */
+void sim_keep_plan(struct net_plan *p); /* frees it at the run's end */
+int sim_server_at(const char *address); /* -1: no server has this address */
+/* Computes the mean gradient of the batch whose first sample is at `position`. */
 void sim_gradient(int chunk, uint64_t position, int batch, const float *version, float *out);
 void sim_first_value(int chunk, float *out);
 

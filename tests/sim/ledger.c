@@ -1,13 +1,12 @@
-/* tests/sim/ledger.c - see region.h. What a region's version is, at each adoption of the parent's
- * version p:
+/* tests/sim/ledger.c - see ledger.h. The value of a region that adopts the parent's version p is:
  *
- *     value = the parent's version p + all that the region has learnt
+ *     value = the parent's version p + the sum of the region's progress
  *             + its contributions that count in the parent's versions up to p (old less new)
  *
- * So each thing that was learnt is there once: in the parent's version if it counted there, else on
- * top of it. What the parent's versions are made of says oracle.c, by the contributions that came:
- * one of each member. Where a region may lose what it learnt (docs/guide/regions.md) it begins
- * anew. */
+ * So all progress counts exactly once: in the parent's version if it counted there, else in the
+ * value that is added to it. oracle.c finds the contributions, one of each member, from which a
+ * version of the parent was made. Where a region may lose progress (docs/guide/regions.md), its
+ * account begins again. */
 #include "tests/sim/oracle.h"
 #include "tests/sim/region.h"
 #include <math.h>
@@ -17,11 +16,11 @@ enum { MAX_STEPS = 2048, MAX_TRIES = 4, MAX_RANKS = 2 * SIM_WORKERS };
 
 struct candidate {
     float weight, data[SIM_ELEMS];
-    uint64_t by; /* the incarnation that it came from last */
+    uint64_t by; /* incarnation that sent it last */
 };
 
-/* What came for one version of a chunk, in one generation, by rank: of a process that died and of
- * the one that took its place it may be more than one, of which one counts. */
+/* Contributions to one version of a chunk, in one generation, by rank. A rank may have several,
+ * from a process that died and from its successor; one of them counts. */
 struct step {
     struct ledger_step at;
     int n[MAX_RANKS], chosen[MAX_RANKS];
@@ -108,12 +107,12 @@ uint64_t ledger_counted(const struct ledger_step *at, int rank, double sum[SIM_E
     return c->by;
 }
 
-/* Of its parent's version that lies in base. */
+/* A version of the parent, as a region holds it. */
 struct held {
-    int64_t version, before; /* before: that was taken over before it */
+    int64_t version, before; /* before: the version that was adopted before it */
     uint64_t generation, ps0, root, root_ps0;
-    uint64_t by;               /* the region's incarnation that is in that version; 0: none is */
-    double counted[SIM_ELEMS]; /* the sum of the region's contributions up to it */
+    uint64_t by;               /* region's incarnation that contributed to that version; 0: none */
+    double counted[SIM_ELEMS]; /* sum of the region's contributions up to it */
 };
 
 static struct held held_at(const struct region *r, int chunk, int64_t version, uint64_t generation,
@@ -165,7 +164,7 @@ static void rebase_values(struct ledger_chunk *l, const struct held *h, int v, c
     for (int e = 0; e < (int)opt(OPT_elems); e++) {
         double is = (double)l->value[v][e] - (double)base[e] - h->counted[e];
         double more = is - l->learnt[v][e];
-        for (int k = 0; k < LEDGER_STEPS; k++) /* versions before it may be made again */
+        for (int k = 0; k < LEDGER_STEPS; k++) /* earlier versions may be made again */
             l->learnt[k][e] += more;
     }
 }
@@ -201,14 +200,15 @@ static int is_near(double a, double b)
     return fabs(a - b) <= 2e-3 * (1 + fabs(a) / 16);
 }
 
-/* As docs/guide/regions.md says, of one that came back: without a checkpoint, more than one round
- * behind, behind one that was made without it, or where others decide what was learnt when. Where
- * what counts in that version is what a process before this one contributed, and that may differ
- * from what this one did: in the first round that it takes over, with an overlap, by which the two
- * may be of different steps; in the second, if it lost something with the first, and so went on
- * from other values than the process before. And at the end: the steps that overlap the last
- * exchange, or were made without it; those that are made once the parent has all its rounds, or has
- * made the last one alone. */
+/* Returns nonzero if the region may lose progress at this adoption (docs/guide/regions.md):
+ * - A region that was restarted may lose progress if it restored no checkpoint, or is more than one
+ *   round behind, or did not contribute to the round, or trains with an overlap or a drift.
+ * - If an earlier process of the region made the contribution that counts, this process may have
+ *   made other steps: with an overlap, in the first round that it adopts; in the second round, if
+ *   it lost progress with the first.
+ * - At the end it loses the steps that overlap the last exchange or drift beyond it, and the steps
+ *   that it makes after the parent's last round, or while the parent makes that round alone.
+ * In the first and third case only an adoption without `from` loses progress. */
 static int may_lose(const struct region *r, int chunk, const struct held *h, const float *from,
                     int64_t version)
 {
@@ -229,15 +229,15 @@ static int may_lose(const struct region *r, int chunk, const struct held *h, con
                              opt(OPT_max_drift) > 0);
 }
 
-/* 1: the parent has lost versions that the region had taken over, so that it gets all that was
- * changed since then, by whomever. */
+/* Checks that the region adopts versions in order. Returns nonzero if the parent has lost a version
+ * that the region had adopted; the region then receives all changes since that version again. */
 static int check_order(struct region *r, int chunk, const struct held *h)
 {
     struct ledger_chunk *l = &r->ledger[chunk];
     int lost =
         l->parent >= 0 && oracle_keeps(h->generation, h->ps0, l->generation, l->ps0) < l->parent;
     if (!lost && h->version < l->parent)
-        sim_fail("order", "%s, chunk %d: the parent's version %lld comes after version %lld",
+        sim_fail("order", "%s, chunk %d: the region adopts round %lld after round %lld",
                  sim.node[r->node].name, chunk, (long long)h->version, (long long)l->parent);
     l->parent = h->version;
     l->generation = h->generation;
@@ -257,10 +257,10 @@ static void adopted(struct region *r, int chunk, int64_t version, const float *t
     if (!to)
         return;
     oracle_parent(&(struct ledger_step){h.generation, h.ps0, chunk, 0, h.version}, to,
-                  "that a region takes over");
+                  "that a region adopts");
     int lost = check_order(r, chunk, &h);
-    STORY("%s, chunk %d: version %lld takes round %lld over%s", sim.node[r->node].name, chunk,
-          (long long)version, (long long)h.version, from ? "" : ", whole");
+    STORY("%s, chunk %d: version %lld adopts round %lld%s", sim.node[r->node].name, chunk,
+          (long long)version, (long long)h.version, from ? "" : " unchanged");
     if (lost || !l->has_base || l->root != h.root || l->root_ps0 != h.root_ps0) {
         rebase_values(l, &h, v, to);
         return;
@@ -279,7 +279,7 @@ static void adopted(struct region *r, int chunk, int64_t version, const float *t
         }
         sim_fail(
             "once",
-            "%s, chunk %d, version %lld: %.4f is on top of the parent's round %lld, and %.4f was learnt that does not count there",
+            "%s, chunk %d, version %lld: %.4f is added to the parent's round %lld, but the progress that does not count there is %.4f",
             sim.node[r->node].name, chunk, (long long)version, on_top, (long long)h.version, want);
     }
 }
@@ -291,7 +291,7 @@ void ledger_adopted(struct region *r, int chunk, int64_t version, const float *t
     adopted(r, chunk, version, to, from, to ? held_of(r, chunk) : none);
 }
 
-/* Of two for the same version the first: what is done to one is done once. */
+/* Returns the first order for that version: an order has its effect once. */
 static struct ledger_word *find_word(struct ledger_chunk *l, uint64_t generation, int64_t version)
 {
     for (int i = 0; i < LEDGER_WORDS && i < l->n_words; i++)
@@ -324,18 +324,17 @@ void ledger_obeyed(struct region *r, uint64_t generation, int chunk, int64_t ver
 {
     struct ledger_chunk *l = &r->ledger[chunk];
     const struct ledger_word none = {0}, *w = find_word(l, generation, version);
-    w = w ? w : &none; /* it need not have waited */
+    w = w ? w : &none; /* the version did not wait */
     adopted(r, chunk, version, w->has_to ? w->to : NULL, w->has_from ? w->from : NULL,
             w->has_to ? held_at(r, chunk, w->held, w->held_in, w->held_ps0) : (struct held){0});
     const float *want = l->value[at(r, version)];
     for (int e = 0; e < (int)opt(OPT_elems); e++)
         if (is[e] != want[e])
             sim_fail(
-                "word", "%s, chunk %d, version %lld: another server has made it %.6f, not %.6f",
+                "word", "%s, chunk %d, version %lld: the second server has value %.6f, not %.6f",
                 sim.node[r->node].name, chunk, (long long)version, (double)is[e], (double)want[e]);
 }
 
-/* All regions end with the parent's last version. */
 void ledger_end(struct region *r)
 {
     for (int i = 0; i < sim_chunks->n_chunks; i++) {

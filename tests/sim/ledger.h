@@ -1,5 +1,5 @@
-/* tests/sim/ledger.h - what must hold of a region's versions, and of what it has contributed
- * (ledger.c). Owns: nothing beyond the run. Threads: one. Errors: sim_fail. */
+/* tests/sim/ledger.h - checks of a region's versions and contributions (ledger.c).
+ * Owns: nothing beyond the run. Threads: one. Errors: sim_fail. */
 #ifndef TESTS_SIM_LEDGER_H
 #define TESTS_SIM_LEDGER_H
 #include "ps/region/region_chunks.h"
@@ -9,47 +9,53 @@ struct region;
 struct region_checkpoint;
 enum { LEDGER_STEPS = 16, LEDGER_WORDS = 8 };
 
-/* Of a chunk, by version of the region's: its value; what was computed before the parent's word was
- * put on it; what the region has learnt in all up to it, less what was given up. */
+/* One chunk of a region. `value`, `computed` and `learnt` are by version of the region. */
 struct ledger_chunk {
-    float value[LEDGER_STEPS][SIM_ELEMS], computed[LEDGER_STEPS][SIM_ELEMS];
-    double learnt[LEDGER_STEPS][SIM_ELEMS];
-    int has_base;            /* `learnt` is of the same beginning as the parent's versions */
-    uint64_t root, root_ps0; /* generation with which these began */
-    struct ledger_word {     /* ps 0's, of a version that another server makes at it */
+    float value[LEDGER_STEPS][SIM_ELEMS];
+    float computed[LEDGER_STEPS][SIM_ELEMS]; /* the value before the region adopted the parent's */
+    double learnt[LEDGER_STEPS][SIM_ELEMS];  /* sum of its progress, without what it lost */
+    int has_base;            /* `learnt` counts from the beginning of the parent's versions */
+    uint64_t root, root_ps0; /* generation in which these began */
+    struct ledger_word {     /* order of ps 0 for a version of the second server's chunk */
         uint64_t in;         /* its generation; 0: none */
         int64_t version;
         int has_to, has_from;
         float to[SIM_ELEMS], from[SIM_ELEMS];
-        int64_t held; /* the parent's version then */
+        int64_t held; /* the parent's version that ps 0 held then */
         uint64_t held_in, held_ps0;
     } word[LEDGER_WORDS];
     int n_words;
-    int comes_back;           /* it has taken nothing over since its process was started again */
-    int strayed;              /* what it took over then was not all that it had learnt before */
-    int64_t parent;           /* the parent's version that was taken over last; -1: none */
-    uint64_t generation, ps0; /* in which */
+    int comes_back;           /* it has adopted nothing since its process was started again */
+    int strayed;              /* its first adoption after that lost some progress */
+    int64_t parent;           /* the parent's version that it adopted last; -1: none */
+    uint64_t generation, ps0; /* of that version */
 };
 
 void ledger_reset(void);
-/* again: its processes go back to the checkpoint, or are new. */
+/* Begins the region's account, from a checkpoint or NULL. again: it restarts or rolls back. */
 void ledger_start(struct region *r, const struct region_checkpoint *from, int again);
+/* Notes the parent's version with which a chunk of the region begins. */
 void ledger_first(struct region *r, int chunk, int64_t version, const float *value);
+/* Notes a version that the region computed. waits: its value is provisional (ps/store/outer.h). */
 void ledger_made(struct region *r, int chunk, int64_t version, int waits, const float *value);
+/* Checks how the region has made a version that waited, as outer_adopt(). */
 void ledger_adopted(struct region *r, int chunk, int64_t version, const float *to,
                     const float *from);
-/* Of another server's chunk: ps 0 says what becomes of it, and it has become that. */
+/* Notes how ps 0 orders the second server to make a version that waits. */
 void ledger_word(struct region *r, uint64_t generation, const struct region_chunk_adoption *w);
+/* Checks that the second server has made the version by that order. */
 void ledger_obeyed(struct region *r, uint64_t generation, int chunk, int64_t version,
                    const float *is);
+/* Checks that the region ends with the parent's last version. */
 void ledger_end(struct region *r);
-/* A contribution came to a server that may count for version step + 1. */
+/* Notes a contribution, at a server of the parent, that may count for version step + 1. */
 void ledger_pushed(uint64_t generation, uint64_t ps0, const struct sim_msg *m);
-/* What makes a version of the parent's of version `step`: tries one contribution of each member
- * after the other, until they fit. 0: none do. */
 typedef int ledger_try(void *ctx, const double *sum, double weight);
+/* Tries the contributions to version `step`, one of each member, in all combinations until fits()
+ * accepts a sum. Returns 0 if it accepts none. */
 int ledger_find(const struct ledger_step *at, ledger_try *fits, void *ctx);
-/* Adds that of this rank which did. Returns the incarnation that it came from last. */
+/* Adds the contribution of this rank in that sum. Returns the incarnation that sent it last; 0: no
+ * contribution. */
 uint64_t ledger_counted(const struct ledger_step *at, int rank, double sum[SIM_ELEMS]);
 
 #endif

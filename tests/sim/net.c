@@ -1,4 +1,6 @@
-/* tests/sim/net.c - see net.h. */
+/* tests/sim/net.c - see net.h. A process has at most one connection to each server. A cut
+ * stalls its messages until the cut heals or the keepalive fails. A lost connection drops the
+ * messages that arrive later. */
 #include "tests/sim/net.h"
 #include "base/digest.h"
 
@@ -7,10 +9,10 @@ enum { CLIENT_KEEPALIVE_S = 20, SERVER_KEEPALIVE_S = 30, WINDOW = 2 };
 struct sim_conn {
     struct sim_conn *next;
     int node[2];          /* by end: UP is the server, DOWN the client */
-    uint32_t life[2];     /* of them, as it was made */
-    int up[2];            /* what each end believes */
-    int64_t lost_from[2]; /* by direction: what would come later does not */
-    int window[2];        /* messages that pass though nothing is acknowledged */
+    uint32_t life[2];     /* their lives when it was made */
+    int up[2];            /* by end: it has not learnt of a loss */
+    int64_t lost_from[2]; /* by direction: messages that arrive from then on are lost */
+    int window[2];        /* messages that pass without an acknowledgement */
     struct sim_event *stalled;
     struct sim_call *calls;
     struct net_stream *streams;
@@ -75,7 +77,7 @@ int sim_net_reachable(int a, int b)
     return !cut[a][b] && !cut[b][a];
 }
 
-/* 1: it has to wait for the cut to heal, and does. */
+/* Keeps the event until the cut heals, and returns nonzero, if a cut stops it. */
 static int stalls_at_cut(struct sim_conn *c, int direction, struct sim_event *e)
 {
     int from = c->node[!direction], to = c->node[direction];
@@ -102,7 +104,7 @@ static void lose_from(struct sim_conn *c, int direction, int64_t at)
         c->lost_from[direction] = at;
 }
 
-/* That end learns that the connection is gone. */
+/* Informs that end that the connection is gone. */
 static void conn_down(struct sim_conn *c, int end)
 {
     int node = c->node[end];
@@ -152,7 +154,7 @@ void sim_net_node_died(int node, int power)
     }
 }
 
-/* A host that is there again refuses what it does not know. */
+/* Breaks the connections to earlier lives of the node: its host runs again and refuses them. */
 static void refuse_old(int node)
 {
     for (struct sim_conn *c = conns; c; c = c->next)
@@ -204,13 +206,14 @@ void sim_net_cut(int from, int to, int by)
     }
 }
 
-void sim_net_slow(int a, int b, int on)
+void sim_net_slow(int a, int b, int by)
 {
-    slowed[a][b] += on;
-    slowed[b][a] += on;
+    slowed[a][b] += by;
+    slowed[b][a] += by;
 }
 
-/* Something between them forgets the connection; each end learns when it does. */
+/* Breaks the connections of two nodes, as a firewall that drops its state; each end learns of it
+ * later. */
 void sim_net_reset_pair(int a, int b)
 {
     for (struct sim_conn *c = conns; c; c = c->next)
@@ -256,7 +259,7 @@ struct sim_call *sim_call(int client, int server, enum sim_call_kind kind, void 
     k->conn = connect_to(client, server, &is_new);
     if (deadline > 0)
         sim_post(deadline, EV_DEADLINE, client)->p = k;
-    if (!k->conn) { /* refused at once, or no answer to the SYNs */
+    if (!k->conn) { /* refused at once, or the SYNs are not answered */
         int refused = sim_net_reachable(client, server);
         sim_post(refused ? 2 * delay_of(client, server)
                          : 2 * SIM_S + sim_below(&call_random, 18 * SIM_S),
@@ -382,8 +385,8 @@ static void deliver_message(struct net_stream *s, int direction, struct sim_msg 
     if (!s->open[direction])
         return;
     if (m->payload && digest_crc32c(0, m->payload->data, m->payload->bytes) != m->crc_sent)
-        sim_fail("I1", "the version of chunk %u, step %llu, changed while it was on its way",
-                 m->piece.chunk, (unsigned long long)m->piece.step);
+        sim_fail("I1", "the version of chunk %u, step %llu, changed in flight", m->piece.chunk,
+                 (unsigned long long)m->piece.step);
     if (m->piece.kind != PIECE_NONE)
         ops->message(node, s, m);
     if (m->last && s->open[direction]) {
@@ -398,7 +401,7 @@ static void stream_event(struct sim_event *e)
     int direction = e->a;
     struct sim_msg *m = s->queue[direction].first;
     if (sim.now >= s->conn->lost_from[direction])
-        return; /* and all behind it */
+        return; /* so are all messages behind it */
     if (stalls_at_cut(s->conn, direction, e))
         return;
     s->queue[direction].first = m->next;

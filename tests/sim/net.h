@@ -1,8 +1,8 @@
 /* tests/sim/net.h - the network as gRPC shows it: connections, calls and streams, not packets.
- * Order within one direction of a stream, none between calls. A connection that breaks loses a
- * suffix of what was sent, each way, and each end learns of it at its own time: after a death at
- * once, after a cut or the loss of a host by its keepalive.
- * Owns:    what is in flight. Threads: one. Errors: none. */
+ * Messages of one direction of a stream arrive in order; calls have no order. A connection that
+ * breaks loses the last messages of each direction, and each end learns of it at its own time:
+ * after the death of a process at once, after a cut or the loss of a host by its keepalive.
+ * Owns:    messages in flight. Threads: one. Errors: none. */
 #ifndef TESTS_SIM_NET_H
 #define TESTS_SIM_NET_H
 #include "net/rpc/server.h"
@@ -17,7 +17,7 @@ enum sim_call_kind {
     CALL_TOY,
     CALL_EXCHANGE
 };
-enum { UP, DOWN }; /* directions: to the server, to the client; also ends: of the server, client */
+enum { UP, DOWN }; /* directions: to the server, to the client; as ends: the server, the client */
 
 struct sim_conn;
 struct sim_call {
@@ -25,12 +25,12 @@ struct sim_call {
     int client, server;
     uint64_t id;
     void *request, *reply; /* of the run's memory, or borrowed for it */
-    enum status st;        /* at the client: what became of it */
-    int answered, ended;   /* by the server; at the client */
-    void *user;            /* the client's own */
-    const void *waiter;    /* a fiber of the client waits on it; NULL: none */
-    struct sim_conn *conn; /* NULL: it never got one */
-    struct sim_call *next; /* of the connection */
+    enum status st;        /* result at the client */
+    int answered, ended;   /* answered by the server; ended at the client */
+    void *user;            /* belongs to the client */
+    const void *waiter;    /* object that a fiber of the client waits on; NULL: none */
+    struct sim_conn *conn; /* NULL: no connection could be made */
+    struct sim_call *next; /* next call of the connection */
     struct sim_call *next_waiting;
 };
 
@@ -44,15 +44,15 @@ struct sim_msg {
         uint64_t step;
         float weight;
         enum dtype dtype;
-        uint64_t samples; /* down */
+        uint64_t samples; /* only downwards */
     } piece;
-    uint64_t position;   /* of a contribution's first sample */
-    uint64_t identity;   /* of a contribution, the same when it is sent again */
+    uint64_t position;   /* index of a contribution's first sample */
+    uint64_t identity;   /* of a contribution; a repeat has the same */
     size_t bytes;        /* of data or payload */
-    const void *data;    /* up */
-    struct buf *payload; /* down: a reference */
-    uint32_t crc_sent;   /* of the payload as it was then: versions never change (I1) */
-    int last;            /* the stream ends behind it */
+    const void *data;    /* only upwards */
+    struct buf *payload; /* only downwards: a reference */
+    uint32_t crc_sent;   /* of the payload as it was sent: versions never change (I1) */
+    int last;            /* the stream ends after this message */
 };
 
 struct net_stream { /* one Exchange call */
@@ -64,32 +64,32 @@ struct net_stream { /* one Exchange call */
         struct sim_msg *first, **end;
         int64_t last_at;
     } queue[2];              /* by direction */
-    void *user[2];           /* by end: its own */
-    struct net_stream *next; /* of the connection */
+    void *user[2];           /* by end: belongs to that end */
+    struct net_stream *next; /* next stream of the connection */
 };
 
 void sim_net_reset(void);
-void sim_net_finish(void); /* gives back what is still in flight */
+void sim_net_finish(void); /* releases the payloads that are still in flight */
 void sim_net_event(struct sim_event *e);
 void sim_net_node_died(int node, int power);
-void sim_net_cut(int from, int to, int by); /* by: 1, -1 */
+void sim_net_cut(int from, int to, int by); /* by: 1 begins a cut, -1 ends it */
 void sim_net_reset_pair(int a, int b);
-void sim_net_slow(int a, int b, int on);
+void sim_net_slow(int a, int b, int by);
 int sim_net_reachable(int a, int b);
 
-/* A client's. deadline 0: none. The reply, or why there is none, comes by ops->reply. */
+/* Starts a call of a client. deadline 0: none. ops->reply receives the call with its result. */
 struct sim_call *sim_call(int client, int server, enum sim_call_kind kind, void *request,
                           int64_t deadline);
-void sim_call_cancel(struct sim_call *c);              /* no reply comes any more */
-void sim_call_answer(struct sim_call *c, void *reply); /* the server's */
-/* Control calls that wait at a server, by number. */
+void sim_call_cancel(struct sim_call *c);              /* ops->reply is not called any more */
+void sim_call_answer(struct sim_call *c, void *reply); /* by the server */
+/* Keeps a control call at its server until that answers it by its id. */
 void sim_control_add(struct sim_call *c);
 void sim_control_answer(int server, uint64_t call, const void *reply);
-/* NULL: there is no connection. */
+/* Returns NULL if no connection can be made. */
 struct net_stream *sim_stream_open(int client, int server);
 void sim_stream_cancel(struct net_stream *s); /* by the client; ops->closed is not called there */
 void sim_stream_push(struct net_stream *s, int direction, struct sim_msg *m);
-/* Each stream that is open at that server. */
+/* Closes each open stream at the server's end, and calls fn for it. */
 void sim_streams_each(int server, void (*fn)(struct net_stream *s));
 
 #endif

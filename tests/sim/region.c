@@ -1,4 +1,6 @@
-/* tests/sim/region.c - see region.h: the process of a region's ps 0. */
+/* tests/sim/region.c - the process of a region's ps 0 (region.h). Its calls of the store, the
+ * service and the exchange pass through here (--wrap), where fibers switch and the ledger checks
+ * values. */
 #include "ps/region/region_chunks.h"
 #include "ps/region/region_server.h"
 #include "ps/store/outer.h"
@@ -23,7 +25,7 @@ void regions_reset(void)
     ledger_reset();
 }
 
-/* The store's hooks: the region's own, seen by the ledger. */
+/* The store's hooks pass each call to the region's own hooks; the ledger notes versions. */
 static const struct outer_hooks *own(const struct region *r)
 {
     return ps_region_outer(r->region);
@@ -56,7 +58,7 @@ static int64_t outer_slots_since(void *ctx)
     return o->slots_since(o->ctx);
 }
 
-/* What ps/region calls of its store and service: other threads may come between. */
+/* Calls of ps/region to its store and service: other threads may run between them. */
 int __real_outer_adopt(struct store *s, int chunk, int64_t version,
                        const struct outer_adoption *how);
 int __wrap_outer_adopt(struct store *s, int chunk, int64_t version,
@@ -115,15 +117,15 @@ struct run *__real_service_run(struct service *s, int *ended);
 struct run *__wrap_service_run(struct service *s, int *ended);
 struct run *__wrap_service_run(struct service *s, int *ended)
 {
-    if (fiber_is_one())
+    if (fiber_is_running())
         fiber_pause();
     struct run *run = __real_service_run(s, ended);
-    if (fiber_is_one()) /* another may have begun as this one is used */
+    if (fiber_is_running()) /* the next generation may begin before this one is used */
         fiber_pause();
     return run;
 }
 
-/* The region's exchange with its parent: another one after the region went back. */
+/* Notes the region's exchange with its parent; a region that rolls back creates another one. */
 enum status __real_net_exchange_create(const struct net_exchange_config *cfg,
                                        struct net_exchange **out);
 enum status __wrap_net_exchange_create(const struct net_exchange_config *cfg,
@@ -148,7 +150,7 @@ void region_received(const struct net_exchange *x, int chunk, int64_t version)
     r->held[chunk].generation = client_generation(x, &r->held[chunk].ps0);
     const struct ledger_step at = {r->held[chunk].generation, r->held[chunk].ps0, chunk, 0,
                                    version};
-    oracle_parent(&at, client_params(x, chunk), "as a region has it");
+    oracle_parent(&at, client_params(x, chunk), "as a region received it");
 }
 
 int64_t region_parent_version(const struct region *r, int chunk, uint64_t *generation,
@@ -159,14 +161,14 @@ int64_t region_parent_version(const struct region *r, int chunk, uint64_t *gener
     return r->held[chunk].version;
 }
 
-/* A parent is waited for as long as it takes (--parent_timeout=0). */
+/* Lets a region wait for its parent without a limit (--parent_timeout=0). */
 void *__wrap_region_end_watch(void *region);
 void *__wrap_region_end_watch(void *region)
 {
     return NULL;
 }
 
-/* A region's incarnation at its parent depends on it. */
+/* Returns a fixed number, since a region's incarnation at its parent depends on it. */
 pid_t __wrap_getpid(void);
 pid_t __wrap_getpid(void)
 {
@@ -177,7 +179,7 @@ static void on_refused(void *ctx)
 {
     struct region *r = ctx;
     if (!r->dying)
-        sim_fail("end", "%s cannot go on with its parent group", sim.node[r->node].name);
+        sim_fail("end", "%s cannot continue with its parent group", sim.node[r->node].name);
 }
 
 static void on_started(void *ctx)
@@ -231,7 +233,7 @@ static void make_region(struct region *r)
 
 static void on_start(int node)
 {
-    int was = sim.running; /* it may be the world's event */
+    int was = sim.running; /* -1 in an event of the world */
     sim.running = node;
     struct region *r = sim_alloc(sizeof *r);
     regions[node] = r;
@@ -302,7 +304,7 @@ static void on_die(int node)
     sim.running = was;
 }
 
-/* Its driver does. */
+/* Lets the region's driver look for work after an event of either server. */
 static void look_at_group(struct region *r)
 {
     struct region *h = region_head(r);

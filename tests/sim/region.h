@@ -1,11 +1,11 @@
 /* tests/sim/region.h - a region: a process that is the ps 0 of a group, with production's
  * ps/region, service and store, and a worker of the parent group. Its threads are fibers. In some
- * schedules the group has a second server, of a node that is SIM_WORKERS / 2 behind it.
+ * schedules the group has a second server, whose node is SIM_WORKERS / 2 above that of ps 0.
  *   region.c       the process
- *   group.c        the group's workers, its generations and checkpoints: a driver
+ *   group.c        a driver: the group's workers, its generations and checkpoints
  *   second.c       the process of the second server
- *   ledger.c       what must hold of a region's versions, and of what it has contributed
- * Owns: what lies on a region's disk, for the run. Threads: fibers, of one. Errors: sim_fail. */
+ *   ledger.c       checks of a region's versions and contributions
+ * Owns: regions' checkpoints, for the run. Threads: fibers of one thread. Errors: sim_fail. */
 #ifndef TESTS_SIM_REGION_H
 #define TESTS_SIM_REGION_H
 #include "checkpoint/manifest.h"
@@ -38,7 +38,7 @@ struct sim_file {
     struct oracle_state state[SIM_CHUNKS];
 };
 
-/* Stands for a struct checkpoint_restore where a region begins a generation. */
+/* Stands for a struct checkpoint_restore when a region begins a generation. */
 struct region_checkpoint {
     uint64_t generation, position;
     const struct net_plan *plan; /* of its generation */
@@ -56,7 +56,7 @@ struct group_worker {
     struct net_frame_head head;
     struct net_place place;
     int64_t step, timer;
-    int over;
+    int over; /* its generation has ended, or its stream */
     int waits[SIM_CHUNKS];
     int64_t version[SIM_CHUNKS];
     float value[SIM_CHUNKS][SIM_ELEMS];
@@ -64,30 +64,30 @@ struct group_worker {
 
 struct region {
     int node, index, dying, done, stops;
-    int unsaved;                  /* its last checkpoint cannot be made any more */
-    int second;                   /* this is the second server of one */
-    struct region_server *server; /* its */
-    int64_t restored_round; /* of its checkpoint, the parent's round; -1: not known, or none */
+    int unsaved;                  /* its last checkpoint cannot be written any more */
+    int second;                   /* this process is a region's second server */
+    struct region_server *server; /* of the second server */
+    int64_t restored_round;       /* parent's round in its checkpoint; -1: unknown, or none */
     struct service *service;
     struct net_server_handler handler;
     struct ps_region *region;
     struct outer_hooks outer;     /* the region's, seen by the ledger */
     uint64_t incarnation;         /* at the parent */
-    const struct net_exchange *x; /* with the parent; NULL: none yet */
+    const struct net_exchange *x; /* exchange with the parent; NULL: none yet */
     struct {
         int64_t version;
         uint64_t generation, ps0;
-    } held[SIM_CHUNKS]; /* the parent's versions that x has received */
+    } held[SIM_CHUNKS]; /* parent's versions that x has received */
     struct ledger_chunk ledger[SIM_CHUNKS];
     /* group.c */
     struct net_job job;
     struct net_plan *first, *plan;
-    const struct region_checkpoint *from; /* of the plan; NULL */
+    const struct region_checkpoint *from; /* checkpoint of the plan; NULL: none */
     uint64_t settled;
     struct region_checkpoint *writing;
     uint64_t n_plans;
     int changing;
-    int64_t seen; /* the lowest version as it was looked at last */
+    int64_t seen; /* lowest version when group_look() looked last */
     struct group_worker worker[GROUP_WORKERS];
 };
 
@@ -95,26 +95,29 @@ struct region_server;
 extern const struct sim_ops sim_region_ops;
 struct region *region_of(int node);
 void regions_reset(void);
-void region_stop(struct region *r); /* says goodbye to the parent, and ends */
+void region_stop(struct region *r); /* leaves the parent group, and ends */
 
 /* group.c */
+
 void group_reset(void);
 void group_start(struct region *r);
 void group_timer(struct region *r, int what, int64_t number);
-void group_disk(struct region *r); /* its checkpoint is written */
-void group_end(struct region *r);  /* the process does: what its service holds for workers */
-void group_look(struct region *r); /* something has happened */
+void group_disk(struct region *r); /* its checkpoint is on the disk */
+void group_end(struct region *r);  /* closes the streams of a process that ends */
+void group_look(struct region *r); /* looks for work after each event of the region */
 void group_done(struct region *r); /* all workers have left */
 enum status group_first_join(void *ctx, const struct net_join *join, char *why, size_t why_bytes);
-/* What the service sends to a worker of the group; it ends its stream. */
+/* Passes an answer of the service to its worker. */
 void group_answer(struct net_stream *s, const struct net_piece *piece, const struct buf *payload);
+/* Closes the stream of a worker, as the service has ended it. */
 void group_ended(struct net_stream *s, const char *why);
 
-/* Its plan begins there, from that checkpoint. */
+/* Begins the plan at the server of that process, from the checkpoint or NULL. */
 void group_begin_at(struct region *r, struct net_plan *p, const struct region_checkpoint *from);
-void group_lost_stream(struct region *r, struct group_worker *g); /* of the second server */
+/* Informs the worker that its stream to the second server is lost. */
+void group_lost_stream(struct region *r, struct group_worker *g);
 
-/* region.c: the exchange has received that version of the parent's chunk. */
+/* Notes that the exchange has received that version of the parent's chunk (region.c). */
 void region_received(const struct net_exchange *x, int chunk, int64_t version);
 /* Returns the parent's version that the region holds of a chunk, and in which generation of which
  * ps 0 it received it. */

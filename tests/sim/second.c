@@ -1,6 +1,6 @@
-/* tests/sim/second.c - see second.h: the process of a region's second server, with production's
- * region_server, service and store, and what passes between it and the region's driver (group.c),
- * which is at ps 0: its workers' pieces, a little later; plans and stops, likewise. */
+/* tests/sim/second.c - the process of a region's second server (second.h), with production's
+ * region_server, service and store. The region's driver (group.c), which is at ps 0, sends it
+ * plans, stops and workers' pieces, which arrive a little later. */
 #include "tests/sim/second.h"
 #include "ps/region/region_server.h"
 #include <stdlib.h>
@@ -50,7 +50,6 @@ struct region *region_second(const struct region *r)
     return is_there(s) ? s : NULL;
 }
 
-/* Its store's hooks, seen by the ledger of the region that it is in the generation of. */
 struct region *ledger_of(struct region *r)
 {
     struct region *h = region_head(r);
@@ -59,6 +58,7 @@ struct region *ledger_of(struct region *r)
     return is_there(h) && !r->dying && r->plan && h->plan == r->plan ? h : NULL;
 }
 
+/* The store's hooks pass each call to the server's own hooks; the ledger notes versions. */
 static int outer_waits(void *ctx, int64_t version, int64_t train_steps)
 {
     struct region *r = ctx;
@@ -113,7 +113,7 @@ static void on_done(void *ctx)
 
 static void on_failed(void *ctx)
 {
-    sim_fail("end", "a region's second server has no memory");
+    sim_fail("end", "a region's second server has no memory, or ps 0 refused its letter");
 }
 
 void second_start(struct region *r)
@@ -176,7 +176,6 @@ void second_timer(struct region *r, int what, int64_t number)
     }
 }
 
-/* A worker's piece, on its way. */
 void second_ask(struct region *h, struct group_worker *g, const struct net_piece *p,
                 const float *data)
 {
@@ -198,7 +197,6 @@ void second_ask(struct region *h, struct group_worker *g, const struct net_piece
               n_asks++);
 }
 
-/* 0: it is not let in yet; *init: it is to bring first values. */
 int second_join(struct region *h, struct group_worker *g, const struct net_join *like,
                 const struct net_join_reply *told, int *init)
 {
