@@ -1,4 +1,5 @@
-/* tests/sim/oracle.c - see oracle.h. */
+/* tests/sim/oracle.c - see oracle.h. In lockstep, right() computes a version from the chain of
+ * plans; in the other modes a shadow of each chunk applies the contributions that arrive. */
 #include "tests/sim/oracle.h"
 #include "checkpoint/names.h"
 #include "tests/sim/disk.h"
@@ -9,36 +10,36 @@
 #include <string.h>
 
 enum { MAX_GENERATIONS = 512, MAX_STEPS = 16, MAX_COUNTED = 4096 };
-/* One that joined, and did not learn its number before ps 0 died, is given another one: the first
- * is a member until its time is over. */
+/* A worker that joined, but did not learn its number before ps 0 died, receives a second number.
+ * The first one is a member until it is late. */
 enum { MAX_MEMBERS = 2 * SIM_WORKERS };
 
-/* What came in at one chunk, in a mode where that decides. */
+/* The right state of one chunk by the contributions that arrived, in modes other than lockstep. */
 struct shadow {
     struct oracle_state state;
     int n_counted, n_partial;
-    uint64_t *counted;              /* identities that made the versions up to this one */
-    uint64_t partial[MAX_MEMBERS];  /* ranks that count for the next one, */
-    uint64_t position[MAX_MEMBERS]; /* and what they read */
+    uint64_t *counted;              /* identities of contributions to the versions so far */
+    uint64_t partial[MAX_MEMBERS];  /* ranks that count for the next version */
+    uint64_t position[MAX_MEMBERS]; /* their samples */
     float sum[SIM_ELEMS];
 };
 
-/* A batch that a contribution to the model's first chunk came from. */
+/* A batch that contributed to the model's first chunk. */
 struct batch_read {
     uint64_t position;
-    int64_t version; /* that it made */
+    int64_t version; /* the version that it made */
 };
 
 struct generation {
-    uint64_t number, ps0;          /* who made its plan: two lives may give one number */
-    uint32_t life[SIM_SERVERS];    /* of each server that has begun it */
+    uint64_t number, ps0;          /* ps0: it made the plan; two lives may use one number */
+    uint32_t life[SIM_SERVERS];    /* life of each server that has begun it */
     const struct generation *base; /* NULL: the first */
     int64_t step;
     uint64_t position;
     int n_members, member[MAX_MEMBERS + 1];
     int n_chunks, shard[SIM_CHUNKS];
     enum plan_source source;
-    int64_t known[SIM_CHUNKS];                        /* versions up to this one are worked out */
+    int64_t known[SIM_CHUNKS];                        /* versions up to this one are computed */
     struct oracle_state state[SIM_CHUNKS][MAX_STEPS]; /* from `step` on */
     struct shadow shadow[SIM_CHUNKS];
     struct batch_read *read; /* the first chunk's, along the chain */
@@ -68,7 +69,7 @@ static struct generation *find_generation(uint64_t number, uint64_t ps0)
     return NULL;
 }
 
-/* As this life of the server knows it. */
+/* Returns the generation of that number that this life of the server has begun. */
 static struct generation *find_at(int server, uint64_t number)
 {
     for (int i = n_generations - 1; i >= 0; i--)
@@ -80,10 +81,10 @@ static struct generation *find_at(int server, uint64_t number)
 
 void oracle_planned(const struct net_plan *p)
 {
-    int recorded = opt(OPT_folder) && !disk_was_lost(); /* terms are in its names */
+    int recorded = opt(OPT_folder) && !disk_was_lost(); /* file names there have the terms */
     for (int i = 0; i < n_generations; i++)
         if ((recorded || generations[i]->ps0 == p->ps0) && generations[i]->number >= p->generation)
-            sim_fail("term", "ps 0 plans generation %llx, and %llx has begun",
+            sim_fail("term", "ps 0 plans generation %llx, but %llx has begun before",
                      (unsigned long long)p->generation, (unsigned long long)generations[i]->number);
 }
 
@@ -115,7 +116,7 @@ static uint64_t position_of(const struct generation *g, int64_t step)
     return g->position + (uint64_t)(step - g->step) * members * (uint64_t)sim_job.batch;
 }
 
-/* Of all members' contributions to the chunk, on version s. */
+/* Adds all members' contributions to the chunk, computed on version s. */
 static void sum_step(const struct generation *g, int chunk, const struct oracle_state *s,
                      float sum[SIM_ELEMS])
 {
@@ -132,7 +133,7 @@ static void sum_step(const struct generation *g, int chunk, const struct oracle_
 
 static const struct oracle_state *right(struct generation *g, int chunk, int64_t step);
 
-/* Of the mean gradient on version `step` of all chunks: what it is multiplied by. */
+/* Returns the factor that clips the mean gradient of all chunks, computed on version `step`. */
 static double clip_of(struct generation *g, int64_t step, double weight)
 {
     double squares = 0;
@@ -165,13 +166,13 @@ static void first_state(int chunk, struct oracle_state *s)
     sim_first_value(chunk, s->value);
 }
 
-/* Lockstep: version `step` of a chunk along the chain of plans. */
+/* Returns version `step` of a chunk along the chain of plans, in lockstep. */
 static const struct oracle_state *right(struct generation *g, int chunk, int64_t step)
 {
     if (step < g->step && g->base)
         return right((struct generation *)g->base, chunk, step);
     if (step < g->step || step - g->step >= MAX_STEPS)
-        sim_fail("I2", "step %lld is none of generation %llx, which begins at %lld",
+        sim_fail("I2", "step %lld is not part of generation %llx, which begins at step %lld",
                  (long long)step, (unsigned long long)g->number, (long long)g->step);
     if (g->known[chunk] < g->step) {
         if (g->base)
@@ -188,9 +189,9 @@ static const struct oracle_state *right(struct generation *g, int chunk, int64_t
     return &g->state[chunk][step - g->step];
 }
 
-/* Where the workers are regions, what they contribute is no function of the samples: a version is
- * what the contributions that came make of the one before, within the rounding of a sum whose order
- * is the store's own business; each later sight of it has the same bits. */
+/* A version of the parent, when the workers are regions. Their contributions are no function of the
+ * samples: the version must be the update by contributions that arrived, within rounding, since the
+ * store chooses the order of the sum. Each later read of the version must have the same bits. */
 struct made {
     struct oracle_state *next;
     const float *value, *slots;
@@ -253,14 +254,14 @@ static void check_parent(struct generation *g, int chunk, int64_t step, const fl
         if (!ledger_find(&at, fits, &m))
             sim_fail(
                 "once",
-                "chunk %d, version %lld of generation %llx, %s, is not what one contribution of each of its members makes",
+                "chunk %d, version %lld of generation %llx, %s, is not the update by one contribution of each member",
                 chunk, (long long)step, (unsigned long long)g->number, what);
         g->known[chunk]++;
         return;
     }
     if (memcmp(parent_state(g, chunk, step)->value, value,
                (size_t)opt(OPT_elems) * sizeof(float)) != 0)
-        sim_fail("I2", "chunk %d, version %lld of generation %llx, %s, has other bits than it had",
+        sim_fail("I2", "chunk %d, version %lld of generation %llx, %s, has other bits than before",
                  chunk, (long long)step, (unsigned long long)g->number, what);
 }
 
@@ -268,7 +269,7 @@ static struct generation *find_all(uint64_t number, uint64_t ps0)
 {
     struct generation *g = find_generation(number, ps0);
     if (!g)
-        sim_fail("I2", "a region is in generation %llx, which nobody began",
+        sim_fail("I2", "a region is in generation %llx, which no server began",
                  (unsigned long long)number);
     n_checks++;
     return g;
@@ -311,8 +312,8 @@ int64_t oracle_keeps(uint64_t generation, uint64_t ps0, uint64_t of, uint64_t of
     return -1;
 }
 
-/* A checkpoint's name has the term of its generation: the last of that number, since a folder that
- * was lost has its terms given again. */
+/* Returns the generation that a plan continues. A checkpoint's name has the number of its
+ * generation; the last one of that number is meant, since a lost folder makes terms begin again. */
 static const struct generation *base_of(const struct net_plan *p)
 {
     struct checkpoint_name is = {.id = {0}};
@@ -335,11 +336,12 @@ static void check_same(const struct generation *g, const struct net_plan *p)
     for (int i = 0; same && i < p->chunks->n_chunks; i++)
         same = g->shard[i] == p->shard[i];
     if (!same)
-        sim_fail("term", "there are two plans for generation %llx",
+        sim_fail("term", "generation %llx has two different plans",
                  (unsigned long long)p->generation);
 }
 
-/* Lockstep: the last version up to `step` that the member has taken part in, along the chain. */
+/* Returns the last version up to `step` with a contribution of the member, along the chain, in
+ * lockstep. */
 static int64_t contributed(const struct generation *g, int member, int64_t step)
 {
     for (; g; g = g->base) {
@@ -351,27 +353,28 @@ static int64_t contributed(const struct generation *g, int member, int64_t step)
     return 0;
 }
 
-/* A member that does not know whether its contribution has counted is told so by this. */
+/* Checks up to which version each member has contributed by the plan: a member that lost its
+ * connection learns by it whether its last contribution counted. */
 static void check_contributed(const struct generation *g, const struct net_plan *p)
 {
     for (int i = 0; lockstep() && i < p->n_members; i++) {
         int64_t want = contributed(g->base, g->member[i], g->step);
-        int64_t told = net_plan_contributed(p, g->member[i], g->step);
-        if (want != told)
+        int64_t planned = net_plan_contributed(p, g->member[i], g->step);
+        if (want != planned)
             sim_fail(
                 "I2",
-                "generation %llx: member %d is told that it has contributed up to version %lld, and it has up to %lld",
-                (unsigned long long)g->number, g->member[i], (long long)told, (long long)want);
+                "generation %llx: by its plan member %d has contributed up to version %lld, not up to %lld",
+                (unsigned long long)g->number, g->member[i], (long long)planned, (long long)want);
     }
 }
 
 static void check_chain(const struct generation *g)
 {
     if (g->source != PLAN_FIRST && !g->base)
-        sim_fail("I2", "generation %llx resumes from what nobody has",
+        sim_fail("I2", "generation %llx resumes from an unknown generation or checkpoint",
                  (unsigned long long)g->number);
     uint64_t want = g->base ? position_of(g->base, g->step) : 0;
-    if (g->base && g->step < g->base->step && lockstep()) /* behind the base's own start */
+    if (g->base && g->step < g->base->step && lockstep()) /* before the base's own first step */
         return;
     if (g->position != want && lockstep())
         sim_fail("I6", "generation %llx begins at sample %llu, not %llu",
@@ -420,8 +423,8 @@ void oracle_begin(int server, const struct net_plan *p)
 static void differs(const char *check, const struct generation *g, int chunk, int64_t step,
                     const char *what)
 {
-    sim_fail(check, "chunk %d, step %lld of generation %llx, %s, has other bits than it should",
-             chunk, (long long)step, (unsigned long long)g->number, what);
+    sim_fail(check, "chunk %d, step %lld of generation %llx, %s, has wrong bits", chunk,
+             (long long)step, (unsigned long long)g->number, what);
 }
 
 static int same_state(const struct oracle_state *s, const float *value, const float *slots)
@@ -453,7 +456,7 @@ static void check_version(struct generation *g, int chunk, int64_t step, const f
         differs("I2", g, chunk, step, what);
 }
 
-/* Those that made the versions which the generation goes on from. */
+/* Copies the batches that made the versions from which the generation continues. */
 static void inherit_batches(struct generation *g, int64_t version)
 {
     g->n_read = 0;
@@ -471,7 +474,7 @@ void oracle_begin_chunk(const struct net_plan *p, int chunk, const struct oracle
         return;
     if (lockstep()) {
         check_version(g, chunk, now->version, now->value, n_slots() ? now->slots : NULL,
-                      "with which it began");
+                      "at the beginning");
         return;
     }
     if (chunk == 0)
@@ -479,7 +482,7 @@ void oracle_begin_chunk(const struct net_plan *p, int chunk, const struct oracle
     const struct shadow *from = g->base ? &g->base->shadow[chunk] : NULL;
     if (from && g->source == PLAN_MEMORY) {
         if (now->version != from->state.version || !same_state(&from->state, now->value, NULL))
-            differs("I2", g, chunk, now->version, "handed over");
+            differs("I2", g, chunk, now->version, "as it was handed over");
         s->n_counted = from->n_counted;
         s->counted = sim_alloc(MAX_COUNTED * sizeof *s->counted);
         if (from->n_counted > 0)
@@ -495,7 +498,7 @@ void oracle_version(struct oracle_place at, int64_t step, const float *value, co
     struct generation *g = find_at(at.server, at.generation);
     n_checks++;
     if (!g)
-        sim_fail("I2", "a version of generation %llx, which %s never began",
+        sim_fail("I2", "a version is of generation %llx, which %s never began",
                  (unsigned long long)at.generation, sim.node[at.server].name);
     check_version(g, at.chunk, step, value, slots, what);
 }
@@ -513,17 +516,19 @@ static void count_push(struct shadow *s, const struct sim_msg *m)
     s->counted[s->n_counted++] = m->identity;
 }
 
-/* In other modes than lockstep: a contribution to the model's first chunk makes `version`. No batch
- * counts twice, and of those before it none was skipped: each is in hand of a member, or was as its
- * generation ended, and more of them than members there never are. */
+/* Checks the batch whose contribution to the model's first chunk makes `version`, in modes other
+ * than lockstep. No batch counts twice, and no earlier batch is skipped: each that has not counted
+ * is at a member, or was when its generation ended, so there are at most as many as members. */
 static void count_batch(struct generation *g, uint64_t position, int64_t version)
 {
     uint64_t batch = (uint64_t)sim_job.batch, end = position + batch;
     if (position % batch != 0)
-        sim_fail("I6", "a batch begins at sample %llu", (unsigned long long)position);
+        sim_fail("I6", "a batch begins at sample %llu, within another batch",
+                 (unsigned long long)position);
     for (int i = 0; i < g->n_read; i++) {
         if (g->read[i].position == position)
-            sim_fail("I6", "the samples from %llu on count for version %lld, and did for %lld",
+            sim_fail("I6",
+                     "the samples from %llu on count for version %lld, but counted for %lld before",
                      (unsigned long long)position, (long long)version,
                      (long long)g->read[i].version);
         end = g->read[i].position + batch > end ? g->read[i].position + batch : end;
@@ -532,11 +537,11 @@ static void count_batch(struct generation *g, uint64_t position, int64_t version
         sim_fail("bound", "more contributions than a run can have");
     g->read[g->n_read++] = (struct batch_read){position, version};
     if (end / batch > (uint64_t)(g->n_read + g->most))
-        sim_fail("I6", "%d batches have counted of those before sample %llu, with %d members",
+        sim_fail("I6", "only %d batches before sample %llu have counted, with %d members",
                  g->n_read, (unsigned long long)end, g->most);
 }
 
-/* Backup workers: those that count for the next version. */
+/* Adds a contribution that counts for the next version, with backup workers. */
 static void add_partial(struct shadow *s, const struct sim_msg *m)
 {
     const float *data = m->data;
@@ -599,7 +604,7 @@ void oracle_samples(uint64_t generation, uint64_t ps0, const struct net_place *p
 {
     const struct generation *g = find_generation(generation, ps0);
     if (!g)
-        sim_fail("I6", "a worker is in generation %llx, which nobody began",
+        sim_fail("I6", "a worker is in generation %llx, which no server began",
                  (unsigned long long)generation);
     n_checks++;
     if (!lockstep())
@@ -607,6 +612,7 @@ void oracle_samples(uint64_t generation, uint64_t ps0, const struct net_place *p
     uint64_t want = position_of(g, step) + (uint64_t)(place->rank * sim_job.batch);
     if (position != want || place->n_members != g->n_members ||
         g->member[place->rank] != place->member)
-        sim_fail("I6", "worker %d reads from sample %llu at step %lld, not %llu", place->member,
-                 (unsigned long long)position, (long long)step, (unsigned long long)want);
+        sim_fail("I6", "worker %d reads from sample %llu at step %lld, not from %llu",
+                 place->member, (unsigned long long)position, (long long)step,
+                 (unsigned long long)want);
 }

@@ -1,6 +1,6 @@
-/* tests/sim/peer.c - see server.h and second.h: net/exchange/peer_client.h on the simulated
- * network, for fibers. A call that is cancelled ends at once; a cancel between two calls ends the
- * next, as in net/rpc/unary.c. */
+/* tests/sim/peer.c - net/exchange/peer_client.h on the simulated network, for fibers (server.h,
+ * second.h). A cancelled call ends at once; a cancel between two calls ends the next one, as in
+ * net/rpc/unary.c. */
 #include "net/exchange/peer_client.h"
 #include "ps/region/region_server.h"
 #include "tests/sim/second.h"
@@ -44,7 +44,7 @@ static int is_dying(int node)
     return region_of(node)->dying;
 }
 
-/* Waits until the call has ended, or was cancelled: ST_CANCELLED. */
+/* Waits until the call ends; returns ST_CANCELLED if it was cancelled. */
 static enum status await(struct peer_client *c, struct sim_call *k)
 {
     k->waiter = c;
@@ -117,7 +117,7 @@ void peer_control(struct server *s, struct sim_call *c)
     s->handler.control(s->handler.ctx, NULL, c->request, c->id);
 }
 
-/* By ps 0, which keeps what the reply points to. */
+/* Answers a control call of ps 0; copies all that the reply points to. */
 void net_server_control_reply(struct net_server *s, uint64_t call,
                               const struct net_control_reply *reply)
 {
@@ -135,7 +135,7 @@ void net_server_control_reply(struct net_server *s, uint64_t call,
     sim_control_answer(sim.running, call, r);
 }
 
-/* A gate as it is sent: it may come twice, and what it has may change meanwhile. */
+/* A copy of a letter in flight: the original may change before the letter arrives. */
 struct sent {
     struct net_gate gate;
     struct net_gate_item item[16];
@@ -160,7 +160,7 @@ enum status __wrap_peer_client_gate(struct peer_client *c, const struct net_gate
                                     char why[CONTROL_TEXT_BYTES])
 {
     if (gate->n > 16)
-        sim_fail("bound", "a letter of %d chunks", gate->n);
+        sim_fail("bound", "a letter has %d chunks, at most 16 are possible", gate->n);
     struct sim_call *k = sim_call(c->node, c->to, CALL_GATE, copy_gate(gate), deadline_ms * SIM_MS);
     enum status st = await(c, k);
     if (st == ST_OK)
@@ -168,7 +168,7 @@ enum status __wrap_peer_client_gate(struct peer_client *c, const struct net_gate
     return st;
 }
 
-/* At the server. */
+/* Passes a letter to the server's handler, and answers it. */
 void gate_request(struct region *r, struct sim_call *k)
 {
     struct sent *s = k->request;
@@ -188,7 +188,7 @@ void gate_request(struct region *r, struct sim_call *k)
     if (reply->answer == SQUARES_REFUSED)
         sim_fail("end", "%s refuses a letter: %s", sim.node[r->node].name, reply->why);
     for (int i = 0; i < gate.n && sim.story; i++)
-        STORY("%s hears: chunk %d, version %lld, kind %d: %s", sim.node[r->node].name,
+        STORY("%s receives: chunk %d, version %lld, kind %d: %s", sim.node[r->node].name,
               gate.item[i].chunk, (long long)gate.item[i].version, (int)gate.item[i].kind,
               reply->answer == SQUARES_TAKEN  ? "taken"
               : reply->answer == SQUARES_OVER ? "over"

@@ -1,5 +1,5 @@
-/* tests/sim/serve.c - see server.h: what ps/service calls of net/rpc/server.h and
- * net/exchange/fetch_client.h, into the simulated network. */
+/* tests/sim/serve.c - the functions of net/rpc/server.h and net/exchange/fetch_client.h that
+ * ps/service calls, on the simulated network (server.h). */
 #include "checkpoint/restore.h"
 #include "net/exchange/fetch_client.h"
 #include "tests/sim/oracle.h"
@@ -38,7 +38,7 @@ void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
     if (payload) {
         m->payload = buf_ref(payload);
         m->bytes = bytes;
-        if (bytes > 0) /* else the receiver has it (fragments.h) */
+        if (bytes > 0) /* without bytes the receiver has the value (fragments.h) */
             oracle_version((struct oracle_place){s->server, head->generation, (int)piece->chunk},
                            (int64_t)piece->step, payload->data, NULL, "in an answer");
     }
@@ -77,7 +77,7 @@ void net_stream_close(struct net_stream *s, const char *why)
     sim_post(0, EV_CLOSED, s->server)->p = s;
 }
 
-/* A stream's memory lasts as long as the run. */
+/* References do nothing: a stream's memory lasts as long as the run. */
 void net_stream_ref(struct net_stream *s)
 {
 }
@@ -114,7 +114,7 @@ void *net_stream_user(struct net_stream *s)
     return s->user[UP];
 }
 
-/* --wrap: the others of that header are production code. */
+/* --wrap: the other functions of fetch_client.h are production code. */
 enum status __wrap_fetch_client_create(const char *addr, struct fetch_client **out);
 void __wrap_fetch_client_destroy(struct fetch_client *c);
 void __wrap_fetch_client_cancel(struct fetch_client *c);
@@ -123,7 +123,7 @@ enum status __wrap_fetch_client_run(struct fetch_client *c, const struct net_fet
                                     enum status (*take)(void *ctx, const struct net_fetched *chunk),
                                     void *ctx, char why[CONTROL_TEXT_BYTES]);
 
-/* Of a region: what its checkpoint has; a server reads the files. */
+/* Reads a region's simulated checkpoint, or for a server the files. */
 enum status __real_checkpoint_restore_read(const struct checkpoint_restore *r, int64_t first,
                                            int64_t n, float *value, float *slots, int64_t *version);
 enum status __wrap_checkpoint_restore_read(const struct checkpoint_restore *r, int64_t first,

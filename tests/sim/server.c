@@ -1,5 +1,5 @@
-/* tests/sim/server.c - see server.h: one life of a server. The main thread is a fiber, as the
- * threads that the node starts: each goes on to its end when the process dies. */
+/* tests/sim/server.c - one life of a server (server.h). The main thread is a fiber, as are the
+ * threads that the node starts: each runs to its end when the process dies. */
 #include "tests/sim/server.h"
 #include "base/process.h"
 #include "ps/coordinator/coordinator_shell_impl.h"
@@ -12,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { END_S = 15 }; /* as ps/main.c's */
-/* Time for ps 0 (LAST_MS, WRITE_MS, END_S) and another server (its file's 60 s, END_S) to end after
- * SIGTERM. */
+enum { END_S = 15 }; /* as in ps/main.c */
+/* Time to end after SIGTERM: for ps 0 (LAST_MS, WRITE_MS, END_S), and for another server (60 s for
+ * its file, END_S). */
 enum { FIRST_TERM_S = 400, TERM_S = 90 };
 
 static struct server *servers[SIM_SERVERS];
 
-struct run *__real_service_run(struct service *s, int *ended); /* --wrap: no other thread between */
+struct run *__real_service_run(struct service *s, int *ended); /* does not switch fibers */
 
 struct server *sim_server(int node)
 {
@@ -69,7 +69,7 @@ void server_command(enum coordinator_command_kind what, int index)
     sim.running = was;
 }
 
-/* Checks each chunk of the generation that has begun, as it is at this server. */
+/* Checks the generation that has begun, and each chunk at this server. */
 static void on_started(void *ctx)
 {
     struct server *s = ctx;
@@ -78,8 +78,8 @@ static void on_started(void *ctx)
     if (!r)
         return;
     if (r->generation <= s->last_generation)
-        sim_fail("term", "%s goes from generation %llx to %llx", sim.node[s->node].name,
-                 (unsigned long long)s->last_generation, (unsigned long long)r->generation);
+        sim_fail("term", "%s begins generation %llx after generation %llx", sim.node[s->node].name,
+                 (unsigned long long)r->generation, (unsigned long long)s->last_generation);
     s->last_generation = r->generation;
     STORY("%s begins generation %llx", sim.node[s->node].name, (unsigned long long)r->generation);
     oracle_begin(s->node, r->plan);
@@ -109,7 +109,7 @@ static void set_flag(struct server *s, int *what)
     fiber_wake(s);
 }
 
-/* Checks, when all members have left, that all steps are there, with the right bits. */
+/* Checks, when all members have left, that each chunk is at the last step, with the right bits. */
 static void on_done(void *ctx)
 {
     struct server *s = ctx;
@@ -195,7 +195,7 @@ static void forget_stream(struct net_stream *stream)
     s->handler.stream_closed(s->handler.ctx, stream);
 }
 
-/* No call reaches the server any more, and its peers notice. */
+/* Closes the server to calls and streams; its peers notice. */
 static void close_server(struct server *s)
 {
     sim.node[s->node].closed = 1;
@@ -241,7 +241,8 @@ done:
     return st;
 }
 
-/* Waits until the process is to end; then until its last checkpoint is there. True: it lacks it. */
+/* Waits until the process is to end, then for its last checkpoint. Returns nonzero if it lacks
+ * that. */
 static int await_end(struct server *s)
 {
     while (!s->dying && !s->refused && !s->over && !s->failed && !s->job_done && !s->term)
@@ -345,7 +346,7 @@ static void on_request(int node, struct sim_call *c)
 {
     struct server *s = servers[node];
     if (sim.node[node].closed)
-        return; /* its connection is gone */
+        return; /* the connection is gone */
     if (c->kind == CALL_JOIN) {
         answer_join(s, c);
     } else if (c->kind == CALL_LEAVE) {
@@ -359,7 +360,7 @@ static void on_request(int node, struct sim_call *c)
     }
 }
 
-/* The present version of a chunk in the run that the contribution is for; -1: there is none. */
+/* Returns the present version of a chunk in the contribution's generation; -1: none. */
 static int64_t version_of(struct server *s, const struct sim_msg *m, float *value)
 {
     int ended;
@@ -449,7 +450,7 @@ static void on_timer(int node, int what, int64_t number)
         squares_timer(node, number);
 }
 
-/* As ps/shutdown.c: the first signal ends the process in order, the second at once. */
+/* Handles SIGTERM as ps/shutdown.c: the first ends the process in order, the second at once. */
 static void on_term(int node)
 {
     struct server *s = servers[node];

@@ -1,12 +1,12 @@
 /* tests/sim/server.h - a server: ps/node.h as in production, with its coordinator, follower,
  * checkpoint writer and files, on the simulated network, disk (disk.h) and threads (fiber.h).
- *   server.c   the process: what ps/main.c does around the node
+ *   server.c   the process: the work of ps/main.c around the node
  *   peer.c     net/exchange/peer_client.h, by which servers call ps 0
- *   serve.c    what production code calls of net/rpc and of net/exchange/fetch_client.h
+ *   serve.c    the functions of net/rpc and net/exchange/fetch_client.h that servers call
  *   squares.c  ps/service/square_sender.h
- *   watch.c    what must hold of ps 0's plans, and of checkpoints
- * Owns:    a life's node and service.
- * Threads: fibers, of one.
+ *   watch.c    checks of ps 0's plans, and of checkpoints
+ * Owns:    the node and service of each life.
+ * Threads: fibers of one thread.
  * Errors:  sim_fail. */
 #ifndef TESTS_SIM_SERVER_H
 #define TESTS_SIM_SERVER_H
@@ -20,40 +20,44 @@ enum { TIMER_KILL, TIMER_EXIT = 1, TIMER_SQUARES, TIMER_TERM };
 struct watch;
 struct server {
     int node, dying;
-    int job_done, over, failed, refused, unsure, term; /* as struct app of ps/shutdown.h */
-    struct node *self;                                 /* NULL: not there yet, or not any more */
+    int job_done, over, failed, refused, unsure, term; /* as in struct app (ps/app.h) */
+    struct node *self;                                 /* NULL: not started yet, or ended */
     struct service *service;
     struct net_server_handler handler;
-    struct watch *watch; /* ps 0's; NULL */
+    struct watch *watch; /* only at ps 0; else NULL */
     uint64_t last_generation;
 };
 
 extern const struct sim_ops sim_server_ops;
-struct server *sim_server(int node); /* NULL: it is not there */
-int sim_running(void);               /* the node whose event it is */
-/* Has ps 0 take a command, as an operator gives it. */
+struct server *sim_server(int node); /* NULL: it does not run */
+int sim_running(void);               /* node whose event is handled */
+/* Sends a command of an operator to ps 0. */
 void server_command(enum coordinator_command_kind what, int index);
-/* The state of ps 0's coordinator; NULL: there is none. */
+/* Returns the state of ps 0's coordinator; NULL: it does not run. */
 struct coordinator_state *server_coordinator(void);
-/* The server that ps 0 waits for before the first job; -1: none. */
+/* Returns the server that ps 0 waits for before the first job; -1: none. */
 int server_awaited(void);
 /* Returns true while a server that received SIGTERM has not ended. */
 int server_is_ending(void);
 
 /* squares.c: clipping by the norm */
+
 void squares_reset(void);
 void squares_request(struct server *s, struct sim_call *c);
 void squares_reply(int node, struct sim_call *c);
 void squares_timer(int node, int64_t number);
 
-/* peer.c; of all processes */
+/* peer.c */
+
+/* Wakes the fiber, of any process, that waits for the call. */
 void peer_reply(struct sim_call *c);
-/* At the server. */
+/* Passes a control call to the server. */
 void peer_control(struct server *s, struct sim_call *c);
 
 /* watch.c */
+
 struct watch *watch_create(void);
-/* Ps 0 has let the worker of that node in. */
+/* Notes that ps 0 has admitted the worker of that node. */
 void watch_joined(struct watch *w, int node);
 
 #endif

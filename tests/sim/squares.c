@@ -1,6 +1,5 @@
-/* tests/sim/squares.c - see server.h: what ps/service/square_sender.h does with threads and
- * channels, on the simulated network: each step's part of the norm goes to each other server until
- * that has taken it. */
+/* tests/sim/squares.c - ps/service/square_sender.h on the simulated network (server.h): sends this
+ * server's part of each step's norm to each other server until that accepts it. */
 #include "ps/service/square_sender.h"
 #include "tests/sim/server.h"
 #include <string.h>
@@ -9,14 +8,14 @@ enum { AGAIN_MS = 50, CALL_MS = 5000 };
 
 struct peer {
     int node, number, over;
-    int64_t sent, calling; /* steps: the last that was taken, and that of the call */
-    struct sim_call *call; /* under way; NULL */
+    int64_t sent, calling; /* last step that the peer accepted; step of the call */
+    struct sim_call *call; /* in flight; NULL: none */
 };
 
 struct square_sender { /* lasts for the run */
     struct square_sender *next;
     int node, dead, number, self, n, n_peers;
-    int waits; /* a timer is set: one for all peers */
+    int waits; /* the timer of all peers is set */
     uint32_t life;
     uint64_t generation, ps0;
     int64_t step;
@@ -74,7 +73,7 @@ void __wrap_square_sender_destroy(struct square_sender *s)
         s->dead = 1;
 }
 
-static void try_to_tell(struct square_sender *s, struct peer *p)
+static void send_next(struct square_sender *s, struct peer *p)
 {
     if (s->dead || p->over || p->call || s->step <= p->sent)
         return;
@@ -95,12 +94,12 @@ void __wrap_square_sender_put(void *ctx, int64_t step, const double *square, int
 {
     struct square_sender *s = ctx;
     if (n != s->n || step <= s->step)
-        sim_fail("I2", "%s has its part of step %lld's norm twice", sim.node[s->node].name,
-                 (long long)step);
+        sim_fail("I2", "%s computes its part of the norm of step %lld twice",
+                 sim.node[s->node].name, (long long)step);
     memcpy(s->square[step & 1], square, (size_t)n * sizeof *square);
     s->step = step;
     for (int i = 0; i < s->n_peers; i++)
-        try_to_tell(s, &s->peer[i]);
+        send_next(s, &s->peer[i]);
 }
 
 void squares_reply(int node, struct sim_call *c)
@@ -119,7 +118,7 @@ void squares_reply(int node, struct sim_call *c)
                 sim_fail("I2", "%s refuses a part of a norm: %s", sim.node[p->node].name, r->why);
             if (r && r->answer == SQUARES_TAKEN) {
                 p->sent = p->calling;
-                try_to_tell(s, p);
+                send_next(s, p);
             } else if (!p->over && !s->waits) {
                 s->waits = 1;
                 sim_timer(node, AGAIN_MS * SIM_MS, TIMER_SQUARES, s->number);
@@ -136,7 +135,7 @@ void squares_timer(int node, int64_t number)
             continue;
         s->waits = 0;
         for (int i = 0; i < s->n_peers; i++)
-            try_to_tell(s, &s->peer[i]);
+            send_next(s, &s->peer[i]);
     }
 }
 

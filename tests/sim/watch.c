@@ -1,7 +1,7 @@
-/* tests/sim/watch.c - see server.h: looks at what ps 0's coordinator decides and at what servers
- * write and read of checkpoints (--wrap), and checks it: ps 0 gives work up only where a process
- * that held chunks is lost or given up by an operator; a checkpoint's files have the right bits,
- * of one step, of the servers of its generation. Puts in faults of memory and of damaged files. */
+/* tests/sim/watch.c - checks the decisions of ps 0's coordinator, and the checkpoints that servers
+ * write and read (--wrap; server.h). ps 0 abandons work only if a process that held chunks is lost,
+ * or an operator abandons it; a checkpoint's files have the right bits, of one step, of the servers
+ * of its generation. Also causes lack of memory and damaged files. */
 #include "base/term.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
@@ -13,23 +13,23 @@
 #include "tests/sim/worker.h"
 #include <string.h>
 
-enum { GONE_MS = 14000 }; /* of a server's silence, a step of ps 0's short of its SILENT_MS */
+enum { GONE_MS = 14000 }; /* a server's silence, one step of ps 0 below its SILENT_MS */
 enum { MOST_SERVERS = 12, MOST_WORKERS = 16 };
 enum { KEPT_PLANS = COORDINATOR_KEPT_PLANS };
 
 struct watch {
-    const struct net_plan *kept[KEPT_PLANS], *plan; /* copies; the newest last, and in force */
-    uint32_t life[KEPT_PLANS][SIM_SERVERS];         /* of the servers as a kept plan was made */
-    /* Servers that an operator took out: their life then, 0: none; when; and that they were silent,
-     * or slow to hand on their chunks, so that ps 0 does not wait for them, now, as the newest
-     * checkpoint was looked for. */
-    uint32_t drained[SIM_SERVERS], silent[SIM_SERVERS], slow[SIM_SERVERS], given_up[SIM_SERVERS];
-    int64_t planned_ns;           /* time at which the plan in force was made */
-    uint64_t works_lost;          /* generation whose work was given up for such a server; 0 */
-    uint64_t base;                /* generation that the plan being made goes on from */
-    int64_t roster_ns;            /* time at which the coordinator last received the roster */
+    const struct net_plan *kept[KEPT_PLANS], *plan; /* copies; the newest last; the plan in force */
+    uint32_t life[KEPT_PLANS][SIM_SERVERS];         /* servers' lives when a kept plan was made */
+    uint32_t drained[SIM_SERVERS];  /* by server: its life when an operator drained it; 0: none */
+    uint32_t silent[SIM_SERVERS];   /* the same, if it was silent: ps 0 does not wait for it */
+    uint32_t slow[SIM_SERVERS];     /* the same, if it was slow to hand on its chunks */
+    uint32_t given_up[SIM_SERVERS]; /* silent or slow when ps 0 last looked for a checkpoint */
+    int64_t planned_ns;             /* time at which the plan in force was made */
+    uint64_t works_lost; /* generation whose work was abandoned for a drained server; 0: none */
+    uint64_t base;       /* generation that the next plan continues */
+    int64_t roster_ns;   /* time at which the coordinator last received the roster */
     int64_t joined_ns[SIM_NODES]; /* time at which ps 0 let the process in */
-    struct checkpoint_id claimed; /* newest checkpoint as this ps 0 had claimed the folder */
+    struct checkpoint_id claimed; /* newest checkpoint when this ps 0 claimed the folder */
 };
 
 struct watch *watch_create(void)
@@ -37,7 +37,7 @@ struct watch *watch_create(void)
     return sim_alloc(sizeof(struct watch));
 }
 
-/* Returns the watch of the process that runs, if that is a ps 0 that is there; else NULL. */
+/* Returns the watch of ps 0 if the running node is a live ps 0; else NULL. */
 static struct watch *running_watch(void)
 {
     struct server *s = sim.schedule && sim.running == 0 ? sim_server(0) : NULL;
@@ -63,7 +63,7 @@ static int64_t silent_ms(const struct coordinator_state *c, const char *address)
     return v.heard_ms;
 }
 
-/* Notes which server an operator drains: the answer to the operator names it. */
+/* Notes which server an operator drains, by the answer to the operator. */
 static void note_drain(struct watch *w, const struct coordinator_state *c, int index)
 {
     char why[CONTROL_TEXT_BYTES], address[CONTROL_TEXT_BYTES];
@@ -79,7 +79,7 @@ static void note_drain(struct watch *w, const struct coordinator_state *c, int i
     w->drained[node] = life;
 }
 
-/* A state for as many servers and workers as a schedule can have is looked through in less time. */
+/* Reduces the coordinator's state to the servers and workers of a schedule, which saves time. */
 size_t __real_coordinator_bytes(int max_servers, int max_workers);
 size_t __wrap_coordinator_bytes(int max_servers, int max_workers);
 size_t __wrap_coordinator_bytes(int max_servers, int max_workers)
@@ -99,14 +99,15 @@ void watch_joined(struct watch *w, int node)
     w->joined_ns[node] = sim.now;
 }
 
-/* Checks that no member of the generation that the coordinator has heard of could go on. */
+/* Checks that no member that is on the coordinator's last roster still trains. */
 static void check_failed(const struct watch *w)
 {
     const struct net_plan *p = w->plan;
     for (int i = SIM_SERVERS; i < SIM_NODES && p; i++) {
         if (sim.node[i].state == NODE_UP && worker_trains_in(i, p->generation, p->ps0) &&
             w->joined_ns[i] < w->roster_ns)
-            sim_fail("end", "the job is said to have failed, and %s is there", sim.node[i].name);
+            sim_fail("end", "ps 0 finds that the job has failed, but %s still trains",
+                     sim.node[i].name);
     }
 }
 
@@ -130,7 +131,7 @@ void __wrap_coordinator_step(struct coordinator_state *c, const struct coordinat
             check_failed(w);
     sim_digest(coordinator_view_generation(c) ^ (uint64_t)out->n << 32);
     if (e->kind == COORDINATOR_CONTROL && silent_ms(c, e->control->address) == 0)
-        w->silent[sim_server_at(e->control->address)] = 0; /* it is waited for again */
+        w->silent[sim_server_at(e->control->address)] = 0; /* ps 0 waits for it again */
 }
 
 static int is_given_up(const struct watch *w, int node)
@@ -139,8 +140,8 @@ static int is_given_up(const struct watch *w, int node)
     return w->silent[node] == life || w->slow[node] == life || w->given_up[node] == life;
 }
 
-/* Returns true if the plan in force is made again, which did not keep the generation before, and in
- * which not all servers have a step: what was lost was so when it was made. */
+/* Returns nonzero if the next plan replaces the plan in force before all its servers have made a
+ * step, and that plan did not continue from memory: the work was lost before it. */
 static int begins_again(const struct watch *w)
 {
     const struct net_plan *p = w->plan;
@@ -157,8 +158,8 @@ static int begins_again(const struct watch *w)
     return n < p->servers.n;
 }
 
-/* Checks that work is given up only where a process that held chunks has died, or an operator said
- * so, who was told that it is gone, or did not want to wait for it. */
+/* Checks that ps 0 abandons work only if a process that held chunks has died, or an operator
+ * drained it while it was silent or slow. */
 static void check_work(struct watch *w, const struct coordinator_plan_view *v)
 {
     if (w->works_lost == v->base || begins_again(w))
@@ -177,7 +178,7 @@ static void check_work(struct watch *w, const struct coordinator_plan_view *v)
             }
         }
     }
-    sim_fail("work", "ps 0 goes back to step %lld, though no server has lost its chunks",
+    sim_fail("work", "ps 0 rolls back to step %lld, though no server has lost its chunks",
              (long long)v->step);
 }
 
@@ -241,8 +242,8 @@ enum status __wrap_checkpoint_folder_claim(const char *folder, uint64_t incarnat
     return st;
 }
 
-/* Checks that a ps 0 restores the newest checkpoint that was there when it had claimed the folder,
- * if no server finds that one damaged. */
+/* Checks that a ps 0 restores no older checkpoint than the newest when it claimed the folder,
+ * unless a server finds that one damaged. */
 static void check_restored(const struct watch *w, const struct net_plan *first)
 {
     struct checkpoint_name is = {.kind = CHECKPOINT_NAME_OTHER};
@@ -252,7 +253,7 @@ static void check_restored(const struct watch *w, const struct net_plan *first)
         if (sim.node[i].damaged_generation == w->claimed.generation)
             return;
     if (checkpoint_names_compare(is.id, w->claimed) < 0)
-        sim_fail("restore", "ps 0 restores step %lld, but a checkpoint of step %lld was there",
+        sim_fail("restore", "ps 0 restores step %lld, but the newest checkpoint is of step %lld",
                  (long long)is.id.step, (long long)w->claimed.step);
 }
 
@@ -336,7 +337,8 @@ static void check_manifest(const struct watch *w, const struct checkpoint_manife
     for (int i = 0; i < KEPT_PLANS; i++)
         if (w->kept[i] && w->kept[i]->generation == m->generation &&
             w->kept[i]->servers.n != m->n_files)
-            sim_fail("manifest", "step %lld names %d files, its generation has %d servers",
+            sim_fail("manifest",
+                     "the manifest of step %lld names %d files, but its generation has %d servers",
                      (long long)m->step, m->n_files, w->kept[i]->servers.n);
 }
 
@@ -359,7 +361,7 @@ enum status __wrap_checkpoint_folder_check_files(const char *folder,
     return __real_checkpoint_folder_check_files(folder, m, how, why);
 }
 
-/* Returns true if the folder has a manifest that is older than the given checkpoint. */
+/* Returns nonzero if the folder has a manifest that is older than the given checkpoint. */
 static int has_older(struct checkpoint_id than)
 {
     struct checkpoint_name is;
@@ -373,8 +375,8 @@ static int has_older(struct checkpoint_id than)
     return 0;
 }
 
-/* Returns true if the checkpoint is damaged where this server reads it. A damaged one has an older
- * one beside it: else the job could not go on. */
+/* Returns nonzero if this server reads the checkpoint damaged. It is damaged only if an older one
+ * exists, since the job could not continue without. */
 static int is_damaged(const struct checkpoint_restore *r)
 {
     struct sim_node *n = &sim.node[sim.running];

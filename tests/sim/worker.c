@@ -1,5 +1,6 @@
-/* tests/sim/worker.c - see worker.h. The loop is that of worker/train and member/updates.c: start,
- * compute, push, wait; start again when the generation has ended; leave at the end. */
+/* tests/sim/worker.c - see worker.h. The loop is that of worker/train and member/updates.c: it
+ * starts in a generation, computes, pushes and waits; starts again when the generation has ended;
+ * and leaves at the end. */
 #include "tests/sim/worker.h"
 #include "tests/sim/client.h"
 #include "tests/sim/fiber.h"
@@ -14,7 +15,7 @@ struct worker {
     struct net_start start; /* of the generation */
     int64_t step;
     int quits, terminated, leaving; /* leaving: it sends leave messages, or has sent them */
-    int diverges;  /* it quits because a server refuses its contribution, which is not finite */
+    int diverges;  /* its next contribution is not finite; a server refuses it, and it quits */
     int n_leavers; /* threads that inform ps 0 of SIGTERM */
     float params[SIM_CHUNKS * SIM_ELEMS], gradient[SIM_CHUNKS][SIM_ELEMS];
 };
@@ -29,7 +30,7 @@ static int lockstep(void)
 void worker_quit(int node)
 {
     struct worker *w = workers[node];
-    if (w->leaving || !w->start.generation) /* it is no member yet */
+    if (w->leaving || !w->start.generation) /* not a member yet */
         return;
     w->diverges = sim_chance(&sim.node[node].random, 50);
     w->quits = !w->diverges;
@@ -49,7 +50,7 @@ int worker_trains_in(int node, uint64_t generation, uint64_t ps0)
            its_ps0 == ps0;
 }
 
-/* Waits as long as a step takes. Returns ST_INTERNAL if the worker ends with an error. */
+/* Waits for the duration of a step. Returns ST_INTERNAL if the worker ends with an error. */
 static enum status compute(struct worker *w, int64_t ns)
 {
     int64_t until = sim.now + ns;
@@ -151,7 +152,7 @@ static int leave_job(struct worker *w, enum status st)
     if (leaves)
         net_exchange_leave_failed(w->x, st == ST_OK, w->quits ? "it diverged" : "", LEAVE_MS);
     else
-        STORY("%s gives up: %s", sim.node[w->node].name, status_text(st));
+        STORY("%s ends without leaving: %s", sim.node[w->node].name, status_text(st));
     if (w->quits && st != ST_OK)
         return EXIT_PERMANENT;
     return leaves ? 0 : st == ST_CANCELLED ? EXIT_RETRY : status_exit_code(st);
@@ -255,8 +256,8 @@ static void *leave_soon_main(void *arg)
     return NULL;
 }
 
-/* As worker/shutdown.c: the worker leaves at the next generation; without a ps 0 that decides on
- * generations it ends at once. */
+/* Handles SIGTERM as worker/shutdown.c: the worker leaves at the next generation; without a ps 0
+ * that decides on generations it ends at once. */
 static void on_term(int node)
 {
     struct worker *w = workers[node];
