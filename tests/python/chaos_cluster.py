@@ -334,8 +334,8 @@ class Cluster:
             n.state = "left" if n.leaving else "done"
             self.note("%s %s" % (n.name, "left" if n.leaving else "ended"))
         elif status == RETRY and self.has_logged(n, "the job is done, but"):
-            # no restart alone: a scheduler restarts the whole job, which trains the lost steps
-            # again
+            # A restart of this process alone is useless: a scheduler restarts the whole job, which
+            # trains the lost steps again.
             n.state = "done"
             self.note("%s ended with %d: the job's last step is not saved" % (n.name, status))
         elif status == RETRY or (status == 128 + signal.SIGTERM and n.leaving):

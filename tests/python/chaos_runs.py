@@ -13,7 +13,7 @@ import samples
 from chaos_cluster import Cluster
 
 BATCH, MODEL = 12, "lenet5"
-# deadline of the undisturbed run, if the seeds' is not longer
+# Deadline of the undisturbed run, if the seeds' is not longer.
 UNDISTURBED_S = 30 * harness.PATIENCE
 SYNC = ("sync", "clip")  # the parameters equal those of the undisturbed run, bit for bit
 MODES = {"sync": [], "clip": ["--clip_norm=0.1"], "async": ["--sync_mode=async"],
@@ -32,7 +32,7 @@ class Runs:
         self.o, self.data, self.folder, self.network = o, data, folder, network
         self.disk = disk  # each run has a disk of its own
         self.want = None
-        # whether runs must end with the undisturbed run's bits
+        # Whether runs must end with the undisturbed run's bits.
         self.has_bits = o.mode in SYNC and not o.late
 
     def cluster(self, folder, seed, disturbed):
@@ -74,7 +74,7 @@ class Runs:
         wrong = cluster.bad_lines()[:5]
         summaries = cluster.summaries()
         has_bits = self.has_bits and not cluster.other_samples
-        # samples per step differ: the workers' parameters must only equal each other
+        # Samples per step differ: the workers' parameters must only equal each other.
         if not has_bits:
             want = summaries[0][1]["parameters_sha256"] if summaries else None
         if not summaries or (not self.o.late and not cluster.all_saw_the_end()):

@@ -40,7 +40,7 @@ class Shape:
         self.workers = ["worker:%d" % i for i in range(n_workers)]
         self.kinds, self.long_stops = kinds, long_stops
         self.spare = {"join-worker": "worker:%d" % n_workers, "join-server": "ps:%d" % n_ps}
-        # seconds that some processes are away, more than --worker_timeout; 0: never
+        # Seconds that some processes are away, more than --worker_timeout; 0: never.
         self.late = late
 
 

@@ -143,7 +143,7 @@ class Alone(harness.Test):
             worker.wait(60, None)
             self.assertIn(worker.status, (0, -signal.SIGKILL), worker.output())
             n_found += "found a checkpoint" in worker.output()
-            # the job is done: start again from the first step
+            # The job is done: start again from the first step.
             if self.steps(folder)[-1:] == [STEPS]:
                 self.assert_done(want, model, flags)
                 for path in os.listdir(folder):

@@ -98,7 +98,8 @@ class Server(harness.Test):
             if flooder.call.is_active():
                 self.each(flooder, "PULL")
         most = memory(self.ps, "VmHWM") - self.before
-        # two versions and the next one; four streams; sgd, async: no slots, sums, copies
+        # Two versions and the next one; four streams; sgd in async mode has no slots, sums or
+        # copies.
         bound = 3 * MODEL + 4 * (2 * MODEL + FRAME + WINDOW) + SLACK
         print("\nserver: %.1f MB, at most %.1f, for a model of %.1f" %
               (most / MB, bound / MB, MODEL / MB), flush=True)
@@ -110,7 +111,7 @@ class Server(harness.Test):
         with self.assertRaises(grpc.RpcError):  # after the answers that were in flight
             while True:
                 flooder.receive()
-        # the slow clients read at last: they receive the versions of the time of their requests
+        # The slow clients read at last: they receive the versions of the time of their requests.
         for stream, (step, first) in asked.items():
             for answer in self.receive_each(stream, [first]):
                 self.assertEqual((answer.kind, answer.step), (self.pb.Piece.VERSION, step))
@@ -134,7 +135,7 @@ class Server(harness.Test):
         for step in range(6):
             for stream in streams[:0:-1]:
                 self.each(stream, "PUSH", step, **half)
-                # all earlier answers are here
+                # All earlier answers are here.
                 stream.ask("PULL", 0, step + 1, dtype=self.pb.Piece.BF16)
             self.each(streams[0], "PUSH", step, **half)
             for stream in streams:
@@ -180,7 +181,7 @@ class Client(harness.Test):
         print("\nworker: alone %.1f MB; with a server %.1f, %.1f while that was stopped, "
               "%.1f later" % (least / MB, before / MB, stopped / MB, after / MB), flush=True)
         self.assertLessEqual(stopped - before, MB)
-        # payloads in bf16 are kept aside: half of 13.1 MB
+        # Payloads in bf16 are kept aside: half of 13.1 MB.
         self.assertLessEqual(after - least, 13.1 * MB / 2 + FRAME + WINDOW + SLACK)
         worker.stop(signal.SIGINT, status=0)
         ps.stop()

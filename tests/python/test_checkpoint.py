@@ -80,7 +80,7 @@ class Checkpoint(harness.Test):
             job.finish(120)
             steps = re.findall(r"checkpoint at step (\d+): /", job.ps[0].output())
             steps = [int(s) for s in steps]
-            # it follows at once if the previous one was still being written
+            # It follows at once if the previous one was still being written.
             due = [s - s % 10 for s in steps]
             self.assertEqual(due, sorted(set(due)), job.ps[0].output())
             self.assertTrue({10, 40} <= set(steps) <= set(range(10, 41)), job.ps[0].output())
@@ -480,7 +480,7 @@ class Checkpoint(harness.Test):
             for i, worker in enumerate(job.workers):
                 worker.wait(120)
                 self.assertEqual(job.summary(i)["parameters_sha256"], want, more)
-            # if all workers had left, none would join again
+            # If all workers had left, none would join again.
             job.ps[0].popen.send_signal(signal.SIGTERM)
             job.ps[0].wait(60, None)
             self.assertEqual(self.manifests()[-1], 40)
@@ -526,7 +526,7 @@ class Checkpoint(harness.Test):
         self.assertEqual(self.manifests(), [])
         job = self.job(n_ps=2, model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
         job.start(self.ps_flags("--save_steps=5"))
-        # a running checkpoint postpones the next one
+        # A running checkpoint postpones the next one.
         job.ps[0].wait_line(r"checkpoint at step [1-9]\d")
         self.kill(*job.workers)
         self.terminate(job.ps, 60, 143)

@@ -40,7 +40,7 @@ class Clip(harness.Test):
         free = self.exported()
         self.assertGreater(math.dist(low, free), 0.01)
         clipped = self.exported("--clip_value=0.001")
-        # one side makes a step of at most 0.001, the other the step of the whole gradient
+        # One side makes a step of at most 0.001, the other the step of the whole gradient.
         again = self.exported("--clip_value=0.002")
         apart = max(abs(a - b) for a, b in zip(clipped, again))
         self.assertAlmostEqual(apart, 0.001, delta=1e-5)

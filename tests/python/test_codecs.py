@@ -47,7 +47,7 @@ class Codecs(harness.Test):
             s = self.run_job(["--train_steps=%d" % steps, "--wire_dtype=" + dtype,
                               "--shared_memory=off"])[1]
             each = 4 * s["parameters"] * steps
-            # the first and the last values are sent in full besides
+            # The first and the last values are sent in full besides.
             received = s["exchange"]["received_bytes"] - 2 * 4 * s["parameters"]
             print("%s: %.2f times fewer bytes up, %.2f down" %
                   (dtype, each / s["exchange"]["sent_bytes"], each / received))

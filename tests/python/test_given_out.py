@@ -39,7 +39,7 @@ class GivenOut(harness.Test):
             with self.subTest(mode=name):
                 self.records = []
                 job = self.start_job(mode, 2, steps=TURNS)
-                # the division between running workers depends on the machine
+                # The division between running workers depends on the machine.
                 with harness.paused(*job.workers):
                     for turn in (0, 1, 0):
                         worker = job.workers[turn]

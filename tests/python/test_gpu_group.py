@@ -68,7 +68,7 @@ class GpuGroup(fake_gpus.Machine):
         self.refused(p, RETRY, "NCCL between 2 cards: ncclReduceScatter: ")
 
     def test_hanging_nccl_does_not_block_stop(self):
-        # both towers hang: no thread is left that would notice the stop
+        # Both towers hang: no thread is left that would notice the stop.
         p = self.worker(TOWERS[0], "--model=mlp", "--train_steps=1000000", "--batch_size=20",
                         env=self.env(WEIR_EMULATED_NCCL="hang=11"))
         p.wait_line("a collective hangs")

@@ -81,7 +81,7 @@ class Install(harness.Test):
             self.assertTrue(os.path.exists(os.path.join(where, file)), file)
         for backend in os.listdir(os.path.join(BUILD, "lib")):
             if backend == "separate" or backend.startswith("libweir.so"):
-                # debugging symbols stay in the build's folder; libweir.so is for other programs
+                # Debugging symbols stay in the build's folder; libweir.so is for other programs.
                 continue
             self.assertEqual(len(glob.glob(os.path.join(where, "lib*/**/weir", backend),
                                            recursive=True)), 1, backend)

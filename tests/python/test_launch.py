@@ -70,7 +70,7 @@ class Launch(harness.Test):
     def check_none_left(self):
         """Waits until no task, and none of its shells, is left."""
         path = self.path("pids")
-        # the task may have ended before it wrote the file
+        # The task may have ended before it wrote the file.
         pids = self.read("pids") if os.path.exists(path) else []
 
         def none_left():

@@ -122,7 +122,7 @@ class Leaving(harness.Test):
             flags = ["--checkpoint_dir=" + self.path("ckpt-%d" % n_ps), "--save_steps=1000"]
             job = self.job_of(n_ps, n_workers, *flags)
             processes = [*job.ps, *job.workers]
-            # ps:0 may have exited before a worker can report the leave
+            # ps:0 may have exited before a worker can report the leave.
             self.terminate(processes, (0, 143), "did not start .*; stopping|given up: ")
             for ps in job.ps:
                 self.assertEqual(ps.status, 143)

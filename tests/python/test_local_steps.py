@@ -136,7 +136,7 @@ class LocalSteps(harness.Test):
         self.digest(job)
         said = [int(n) for n in re.findall(r"\(global step: (\d+)\)", job.workers[0].output())]
         for variance in harness.read_safetensors(path)["n3/moving_variance"][1]:
-            # about 0.1; thousands, if whole changes were added
+            # The variance is about 0.1; it would be thousands if whole changes were added.
             self.assertTrue(0 < variance < 10, variance)
         self.assertEqual(said, sorted(said))
 

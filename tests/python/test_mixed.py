@@ -57,7 +57,7 @@ class Mixed(regions.Test):
             other.param("own/weights", (10, 784))
             m = self.member(job, "softmax", 1, **settings)
             if own_first:
-                # the program has described its job, and waits for a worker
+                # The program has described its job, and waits for a worker.
                 with self.assertRaises(weir.Timeout):
                     m.next(0.2)
                 job.start_worker(0)

@@ -196,7 +196,7 @@ class Ps0Gone(harness.Test):
         """A ps 0 was paused and replaced. When it continues, it does not change the list of servers
         from which its successor restarts."""
         old = self.job(n_ps=2, n_workers=1, model="small", flags=SLOW)
-        # nothing is in progress there when it stops
+        # Nothing is in progress there when it stops.
         old.start(["--checkpoint_dir=" + self.folder()])
         old.workers[0].wait_line("training step 5 done")
         new = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)

@@ -48,7 +48,7 @@ class Regions(regions.Test):
                 b.ps[0].wait_line(r"checkpoint at step \d+: ")
                 b.ps[0].kill()
                 b.start_ps(0, *self.region_flags[1])
-                # step 100 must not be reached before
+                # Step 100 must not be reached before.
                 self.parents.ps[0].wait_line(r"checkpoint at step 4: ")
                 self.parents.ps[0].kill()
                 self.parents.start_ps(0, *self.parent_flags)

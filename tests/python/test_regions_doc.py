@@ -63,7 +63,7 @@ class RegionsDoc(harness.Test):
             if command.startswith("worker"):
                 workers += self.workers(command)
             else:
-                # the address in the command is this host's
+                # The address in the command is this host's.
                 own = re.search(r"--ps_hosts=[\d.]+\.(\d+):", command).group(1)
                 self.assertEqual(int(own), FIRST_HOST + int(number))
                 servers.append(self.on_host(REGIONS[region], int(number), command))

@@ -26,7 +26,7 @@ class Servers(regions.Test):
         gate, _, b = self.begin_held(205, steps=240, every=20, flags=[
             *SMALL, "--fault_push_delay_ms=3"], keeps=True, n_servers=2)
         for after, i in ((r"2[1-9]|[3-9]\d", 1), (r"[4-9]\d|1\d\d", 0), (r"\d+", 1)):
-            # a checkpoint of its last round
+            # This is a checkpoint of its last round.
             b.ps[0].wait_line(r"checkpoint at step (%s): " % after)
             self.kill(b.ps[i])
             b.start_ps(i, *self.region_flags[1])

@@ -349,7 +349,7 @@ class Clients(harness.Test):
         for _ in range(20):
             self.ends(shared_offset=rng.getrandbits(rng.randint(1, 64)) & ~1 | 2,
                       shared_bytes=rng.getrandbits(32), segment=segment)
-        # other streams continue, nothing has counted
+        # Other streams continue, nothing has counted.
         self.check(s.ask("PULL", 0), "VERSION", 0, [0] * N)
         s.close()
         self.cluster.ps[0].stop()

@@ -22,7 +22,7 @@ class Bits(test_shared.Case):
                         said = re.findall(test_shared.ON % k, job.workers[i].output())
                         self.assertEqual(len(said), 1)
                     self.assertNotIn("shared memory", other.workers[i].output())
-                    # by TCP: the first values, and the last versions if they are sent in fp32
+                    # The first values are sent by TCP, and the last versions if they are in fp32.
                     shared, both = self.moved(on[i])
                     model = 4 * on[i]["parameters"]
                     self.assertGreaterEqual(shared, both - 3 * model)

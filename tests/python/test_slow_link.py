@@ -74,7 +74,7 @@ class SlowLink(harness.Test):
         joined.wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
         self.assertIn("hands on its chunks and ends", self.drain(2))
         joined.wait(60)
-        # by ps 0's order, or by that of a server which received it earlier
+        # The order is that of ps 0, or of a server which received it earlier.
         self.assertRegex(joined.output(), "chunks, .* before the transfer was cancelled|"
                                           "is no longer on this server")
         job.workers[0].wait_line("training step 59 done", 60)

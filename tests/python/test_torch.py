@@ -342,7 +342,7 @@ class Alone(Torch):
         next(exchange)
         self.loss(net, [0]).backward()
         net.state_dict()  # all values are there
-        # for example those of an average
+        # For example, a tool assigns the average of the weights.
         mine, net.weight.data = net.weight.data, self.torch.zeros(3, 8)
         self.assertEqual(net(self.x[:1]).tolist(), [net.bias.tolist()])
         net.weight.data = mine

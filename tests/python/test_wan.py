@@ -50,7 +50,7 @@ class Line(harness.Test):
         spaces = [namespaces.Namespace(), namespaces.Namespace()]
         for space in spaces:
             self.addCleanup(space.close)
-            # otherwise the kernel sends packets itself
+            # Otherwise the kernel sends packets itself.
             space.sysctl("net/ipv6/conf/default/disable_ipv6", 1)
         link = wan.Link(*spaces, "wan0", "wan0", **flags)
         self.addCleanup(link.close)
