@@ -5,6 +5,7 @@
 #include "base/digest.h"
 #include "ps/store/chunk_state.h"
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 enum { ANSWER_BATCH = 64 };
@@ -43,7 +44,7 @@ void answer_set_version(const struct store *s, struct chunk_state *c, int64_t nu
     answer->crc32c = v->crc32c;
 }
 
-int answer_is_unchanged(const struct chunk_state *c, int64_t step, int64_t number)
+bool answer_is_unchanged(const struct chunk_state *c, int64_t step, int64_t number)
 {
     return c->present.kept && number == c->version && number == step + 1;
 }
@@ -83,9 +84,9 @@ static int64_t clock_limit(const struct store *s, const struct chunk_state *c)
     return consistency_limit(lowest_clock(s, c), s->job.staleness, atomic_load(&s->n_restarts));
 }
 
-/* Returns nonzero if the member's push is counted, but its answer has to wait for slower
+/* Returns true if the member's push is counted, but its answer has to wait for slower
  * members. */
-static int is_ahead(const struct store *s, const struct chunk_state *c, int member, int64_t limit)
+static bool is_ahead(const struct store *s, const struct chunk_state *c, int member, int64_t limit)
 {
     return c->waiters[member].clock > limit && !atomic_load(&s->left[member]);
 }
@@ -100,7 +101,7 @@ static int64_t withheld_from(const struct store *s)
 /* Where chunks advance independently, pushes are always answered: otherwise other chunks would not
  * reach their end. There a worker that has all steps pulls the last version by number. In lockstep
  * a late worker does so as it begins. */
-int answer_withholds_last(const struct store *s, int64_t number)
+bool answer_withholds_last(const struct store *s, int64_t number)
 {
     return number >= s->job.train_steps &&
            atomic_load_explicit(&s->hold_last, memory_order_relaxed);
@@ -144,10 +145,10 @@ static void withhold_answer(const struct store *s, struct chunk_state *c, const 
     *answer = (struct store_answer){.kind = PIECE_NONE, .chunk = answer->chunk};
 }
 
-/* Returns nonzero if the version that the push made is its answer, which is sent once the lock is
+/* Returns true if the version that the push made is its answer, which is sent once the lock is
  * released. */
-static int is_answered_next(const struct store *s, const struct chunk_state *c, int member,
-                            int new_version)
+static bool is_answered_next(const struct store *s, const struct chunk_state *c, int member,
+                             int new_version)
 {
     return new_version && c->version < withheld_from(s) &&
            !is_ahead(s, c, member, clock_limit(s, c));

@@ -108,9 +108,9 @@ void answer_refuse(struct store_answer *answer, const char *fmt, ...)
  * first version exists only in fp32. */
 void answer_set_version(const struct store *s, struct chunk_state *c, int64_t number,
                         enum dtype dtype, struct store_answer *answer);
-/* Returns nonzero if version `number`, the present one, has nothing new for the sender of a push on
+/* Returns true if version `number`, the present one, has nothing new for the sender of a push on
  * `step`. */
-int answer_is_unchanged(const struct chunk_state *c, int64_t step, int64_t number);
+bool answer_is_unchanged(const struct chunk_state *c, int64_t step, int64_t number);
 /* Sets an answer that reports an unchanged version. */
 void answer_set_unchanged(const struct store *s, int64_t number, struct store_answer *answer);
 /* Returns the format in which the sender of a push on version `step` receives version `number`. */
@@ -123,8 +123,8 @@ void answer_piece(struct store *s, struct chunk_state *c, const struct arrival *
                   struct store_answer *answer);
 /* Sends every answer that is due at this chunk. Locks the chunk by itself. */
 void answer_owed(struct store *s, struct chunk_state *c);
-/* Returns nonzero if a pull of version `number` has to wait, as the last version is held back. */
-int answer_withholds_last(const struct store *s, int64_t number);
+/* Returns true if a pull of version `number` has to wait, as the last version is held back. */
+bool answer_withholds_last(const struct store *s, int64_t number);
 /* Returns nonzero if a member has waited since before since_ns; then adds 1 to missing[m] of each
  * member that it waits for. */
 int answer_missing(const struct store *s, const struct chunk_state *c, int64_t since_ns,

@@ -9,6 +9,7 @@
 #include "ps/store/diverged.h"
 #include "ps/store/versions.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 static void finish_all(struct store *s, int64_t step)
@@ -23,7 +24,7 @@ static void finish_all(struct store *s, int64_t step)
     for (int i = 0; i < s->n_owned; i++) {
         struct chunk_state *c = &s->owned[i];
         pthread_mutex_lock(&c->lock);
-        int made = version_finish(s, c, step, factor);
+        bool made = version_finish(s, c, step, factor);
         size_t not_finite = diverged_take(c);
         pthread_mutex_unlock(&c->lock);
         diverged_log(s, c, not_finite, step);

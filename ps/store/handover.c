@@ -7,6 +7,7 @@
 #include "ps/store/handover.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/versions.h"
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ void handover_stop(struct store *s)
         s->cfg.stopped(s->cfg.ctx);
 }
 
-int handover_is_stopped(const struct store *s)
+bool handover_is_stopped(const struct store *s)
 {
     return atomic_load(&s->is_stopped);
 }

@@ -3,6 +3,7 @@
 #include "ps/store/chunk_state.h"
 #include "ps/store/diverged.h"
 #include "ps/store/versions.h"
+#include <stdbool.h>
 #include <string.h>
 
 static struct chunk_state *owned_chunk(struct store *s, int chunk)
@@ -40,11 +41,11 @@ static void change(float *value, const struct outer_adoption *how, size_t n)
         value[i] = to[i] + how->mix * (value[i] - to[i]);
 }
 
-int outer_adopt(struct store *s, int chunk, int64_t version, const struct outer_adoption *how)
+bool outer_adopt(struct store *s, int chunk, int64_t version, const struct outer_adoption *how)
 {
     struct chunk_state *c = owned_chunk(s, chunk);
     if (!c)
-        return 0;
+        return false;
     pthread_mutex_lock(&c->lock);
     int made = c->pending == CHUNK_PENDING_OUTER && c->version + 1 == version && !c->is_stopped;
     if (made) {
@@ -54,8 +55,8 @@ int outer_adopt(struct store *s, int chunk, int64_t version, const struct outer_
     size_t not_finite = diverged_take(c);
     pthread_mutex_unlock(&c->lock);
     if (!made)
-        return 0;
+        return false;
     diverged_log(s, c, not_finite, version - 1);
     answer_owed(s, c);
-    return 1;
+    return true;
 }

@@ -12,6 +12,7 @@
 #define PS_STORE_OUTER_H
 #include "net/wire/frame.h"
 #include "ps/store/store.h"
+#include <stdbool.h>
 
 struct outer_hooks {
     /* Returns nonzero if this version, of a job of train_steps, waits for outer_adopt. */
@@ -38,7 +39,7 @@ struct outer_adoption {
     int mixed;
     float mix; /* 0 to 1 */
 };
-/* Makes the version. Returns zero if the chunk does not wait with this version. */
-int outer_adopt(struct store *s, int chunk, int64_t version, const struct outer_adoption *how);
+/* Makes the version. Returns false if the chunk does not wait with this version. */
+bool outer_adopt(struct store *s, int chunk, int64_t version, const struct outer_adoption *how);
 
 #endif

@@ -11,31 +11,32 @@
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 
-/* Returns nonzero if the member may send; otherwise *answer contains the reason. */
-static int check_sender(struct store *s, const struct net_frame_head *head,
-                        struct store_answer *answer)
+/* Returns true if the member may send; otherwise *answer contains the reason. */
+static bool check_sender(struct store *s, const struct net_frame_head *head,
+                         struct store_answer *answer)
 {
     if (head->generation != s->cfg.generation) {
         answer->kind = PIECE_REBASE;
-        return 0;
+        return false;
     }
     if (head->member >= (uint32_t)s->n_members) {
         answer_refuse(answer, "member %" PRIu32 " is not below %d, the number of members",
                       head->member, s->n_members);
-        return 0;
+        return false;
     }
     uint64_t known = atomic_load(&s->incarnation[head->member]);
     if (known == 0) {
         answer_refuse(answer, "member %" PRIu32 " has not joined", head->member);
-        return 0;
+        return false;
     }
     if (head->incarnation != known) {
         answer_refuse(answer, "another process has joined as this worker");
         answer->replaced = 1;
-        return 0;
+        return false;
     }
-    return 1;
+    return true;
 }
 
 /* Returns the dtype that the payload of this piece must have. */
@@ -67,9 +68,9 @@ static void refuse_not_finite(const struct store *s, const struct chunk_state *c
                   what_is_wrong(&a->piece->payload, a->piece->dtype, c->n, bad));
 }
 
-/* Returns nonzero if the piece's content fits the chunk; otherwise *answer contains the reason. */
-static int check_content(const struct store *s, const struct chunk_state *c,
-                         const struct net_piece *piece, struct store_answer *answer)
+/* Returns true if the piece's content fits the chunk; otherwise *answer contains the reason. */
+static bool check_content(const struct store *s, const struct chunk_state *c,
+                          const struct net_piece *piece, struct store_answer *answer)
 {
     enum dtype dtype = wanted_dtype(s, c, piece);
     int skipped = piece->kind == PIECE_PUSH && piece->weight == 0;
@@ -145,9 +146,9 @@ static const struct buf *base_of(const struct store *s, const struct chunk_state
 /* Counts a push. In async it is answered at once, else when its version is made and, in ssp, the
  * slower members are near enough. Where each contribution makes a version its weight has no effect,
  * since the mean has one term; but a weight of 0, from a sender that skipped, stays 0. Returns
- * nonzero if there is a new version. */
-static int count_push(struct store *s, struct chunk_state *c, const struct arrival *a, int slot,
-                      struct store_answer *answer)
+ * true if there is a new version. */
+static bool count_push(struct store *s, struct chunk_state *c, const struct arrival *a, int slot,
+                       struct store_answer *answer)
 {
     int alone = s->job.sync_mode != JOB_SYNC, member = (int)a->head->member, made = 0;
     int skipped = a->piece->weight == 0;
@@ -163,11 +164,11 @@ static int count_push(struct store *s, struct chunk_state *c, const struct arriv
     enum status st = version_contribute(s, c, &from, &made, &bad);
     if (st == ST_INVALID) {
         refuse_not_finite(s, c, a, bad, answer);
-        return 0;
+        return false;
     }
     if (st != ST_OK) {
         answer_refuse(answer, "chunk %d: the server is out of memory", c->chunk);
-        return 0;
+        return false;
     }
     c->arrived_ns = a->now_ns;
     if (made || c->pending)
@@ -185,9 +186,9 @@ static int count_push(struct store *s, struct chunk_state *c, const struct arriv
     return made;
 }
 
-/* Applies the verdict. Returns nonzero if there is a new version. */
-static int apply_push(struct store *s, struct chunk_state *c, const struct arrival *a,
-                      struct verdict verdict, struct store_answer *answer)
+/* Applies the verdict. Returns true if there is a new version. */
+static bool apply_push(struct store *s, struct chunk_state *c, const struct arrival *a,
+                       struct verdict verdict, struct store_answer *answer)
 {
     switch (verdict.kind) {
     case VERDICT_COUNT:
@@ -207,12 +208,12 @@ static int apply_push(struct store *s, struct chunk_state *c, const struct arriv
                       c->chunk, a->piece->step, c->version);
         break;
     }
-    return 0;
+    return false;
 }
 
-/* Judges a push and applies the verdict. Returns nonzero if there is a new version. */
-static int handle_push(struct store *s, struct chunk_state *c, const struct arrival *a,
-                       struct store_answer *answer)
+/* Judges a push and applies the verdict. Returns true if there is a new version. */
+static bool handle_push(struct store *s, struct chunk_state *c, const struct arrival *a,
+                        struct store_answer *answer)
 {
     const struct waiter *w = &c->waiters[a->head->member];
     int64_t step = (int64_t)a->piece->step;
@@ -257,10 +258,10 @@ static void handle_pull(struct store *s, struct chunk_state *c, const struct arr
     answer_set_version(s, c, number, a->piece->dtype, answer);
 }
 
-/* Makes the first version from the first member's values. Returns nonzero if there is a new
+/* Makes the first version from the first member's values. Returns true if there is a new
  * version. */
-static int handle_init(struct store *s, struct chunk_state *c, const struct arrival *a,
-                       struct store_answer *answer)
+static bool handle_init(struct store *s, struct chunk_state *c, const struct arrival *a,
+                        struct store_answer *answer)
 {
     int first = c->version < 0;
     if (first) {
@@ -268,16 +269,16 @@ static int handle_init(struct store *s, struct chunk_state *c, const struct arri
         size_t bad = payload_first_bad(&a->piece->payload, DTYPE_F32, c->n);
         if (bad != SIZE_MAX) {
             refuse_not_finite(s, c, a, bad, answer);
-            return 0;
+            return false;
         }
         if (s->cfg.outer) { /* the region asks other regions for the first values */
             s->cfg.outer->first(s->cfg.outer->ctx, c->chunk, &a->piece->payload);
             await_version(c, a, 0, c->version_dtype);
-            return 0;
+            return false;
         }
         if (version_reserve(s, c, &v) != ST_OK) {
             answer_refuse(answer, "chunk %d: the server is out of memory", c->chunk);
-            return 0;
+            return false;
         }
         payload_copy(&a->piece->payload, v.value->data);
         version_set_first(c, &v, 0);
@@ -286,10 +287,10 @@ static int handle_init(struct store *s, struct chunk_state *c, const struct arri
     return first;
 }
 
-/* Applies the piece to its chunk. Returns nonzero if there is a new version. The caller holds the
+/* Applies the piece to its chunk. Returns true if there is a new version. The caller holds the
  * chunk's lock. */
-static int handle_piece(struct store *s, struct chunk_state *c, const struct arrival *a,
-                        struct store_answer *answer)
+static bool handle_piece(struct store *s, struct chunk_state *c, const struct arrival *a,
+                         struct store_answer *answer)
 {
     if (c->is_stopped)
         answer->kind = PIECE_REBASE;
@@ -299,7 +300,7 @@ static int handle_piece(struct store *s, struct chunk_state *c, const struct arr
         return handle_init(s, c, a, answer);
     else
         handle_pull(s, c, a, answer);
-    return 0;
+    return false;
 }
 
 void store_piece(struct store *s, const struct net_frame_head *head, const struct net_piece *piece,
@@ -312,7 +313,7 @@ void store_piece(struct store *s, const struct net_frame_head *head, const struc
         return;
     pthread_mutex_lock(&c->lock);
     enum chunk_pending before = c->pending;
-    int new_version = handle_piece(s, c, &a, answer);
+    bool new_version = handle_piece(s, c, &a, answer);
     int complete = c->pending != CHUNK_PENDING_NONE && before == CHUNK_PENDING_NONE;
     int awaits_norm = complete && c->pending == CHUNK_PENDING_NORM;
     answer_piece(s, c, &a, new_version, answer);

@@ -3,6 +3,7 @@
 #include "ps/store/pool.h"
 #include "base/log.h"
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 struct shelf {
@@ -59,7 +60,8 @@ static void put_back(struct buf *b, void *ctx)
     struct shelf *s = ctx;
     struct ps_pool *pool = s->pool;
     struct buf *surplus = b;
-    int is_shared = b->shared != 0; /* another thread may use or free b once the lock is released */
+    bool is_shared =
+        b->shared != 0; /* another thread may use or free b once the lock is released */
     pthread_mutex_lock(&s->lock);
     int open = !atomic_load(&pool->closed);
     if (open && b->shared && s->n_idle == pool->keep)
@@ -115,17 +117,17 @@ static int next_place(struct shelf *s)
     return s->n_made < s->n_places ? s->n_made++ : -1;
 }
 
-/* Reserves the memory of a place. Returns zero if the memory is lacking; the place is not tried
+/* Reserves the memory of a place. Returns false if the memory is lacking; the place is not tried
  * again. */
-static int reserve_place(struct ps_pool *pool, const struct shelf *s, int place)
+static bool reserve_place(struct ps_pool *pool, const struct shelf *s, int place)
 {
     char why[SEGMENT_WHY_BYTES];
     size_t at = s->offset + (size_t)place * s->stride;
     if (segment_reserve(pool->segment, at, s->stride, why) == ST_OK)
-        return 1;
+        return true;
     if (!atomic_exchange(&pool->told, 1))
         LOG_W("shared memory: %s; versions that do not fit there are sent by TCP", why);
-    return 0;
+    return false;
 }
 
 static enum status make_buf(struct ps_pool *pool, const struct shelf *s, int place, size_t bytes,

@@ -1,6 +1,7 @@
 /* ps/store/samples.c - see samples.h. The batches in hand or to reassign are at most as many as the
  * members ever were at once: a new batch begins only when no batch is left to reassign. */
 #include "ps/store/samples.h"
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,7 +88,7 @@ size_t ps_samples_list(const struct ps_samples *s, uint64_t *out)
     return n;
 }
 
-static int is_list(const uint64_t *list, size_t n)
+static bool is_list(const uint64_t *list, size_t n)
 {
     int ok = n >= 1 && n <= SAMPLES_MAX_LIST && list[0] <= SAMPLES_MAX;
     for (size_t i = 1; ok && i < n; i++)

@@ -6,6 +6,7 @@
 #include "ps/store/chunk_state.h"
 #include "ps/store/versions.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 struct snapshot {
@@ -82,9 +83,9 @@ void snapshot_chunk_changed(struct chunk_state *c)
     count_down(s);
 }
 
-/* Holds the chunk's version, or has it held when it is made. Returns zero if it is no longer kept,
+/* Holds the chunk's version, or has it held when it is made. Returns false if it is no longer kept,
  * or will never be made. */
-static int take_or_await(struct snapshot *s, struct chunk_state *c)
+static bool take_or_await(struct snapshot *s, struct chunk_state *c)
 {
     int64_t number = s->store->lockstep || c->version < s->step ? s->step : c->version;
     const struct chunk_version *v = version_find(c, number);

@@ -26,6 +26,7 @@
 #include "net/wire/job.h"
 #include "net/wire/squares.h"
 #include "ps/store/stragglers.h"
+#include <stdbool.h>
 
 struct outer_hooks;
 
@@ -120,8 +121,8 @@ void handover_hold_last(struct store *s, int on);
 /* Ends the store: each chunk keeps its present version, and no further one is made. Every piece
  * that waits for an answer, and every later piece, is answered REBASE. */
 void handover_stop(struct store *s);
-/* Returns nonzero once handover_stop has stopped every chunk. */
-int handover_is_stopped(const struct store *s);
+/* Returns true once handover_stop has stopped every chunk. */
+bool handover_is_stopped(const struct store *s);
 
 /* Finds the chunks at which a member has waited since before `since_ns`. For each, adds 1 to
  * missing[member] for every member whose contribution is missing. Returns the number of such

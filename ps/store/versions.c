@@ -10,6 +10,7 @@
 #include "ps/store/diverged.h"
 #include "ps/store/outer.h"
 #include "ps/store/update.h"
+#include <stdbool.h>
 
 const struct chunk_version *version_find(const struct chunk_state *c, int64_t number)
 {
@@ -73,9 +74,9 @@ static int begin_turn(struct store *s, const struct chunk_state *c)
     return s->cfg.turns && c->n * sizeof(float) >= TURN_BYTES && core_turns_begin(s->cfg.turns);
 }
 
-/* Returns nonzero if the next version is the present one, as the chunk has no turn. Never in a
+/* Returns true if the next version is the present one, as the chunk has no turn. Never in a
  * region's store, which changes versions that wait. */
-static int is_kept(const struct store *s, const struct chunk_state *c)
+static bool is_kept(const struct store *s, const struct chunk_state *c)
 {
     return !s->cfg.outer && !fragments_turn(&s->job, s->fragment, c->chunk, c->version);
 }
@@ -192,9 +193,9 @@ static void await_norm(struct chunk_state *c, const struct chunk_version *next)
     c->pending = CHUNK_PENDING_NORM;
 }
 
-/* Makes the computed next version, or returns zero if it waits for other regions. Its slots may be
+/* Makes the computed next version, or returns false if it waits for other regions. Its slots may be
  * the previous version's. */
-static int make_or_wait(struct store *s, struct chunk_state *c, const struct chunk_version *next)
+static bool make_or_wait(struct store *s, struct chunk_state *c, const struct chunk_version *next)
 {
     const struct outer_hooks *outer = s->cfg.outer;
     int64_t version = c->version + 1;
@@ -231,10 +232,10 @@ void version_set_first(struct chunk_state *c, struct chunk_version *v, int64_t v
         snapshot_chunk_changed(c);
 }
 
-int version_finish(struct store *s, struct chunk_state *c, int64_t step, double factor)
+bool version_finish(struct store *s, struct chunk_state *c, int64_t step, double factor)
 {
     if (c->pending != CHUNK_PENDING_NORM || c->version != step || c->is_stopped)
-        return 0;
+        return false;
     int64_t begin = trace_begin();
     struct chunk_version next = c->next;
     compute_version(s, c, NULL, factor, &next);

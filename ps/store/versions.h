@@ -3,6 +3,7 @@
 #ifndef PS_STORE_VERSIONS_H
 #define PS_STORE_VERSIONS_H
 #include "ps/store/chunk_state.h"
+#include <stdbool.h>
 
 /* A contribution to the next version. */
 struct contribution {
@@ -20,9 +21,9 @@ struct contribution {
 enum status version_contribute(struct store *s, struct chunk_state *c,
                                const struct contribution *from, int *made, size_t *bad);
 /* Makes the version of a chunk that waits for the norm of step `step`, from `factor` times the mean
- * gradient; factor 0: the version before. Returns zero if this chunk does not wait, has ended, or
+ * gradient; factor 0: the version before. Returns false if this chunk does not wait, has ended, or
  * still waits. */
-int version_finish(struct store *s, struct chunk_state *c, int64_t step, double factor);
+bool version_finish(struct store *s, struct chunk_state *c, int64_t step, double factor);
 /* Makes the version that waited for other regions, after its value was changed. */
 void version_make_adopted(struct store *s, struct chunk_state *c);
 /* Sets the first version of a chunk that has none; receives v's buffers. */
