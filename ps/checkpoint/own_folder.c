@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,29 +63,29 @@ static enum status check(const struct own_folder *k, const struct checkpoint_par
     return st;
 }
 
-/* Adds a part. Returns zero if there is no memory. The caller holds the lock. */
-static int add(struct own_folder *k, const struct checkpoint_part *part, int is_own)
+/* Adds a part. Returns false if there is no memory. The caller holds the lock. */
+static bool add(struct own_folder *k, const struct checkpoint_part *part, int is_own)
 {
     int at = 0;
     struct kept_part *p = realloc(k->parts, ((size_t)k->n_parts + 1) * sizeof *p);
     if (!p)
-        return 0;
+        return false;
     k->parts = p;
     while (at < k->n_parts && checkpoint_names_compare(p[at].part.id, part->id) > 0)
         at++;
     for (int i = at; i < k->n_parts && !checkpoint_names_compare(p[i].part.id, part->id); i++)
         if (p[i].part.server == part->server && p[i].part.n_servers == part->n_servers) {
             p[i] = (struct kept_part){*part, is_own};
-            return 1;
+            return true;
         }
     memmove(p + at + 1, p + at, (size_t)(k->n_parts - at) * sizeof *p);
     p[at] = (struct kept_part){*part, is_own};
     k->n_parts++;
-    return 1;
+    return true;
 }
 
-/* Locks again after a wait for the disk. Returns zero if the own_folder was destroyed. */
-static int end_work(struct own_folder *k) ACQUIRES(k->lock)
+/* Locks again after a wait for the disk. Returns false if the own_folder was destroyed. */
+static bool end_work(struct own_folder *k) ACQUIRES(k->lock)
 {
     pthread_mutex_lock(&k->lock);
     k->busy = 0;
@@ -105,26 +106,26 @@ static enum status still_is(const struct own_folder *k)
     return k->id[0] ? checkpoint_folder_is(k->cfg.folder, k->id) : ST_OK;
 }
 
-/* Reads the folder's id. Returns zero if the own_folder was destroyed. */
-static int read_id(struct own_folder *k) REQUIRES(k->lock)
+/* Reads the folder's id. Returns false if the own_folder was destroyed. */
+static bool read_id(struct own_folder *k) REQUIRES(k->lock)
 {
     char id[FOLDER_ID_BYTES];
     int asked = k->asked;
     begin_work(k);
     enum status st = checkpoint_folder_id(k->cfg.folder, id);
     if (!end_work(k))
-        return 0;
+        return false;
     k->answered = asked;
     if (st == ST_OK && strcmp(id, k->id) != 0) { /* otherwise the id stays the same */
         memcpy(k->id, id, sizeof k->id);
         k->known = k->n_parts = k->looks = 0;
     }
-    return 1;
+    return true;
 }
 
-/* Reads the parts in the folder completely; leaves out those that stay unreadable. Returns zero if
+/* Reads the parts in the folder completely; leaves out those that stay unreadable. Returns false if
  * the own_folder was destroyed. */
-static int look(struct own_folder *k) REQUIRES(k->lock)
+static bool look(struct own_folder *k) REQUIRES(k->lock)
 {
     struct checkpoint_part *list = NULL;
     int n = 0, n_whole = 0, n_unread = 0, is_own;
@@ -141,7 +142,7 @@ static int look(struct own_folder *k) REQUIRES(k->lock)
     }
     if (st == ST_OK)
         st = still_is(k);
-    int there = end_work(k);
+    bool there = end_work(k);
     if (there && st == ST_OK && n_unread > 0 && ++k->looks < MAX_LOOKS)
         st = ST_IO;
     for (int i = 0; there && i < n_whole && st == ST_OK; i++)
@@ -149,17 +150,17 @@ static int look(struct own_folder *k) REQUIRES(k->lock)
     free(list);
     free(whole);
     if (!there)
-        return 0;
+        return false;
     k->known = st == ST_OK;
     k->looks = k->known ? 0 : k->looks;
     int64_t deadline = clock_deadline_ns(k->cfg.again_ms > 0 ? k->cfg.again_ms : AGAIN_MS);
     while (!k->known && !k->stopping && k->asked == k->answered &&
            clock_cond_wait(&k->wake, &k->lock, deadline) == 0)
         ;
-    return 1;
+    return true;
 }
 
-static int is_gone(const struct own_folder *k, const struct checkpoint_part *p)
+static bool is_gone(const struct own_folder *k, const struct checkpoint_part *p)
 {
     char name[MANIFEST_NAME_BYTES], path[PATH_MAX];
     checkpoint_manifest_file_name(p->id, p->server, p->n_servers, name);
@@ -184,15 +185,15 @@ static int needs(void *ctx, struct checkpoint_id id)
     struct own_folder *k = ctx;
     pthread_mutex_lock(&k->lock);
     /* Some orders are no longer recorded. */
-    int is_needed = k->n_ordered - k->tidying_ordered > MAX_ORDERED;
+    bool is_needed = k->n_ordered - k->tidying_ordered > MAX_ORDERED;
     for (uint64_t i = k->tidying_ordered; i < k->n_ordered && !is_needed; i++)
         is_needed = checkpoint_names_compare(k->ordered[i % MAX_ORDERED], id) == 0;
     pthread_mutex_unlock(&k->lock);
     return is_needed;
 }
 
-/* Carries out the pending sweep. Returns zero if the own_folder was destroyed. */
-static int tidy(struct own_folder *k) REQUIRES(k->lock)
+/* Carries out the pending sweep. Returns false if the own_folder was destroyed. */
+static bool tidy(struct own_folder *k) REQUIRES(k->lock)
 {
     struct checkpoint_keep keep = k->keep;
     char home[FOLDER_ID_BYTES];
@@ -214,7 +215,7 @@ static int tidy(struct own_folder *k) REQUIRES(k->lock)
             gone[n_gone++] = gone[i];
     if (st != ST_OK || still_is(k) != ST_OK) /* checked after the removal */
         n_gone = 0;
-    int there = end_work(k);
+    bool there = end_work(k);
     for (int i = 0; there && i < n_gone; i++)
         forget(k, &gone[i].part);
     free(gone);
@@ -314,10 +315,10 @@ void own_folder_reread_id(struct own_folder *k)
     pthread_mutex_unlock(&k->lock);
 }
 
-int own_folder_id(struct own_folder *k, char id[FOLDER_ID_BYTES])
+bool own_folder_id(struct own_folder *k, char id[FOLDER_ID_BYTES])
 {
     pthread_mutex_lock(&k->lock);
-    int is_known = k->asked == k->answered;
+    bool is_known = k->asked == k->answered;
     if (is_known)
         memcpy(id, k->id, sizeof k->id);
     pthread_mutex_unlock(&k->lock);
@@ -371,7 +372,7 @@ static int choose(const struct own_folder *k, struct net_part *out)
     return n;
 }
 
-int own_folder_parts(struct own_folder *k, struct net_part **out, int *n)
+bool own_folder_parts(struct own_folder *k, struct net_part **out, int *n)
 {
     pthread_mutex_lock(&k->lock);
     int known = k->known && k->asked == k->answered;
@@ -380,7 +381,7 @@ int own_folder_parts(struct own_folder *k, struct net_part **out, int *n)
         *n = choose(k, list);
     pthread_mutex_unlock(&k->lock);
     if (!list)
-        return 0;
+        return false;
     *out = list;
-    return 1;
+    return true;
 }

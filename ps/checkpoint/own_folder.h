@@ -13,6 +13,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/parts.h"
 #include "net/wire/control.h"
+#include <stdbool.h>
 
 struct own_folder_config {
     const char *folder, *address; /* of this server; borrowed to the program's end */
@@ -32,8 +33,8 @@ void own_folder_begin(struct own_folder *k);
 /* Reads the folder's id again; `changed` follows. If the id is another one, the parts are read
  * again. */
 void own_folder_reread_id(struct own_folder *k);
-/* Returns zero while the id is being read; until then the parts are unknown, too. */
-int own_folder_id(struct own_folder *k, char id[FOLDER_ID_BYTES]);
+/* Returns false while the id is being read; until then the parts are unknown, too. */
+bool own_folder_id(struct own_folder *k, char id[FOLDER_ID_BYTES]);
 /* Notes an order before it is carried out: a sweep that was requested earlier, and is in progress,
  * removes nothing of it. */
 void own_folder_note_order(struct own_folder *k, struct checkpoint_id ordered);
@@ -42,8 +43,8 @@ void own_folder_add(struct own_folder *k, const struct checkpoint_part *written)
  * pending. The list and the id are copied. */
 void own_folder_sweep(struct own_folder *k, const struct checkpoint_keep *keep);
 /* Returns at most CONTROL_MAX_PARTS parts, newest first: this server's own, then the newest of
- * other servers, which report their own parts. Returns zero if the parts are not known yet, or
+ * other servers, which report their own parts. Returns false if the parts are not known yet, or
  * without memory. *out is malloc'd, and contains parts of any checkpoint. */
-int own_folder_parts(struct own_folder *k, struct net_part **out, int *n);
+bool own_folder_parts(struct own_folder *k, struct net_part **out, int *n);
 
 #endif

@@ -11,6 +11,7 @@
 #include "ps/checkpoint/snapshot_file.h"
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -47,9 +48,9 @@ static void on_captured(void *ctx)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Begins a call to the outside. Returns zero if this writer was destroyed: then the objects around
+/* Begins a call to the outside. Returns false if this writer was destroyed: then the objects around
  * it may be gone. Otherwise destroy waits for end_call. */
-static int begin_call(struct shard_writer *w)
+static bool begin_call(struct shard_writer *w)
 {
     pthread_mutex_lock(&w->lock);
     int there = !w->left;
@@ -190,10 +191,10 @@ enum status shard_writer_create(void (*changed)(void *ctx), void *ctx, struct sh
     return ST_OK;
 }
 
-int shard_writer_destroy(struct shard_writer *w, int64_t deadline_ns)
+bool shard_writer_destroy(struct shard_writer *w, int64_t deadline_ns)
 {
     if (!w)
-        return 1;
+        return true;
     pthread_mutex_lock(&w->lock);
     w->stopping = 1;
     pthread_cond_broadcast(&w->wake);
@@ -209,16 +210,16 @@ int shard_writer_destroy(struct shard_writer *w, int64_t deadline_ns)
               ": this process ends without waiting for it",
               step);
         pthread_detach(w->thread); /* the thread uses nothing else again */
-        return 0;
+        return false;
     }
     pthread_join(w->thread, NULL);
     destroy_writer(w);
-    return 1;
+    return true;
 }
 
-/* Makes the caller the owner of the capture. Returns zero if the capture is being written, or will
+/* Makes the caller the owner of the capture. Returns false if the capture is being written, or will
  * be at once. */
-static int seize_capture(struct shard_writer *w)
+static bool seize_capture(struct shard_writer *w)
 {
     pthread_mutex_lock(&w->lock);
     int ours = w->use != USE_LANE && !(w->use == USE_CHUNKS && w->captured && w->wanted);
@@ -258,7 +259,7 @@ static void begin_state(struct shard_writer *w, uint64_t order, uint64_t generat
 
 void shard_writer_order(struct shard_writer *w, const struct shard_writer_order *order)
 {
-    int seized = seize_capture(w);
+    bool seized = seize_capture(w);
     begin_state(w, order->order, order->file.generation, order->file.step);
     if (!seized) {
         LOG_W("no checkpoint at step %" PRId64 ": an earlier one is still being written",
@@ -284,7 +285,7 @@ void shard_writer_order(struct shard_writer *w, const struct shard_writer_order 
 
 void shard_writer_fail(struct shard_writer *w, uint64_t order, int64_t step, enum status why)
 {
-    int seized = seize_capture(w);
+    bool seized = seize_capture(w);
     begin_state(w, order, 0, step);
     if (seized) {
         drop_order(w);

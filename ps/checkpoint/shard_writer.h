@@ -16,6 +16,7 @@
 #include "checkpoint/shard_file.h"
 #include "net/wire/control.h"
 #include "ps/store/store.h"
+#include <stdbool.h>
 
 struct shard_writer_state {
     uint64_t order; /* 0: none yet */
@@ -41,9 +42,9 @@ struct shard_writer_order {
 struct shard_writer;
 enum status shard_writer_create(void (*changed)(void *ctx), void *ctx, struct shard_writer **out);
 /* Waits for a file that is being written, until the deadline: then the thread, with all that it
- * holds, is left to the process's end, and calls no callback. Returns nonzero if the thread has
+ * holds, is left to the process's end, and calls no callback. Returns true if the thread has
  * ended. NULL is fine. */
-int shard_writer_destroy(struct shard_writer *w, int64_t deadline_ns);
+bool shard_writer_destroy(struct shard_writer *w, int64_t deadline_ns);
 /* Replaces an earlier order, unless its file is being written. `release` is called for the order's
  * owner in every case. */
 void shard_writer_order(struct shard_writer *w, const struct shard_writer_order *order);
