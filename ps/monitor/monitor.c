@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -53,7 +54,7 @@ static void take_pulse(struct ps_monitor *m, struct monitor_pulse *p)
  * steps of it count, too. */
 static void count_pulse(const struct monitor_pulse *before, struct monitor_pulse *p)
 {
-    int is_first = before->generation == 0 || before->step < 0;
+    bool is_first = before->generation == 0 || before->step < 0;
     int64_t step = is_first ? p->began : before->step;
     uint64_t position = is_first ? p->began_position : before->position;
     p->steps = before->steps;
@@ -71,7 +72,7 @@ static void note_move(struct ps_monitor *m, const struct monitor_pulse *p)
 {
     const struct monitor_pulse *before = &m->window[0];
     int goes_on = before->generation == p->generation && before->step >= 0;
-    int is_new = m->moved_ns == 0 || (before->ended && !p->ended);
+    bool is_new = m->moved_ns == 0 || (before->ended && !p->ended);
     if (p->step < 0)
         return;
     if (!goes_on) {
@@ -120,7 +121,7 @@ static void on_tick(void *ctx)
     monitor_pulse(m, &p);
 }
 
-int monitor_has_chunks(const struct ps_monitor *m)
+bool monitor_has_chunks(const struct ps_monitor *m)
 {
     return !m->window[0].no_chunks && !m->stats.no_chunks;
 }
@@ -187,12 +188,12 @@ int64_t monitor_unsaved_steps(const struct ps_monitor *m)
     return last < 0 ? step : step > last ? step - last : 0;
 }
 
-static int is_listed(const struct net_status *s, int worker)
+static bool is_listed(const struct net_status *s, int worker)
 {
     for (int i = 0; i < s->n_members; i++)
         if (s->members[i].member == worker)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 void monitor_see_workers(struct ps_monitor *m)
@@ -214,7 +215,7 @@ void monitor_see_workers(struct ps_monitor *m)
     pthread_mutex_unlock(&m->lock);
 }
 
-int monitor_is_lost(struct ps_monitor *m, int worker)
+bool monitor_is_lost(struct ps_monitor *m, int worker)
 {
     pthread_mutex_lock(&m->lock);
     int seen = m->workers[worker].seen == SEEN;
@@ -269,13 +270,13 @@ static const struct net_status_member *awaited_member(const struct net_status *s
     return most;
 }
 
-static int is_stalled(const struct ps_monitor *m)
+static bool is_stalled(const struct ps_monitor *m)
 {
     double limit = STALL_STEPS * m->step_s > STALL_S ? STALL_STEPS * m->step_s : STALL_S;
     return monitor_step_age_s(m) > limit;
 }
 
-int monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES])
+bool monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES])
 {
     const struct net_status *s = &m->status;
     char whom[160] = "";
@@ -293,8 +294,8 @@ int monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES])
         snprintf(why, MONITOR_WHY_BYTES, "step %" PRId64 " has not moved for %.0f s%s", s->step,
                  monitor_step_age_s(m), whom);
     } else
-        return 1;
-    return 0;
+        return true;
+    return false;
 }
 
 /* Names the missing workers at once, although the server has done its part and they may return in

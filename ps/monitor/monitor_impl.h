@@ -7,6 +7,7 @@
 #include "ps/monitor/monitor.h"
 #include "ps/service/service.h"
 #include <pthread.h>
+#include <stdbool.h>
 
 enum { MONITOR_WINDOW = 11, MONITOR_WHY_BYTES = 512, REPORT_STALE_MS = 90000 };
 
@@ -75,19 +76,19 @@ void monitor_look(struct ps_monitor *m);
 double monitor_rate(const struct ps_monitor *m, int samples);
 /* Updates the workers after a new status. */
 void monitor_see_workers(struct ps_monitor *m);
-/* Returns nonzero if the worker was here, has not left, and the status no longer lists it. */
-int monitor_is_lost(struct ps_monitor *m, int worker);
+/* Returns true if the worker was here, has not left, and the status no longer lists it. */
+bool monitor_is_lost(struct ps_monitor *m, int worker);
 /* Records the state of the second that has passed. */
 void monitor_pulse(struct ps_monitor *m, struct monitor_pulse *p);
-/* Returns zero if there are no chunks here, so that there is no step. */
-int monitor_has_chunks(const struct ps_monitor *m);
+/* Returns false if there are no chunks here, so that there is no step. */
+bool monitor_has_chunks(const struct ps_monitor *m);
 /* Returns the time since the last new step; NaN: none was seen. */
 double monitor_step_age_s(const struct ps_monitor *m);
-/* Returns nonzero if the server is ready; otherwise `why` is one sentence with the reason. Call
+/* Returns true if the server is ready; otherwise `why` is one sentence with the reason. Call
  * monitor_look before. */
-int monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES]);
-/* Copies the worker's last report. Returns zero if there is no recent one. */
-int monitor_reports_latest(struct ps_monitor *m, int worker, struct monitor_worker *out);
+bool monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES]);
+/* Copies the worker's last report. Returns false if there is no recent one. */
+bool monitor_reports_latest(struct ps_monitor *m, int worker, struct monitor_worker *out);
 /* Returns the mean loss of the newest point that has one; NaN: none. */
 double monitor_loss(const struct ps_monitor *m);
 /* Returns the step after which no worker's losses were finite, up to its last report; 0: some

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +42,7 @@ static json_t *seconds_or_null(int64_t ms)
 static json_t *member_json(struct ps_monitor *m, const struct net_status_member *v)
 {
     struct monitor_worker r;
-    int is_here = v->state == MEMBER_TRAINING || v->state == MEMBER_LEAVING;
+    bool is_here = v->state == MEMBER_TRAINING || v->state == MEMBER_LEAVING;
     int told = is_here && monitor_reports_latest(m, v->member, &r);
     int64_t none_since = told ? r.last.nonfinite_since : 0;
     return json_pack(

@@ -4,6 +4,7 @@
 #include "ps/monitor/monitor_impl.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 
 static void write_known(FILE *f, const char *name, const char *help, double value)
 {
@@ -141,14 +142,14 @@ static const struct worker_family families[] = {
      "Chunks of this server that have waited for this worker for 100 ms or longer.", is_awaited},
 };
 
-/* Returns nonzero if the worker was written already: it may be listed as a member and also as a
+/* Returns true if the worker was written already: it may be listed as a member and also as a
  * joiner. */
-static int is_listed_before(const struct net_status *s, int i)
+static bool is_listed_before(const struct net_status *s, int i)
 {
     for (int k = 0; k < i && s->members[i].rank < 0; k++)
         if (s->members[k].member == s->members[i].member)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 /* Writes the lost workers. A job continues without a lost worker; the operator sees it until it is

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "ps/monitor/monitor_impl.h"
 #include <math.h>
+#include <stdbool.h>
 
 enum {
     REPORT_MS = 1000,   /* least time between two reports of a worker, */
@@ -40,8 +41,8 @@ static void refuse(struct ps_monitor *m, int worker)
 {
     int64_t now = clock_now_ns();
     pthread_mutex_lock(&m->lock);
-    int is_news = !m->workers[worker].was_taken &&
-                  (!m->refused_ns || now - m->refused_ns > REFUSED_LINE_MS * INT64_C(1000000));
+    bool is_news = !m->workers[worker].was_taken &&
+                   (!m->refused_ns || now - m->refused_ns > REFUSED_LINE_MS * INT64_C(1000000));
     if (is_news)
         m->refused_ns = now;
     pthread_mutex_unlock(&m->lock);
@@ -72,17 +73,17 @@ int ps_monitor_reported(void *ctx, const struct net_report *report)
     return each;
 }
 
-/* Returns nonzero if the last report is recent. The caller holds the lock. */
-static int is_fresh(const struct monitor_worker *w)
+/* Returns true if the last report is recent. The caller holds the lock. */
+static bool is_fresh(const struct monitor_worker *w)
 {
     return w->last.life && clock_now_ns() - w->at_ns < REPORT_STALE_MS * INT64_C(1000000);
 }
 
-int monitor_reports_latest(struct ps_monitor *m, int worker, struct monitor_worker *out)
+bool monitor_reports_latest(struct ps_monitor *m, int worker, struct monitor_worker *out)
 {
     pthread_mutex_lock(&m->lock);
     *out = m->workers[worker];
-    int fresh = is_fresh(out);
+    bool fresh = is_fresh(out);
     if (clock_now_ns() - out->at_ns > SPEED_REPORTS * report_ms(m) * INT64_C(1000000))
         out->images_per_s = (double)NAN; /* the worker stopped reporting: it may hang */
     pthread_mutex_unlock(&m->lock);
