@@ -7,6 +7,7 @@
 #include "base/threads.h"
 #include "net/exchange/peer_client.h"
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,7 +73,7 @@ static void letter_free(struct letter *l)
     free(l);
 }
 
-static int is_same_way(const struct letter *a, const struct letter *b)
+static bool is_same_way(const struct letter *a, const struct letter *b)
 {
     return a->generation == b->generation && a->ps0 == b->ps0 && strcmp(a->addr, b->addr) == 0;
 }
@@ -166,7 +167,7 @@ static void wait_to_retry(struct mail *m)
     m->again_ms = 2 * m->again_ms < AGAIN_MAX_MS ? 2 * m->again_ms : AGAIN_MAX_MS;
 }
 
-static int is_over(struct mail *m, const struct letter *l)
+static bool is_over(struct mail *m, const struct letter *l)
 {
     pthread_mutex_lock(&m->lock);
     int over = l->generation < m->generation;
@@ -236,7 +237,7 @@ static void *mail_main(void *arg)
     struct mail *m = arg;
     for (const struct letter *l; (l = await_letter(m));) {
         char why[CONTROL_TEXT_BYTES] = "";
-        int over = is_over(m, l);
+        bool over = is_over(m, l);
         if (over)
             drop_letters(m, l, INT32_MAX);
         if (m->line_ns == 0)
@@ -316,10 +317,10 @@ void mail_destroy(struct mail *m)
     free(m);
 }
 
-/* Returns nonzero if a requested value is queued often enough. This bounds the queue for a receiver
+/* Returns true if a requested value is queued often enough. This bounds the queue for a receiver
  * that repeats its request without end. More than one is allowed, since the first may have arrived
  * already. The caller holds the lock. */
-static int is_on_its_way(const struct mail *m, const struct letter *l)
+static bool is_on_its_way(const struct mail *m, const struct letter *l)
 {
     int n = 0;
     for (const struct letter *o = l->item.kind == GATE_VALUE ? m->first : NULL; o; o = o->next)
@@ -344,7 +345,7 @@ enum status mail_put(struct mail *m, const struct net_plan *plan, int self, int 
         buf_ref(item->value);
     memcpy(l->addr, addr, strlen(addr) + 1);
     pthread_mutex_lock(&m->lock);
-    int again = is_on_its_way(m, l);
+    bool again = is_on_its_way(m, l);
     if (!again) {
         *m->end = l;
         m->end = &l->next;
@@ -356,7 +357,7 @@ enum status mail_put(struct mail *m, const struct net_plan *plan, int self, int 
     return ST_OK;
 }
 
-int mail_is_empty(struct mail *m, uint64_t generation)
+bool mail_is_empty(struct mail *m, uint64_t generation)
 {
     pthread_mutex_lock(&m->lock);
     const struct letter *l = m->first;

@@ -8,6 +8,7 @@
 #define PS_REGION_MAIL_H
 #include "net/wire/gate.h"
 #include "net/wire/plan.h"
+#include <stdbool.h>
 
 struct mail_config {
     /* A receiver refused a letter: this process is to exit; logged; no lock held. */
@@ -28,7 +29,7 @@ void mail_destroy(struct mail *m);
  * reference to the value. */
 enum status mail_put(struct mail *m, const struct net_plan *plan, int self, int to,
                      const struct net_gate_item *item);
-/* Returns nonzero if no letter of that generation is left to deliver. */
-int mail_is_empty(struct mail *m, uint64_t generation);
+/* Returns true if no letter of that generation is left to deliver. */
+bool mail_is_empty(struct mail *m, uint64_t generation);
 
 #endif

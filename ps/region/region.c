@@ -10,6 +10,7 @@
 #include "ps/region/region_chunks.h"
 #include "ps/service/service.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ static struct net_gates gates_of(const struct ps_region_config *cfg)
     return (struct net_gates){.steps = cfg->steps, .overlap = cfg->overlap};
 }
 
-int ps_region_is_gate(const struct ps_region_config *cfg, int64_t version, int64_t train_steps)
+bool ps_region_is_gate(const struct ps_region_config *cfg, int64_t version, int64_t train_steps)
 {
     const struct net_gates g = gates_of(cfg);
     return net_plan_gates_has(&g, version, train_steps);
@@ -39,7 +40,7 @@ int64_t ps_region_gate_version(const struct ps_region_config *cfg, int64_t n, in
     return net_plan_gates_version(&g, n, train_steps);
 }
 
-int region_must_wait(struct ps_region *r, int64_t version, int64_t train_steps)
+bool region_must_wait(struct ps_region *r, int64_t version, int64_t train_steps)
 {
     const struct piece *pieces = region_rewind_pieces(r);
     int must = r->is_alone || ps_region_is_gate(&r->cfg, version, train_steps);
@@ -52,7 +53,7 @@ static int on_waits(void *ctx, int64_t version, int64_t train_steps)
 {
     struct ps_region *r = ctx;
     pthread_mutex_lock(&r->lock);
-    int must = region_must_wait(r, version, train_steps);
+    bool must = region_must_wait(r, version, train_steps);
     pthread_mutex_unlock(&r->lock);
     return must;
 }
@@ -67,7 +68,7 @@ void region_made(struct ps_region *r, int chunk, int64_t version, int waits_now,
         p->waiting = version;
         p->since_ns = clock_now_ns();
     }
-    int is_new = version > p->adopted; /* otherwise a generation that ended has it made again */
+    bool is_new = version > p->adopted; /* otherwise a generation that ended has it made again */
     if (is_new && !p->sent && (waits_now || (p->due >= 0 && version >= p->due - r->cfg.overlap))) {
         p->sent = buf_ref(value);
         p->sent_at = version;
@@ -130,10 +131,10 @@ struct run *region_run(const struct ps_region *r)
     return NULL;
 }
 
-/* Makes the chunk's version that waits. Returns zero if it no longer waits. A generation that
+/* Makes the chunk's version that waits. Returns false if it no longer waits. A generation that
  * begins at the same time reaches the version again: the wait is cleared before the present run is
  * looked up, so that no later wait is cleared. */
-static int adopt_now(struct ps_region *r, const struct region_chunk_adoption *w)
+static bool adopt_now(struct ps_region *r, const struct region_chunk_adoption *w)
 {
     pthread_mutex_lock(&r->lock);
     if (!r->next && r->pieces[w->chunk].waiting == w->version)
@@ -149,7 +150,7 @@ static int adopt_now(struct ps_region *r, const struct region_chunk_adoption *w)
     return made_now;
 }
 
-int region_is_held(const struct ps_region *r, const struct piece *p)
+bool region_is_held(const struct ps_region *r, const struct piece *p)
 {
     return p->waiting > p->adopted && p->waiting > r->let_go;
 }
@@ -325,7 +326,7 @@ void region_name_parents(const struct ps_region *r, char text[REGION_NAME_BYTES]
                               r->cfg.parents->addr[i]);
 }
 
-int region_at_end(struct ps_region *r)
+bool region_at_end(struct ps_region *r)
 {
     pthread_mutex_lock(&r->lock);
     int is_last = r->due == r->train_steps;

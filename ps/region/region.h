@@ -30,6 +30,7 @@
 #include "net/wire/plan.h"
 #include "net/wire/status.h"
 #include "ps/store/outer.h"
+#include <stdbool.h>
 
 struct service;
 
@@ -104,9 +105,9 @@ void ps_region_wake(struct ps_region *r);
 void ps_region_stop(struct ps_region *r, const char *error);
 void ps_region_destroy(struct ps_region *r);
 
-/* Returns nonzero if the version is a gate; ps_region_gates returns the number of gates up to a
+/* Returns true if the version is a gate; ps_region_gates returns the number of gates up to a
  * version. */
-int ps_region_is_gate(const struct ps_region_config *cfg, int64_t version, int64_t train_steps);
+bool ps_region_is_gate(const struct ps_region_config *cfg, int64_t version, int64_t train_steps);
 int64_t ps_region_gates(const struct ps_region_config *cfg, int64_t version, int64_t train_steps);
 /* Returns the version of gate number n, from 0 (the first version) on. */
 int64_t ps_region_gate_version(const struct ps_region_config *cfg, int64_t n, int64_t train_steps);

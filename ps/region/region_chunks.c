@@ -5,13 +5,14 @@
 #include "base/log.h"
 #include "base/term.h"
 #include "ps/service/service.h"
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { POLL_MS = 200 };
 
-static int is_here(const struct run *run, int chunk)
+static bool is_here(const struct run *run, int chunk)
 {
     return run->plan->shard[chunk] == run->self;
 }
@@ -71,12 +72,12 @@ int region_chunks_adopt(struct ps_region *r, struct run *run, const struct regio
     return 1;
 }
 
-static int has_others(const struct run *run)
+static bool has_others(const struct run *run)
 {
     return run->plan->servers.n > 1;
 }
 
-int region_chunks_set_first(struct ps_region *r, struct run *run, int64_t version, enum status *st)
+bool region_chunks_set_first(struct ps_region *r, struct run *run, int64_t version, enum status *st)
 {
     int again = r->begun == run->generation;
     pthread_mutex_lock(&r->lock);
@@ -127,9 +128,9 @@ void region_chunks_read_own(struct ps_region *r, float *params)
         run_unref(run);
 }
 
-/* Copies other servers' values, once all are here. Returns nonzero if so. The caller holds the
+/* Copies other servers' values, once all are here. Returns true if so. The caller holds the
  * lock. */
-static int took_all(struct ps_region *r, const struct run *run, float *params)
+static bool took_all(struct ps_region *r, const struct run *run, float *params)
 {
     int all = 1;
     for (int i = 0; i < r->chunks->n_chunks; i++)
@@ -144,8 +145,8 @@ static int took_all(struct ps_region *r, const struct run *run, float *params)
     return all;
 }
 
-/* Reads the values of other servers' chunks. Returns zero if the run has ended. */
-static int read_others(struct ps_region *r, const struct run *run, float *params)
+/* Reads the values of other servers' chunks. Returns false if the run has ended. */
+static bool read_others(struct ps_region *r, const struct run *run, float *params)
 {
     int over = 0, done = 0;
     for (int i = 0; i < r->chunks->n_chunks; i++) {
@@ -183,7 +184,7 @@ enum status region_chunks_read(struct ps_region *r, float *params)
         if (run)
             run_unref(run);
         pthread_mutex_lock(&r->lock);
-        int over = region_rewind_is_due(r);
+        bool over = region_rewind_is_due(r);
         pthread_mutex_unlock(&r->lock);
         if (over)
             return ST_CANCELLED;
@@ -206,36 +207,36 @@ static const char *gate_problem(const struct run *run, const struct net_gate *ga
     return NULL;
 }
 
-/* Returns nonzero if the item reports a new version. The caller holds the lock. */
-static int is_new(struct piece *p, uint64_t generation, const struct net_gate_item *item)
+/* Returns true if the item reports a new version. The caller holds the lock. */
+static bool is_new(struct piece *p, uint64_t generation, const struct net_gate_item *item)
 {
     int64_t key = 2 * item->version + (item->kind == GATE_WAITS);
     if (p->heard_in == generation && key <= p->heard)
-        return 0;
+        return false;
     p->heard_in = generation;
     p->heard = key;
-    return 1;
+    return true;
 }
 
-/* Handles an item. Returns nonzero if its version waits without need. The caller holds the lock. */
-static int receive_item(struct ps_region *r, const struct run *run,
-                        const struct net_gate_item *item)
+/* Handles an item. Returns true if its version waits without need. The caller holds the lock. */
+static bool receive_item(struct ps_region *r, const struct run *run,
+                         const struct net_gate_item *item)
 {
     struct piece *p = &region_rewind_pieces(r)[item->chunk];
     if (item->kind == GATE_FIRST) {
         const struct net_span span = {item->value->data, item->value->bytes};
         const struct net_payload value = {&span, 0, item->value->bytes};
         region_first(r, item->chunk, &value);
-        return 0;
+        return false;
     }
     if (item->kind == GATE_VALUE) {
         buf_unref(p->read);
         p->read = buf_ref(item->value);
         pthread_cond_broadcast(&r->changed);
-        return 0;
+        return false;
     }
     if (!is_new(p, run->generation, item))
-        return 0;
+        return false;
     int waits = item->kind == GATE_WAITS,
         must = waits && region_must_wait(r, item->version, run->job.train_steps);
     region_made(r, item->chunk, item->version, must, item->value);

@@ -5,6 +5,7 @@
 #ifndef PS_REGION_REGION_CHUNKS_H
 #define PS_REGION_REGION_CHUNKS_H
 #include "ps/region/region_impl.h"
+#include <stdbool.h>
 
 enum status region_chunks_create(struct ps_region *r); /* creates the mail */
 /* Logs the lack of memory, and ends this process. */
@@ -21,8 +22,9 @@ struct region_chunk_adoption {
 int region_chunks_adopt(struct ps_region *r, struct run *run,
                         const struct region_chunk_adoption *w);
 /* Sets the first versions of all chunks of the run; other servers receive them once. Returns
- * nonzero if all chunks have one. */
-int region_chunks_set_first(struct ps_region *r, struct run *run, int64_t version, enum status *st);
+ * true if all chunks have one. */
+bool region_chunks_set_first(struct ps_region *r, struct run *run, int64_t version,
+                             enum status *st);
 /* Returns the run's step, or a slightly earlier one; -1: it has no values yet. */
 int64_t region_chunks_step(struct ps_region *r, const struct run *run);
 /* Reads the present values of this server's chunks into params; it leaves other chunks, and those

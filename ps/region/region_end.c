@@ -10,26 +10,27 @@
 #include "base/log.h"
 #include "ps/region/region_chunks.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 enum { LOOK_MS = 500, LINE_S = 60, POLL_MS = 200, LEARNT_BYTES = 128, NOTHING = -1 };
 
-/* Returns nonzero if the chunk waits for the parent's answer, and cannot continue without it. The
+/* Returns true if the chunk waits for the parent's answer, and cannot continue without it. The
  * caller holds the lock. */
-static int is_stuck(const struct ps_region *r, const struct piece *p)
+static bool is_stuck(const struct ps_region *r, const struct piece *p)
 {
     int may_drift = r->due >= 0 && p->waiting < r->due + r->cfg.max_drift &&
                     p->waiting < r->train_steps && r->cfg.max_drift > 0;
     return region_is_held(r, p) && !may_drift;
 }
 
-/* Returns nonzero if nothing continues before the parent answers. *version is the version that the
+/* Returns true if nothing continues before the parent answers. *version is the version that the
  * chunks wait with; NOTHING: not even the first values are there. */
-static int waits_for_parent(struct ps_region *r, int64_t *version)
+static bool waits_for_parent(struct ps_region *r, int64_t *version)
 {
     struct run *run = region_run(r);
     if (!run)
-        return 0;
+        return false;
     int stuck = 1, has_values = region_chunks_step(r, run) >= 0;
     run_unref(run);
     pthread_mutex_lock(&r->lock);
@@ -84,7 +85,7 @@ void *region_end_watch(void *ctx)
         if (ends)
             return NULL;
         int64_t silent_s = x ? net_exchange_silence_ms(x) / 1000 : 0;
-        int stuck = waits_for_parent(r, &version);
+        bool stuck = waits_for_parent(r, &version);
         region_waits_update(r, x, stuck);
         if (silent_s < first_s || !stuck) {
             line_s = first_s;

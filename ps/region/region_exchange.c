@@ -15,18 +15,19 @@
 #include "ps/region/region_chunks.h"
 #include "ps/service/service.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { SAY_MS = 10000, POLL_MS = 200, FIRST_MS = 50 };
 
-/* Returns nonzero if the region's workers have sent first values, or it resumes with values. The
+/* Returns true if the region's workers have sent first values, or it resumes with values. The
  * store is called without the region's lock, which its hooks lock under the store's own. */
-static int has_values(struct ps_region *r, const struct run *run)
+static bool has_values(struct ps_region *r, const struct run *run)
 {
     if (region_chunks_step(r, run) >= 0)
-        return 1;
+        return true;
     pthread_mutex_lock(&r->lock);
     int all = r->pieces != NULL;
     for (int i = 0; all && i < r->chunks->n_chunks; i++)
@@ -100,7 +101,7 @@ static enum status make_exchange(struct ps_region *r, const struct run *run)
         return st;
     pthread_mutex_lock(&r->lock);
     r->x = x;
-    int stopping = region_rewind_is_due(r);
+    bool stopping = region_rewind_is_due(r);
     pthread_mutex_unlock(&r->lock);
     return stopping ? ST_CANCELLED : ST_OK;
 }
@@ -163,7 +164,7 @@ static void resume_from(struct ps_region *r, int64_t version)
         *had = (struct checkpoint_parent_version){guess == r->step, guess, crc32c, r->slots_since};
     }
     /* otherwise other regions reached that round on another way, after the parent had lost it */
-    int is_same = had->version != r->step || had->crc32c == crc32c;
+    bool is_same = had->version != r->step || had->crc32c == crc32c;
     r->held = is_same ? had->version : -1;
     pthread_mutex_unlock(&r->lock);
 }
@@ -206,16 +207,16 @@ done:
     return st;
 }
 
-/* Returns nonzero if the region reaches its end while the parent, which has lost rounds, has some
+/* Returns true if the region reaches its end while the parent, which has lost rounds, has some
  * left. */
-static int is_short(struct ps_region *r)
+static bool is_short(struct ps_region *r)
 {
     return region_at_end(r) && r->step < r->n_gates;
 }
 
-/* Returns nonzero if the chunk's values are based on another version than the parent's in base; for
+/* Returns true if the chunk's values are based on another version than the parent's in base; for
  * a chunk without a turn since, both are the same. */
-static int is_behind(const struct ps_region *r, int chunk)
+static bool is_behind(const struct ps_region *r, int chunk)
 {
     return r->held < 0 || fragments_turn_between(&r->job, r->fragment, chunk, r->held, r->step);
 }
@@ -250,7 +251,7 @@ static void subtract_base(struct ps_region *r, int chunk, const float *value)
     optim_change(keep, (size_t)c->n_elems, r->before + c->first, value, r->change + c->first);
 }
 
-static int has_turn(const struct ps_region *r, int chunk, int64_t step)
+static bool has_turn(const struct ps_region *r, int chunk, int64_t step)
 {
     return fragments_turn(&r->job, r->fragment, chunk, step);
 }
@@ -344,8 +345,8 @@ static enum status adopt_all(struct ps_region *r, int *rebased)
     return st;
 }
 
-/* Returns nonzero if the parent's present version includes the contribution to that step. */
-static int is_kept(const struct ps_region *r, int64_t step)
+/* Returns true if the parent's present version includes the contribution to that step. */
+static bool is_kept(const struct ps_region *r, int64_t step)
 {
     return step >= 0 && r->step > step && r->parent_has > step;
 }
@@ -354,7 +355,7 @@ static int is_kept(const struct ps_region *r, int64_t step)
 static void contribute_lost(struct ps_region *r, int chunk)
 {
     struct piece *p = &r->pieces[chunk];
-    int kept = is_kept(r, p->given);
+    bool kept = is_kept(r, p->given);
     if (kept && (p->rest < 0 || is_kept(r, p->rest)))
         return;
     p->counted = p->given < 0 && is_behind(r, chunk); /* nothing was contributed, nor will be */
@@ -486,7 +487,7 @@ static void log_round(struct ps_region *r)
 {
     struct net_exchange_stats s;
     int64_t now = clock_now_ns();
-    int is_last = r->gate >= r->n_gates;
+    bool is_last = r->gate >= r->n_gates;
     if (r->said_ns && now - r->said_ns < SAY_MS * INT64_C(1000000) && !is_last)
         return;
     r->said_ns = now;
@@ -539,7 +540,7 @@ static void run_exchange(struct ps_region *r)
     if (st == ST_OK)
         region_linger(r);
     pthread_mutex_lock(&r->lock);
-    int over = region_rewind_is_due(r);
+    bool over = region_rewind_is_due(r);
     int64_t silent_s = r->silent_s;
     pthread_mutex_unlock(&r->lock);
     if (over)

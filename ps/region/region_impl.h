@@ -83,13 +83,13 @@ struct ps_region {
 
 /* Returns a new reference to the present run if it has chunks here, or NULL. */
 struct run *region_run(const struct ps_region *r);
-/* Returns nonzero if this life of the exchange, or the process, is to end. The caller holds the
+/* Returns true if this life of the exchange, or the process, is to end. The caller holds the
  * lock. */
-int region_rewind_is_due(const struct ps_region *r);
+bool region_rewind_is_due(const struct ps_region *r);
 /* Returns the pieces that record the present generation's chunks. The caller holds the lock. */
 struct piece *region_rewind_pieces(struct ps_region *r);
-/* Prepares the next exchange after this one has ended. Returns nonzero if there is to be one. */
-int region_rewind_finish(struct ps_region *r);
+/* Prepares the next exchange after this one has ended. Returns true if there is to be one. */
+bool region_rewind_finish(struct ps_region *r);
 /* Converts the flags' steps to versions of this job (region_job.c). The caller holds the lock. */
 void region_job_count_steps(struct ps_region *r, const struct net_job *job);
 /* Makes r->job, the parent's: its step is a round of the region. */
@@ -97,7 +97,7 @@ void region_job_make(struct ps_region *r, const struct net_job *own);
 /* Warns of a job that has too few exchanges for a good result. */
 void region_job_warn_few(const struct ps_region *r);
 /* Implements outer_hooks; the caller holds the lock. */
-int region_must_wait(struct ps_region *r, int64_t version, int64_t train_steps);
+bool region_must_wait(struct ps_region *r, int64_t version, int64_t train_steps);
 void region_made(struct ps_region *r, int chunk, int64_t version, int waits, struct buf *value);
 void region_first(struct ps_region *r, int chunk, const struct net_payload *value);
 /* Announces the adoption of base, the parent's version `version`. */
@@ -116,17 +116,17 @@ enum status region_hold(struct ps_region *r);
 /* Makes the chunk's changes since its last contribution, made without the parent, the next
  * contribution, if there are any. For the job's end, where the parent has rounds left. */
 void region_contribute_rest(struct ps_region *r, int chunk);
-/* Returns nonzero if the next gate is the last. */
-int region_at_end(struct ps_region *r);
+/* Returns true if the next gate is the last. */
+bool region_at_end(struct ps_region *r);
 /* Notes that the gate is passed, with any version. */
 void region_forget(struct ps_region *r);
 /* Adopts versions again after all gates are passed, until the region is stopped: a generation of
  * the region may end before all chunks have made the last version. */
 void region_linger(struct ps_region *r);
 void *region_exchange_main(void *r);
-/* Returns nonzero if the chunk waits with a version that has not been made yet, and will not be
+/* Returns true if the chunk waits with a version that has not been made yet, and will not be
  * made without the parent. The caller holds the lock. */
-int region_is_held(const struct ps_region *r, const struct piece *p);
+bool region_is_held(const struct ps_region *r, const struct piece *p);
 /* Makes the chunk's version that waits as it was computed. */
 void region_make_own(struct ps_region *r, int chunk, int64_t version);
 /* Keeps the unsent rests after all chunks were pushed for the parent's version `version`

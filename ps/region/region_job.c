@@ -10,6 +10,7 @@
 #include "ps/region/region_chunks.h"
 #include "ps/service/service.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 /* Returns why the flags' steps are no whole rounds of the workers; NULL: they are. */
@@ -94,7 +95,7 @@ void region_job_warn_few(const struct ps_region *r)
 static void settle_outer(const struct ps_region *r, struct optim_config *out)
 {
     const struct ps_region_config *c = &r->cfg;
-    int is_few = n_exchanges(r) < JOB_FEW_EXCHANGES && c->outer_momentum <= 0;
+    bool is_few = n_exchanges(r) < JOB_FEW_EXCHANGES && c->outer_momentum <= 0;
     int kind = c->outer >= 0 ? c->outer : is_few ? OPTIM_SGD : OPTIM_NESTEROV;
     optim_outer_defaults((enum optim_kind)kind, r->chunks->n_elems, out);
     if (c->outer_rate >= 0)

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "ps/region/region_chunks.h"
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,7 +109,7 @@ enum status ps_region_begin(struct ps_region *r, const struct net_plan *plan)
     return st;
 }
 
-int region_rewind_is_due(const struct ps_region *r)
+bool region_rewind_is_due(const struct ps_region *r)
 {
     return r->stopping || r->next;
 }
@@ -141,7 +142,7 @@ static void take_next(struct ps_region *r)
     r->let_go = 0;
 }
 
-int region_rewind_finish(struct ps_region *r)
+bool region_rewind_finish(struct ps_region *r)
 {
     pthread_mutex_lock(&r->lock);
     int again = r->next && !r->stopping;
@@ -150,7 +151,7 @@ int region_rewind_finish(struct ps_region *r)
         r->x = NULL;
     pthread_mutex_unlock(&r->lock);
     if (!again)
-        return 0;
+        return false;
     if (r->has_watch_thread)
         pthread_join(r->watch_thread, NULL);
     net_exchange_destroy(x); /* it may write to base until then */
@@ -163,5 +164,5 @@ int region_rewind_finish(struct ps_region *r)
         LOG_E(
             "the thread that watches the parent group cannot be started: %s; until a restart, this server does not check whether that group answers",
             threads_error(err));
-    return 1;
+    return true;
 }

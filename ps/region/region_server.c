@@ -8,6 +8,7 @@
 #include "ps/service/run.h"
 #include "ps/service/service.h"
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,11 +170,11 @@ done:
     return st;
 }
 
-/* Returns nonzero if the order is of the generation in force, and for a version that waits. It
+/* Returns true if the order is of the generation in force, and for a version that waits. It
  * drops repeated orders, and those for a version of the generation before, which will wait
  * again. */
-static int begin_item(struct region_server *p, uint64_t generation,
-                      const struct net_gate_item *item)
+static bool begin_item(struct region_server *p, uint64_t generation,
+                       const struct net_gate_item *item)
 {
     pthread_mutex_lock(&p->lock);
     int go = p->plan && p->plan->generation == generation;

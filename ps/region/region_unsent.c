@@ -15,6 +15,7 @@
 #include <dirent.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,8 +86,8 @@ void region_unsent_keep(struct ps_region *r, int64_t version)
     tidy(r, version - N_KEPT + 1, r->held > version ? r->held : version);
 }
 
-/* Returns nonzero if the file is of these chunks. */
-static int fits(const struct ps_region *r, const struct safetensors_entry *e, int n)
+/* Returns true if the file is of these chunks. */
+static bool fits(const struct ps_region *r, const struct safetensors_entry *e, int n)
 {
     int ok = n == r->chunks->n_chunks;
     for (int i = 0; ok && i < n; i++)
