@@ -4,6 +4,7 @@
 #include "base/utf8.h"
 #include "ps/service/service_impl.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,19 +14,19 @@ int admission_max_workers(const struct service *s)
     return s->cfg.max_workers > 0 ? s->cfg.max_workers : JOB_MAX_WORKERS;
 }
 
-int admission_waits_for_first(struct service *s, const struct net_join *req, char *why,
-                              size_t why_bytes)
+bool admission_waits_for_first(struct service *s, const struct net_join *req, char *why,
+                               size_t why_bytes)
 {
     int64_t now_ns = clock_now_ns();
     if (req->member == 0 || req->job.n_workers == 0 || req->generation > 0 || !s->cfg.first_wait_ms)
-        return 0;
+        return false;
     int follows = req->job.data.own && req->job.epochs > 0; /* its part makes no steps of the job */
     if (s->has_all_steps && job_local_steps(&req->job) > 1 && !follows)
-        return 0;
+        return false;
     if (!s->first_asked_ns)
         s->first_asked_ns = now_ns;
     if (s->cfg.first_wait_ms > 0 && now_ns - s->first_asked_ns >= s->cfg.first_wait_ms * 1000000)
-        return 0;
+        return false;
     const struct refusal *refused = refusals_find(&s->refusals, 0);
     char text[STATUS_REFUSAL_BYTES + 64];
     if (refused)
@@ -34,7 +35,7 @@ int admission_waits_for_first(struct service *s, const struct net_join *req, cha
     else
         snprintf(text, sizeof text, "worker 0 decides the job's settings, and has not joined yet");
     utf8_copy_words(why, why_bytes, text);
-    return 1;
+    return true;
 }
 
 /* Records the number format that the request asks for. ST_NOMEM. */
@@ -74,17 +75,17 @@ static int count_formats(struct admission_formats *f, int64_t now_ns)
     return n;
 }
 
-/* Finds the format for a job of this mode. Returns nonzero if the format is fixed, by a checkpoint
+/* Finds the format for a job of this mode. Returns true if the format is fixed, by a checkpoint
  * or by the flags of a member. *by is that member, or the one with the slowest line; -1: a
  * checkpoint's format, or no request. */
-static int find_format(const struct admission_formats *f, int in_lockstep,
-                       struct admission_format *out, int *by)
+static bool find_format(const struct admission_formats *f, int in_lockstep,
+                        struct admission_format *out, int *by)
 {
     *by = -1;
     *out =
         (struct admission_format){.push_dtype = f->push_dtype, .version_dtype = f->version_dtype};
     if (f->fixed)
-        return 1;
+        return true;
     for (int i = 0; i < f->n_asked; i++) {
         const struct admission_format *a = &f->asked[i];
         if (!a->incarnation || a->in_lockstep != in_lockstep)
@@ -94,13 +95,13 @@ static int find_format(const struct admission_formats *f, int in_lockstep,
             *by = i;
         }
         if (!a->is_auto)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
-int admission_waits_for_formats(struct service *s, const struct net_join *req, char *why,
-                                size_t why_bytes)
+bool admission_waits_for_formats(struct service *s, const struct net_join *req, char *why,
+                                 size_t why_bytes)
 {
     struct admission_formats *f = &s->formats;
     const struct net_job *job = &req->job;
@@ -108,22 +109,22 @@ int admission_waits_for_formats(struct service *s, const struct net_join *req, c
     struct admission_format found;
     int by;
     if (req->member < 0 || req->member >= JOB_MAX_WORKERS || job->n_workers == 0)
-        return 0;
+        return false;
     f->since_ns = f->since_ns ? f->since_ns : now_ns;
     if (note_format(f, req, now_ns) != ST_OK) {
         snprintf(why, why_bytes, "the server is out of memory");
-        return 1;
+        return true;
     }
     int n = count_formats(f, now_ns);
     if (!job->wire_auto || find_format(f, job_in_lockstep(job), &found, &by) ||
         n >= job->n_workers || !wait_ms ||
         (wait_ms > 0 && now_ns - f->since_ns >= wait_ms * 1000000))
-        return 0;
+        return false;
     snprintf(
         why, why_bytes,
         "number format \"auto\" is chosen when all links are measured; %d of the %d workers have asked",
         n, job->n_workers);
-    return 1;
+    return true;
 }
 
 void admission_fix_format(struct service *s, const struct net_job *job)
@@ -141,7 +142,7 @@ void admission_choose_format(struct service *s, struct net_job *job)
     int by;
     if (!job->wire_auto)
         return;
-    int told = find_format(&s->formats, job_in_lockstep(job), &found, &by);
+    bool told = find_format(&s->formats, job_in_lockstep(job), &found, &by);
     job->push_dtype = found.push_dtype;
     job->version_dtype = s->cfg.outer ? DTYPE_F32 : found.version_dtype;
     /* The format is a checkpoint's, of another mode. */

@@ -8,6 +8,7 @@
 #include "ps/service/service_impl.h"
 #include "ps/store/handover.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -410,7 +411,7 @@ void generation_state(struct service *s, struct generation_state *out)
     run_unref(r);
 }
 
-int generation_end_run(struct run *r)
+bool generation_end_run(struct run *r)
 {
     int over = !r->ended;
     for (int i = 0; i < r->plan->n_members; i++)

@@ -13,6 +13,7 @@
 #include "ps/service/rival.h"
 #include "ps/service/service_impl.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,9 +87,9 @@ static int free_index(struct service *s, const struct run *r)
     return index;
 }
 
-/* Puts the joiner on the list. Returns nonzero if it was not there. The caller holds the lock. */
-static int note_waiter(struct service *s, const struct run *r, const struct net_join *req,
-                       const char *peer)
+/* Puts the joiner on the list. Returns true if it was not there. The caller holds the lock. */
+static bool note_waiter(struct service *s, const struct run *r, const struct net_join *req,
+                        const char *peer)
 {
     struct join_queue_entry w = {
         .member = req->member, .incarnation = req->incarnation, .heard_ns = clock_now_ns()};
@@ -101,10 +102,10 @@ static int note_waiter(struct service *s, const struct run *r, const struct net_
     else if (req->member < 0 || (req->job.n_workers == 0 && taken))
         w.member = free_index(s, r);
     if (w.member >= JOB_MAX_WORKERS)
-        return 0;
+        return false;
     snprintf(w.peer, sizeof w.peer, "%s", peer);
     snprintf(w.address, sizeof w.address, "%s", req->address ? req->address : "");
-    int is_new = !known;
+    bool is_new = !known;
     join_queue_put(&s->waiting, &w);
     if (is_new)
         LOG_MEMBER("worker %d at %s requests to join the running job", w.member, peer);
@@ -139,13 +140,13 @@ static enum join_answer judge_closed(struct service *s, const struct net_join *r
 }
 
 /* Records that a member's process is here while no process can be admitted. If the earlier process
- * has gone, this is a new one, even if the earlier one left or was removed. Returns nonzero if that
+ * has gone, this is a new one, even if the earlier one left or was removed. Returns true if that
  * is news. The caller holds the lock. */
-static int note_stopped(struct member *m, const struct net_join *req)
+static bool note_stopped(struct member *m, const struct net_join *req)
 {
     uint64_t before = m->incarnation ? m->incarnation : m->expected;
     if (!m->missing_ns)
-        return 0;
+        return false;
     int64_t now_ns = clock_now_ns();
     int news = !m->asked || now_ns - m->missing_ns > ASKS_NS;
     m->missing_ns = now_ns;
@@ -156,16 +157,16 @@ static int note_stopped(struct member *m, const struct net_join *req)
     m->expected = req->incarnation;
     m->leaving = m->failed = 0;
     m->joined = 1;
-    return 1;
+    return true;
 }
 
-static int is_of_other_ps0(const struct run *r, const struct net_join *req)
+static bool is_of_other_ps0(const struct run *r, const struct net_join *req)
 {
     return req->generation > 0 && req->ps0 && req->ps0 != r->plan->ps0;
 }
 
-/* Returns nonzero if the joiner was in another generation that this server's does not exceed. */
-static int is_behind(const struct run *r, const struct net_join *req)
+/* Returns true if the joiner was in another generation that this server's does not exceed. */
+static bool is_behind(const struct run *r, const struct net_join *req)
 {
     return req->generation > r->generation ||
            (is_of_other_ps0(r, req) && req->generation == r->generation);
@@ -173,8 +174,8 @@ static int is_behind(const struct run *r, const struct net_join *req)
 
 /* Records in s->claim that the joiner was in a generation of another ps 0, which this one does not
  * exceed. The joiner can join only a higher generation, so that ps 0 is to make one. Returns
- * nonzero if that is news. The caller holds the lock. */
-static int note_claim(struct service *s, const struct run *r, const struct net_join *req)
+ * true if that is news. The caller holds the lock. */
+static bool note_claim(struct service *s, const struct run *r, const struct net_join *req)
 {
     int news = s->cfg.self == 0 && is_of_other_ps0(r, req) && is_behind(r, req) &&
                req->generation > s->claim;
@@ -218,14 +219,14 @@ static enum join_answer judge_generation(struct service *s, struct run *r, int r
     return why ? JOIN_RETRY : JOIN_WELCOME;
 }
 
-/* Returns nonzero if a later process has replaced this one. When two processes join as one worker,
+/* Returns true if a later process has replaced this one. When two processes join as one worker,
  * the later one counts. But a Join may arrive after its process has died, and after the Join of the
  * successor: so a process that lost its place may regain it once from a process that has not sent a
  * piece. */
-static int is_replaced(const struct member *m, uint64_t incarnation)
+static bool is_replaced(const struct member *m, uint64_t incarnation)
 {
     if (m->incarnation == incarnation || m->previous != incarnation)
-        return 0;
+        return false;
     return m->took_back == incarnation || (m->spoke && m->took_back != m->incarnation);
 }
 
@@ -281,7 +282,7 @@ static enum join_answer judge_join(struct service *s, const struct net_join *req
     if (r && r->ended && !again)
         return judge_ended(s, req, why, why_bytes);
     if (!r) {
-        int waits = admission_waits_for_formats(s, req, why, why_bytes);
+        bool waits = admission_waits_for_formats(s, req, why, why_bytes);
         waits |= admission_waits_for_first(s, req, why, why_bytes);
         return waits ? JOIN_RETRY : JOIN_INIT;
     }
@@ -312,7 +313,7 @@ static enum join_answer judge_join(struct service *s, const struct net_join *req
         return answer;
     struct member *m = &r->members[*rank];
     enum rival_verdict rival = judge_rival(s, r, *rank, req);
-    int replaced = is_replaced(m, req->incarnation);
+    bool replaced = is_replaced(m, req->incarnation);
     if (rival == RIVAL_NONE && !replaced)
         return JOIN_WELCOME;
     rival_name(m, r->plan->member[*rank], req, peer, why, why_bytes);

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "ps/service/service_impl.h"
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,20 +18,20 @@ static int rank_of_process(const struct run *r, int member, uint64_t incarnation
                                                                                             : -1;
 }
 
-/* Returns nonzero if the process was in a run that is over. The caller holds the lock. */
-static int left_earlier(struct run *r, int member, uint64_t incarnation)
+/* Returns true if the process was in a run that is over. The caller holds the lock. */
+static bool left_earlier(struct run *r, int member, uint64_t incarnation)
 {
     for (; r; r = r->older) {
         int rank = rank_of_process(r, member, incarnation);
         if (rank >= 0)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 /* Marks a member that asked to leave. It continues until the next generation, which begins without
- * it. Returns nonzero if that is news. */
-static int note_leaver(struct service *s, const struct net_leave *leave)
+ * it. Returns true if that is news. */
+static bool note_leaver(struct service *s, const struct net_leave *leave)
 {
     pthread_mutex_lock(&s->lock);
     struct run *r = s->run;
@@ -46,14 +47,14 @@ static int note_leaver(struct service *s, const struct net_leave *leave)
 
 /* Removes a member from its run. `complete` is the run that has all steps, or NULL. *left receives
  * a new reference to the run that the member left, or is unchanged; *rank is its rank there.
- * Returns nonzero if it was the last member of its job. The caller holds the lock. */
-static int take_out(struct service *s, const struct net_leave *leave, const struct run *complete,
-                    struct run **left, int *rank)
+ * Returns true if it was the last member of its job. The caller holds the lock. */
+static bool take_out(struct service *s, const struct net_leave *leave, const struct run *complete,
+                     struct run **left, int *rank)
 {
     struct run *r = s->run;
     *rank = rank_of_process(r, leave->member, leave->incarnation);
     if (*rank < 0 || r->ended)
-        return 0;
+        return false;
     struct member *m = &r->members[*rank];
     int here = m->incarnation == leave->incarnation &&
                (!leave->generation || leave->generation == r->generation);
@@ -103,7 +104,7 @@ void membership_leave(void *ctx, const struct net_leave *leave)
     struct join_queue_entry *w = join_queue_find(&s->waiting, leave->incarnation);
     if (w)
         join_queue_drop(&s->waiting, w);
-    int over = take_out(s, leave, complete, &left, &rank);
+    bool over = take_out(s, leave, complete, &left, &rank);
     int earlier = !left && s->run && left_earlier(s->run->older, leave->member, leave->incarnation);
     pthread_mutex_unlock(&s->lock);
     if (left)
@@ -144,7 +145,7 @@ static struct roster_entry roster_entry_of(const struct run *r, int is_ps0, int 
                                            int64_t now_ns)
 {
     const struct member *m = &r->members[rank];
-    int is_needed = r->n_bytes > 0 || (!m->incarnation && (is_ps0 || !r->plan->ps0));
+    bool is_needed = r->n_bytes > 0 || (!m->incarnation && (is_ps0 || !r->plan->ps0));
     int64_t missing_ns = is_needed ? m->missing_ns : 0;
     struct roster_entry p = {.member = r->plan->member[rank],
                              .incarnation = m->incarnation ? m->incarnation : m->expected,
@@ -222,7 +223,7 @@ int membership_n_present(struct service *s)
     return n;
 }
 
-int membership_was_removed(const struct service *s, uint64_t incarnation)
+bool membership_was_removed(const struct service *s, uint64_t incarnation)
 {
     int i = 0;
     while (i < s->n_removed && s->removed[i] != incarnation)

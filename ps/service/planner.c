@@ -1,5 +1,6 @@
 /* ps/service/planner.c - see planner.h. */
 #include "ps/service/planner.h"
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,8 +143,8 @@ static void find_files(const struct checkpoint_manifest *m, const struct net_chu
         wanted[m->shard[low]] = 1;
 }
 
-static int can_read(const unsigned char *wanted, int n_files, const unsigned char *reads,
-                    int n_servers, int server)
+static bool can_read(const unsigned char *wanted, int n_files, const unsigned char *reads,
+                     int n_servers, int server)
 {
     int can = 1;
     for (int i = 0; i < n_files; i++)

@@ -1,10 +1,11 @@
 /* ps/service/rival.c - see rival.h. */
 #include "ps/service/rival.h"
+#include <stdbool.h>
 #include <stdio.h>
 
 #define MS INT64_C(1000000)
 
-int rival_is_known(const struct member *m, uint64_t incarnation, int64_t now_ns)
+bool rival_is_known(const struct member *m, uint64_t incarnation, int64_t now_ns)
 {
     uint64_t before = m->incarnation ? m->incarnation : m->expected;
     return before && before != incarnation && !m->leaving && !m->done && m->missing_ns &&

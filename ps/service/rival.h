@@ -8,6 +8,7 @@
 #ifndef PS_SERVICE_RIVAL_H
 #define PS_SERVICE_RIVAL_H
 #include "ps/service/run.h"
+#include <stdbool.h>
 
 enum {
     /* The first process lives if it sends a piece so long after the second asked. This is longer
@@ -29,10 +30,10 @@ enum rival_verdict {
     RIVAL_LATE,  /* another process is this member, and lives */
 };
 
-/* Returns nonzero if another process than `incarnation` is recorded as `m` and was present, or
+/* Returns true if another process than `incarnation` is recorded as `m` and was present, or
  * asked to join, shortly before now_ns. Between two generations no member has a stream: then that
  * process has precedence over a newcomer. */
-int rival_is_known(const struct member *m, uint64_t incarnation, int64_t now_ns);
+bool rival_is_known(const struct member *m, uint64_t incarnation, int64_t now_ns);
 /* Judges the process `incarnation`, which asks at now_ns to be `m`. heard_ns is the time of the
  * member's last piece. */
 enum rival_verdict rival_judge(struct member *m, uint64_t incarnation, int64_t heard_ns,

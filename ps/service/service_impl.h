@@ -17,6 +17,7 @@
 #include "ps/service/stream_table.h"
 #include "ps/store/stragglers.h"
 #include <pthread.h>
+#include <stdbool.h>
 
 /* Number format that a member's process asks for. */
 struct admission_format {
@@ -91,23 +92,23 @@ void service_join(void *ctx, const struct net_join *req, const char *peer,
 void membership_leave(void *ctx, const struct net_leave *leave);
 /* Notes that a stream closed, so that its member has no stream. */
 void membership_forget_stream(struct service *s, uint64_t stream);
-/* Returns nonzero if the operator removed this process (membership_remove). The caller holds the
+/* Returns true if the operator removed this process (membership_remove). The caller holds the
  * lock. */
-int membership_was_removed(const struct service *s, uint64_t incarnation);
+bool membership_was_removed(const struct service *s, uint64_t incarnation);
 
 /* Runs the ticker's thread (wait_lines.c). */
 void *wait_lines_main(void *arg);
 
 /* Functions of admission.c; the caller holds the lock. */
 int admission_max_workers(const struct service *s);
-/* Returns nonzero, with a reason in `why`, while no job has begun and this worker must wait for
+/* Returns true, with a reason in `why`, while no job has begun and this worker must wait for
  * worker 0 to begin it. */
-int admission_waits_for_first(struct service *s, const struct net_join *req, char *why,
-                              size_t why_bytes);
-/* Notes the number format that the member asks for before a job begins. Returns nonzero, with a
+bool admission_waits_for_first(struct service *s, const struct net_join *req, char *why,
+                               size_t why_bytes);
+/* Notes the number format that the member asks for before a job begins. Returns true, with a
  * reason in `why`, if its job waits for the requests of all members, or if there is no memory. */
-int admission_waits_for_formats(struct service *s, const struct net_join *req, char *why,
-                                size_t why_bytes);
+bool admission_waits_for_formats(struct service *s, const struct net_join *req, char *why,
+                                 size_t why_bytes);
 /* Sets the number format of a job with wire_auto from the requests of members of its mode. */
 void admission_choose_format(struct service *s, struct net_job *job);
 /* Drops all requests for a format. */
@@ -131,8 +132,8 @@ void generation_squares(void *ctx, const struct net_squares *squares,
                         struct net_squares_reply *reply);
 /* Releases a run and the runs that are kept behind it. NULL is fine. */
 void generation_release_runs(struct run *r);
-/* Returns nonzero if all members are done, for the first time. The caller holds the lock. */
-int generation_end_run(struct run *r);
+/* Returns true if all members are done, for the first time. The caller holds the lock. */
+bool generation_end_run(struct run *r);
 /* Makes the first plan from the request of the first member, where no coordinator makes plans. Also
  * returns ST_OK if a plan exists; otherwise writes a sentence to `why`. */
 enum status generation_make_first_plan(struct service *s, const struct net_join *req, char *why,

@@ -7,6 +7,7 @@
 #include "ps/store/handover.h"
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,8 +79,8 @@ void shard_fetch_destroy(struct shard_fetch *g)
     free(g);
 }
 
-/* Returns nonzero if the generation is cancelled. The caller holds the lock. */
-static int is_cancelled(const struct shard_fetch *g, uint64_t generation)
+/* Returns true if the generation is cancelled. The caller holds the lock. */
+static bool is_cancelled(const struct shard_fetch *g, uint64_t generation)
 {
     return g->cancelled == generation || g->cancelled == SHARD_FETCH_ALL;
 }

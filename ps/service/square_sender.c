@@ -7,6 +7,7 @@
 #include "net/exchange/peer_client.h"
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,9 +44,9 @@ struct square_sender {
     double *square[2]; /* [n] by the step's last bit */
 };
 
-/* Waits for a step that the peer has not accepted, and copies its squares. Returns zero when the
+/* Waits for a step that the peer has not accepted, and copies its squares. Returns false when the
  * sender is to end. */
-static int next_step(struct peer *p, int64_t *step)
+static bool next_step(struct peer *p, int64_t *step)
 {
     struct square_sender *s = p->sender;
     pthread_mutex_lock(&s->lock);
@@ -59,8 +60,8 @@ static int next_step(struct peer *p, int64_t *step)
     return go;
 }
 
-/* Waits for the duration. Returns nonzero if the sender is to end. */
-static int wait_until(struct square_sender *s, int64_t ms)
+/* Waits for the duration. Returns true if the sender is to end. */
+static bool wait_until(struct square_sender *s, int64_t ms)
 {
     int64_t ns = clock_deadline_ns(ms);
     pthread_mutex_lock(&s->lock);
@@ -71,9 +72,9 @@ static int wait_until(struct square_sender *s, int64_t ms)
     return stopping;
 }
 
-/* Makes one call. Returns nonzero if the peer needs no retry of this step or, with *over, of
+/* Makes one call. Returns true if the peer needs no retry of this step or, with *over, of
  * any. */
-static int send_squares(struct peer *p, int64_t step, int *over, char why[CONTROL_TEXT_BYTES])
+static bool send_squares(struct peer *p, int64_t step, int *over, char why[CONTROL_TEXT_BYTES])
 {
     const struct square_sender *s = p->sender;
     const struct net_squares squares = {.generation = s->generation,
@@ -84,12 +85,12 @@ static int send_squares(struct peer *p, int64_t step, int *over, char why[CONTRO
                                         .square = p->square};
     struct net_squares_reply reply = {.answer = SQUARES_LATER};
     if (peer_client_squares(p->client, &squares, CALL_MS, &reply, why) != ST_OK)
-        return 0;
+        return false;
     *over = reply.answer == SQUARES_OVER;
     if (reply.answer == SQUARES_TAKEN || *over)
-        return 1;
+        return true;
     memcpy(why, reply.why, CONTROL_TEXT_BYTES);
-    return 0;
+    return false;
 }
 
 static void *peer_main(void *arg)

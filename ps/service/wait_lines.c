@@ -4,6 +4,7 @@
 #include "base/utf8.h"
 #include "ps/service/service_impl.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -57,8 +58,8 @@ static void end_names(struct names *l)
 }
 
 /* Names the absent workers: before the first join all, later those that have not joined or have
- * left. Returns nonzero if the caller is to log them. */
-static int name_absent(struct service *s, struct run *r, struct names *l)
+ * left. Returns true if the caller is to log them. */
+static bool name_absent(struct service *s, struct run *r, struct names *l)
 {
     int n = r ? r->plan->n_members : s->cfg.worker_hosts->n;
     pthread_mutex_lock(&s->lock);
