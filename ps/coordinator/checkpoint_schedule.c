@@ -9,6 +9,7 @@
  * version before its checkpoint is on the disk or has failed: members that have left could not
  * redo the steps that a server loses when it dies. */
 #include "ps/coordinator/coordinator_impl.h"
+#include <stdbool.h>
 
 static struct coordinator_server *ordered_server(const struct coordinator_state *c, int i)
 {
@@ -45,7 +46,7 @@ static void accept_requests(struct coordinator_state *c)
         coordinator_servers(c)[i].accepted = coordinator_servers(c)[i].wanted;
 }
 
-int checkpoint_schedule_is_asked(const struct coordinator_state *c)
+bool checkpoint_schedule_is_asked(const struct coordinator_state *c)
 {
     int asked = c->ckpt.wanted > c->ckpt.given;
     for (int i = 0; i < c->n_slots; i++)
@@ -127,9 +128,9 @@ static void note_pace(struct coordinator_state *c)
     k->pace_step = c->own_highest;
 }
 
-/* Returns nonzero if training makes no steps: all servers have stopped, or no version has
+/* Returns true if training makes no steps: all servers have stopped, or no version has
  * changed for a while. */
-static int is_still(const struct coordinator_state *c)
+static bool is_still(const struct coordinator_state *c)
 {
     if (c->phase == PHASE_STOPPING)
         return reconfigure_all_stopped(c);
@@ -177,9 +178,9 @@ static void order_checkpoint(struct coordinator_state *c, enum checkpoint_schedu
     c->number++;
 }
 
-/* Returns nonzero, with the reason, if a checkpoint is due; else requests the next check. */
-static int is_due(struct coordinator_state *c, enum checkpoint_schedule_why *why,
-                  struct coordinator_out *out)
+/* Returns true, with the reason, if a checkpoint is due; else requests the next check. */
+static bool is_due(struct coordinator_state *c, enum checkpoint_schedule_why *why,
+                   struct coordinator_out *out)
 {
     struct checkpoint_schedule *k = &c->ckpt;
     int64_t best;
@@ -194,12 +195,12 @@ static int is_due(struct coordinator_state *c, enum checkpoint_schedule_why *why
     if (*why == WHY_STEPS && c->save_ms > 0)
         coordinator_wake_at(c, out, k->save_at);
     if (*why == WHY_STEPS && !by_steps)
-        return 0;
+        return false;
     if (c->awake < k->not_before) {
         coordinator_wake_at(c, out, k->not_before);
-        return 0;
+        return false;
     }
-    return 1;
+    return true;
 }
 
 static void log_absent(struct coordinator_state *c, int slot, struct coordinator_out *out)
@@ -294,18 +295,18 @@ static void order_manifest(struct coordinator_state *c, struct coordinator_out *
     coordinator_order_disk(c, out, DISK_MANIFEST, &k->op);
 }
 
-/* Returns nonzero if the order must be replaced. An order for a step far ahead yields to a
+/* Returns true if the order must be replaced. An order for a step far ahead yields to a
  * requested checkpoint; any order yields to the best evaluation's, where training stands. An
  * order on request yields if training stands before its step: the next one is for the present
  * step. */
-static int gives_way(const struct coordinator_state *c)
+static bool gives_way(const struct coordinator_state *c)
 {
     const struct checkpoint_schedule *k = &c->ckpt;
     int64_t best;
     if (k->taken)
-        return 0;
+        return false;
     if (k->why != WHY_LAST && evaluation_wants_checkpoint(c, &best) && k->step != best)
-        return 1;
+        return true;
     if (k->why == WHY_STEPS && k->step > server_registry_highest(c) + 2 + k->ahead * 2)
         return checkpoint_schedule_is_asked(c) || (c->save_ms > 0 && c->awake >= k->save_at);
     return k->why != WHY_STEPS && c->lockstep && k->step > c->own_highest && is_still(c) &&
@@ -485,42 +486,42 @@ static void set_hold_last(struct coordinator_state *c, struct coordinator_out *o
         k->hold_last = on;
 }
 
-/* Returns nonzero once nothing is left to wait for before this process exits. Its last
+/* Returns true once nothing is left to wait for before this process exits. Its last
  * checkpoint is of the step at which all servers have stopped. */
-static int is_finished(struct coordinator_state *c, struct coordinator_out *out)
+static bool is_finished(struct coordinator_state *c, struct coordinator_out *out)
 {
     struct checkpoint_schedule *k = &c->ckpt;
     int done = reconfigure_all_done(c),
         could = c->phase == PHASE_RUNNING ? done : reconfigure_all_stopped(c);
     int64_t lowest = server_registry_lowest(c);
     if (k->phase != SCHEDULE_IDLE)
-        return 0;
+        return false;
     if (c->eval.op && c->awake < c->finish_at + LAST_MS * MS) { /* `best` is still being written */
         coordinator_wake_at(c, out, c->finish_at + LAST_MS * MS);
-        return 0;
+        return false;
     }
     if (c->job_failed)
         return !server_registry_has_unaware(c);
     bool is_saved = k->last_step >= c->train_steps; /* a checkpoint has all steps */
     if (!c->generation || (is_saved && (done || c->phase != PHASE_RUNNING)))
-        return 1;
+        return true;
     if (!c->has_folder)
         return c->phase == PHASE_STOPPING || done || c->awake >= c->finish_at;
     if (could && (lowest < 0 || lowest == k->last_step))
-        return 1;
+        return true;
     int64_t more = could && absent_server(c) < 0 ? LAST_MS * MS : 0;
     int late = c->awake >= c->finish_at + more;
     if (late && is_saved)
-        return 1;
+        return true;
     if (late || (could && k->unsaved == c->generation && k->why == WHY_LAST)) {
         coordinator_add_line(
             out, &(struct coordinator_line){
                      LINE_CHECKPOINT_NO_LAST, absent_server(c), -1, {k->last_step, 0, 0}});
         k->no_last = !k->diverged; /* after a restart it would fail, too */
-        return 1;
+        return true;
     }
     coordinator_wake_at(c, out, c->finish_at + more);
-    return 0;
+    return false;
 }
 
 /* Lets all replies from here on report that this ps 0 ends. */

@@ -19,7 +19,7 @@ static int slot_of(const struct coordinator_state *c, int number)
     return -1;
 }
 
-static int is_member(const struct coordinator_state *c, int index)
+static bool is_member(const struct coordinator_state *c, int index)
 {
     return index >= 0 && index < c->max_workers && c->generation &&
            coordinator_workers(c)[index].in_plan;
@@ -34,9 +34,9 @@ static void remove_worker(struct coordinator_state *c, int index)
         w->remove = 1;
 }
 
-/* Returns nonzero if the server already leaves and has been handing on its chunks for a while: a
+/* Returns true if the server already leaves and has been handing on its chunks for a while: a
  * repeated request ends the wait for them. */
-static int is_too_slow(const struct coordinator_state *c, const struct coordinator_server *s)
+static bool is_too_slow(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     return (s->leaving || s->drained) && s->held && s->held == s->incarnation &&
            c->phase == PHASE_BEGINNING && c->plan_source == PLAN_MEMORY &&
@@ -93,8 +93,8 @@ static bool stop_text(const struct coordinator_state *c, char *text, size_t byte
     return has_job || !c->serves;
 }
 
-int coordinator_command_text(const struct coordinator_state *c, enum coordinator_command_kind what,
-                             int index, char *text, size_t bytes)
+bool coordinator_command_text(const struct coordinator_state *c, enum coordinator_command_kind what,
+                              int index, char *text, size_t bytes)
 {
     if (what == COORDINATOR_STOP_JOB)
         return stop_text(c, text, bytes);
@@ -106,11 +106,11 @@ int coordinator_command_text(const struct coordinator_state *c, enum coordinator
                      ? "worker %d is already leaving"
                      : "worker %d leaves at a later step",
                  index);
-        return 1;
+        return true;
     }
     if (what == COORDINATOR_REMOVE_WORKER) {
         snprintf(text, bytes, "there is no worker %d in the job", index);
-        return 0;
+        return false;
     }
     if (slot >= 0) {
         const struct coordinator_server *s = &coordinator_servers(c)[slot];
@@ -125,11 +125,11 @@ int coordinator_command_text(const struct coordinator_state *c, enum coordinator
                 c->has_folder ? "the newest checkpoint" : "its first step");
         else
             snprintf(text, bytes, "ps:%d (%.200s) hands on its chunks and ends", index, s->address);
-        return 1;
+        return true;
     }
     if (index == 0)
         snprintf(text, bytes, "ps:0 coordinates the job and cannot leave it");
     else
         snprintf(text, bytes, "there is no ps:%d; the job has %d servers", index, c->n_numbers);
-    return 0;
+    return false;
 }

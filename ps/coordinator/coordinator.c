@@ -2,6 +2,7 @@
  * then does all that has become due. */
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/coordinator_impl.h"
+#include <stdbool.h>
 #include <string.h>
 
 static size_t align_size(size_t n)
@@ -53,12 +54,12 @@ void coordinator_init(struct coordinator_state *c, int max_servers, int max_work
     }
 }
 
-int coordinator_add_action(struct coordinator_out *out, const struct coordinator_action *a)
+bool coordinator_add_action(struct coordinator_out *out, const struct coordinator_action *a)
 {
     if (out->n == COORDINATOR_MAX_ACTIONS)
-        return 0;
+        return false;
     out->act[out->n++] = *a;
-    return 1;
+    return true;
 }
 
 void coordinator_add_line(struct coordinator_out *out, const struct coordinator_line *line)

@@ -11,6 +11,7 @@
 #include "ps/coordinator/plan_applier.h"
 #include "ps/service/planner.h"
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -313,7 +314,7 @@ static void *disk_main(void *arg)
     struct coordinator_disk *d = arg;
     pthread_mutex_lock(&d->lock);
     while (!d->stopping) {
-        int is_due = d->servers && clock_now_ns() >= d->servers_at_ns;
+        bool is_due = d->servers && clock_now_ns() >= d->servers_at_ns;
         if (d->n == 0 && !is_due) {
             clock_cond_wait(&d->wake, &d->lock, d->servers ? d->servers_at_ns : INT64_MAX);
             continue;
@@ -345,8 +346,8 @@ static void *disk_main(void *arg)
     return NULL;
 }
 
-/* Queues the order and owns it. Returns 0 if the queue is full; then the order is freed. */
-static int put_order(struct coordinator_disk *d, struct coordinator_disk_request *o)
+/* Queues the order and owns it. Returns false if the queue is full; then the order is freed. */
+static bool put_order(struct coordinator_disk *d, struct coordinator_disk_request *o)
 {
     pthread_mutex_lock(&d->lock);
     int room = d->n < COORDINATOR_DISK_ORDERS;
@@ -475,11 +476,11 @@ void coordinator_disk_servers(struct coordinator_shell *l, const struct hosts *s
     free(older);
 }
 
-int coordinator_disk_records_servers(struct coordinator_shell *l, const char *drained)
+bool coordinator_disk_records_servers(struct coordinator_shell *l, const char *drained)
 {
     struct coordinator_disk *d = l->disk;
     if (!d)
-        return 0;
+        return false;
     pthread_mutex_lock(&d->lock);
     int records = d->servers != NULL || d->records;
     const char *why = d->servers_failed ? "writing it has failed and is retried"

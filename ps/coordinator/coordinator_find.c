@@ -5,6 +5,7 @@
 #include "base/term.h"
 #include "ps/coordinator/coordinator_disk_impl.h"
 #include "ps/coordinator/plan_applier.h"
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,7 @@ static enum status find(struct coordinator_disk *d, struct coordinator_disk_requ
     return st == ST_NOT_FOUND ? ST_IO : st; /* it existed before */
 }
 
-static int is_early(const struct coordinator_disk *d, const struct coordinator_disk_request *o)
+static bool is_early(const struct coordinator_disk *d, const struct coordinator_disk_request *o)
 {
     return o->folders.version == d->failed_version && clock_now_ns() < d->failed_until_ns;
 }
@@ -96,7 +97,7 @@ void coordinator_find_first(struct coordinator_disk *d, struct coordinator_disk_
     const char *path = d->restore_path ? d->restore_path : d->folder;
     char name[MANIFEST_NAME_BYTES];
     struct checkpoint_restore *found = NULL;
-    int early = is_early(d, o);
+    bool early = is_early(d, o);
     enum status st = early ? d->failed : checkpoint_restore_find_with(path, &elsewhere, &found);
     if (!early)
         note_failure(d, o, st);

@@ -8,6 +8,7 @@
 #include "ps/coordinator/plan_applier.h"
 #include "ps/service/planner.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,17 +40,17 @@ const struct coordinator_folder *coordinator_folders_at(const struct coordinator
     return NULL;
 }
 
-static int has_part(const struct coordinator_folder *f, const struct checkpoint_manifest *m,
-                    int file)
+static bool has_part(const struct coordinator_folder *f, const struct checkpoint_manifest *m,
+                     int file)
 {
     for (int i = 0; i < f->n_parts; i++) {
         const struct net_part *p = &f->parts[i];
         if (p->generation == m->generation && p->step == m->step && p->server == file &&
             p->n_servers == m->n_files && p->bytes == m->files[file].bytes &&
             p->crc32c == m->files[file].crc32c)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 enum status coordinator_folders_has(void *ctx, const struct checkpoint_manifest *m, int file,
@@ -92,7 +93,7 @@ enum status coordinator_folders_restrict(const struct coordinator_folders *f, st
     for (int i = 0; i < m->n_files; i++)
         for (int k = 0; k < n; k++) {
             const struct coordinator_folder *at = coordinator_folders_at(f, p->servers.addr[k]);
-            int is_own = k > 0 && at && at->is_own;
+            bool is_own = k > 0 && at && at->is_own;
             reads[i * n + k] = checkpoint_restore_has_file(from, i)
                                    ? !is_own || (is_named && all_here)
                                    : is_own && has_part(at, m, i);
@@ -107,18 +108,18 @@ enum status coordinator_folders_restrict(const struct coordinator_folders *f, st
     return st;
 }
 
-static int is_same(const struct coordinator_folder *f, const struct net_control *c)
+static bool is_same(const struct coordinator_folder *f, const struct net_control *c)
 {
     if (!f->called || strcmp(f->address, c->address) != 0 || strcmp(f->id, c->folder) != 0 ||
         f->knows_parts != c->knows_parts || f->n_parts != c->n_parts)
-        return 0;
+        return false;
     for (int i = 0; i < c->n_parts; i++) {
         const struct net_part *a = &f->parts[i], *b = &c->parts[i];
         if (a->generation != b->generation || a->step != b->step || a->server != b->server ||
             a->n_servers != b->n_servers || a->bytes != b->bytes || a->crc32c != b->crc32c)
-            return 0;
+            return false;
     }
-    return 1;
+    return true;
 }
 
 /* Returns the entry for an address. The caller holds the lock. */
@@ -142,7 +143,7 @@ static struct coordinator_folder *slot_of(struct coordinator_shell *l, const cha
 
 void coordinator_folders_note(struct coordinator_shell *l, const struct net_control *c)
 {
-    int is_new = 0;
+    bool is_new = 0;
     pthread_mutex_lock(&l->lock);
     const char *own = l->folder_id;
     int is_own = own[0] && c->folder[0] && strcmp(own, c->folder) != 0;
@@ -205,12 +206,12 @@ enum status coordinator_folders_copy(const struct coordinator_shell *l,
     return st;
 }
 
-static int is_kept(const struct net_kept *list, int n, struct net_kept id)
+static bool is_kept(const struct net_kept *list, int n, struct net_kept id)
 {
     for (int i = 0; i < n; i++)
         if (list[i].generation == id.generation && list[i].step == id.step)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 /* Inserts a checkpoint in front; a full list drops the oldest. */
@@ -276,14 +277,14 @@ static enum status look_elsewhere(struct coordinator_folders *f,
     return all;
 }
 
-int coordinator_folders_can_restore(struct coordinator_shell *l, char *why, size_t why_bytes)
+bool coordinator_folders_can_restore(struct coordinator_shell *l, char *why, size_t why_bytes)
 {
     struct coordinator_folders f;
     if (!l->cfg.restore || l->plan)
-        return 1;
+        return true;
     if (coordinator_folders_copy(l, &f) != ST_OK) {
         snprintf(why, why_bytes, "ps:0 is out of memory");
-        return 0;
+        return false;
     }
     enum status st = look_elsewhere(&f, l->cfg.restore, why, why_bytes);
     coordinator_folders_free(&f);

@@ -6,6 +6,7 @@
 #define PS_COORDINATOR_COORDINATOR_IMPL_H
 #include "ps/coordinator/coordinator_state.h"
 #include "ps/coordinator/coordinator_times.h"
+#include <stdbool.h>
 
 static inline struct coordinator_server *coordinator_servers(const struct coordinator_state *c)
 {
@@ -35,8 +36,8 @@ static inline unsigned char *coordinator_bits(const struct coordinator_state *c,
 }
 
 /* Functions of coordinator.c. */
-int coordinator_add_action(struct coordinator_out *out,
-                           const struct coordinator_action *a); /* returns 0: no room */
+bool coordinator_add_action(struct coordinator_out *out,
+                            const struct coordinator_action *a); /* returns false: no room */
 void coordinator_add_line(struct coordinator_out *out, const struct coordinator_line *line);
 /* Orders work on the disk. *op becomes the number that its DISK event will have. */
 void coordinator_order_disk(struct coordinator_state *c, struct coordinator_out *out,
@@ -59,16 +60,16 @@ void server_registry_control(struct coordinator_state *c, const struct coordinat
 void server_registry_closed(struct coordinator_state *c, uint64_t call);
 /* Answers the calls of servers that lack the newest state, or that have waited for BEAT_MS. */
 void server_registry_answer(struct coordinator_state *c, struct coordinator_out *out);
-/* Returns nonzero if the server has not called for more than ms. */
-int server_registry_is_silent(const struct coordinator_state *c, const struct coordinator_server *s,
-                              int64_t ms);
-int server_registry_is_leaving(const struct coordinator_server *s);
-int server_registry_is_joining(const struct coordinator_state *c,
-                               const struct coordinator_server *s);
-/* Returns nonzero if the server is in the plan, but a new generation does not wait for it. */
-int server_registry_is_gone(const struct coordinator_state *c, const struct coordinator_server *s);
-/* Returns nonzero if a server that is present has not received the news that this ps 0 ends. */
-int server_registry_has_unaware(const struct coordinator_state *c);
+/* Returns true if the server has not called for more than ms. */
+bool server_registry_is_silent(const struct coordinator_state *c,
+                               const struct coordinator_server *s, int64_t ms);
+bool server_registry_is_leaving(const struct coordinator_server *s);
+bool server_registry_is_joining(const struct coordinator_state *c,
+                                const struct coordinator_server *s);
+/* Returns true if the server is in the plan, but a new generation does not wait for it. */
+bool server_registry_is_gone(const struct coordinator_state *c, const struct coordinator_server *s);
+/* Returns true if a server that is present has not received the news that this ps 0 ends. */
+bool server_registry_has_unaware(const struct coordinator_state *c);
 /* Returns the slot of a server whose chunks of the settled generation are lost, or -1. */
 int server_registry_find_lost(const struct coordinator_state *c);
 /* Returns the slot of a server that cannot read the checkpoint of the plan in force, or -1. */
@@ -88,9 +89,9 @@ void failure_detector_note_missing(struct coordinator_state *c, int slot,
  * discards since when each worker has been missed. */
 void failure_detector_begin(struct coordinator_state *c, bool resets_absence);
 void failure_detector_settle(struct coordinator_state *c);
-/* Returns nonzero if the worker is connected to ps 0, but not yet to another server of its
+/* Returns true if the worker is connected to ps 0, but not yet to another server of its
  * generation. */
-int failure_detector_is_unreached(const struct coordinator_state *c, int worker);
+bool failure_detector_is_unreached(const struct coordinator_state *c, int worker);
 struct failure_detector_census {
     int n_gone; /* workers that leave or were removed, and have no stream */
     int n_next, n_by[LOT_JOINS + 1], unreached; /* slot that no worker reaches; -1 */
@@ -107,9 +108,9 @@ void reconfigure_on_planned(struct coordinator_state *c, const struct coordinato
 void reconfigure_on_found(struct coordinator_state *c, const struct coordinator_event *e);
 void reconfigure_step(struct coordinator_state *c, struct coordinator_out *out);
 int reconfigure_all_stopped(const struct coordinator_state *c);
-/* Returns nonzero if the plan in force cannot begin any more: it is made again once there are
+/* Returns true if the plan in force cannot begin any more: it is made again once there are
  * enough workers. */
-int reconfigure_plan_is_void(const struct coordinator_state *c);
+bool reconfigure_plan_is_void(const struct coordinator_state *c);
 int reconfigure_all_done(const struct coordinator_state *c); /* all made all steps and left */
 
 /* Functions of checkpoint_schedule.c. */
@@ -119,8 +120,8 @@ void checkpoint_schedule_written(struct coordinator_state *c, const struct coord
                                  struct coordinator_out *out);
 /* Abandons a checkpoint that needs a file of server `slot`, which was restarted. */
 void checkpoint_schedule_lost(struct coordinator_state *c, int slot, struct coordinator_out *out);
-/* Returns nonzero while a requested checkpoint is neither made nor given up. */
-int checkpoint_schedule_is_asked(const struct coordinator_state *c);
+/* Returns true while a requested checkpoint is neither made nor given up. */
+bool checkpoint_schedule_is_asked(const struct coordinator_state *c);
 /* Returns the value of `last_step` after this checkpoint. A generation that did not yet have the
  * job's early end makes no last checkpoint, even at that step. */
 int64_t checkpoint_schedule_counts(const struct coordinator_state *c, uint64_t generation,
@@ -134,10 +135,10 @@ void evaluation_note(struct coordinator_state *c, const struct coordinator_event
 void evaluation_rewind(struct coordinator_state *c, int64_t step);
 /* Follows the checkpoint of the best evaluation; called before and after the schedule's step. */
 void evaluation_follow(struct coordinator_state *c, struct coordinator_out *out);
-/* Returns nonzero if a checkpoint of *step, where training stands, is needed at once. */
-int evaluation_wants_checkpoint(const struct coordinator_state *c, int64_t *step);
-/* Returns nonzero if the job must end early, by a plan without further steps. */
-int evaluation_ends_job(const struct coordinator_state *c);
+/* Returns true if a checkpoint of *step, where training stands, is needed at once. */
+bool evaluation_wants_checkpoint(const struct coordinator_state *c, int64_t *step);
+/* Returns true if the job must end early, by a plan without further steps. */
+bool evaluation_ends_job(const struct coordinator_state *c);
 void evaluation_best_recorded(struct coordinator_state *c, const struct coordinator_event *e,
                               struct coordinator_out *out);
 

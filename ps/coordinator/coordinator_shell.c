@@ -48,7 +48,7 @@ static void log_line(struct coordinator_shell *l, const struct coordinator_line 
 static void reply_to(struct coordinator_shell *l, const struct coordinator_action *a)
 {
     struct net_control_reply reply;
-    int with_plan = coordinator_view_fill_reply(l->state, a->server, &reply);
+    bool with_plan = coordinator_view_fill_reply(l->state, a->server, &reply);
     /* A restarted ps 0 waits for all servers of the list in the folder: a drained server exits
      * only after the list without it is recorded. */
     if (reply.drained && !coordinator_view_is_over(l->state) &&
@@ -213,14 +213,14 @@ static void step_job(struct coordinator_shell *l)
     net_plan_free(left);
 }
 
-/* Removes the oldest event from the mailbox; returns 0 if it is empty. Under the lock. */
-static int take_mail(struct coordinator_shell *l, struct coordinator_mail *out)
+/* Removes the oldest event from the mailbox; returns false if it is empty. Under the lock. */
+static bool take_mail(struct coordinator_shell *l, struct coordinator_mail *out)
 {
     if (l->n_mail == 0)
-        return 0;
+        return false;
     *out = l->mail[0];
     memmove(l->mail, l->mail + 1, (size_t)--l->n_mail * sizeof *l->mail);
-    return 1;
+    return true;
 }
 
 static void step_mail(struct coordinator_shell *l, struct coordinator_mail *m)
@@ -272,17 +272,17 @@ static void *coordinator_shell_main(void *arg)
 }
 
 /* Makes room for one more event. Under the lock. */
-static int has_room(struct coordinator_shell *l)
+static bool has_room(struct coordinator_shell *l)
 {
     if (l->n_mail < l->mail_room)
-        return 1;
+        return true;
     int room = l->mail_room ? 2 * l->mail_room : 16;
     struct coordinator_mail *grown = realloc(l->mail, (size_t)room * sizeof *grown);
     if (!grown)
-        return 0;
+        return false;
     l->mail = grown;
     l->mail_room = room;
-    return 1;
+    return true;
 }
 
 /* Appends an event; there is room. Under the lock. */
@@ -324,11 +324,11 @@ void coordinator_shell_request(struct coordinator_shell *l)
     post_command(l, COORDINATOR_CHECKPOINT, 0);
 }
 
-int coordinator_shell_command(struct coordinator_shell *l, enum coordinator_command_kind what,
-                              int index, char why[CONTROL_TEXT_BYTES])
+bool coordinator_shell_command(struct coordinator_shell *l, enum coordinator_command_kind what,
+                               int index, char why[CONTROL_TEXT_BYTES])
 {
     pthread_mutex_lock(&l->lock);
-    int can = coordinator_command_text(l->state, what, index, why, CONTROL_TEXT_BYTES);
+    bool can = coordinator_command_text(l->state, what, index, why, CONTROL_TEXT_BYTES);
     pthread_mutex_unlock(&l->lock);
     if (can)
         post_command(l, what, index);
@@ -582,7 +582,7 @@ void coordinator_shell_destroy(struct coordinator_shell *l)
     free(l);
 }
 
-int coordinator_shell_finish(struct coordinator_shell *l)
+bool coordinator_shell_finish(struct coordinator_shell *l)
 {
     int64_t deadline = clock_deadline_ns(FINISH_MS);
     post_command(l, COORDINATOR_FINISH, 0);
@@ -594,7 +594,7 @@ int coordinator_shell_finish(struct coordinator_shell *l)
         int64_t soon = clock_deadline_ns(20); /* until an ended call counts as gone */
         clock_cond_wait(&l->wake, &l->lock, soon < deadline ? soon : deadline);
     }
-    int lacks_last = coordinator_view_lacks_last(l->state);
+    bool lacks_last = coordinator_view_lacks_last(l->state);
     pthread_mutex_unlock(&l->lock);
     return !lacks_last;
 }

@@ -12,6 +12,7 @@
 #include "checkpoint/restore.h"
 #include "net/wire/plan.h"
 #include "ps/coordinator/coordinator_view.h"
+#include <stdbool.h>
 
 struct roster_entry;
 struct service;
@@ -85,13 +86,13 @@ void coordinator_shell_control_closed(struct coordinator_shell *l, uint64_t call
 enum status coordinator_shell_call(void *l, const struct net_control *request, int64_t deadline_ms,
                                    struct net_control_reply *reply, char why[CONTROL_TEXT_BYTES]);
 void coordinator_shell_cancel(void *l);
-/* Makes the last checkpoint, then reports to the servers that it was the last. Returns 0 if it
- * could not be made, as a log line explains; nonzero if it was made or none was needed. */
-int coordinator_shell_finish(struct coordinator_shell *l);
-/* Accepts an operator's command. Returns nonzero if it will be done; writes a sentence in both
+/* Makes the last checkpoint, then reports to the servers that it was the last. Returns false if it
+ * could not be made, as a log line explains; true if it was made or none was needed. */
+bool coordinator_shell_finish(struct coordinator_shell *l);
+/* Accepts an operator's command. Returns true if it will be done; writes a sentence in both
  * cases. */
-int coordinator_shell_command(struct coordinator_shell *l, enum coordinator_command_kind what,
-                              int index, char why[CONTROL_TEXT_BYTES]);
+bool coordinator_shell_command(struct coordinator_shell *l, enum coordinator_command_kind what,
+                               int index, char why[CONTROL_TEXT_BYTES]);
 
 /* Returns the evaluated step where an evaluation lacks this worker's part; else -1. */
 int64_t coordinator_evaluation_lacks(struct coordinator_shell *l, int rank);

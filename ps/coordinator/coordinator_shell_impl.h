@@ -9,6 +9,7 @@
 #include "ps/service/run.h"
 #include "ps/service/service.h"
 #include <pthread.h>
+#include <stdbool.h>
 
 enum { COORDINATOR_KEPT_PLANS = 8, COORDINATOR_MAX_MAIL = 8192, COORDINATOR_DISK_ORDERS = 16 };
 #define OWN_CALLS ((uint64_t)1 << 62) /* numbers of ps 0's calls to itself start here */
@@ -119,9 +120,9 @@ void coordinator_folders_keep(struct coordinator_shell *l, uint64_t generation, 
 /* Fills a reply, which borrows `room`. */
 void coordinator_folders_fill_reply(struct coordinator_shell *l, struct net_control_reply *reply,
                                     struct coordinator_saved *room);
-/* Returns 0, with the reason, while a first job must wait for servers' reports of their folders.
- * The caller holds the lock. */
-int coordinator_folders_can_restore(struct coordinator_shell *l, char *why, size_t why_bytes);
+/* Returns false, with the reason, while a first job must wait for servers' reports of their
+ * folders. The caller holds the lock. */
+bool coordinator_folders_can_restore(struct coordinator_shell *l, char *why, size_t why_bytes);
 
 /* Functions of coordinator_evaluation.c. */
 /* Reads the best evaluation from the folder. */
@@ -141,9 +142,9 @@ void coordinator_disk_destroy(struct coordinator_shell *l);
 /* Begins an order; its result is posted. */
 void coordinator_disk_order(struct coordinator_shell *l, const struct coordinator_action *a);
 void coordinator_disk_servers(struct coordinator_shell *l, const struct hosts *servers);
-/* Returns nonzero while the newest list of servers is not in the folder yet: the server at
+/* Returns true while the newest list of servers is not in the folder yet: the server at
  * `drained`, which the list lacks, must stay. Logs a wait of some seconds. Only the thread calls
  * it. */
-int coordinator_disk_records_servers(struct coordinator_shell *l, const char *drained);
+bool coordinator_disk_records_servers(struct coordinator_shell *l, const char *drained);
 
 #endif

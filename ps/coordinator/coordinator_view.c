@@ -1,6 +1,7 @@
 /* ps/coordinator/coordinator_view.c - queries of a coordinator's state (coordinator_view.h). */
 #include "ps/coordinator/coordinator_view.h"
 #include "ps/coordinator/coordinator_impl.h"
+#include <stdbool.h>
 #include <string.h>
 
 void coordinator_view_next_plan(const struct coordinator_state *c,
@@ -31,17 +32,17 @@ void coordinator_view_manifest(const struct coordinator_state *c,
                                               .file = coordinator_files(c)};
 }
 
-/* Returns nonzero if the server was restarted and lost its chunks of the settled generation: it
+/* Returns true if the server was restarted and lost its chunks of the settled generation: it
  * waits for the next plan. */
-static int waits_for_next_plan(const struct coordinator_state *c,
-                               const struct coordinator_server *s)
+static bool waits_for_next_plan(const struct coordinator_state *c,
+                                const struct coordinator_server *s)
 {
     return c->settled == c->generation && s->held && s->held != s->incarnation;
 }
 
-/* Returns nonzero if the server drained or left and the generation without it has settled: its
+/* Returns true if the server drained or left and the generation without it has settled: its
  * process may exit. */
-static int has_left(const struct coordinator_state *c, const struct coordinator_server *s)
+static bool has_left(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     return c->generation && s->number < 0 && (s->leaving || s->drained) &&
            c->settled == c->generation;
@@ -52,8 +53,8 @@ bool coordinator_view_is_over(const struct coordinator_state *c)
     return (c->job_done || c->job_failed) && c->closing;
 }
 
-int coordinator_view_fill_reply(const struct coordinator_state *c, int server,
-                                struct net_control_reply *out)
+bool coordinator_view_fill_reply(const struct coordinator_state *c, int server,
+                                 struct net_control_reply *out)
 {
     *out = (struct net_control_reply){
         .number = c->number,
@@ -68,7 +69,7 @@ int coordinator_view_fill_reply(const struct coordinator_state *c, int server,
         .settled = c->settled,
     };
     if (server < 0)
-        return 0;
+        return false;
     const struct coordinator_server *s = &coordinator_servers(c)[server];
     out->given = s->given;
     out->drained = has_left(c, s) || coordinator_view_is_over(c);
@@ -261,7 +262,7 @@ uint64_t coordinator_view_settled(const struct coordinator_state *c)
     return c->settled;
 }
 
-int coordinator_view_is_settled(const struct coordinator_state *c)
+bool coordinator_view_is_settled(const struct coordinator_state *c)
 {
     return c->generation && c->settled == c->generation && c->phase == PHASE_RUNNING;
 }
@@ -276,7 +277,7 @@ int64_t coordinator_view_last_step(const struct coordinator_state *c)
     return c->ckpt.last_step;
 }
 
-int coordinator_view_lacks_last(const struct coordinator_state *c)
+bool coordinator_view_lacks_last(const struct coordinator_state *c)
 {
     return c->ckpt.no_last;
 }
@@ -310,17 +311,17 @@ uint64_t coordinator_view_given(const struct coordinator_state *c)
 
 /* Without a folder only servers that still run can report earlier generations: ps 0 waits for
  * them to call. */
-int coordinator_view_takes_job(const struct coordinator_state *c, struct coordinator_line *line)
+bool coordinator_view_takes_job(const struct coordinator_state *c, struct coordinator_line *line)
 {
     *line = (struct coordinator_line){.id = LINE_NONE, .server = -1, .worker = -1};
     if (c->epoch != c->recorded) {
         line->id = WAIT_EPOCH;
         line->arg[0] = c->epoch_failed;
-        return 0;
+        return false;
     }
     int again = c->phase == PHASE_RUNNING && reconfigure_all_done(c) && !c->finishing;
     if (c->pending != PENDING_NONE || c->finishing || (c->phase != PHASE_EMPTY && !again))
-        return 0;
+        return false;
     for (int i = 0; i < c->n_slots && !c->has_folder && !c->generation; i++) {
         const struct coordinator_server *s = &coordinator_servers(c)[i];
         if (s->number <= 0 || s->life == LIFE_KNOWN || c->awake - c->began > FIRST_CALL_MS * MS)
@@ -328,19 +329,19 @@ int coordinator_view_takes_job(const struct coordinator_state *c, struct coordin
         line->id = WAIT_SERVER_CALLS;
         line->server = i;
         line->arg[0] = s->number;
-        return 0;
+        return false;
     }
-    return 1;
+    return true;
 }
 
 /* A server whose call ended is gone, or calls again soon. */
-int coordinator_view_is_unheard(const struct coordinator_state *c)
+bool coordinator_view_is_unheard(const struct coordinator_state *c)
 {
     for (int i = 1; i < c->n_slots; i++) {
         const struct coordinator_server *s = &coordinator_servers(c)[i];
         if (s->life == LIFE_KNOWN && s->seen < c->end_number &&
             (s->call || c->awake < s->claimed) && !server_registry_is_silent(c, s, SILENT_MS))
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }

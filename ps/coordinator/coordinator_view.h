@@ -51,13 +51,13 @@ enum evaluation_go evaluation_verdict(const struct coordinator_state *c,
                                       const struct net_evaluation *v,
                                       struct net_evaluation_reply *out);
 
-/* Returns nonzero while an evaluation lacks this part; *step: the evaluated step. */
-int evaluation_lacks_part(const struct coordinator_state *c, int part, int64_t *step);
+/* Returns true while an evaluation lacks this part; *step: the evaluated step. */
+bool evaluation_lacks_part(const struct coordinator_state *c, int part, int64_t *step);
 
-/* Fills a REPLY except for its plan, which is the one in force. Returns nonzero if the reply
+/* Fills a REPLY except for its plan, which is the one in force. Returns true if the reply
  * must include the plan. server -1: a refused server; the action's `text` has the reason. */
-int coordinator_view_fill_reply(const struct coordinator_state *c, int server,
-                                struct net_control_reply *out);
+bool coordinator_view_fill_reply(const struct coordinator_state *c, int server,
+                                 struct net_control_reply *out);
 
 /* Returns true once the job has ended and replies report that: no ps 0 continues it. */
 bool coordinator_view_is_over(const struct coordinator_state *c);
@@ -90,11 +90,11 @@ int coordinator_view_waits_for(const struct coordinator_state *c, struct coordin
 uint64_t
 coordinator_view_generation(const struct coordinator_state *c); /* of the plan in force; 0: none */
 uint64_t coordinator_view_settled(const struct coordinator_state *c); /* settled last; 0: none */
-int coordinator_view_is_settled(const struct coordinator_state *c);
+bool coordinator_view_is_settled(const struct coordinator_state *c);
 bool coordinator_view_is_ending(const struct coordinator_state *c); /* this ps 0 is shutting down */
 int64_t
-coordinator_view_last_step(const struct coordinator_state *c);      /* of the last checkpoint; -1 */
-int coordinator_view_lacks_last(const struct coordinator_state *c); /* nonzero: no last one */
+coordinator_view_last_step(const struct coordinator_state *c); /* of the last checkpoint; -1 */
+bool coordinator_view_lacks_last(const struct coordinator_state *c);    /* true: no last one */
 int64_t coordinator_view_order_step(const struct coordinator_state *c); /* being made; -1 */
 /* Returns the time until the next checkpoint by time begins, whatever step was ordered; -1: not
  * by time, one is being made, or training stands. */
@@ -102,13 +102,13 @@ int64_t coordinator_view_next_ms(const struct coordinator_state *c);
 uint64_t coordinator_view_wanted(
     const struct coordinator_state *c); /* checkpoints requested by COMMAND so far */
 uint64_t coordinator_view_given(const struct coordinator_state *c); /* of these, made or given up */
-/* Returns nonzero if a first JOB is accepted now; else `line` has the reason (LINE_NONE: one is
+/* Returns true if a first JOB is accepted now; else `line` has the reason (LINE_NONE: one is
  * under way). */
-int coordinator_view_takes_job(const struct coordinator_state *c, struct coordinator_line *line);
-/* Returns nonzero while servers that are present have not received the news that this ps 0 ends. */
-int coordinator_view_is_unheard(const struct coordinator_state *c);
-/* Returns nonzero if a COMMAND would be carried out; writes a sentence in both cases. */
-int coordinator_command_text(const struct coordinator_state *c, enum coordinator_command_kind what,
-                             int index, char *text, size_t bytes);
+bool coordinator_view_takes_job(const struct coordinator_state *c, struct coordinator_line *line);
+/* Returns true while servers that are present have not received the news that this ps 0 ends. */
+bool coordinator_view_is_unheard(const struct coordinator_state *c);
+/* Returns true if a COMMAND would be carried out; writes a sentence in both cases. */
+bool coordinator_command_text(const struct coordinator_state *c, enum coordinator_command_kind what,
+                              int index, char *text, size_t bytes);
 
 #endif

@@ -9,41 +9,42 @@
  * evaluation and the step alone, so that a restarted ps 0 decides the same. */
 #include "ps/coordinator/coordinator_impl.h"
 #include <math.h>
+#include <stdbool.h>
 
-static int is_same(const struct evaluation_state *s, const struct net_evaluation *v)
+static bool is_same(const struct evaluation_state *s, const struct net_evaluation *v)
 {
     return s->generation == v->generation && s->ps0 == v->ps0 && s->step == v->step &&
            s->n_parts == v->n_parts && job_validation_same(&s->data, &v->data);
 }
 
-static int is_whole(const struct evaluation_state *s)
+static bool is_whole(const struct evaluation_state *s)
 {
     return s->n_parts > 0 && s->n_heard == s->n_parts;
 }
 
-/* Returns nonzero for an evaluation of the job's last step by one worker: no later generation
+/* Returns true for an evaluation of the job's last step by one worker: no later generation
  * repeats it. Without a plan the folder's newest checkpoint names the last step. */
-static int is_of_the_end(const struct coordinator_state *c, const struct net_evaluation *v)
+static bool is_of_the_end(const struct coordinator_state *c, const struct net_evaluation *v)
 {
     int64_t last = c->generation ? c->train_steps : c->all_steps_before ? c->ckpt.last_step : -1;
     return v->n_parts == 1 && v->step == last;
 }
 
-/* Returns nonzero if the evaluated parameters are those of this generation. */
-static int is_current(const struct coordinator_state *c, const struct net_evaluation *v)
+/* Returns true if the evaluated parameters are those of this generation. */
+static bool is_current(const struct coordinator_state *c, const struct net_evaluation *v)
 {
     int same = v->generation == c->generation && v->ps0 == c->incarnation;
     return c->generation && (same || (is_of_the_end(c, v) && server_registry_lowest(c) == v->step));
 }
 
-/* Returns nonzero if training has made steps since the evaluation. */
-static int is_late(const struct evaluation_state *s, const struct net_evaluation *v)
+/* Returns true if training has made steps since the evaluation. */
+static bool is_late(const struct evaluation_state *s, const struct net_evaluation *v)
 {
     return s->generation == v->generation && s->ps0 == v->ps0 && v->step < s->step;
 }
 
-/* Returns nonzero if the evaluation can have consequences now. */
-static int is_wanted(const struct coordinator_state *c, const struct net_evaluation *v)
+/* Returns true if the evaluation can have consequences now. */
+static bool is_wanted(const struct coordinator_state *c, const struct net_evaluation *v)
 {
     const struct evaluation_state *s = &c->eval;
     return is_current(c, v) && c->lockstep && !is_late(s, v) && c->phase == PHASE_RUNNING &&
@@ -64,9 +65,9 @@ static void begin_evaluation(struct coordinator_state *c, const struct net_evalu
         coordinator_parts(c)[i].heard = 0;
 }
 
-/* Adds up the parts in their order, whatever the order of their arrival. Returns 0 if they are
+/* Adds up the parts in their order, whatever the order of their arrival. Returns false if they are
  * not the whole set. */
-static int add_up(struct coordinator_state *c)
+static bool add_up(struct coordinator_state *c)
 {
     struct evaluation_state *s = &c->eval;
     s->n = s->right = 0;
@@ -74,7 +75,7 @@ static int add_up(struct coordinator_state *c)
     for (int i = 0; i < s->n_parts; i++) {
         const struct evaluation_part *p = &coordinator_parts(c)[i];
         if (p->n > s->data.n - s->n)
-            return 0;
+            return false;
         s->n += p->n;
         s->right += p->right;
         s->loss += p->loss;
@@ -158,16 +159,16 @@ void evaluation_rewind(struct coordinator_state *c, int64_t step)
         s->best.known = 0;
 }
 
-int evaluation_wants_checkpoint(const struct coordinator_state *c, int64_t *step)
+bool evaluation_wants_checkpoint(const struct coordinator_state *c, int64_t *step)
 {
     const struct evaluation_state *s = &c->eval;
     if (!s->next.known || s->taken || !c->has_folder)
-        return 0;
+        return false;
     *step = s->next.step;
-    return 1;
+    return true;
 }
 
-int evaluation_ends_job(const struct coordinator_state *c)
+bool evaluation_ends_job(const struct coordinator_state *c)
 {
     return c->eval.ends && c->eval.end_step < c->train_steps;
 }
@@ -228,8 +229,8 @@ void evaluation_best_recorded(struct coordinator_state *c, const struct coordina
     c->number++; /* other checkpoints than before may be kept */
     if (e->st == ST_REFUSED)
         coordinator_fence(c, 0, out);
-    int is_next = s->next.known && s->next.generation == s->ordered.generation &&
-                  s->next.step == s->ordered.step;
+    bool is_next = s->next.known && s->next.generation == s->ordered.generation &&
+                   s->next.step == s->ordered.step;
     if (e->st != ST_OK) {
         if (is_next)
             drop_next_best(c, out);
@@ -268,9 +269,9 @@ static void fill_reply(const struct coordinator_state *c, const struct net_evalu
     out->loss = s->loss;
 }
 
-/* Returns nonzero while the Stop that ends the job has not reached all servers: a contribution
+/* Returns true while the Stop that ends the job has not reached all servers: a contribution
  * might still count. */
-static int is_stopping(const struct coordinator_state *c)
+static bool is_stopping(const struct coordinator_state *c)
 {
     return evaluation_ends_job(c) || (c->phase == PHASE_STOPPING && !reconfigure_all_stopped(c));
 }
@@ -280,7 +281,7 @@ enum evaluation_go evaluation_verdict(const struct coordinator_state *c,
                                       struct net_evaluation_reply *out)
 {
     const struct evaluation_state *s = &c->eval;
-    int is_known = is_same(s, v) && is_whole(s);
+    bool is_known = is_same(s, v) && is_whole(s);
     fill_reply(c, v, out);
     if (c->finishing || v->n_parts > c->max_workers || (c->generation && !c->lockstep))
         return EVALUATION_GO;
@@ -306,12 +307,12 @@ enum evaluation_go evaluation_verdict(const struct coordinator_state *c,
                                                                     : EVALUATION_GO;
 }
 
-int evaluation_lacks_part(const struct coordinator_state *c, int part, int64_t *step)
+bool evaluation_lacks_part(const struct coordinator_state *c, int part, int64_t *step)
 {
     const struct evaluation_state *s = &c->eval;
     if (s->generation != c->generation || s->ps0 != c->incarnation || s->n_heard == 0 || part < 0 ||
         part >= s->n_parts || coordinator_parts(c)[part].heard)
-        return 0;
+        return false;
     *step = s->step;
-    return 1;
+    return true;
 }

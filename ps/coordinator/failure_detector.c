@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-static int has_bit(const unsigned char *bits, int i)
+static bool has_bit(const unsigned char *bits, int i)
 {
     return bits[i / 8] >> (i % 8) & 1;
 }
@@ -110,7 +110,7 @@ static void note_worker(struct coordinator_state *c, const struct coordinator_wo
         w->left_step = -1; /* its error arrived after it was found absent */
     /* ps 0 is not in the plan's generation: members join in the one before. A worker that
      * finished there and was restarted counts only if the plan rolls back behind its last step. */
-    int is_out = from->done && c->plan_source == PLAN_MEMORY;
+    bool is_out = from->done && c->plan_source == PLAN_MEMORY;
     if (!is_present)
         waits |= !w->in_plan && from->asked && !is_out && from->missing_ms < REJOIN_MS;
     if (!waits && !is_present)
@@ -144,7 +144,7 @@ static void note_worker(struct coordinator_state *c, const struct coordinator_wo
 
 void failure_detector_note_workers(struct coordinator_state *c, const struct coordinator_event *e)
 {
-    int is_present = e->workers.generation == c->generation;
+    bool is_present = e->workers.generation == c->generation;
     for (int i = 0; i < c->max_workers; i++)
         coordinator_workers(c)[i].waits = 0;
     c->workers_generation = e->workers.generation;
@@ -170,9 +170,9 @@ static bool never_came(const struct coordinator_state *c, const struct coordinat
            c->plan_step < c->train_steps;
 }
 
-/* Returns nonzero if the worker's time is up; else requests a step for that time. */
-static int is_late(struct coordinator_state *c, struct coordinator_worker *w,
-                   struct coordinator_out *out)
+/* Returns true if the worker's time is up; else requests a step for that time. */
+static bool is_late(struct coordinator_state *c, struct coordinator_worker *w,
+                    struct coordinator_out *out)
 {
     int running = c->phase == PHASE_RUNNING, is_back = !running && w->asked;
     /* the worker is in the generation that begins, and waits for a server */
@@ -180,13 +180,13 @@ static int is_late(struct coordinator_state *c, struct coordinator_worker *w,
         !has_bit(coordinator_bits(c, c->missing_at, 0), (int)(w - coordinator_workers(c))))
         is_back = 1;
     if (never_came(c, w))
-        return 0;
+        return false;
     if (!running && !c->workers_generation)
-        return 0; /* ps 0 has no generation yet in which workers could report */
+        return false; /* ps 0 has no generation yet in which workers could report */
     if (is_back || (w->since == INT64_MAX && running))
-        return 0;
+        return false;
     if (!running && w->late)
-        return 1;
+        return true;
     int64_t since = w->since != INT64_MAX ? w->since : c->stopped;
     /* the worker retries at ps 0 while it waits for a server */
     if ((!running || (w->missed_by == 0 && w->heard)) && w->contact > since)
@@ -196,9 +196,9 @@ static int is_late(struct coordinator_state *c, struct coordinator_worker *w,
     if ((!w->heard || (!running && since >= c->stopped)) && due < first)
         due = first;
     if (c->awake >= due)
-        return 1;
+        return true;
     coordinator_wake_at(c, out, due);
-    return 0;
+    return false;
 }
 
 static int waits_to_join(const struct coordinator_state *c, const struct coordinator_worker *w)
@@ -223,7 +223,7 @@ static enum worker_lot lot_of(struct coordinator_state *c, struct coordinator_wo
     return is_late(c, w, out) ? LOT_LATE : LOT_STAYS;
 }
 
-int failure_detector_is_unreached(const struct coordinator_state *c, int worker)
+bool failure_detector_is_unreached(const struct coordinator_state *c, int worker)
 {
     const struct coordinator_worker *w = &coordinator_workers(c)[worker];
     return w->missed_by > 0 && !w->heard && !has_bit(coordinator_bits(c, c->missing_at, 0), worker);

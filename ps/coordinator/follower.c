@@ -1,6 +1,7 @@
 /* ps/coordinator/follower.c - the steps of a server's follower (follower.h): handles the event,
  * then keeps one call to ps 0 under way. */
 #include "ps/coordinator/follower.h"
+#include <stdbool.h>
 #include <string.h>
 
 #define MS ((int64_t)1000000)
@@ -71,7 +72,7 @@ static void take_order(struct follower *f, struct follower_out *out)
 static void follow_leader(struct follower *f, const struct net_control_reply *r,
                           struct follower_out *out)
 {
-    int is_first = f->leader == 0;
+    bool is_first = f->leader == 0;
     f->leader = r->incarnation;
     f->order = f->taken = f->stop = f->settled = f->applying = 0;
     f->order_step = -1;
@@ -88,7 +89,7 @@ static void follow_leader(struct follower *f, const struct net_control_reply *r,
 static void follow_plan(struct follower *f, const struct net_control_reply *r,
                         struct follower_out *out)
 {
-    int is_new = r->plan && r->generation > f->store.generation;
+    bool is_new = r->plan && r->generation > f->store.generation;
     int ends = r->stop != f->stop && f->store.generation == r->generation;
     if (!r->plan && f->store.generation && f->store.generation < r->generation)
         ends = 1;
@@ -107,16 +108,16 @@ static void follow_plan(struct follower *f, const struct net_control_reply *r,
     }
 }
 
-/* Returns nonzero if the reply is of a replaced ps 0, which is not obeyed. */
-static int is_fenced(struct follower *f, const struct net_control_reply *r,
-                     struct follower_out *out)
+/* Returns true if the reply is of a replaced ps 0, which is not obeyed. */
+static bool is_fenced(struct follower *f, const struct net_control_reply *r,
+                      struct follower_out *out)
 {
     if (r->epoch >= f->epoch)
-        return 0;
+        return false;
     add_action(out, FOLLOWER_ACT_OLD_PS0, 0);
     f->call = CALL_RESTING;
     f->rest_until = f->now + RETRY_MS * MS;
-    return 1;
+    return true;
 }
 
 static void on_reply(struct follower *f, const struct net_control_reply *r,
@@ -194,7 +195,7 @@ static void on_failed(struct follower *f, enum status st, struct follower_out *o
  * the store is in another generation. */
 static void on_looked(struct follower *f, const struct follower_event *e, struct follower_out *out)
 {
-    int has_job = f->store.generation > 0;
+    bool has_job = f->store.generation > 0;
     if (!f->missed || e->generation != f->store.generation)
         return;
     if (has_job ? !e->left_out : !e->has_all_steps)
@@ -324,7 +325,7 @@ void follower_request(const struct follower *f, struct net_control *out)
         out->highest = out->lowest;
 }
 
-int follower_is_heard(const struct follower *f, int64_t now_ns)
+bool follower_is_heard(const struct follower *f, int64_t now_ns)
 {
     int64_t missed = f->missed ? now_ns - f->missed : 0, heard = now_ns - f->heard;
     return f->drained || f->refused || f->given >= f->wanted ||

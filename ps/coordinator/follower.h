@@ -15,6 +15,7 @@
 #define PS_COORDINATOR_FOLLOWER_H
 #include "base/status.h"
 #include "net/wire/control.h"
+#include <stdbool.h>
 
 enum { FOLLOWER_MAX_ACTIONS = 12 };
 
@@ -129,8 +130,8 @@ void follower_step(struct follower *f, const struct follower_event *e, int64_t n
                    struct follower_out *out);
 /* Writes the whole state, without the caller's place among the servers and the missing workers. */
 void follower_request(const struct follower *f, struct net_control *out);
-/* Returns nonzero at the end if ps 0 has reported all that it had to report or is gone, or if
+/* Returns true at the end if ps 0 has reported all that it had to report or is gone, or if
  * there is nothing here to save. */
-int follower_is_heard(const struct follower *f, int64_t now_ns);
+bool follower_is_heard(const struct follower *f, int64_t now_ns);
 
 #endif

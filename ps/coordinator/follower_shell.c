@@ -17,6 +17,7 @@
 #include "ps/service/run.h"
 #include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,7 +132,7 @@ static void report_refused(const struct follower_shell *f, int is_protocol)
 
 static void on_drained(struct follower_shell *f, int how)
 {
-    int is_done = how == 1;
+    bool is_done = how == 1;
     f->ends = 1;
     if (how == 2) {
         if (f->cfg.self != 0) /* ps 0 has logged it itself */
@@ -310,11 +311,11 @@ static void fill_missing(struct follower_shell *f, struct net_control *out)
 }
 
 /* Finds out, once the folder's id was read, which kind of folder this server has. Returns
- * nonzero if it is the server's own, 0 if it is ps 0's or not known yet. */
-static int sort_folder(struct follower_shell *f)
+ * true if it is the server's own, 0 if it is ps 0's or not known yet. */
+static bool sort_folder(struct follower_shell *f)
 {
     if (!own_folder_id(f->cfg.own_folder, f->folder_id))
-        return 0;
+        return false;
     int is_own = f->ps0_folder[0] && strcmp(f->ps0_folder, f->folder_id) != 0;
     if (!f->says_folder)
         return is_own;

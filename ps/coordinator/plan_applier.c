@@ -8,6 +8,7 @@
 #include "base/threads.h"
 #include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,14 +38,14 @@ struct plan_applier {
     int stopping;
 };
 
-/* Returns nonzero if the coordinator can restore an older checkpoint instead of this plan's. It
+/* Returns true if the coordinator can restore an older checkpoint instead of this plan's. It
  * cannot if --restore named the file, or if the file's name lacks a generation, which orders
  * checkpoints. */
-static int can_be_passed(const struct net_plan *plan)
+static bool can_be_passed(const struct net_plan *plan)
 {
     struct checkpoint_name is;
     if (plan->source != PLAN_CHECKPOINT || strstr(plan->restore, PLAN_RESTORE_MARK))
-        return 0;
+        return false;
     checkpoint_name_parse(plan->restore, &is);
     return is.kind == CHECKPOINT_NAME_MANIFEST && is.id.generation > 0;
 }
@@ -63,7 +64,7 @@ static void note_failure(struct plan_applier *t, const struct net_plan *plan, en
         t->again_ms *= 2;
     }
     t->failing = plan->generation;
-    int is_late = !was_open && now_ns - t->failing_ns < LATE_MS * (int64_t)1000000;
+    bool is_late = !was_open && now_ns - t->failing_ns < LATE_MS * (int64_t)1000000;
     if (st == ST_CORRUPT && !is_late && can_be_passed(plan))
         t->unreadable = plan->generation;
 }
@@ -89,7 +90,7 @@ static enum status open_restore(struct plan_applier *t, const struct net_plan *p
     return st;
 }
 
-static int has_chunks(const struct plan_applier *t, const struct net_plan *plan)
+static bool has_chunks(const struct plan_applier *t, const struct net_plan *plan)
 {
     int self = net_plan_server(plan, t->cfg.address), n = 0;
     for (int i = 0; i < plan->chunks->n_chunks && self >= 0; i++)

@@ -55,15 +55,15 @@ static bool has_steps_left(const struct coordinator_state *c)
     return lowest_of_all(c) < c->train_steps && !reconfigure_all_done(c);
 }
 
-/* Returns nonzero if all servers have values, and steps are left. */
-static int can_plan(const struct coordinator_state *c)
+/* Returns true if all servers have values, and steps are left. */
+static bool can_plan(const struct coordinator_state *c)
 {
     return lowest_of_all(c) >= 0 && has_steps_left(c);
 }
 
-/* Returns nonzero if a worker or server was in a generation of another ps 0 that is not below
+/* Returns true if a worker or server was in a generation of another ps 0 that is not below
  * this one: it cannot enter this one. */
-static int is_outranked(const struct coordinator_state *c)
+static bool is_outranked(const struct coordinator_state *c)
 {
     return c->generation && term_epoch(c->generation) < c->recorded;
 }
@@ -166,11 +166,11 @@ static int next_members(const struct coordinator_state *c, int *member)
     return n;
 }
 
-/* Returns nonzero if there are enough workers to continue. Ends a job whose workers have all
+/* Returns true if there are enough workers to continue. Ends a job whose workers have all
  * made all steps. */
-static int has_enough_workers(struct coordinator_state *c,
-                              const struct failure_detector_census *census,
-                              struct coordinator_out *out)
+static bool has_enough_workers(struct coordinator_state *c,
+                               const struct failure_detector_census *census,
+                               struct coordinator_out *out)
 {
     int least = c->min_workers > 0 ? c->min_workers : 1;
     if (census->n_next == 0 && census->n_by[LOT_DONE] > 0 &&
@@ -181,7 +181,7 @@ static int has_enough_workers(struct coordinator_state *c,
             coordinator_add_line(out, &(struct coordinator_line){LINE_JOB_DONE, -1, -1, {0, 0, 0}});
         }
         c->job_done = 1;
-        return 0;
+        return false;
     }
     if (server_registry_lowest(c) >= c->train_steps || c->stop_asked || c->eval.ended)
         least = 1; /* nothing is left to train, or a step that ends the job */
@@ -190,25 +190,25 @@ static int has_enough_workers(struct coordinator_state *c,
     return census->n_next > 0 && census->n_next + census->n_by[LOT_DONE] >= least;
 }
 
-/* Returns nonzero if the worker ended with an error, not by an order to leave. */
-static int has_failed(const struct coordinator_worker *w)
+/* Returns true if the worker ended with an error, not by an order to leave. */
+static bool has_failed(const struct coordinator_worker *w)
 {
     return w->lot == LOT_LEAVES && w->failed;
 }
 
-/* Returns nonzero if no worker is left or waits to join, and all ended with an error. A worker
+/* Returns true if no worker is left or waits to join, and all ended with an error. A worker
  * that left in another way, and no step was made since, may still return and continue. */
-static int all_failed(const struct coordinator_state *c)
+static bool all_failed(const struct coordinator_state *c)
 {
     int64_t lowest = server_registry_lowest(c);
     int n = 0;
     for (int i = 0; i < c->max_workers; i++) {
         const struct coordinator_worker *w = &coordinator_workers(c)[i];
         if (w->in_plan && !has_failed(w))
-            return 0;
+            return false;
         if (!w->in_plan && ((w->waits && w->removed != w->incarnation) ||
                             (w->left_step >= 0 && w->left_step >= lowest)))
-            return 0;
+            return false;
         n += w->in_plan;
     }
     return n > 0;
@@ -314,7 +314,7 @@ void reconfigure_on_found(struct coordinator_state *c, const struct coordinator_
     c->not_before = c->awake + RETRY_MS * MS;
 }
 
-static int is_outside(const struct coordinator_state *c, const struct coordinator_server *s)
+static bool is_outside(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     return s->number >= 0 && s->generation != c->generation;
 }
@@ -362,18 +362,18 @@ static void settle_generation(struct coordinator_state *c)
     failure_detector_settle(c);
 }
 
-/* Returns nonzero if a server outside this generation was in one of another ps 0 that is not
+/* Returns true if a server outside this generation was in one of another ps 0 that is not
  * below it: it cannot begin this one. */
-static int has_outside_claim(const struct coordinator_state *c)
+static bool has_outside_claim(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++)
         if (is_outside(c, &coordinator_servers(c)[i]) &&
             coordinator_servers(c)[i].claim >= c->generation)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
-int reconfigure_plan_is_void(const struct coordinator_state *c)
+bool reconfigure_plan_is_void(const struct coordinator_state *c)
 {
     return c->phase == PHASE_BEGINNING &&
            (c->redo || (is_outranked(c) && has_outside_claim(c)) ||
@@ -449,7 +449,7 @@ static void publish_plan(struct coordinator_state *c, struct coordinator_out *ou
     take_workers(c, out);
     const struct coordinator_server *lost = c->lost >= 0 ? &coordinator_servers(c)[c->lost] : NULL;
     /* for a worker or server that could not enter before */
-    int is_raised = c->generation && term_epoch(c->next_generation) != term_epoch(c->generation);
+    bool is_raised = c->generation && term_epoch(c->next_generation) != term_epoch(c->generation);
     if (lost)
         coordinator_add_line(
             out, &(struct coordinator_line){LINE_SERVER_LOST,
@@ -526,12 +526,12 @@ void reconfigure_on_job(struct coordinator_state *c, const struct coordinator_ev
     order_plan(c, e->job.from_checkpoint ? PLAN_CHECKPOINT : PLAN_FIRST, e->job.step, out);
 }
 
-/* Returns nonzero if this failure was logged. A failed find or plan is retried often: it is
+/* Returns true if this failure was logged. A failed find or plan is retried often: it is
  * logged once, and again if the failure differs. */
-static int was_logged(struct coordinator_state *c, const struct coordinator_line *l)
+static bool was_logged(struct coordinator_state *c, const struct coordinator_line *l)
 {
     if (l->id != WAIT_FIND_FAILED && l->id != WAIT_PLAN_FAILED)
-        return 0;
+        return false;
     int was = c->failure == l->id && c->failure_st == (enum status)l->arg[0];
     c->failure = l->id;
     c->failure_st = (enum status)l->arg[0];

@@ -2,21 +2,22 @@
  * consequences for the next generation. The slot of a server that has no place in a plan and
  * does not call any more can be reused. */
 #include "ps/coordinator/coordinator_impl.h"
+#include <stdbool.h>
 #include <string.h>
 
-int server_registry_is_silent(const struct coordinator_state *c, const struct coordinator_server *s,
-                              int64_t ms)
+bool server_registry_is_silent(const struct coordinator_state *c,
+                               const struct coordinator_server *s, int64_t ms)
 {
     return c->awake - s->heard > ms * MS;
 }
 
-int server_registry_is_leaving(const struct coordinator_server *s)
+bool server_registry_is_leaving(const struct coordinator_server *s)
 {
     return s->number > 0 && (s->leaving || s->drained);
 }
 
-int server_registry_is_joining(const struct coordinator_state *c,
-                               const struct coordinator_server *s)
+bool server_registry_is_joining(const struct coordinator_state *c,
+                                const struct coordinator_server *s)
 {
     return s->life == LIFE_KNOWN && s->number < 0 && !s->leaving && !s->drained && !s->held &&
            c->generation && !server_registry_is_silent(c, s, FRESH_MS);
@@ -25,14 +26,14 @@ int server_registry_is_joining(const struct coordinator_state *c,
 /* Decides whether a server is gone. ps 0 waits for a server that holds chunks of the settled
  * generation: silence is no loss. It does not wait for a server that was only to join, once that
  * is silent or must leave. */
-int server_registry_is_gone(const struct coordinator_state *c, const struct coordinator_server *s)
+bool server_registry_is_gone(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     if (s->number <= 0 || s->held)
-        return 0;
+        return false;
     return server_registry_is_leaving(s) || (c->base && server_registry_is_silent(c, s, SILENT_MS));
 }
 
-static int is_lost(const struct coordinator_state *c, const struct coordinator_server *s)
+static bool is_lost(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     return s->life == LIFE_KNOWN && s->held &&
            (s->held != s->incarnation || s->given_up ||
@@ -99,16 +100,16 @@ int64_t server_registry_highest(const struct coordinator_state *c)
     return highest == -2 ? c->train_steps : highest;
 }
 
-int server_registry_has_unaware(const struct coordinator_state *c)
+bool server_registry_has_unaware(const struct coordinator_state *c)
 {
     for (int i = 1; i < c->n_slots; i++) {
         const struct coordinator_server *s = &coordinator_servers(c)[i];
-        int is_there = s->number >= 0 || s->call || c->awake < s->claimed;
+        bool is_there = s->number >= 0 || s->call || c->awake < s->claimed;
         if (s->life == LIFE_KNOWN && is_there && s->seen < c->end_number &&
             !server_registry_is_silent(c, s, SILENT_MS))
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 int server_registry_find(const struct coordinator_state *c, const char *address)
@@ -120,8 +121,8 @@ int server_registry_find(const struct coordinator_state *c, const char *address)
     return -1;
 }
 
-/* Returns nonzero if the slot's record is not needed any more. */
-static int can_be_reused(const struct coordinator_state *c, const struct coordinator_server *s)
+/* Returns true if the slot's record is not needed any more. */
+static bool can_be_reused(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     return s->life == LIFE_NONE || (s->number < 0 && !s->held && !s->call && s->ordered < 0 &&
                                     server_registry_is_silent(c, s, 4 * SILENT_MS));
@@ -164,11 +165,11 @@ static void begin_life(struct coordinator_state *c, int slot, uint64_t incarnati
     s->stopped = 0;
 }
 
-/* Returns nonzero if another process called from this address and may still run. The end of a
+/* Returns true if another process called from this address and may still run. The end of a
  * process closes its calls at once; for a host that is cut off, keepalive does. Until then a
  * call with another incarnation does not replace it. */
-static int is_doubted(const struct coordinator_state *c, const struct coordinator_server *s,
-                      uint64_t other)
+static bool is_doubted(const struct coordinator_state *c, const struct coordinator_server *s,
+                       uint64_t other)
 {
     return s->incarnation && s->incarnation != other && (s->call || c->awake < s->claimed);
 }
