@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -291,7 +292,7 @@ static void cancel_ps0(void *peer)
 static enum status make_follower(struct node *s, struct service *service)
 {
     enum status st = ST_OK;
-    int is_first = s->cfg.self == 0;
+    bool is_first = s->cfg.self == 0;
     struct follower_shell_config cfg = {
         .service = service,
         .writer = s->writer,
@@ -404,12 +405,12 @@ void node_request(struct node *s)
         follower_shell_want(s->follower);
 }
 
-int node_finish(struct node *s)
+bool node_finish(struct node *s)
 {
     if (s->coordinator)
         return coordinator_shell_finish(s->coordinator);
     follower_shell_finish(s->follower);
-    return 1;
+    return true;
 }
 
 void node_destroy(struct node *s)

@@ -48,9 +48,9 @@ enum status node_first_join(struct node *s, const struct net_join *join, char *w
 void node_changed(struct node *s); /* workers have changed, or a run has begun */
 void node_request(struct node *s); /* requests a checkpoint */
 void node_leave(struct node *s);   /* hands on this server's chunks, then `over`; not at ps 0 */
-/* Makes the last checkpoint and informs the other servers. Returns 0 if ps 0 could not have it
+/* Makes the last checkpoint and informs the other servers. Returns false if ps 0 could not have it
  * made, as a log line explains. */
-int node_finish(struct node *s);
+bool node_finish(struct node *s);
 struct coordinator_shell *node_coordinator(struct node *s); /* NULL: not ps 0 */
 /* Destroys the node, after the server was stopped and before the server and the service are
  * destroyed. NULL is allowed. */

@@ -50,6 +50,7 @@ static struct ps_options raw = {
 
 static const struct flag flags[] = {
 #include "flags/table.inc"
+#include <stdbool.h>
 };
 static unsigned char given[sizeof flags / sizeof *flags];
 static const struct flags_program program = {
@@ -94,7 +95,7 @@ static enum status check_region(struct ps_options *o)
                                &raw.region.overlap,     &raw.region.dtype,
                                &raw.region.max_drift,   &raw.region.parent_timeout,
                                &raw.region.overlap_mix, &raw.region.wire_step_ms};
-    int is_region = *r->parent_hosts != 0;
+    bool is_region = *r->parent_hosts != 0;
     r->wire_auto = strcmp(r->dtype, "auto") == 0;
     const char *wrong = NULL;
     for (size_t i = 0; i < sizeof own / sizeof *own && !is_region; i++)

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -93,26 +94,26 @@ void ps_shutdown_on_parent_lost(void *ctx, int complete, const char *why)
     wake(app);
 }
 
-/* Returns nonzero if the signal ends the wait. */
-static int takes_signal(struct app *app, int signo)
+/* Returns true if the signal ends the wait. */
+static bool takes_signal(struct app *app, int signo)
 {
     static int draining;
-    int is_first = !app->opt->join && app->opt->task_index == 0;
+    bool is_first = !app->opt->join && app->opt->task_index == 0;
     if (signo == SIGUSR1) {
         LOG_I("SIGUSR1: %s", app->opt->checkpoint_dir ? "a checkpoint now"
                                                       : "no checkpoint without --checkpoint_dir");
         if (app->opt->checkpoint_dir)
             node_request(app->node);
-        return 0;
+        return false;
     }
     if (signo == SIGTERM && app->opt->drain && is_first)
         LOG_W("--drain: ps 0 coordinates the job and cannot hand on its chunks");
     if (signo != SIGTERM || !app->opt->drain || is_first || draining)
-        return 1;
+        return true;
     draining = 1;
     LOG_I("SIGTERM: this server hands on its chunks, then exits; a second SIGTERM ends it at once");
     node_leave(app->node);
-    return 0;
+    return false;
 }
 
 int ps_shutdown_wait(struct app *app)
