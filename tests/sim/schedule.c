@@ -1,5 +1,5 @@
-/* tests/sim/schedule.c - see schedule.h. A swarm: each schedule has its own options, and its own
- * few kinds of faults with their own weights, so that no two kinds always come together. */
+/* tests/sim/schedule.c - see schedule.h. Swarm testing: each schedule has its own options, and its
+ * own few kinds of faults with their own weights, so that no two kinds always occur together. */
 #include "tests/sim/schedule.h"
 #include "tests/sim/sim.h"
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static const int fault_two[] = {
 #undef X
 };
 
-/* Small numbers are as likely as all large ones. */
+/* Draws small numbers more often: the range doubles with a chance of 75 %. */
 static int64_t draw_log(struct sim_random *r, int64_t low, int64_t high)
 {
     int64_t most = low;
@@ -72,7 +72,8 @@ static void draw_options(struct sim_random *r, struct sim_schedule *s)
     o[OPT_no_memory] = sim_chance(r, 15) ? sim_between(r, 1, 70) : 0;
 }
 
-/* Servers hold what has no other copy: without ps 0's decisions none may die. */
+/* Returns nonzero if the fault may strike the node. Without ps 0's decisions no server may die,
+ * since its chunks have no other copy. */
 static int may(const struct sim_schedule *s, enum sim_fault_kind kind, int node)
 {
     int core = (int)s->option[OPT_coordinator], server = sim_is_server(node);
@@ -82,7 +83,7 @@ static int may(const struct sim_schedule *s, enum sim_fault_kind kind, int node)
         return !server || core;
     case FAULT_slow:
         return !server;
-    case FAULT_drain: /* who takes workers away from too few has to bring others */
+    case FAULT_drain: /* with min_workers, the job could lack workers */
         return core && (server || s->option[OPT_min_workers] == 0);
     case FAULT_term:
     case FAULT_join:
@@ -96,12 +97,12 @@ static int may(const struct sim_schedule *s, enum sim_fault_kind kind, int node)
         return core && server;
     case FAULT_disk_stuck: /* ps 0 names what it waits for, and waits */
         return core && server && node != 0;
-    case FAULT_apart: /* the others go on without that worker, if there may be others */
+    case FAULT_apart: /* the other workers continue without it, if there are any */
         return core && !server && s->option[OPT_workers] > 1 && s->option[OPT_min_workers] == 0;
     case FAULT_late:
     case FAULT_lose_folder:
         return core && s->option[OPT_folder] && node == 0;
-    case FAULT_gone: /* without ps 0 nobody decides: docs/guide/failures.md has another way on */
+    case FAULT_gone: /* ps 0 has to decide; for its own loss see docs/guide/failures.md */
         return core && node != 0;
     default:
         return 1;
@@ -142,8 +143,8 @@ static void draw_fault(struct sim_random *r, const struct sim_schedule *s, const
     f->ms = sim_chance(r, 20) ? sim_between(r, 10000, 60000) : draw_log(r, 1, 3000);
 }
 
-/* A server that an operator takes out may be one that hangs, or is cut off, already; and ps 0 may
- * be moved meanwhile. */
+/* Adds a fault beside a drain: the drained server hangs or is cut off before, or ps 0 receives
+ * SIGTERM during the drain. */
 static void draw_beside_drain(struct sim_random *r, struct sim_schedule *s)
 {
     struct sim_fault *drain = &s->fault[s->n_faults - 1], f = *drain;
@@ -162,8 +163,8 @@ static void draw_beside_drain(struct sim_random *r, struct sim_schedule *s)
     s->fault[s->n_faults++] = f;
 }
 
-/* What is damaged matters once there are two checkpoints, and the servers go back to the newest:
- * one of them is lost then. */
+/* Adds the loss of a server once two checkpoints exist: only then do servers read the newest one,
+ * which is damaged. */
 static void draw_beside_damage(struct sim_random *r, struct sim_schedule *s)
 {
     struct sim_fault *damage = &s->fault[s->n_faults - 1], f = *damage;
@@ -180,14 +181,14 @@ static void draw_beside_damage(struct sim_random *r, struct sim_schedule *s)
     s->fault[s->n_faults++] = f;
 }
 
-/* A folder that never answers one server matters while that server reads a checkpoint, since
- * another one died, and once it is to end. */
+/* Adds the death of another server, so that a server reads a checkpoint from the folder that never
+ * answers it; and SIGTERM, so that it has to end in this state. */
 static void draw_beside_stuck(struct sim_random *r, struct sim_schedule *s)
 {
     struct sim_fault *stuck = &s->fault[s->n_faults - 1];
     if (s->n_faults + 2 > SIM_MAX_FAULTS || !sim_chance(r, 70))
         return;
-    s->option[OPT_chunks] = option_high[OPT_chunks]; /* so that this server has one to read */
+    s->option[OPT_chunks] = option_high[OPT_chunks]; /* so that this server has a chunk to read */
     s->option[OPT_folder] = 1;
     stuck->mark = MARK_manifest;
     stuck->nth = (int)sim_between(r, 1, 3);
@@ -221,7 +222,7 @@ void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
         int fits = may(s, f.kind, f.node) && (!fault_two[f.kind] || f.node != f.other);
         if (f.kind == FAULT_apart)
             fits &= n_apart++ == 0 && sim_is_server(f.other) && f.other != 0;
-        if (fits && s->n_faults > 0 && sim_chance(&r, 40)) { /* shortly after the one before */
+        if (fits && s->n_faults > 0 && sim_chance(&r, 40)) { /* shortly after the fault before it */
             const struct sim_fault *before = &s->fault[s->n_faults - 1];
             f.mark = before->mark;
             f.nth = before->nth;
@@ -361,8 +362,8 @@ void sim_schedule_quit(struct sim_schedule *s)
         o[OPT_steps] = option_high[OPT_steps];
         o[OPT_calm_ms] = option_high[OPT_calm_ms];
         o[OPT_worker_timeout_ms] =
-            10000;       /* at 0 a stream's end may be judged before the goodbye, */
-        o[OPT_tail] = 0; /* which may not come at all by a link that is too slow */
+            10000;       /* at 0, ps 0 may judge the stream's end before the leave message, */
+        o[OPT_tail] = 0; /* which may never arrive over a slow link */
     }
     f.nth = (int)sim_between(&r, 1, 30);
     f.after_us = draw_log(&r, 0, 100000);
@@ -389,7 +390,7 @@ void sim_schedule_clip(struct sim_schedule *s)
     s->option[OPT_clip] = 1;
 }
 
-/* The region's second server, or its link with the first one. */
+/* Moves a fault to the region's second server, or to its link with the first one. */
 static void strike_second(struct sim_fault *f)
 {
     int second = f->node + SIM_WORKERS / 2;
@@ -425,7 +426,7 @@ void sim_schedule_regions(struct sim_schedule *s)
         int region = !sim_is_server(f.node);
         if (region && o[OPT_region_servers] > 1 && sim_chance(&r, 50))
             strike_second(&f);
-        if (region && f.kind == FAULT_term) /* a region that is told to go does not come back */
+        if (region && f.kind == FAULT_term) /* a region never returns after SIGTERM */
             f.kind = FAULT_kill;
         if (!region || (f.kind != FAULT_drain && f.kind != FAULT_join))
             s->fault[n++] = f;

@@ -1,48 +1,48 @@
-/* tests/sim/schedule.h - what a run is made of: a seed (of all that is drawn while it runs),
- * options, and a list of faults and commands. Drawn from a seed, or read from a text that a
- * shrunk schedule was written to.
+/* tests/sim/schedule.h - the schedule of a run: a seed (for all that is drawn while it runs),
+ * options, and a list of faults and commands. It is drawn from a seed, or read from the text of a
+ * shrunk schedule.
  * Owns:    nothing; a schedule is a value.
  * Threads: values.
- * Errors:  of reading: a sentence on stderr, ST_INVALID. */
+ * Errors:  ST_INVALID for a text that cannot be read, with a line on stderr. */
 #ifndef TESTS_SIM_SCHEDULE_H
 #define TESTS_SIM_SCHEDULE_H
 #include "base/status.h"
 #include <stdint.h>
 #include <stdio.h>
 
-/* X(name, default, lowest, highest): the default is the simplest, towards which it is shrunk. */
+/* X(name, default, lowest, highest): the shrinker moves towards the default, the simplest value. */
 #define SIM_OPTIONS(X)                                                                             \
     X(servers, 1, 1, 4)                                                                            \
     X(workers, 1, 1, 4)                                                                            \
     X(chunks, 1, 1, 4)                                                                             \
-    X(elems, 1, 1, 3) /* of each chunk */                                                          \
+    X(elems, 1, 1, 3) /* elements of each chunk */                                                 \
     X(steps, 3, 1, 12)                                                                             \
     X(mode, 0, 0, 3)      /* sync, async, ssp, sync with backup workers */                         \
     X(optimizer, 0, 0, 6) /* as enum optim_kind */                                                 \
     X(batch, 1, 1, 4)                                                                              \
     X(staleness, 0, 0, 2)                                                                          \
-    X(delay_us, 200, 50, 20000)  /* of a message, the median */                                    \
-    X(tail, 0, 0, 3)             /* how often it is far longer */                                  \
-    X(compute_ms, 20, 1, 500)    /* of a worker's step */                                          \
-    X(calm_ms, 20000, 0, 120000) /* after which there are no more faults */                        \
-    X(coordinator, 0, 0, 1)      /* 0: one plan for ever; 1: ps 0 makes them */                    \
-    X(folder, 0, 0, 1)           /* none, one that all share */                                    \
+    X(delay_us, 200, 50, 20000)  /* median delay of a message */                                   \
+    X(tail, 0, 0, 3)             /* how often the delay is far longer, in % */                     \
+    X(compute_ms, 20, 1, 500)    /* duration of a worker's step */                                 \
+    X(calm_ms, 20000, 0, 120000) /* time after which no fault strikes */                           \
+    X(coordinator, 0, 0, 1)      /* ps 0 makes plans; else one plan lasts for ever */              \
+    X(folder, 0, 0, 1)           /* all servers share a folder of checkpoints */                   \
     X(save_steps, 0, 0, 4)                                                                         \
     X(worker_timeout_ms, 10000, 0, 30000)                                                          \
     X(min_workers, 0, 0, 4)                                                                        \
-    X(mutant, 0, 0, 9)     /* a fault that is put into the code, to be found */                    \
-    X(no_memory, 0, 0, 70) /* of ps 0's plans, in %: cannot be made just then */                   \
-    X(clip, 0, 0, 1)       /* by the norm, in sync; not drawn: sim --clip */                       \
-    /* Not drawn either: sim --regions. The workers are regions; `steps` are theirs. */            \
+    X(mutant, 0, 0, 9)     /* a fault in production code (mutant.c) */                             \
+    X(no_memory, 0, 0, 70) /* plans that ps 0 has no memory to make, in % */                       \
+    X(clip, 0, 0, 1)       /* clips by the norm, in sync; only sim --clip sets it */               \
+    /* Only sim --regions sets the following: workers are regions; `steps` are theirs. */          \
     X(regions, 0, 0, 1)                                                                            \
     X(region_steps, 2, 1, 4)                                                                       \
-    X(overlap, 0, 0, 3) /* below region_steps, and steps, whatever it says */                      \
+    X(overlap, 0, 0, 3) /* cut to less than region_steps and steps */                              \
     X(max_drift, 0, 0, 8)                                                                          \
-    X(fragments, 1, 1, 4)      /* at most as many as chunks, whatever it says */                   \
-    X(region_servers, 1, 1, 2) /* 2: of three regions at most */                                   \
+    X(fragments, 1, 1, 4)      /* cut to the number of chunks */                                   \
+    X(region_servers, 1, 1, 2) /* 2: the job has at most three regions */                          \
     X(region_workers, 1, 1, 2)                                                                     \
-    X(region_save, 0, 0, 4) /* a region's checkpoints; 0: it keeps none */                         \
-    X(churn_ms, 0, 0, 2000) /* a region's generations last about so long; 0: for ever */
+    X(region_save, 0, 0, 4) /* steps between a region's checkpoints; 0: none */                    \
+    X(churn_ms, 0, 0, 2000) /* duration of a region's generations; 0: no end */
 
 enum sim_option {
 #define X(name, first, low, high) OPT_##name,
@@ -54,28 +54,28 @@ enum sim_option {
 /* X(name, needs a second node, lasts). */
 #define SIM_FAULTS(X)                                                                              \
     X(kill, 0, 1)        /* the process dies, and is started again after `ms` */                   \
-    X(power, 0, 1)       /* its host goes: nobody is told */                                       \
+    X(power, 0, 1)       /* its host is lost: no peer is informed */                               \
     X(pause, 0, 1)       /* SIGSTOP, then SIGCONT */                                               \
-    X(reset, 1, 0)       /* the connections between two break */                                   \
-    X(cut, 1, 1)         /* nothing goes either way */                                             \
-    X(cut_one_way, 1, 1) /* nothing goes from the first to the second */                           \
-    X(isolate, 0, 1)     /* nothing goes from or to it */                                          \
-    X(slow_link, 1, 1)   /* messages take a hundred times as long */                               \
-    X(slow, 0, 1)        /* a worker's steps take a hundred times as long */                       \
+    X(reset, 1, 0)       /* the connections of two nodes break */                                  \
+    X(cut, 1, 1)         /* no message passes between two nodes */                                 \
+    X(cut_one_way, 1, 1) /* no message passes from the first to the second */                      \
+    X(isolate, 0, 1)     /* no message passes from or to it */                                     \
+    X(slow_link, 1, 1)   /* messages are a hundred times slower */                                 \
+    X(slow, 0, 1)        /* a worker's steps are a hundred times slower */                         \
     X(term, 0, 0)        /* SIGTERM */                                                             \
-    X(join, 0, 0)        /* a worker, or a server, that was not there joins */                     \
-    X(drain, 0, 0)       /* an operator wants it out */                                            \
-    X(checkpoint, 0, 0)  /* an operator wants one */                                               \
-    X(disk_hang, 0, 1)   /* orders to its folder do not end before that */                         \
+    X(join, 0, 0)        /* a new worker or server joins */                                        \
+    X(drain, 0, 0)       /* an operator drains the server, or removes the worker */                \
+    X(checkpoint, 0, 0)  /* an operator orders a checkpoint */                                     \
+    X(disk_hang, 0, 1)   /* calls to its folder do not return before the end */                    \
     X(disk_full, 0, 1)                                                                             \
-    X(damaged, 0, 0)     /* the next checkpoint that a server is to read is damaged there */       \
-    X(begin_fails, 0, 0) /* its next plan, tried once to three times, cannot be begun */           \
-    X(gone, 0, 0)        /* it dies and never comes back */                                        \
-    X(disk_stuck, 0, 0)  /* orders of this process to its folder never end */                      \
-    X(apart, 1, 0)       /* nothing goes between a worker and a server, for good; once at most */  \
-    X(lose_folder, 0, 1) /* ps 0's host dies, and all in the folder is lost with it */             \
-    X(late, 0, 0)        /* ps 0 is killed in its next manifest's rename, which is done later */   \
-    X(quit, 0, 0)        /* a worker ends for good, with an error, and says so; sim --quit */
+    X(damaged, 0, 0)     /* the next checkpoint that a server reads is damaged there */            \
+    X(begin_fails, 0, 0) /* it fails to begin its next plan, one to three times */                 \
+    X(gone, 0, 0)        /* it dies and is never started again */                                  \
+    X(disk_stuck, 0, 0)  /* calls of this process to its folder never return */                    \
+    X(apart, 1, 0)       /* no message passes between a worker and a server, for good */           \
+    X(lose_folder, 0, 1) /* ps 0's host is lost, and the folder with it */                         \
+    X(late, 0, 0)        /* ps 0 dies in its next rename of a manifest, which is done later */     \
+    X(quit, 0, 0)        /* a worker reports an error and ends for good; sim --quit */
 
 enum sim_fault_kind {
 #define X(name, two, lasts) FAULT_##name,
@@ -84,19 +84,19 @@ enum sim_fault_kind {
         SIM_N_FAULTS
 };
 
-/* When a fault strikes: so long after the n-th time that such a thing happens. X(name). */
+/* Events after which faults strike, by the number of the event. X(name). */
 #define SIM_MARKS(X)                                                                               \
-    X(start)    /* of the run; n is 1 */                                                           \
-    X(join)     /* a member was let in */                                                          \
-    X(push)     /* a contribution came to a server */                                              \
-    X(version)  /* one was made */                                                                 \
-    X(leave)    /* a worker said goodbye */                                                        \
+    X(start)    /* the run begins; its number is 1 */                                              \
+    X(join)     /* a server admitted a member */                                                   \
+    X(push)     /* a server received a contribution */                                             \
+    X(version)  /* a server made a version */                                                      \
+    X(leave)    /* a server received a leave message */                                            \
     X(restart)  /* a process was started again */                                                  \
     X(stop)     /* ps 0 ordered a Stop */                                                          \
     X(plan)     /* ps 0 ordered a plan */                                                          \
-    X(disk)     /* a disk order began */                                                           \
+    X(disk)     /* a write to a disk began */                                                      \
     X(manifest) /* a checkpoint is whole */                                                        \
-    X(unread)   /* a server found that of its plan damaged */
+    X(unread)   /* a server found the checkpoint of its plan damaged */
 enum sim_mark {
 #define X(name) MARK_##name,
     SIM_MARKS(X)
@@ -109,9 +109,9 @@ struct sim_fault {
     enum sim_fault_kind kind;
     enum sim_mark mark;
     int nth;          /* from 1 */
-    int64_t after_us; /* of the mark */
+    int64_t after_us; /* time after the event */
     int node, other;  /* servers from 0, workers from SIM_SERVERS */
-    int64_t ms;       /* how long; kill, power: -1: never back */
+    int64_t ms;       /* duration; -1: the killed process never starts again */
 };
 
 struct sim_schedule {
@@ -119,7 +119,7 @@ struct sim_schedule {
     int64_t option[SIM_N_OPTIONS];
     int n_faults;
     struct sim_fault fault[SIM_MAX_FAULTS];
-    char check[32]; /* of a text: that failed once; "none": it must pass */
+    char check[32]; /* from a file: the check that failed once, or "none" */
 };
 
 extern const char *const sim_option_name[], *const sim_fault_name[], *const sim_mark_name[];
@@ -130,15 +130,15 @@ enum status sim_schedule_read(const char *path, struct sim_schedule *out);
 void sim_schedule_write(const struct sim_schedule *s, FILE *f);
 void sim_fault_text(const struct sim_fault *f, char *out, int room);
 
-/* Its workers are regions. */
+/* Changes it to a job whose workers are regions. */
 void sim_schedule_regions(struct sim_schedule *s);
 
-/* Makes it one of a job in sync that clips by the norm. */
+/* Changes it to a job in sync that clips by the norm. */
 void sim_schedule_clip(struct sim_schedule *s);
 
-/* Workers end for good with an error, too; in some schedules nothing else happens, and all do. */
+/* Adds workers that end for good with an error; in some schedules all do, without other faults. */
 void sim_schedule_quit(struct sim_schedule *s);
-/* Only that happens. */
+/* Returns nonzero if no other fault strikes. */
 int sim_schedule_only_quits(const struct sim_schedule *s);
 
 #endif
