@@ -1,5 +1,5 @@
-/* tests/kernel_backend_test.c - finding a backend by name: only one that was built with the same
- * form of the interface is taken. Its fakes: tests/fake_backend. */
+/* tests/kernel_backend_test.c - finds a backend by name: only one that was built with the same form
+ * of the interface is accepted. Its fakes: tests/fake_backend. */
 #include "kernels/backend_abi.h"
 #include "tests/check.h"
 #include "tests/skip.h"
@@ -20,8 +20,8 @@ static void assert_says(const char *why, const char *what)
         fail_msg("'%s' is not in '%s'", what, why);
 }
 
-/* One sentence: the file, both versions, and what to do. */
-static void test_other_version_is_refused(void **state)
+/* The error names the file, both versions, and the fix. */
+static void other_version_refused(void **state)
 {
     static const uint32_t own[BACKEND_ABI_PARTS] = BACKEND_ABI;
     char why[BACKEND_WHY_SIZE], text[64];
@@ -52,7 +52,7 @@ static void test_no_backend_is_refused(void **state)
     assert_says(why, "cannot be loaded");
 }
 
-static void test_same_version_is_taken(void **state)
+static void same_version_accepted(void **state)
 {
     char why[BACKEND_WHY_SIZE];
     const struct backend *cpu = NULL;
@@ -65,6 +65,6 @@ static void test_same_version_is_taken(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_other_version_is_refused, test_no_version_is_refused,
-                     test_no_backend_is_refused, test_same_version_is_taken);
+    return RUN_TESTS(other_version_refused, test_no_version_is_refused, test_no_backend_is_refused,
+                     same_version_accepted);
 }

@@ -12,7 +12,7 @@
 const struct backend *backend;
 double bench_tolerance, bench_tolerance_f32;
 static const double floor_f32 = 1e-6;
-static double terms_rounding; /* of the gradient that is compared */
+static double terms_rounding; /* rounding of the terms of the compared gradient */
 
 /* ---- a net, its reference, a plan and a batch ---- */
 
@@ -21,7 +21,7 @@ static float noise(uint64_t round, uint64_t index, uint64_t counter)
     return rng_uniform(rng_key(BENCH_SEED + round, RNG_TEST, index), counter) * 2 - 1;
 }
 
-/* Sets parameters of both sides; `round` makes other values. */
+/* Sets parameters of both sides; each `round` has other values. */
 void bench_params(struct bench *b, int round)
 {
     struct reference *r = b->r;
@@ -88,7 +88,7 @@ struct bench *bench_create(const struct net *net)
     b->images = malloc((size_t)(BENCH_BATCH * b->pixels));
     assert_non_null(b->images);
     for (int k = 0; k < b->r->n_params; k++) {
-        /* some floats apart, so that none shares a run of pages with the next */
+        /* some more floats, so that no array shares a run of pages with the next */
         b->params[k] = calloc((size_t)b->r->param_elems[k] + 64, sizeof(float));
         b->grads[k] = calloc((size_t)b->r->param_elems[k] + 64, sizeof(float));
         assert_true(b->params[k] != NULL && b->grads[k] != NULL);
@@ -173,14 +173,14 @@ void bench_compare(const struct net *net, const char *what, int index, const flo
     for (int64_t k = 0; k < n; k++) {
         double error = fabs((double)got[k] - want[k]);
         largest = fmax(largest, fabs(want[k]));
-        worst = error <= worst ? worst : error; /* a NaN gets through */
+        worst = error <= worst ? worst : error; /* keeps a NaN */
     }
     if (!(worst <= bench_tolerance * largest + floor_f32 + terms_rounding))
         fail_msg("net '%s', %s %d: off by %g, largest value %g", net->name, what, index, worst,
                  largest);
 }
 
-/* The largest sum of absolute terms that an element of a bias's gradient is the sum of. */
+/* Returns the largest sum of absolute terms of an element of a bias's gradient. */
 static double bias_terms(const struct reference *r, int layer)
 {
     int64_t n = shape_elems(&r->layers[layer].out), units = r->layers[layer].out.dim[0];
@@ -194,8 +194,8 @@ static double bias_terms(const struct reference *r, int layer)
     return largest;
 }
 
-/* A bias before a batch norm has the gradient 0: terms that cancel. What float32 leaves is as large
- * as the rounding of the terms, not as their sum. */
+/* A bias before a batch norm has the gradient 0: its terms cancel. The remainder in float32 is as
+ * large as the rounding of the terms, not of their sum. */
 static double rounding_of_terms(const struct reference *r, int param)
 {
     for (int i = 0; i < r->n_layers; i++) {
@@ -206,7 +206,7 @@ static double rounding_of_terms(const struct reference *r, int param)
     return 0;
 }
 
-/* The layer that alone reads the output of i; -1: there is none, or there are several. */
+/* Returns the only layer that reads the output of i; -1: no reader, or several. */
 static int only_reader(const struct reference *r, int i)
 {
     int reader = -1, n = 0;
@@ -219,8 +219,8 @@ static int only_reader(const struct reference *r, int i)
     return n == 1 ? reader : -1;
 }
 
-/* What a relu alone reads, flattened in between or not, may be overwritten by it. Of a
- * convolution's relu a max pool that alone reads it may keep the maxima. */
+/* A relu may overwrite its input if it is the only reader, also through a flatten. A max pool that
+ * alone reads a convolution's relu may keep only the maxima. */
 static int output_is_readable(const struct reference *r, int i)
 {
     int reader = only_reader(r, i), from = r->layers[i].input[0];
@@ -278,7 +278,7 @@ void bench_check_net(const struct net *net, int n_threads)
     assert_int_equal(bench_plan(b, n_threads, 0), ST_OK);
     assert_true(backend->plan_memory_bytes(b->plan) > 0);
     for (int round = 0; round < 2; round++) {
-        bench_params(b, round); /* in the second round: new values must be seen */
+        bench_params(b, round); /* the second round must use the new values */
         for (int k = 0; k < b->r->n_params; k++)
             assert_int_equal(backend->load_param(b->plan, k), ST_OK);
         for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++)
@@ -291,7 +291,8 @@ void bench_check_net(const struct net *net, int n_threads)
 int bench_open(int argc, char **argv)
 {
     const char *name = "cpu";
-    /* Threads that spin for one another starve on a busy machine; read when OpenMP is loaded. */
+    /* Threads that spin for one another starve on a busy machine; OpenMP reads this when it is
+     * loaded. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     if (getenv("WEIR_TEST_BACKEND") != NULL)
         name = getenv("WEIR_TEST_BACKEND");

@@ -1,9 +1,9 @@
 /* tests/kernel_branches_emulated_test.c - gradients by parameters on a second stream
- * (kernels/tuning.h: branches) against the same on one, bit for bit: as they are, as branches of
- * graphs, with parameters that are sent from outside and where training stays on the device; and
- * what becomes of a plan that has no memory for it. Arguments: the folder of the emulation's
- * library. Needs the emulation (tests/emulation), which counts what graphs have beside one
- * another, and whose order (WEIR_EMULATION_ORDER) shows waits that are missing. */
+ * (kernels/tuning.h: branches) have the same bits as on one: plainly, as branches of graphs, with
+ * parameters that are sent from outside, and if training stays on the device; and a plan without
+ * memory for it. Arguments: the folder of the emulation's library. Needs the emulation
+ * (tests/emulation), which counts the parallel nodes of graphs, and whose order
+ * (WEIR_EMULATION_ORDER) reveals missing waits. */
 #include "kernels/tuning.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -17,15 +17,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SMALL = 20 << 20 }; /* bytes: enough for a plan, and not for a second lane */
+enum { SMALL = 20 << 20 }; /* bytes: enough for a plan, but not for a second lane */
 
 static int (*branch_nodes)(void);
 static void (*fault_set)(long long number);
 static void (*fault_only)(const char *name);
 static long long (*fault_calls)(void);
 
-/* Sums of a bias' gradient in two runs (bias_grad.cu), by both streams at once: the first
- * convolution has no gradient by its input, and stays on the first. */
+/* Sums of a bias' gradient in two runs (bias_grad.cu), by both streams simultaneously: the first
+ * convolution has no gradient by its input, and stays on the first stream. */
 static void build_runs(struct reference *r)
 {
     reference_conv(r, 2, 3, 1, -1);
@@ -36,7 +36,7 @@ static void build_runs(struct reference *r)
 }
 static const struct net runs = {"sums in two runs", 1, 32, 32, build_runs};
 
-/* Gradients that go from buffer to buffer, or are in one for two layers until one of them adds to
+/* Gradients that move from buffer to buffer, or share one for two layers until one of them adds to
  * it, and sums of them. */
 static void build_readers(struct reference *r)
 {
@@ -47,7 +47,7 @@ static void build_readers(struct reference *r)
     reference_conv(r, 4, 3, 1, -1);
     reference_join(r, LAYER_ADD, 2, (int[]){reference_last(r), skip});
     skip = reference_last(r);
-    reference_conv(r, 4, 2, 1, -1); /* padded on one side more */
+    reference_conv(r, 4, 2, 1, -1); /* padded more on one side */
     reference_join(r, LAYER_CONCAT, 2, (int[]){reference_last(r), skip});
     reference_conv(r, 3, 3, 2, -1);
     reference_layer(r, LAYER_FLATTEN);
@@ -69,7 +69,7 @@ static struct bench *open_plan(const struct net *net, uint32_t tuning,
     return b;
 }
 
-/* Layers that make both gradients by their parameters and by their inputs. */
+/* Counts the layers with gradients both by their parameters and by their inputs. */
 static int n_branches(const struct bench *b)
 {
     int n = 0, trained[REFERENCE_MAX_LAYERS] = {0};
@@ -83,8 +83,8 @@ static int n_branches(const struct bench *b)
     return n;
 }
 
-/* The same as bench_step_of, but the first stream is waited for before any gradient is, so that the
- * other one is late. */
+/* Runs the same as bench_step_of, but waits for the first stream before any gradient, so that the
+ * other stream is late. */
 static struct bench_outcome step_of_first(struct bench *b, int round, int n)
 {
     struct bench_outcome o;
@@ -119,7 +119,8 @@ static void check_net(const struct net *net, uint32_t tuning, enum backend_preci
             k % 2 == 0 ? bench_step_of(b, k, sizes[k]) : step_of_first(b, k, sizes[k]);
         bench_check_same(net, a, of_a, b, of_b);
     }
-    /* three of the steps are graphs; a branch has a product, and says that gradients are there */
+    /* three of the steps are graphs; a branch has a product, and signals that gradients are ready
+     */
     int nodes = branch_nodes(), least = tuning & TUNING_CAPTURE ? 3 * 2 * n_branches(b) : 0;
     if (nodes < least || (least == 0 && nodes > 0))
         fail_msg("net '%s': graphs have %d nodes in branches", net->name, nodes);
@@ -152,8 +153,8 @@ static long long calls_of(struct bench *b, const char *name)
     return calls;
 }
 
-/* Two events for each layer with a branch; a wait for each fork, for each buffer that is used again
- * while no later branch was waited for, and one at the end. */
+/* Two events for each layer with a branch; a wait for each fork, for each reused buffer if no later
+ * branch was awaited, and one at the end. */
 static void test_calls(void **state)
 {
     const struct net *net = &bench_nets[BENCH_DEEP];
@@ -168,7 +169,7 @@ static void test_calls(void **state)
     bench_destroy(b);
 }
 
-/* Said once, and computed as without. */
+/* It is logged once, and the result is the same. */
 static void test_no_memory(void **state)
 {
     const struct net *net = &bench_nets[BENCH_DEEP];

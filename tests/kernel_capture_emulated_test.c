@@ -1,7 +1,7 @@
-/* tests/kernel_capture_emulated_test.c - layers as CUDA graphs (kernels/tuning.h: capture) against
- * the same layers one by one, bit for bit; how many calls are left; and what happens where a
- * capture fails, or what was captured is out of date. Arguments: the folder of the emulation's
- * library. Needs the emulation (tests/emulation), which counts the calls. */
+/* tests/kernel_capture_emulated_test.c - layers as CUDA graphs (kernels/tuning.h: capture) have the
+ * same bits as the layers one by one; the number of remaining calls; and captures that fail, or are
+ * out of date. Arguments: the folder of the emulation's library. Needs the emulation
+ * (tests/emulation), which counts the calls. */
 #include "kernels/tuning.h"
 #include "tests/check.h"
 #include "tests/emulated.h"
@@ -20,7 +20,7 @@ static void (*fault_only)(const char *name);
 static const char *(*fault_name)(void);
 static long long (*fault_calls)(void);
 
-/* A plan of the net's own, with rounded gradients if asked for. */
+/* Creates a plan of the net, with rounded gradients on request. */
 static struct bench *open_plan(const struct net *net, uint32_t tuning, uint16_t **grads16)
 {
     struct bench *b = bench_create(net);
@@ -34,7 +34,7 @@ static struct bench *open_plan(const struct net *net, uint32_t tuning, uint16_t 
     return b;
 }
 
-/* A pass without training, and one that is given up half way. */
+/* Runs a pass without training, and one that is abandoned half way. */
 static void disturb(struct bench *b)
 {
     float loss;
@@ -69,7 +69,7 @@ static void test_same_bits(void **state)
     check_net(&bench_nets[BENCH_NORM], grads[0], grads[1]);
 }
 
-/* How many calls of this name a step makes; NULL: of all names that can fail. */
+/* Returns the number of calls of this name in a step; NULL: of all names that can fail. */
 static long long calls_of(struct bench *b, const char *name, int n)
 {
     fault_only(name);
@@ -81,7 +81,7 @@ static long long calls_of(struct bench *b, const char *name, int n)
     return calls;
 }
 
-/* Layers with parameters, and one for those before them. */
+/* Returns the largest number of graphs: layers with parameters, and one for those before them. */
 static int most_graphs(const struct bench *b)
 {
     int n = 1;
@@ -94,13 +94,13 @@ static void test_calls(void **state)
 {
     const struct net *net = &bench_nets[BENCH_DEEP];
     struct bench *a = open_plan(net, 0, NULL), *b = open_plan(net, TUNING_CAPTURE, NULL);
-    assert_int_equal(calls_of(b, "cudaGraphLaunch", BENCH_BATCH), 0); /* the first */
+    assert_int_equal(calls_of(b, "cudaGraphLaunch", BENCH_BATCH), 0); /* the first step */
     bench_step_of(b, 0, BENCH_BATCH);
     bench_step_of(a, 0, BENCH_BATCH);
     long long graphs = calls_of(b, "cudaGraphLaunch", BENCH_BATCH);
     assert_in_range(graphs, 2, most_graphs(b) + 1);
     assert_int_equal(calls_of(b, "cudaStreamBeginCapture", BENCH_BATCH), 0);
-    assert_int_equal(calls_of(b, "a launch", BENCH_BATCH), 1); /* of the images */
+    assert_int_equal(calls_of(b, "a launch", BENCH_BATCH), 1); /* that of the images */
     assert_true(calls_of(a, "a launch", BENCH_BATCH) > 2 * graphs);
     long long all_a = calls_of(a, NULL, BENCH_BATCH), all_b = calls_of(b, NULL, BENCH_BATCH);
     print_message("%lld calls a step, %lld with graphs, %lld of which launch one\n", all_a, all_b,
@@ -113,7 +113,7 @@ static void test_calls(void **state)
     bench_destroy(b);
 }
 
-/* Of the calls of this name that the second step makes the number-th fails. */
+/* The number-th call of this name in the second step fails. */
 static void check_fallback(const char *name, long long number)
 {
     const struct net *net = &bench_nets[BENCH_DEEP];
@@ -155,8 +155,8 @@ static void compare_steps(const struct net *net, struct bench *a, struct bench *
     }
 }
 
-/* An algorithm cannot be run any more, found while it is captured, or in a pass that is not: what
- * was captured is not launched again, but captured anew after a step without. */
+/* An algorithm cannot run any more, which shows in a capture or in a plain pass: the old capture is
+ * not launched again, but replaced after a step without one. */
 static void check_another(const char *what, uint32_t tuning)
 {
     const struct net *net = &bench_nets[BENCH_DEEP];
@@ -187,7 +187,7 @@ static void test_another_algorithm(void **state)
     check_another("an engine", TUNING_CAPTURE | TUNING_NHWC);
 }
 
-/* Targets instead of labels are another loss. */
+/* Targets instead of labels need another loss. */
 static void test_targets_and_labels(void **state)
 {
     const struct net *net = &bench_nets[bench_n_nets - 1];

@@ -1,6 +1,6 @@
-/* tests/kernel_channels_emulated_test.c - the kernels for tensors that lie channels last
+/* tests/kernel_channels_emulated_test.c - the kernels for tensors with channels last
  * (kernels/cuda/conv/channels_kernels.h), as plain C++ (tests/emulation): transposes with and
- * without a cast; max pools and the gradient of a bias with the bits of those on planes. */
+ * without a cast; max pools and the gradient of a bias have the same bits as those on planes. */
 #include "kernels/cuda/conv/channels_kernels.h"
 #include "kernels/vector/dtype.h"
 #include "tests/check.h"
@@ -17,7 +17,7 @@ static float *floats(int64_t n)
     return f;
 }
 
-/* Of few values, so that there are ties, and of both signs. */
+/* Makes few different values, of both signs, so that some are equal. */
 static float *few_values(int64_t n, unsigned seed)
 {
     float *f = floats(n);
@@ -28,7 +28,7 @@ static float *few_values(int64_t n, unsigned seed)
     return f;
 }
 
-/* In the last one blocks take several tiles: so many blocks take minutes under a sanitizer. */
+/* In the last shape blocks have several tiles: so many blocks run for minutes under a sanitizer. */
 static void test_transposes(void **state)
 {
     static const struct gpu_matrices shapes[] = {
@@ -68,7 +68,7 @@ static void test_transposes(void **state)
                      GPU_KERNEL_REFUSED);
 }
 
-/* n samples of `channels` planes, each of `cells` values of 4 bytes, to channels last. */
+/* Copies n samples of `channels` planes, each of `cells` values of 4 bytes, to channels last. */
 static void *to_last(const void *planes, int64_t n, int64_t channels, int64_t cells)
 {
     float *last = floats(n * channels * cells);
@@ -85,7 +85,7 @@ struct pooled {
     int32_t *winner;
 };
 
-/* Plain loops, one window after the other. */
+/* Pools by plain loops, one window after the other. */
 static void pool_by_hand(const struct gpu_window *w, const float *x, const float *dy, int masked,
                          const struct pooled *p)
 {
@@ -109,7 +109,7 @@ static void pool_by_hand(const struct gpu_window *w, const float *x, const float
     }
 }
 
-/* Bit by bit, but for the order in which windows that overlap are added up. */
+/* Compares bits, except for the order in which overlapping windows are summed. */
 static void planes_check(const struct gpu_window *w, const float *x, const float *dy)
 {
     int64_t n_in = w->planes * w->in_h * w->in_w, n_out = w->planes * w->out_h * w->out_w;
@@ -188,7 +188,7 @@ static void test_max_pools(void **state)
          .kernel_w = 2,
          .stride_h = 2,
          .stride_w = 2},
-        {.planes = 6, /* a row more than tiles cover */
+        {.planes = 6, /* one row more than the tiles cover */
          .in_h = 7,
          .in_w = 4,
          .out_h = 3,
@@ -224,11 +224,11 @@ static void test_max_pools(void **state)
                 pool_check(&windows[k], channels, last);
     float f = 0;
     int32_t i = 0;
-    struct gpu_pool_last uneven = {windows[0], 4, 1}; /* 6 planes are no samples of 4 channels */
+    struct gpu_pool_last uneven = {windows[0], 4, 1}; /* 6 planes are not samples of 4 channels */
     assert_int_equal(gpu_pool_last_forward(NULL, &f, &f, &i, &uneven), GPU_KERNEL_REFUSED);
 }
 
-/* 40 * 150: two splits of a channel's terms. */
+/* 40 * 150 terms per channel: two parts. */
 static void test_bias_gradient(void **state)
 {
     static const struct gpu_planes shapes[] = {

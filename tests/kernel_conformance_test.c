@@ -1,8 +1,7 @@
-/* tests/kernel_conformance_test.c - any backend, by name, against the double-precision reference:
- * every kind of layer in several shapes, strides and paddings, inside small nets that end in a
- * loss, forward and backward, with full and short batches, one thread and two.
- * The reference itself is held against finite differences.
- * Backend and nets: tests/kernel_bench.h. */
+/* tests/kernel_conformance_test.c - compares any backend, by name, with the double-precision
+ * reference: every kind of layer in several shapes, strides and paddings, inside small nets that
+ * end in a loss, forward and backward, with full and short batches, one thread and two. The
+ * reference itself is compared with finite differences. Backend and nets: tests/kernel_bench.h. */
 #include "base/rng.h"
 #include "kernels/device_report.h"
 #include "tests/check.h"
@@ -49,7 +48,7 @@ static double reference_loss_at(struct bench *b, double *where, double value)
     return b->r->loss;
 }
 
-/* Central differences of the reference's own loss; running statistics have no gradient. */
+/* Computes central differences of the reference's own loss; running statistics have no gradient. */
 static void test_reference_gradients(void **state)
 {
     const double h = 1e-6;
@@ -76,7 +75,8 @@ static void test_reference_gradients(void **state)
     }
 }
 
-/* The share of dropped units, and that a sample's mask is its own however the batch is cut. */
+/* Checks the share of dropped units; a sample's mask does not depend on the division of the batch.
+ */
 static void build_dropout(struct reference *r)
 {
     reference_layer(r, LAYER_FLATTEN);
@@ -116,7 +116,8 @@ static void test_dropout_ignores_batch_splits(void **state)
     bench_destroy(b);
 }
 
-/* Three steps of plain descent, so that errors would grow; returns the bench for its values. */
+/* Runs three steps of plain descent, so that errors would grow; returns the bench for its values.
+ */
 static struct bench *descend_in(const struct net *net, int n_threads,
                                 enum backend_precision precision)
 {
@@ -191,8 +192,8 @@ static void test_plans_run_at_once(void **state)
     bench_destroy(alone);
 }
 
-/* One thread, two plans, the first device and the last, layer by layer in turns. */
-static void test_plans_take_turns_on_devices(void **state)
+/* One thread runs two plans, on the first device and the last, layer by layer in turns. */
+static void plans_alternate_on_devices(void **state)
 {
     struct bench *b[2];
     for (int k = 0; k < 2; k++) {
@@ -257,7 +258,7 @@ static void test_what_is_wrong_is_refused(void **state)
     bench_destroy(b);
 }
 
-/* Numbers beyond an embedding's vocabulary, and what no layer can be. */
+/* Numbers beyond an embedding's vocabulary, and invalid layers. */
 static void build_few_words(struct reference *r)
 {
     reference_embedding(r, 12, 3);
@@ -290,7 +291,7 @@ static void test_numbers_beyond_the_vocabulary_are_refused(void **state)
     bench_destroy(b);
 }
 
-/* Numbers that are no bytes, the first and the last among them, and some that come again. */
+/* Numbers beyond a byte, the first and the last among them, some of them repeated. */
 static void build_many_words(struct reference *r)
 {
     reference_embedding(r, 70001, 3);
@@ -338,7 +339,7 @@ static void test_numbers_above_255(void **state)
     bench_destroy(b);
 }
 
-/* A limit is either refused, or held and said to be too low. */
+/* A limit is either refused, or respected and reported as too low. */
 static void test_limits_are_kept_or_refused(void **state)
 {
     struct bench *b = bench_create(&bench_nets[BENCH_DEEP]);
@@ -359,8 +360,8 @@ static void test_limits_are_kept_or_refused(void **state)
     bench_destroy(b);
 }
 
-/* Two plans under one limit that is just enough for both, taken as needed and at once: a third is
- * refused, and fits when one is gone. */
+/* Two plans under one limit that is just enough for both, allocated on demand and at once: a third
+ * is refused, and fits when one is destroyed. */
 static void test_plans_share_a_limit(void **state)
 {
     struct bench *b = bench_create(&bench_nets[BENCH_DEEP]);
@@ -373,7 +374,7 @@ static void test_plans_share_a_limit(void **state)
     for (int reserve = 0; reserve < 2; reserve++) {
         assert_int_equal(backend->set_memory(0, 0, 0), ST_OK);
         uint64_t bytes = 0, before = 1;
-        while (bytes != before) { /* a plan makes do with less, down to its least */
+        while (bytes != before) { /* a plan uses less, down to its minimum */
             before = cfg.memory_limit_bytes = bytes;
             assert_int_equal(backend->plan_create(&cfg, &p[0]), ST_OK);
             bytes = backend->plan_memory_bytes(p[0]);
@@ -394,7 +395,7 @@ static void test_plans_share_a_limit(void **state)
     bench_destroy(b);
 }
 
-/* Convolutions, each with a relu and a max pool behind it; in which order must not matter. */
+/* Adds convolutions, each with a relu and a max pool after it; their order must not matter. */
 static void add_pooled(struct reference *r, int pool_first)
 {
     static const struct {
@@ -423,8 +424,8 @@ static void build_pool_first(struct reference *r)
     add_pooled(r, 1);
 }
 
-/* A relu and a max pool that are part of the convolution before them give the bits that bias, pool
- * and relu give one by one, and the convolution's output is not kept. */
+/* A relu and a max pool that are part of the convolution before them have the same bits as separate
+ * bias, pool and relu, and the convolution's output is not kept. */
 static void test_max_pool_in_one_pass(void **state)
 {
     static const struct net nets[] = {{"relu first", 2, 13, 11, build_relu_first},
@@ -438,7 +439,7 @@ static void test_max_pool_in_one_pass(void **state)
                 b[k] = bench_create(&nets[k]);
                 struct backend_plan_config cfg = bench_config(b[k], 1, inference);
                 cfg.precision = (enum backend_precision)precision;
-                cfg.memory_limit_bytes = LIMIT; /* so that each has the least cuBLAS workspace */
+                cfg.memory_limit_bytes = LIMIT; /* so that each has the smallest cuBLAS workspace */
                 assert_int_equal(backend->plan_create(&cfg, &b[k]->plan), ST_OK);
                 bytes[k] = backend->plan_memory_bytes(b[k]->plan);
                 for (int n = BENCH_BATCH; n > 0; n -= 3) {
@@ -468,8 +469,9 @@ static void test_max_pool_in_one_pass(void **state)
 
 static int is_emulated;
 
-/* The loss of a training pass, compared; without asking for determinism, for once. Outputs and loss
- * only: a maximum or a relu may turn over, and its gradient then goes another way. 0: refused. */
+/* Returns the loss of a training pass, without determinism. Only outputs and loss are compared:
+ * rounding may change the index of a maximum, or the sign before a relu, and then their gradients.
+ * 0: refused. */
 static int loss_at(const struct net *net, enum backend_precision precision, float *loss)
 {
     struct bench *b = bench_create(net);
@@ -491,11 +493,12 @@ static int loss_at(const struct net *net, enum backend_precision precision, floa
     return st == ST_OK;
 }
 
-/* With factors of `bits` significant bits the unit roundoff is u = 2^-bits. A sum of k products of
- * rounded factors is off by at most 2 u times the sum of their sizes; since the roundings are
- * independent, as are the signs of the products, what is expected is 2 u times the root of the sum
- * of their squares, which is the size of the result itself. Rounding the result adds u. So 3 u a
- * layer with products, four of which follow each other here: 12 u of a tensor's largest value. */
+/* The unit roundoff of factors with `bits` significant bits is u = 2^-bits. A sum of k products of
+ * rounded factors has an error of at most 2 u times the sum of their sizes; since the roundings are
+ * independent, and so are the signs of the products, the expected error is 2 u times the root of
+ * the sum of their squares, which is the size of the result itself. Rounding the result adds u.
+ * This makes 3 u per layer with products. Four of them follow each other here: 12 u of a tensor's
+ * largest value. */
 static void check_rounding(enum backend_precision precision, int bits)
 {
     for (int k = 0; k < bench_n_nets; k++) {
@@ -503,7 +506,7 @@ static void check_rounding(enum backend_precision precision, int bits)
         assert_true(loss_at(&bench_nets[k], BACKEND_FP32, &exact));
         bench_tolerance = 12 * pow(2, -bits);
         int is_there = loss_at(&bench_nets[k], precision, &rounded);
-        if (is_there && is_emulated) /* an old card may know no rounding */
+        if (is_there && is_emulated) /* an old card may not support rounding */
             assert_true(rounded != exact);
         bench_tolerance = bench_tolerance_f32;
     }
@@ -514,7 +517,7 @@ static void test_tf32_is_close_or_refused(void **state)
     check_rounding(BACKEND_TF32, 11);
 }
 
-/* Whether bf16 was computed shows in what a run says: where it is refused, that is a skip. */
+/* Only a run shows whether the card supports bf16: a refusal is a skip. */
 static void skip_without_bf16(void)
 {
     if (!has_precision(BACKEND_BF16))
@@ -527,8 +530,9 @@ static void test_bf16_is_close_or_refused(void **state)
     skip_without_bf16();
 }
 
-/* Gradients, too, within 3 u a layer with products, of which ten follow each other, there and back;
- * in whole and short batches, of parameters that are new, and with another result than floats'. */
+/* Gradients are also within 3 u per layer with products, of which ten follow each other, forward
+ * and backward; in whole and short batches, with new parameters, and with another result than
+ * floats'. */
 static void check_gradients_in_bf16(const struct net *net)
 {
     struct bench *b = bench_create(net);
@@ -571,7 +575,7 @@ static void test_gradients_in_bf16(void **state)
     skip_without_bf16();
 }
 
-/* Items of a data set on the device give the bits that the same images give. */
+/* Items of a data set on the device have the same bits as the same images. */
 static void test_items_are_images(void **state)
 {
     static const uint32_t item[] = {5, 0, 7, 7, 2};
@@ -613,7 +617,7 @@ done:
     bench_destroy(b);
 }
 
-/* Pixels divided by 255 beforehand give the bits that the bytes give, gradients included. */
+/* Pixels divided by 255 beforehand have the same bits as bytes, gradients included. */
 static void test_floats_are_images(void **state)
 {
     enum { N = BENCH_BATCH };
@@ -657,7 +661,7 @@ static void test_floats_are_images(void **state)
     bench_destroy(b);
 }
 
-/* Two passes, so that the second's gradients come behind the first's. */
+/* Runs two passes, so that the second one's gradients follow the first's. */
 static void gradients_of(struct bench *b, const struct backend_plan_config *cfg)
 {
     assert_int_equal(backend->plan_create(cfg, &b->plan), ST_OK);
@@ -669,8 +673,8 @@ static void gradients_of(struct bench *b, const struct backend_plan_config *cfg)
     b->plan = NULL;
 }
 
-/* Gradients rounded by the backend are those that the host rounds, whole and nothing behind them;
- * or it says that it does not round. */
+/* Gradients rounded by the backend equal those that the host rounds, complete and without a write
+ * beyond them; or the backend reports that it does not round. */
 static void test_gradients_of_16_bits(void **state)
 {
     static const int which[] = {BENCH_DEEP, BENCH_NORM};
@@ -713,7 +717,7 @@ static void test_gradients_of_16_bits(void **state)
         }
 }
 
-/* Without labels there are probabilities, but no loss. */
+/* Without labels a pass has probabilities, but no loss. */
 static void test_labels_may_be_missing(void **state)
 {
     struct bench *b = bench_create(&bench_nets[0]);
@@ -742,7 +746,7 @@ int main(int argc, char **argv)
     int status = RUN_TESTS(
         test_reference_gradients, test_nets_one_thread, test_nets_two_threads, test_inference_only,
         test_dropout_ignores_batch_splits, test_runs_are_bit_identical, test_plans_run_at_once,
-        test_plans_take_turns_on_devices, test_what_is_wrong_is_refused,
+        plans_alternate_on_devices, test_what_is_wrong_is_refused,
         test_numbers_beyond_the_vocabulary_are_refused, test_numbers_above_255,
         test_limits_are_kept_or_refused, test_tf32_is_close_or_refused,
         test_bf16_is_close_or_refused, test_gradients_in_bf16, test_items_are_images,

@@ -1,6 +1,6 @@
-/* tests/kernel_conv_first_emulated_test.c - the kernels of a first convolution, run on the CPU (see
- * tests/emulation), against plain sums in double precision; gradients against finite differences,
- * too. Which convolutions a plan gives them: kernel_conv_first_plan_test.c. */
+/* tests/kernel_conv_first_emulated_test.c - compares the kernels of a first convolution, run on the
+ * CPU (see tests/emulation), with plain sums in double precision, and gradients with finite
+ * differences, too. The convolutions for which a plan uses them: kernel_conv_first_plan_test.c. */
 #include "base/rng.h"
 #include "kernels/cuda/conv/conv_first_kernels.h"
 #include "tests/check.h"
@@ -10,14 +10,15 @@
 
 enum { SEED = 77, GUARD = 64 };
 
-/* All that the kernels read and write of one shape; what they write has a guard behind it. */
+/* All buffers that the kernels read and write for one shape; written ones have a guard after them.
+ */
 struct job {
     struct gpu_conv_first c;
     int64_t n_x, n_w, n_y, n_scratch;
     float *x, *w, *bias, *y, *dy, *dw, *db, *scratch;
 };
 
-/* n values, then the guard; all must be written, and no more. */
+/* Returns n values, then the guard; all must be written, and no more. */
 static float *unwritten(int64_t n)
 {
     float *f = aligned_alloc(16, (size_t)((n + GUARD + 3) / 4 * 16));
@@ -33,7 +34,7 @@ static void check_guard(const float *f, int64_t n)
         assert_true(isnan(f[k]));
 }
 
-/* n values and nothing behind: AddressSanitizer sees who reads on. */
+/* Returns n values and nothing after them: AddressSanitizer detects reads beyond them. */
 static float *noise(uint64_t use, int64_t n)
 {
     float *f = malloc((size_t)n * sizeof *f);
@@ -69,7 +70,8 @@ static void job_free(struct job *j)
         free(all[k]);
 }
 
-/* out: what VALID gives of the image with `lo` cells of padding before and `hi` behind. */
+/* Sets out to the output of VALID for the image with `lo` cells of padding before and `hi` after
+ * it. */
 static struct gpu_conv_first shape(int64_t n, int filters, int h, int w, const int window[2],
                                    const int pad[2])
 {
@@ -86,7 +88,8 @@ static struct gpu_conv_first shape(int64_t n, int filters, int h, int w, const i
                                    .pad_w = lo};
 }
 
-/* Cell of the image that output (oy, ox) of sample s multiplies with a tap; 0 outside. */
+/* Returns the cell of the image that output (oy, ox) of sample s multiplies with a tap; 0 outside.
+ */
 static double cell(const struct job *j, int64_t s, int oy, int ox, int tap)
 {
     const struct gpu_conv_first *c = &j->c;
@@ -103,7 +106,7 @@ static void compare(const struct job *j, const char *what, const float *got, con
     for (int64_t k = 0; k < n; k++) {
         double error = fabs((double)got[k] - want[k]);
         largest = fmax(largest, fabs(want[k]));
-        worst = error <= worst ? worst : error; /* a NaN gets through */
+        worst = error <= worst ? worst : error; /* keeps a NaN */
     }
     if (!(worst <= 3e-6 * largest + 1e-6))
         fail_msg("%d x %dx%d, %d filters, kernel %d, stride %d, pad %d: %s is off by %g of %g",
@@ -140,8 +143,8 @@ static void check_forward(struct job *j, int with_bias, int relu)
     free(want);
 }
 
-/* The kernel's own pool against that of bias_relu_pool.cu behind it, bit by bit, for pools that
- * leave a last odd row and column out and those that do not. */
+/* Compares the kernel's own pool with that of bias_relu_pool.cu after it, bit by bit, for pools
+ * that omit a last odd row and column and those that do not. */
 static void check_pool(struct job *j, int round_up)
 {
     const struct gpu_conv_first *c = &j->c;
@@ -225,7 +228,8 @@ static void check_shape(struct gpu_conv_first c)
 
 /* ---- tests ---- */
 
-/* Every kernel and stride, without padding, with SAME's, and with more behind than before. */
+/* Every kernel and stride, without padding, with SAME's, and with more padding after than before.
+ */
 static void test_kernels_and_strides(void **state)
 {
     for (int kernel = 2; kernel <= 7; kernel++)
@@ -244,16 +248,16 @@ static void test_shapes(void **state)
     } shapes[] = {
         {2, 32, 28, 28, {5, 1}, {2, 2}},  /* MNIST's */
         {2, 9, 28, 28, {3, 2}, {0, 1}},   /* SAME with a stride */
-        {2, 9, 28, 28, {7, 2}, {2, 3}},   /* likewise */
+        {2, 9, 28, 28, {7, 2}, {2, 3}},   /* SAME with a stride */
         {1, 1, 5, 5, {5, 1}, {0, 0}},     /* one output cell */
         {1, 1, 1, 1, {3, 1}, {1, 1}},     /* one input cell */
         {3, 2, 2, 3, {7, 1}, {3, 3}},     /* a kernel larger than the image */
-        {2, 3, 4, 4, {3, 2}, {3, 3}},     /* outputs of padding alone */
+        {2, 3, 4, 4, {3, 2}, {3, 3}},     /* outputs of only padding */
         {2, 7, 42, 42, {3, 1}, {1, 1}},   /* the largest square */
         {1, 3, 6, 150, {3, 1}, {1, 1}},   /* wide */
         {1, 3, 60, 6, {3, 1}, {1, 1}},    /* high */
         {37, 128, 9, 7, {5, 1}, {2, 2}},  /* runs of several samples, not all alike */
-        {70, 128, 6, 5, {7, 2}, {3, 3}},  /* likewise */
+        {70, 128, 6, 5, {7, 2}, {3, 3}},  /* runs of several samples, of different lengths */
         {300, 3, 6, 6, {3, 1}, {0, 0}},   /* more samples than blocks */
         {40, 33, 10, 10, {4, 1}, {1, 2}}, /* forward, filters in groups, the last one smaller */
         {1100, 6, 4, 4, {2, 1}, {0, 1}},  /* forward, all filters in one group */
@@ -265,7 +269,7 @@ static void test_shapes(void **state)
                           shapes[k].window, shapes[k].pad));
 }
 
-/* The sum over outputs of dy * y, by the kernel that goes forward. */
+/* Returns the sum over outputs of dy * y, by the forward kernel. */
 static double objective(struct job *j)
 {
     struct gpu_conv_first_end end = {.bias = j->bias};
@@ -278,7 +282,7 @@ static double objective(struct job *j)
 
 static void check_difference(struct job *j, float *value, float gradient)
 {
-    const float step = 0.25f, before = *value; /* it is linear: only roundings make a difference */
+    const float step = 0.25f, before = *value; /* it is linear: only rounding makes a difference */
     *value = before + step;
     double above = objective(j);
     *value = before - step;
@@ -305,7 +309,7 @@ static void test_finite_differences(void **state)
         }
 }
 
-/* Relu and pool of what is no number are those of the other kernels. */
+/* Relu and pool of NaNs equal those of other kernels. */
 static void test_values_that_are_no_numbers(void **state)
 {
     static const int window[] = {5, 1}, pad[] = {2, 2};
@@ -319,7 +323,7 @@ static void test_values_that_are_no_numbers(void **state)
     job_free(&j);
 }
 
-/* An output that begins at an odd float: no two are written at once. */
+/* An output that begins at an odd float: pairs cannot be written together. */
 static void test_output_at_any_float(void **state)
 {
     static const int window[] = {3, 1}, pad[] = {1, 1};
@@ -355,7 +359,7 @@ static void test_what_does_not_fit(void **state)
     bad[8].in_w = 0;
     bad[9].out_h = 1 << 20;
     bad[10] = shape(2, 8, 43, 43, (int[]){3, 1}, (int[]){1, 1}); /* 42: test_shapes */
-    bad[11] = shape(2, 8, 50, 30, (int[]){5, 2}, (int[]){2, 2}); /* backward's alone */
+    bad[11] = shape(2, 8, 50, 30, (int[]){5, 2}, (int[]){2, 2}); /* only the backward kernel's */
     job_make(&j, good);
     struct gpu_conv_first_end end = {.bias = j.bias};
     struct gpu_conv_first_grad g = {j.dw, j.db, j.scratch};
@@ -368,7 +372,7 @@ static void test_what_does_not_fit(void **state)
     int32_t winner[1];
     end = (struct gpu_conv_first_end){j.bias, 0, winner, 14, 14}; /* without relu */
     assert_int_equal(gpu_conv_first_forward(NULL, &good, j.x, j.w, j.y, &end), GPU_KERNEL_REFUSED);
-    end = (struct gpu_conv_first_end){j.bias, 1, winner, 14, 15}; /* a window of nothing */
+    end = (struct gpu_conv_first_end){j.bias, 1, winner, 14, 15}; /* a window of only padding */
     assert_int_equal(gpu_conv_first_forward(NULL, &good, j.x, j.w, j.y, &end), GPU_KERNEL_REFUSED);
     g.scratch = NULL;
     assert_int_equal(gpu_conv_first_backward(NULL, &good, j.x, j.dy, &g), GPU_KERNEL_REFUSED);

@@ -1,7 +1,7 @@
-/* tests/kernel_conv_first_plan_test.c - which convolutions --gpu_tuning=first_conv takes from cuDNN
- * and which not. cuDNN fails when it is asked for algorithms of a convolution, as the emulation
- * (tests/emulation) can make it: what is taken does not notice, and has the reference's gradients;
- * what is not ends there. */
+/* tests/kernel_conv_first_plan_test.c - the convolutions that --gpu_tuning=first_conv computes
+ * instead of cuDNN. The emulation (tests/emulation) makes cuDNN fail when it is asked for
+ * algorithms of a convolution: a convolution of first_conv does not notice this, and has the
+ * reference's gradients; any other one fails. */
 #include "base/rng.h"
 #include "kernels/backend.h"
 #include "kernels/tuning.h"
@@ -22,12 +22,12 @@ static void (*fault_set)(long long number);
 static void (*fault_only)(const char *name);
 static const char *(*fault_name)(void);
 
-/* A net that is a convolution, what is behind it, and a loss. */
+/* A net of a convolution, the layers after it, and a loss. */
 struct form {
     int channels, side, filters, kernel, stride, padding;
-    int before; /* a batch norm: the convolution is not the first to learn */
+    int before; /* a batch norm: the convolution is not the first layer that learns */
     int relu, pool, pool_stride, pool_padding;
-    int wider[2]; /* by how much kernel and stride are larger along the second axis, unpadded */
+    int wider[2]; /* difference of kernel and stride along the second axis, unpadded */
 };
 
 struct job {
@@ -107,7 +107,7 @@ static void job_free(struct job *j)
     reference_destroy(j->r);
 }
 
-/* One pass; *bytes: what the plan takes. */
+/* Runs one pass; *bytes: memory of the plan. */
 static enum status pass(struct job *j, uint32_t tuning, enum backend_precision precision,
                         size_t *bytes)
 {
@@ -160,7 +160,7 @@ static void check_grads(const struct job *j)
     }
 }
 
-/* Does the pass call it? Its first call fails. */
+/* Returns true if the pass calls it: its first call fails. */
 static int calls(struct job *j, uint32_t tuning, enum backend_precision precision, const char *name)
 {
     size_t bytes;
@@ -193,16 +193,16 @@ static void check(const struct form *f, uint32_t tuning, enum backend_precision 
 
 static const struct form mnist = {1, 28, 32, 5, 1, -1, 0, 1, 2, 2, -1, {0, 0}};
 
-/* With each thing behind that it makes itself, or does not. */
-static void test_taken(void **state)
+/* Convolutions with each kind of following layers, which they compute themselves or not. */
+static void suitable_convolutions_computed(void **state)
 {
     static const struct form forms[] = {
-        {1, 13, 5, 3, 1, -1, 0, 1, 2, 2, -1, {0, 0}}, /* a pool padded behind */
-        {1, 13, 5, 3, 1, -1, 0, 1, 2, 2, 0, {0, 0}},  /* one that leaves cells out */
-        {1, 14, 5, 5, 2, -1, 0, 1, 3, 2, -1, {0, 0}}, /* padded on one side more; another pool */
+        {1, 13, 5, 3, 1, -1, 0, 1, 2, 2, -1, {0, 0}}, /* a pool padded after the image */
+        {1, 13, 5, 3, 1, -1, 0, 1, 2, 2, 0, {0, 0}},  /* a pool that omits cells */
+        {1, 14, 5, 5, 2, -1, 0, 1, 3, 2, -1, {0, 0}}, /* padded more on one side; another pool */
         {1, 14, 5, 7, 2, -1, 0, 1, 2, 1, 0, {0, 0}},  /* overlapping */
-        {1, 12, 5, 4, 1, 0, 0, 1, 0, 0, 0, {0, 0}},   /* a relu alone */
-        {1, 12, 5, 2, 1, 0, 0, 0, 0, 0, 0, {0, 0}},   /* nothing */
+        {1, 12, 5, 4, 1, 0, 0, 1, 0, 0, 0, {0, 0}},   /* only a relu */
+        {1, 12, 5, 2, 1, 0, 0, 0, 0, 0, 0, {0, 0}},   /* no layer */
         {1, 12, 128, 6, 1, 0, 0, 0, 2, 2, 0, {0, 0}}, /* a pool without a relu */
     };
     check(&mnist, TUNING_FIRST_CONV, BACKEND_FP32, 1);
@@ -211,16 +211,16 @@ static void test_taken(void **state)
         check(&forms[k], TUNING_FIRST_CONV, BACKEND_FP32, 1);
 }
 
-static void test_not_taken(void **state)
+static void other_convolutions_left_to_cudnn(void **state)
 {
     static const struct form forms[] = {
         {2, 12, 5, 3, 1, -1, 0, 1, 2, 2, -1, {0, 0}},  /* two channels */
         {1, 12, 5, 3, 1, -1, 1, 1, 2, 2, -1, {0, 0}},  /* the gradient by its input is needed */
-        {1, 43, 2, 3, 1, -1, 0, 1, 2, 2, -1, {0, 0}},  /* too large */
+        {1, 43, 2, 3, 1, -1, 0, 1, 2, 2, -1, {0, 0}},  /* image too large */
         {1, 12, 129, 3, 1, 0, 0, 1, 2, 2, -1, {0, 0}}, /* too many filters */
-        {1, 12, 5, 8, 1, 0, 0, 1, 2, 2, -1, {0, 0}},   /* too large a kernel */
-        {1, 12, 5, 1, 1, 0, 0, 1, 2, 2, -1, {0, 0}},   /* one of a single cell */
-        {1, 12, 5, 3, 3, 0, 0, 1, 2, 2, -1, {0, 0}},   /* too large a stride */
+        {1, 12, 5, 8, 1, 0, 0, 1, 2, 2, -1, {0, 0}},   /* kernel too large */
+        {1, 12, 5, 1, 1, 0, 0, 1, 2, 2, -1, {0, 0}},   /* kernel of a single cell */
+        {1, 12, 5, 3, 3, 0, 0, 1, 2, 2, -1, {0, 0}},   /* stride too large */
         {1, 12, 5, 3, 1, 0, 0, 1, 2, 2, -1, {2, 0}},   /* a kernel that is not square */
         {1, 12, 5, 3, 1, 0, 0, 1, 2, 2, -1, {0, 1}},   /* strides that differ */
     };
@@ -230,7 +230,7 @@ static void test_not_taken(void **state)
         check(&forms[k], TUNING_FIRST_CONV, BACKEND_FP32, 0);
 }
 
-/* The maxima of a joined pool are written at once: the plan has no room for what they are of. */
+/* The maxima of a fused pool are written directly: the plan has no memory for its input. */
 static void test_memory(void **state)
 {
     struct job j;
@@ -267,5 +267,5 @@ int main(void)
         !look_up(so, "emulation_fault_only", &fault_only) ||
         !look_up(so, "emulation_fault_name", &fault_name))
         return 1;
-    return RUN_TESTS(test_taken, test_not_taken, test_memory);
+    return RUN_TESTS(suitable_convolutions_computed, other_convolutions_left_to_cudnn, test_memory);
 }

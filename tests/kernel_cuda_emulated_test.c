@@ -1,8 +1,7 @@
-/* tests/kernel_cuda_emulated_test.c - the CUDA backend's own kernels, run on the CPU (see
- * tests/emulation), against the double-precision reference: each layer gets the reference's own
- * input and gradient, so that an error shows where it is made.
- * What this cannot show: cuDNN and cuBLAS, streams, and what only a GPU does; that is the
- * conformance suite's, label gpu. */
+/* tests/kernel_cuda_emulated_test.c - compares the CUDA backend's own kernels, run on the CPU (see
+ * tests/emulation), with the double-precision reference: each layer gets the reference's own input
+ * and gradient, so that an error shows in its own layer. The conformance suite (label gpu) tests
+ * the rest on a GPU: cuDNN and cuBLAS, streams, and properties of the hardware. */
 #include "base/rng.h"
 #include "kernels/cuda/layers/rows.h"
 #include "kernels/reference_activation.h"
@@ -30,7 +29,7 @@ static void build_same_pools(struct reference *r)
     reference_layer(r, LAYER_RELU);
     reference_pool(r, LAYER_MAX_POOL, 3, 2, -1); /* pads on both sides */
     reference_conv(r, 4, 3, 1, -1);
-    reference_pool(r, LAYER_AVG_POOL, 2, 2, -1); /* pads behind alone */
+    reference_pool(r, LAYER_AVG_POOL, 2, 2, -1); /* pads only after the image */
     end(r);
 }
 
@@ -58,7 +57,7 @@ static void build_norms(struct reference *r)
     end(r);
 }
 
-/* Other ends, with more classes than threads in a block; a layer norm over more values, too. */
+/* Other losses, with more classes than threads in a block; a layer norm over more values, too. */
 static void build_smoothed(struct reference *r)
 {
     reference_layer(r, LAYER_LAYER_NORM);
@@ -139,14 +138,14 @@ static void compare(const char *net, int layer, const char *what, const float *g
     for (int64_t k = 0; k < n; k++) {
         double error = fabs((double)got[k] - want[k]);
         largest = fmax(largest, fabs(want[k]));
-        worst = error <= worst ? worst : error; /* a NaN gets through */
+        worst = error <= worst ? worst : error; /* keeps a NaN */
     }
     if (!(worst <= 1e-5 * largest + 1e-6))
         fail_msg("net '%s', layer %d, %s: off by %g, largest value %g", net, layer, what, worst,
                  largest);
 }
 
-/* One net after the reference's forward and backward. */
+/* A net after the reference's forward and backward. */
 struct run {
     const char *net;
     struct reference *r;
@@ -256,7 +255,7 @@ static void check_pool(const struct run *u, int i)
     }
     compare(u->net, i, "pool", y, r->y[i], n_out);
     compare(u->net, i, "pool gradient", dx, r->d[i - 1], n_in);
-    w.pad_h = w.kernel_h; /* a window of nothing but padding */
+    w.pad_h = w.kernel_h; /* a window of only padding */
     assert_int_equal(gpu_pool_avg_forward(NULL, x, y, &w), GPU_KERNEL_REFUSED);
     free(winner);
     free(x);
@@ -279,7 +278,7 @@ static void check_dropout(const struct run *u, int i)
     float *x = floats_of(r->y[i - 1], n), *y = floats(n), *dy = floats_of(r->d[i], n);
     assert_int_equal(gpu_dropout_apply(NULL, x, y, &d), 0);
     compare(u->net, i, "dropout", y, r->y[i], n);
-    for (int64_t k = 0; k < n; k++) { /* the very bits that base/rng.h gives */
+    for (int64_t k = 0; k < n; k++) { /* the same bits as base/rng.h */
         uint64_t counter = r->position[k / d.elems] * (uint64_t)d.elems + (uint64_t)(k % d.elems);
         int dropped = (rng_u64(d.key, counter) >> 40) < d.threshold;
         float want = x[k] * (dropped ? 0.0f : d.scale);
@@ -292,7 +291,7 @@ static void check_dropout(const struct run *u, int i)
     free(dy);
 }
 
-/* The kernel gets what cuDNN saves, worked out here. */
+/* The kernel gets the values that cuDNN saves, computed here. */
 static void check_norm(const struct run *u, int i)
 {
     struct reference *r = u->r;
@@ -374,17 +373,17 @@ static void check_embedding(const struct run *u, int i)
     assert_int_equal(gpu_embedding_backward(NULL, &e, dy, grad), 0);
     compare(u->net, i, "embedding", y, r->y[i], n);
     compare(u->net, i, "embedding gradient", grad, r->grad[l->param[0]], rows);
-    e.vocabulary += 50; /* a large table's way, and rows that no cell has */
+    e.vocabulary += 50; /* a large table has another kernel, and rows that no cell has */
     memset(grad, 0xff, (size_t)(rows + 50 * e.units) * sizeof *grad);
     assert_int_equal(gpu_embedding_backward(NULL, &e, dy, grad), 0);
     compare(u->net, i, "gradient of a large table", grad, r->grad[l->param[0]], rows);
     for (int64_t k = rows; k < rows + 50 * e.units; k++)
         assert_true(grad[k] == 0);
-    x[0] = 1.0f; /* 255: beyond a smaller vocabulary, it counts as the last */
+    x[0] = 1.0f; /* 255: beyond a smaller vocabulary, it counts as the last word */
     e.vocabulary = 7;
     assert_int_equal(gpu_embedding_forward(NULL, &e, table, y), 0);
     assert_true(y[0] == table[6 * e.units]);
-    e.vocabulary = 1; /* all cells have the one row, and what lies behind it stays */
+    e.vocabulary = 1; /* all cells have the only row, and the bytes after it are unchanged */
     memset(grad, 0xff, (size_t)rows * sizeof *grad);
     assert_int_equal(gpu_embedding_backward(NULL, &e, dy, grad), 0);
     for (int64_t k = 0; k < 2 * e.units; k++)
@@ -523,7 +522,7 @@ static void test_layers(void **state)
     }
 }
 
-/* Values so large that what is on the way to the result overflows. */
+/* Values so large that an intermediate result overflows. */
 static void test_activations_of_large_values(void **state)
 {
     static const float x[] = {-200.0f, -90.0f, 90.0f, 200.0f};
@@ -570,16 +569,17 @@ static void test_bias_gradient_is_split(void **state)
     }
 }
 
-/* One pass gives the bits of two, with ties, infinities and NaNs, for each way to lay windows. */
+/* One pass has the bits of two, with ties, infinities and NaNs, for each arrangement of windows. */
 static void test_bias_relu_pool_in_one_pass(void **state)
 {
     enum { N = 3, CHANNELS = 5, PLANES = N * CHANNELS };
     static const struct gpu_window windows[] = {
-        {PLANES, 8, 6, 4, 3, 2, 2, 2, 2, 0, 0},  /* side by side */
+        {PLANES, 8, 6, 4, 3, 2, 2, 2, 2, 0, 0},  /* adjacent */
         {PLANES, 11, 7, 6, 4, 3, 3, 2, 2, 1, 1}, /* overlapping, padded on both sides */
-        {PLANES, 9, 5, 5, 3, 2, 2, 2, 2, 0, 0},  /* padded behind alone */
-        {PLANES, 7, 10, 2, 3, 2, 2, 3, 3, 0, 0}, /* with gaps, and a rest that none covers */
-        {PLANES, 5, 13, 5, 7, 3, 4, 1, 2, 2, 3}, /* neither square nor padded alike */
+        {PLANES, 9, 5, 5, 3, 2, 2, 2, 2, 0, 0},  /* padded only after the image */
+        {PLANES, 7, 10, 2, 3, 2, 2, 3, 3, 0,
+         0}, /* with gaps, and a remainder that no window covers */
+        {PLANES, 5, 13, 5, 7, 3, 4, 1, 2, 2, 3}, /* neither square nor padded equally */
         {PLANES, 3, 4, 3, 4, 1, 1, 1, 1, 0, 0},  /* of one cell */
     };
     for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
@@ -662,7 +662,7 @@ static void test_padding(void **state)
     }
 }
 
-/* Of equal maxima the lowest class wins, whichever thread holds it. */
+/* Among equal maxima the lowest class wins, whichever thread has it. */
 static void test_softmax_ties(void **state)
 {
     enum { CLASSES = 70 };
@@ -680,8 +680,8 @@ static void test_softmax_ties(void **state)
     }
 }
 
-/* Every sign, exponent and upper half of a fraction, with lower halves around the ties: the bits of
- * the host's encoder, subnormals, infinities and NaNs included. */
+/* Every sign, exponent and upper half of a fraction, with lower halves around the ties: the bits
+ * equal those of the host's encoder, with subnormals, infinities and NaNs. */
 static void test_casts_are_the_hosts(void **state)
 {
     static const uint16_t low[] = {0, 1, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xffff};
@@ -710,7 +710,7 @@ static void test_casts_are_the_hosts(void **state)
     free(want);
 }
 
-/* Each tensor with its own weight, and nothing behind their last value is written. */
+/* Each tensor has its own weight, and no byte after their last value is written. */
 static void test_weighted_sums(void **state)
 {
     enum { N = 300, GUARD = 4 };

@@ -1,5 +1,5 @@
-/* tests/kernel_cuda_host_test.c - what the CUDA backend decides without a GPU: the book of its
- * memory and the error when it is full, the choice of algorithms, the cutting of copies. */
+/* tests/kernel_cuda_host_test.c - decisions of the CUDA backend without a GPU: the account of its
+ * memory and the error when it is full, the choice of algorithms, the splitting of copies. */
 #include "kernels/cuda/conv/algo.h"
 #include "kernels/cuda/memory/arena.h"
 #include "kernels/cuda/memory/budget.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- what a failure logs: stderr goes into a pipe meanwhile ---- */
+/* ---- the log of a failure: stderr is a pipe during the call ---- */
 
 static int log_pipe[2], kept_stderr;
 
@@ -32,7 +32,7 @@ static void log_release(char *out, size_t size)
     close(log_pipe[0]);
 }
 
-/* ---- and where the host has no memory left ---- */
+/* ---- a host without memory ---- */
 
 void *__real_realloc(void *at, size_t bytes);
 void *__wrap_realloc(void *at, size_t bytes);
@@ -79,10 +79,10 @@ static void test_arena_limit_is_hard(void **state)
     assert_int_equal(st, ST_RANGE);
     assert_non_null(strstr(log, "'fc1'"));
     assert_non_null(strstr(log, "output"));
-    assert_non_null(strstr(log, "818 bytes"));  /* wanted */
+    assert_non_null(strstr(log, "818 bytes"));  /* requested */
     assert_non_null(strstr(log, "2660 bytes")); /* the limit */
     assert_non_null(strstr(log, "868 are left"));
-    assert_int_equal(a.bytes, 7 * GPU_ARENA_ALIGN); /* nothing was taken */
+    assert_int_equal(a.bytes, 7 * GPU_ARENA_ALIGN); /* no memory was allocated */
     assert_int_equal(gpu_arena_reserve(&a, "fc1", "output", 3 * GPU_ARENA_ALIGN, &q), ST_OK);
     assert_int_equal(gpu_arena_left(&a), 100);
     assert_int_equal(gpu_arena_reserve(&a, "fc1", "nothing", 0, &q), ST_OK);
@@ -175,7 +175,7 @@ static void test_budget_counts(void **state)
     gpu_budget_free(&b);
 }
 
-/* Takes and gives at random: no two share a place, all lie in the block, and what is left is the
+/* Allocates and releases at random: no two parts overlap, all are in the block, and the rest is the
  * widest gap. */
 static void test_budget_deals_out_a_block(void **state)
 {
@@ -235,7 +235,7 @@ static void test_first_algorithm_that_fits(void **state)
         {{.workspace_limit = 4000, .tf32 = 1}, N, 1},
         {{.workspace_limit = 9, .tf32 = 1}, N, 5},
         {{.workspace_limit = 4000}, N, 2},
-        {{.workspace_limit = 1000}, N, 2}, /* the limit itself is within */
+        {{.workspace_limit = 1000}, N, 2}, /* the limit itself is allowed */
         {{.workspace_limit = 999}, N, 3},
         {{.workspace_limit = 4000, .deterministic = 1}, N, 4},
         {{.workspace_limit = 1999, .deterministic = 1}, N, 5},
@@ -307,7 +307,8 @@ static void test_copies_are_cut_at_the_pins(void **state)
 
 enum { MAX_NET = 8 };
 
-/* A layer of `elems` outputs; all give a gradient of their own, and all but the loss learn. */
+/* Makes a layer of `elems` outputs; all have a gradient of their own, and all but the loss learn.
+ */
 static struct layer layer_of(int64_t elems, int n_inputs, const int *inputs)
 {
     struct layer l = {.kind = LAYER_DENSE, .n_params = 1, .n_inputs = n_inputs};
@@ -324,7 +325,7 @@ static void plan_diffs(const struct layer *layers, int n, const uint8_t *mine, s
     gpu_diffs_plan(&cfg, node, d);
 }
 
-/* Two buffers that take turns, each as large as the largest gradient that it holds. */
+/* Two buffers alternate, each as large as its largest gradient. */
 static void test_a_chain_has_two_buffers(void **state)
 {
     static const int64_t elems[] = {10, 700, 30, 500, 50, 60};
@@ -346,8 +347,8 @@ static void test_a_chain_has_two_buffers(void **state)
     gpu_diffs_destroy(&d);
 }
 
-/* A shortcut: the sum's gradient is both inputs', and is not written over while the one that goes
- * the long way round reads it. */
+/* The sum's gradient is that of both inputs of a shortcut, and is not overwritten while the longer
+ * path still reads it. */
 static void test_a_shortcut_shares_its_gradient(void **state)
 {
     const struct layer layers[] = {
@@ -364,13 +365,14 @@ static void test_a_shortcut_shares_its_gradient(void **state)
     assert_int_equal(d.ops[3].edge[1].dx, dy);
     assert_int_not_equal(d.ops[2].edge[0].dx, dy); /* not in place */
     assert_int_equal(d.ops[1].edge[0].other, dy);
-    assert_int_equal(d.ops[1].edge[0].sum, dy); /* now nobody else needs it */
+    assert_int_equal(d.ops[1].edge[0].sum, dy); /* the last reader may overwrite it */
     assert_int_equal(d.ops[0].dy, dy);
     assert_int_equal(d.n_buffers, 3);
     gpu_diffs_destroy(&d);
 }
 
-/* The second part of a gradient comes while the buffer of the first is another gradient as well. */
+/* The second part of a gradient arrives while the buffer of the first is another gradient as well.
+ */
 static void test_a_shared_gradient_is_not_added_to(void **state)
 {
     const struct layer layers[] = {
@@ -387,7 +389,7 @@ static void test_a_shared_gradient_is_not_added_to(void **state)
     gpu_diffs_destroy(&d);
 }
 
-/* A layer makes the gradients by all its inputs before any is added to another. */
+/* A layer computes the gradients by all its inputs before any is added to another. */
 static void test_a_layers_gradients_lie_apart(void **state)
 {
     const struct layer layers[] = {
@@ -409,8 +411,8 @@ static void test_a_layers_gradients_lie_apart(void **state)
     gpu_diffs_destroy(&d);
 }
 
-/* What other plans give may come before the gradients above it are worked out; what is read out
- * stays. */
+/* Gradients of other plans may arrive before the gradients above them are computed; exported
+ * gradients are kept. */
 static void test_crossing_gradients_are_kept(void **state)
 {
     static const uint8_t low[] = {1, 1, 0, 1, 1}, high[] = {0, 0, 1, 1, 1};

@@ -1,4 +1,5 @@
-/* tests/kernel_dtype_test.c - the wire's number formats against references in double precision. */
+/* tests/kernel_dtype_test.c - compares the wire's number formats with references in double
+ * precision. */
 #include "base/rng.h"
 #include "kernels/vector/dtype.h"
 #include "tests/check.h"
@@ -34,7 +35,7 @@ static unsigned infinity_of(const struct format *f)
     return (unsigned)(f->e_max - f->e_min + 2) << (f->p - 1);
 }
 
-/* The value of a finite code without its sign. */
+/* Returns the value of a finite code without its sign. */
 static double value_of(const struct format *f, unsigned code)
 {
     int exponent = (int)(code >> (f->p - 1));
@@ -44,7 +45,7 @@ static double value_of(const struct format *f, unsigned code)
     return ldexp(fraction + ldexp(1, f->p - 1), exponent - 1 + f->e_min - f->p + 1);
 }
 
-/* The code of a number, by rint on a double (exact, and to even). */
+/* Returns the code of a number, by rint on a double (exact, and to even). */
 static unsigned code_of(const struct format *f, float x)
 {
     unsigned sign = signbit(x) ? 0x8000u : 0;
@@ -97,7 +98,7 @@ static void test_decode(void **state)
             if (f->d == DTYPE_F16 && isnan(out[c]))
                 assert_true(bits_of(out[c]) & 0x400000u);
         }
-        /* what is exact comes back; NaNs come back as quiet ones */
+        /* exact values are unchanged; NaNs become quiet ones */
         check_encode(f, out, N_CODES);
         uint16_t *again = malloc(N_CODES * sizeof *again);
         dtype_encode(f->d, again, out, N_CODES);
@@ -108,8 +109,8 @@ static void test_decode(void **state)
     }
 }
 
-/* Around every code's value and around the halves between it and the next: a value, the float
- * before it and the float after it. */
+/* Tests around every code's value and around the midpoints between it and the next: a value, and
+ * the floats before and after it. */
 static void test_encode_edges(void **state)
 {
     enum { AROUND = 12 };
@@ -157,8 +158,8 @@ static void test_encode_numbers(void **state)
     free(src);
 }
 
-/* Every length, at every alignment that bytes can have within a vector: only the n elements are
- * written, each as it is alone. */
+/* Every length, at every alignment of bytes within a vector: only the n elements are written, each
+ * with the same bits as alone. */
 static void test_lengths(void **state)
 {
     enum { MOST = 70, SHIFTS = 5 };

@@ -1,6 +1,6 @@
-/* tests/kernel_epilogues_emulated_test.c - --gpu_tuning=epilogues: a dense layer's products are
- * really done by cuBLASLt with their bias, relu and the gradient of the bias; they come to what the
- * plain way comes to; and where cuBLASLt does not offer one, that way is taken, and said once.
+/* tests/kernel_epilogues_emulated_test.c - --gpu_tuning=epilogues: cuBLASLt computes a dense
+ * layer's products together with their bias, relu and the gradient of the bias, with the same
+ * results as plainly; if cuBLASLt does not offer one, the plain way is used, with one log line.
  * Argument: the folder of the emulation's library (tests/emulation). */
 #include "kernels/tuning.h"
 #include "tests/check.h"
@@ -20,8 +20,8 @@ enum { N_DENSE = 3, N_PARAMS = 2 * N_DENSE, MOST_ELEMS = 1 << 12, FEW = 3 };
 static void (*lt_refuse)(enum emulation_lt what);
 static int (*lt_done)(int gradient);
 
-/* A relu that is part of a dense layer, a dense layer without one, and one that is not trained
- * through (the first has no gradient by its input). */
+/* A relu that is part of a dense layer, a dense layer without one, and one without a gradient by
+ * its input (the first). */
 static void build(struct reference *r)
 {
     reference_layer(r, LAYER_FLATTEN);
@@ -33,14 +33,14 @@ static void build(struct reference *r)
 }
 static const struct net net = {"dense", 1, 9, 9, build};
 
-/* What a step comes to. */
+/* Result of a step. */
 struct result {
     float hidden[BENCH_BATCH * 37], output[BENCH_BATCH * 10], grad[N_PARAMS][MOST_ELEMS];
     size_t memory_bytes;
-    int n_forward, n_gradient; /* products that cuBLASLt did */
+    int n_forward, n_gradient; /* products that cuBLASLt computed */
 };
 
-/* Of n samples, by a plan for BENCH_BATCH. */
+/* Runs a step of n samples, by a plan for BENCH_BATCH. */
 static struct result *step(uint32_t tuning, enum backend_precision precision, int n)
 {
     struct bench *b = bench_create(&net);
@@ -73,7 +73,7 @@ static void assert_close(const float *got, const float *want, double tolerance)
     for (int k = 0; k < MOST_ELEMS; k++) {
         double error = fabs((double)got[k] - (double)want[k]);
         largest = fmax(largest, fabs((double)want[k]));
-        worst = error <= worst ? worst : error; /* a NaN gets through */
+        worst = error <= worst ? worst : error; /* keeps a NaN */
     }
     if (!(worst <= tolerance * largest) || largest <= 0)
         fail_msg("%g off, the largest value is %g", worst, largest);
@@ -81,7 +81,7 @@ static void assert_close(const float *got, const float *want, double tolerance)
 
 static void test_products_have_epilogues(void **state)
 {
-    /* a bias' gradient: its terms may have been rounded, and some of them cancel out */
+    /* a bias' gradient: its terms may be rounded, and some of them cancel */
     static const double rounded[] = {
         [BACKEND_FP32] = 1e-6, [BACKEND_TF32] = 0x1p-9, [BACKEND_BF16] = 0x1p-6};
     for (int precision = BACKEND_FP32; precision <= BACKEND_BF16; precision++)
@@ -101,7 +101,7 @@ static void test_products_have_epilogues(void **state)
         }
 }
 
-/* A plan for inference adds biases so, and has no gradients. */
+/* A plan for inference adds biases in this way, and has no gradients. */
 static void test_inference(void **state)
 {
     struct bench *b = bench_create(&net);
@@ -115,7 +115,7 @@ static void test_inference(void **state)
     bench_destroy(b);
 }
 
-/* Lines on stderr that name cuBLASLt, of two steps. */
+/* Counts the lines on stderr that name cuBLASLt, in two steps. */
 static int lines_of_two_steps(enum emulation_lt refuses, struct result *r[2])
 {
     char text[1 << 14], *at = text;

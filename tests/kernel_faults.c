@@ -19,11 +19,11 @@ void fault_begin(const struct backend *backend, void (*set)(long long number))
 
 void fault_build_all(struct reference *r)
 {
-    reference_conv(r, 3, 4, 2, -1); /* padded on one side more */
+    reference_conv(r, 3, 4, 2, -1); /* padded more on one side */
     reference_layer(r, LAYER_BATCH_NORM);
     reference_layer(r, LAYER_RELU);
     int skip = reference_last(r);
-    reference_conv(r, 3, 2, 1, -1); /* here, too, and there is a gradient by its input */
+    reference_conv(r, 3, 2, 1, -1); /* also here, and there is a gradient by its input */
     reference_layer(r, LAYER_RELU);
     reference_pool(r, LAYER_MAX_POOL, 2, 1, -1);
     reference_join(r, LAYER_ADD, 2, (int[]){reference_last(r), skip});
@@ -106,7 +106,7 @@ static void note(struct fault_job *j, const float *values, size_t n)
     j->end[j->n_notes++] = j->n_results;
 }
 
-/* Quickly filled; with workspaces for two streams where that is wanted. */
+/* A limit that is soon reached; with workspaces for two streams if they are needed. */
 static uint64_t memory_limit(void)
 {
     return (uint64_t)(test_tuning() & TUNING_BRANCHES ? 48 : 6) << 20;
@@ -127,7 +127,7 @@ static struct backend_plan_config config(struct fault_job *j)
                                         .tuning = test_tuning()};
 }
 
-/* st: what came of a layer's work. */
+/* st: result of the layer's work. */
 static enum status at(struct fault_job *j, int layer, enum status st)
 {
     if (st != ST_OK)
@@ -209,7 +209,7 @@ static enum status input_set(struct fault_job *j, struct plan *plan, int first, 
     return tested->set_input(plan, image, j->labels + first, position, n);
 }
 
-/* A pass over samples that are on the host, forward and back; the parameters move a little. */
+/* Runs a pass over samples on the host, forward and backward; the parameters change a little. */
 static enum status pass(struct fault_job *j, int first, int n)
 {
     enum status st = ST_OK;
@@ -244,7 +244,7 @@ done:
     return st;
 }
 
-/* A step with gradients that are rounded on the card. */
+/* Runs a step with gradients that are rounded on the card. */
 static enum status rounded(struct fault_job *j, enum backend_precision precision, enum dtype dtype)
 {
     enum status st = ST_OK;

@@ -1,13 +1,12 @@
-/* tests/kernel_faults_emulated_test.c - the CUDA backend where a call to CUDA, cuDNN or cuBLAS
- * fails: for each call that a piece of work makes, the work is done with that call failing. Either
- * it is reported, by a line that names the call and, where it is one layer's, the layer, or it is
- * one of the few that the backend can do without, and then the results are those of the undisturbed
- * work. Afterwards the same work is done with those results, and no memory of a card is missing.
- * With WEIR_TEST_TUNING it makes the calls of what that switches on (tests/kernel_tuning.h), with
- * WEIR_TEST_STRIDE=N each N-th call of a piece of work fails.
- * With WEIR_TEST_FAULTS it is an error that none failed, as where nothing makes the call named.
- * Arguments: the folder of the emulation's library; the name of the calls that fail, one by one,
- * left out or "all": all calls do; and a pattern of the tests to run. Needs the emulation
+/* tests/kernel_faults_emulated_test.c - the CUDA backend if a call to CUDA, cuDNN or cuBLAS fails:
+ * each call of a piece of work fails once. Either the backend reports it, by a line that names the
+ * call and, for a call of one layer, the layer, or it is one of the few calls that the backend can
+ * do without, and then the results are those of the undisturbed work. Afterwards the same work has
+ * those results, and no memory of a card is missing. WEIR_TEST_TUNING adds the calls of these
+ * tunings (tests/kernel_tuning.h); with WEIR_TEST_STRIDE=N each N-th call of a piece of work fails.
+ * If WEIR_TEST_FAULTS is set, it is an error if no call failed, for example because no work makes
+ * the named call. Arguments: the folder of the emulation's library; the name of the failing calls,
+ * omitted or "all": all calls; and a pattern of the tests to run. Needs the emulation
  * (tests/emulation), which counts the calls. */
 #include "kernels/backend.h"
 #include "tests/capture.h"
@@ -24,16 +23,16 @@
 #include <string.h>
 #include <unistd.h>
 
-static int stride = 1; /* of the calls that fail */
+static int stride = 1; /* step between failing calls */
 static int only_one_name;
-static long long n_all; /* calls that failed, of all tests */
+static long long n_all; /* calls that failed, in all tests */
 static void (*fault_set)(long long number);
 static const char *(*fault_name)(void);
 static size_t (*bytes_taken)(void);
 
-/* What the backend can do without: it copies through staging memory, takes another algorithm, one
- * that is proposed where none is timed, adds a bias by a kernel of its own, or launches kernel by
- * kernel. */
+/* The backend can do without these: it copies through staging memory, uses another algorithm, or a
+ * proposed one if none is timed, adds a bias by a kernel of its own, or launches kernel by kernel.
+ */
 static const char *const dispensable[] = {"cudnnGetConvolutionForwardWorkspaceSize",
                                           "cudnnGetConvolutionBackwardFilterWorkspaceSize",
                                           "cudnnGetConvolutionBackwardDataWorkspaceSize",
@@ -51,12 +50,12 @@ static const char *const dispensable[] = {"cudnnGetConvolutionForwardWorkspaceSi
                                           "cudaStreamEndCapture",
                                           "cudaGraphInstantiate"};
 
-/* What the log has of a call if it is not its name. */
+/* The text in the log if it is not the call's name. */
 static const struct {
     const char *call, *said;
 } said_as[] = {
     {"a launch", " kernel: "},
-    {"cudaMalloc", "memory"}, /* what it was wanted for, and how much there is */
+    {"cudaMalloc", "memory"}, /* the purpose of the memory, and its size */
     {"cudaMalloc of a broken card", "cudaMalloc: "},
     {"a variant pack", "cudnnBackendFinalize: "},
     {"cudaGetDeviceCount", "no device"},
@@ -72,14 +71,15 @@ static int is_dispensable(const char *name)
     return 0;
 }
 
-/* Results are those of `want`. */
+/* Returns true if the results equal those of the reference job. */
 static int same(const struct fault_job *j, const struct fault_job *want)
 {
     return j->n_results == want->n_results &&
            memcmp(j->result, want->result, want->n_results * sizeof *want->result) == 0;
 }
 
-/* Likewise, but for how a bias' gradient is rounded, whose terms another sum adds. */
+/* Compares like `same`, but a bias' gradient may be rounded differently, because another sum adds
+ * its terms. */
 static int near(const struct fault_job *j, const struct fault_job *want)
 {
     size_t i = 0;
@@ -88,7 +88,7 @@ static int near(const struct fault_job *j, const struct fault_job *want)
         for (; i < want->end[k]; i++) {
             double error = fabs((double)j->result[i] - (double)want->result[i]);
             largest = fmax(largest, fabs((double)want->result[i]));
-            worst = error <= worst ? worst : error; /* a NaN gets through */
+            worst = error <= worst ? worst : error; /* keeps a NaN */
         }
         if (!(worst <= j->tolerance * largest))
             return 0;
@@ -96,7 +96,7 @@ static int near(const struct fault_job *j, const struct fault_job *want)
     return j->n_results == want->n_results;
 }
 
-/* Names what was captured the layer, or the relu or pool behind it that is part of it? */
+/* Returns true if the log names the layer, or the relu or pool after it that is part of it. */
 static int is_layer_said(const struct fault_job *j)
 {
     char layer[128];
@@ -108,7 +108,7 @@ static int is_layer_said(const struct fault_job *j)
     return 0;
 }
 
-/* A call that is no layer's, or that of a graph of several. */
+/* Returns true for a call of no layer, or of a graph of several. */
 static int is_of_many_layers(const char *name)
 {
     return strcmp(name, "cudaSetDevice") == 0 ||
@@ -116,7 +116,7 @@ static int is_of_many_layers(const char *name)
             (strcmp(name, "cudaGraphLaunch") == 0 || strcmp(name, "cudaStreamSynchronize") == 0));
 }
 
-/* Does what was captured name the call, and the layer? */
+/* Returns true if the log names the call, and the layer. */
 static int is_said(const struct fault_job *j, const char *name)
 {
     char plain[128];
@@ -129,7 +129,7 @@ static int is_said(const struct fault_job *j, const char *name)
            (j->layer < 0 || is_of_many_layers(name) || is_layer_said(j));
 }
 
-/* silent: how many failures of the names in `cleaning` were so far. */
+/* silent: number of failures of the names in `cleaning` so far. */
 static void check_one(const struct fault_job *j, const struct fault_job *want, enum status st,
                       const char *name, int silent[2])
 {
@@ -148,7 +148,7 @@ static void check_one(const struct fault_job *j, const struct fault_job *want, e
         fail_msg("call %lld, %s, fails and nobody says so", j->fault, name);
 }
 
-/* least: calls that it makes. */
+/* least: minimum number of calls. */
 static void check_work(void (*build)(struct reference *r), enum status (*work)(struct fault_job *j),
                        int least)
 {
@@ -254,8 +254,8 @@ int main(int argc, char **argv)
     if (every != NULL && atoi(every) > 0)
         stride = atoi(every);
     if (slowness != NULL && atoi(slowness) > 1)
-        stride = 11; /* sanitizers look at some of them */
-    /* memory of cards comes from the heap again and again, without a fault for each page */
+        stride = 11; /* sanitizers test some of them */
+    /* the heap reuses the memory of cards, without a fault for each page */
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     int status;

@@ -1,8 +1,8 @@
-/* tests/kernel_forms_test.c - the loops of kernels/vector give the same bits whatever instructions
- * they are made of. The build compiles them for the plain x86-64, for the one with AVX2 and the one
- * with AVX-512 (form_<march>.so); each that this processor can run does the same work as the
- * program's own loops, whose clone the loader chose, and every byte that they write is compared.
- * A lower clone cannot be forced from outside: GLIBC_TUNABLES does not reach GCC's resolvers. */
+/* tests/kernel_forms_test.c - the loops of kernels/vector have the same bits with any instructions.
+ * The build compiles them for plain x86-64, with AVX2 and with AVX-512 (form_<march>.so); each form
+ * that this processor supports does the same work as the program's own loops, whose clone the
+ * loader chose, and every written byte is compared. A lower clone cannot be forced from outside:
+ * GLIBC_TUNABLES does not affect GCC's resolvers. */
 #include "base/rng.h"
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/optim.h"
@@ -40,7 +40,7 @@ static const struct form own = {
 #define OWN(name) .name = name,
     LOOPS(OWN)};
 
-/* Everything that the loops read and write. */
+/* All buffers that the loops read and write. */
 struct work {
     char unaligned[N * sizeof(float) + 1];
     float sum[N], old[N];
@@ -53,7 +53,8 @@ struct work {
     float decoded[DTYPE_N_KINDS][2 * N], residual[DTYPE_N_KINDS][N];
 };
 
-/* Numbers of all sizes, subnormals and zeros among them; no NaN, whose bits are not promised. */
+/* Returns numbers of all sizes, with subnormals and zeros; no NaN, whose bits are not guaranteed.
+ */
 static float number(uint64_t stream, size_t i)
 {
     float u = rng_uniform(rng_key(stream, RNG_TEST, 0), i) * 2 - 1;
@@ -119,14 +120,14 @@ static void run(const struct form *f, struct work *w)
     for (int k = 0; k < N_OPTIMIZERS; k++)
         run_optimizer(f, w, k);
     for (int d = 0; d < DTYPE_N_KINDS; d++) {
-        if (dtype_block((enum dtype)d) > 1) { /* what is not finite has no bits that are promised */
+        if (dtype_block((enum dtype)d) > 1) { /* infinities and NaNs have no guaranteed bits */
             memcpy(w->residual[d], w->old, sizeof w->old);
             f->dtype_encode_residual((enum dtype)d, w->codes[d], w->sum, w->residual[d], N);
             f->dtype_decode((enum dtype)d, w->decoded[d], w->codes[d], N);
             continue;
         }
         f->dtype_encode((enum dtype)d, w->codes[d], w->any, N);
-        /* not what was encoded: codes of all kinds, signalling NaNs too */
+        /* not an encoder's output: codes of all kinds, with signalling NaNs */
         f->dtype_decode((enum dtype)d, w->decoded[d], w->any, d == DTYPE_F32 ? N : 2 * N);
     }
 }

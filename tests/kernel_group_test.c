@@ -1,9 +1,9 @@
-/* tests/kernel_group_test.c - plans in a group, each with a thread, samples and a card: their
- * gradients come to the host as the weighted sum that the double-precision reference gets, with the
- * same bits every time, and nobody waits for ever for a rank that does not come.
- * Backend: argv[1], or "emulated" (tests/emulation), in the folder argv[2]; layouts that need more
- * devices than there are are left out, and what only the emulation can play (NCCL missing, failing,
- * hanging), where the build has NCCL's header. */
+/* tests/kernel_group_test.c - plans in a group, each with a thread, samples and a card: the host
+ * receives the weighted sum of their gradients that the double-precision reference computes, with
+ * the same bits every time, and no rank waits for ever for a rank that does not arrive. Backend:
+ * argv[1], or "emulated" (tests/emulation), in the folder argv[2]. Layouts that need more devices
+ * than exist are skipped, and so are the cases that only the emulation can play (NCCL missing,
+ * failing, hanging) if the build lacks NCCL's header. */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "kernels/backend.h"
@@ -27,7 +27,7 @@ static const double smallest = 1e-6;
 static const struct backend *backend;
 static const char *backend_name = "emulated", *backend_folder;
 
-/* ---- what is tested ---- */
+/* ---- layouts and nets ---- */
 
 struct layout {
     const char *name;
@@ -62,7 +62,7 @@ static void end(struct reference *r)
     reference_layer(r, LAYER_SOFTMAX_XENT);
 }
 
-/* Tensors of many pages, so that part of them is pinned, and small ones. */
+/* Tensors of many pages, so that a part of them is pinned, and small ones. */
 static void build_dense(struct reference *r)
 {
     reference_layer(r, LAYER_FLATTEN);
@@ -89,10 +89,10 @@ enum { N_NETS = sizeof nets / sizeof nets[0] };
 struct rig;
 struct rank {
     struct rig *rig;
-    int index, first; /* its samples begin there */
+    int index, first; /* its first sample */
     struct plan *plan;
     enum status st;
-    uint64_t key; /* of its delays */
+    uint64_t key; /* key of its delays */
 };
 
 struct rig {
@@ -108,8 +108,8 @@ struct rig {
     pthread_barrier_t step; /* all ranks, and the test */
     int n_steps, delays, check;
     int lowest; /* the first layer with parameters */
-    int absent; /* this rank does not come to its backward; -1: all do */
-    int stuck;  /* so many do not come back from theirs before the cancel */
+    int absent; /* this rank does not reach its backward; -1: all do */
+    int stuck;  /* so many do not return from theirs before the cancel */
     _Atomic int n_waiting;
 };
 
@@ -136,7 +136,7 @@ static void inputs_fill(struct rig *g)
     }
 }
 
-/* The sum over ranks of weight x gradient, in double precision. */
+/* Computes the sum over ranks of weight x gradient, in double precision. */
 static void reference_sum(struct rig *g)
 {
     for (int k = 0, first = 0; k < g->layout->n; first += g->layout->samples[k++]) {
@@ -196,7 +196,7 @@ static struct rig *rig_create(const struct layout *layout, int net)
 
 static void rig_destroy(struct rig *g)
 {
-    for (int k = 0; k < g->layout->n; k++) /* in another order than they came */
+    for (int k = 0; k < g->layout->n; k++) /* in another order than that of arrival */
         backend->plan_destroy(g->rank[k].plan);
     backend->group_destroy(g->group);
     for (int i = 0; i < g->r->n_params; i++) {
@@ -221,7 +221,7 @@ static void delay(struct rank *k)
     nanosleep(&ts, NULL);
 }
 
-/* As the trainer does it: gradients are asked for one layer later. */
+/* Runs a step as the trainer does: gradients are requested one layer later. */
 static enum status rank_step(struct rank *k)
 {
     enum status st = ST_OK;
@@ -264,7 +264,7 @@ static void grads_check(struct rig *g)
         for (int64_t e = 0; e < g->r->param_elems[i]; e++) {
             double error = fabs((double)g->grads[i][e] - g->want[i][e]);
             largest = fmax(largest, fabs(g->want[i][e]));
-            worst = error <= worst ? worst : error; /* a NaN gets through */
+            worst = error <= worst ? worst : error; /* keeps a NaN */
             g->grads[i][e] = NAN;                   /* all must be written, each time */
         }
         if (!(worst <= reference_tolerance(backend_name) * largest + smallest))
@@ -273,7 +273,7 @@ static void grads_check(struct rig *g)
     }
 }
 
-/* All ranks take n_steps steps; `during` is called while the last one runs. */
+/* Runs n_steps steps of all ranks; calls `during` while the last one runs. */
 static void rig_run(struct rig *g, int n_steps, void (*during)(struct rig *g))
 {
     pthread_t thread[MAX_RANKS];
@@ -308,8 +308,8 @@ static int possible(const struct layout *l)
     return 0;
 }
 
-/* ThreadSanitizer looks at how threads meet, and takes its time for every sum: these have each way
- * to meet. */
+/* ThreadSanitizer looks for races and is slow for every sum: these layouts include each kind of
+ * meeting. */
 static int is_chosen(int layout)
 {
 #ifdef __SANITIZE_THREAD__
@@ -345,7 +345,7 @@ static void test_sums_delayed(void **state)
     check_layouts(1);
 }
 
-/* One rank's passes over n samples from `first` on, without a wait for gradients. */
+/* Runs one rank's passes over n samples from `first` on, without a wait for gradients. */
 static void passes(struct rank *k, int first, int n)
 {
     const struct rig *g = k->rig;
@@ -364,8 +364,8 @@ static void gradients_wait(struct rank *k)
         assert_int_equal(backend->wait_grads(k->plan, i), ST_OK);
 }
 
-/* The second tower of a card is through with its next step's backward, on other samples, before
- * anybody has waited for the first step's sum. */
+/* The second tower of a card ends its next step's backward, on other samples, before any tower has
+ * waited for the first step's sum. */
 static void test_one_is_ahead(void **state)
 {
     for (int net = 0; net < N_NETS; net++) {
@@ -389,7 +389,7 @@ static void test_one_is_ahead(void **state)
     }
 }
 
-/* What was queued is done when finish returns, and when a plan is made: parameters have been read.
+/* Queued work is done when finish returns, and when a plan is created: parameters have been read.
  */
 static void parameters_are_read(int by_finish)
 {
@@ -419,7 +419,7 @@ static void test_create_reads_parameters(void **state)
     parameters_are_read(0);
 }
 
-/* Six groups, three of each net: the same bits, whoever comes first. */
+/* Six groups, three of each net, have the same bits in any order of arrival. */
 static void check_bits(const struct layout *layout)
 {
     float *first[REFERENCE_MAX_PARAMS] = {NULL};
@@ -448,7 +448,7 @@ static void test_same_bits(void **state)
     check_bits(&layouts[THREE_ON_TWO]);
 }
 
-/* When all but the absent rank are about to wait for the lowest layer. */
+/* Cancels when all but the absent rank are about to wait for the lowest layer. */
 static void cancel_late(struct rig *g)
 {
     struct timespec ts = {0, 2000000};
@@ -482,7 +482,7 @@ static void test_cancelled_for_good(void **state)
     rig_destroy(g);
 }
 
-/* A plan that the group did not expect gets no place in it. */
+/* An unexpected plan gets no rank in the group. */
 static void test_strangers(void **state)
 {
     struct plan *p;
@@ -504,7 +504,7 @@ static void test_strangers(void **state)
     assert_int_equal(backend->group_create(&cfg, &group), ST_NOT_FOUND);
 }
 
-/* ---- with an NCCL that does not do what it should ---- */
+/* ---- with a faulty NCCL ---- */
 
 static void nccl_is(const char *how)
 {
@@ -540,7 +540,7 @@ static void test_nccl_fails_at_start(void **state)
     nccl_is(NULL);
 }
 
-/* The first sum is looked at: the host adds. */
+/* The first sum is checked: the host adds instead. */
 static void test_nccl_adds_wrongly(void **state)
 {
     nccl_is("wrong");
@@ -548,7 +548,7 @@ static void test_nccl_adds_wrongly(void **state)
     nccl_is(NULL);
 }
 
-/* The fifth sum fails in one rank's call; the others must not wait for it. */
+/* The fifth sum fails in one rank's call; all other ranks must not wait for it. */
 static void test_nccl_fails_later(void **state)
 {
     nccl_is("fail=4");
@@ -560,9 +560,9 @@ static void test_nccl_fails_later(void **state)
     nccl_is(NULL);
 }
 
-/* n steps after the number-th call of it, or the state that it reported, was an error. Before the
- * first step: the host adds; later: a rank says so, and the others end. 0: there are not so many
- * calls. */
+/* Returns n steps after the number-th call, or the state that it reported, was an error. Before the
+ * first step the host adds instead; later the rank reports an error, and all ranks end. 0: there
+ * are fewer calls. */
 static int nccl_errs(const char *call, int number, int n)
 {
     char how[64];
@@ -611,14 +611,15 @@ static void test_nccl_hangs(void **state)
     nccl_is("hang=3");
     struct rig *g = rig_create(&layouts[TWO_ON_TWO], 0);
     rig_run(g, 1, cancel_late);
-    assert_int_equal(g->rank[0].st, ST_CANCELLED); /* the cards' first ones: the others have no */
-    assert_int_equal(g->rank[2].st, ST_CANCELLED); /* part in what hangs */
+    assert_int_equal(g->rank[0].st,
+                     ST_CANCELLED); /* the first ones of each card: other ranks have no */
+    assert_int_equal(g->rank[2].st, ST_CANCELLED); /* part in the hanging call */
     rig_destroy(g);
     nccl_is(NULL);
 }
 
-/* The connections that the first sums, or the communicators themselves, need never come to be, or
- * the first sum does not end: the host adds. */
+/* The connections of the first sums, or of the communicators themselves, are never established, or
+ * the first sum does not end: the host adds instead. */
 static void test_nccl_blocks_at_start(void **state)
 {
     nccl_is("block=0");
@@ -633,7 +634,7 @@ static void test_nccl_blocks_at_start(void **state)
     *limit_ms = kept;
 }
 
-/* Those of a later sum, which NCCL makes another way than the first. */
+/* The connections of a later sum, which NCCL makes in another way than the first. */
 static void test_nccl_blocks_later(void **state)
 {
     nccl_is("block=3");
@@ -647,7 +648,7 @@ static void test_nccl_blocks_later(void **state)
     nccl_is(NULL);
 }
 
-/* And a cancel does not wait for the deadline, which is set so that it never comes. */
+/* A cancel does not wait for the deadline, which is never reached here. */
 static void test_nccl_blocks_until_cancelled(void **state)
 {
     nccl_is("block=3");

@@ -1,6 +1,6 @@
-/* tests/kernel_launches_emulated_test.c - what the launches of our kernels refuse
- * (kernels/cuda/common/kernels.h), as plain C++ (tests/emulation): pointers that are NULL, and
- * numbers that are none. Those of a first convolution are in kernel_conv_first_emulated_test. */
+/* tests/kernel_launches_emulated_test.c - invalid arguments that the launches of Weir's kernels
+ * refuse (kernels/cuda/common/kernels.h), as plain C++ (tests/emulation): NULL pointers and invalid
+ * numbers. The launches of a first convolution are in kernel_conv_first_emulated_test. */
 #include "kernels/cuda/conv/channels_kernels.h"
 #include "kernels/cuda/layers/rows.h"
 #include "kernels/cuda/resident/steps.h"
@@ -113,7 +113,7 @@ static void test_losses(void **state)
     none.labels = NULL;
     none.n = 0;
     for (int k = 0; k < 3; k++) {
-        REFUSED(run[k](NULL, &s)); /* labels, and no place for the loss */
+        REFUSED(run[k](NULL, &s)); /* labels, but no buffer for the loss */
         REFUSED(run[k](NULL, &none));
     }
 }

@@ -1,8 +1,8 @@
-/* tests/kernel_measure_emulated_test.c - the tuning `measure` of the CUDA backend: that cuDNN times
- * the algorithms of each convolution's products once, that the fastest of those that are allowed is
- * run from then on, with the values of the plain way, and that the plain way is taken where nothing
- * can be timed. Needs the emulation (tests/emulation), which counts, and in which timing finds
- * another algorithm the fastest (FIXED) than is proposed. Arguments: the folder of its library. */
+/* tests/kernel_measure_emulated_test.c - the tuning `measure` of the CUDA backend: cuDNN times the
+ * algorithms of each convolution's products once, the fastest of the allowed ones runs from then
+ * on, with the values of the plain way, and the plain way is used if none can be timed. Needs the
+ * emulation (tests/emulation), which counts, and whose timings prefer another algorithm (FIXED)
+ * than the proposed one. Arguments: the folder of its library. */
 #include "kernels/tuning.h"
 #include "tests/check.h"
 #include "tests/emulated.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of two convolutions, the first of which has no gradient by its input. */
+/* Products of two convolutions, the first of which has no gradient by its input. */
 enum { N_PRODUCTS = 5, MAX_VALUES = 1 << 14 };
 
 static void (*conv_counts)(int *timings, int *runs, int *fixed_runs);
@@ -24,7 +24,7 @@ static const char *(*fault_name)(void);
 
 static void build(struct reference *r)
 {
-    reference_conv(r, 6, 3, 2, -1); /* padded on one side more */
+    reference_conv(r, 6, 3, 2, -1); /* padded more on one side */
     reference_layer(r, LAYER_RELU);
     reference_pool(r, LAYER_MAX_POOL, 2, 1, -1);
     reference_conv(r, 7, 3, 1, -1);
@@ -34,7 +34,7 @@ static void build(struct reference *r)
 }
 static const struct net net = {"two convolutions", 3, 10, 10, build};
 
-/* What a plan's passes did and gave. */
+/* Calls and results of a plan's passes. */
 struct seen {
     int timings, runs, fixed_runs; /* of all passes */
     int first_timings;             /* of the first */
@@ -50,7 +50,7 @@ static struct backend_plan_config config(const struct bench *b, uint32_t tuning)
     return cfg;
 }
 
-/* Two passes of the whole batch and one of some samples. */
+/* Runs two passes of the whole batch and one of some samples. */
 static void passes(struct bench *b, const struct backend_plan_config *cfg, struct seen *seen)
 {
     static const int size[] = {BENCH_BATCH, BENCH_BATCH, 3};
@@ -84,7 +84,7 @@ static void assert_same_values(const struct seen *a, const struct seen *b)
     assert_memory_equal(a->value, b->value, (size_t)a->n * sizeof *a->value);
 }
 
-/* The values of the plain way, which times nothing and takes what is proposed. */
+/* Computes the values of the plain way, which times nothing and uses the proposed algorithm. */
 static void plain(struct bench *b, enum backend_precision precision, struct seen *seen)
 {
     struct backend_plan_config cfg = config(b, 0);
@@ -146,7 +146,7 @@ static void test_deterministic_times_nothing(void **state)
     bench_destroy(b);
 }
 
-/* One of the timings fails: that product is computed by what is proposed. */
+/* If one of the timings fails, the proposed algorithm computes that product. */
 static void test_a_timing_that_fails(void **state)
 {
     static const char *const names[] = {"cudnnFindConvolutionForwardAlgorithmEx",
@@ -173,7 +173,7 @@ static void test_a_timing_that_fails(void **state)
     bench_destroy(b);
 }
 
-/* Nothing that was timed can be used; and what was the fastest fails when it is run. */
+/* No timed algorithm can be used; or the fastest one fails when it runs. */
 static void test_what_was_timed_cannot_be_run(void **state)
 {
     static const char *const how[] = {"untimed", "fails"};
@@ -206,8 +206,8 @@ static uint64_t bytes_within(struct bench *b, struct backend_plan_config *cfg, u
     return bytes;
 }
 
-/* With the least memory that a plan makes do with there is no workspace: what wants some is neither
- * timed nor run, as the emulation would say. */
+/* The least memory of a plan has no workspace: algorithms that need one are neither timed nor run,
+ * because the emulation would refuse. */
 static void test_no_workspace(void **state)
 {
     struct bench *b = bench_create(&net);

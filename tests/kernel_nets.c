@@ -38,7 +38,7 @@ static void build_deep(struct reference *r)
     reference_layer(r, LAYER_SOFTMAX_XENT);
 }
 
-/* 16 and 32 channels: the blocked formats of wide vector units. */
+/* 16 and 32 channels: blocked formats of wide vector units. */
 static void build_wide(struct reference *r)
 {
     reference_conv(r, 16, 3, 1, -1);
@@ -115,7 +115,7 @@ static void build_norm_first(struct reference *r)
     reference_layer(r, LAYER_SOFTMAX_XENT);
 }
 
-/* Weights of many pages that begin and end within one: a GPU copies them in parts. */
+/* Weights of many pages that begin and end within a page: a GPU copies them in parts. */
 static void build_pages(struct reference *r)
 {
     reference_layer(r, LAYER_FLATTEN);
@@ -124,7 +124,7 @@ static void build_pages(struct reference *r)
     end(r);
 }
 
-/* Layer norm on images and on rows; its input is read by another, too. */
+/* Layer norm on images and on rows; another layer reads its input, too. */
 static void build_layer_norm(struct reference *r)
 {
     reference_layer(r, LAYER_LAYER_NORM);
@@ -182,7 +182,7 @@ static void build_residual(struct reference *r)
     end(r);
 }
 
-/* Two blocks; the second one's shortcut is a convolution, and it drops. */
+/* Two blocks; the second one's shortcut is a convolution, with dropout. */
 static void build_residual_norms(struct reference *r)
 {
     reference_conv(r, 8, 3, 1, -1);
@@ -204,7 +204,7 @@ static void build_residual_norms(struct reference *r)
     end(r);
 }
 
-/* Different kernels side by side, each with numbers of channels of its own. */
+/* Different parallel kernels, each with its own number of channels. */
 static void build_branches(struct reference *r)
 {
     reference_conv(r, 6, 3, 1, -1);
@@ -241,7 +241,7 @@ static void build_read_by_three(struct reference *r)
     end(r);
 }
 
-/* The mask of the relu must not be left to the max pool, which sees but a part of its gradient. */
+/* The max pool must not apply the mask of the relu, because it has only a part of its gradient. */
 static void build_relu_read_by_two(struct reference *r)
 {
     reference_conv(r, 6, 3, 1, -1);
@@ -255,8 +255,8 @@ static void build_relu_read_by_two(struct reference *r)
     end(r);
 }
 
-/* Two convolutions, then their relus, then their pools: neither may lose its output to the other;
- * one's input is padded behind alone. */
+/* Two convolutions, then their relus, then their pools: neither may overwrite the other's output;
+ * one's input is padded only after the image. */
 static void build_pools_in_turns(struct reference *r)
 {
     reference_conv(r, 6, 3, 1, -1);
@@ -326,7 +326,7 @@ static void build_twice(struct reference *r)
     end(r);
 }
 
-/* Gradients are wanted by some inputs alone; the image has three readers, one a relu. */
+/* Only some inputs need gradients; the image has three readers, one of them a relu. */
 static void build_untrained_branch(struct reference *r)
 {
     reference_layer(r, LAYER_RELU);
@@ -345,7 +345,7 @@ static void build_untrained_branch(struct reference *r)
     end(r);
 }
 
-/* Convolutions as ResNets have them: padded by a number, without biases, relus right behind. */
+/* Convolutions of ResNets: padded by a number, without biases, relus directly after them. */
 static void build_unbiased(struct reference *r)
 {
     reference_conv(r, 6, 7, 2, 3);
@@ -385,7 +385,7 @@ static void build_activations(struct reference *r)
     reference_layer(r, LAYER_SOFTMAX_XENT);
 }
 
-/* The image and outputs that others read, too, go through activations. */
+/* The image, and outputs that other layers read, too, pass through activations. */
 static void build_activation_graph(struct reference *r)
 {
     reference_layer(r, LAYER_GELU);
@@ -405,7 +405,7 @@ static void build_activation_graph(struct reference *r)
     end(r);
 }
 
-/* No relu and no maximum that could turn over, and layers large enough to be worth rounding. */
+/* No relu or maximum that rounding could change, and layers large enough for rounding. */
 static void build_smooth(struct reference *r)
 {
     reference_conv(r, 16, 3, 1, -1);
@@ -418,7 +418,7 @@ static void build_smooth(struct reference *r)
     reference_layer(r, LAYER_SOFTMAX_XENT);
 }
 
-/* The same with an activation behind each; leaky_relu has a kink. */
+/* The same with an activation after each; leaky_relu has a kink. */
 static void build_smooth_activations(struct reference *r)
 {
     reference_conv(r, 16, 3, 1, -1);

@@ -1,8 +1,8 @@
-/* tests/kernel_nhwc_emulated_test.c - --gpu_tuning=nhwc: convolutions are really computed by
- * cuDNN's graphs with channels last, their bias and relu with them; only engines that the precision
- * and `deterministic` allow are run; between convolutions nothing is transposed, and in bf16
- * nowhere apart from the casts; and what cuDNN does not offer, or cannot run, is computed the plain
- * way, and said. Needs the emulation, which counts (tests/emulation/dnn_graph.h). Arguments: the
+/* tests/kernel_nhwc_emulated_test.c - --gpu_tuning=nhwc: cuDNN's graphs compute convolutions with
+ * channels last, together with their bias and relu; only engines that the precision and
+ * `deterministic` allow run; between convolutions nothing is transposed, and in bf16 nothing except
+ * by the casts; and a product that cuDNN does not offer, or cannot run, is computed the plain way,
+ * with a log line. Needs the emulation, which counts (tests/emulation/dnn_graph.h). Arguments: the
  * folder of its library. */
 #include "kernels/tuning.h"
 #include "tests/capture.h"
@@ -35,10 +35,10 @@ static void build(struct reference *r)
 }
 static const struct net net = {"three convolutions", 3, 7, 9, build};
 
-/* What a training step came to: the loss' input, and the gradients, the biases' among them. */
+/* Result of a training step: the loss' input, and the gradients, with those of the biases. */
 struct step {
     struct emulation_graphs graphs;
-    long long n_launches; /* of our kernels */
+    long long n_launches; /* of Weir's own kernels */
     float grad[N_PARAMS][MAX_VALUES];
     int64_t n[N_PARAMS];
     size_t memory_bytes;
@@ -63,7 +63,8 @@ static int pass(struct bench *b, int n)
     return 0;
 }
 
-/* Of n samples; the second, as in the first the libraries may set themselves up. */
+/* Runs a step of n samples; the second one counts, because the libraries may initialise themselves
+ * in the first. */
 static struct step *step(uint32_t tuning, enum backend_precision precision, int deterministic,
                          int n)
 {
@@ -97,7 +98,7 @@ static struct step *step(uint32_t tuning, enum backend_precision precision, int 
     return s;
 }
 
-/* tolerance 0: bit by bit. */
+/* tolerance 0: equal bits. */
 static void assert_same(const struct step *got, const struct step *want, double tolerance)
 {
     for (int k = 0; k < N_PARAMS; k++) {
@@ -105,7 +106,7 @@ static void assert_same(const struct step *got, const struct step *want, double 
         for (int64_t j = 0; j < want->n[k]; j++) {
             double error = fabs((double)got->grad[k][j] - (double)want->grad[k][j]);
             largest = fmax(largest, fabs((double)want->grad[k][j]));
-            worst = error <= worst ? worst : error; /* a NaN gets through */
+            worst = error <= worst ? worst : error; /* keeps a NaN */
         }
         if (!(worst <= tolerance * largest) || largest <= 0)
             fail_msg("parameter %d: %g off, the largest value is %g", k, worst, largest);
@@ -152,9 +153,9 @@ static void test_graphs_are_run_by_allowed_engines(void **state)
             }
 }
 
-/* The image, the last output and the gradient by it are transposed; so are filters, that of 1x1
- * excepted. In bf16 casts are there anyway, but for those of the biases. Two biases are not added
- * by kernels of ours; the other one was added by the pool's. */
+/* The image, the last output and the gradient by it are transposed; so are filters, except that of
+ * 1x1. In bf16 casts are needed anyway, except for the biases. Weir's kernels do not add two of the
+ * biases; the third one was added by the pool's kernel. */
 static void test_what_is_transposed(void **state)
 {
     enum { FORWARD = 1 + 2 + 1, BACKWARD = 1 + 1 /* dy, the image once more */ + 3 /* filters */ };
@@ -183,7 +184,8 @@ static void test_inference(void **state)
     bench_destroy(b);
 }
 
-/* What cuDNN does not offer. The first of all tests: each is said once by a program. */
+/* Products that cuDNN does not offer. This test is the first: each log line appears once in a
+ * program. */
 static void test_what_is_not_offered(void **state)
 {
     static const char *const none[] = {"none", "no_graph", "no_convolution", "no_padding"};
@@ -210,7 +212,7 @@ static void test_what_is_not_offered(void **state)
     free(plain);
 }
 
-/* What cannot be run, in the first step: the next engine, and, where none is left, the plain way.
+/* If an engine cannot run in the first step, the next one is used, or the plain way after the last.
  */
 static void test_engines_that_cannot_be_run(void **state)
 {
@@ -244,7 +246,7 @@ static int is_enough(struct bench *b, uint64_t limit)
     return fits;
 }
 
-/* With the least memory that a plan makes do with there is no workspace. */
+/* The least memory of a plan has no workspace. */
 static void test_no_workspace(void **state)
 {
     struct bench *b = bench_create(&net);
@@ -266,7 +268,7 @@ static void test_no_workspace(void **state)
     bench_destroy(b);
 }
 
-/* An engine has the workspace that it asks for, beyond what a plan has anyway. */
+/* An engine has the workspace that it needs, beyond the plan's usual one. */
 static void test_a_large_workspace(void **state)
 {
     struct step *usual = step(TUNING_NHWC, BACKEND_FP32, 1, FEW);

@@ -1,4 +1,5 @@
-/* tests/kernel_optim_test.c - optimizers and float loops against plain double-precision ones. */
+/* tests/kernel_optim_test.c - compares optimizers and float loops with plain double-precision ones.
+ */
 #include "base/rng.h"
 #include "kernels/vector/optim.h"
 #include "kernels/vector/vector.h"
@@ -15,7 +16,7 @@ static float number(uint64_t stream, size_t i)
     return rng_uniform(rng_key(stream, RNG_TEST, 0), i) * 2 - 1;
 }
 
-/* As optim.h has it, with libm. */
+/* Computes the rate of optim.h with libm. */
 static double reference_rate(const struct optim_config *c, uint64_t step)
 {
     double b = (double)(step - 1), warm = (double)c->warmup_steps, total = (double)c->total_steps;
@@ -29,7 +30,7 @@ static double reference_rate(const struct optim_config *c, uint64_t step)
     return base * course[c->schedule] * (b < warm ? (b + 1) / warm : 1);
 }
 
-/* One element through one step, in doubles, as torch.optim's documentation writes it. */
+/* Computes one element through one step, in doubles, as torch.optim's documentation defines it. */
 static double reference(const struct optim_config *c, int step, double g, double p, double *a,
                         double *b)
 {
@@ -151,7 +152,7 @@ static void test_schedules(void **state)
     assert_int_equal(optim_check(&cfg), ST_INVALID);
 }
 
-/* Each of them to a float's last bit or so, over a long job and with every warm-up. */
+/* Each schedule is exact to about a float's last bit, over a long job and with every warm-up. */
 static void test_schedules_against_the_reference(void **state)
 {
     static const uint64_t warm[] = {0, 1, 7, 1000, 20000, 30000}, totals[] = {0, 1, 20000};
@@ -207,8 +208,9 @@ static void test_schedules_that_cannot_be(void **state)
     assert_int_equal(optim_check(&cfg), ST_INVALID);
 }
 
-/* Any piece of an array gives the bits that the whole gives: no vector width, tail or position
- * shows. Run on the machine's widest clone; the scalar tail is what the default clone computes. */
+/* Any piece of an array has the same bits as in the whole: vector width, tail and position have no
+ * effect. Runs on the machine's widest clone; the scalar tail is the computation of the default
+ * clone. */
 static void test_bit_identity(void **state)
 {
     enum { N = 1031 };
@@ -238,8 +240,8 @@ static void test_bit_identity(void **state)
     }
 }
 
-/* A chunk in runs of any lengths, whose slots go elsewhere, gives the bits of one call in place; so
- * does one whose gradient is added up on the way. */
+/* A chunk in runs of any lengths, whose slots are written elsewhere, has the bits of one call in
+ * place; so has one whose gradient is summed on the way. */
 static void check_runs(int has_others)
 {
     enum { N = 2053 };
@@ -305,7 +307,7 @@ static void test_average(void **state)
     optim_average(0.0f, N, sum, 1.0f, old, old);
     for (size_t i = 0; i < N; i++)
         assert_true(old[i] == sum[i]);
-    /* what is frozen stays bit for bit, whatever a gradient is */
+    /* frozen elements keep their bits for any gradient */
     float kept[N];
     memcpy(kept, old, sizeof kept);
     kept[0] = old[0] = -0.0f;
@@ -317,7 +319,7 @@ static void test_average(void **state)
     assert_memory_equal(new_, kept, sizeof kept);
 }
 
-/* What was contributed has the rule end where the steps had ended. */
+/* A contributed change moves the rule to the position after the steps. */
 static void test_change(void **state)
 {
     enum { N = 100 };

@@ -1,7 +1,6 @@
-/* tests/kernel_overrun_emulated_test.c - what runs by one element from one tensor of a plan's
- * memory into the next ends the program in the library where each tensor is an allocation of its
- * own, and is not seen in the one where they lie in one block. Needs the emulation
- * (tests/emulation). */
+/* tests/kernel_overrun_emulated_test.c - an access one element beyond a tensor of a plan's memory
+ * ends the program in the library where each tensor is an allocation of its own, and is not
+ * detected in the one where they lie in one block. Needs the emulation (tests/emulation). */
 #include "kernels/cuda/common/kernels.h"
 #include "kernels/cuda/memory/arena.h"
 #include "kernels/cuda/memory/bind.h"
@@ -19,7 +18,8 @@ enum { ELEMS = 64, NON_BLOCKING = 1, TO_DEVICE = 1, NOT_SEEN = 0, SEEN = 1, BROK
 static const char together[] = WEIR_TEST_DIR "/libweir_emulated.so",
                   separate[] = WEIR_TEST_DIR "/separate/libweir_emulated.so";
 
-/* What of the library is called; CUDA's types as its headers, which are not here, have them. */
+/* The called functions of the library; CUDA's types as in its headers, which are not included here.
+ */
 static struct {
     enum status (*bind)(int device, struct gpu_arena *a);
     void (*unbind)(int device, struct gpu_arena *a);
@@ -73,7 +73,7 @@ static int memset_behind(float *y, int over, struct CUstream_st *s)
     return cuda.zero(y, 0, (size_t)(ELEMS + over) * sizeof(float), s);
 }
 
-/* In a process of its own. */
+/* Runs a job in a process of its own. */
 static int work(const char *library, int (*job)(float *, int, struct CUstream_st *), int over)
 {
     struct gpu_arena a;
@@ -104,7 +104,7 @@ static int seen(const char *library, int (*job)(float *, int, struct CUstream_st
     if (child == 0)
         _exit(work(library, job, over));
     assert_int_equal(waitpid(child, &status, 0), child);
-    /* by abort(), or as a sanitizer ends what it does not like */
+    /* by abort(), or by a sanitizer */
     int ended =
         !WIFEXITED(status) || (WEXITSTATUS(status) != NOT_SEEN && WEXITSTATUS(status) != BROKEN);
     assert_true(ended || WEXITSTATUS(status) == NOT_SEEN);

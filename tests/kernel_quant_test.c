@@ -1,5 +1,5 @@
-/* tests/kernel_quant_test.c - floats as integers with a scale for each block: against the same in
- * double precision, the layout byte for byte, and what error feedback promises. */
+/* tests/kernel_quant_test.c - floats as integers with a scale for each block: compared with double
+ * precision, the layout byte for byte, and the guarantees of error feedback. */
 #include "base/rng.h"
 #include "kernels/vector/finite.h"
 #include "kernels/vector/quant.h"
@@ -27,7 +27,7 @@ static int code_at(int bits, const unsigned char *block, size_t m, size_t i)
     return code >= half ? code - 2 * half : code;
 }
 
-/* Scale and codes as the header has them, for every length. */
+/* Scale and codes follow the header, for every length. */
 static void test_reference(void **state)
 {
     static float src[MOST], decoded[MOST + 1];
@@ -77,7 +77,7 @@ static void test_sizes(void **state)
     assert_int_equal(quant_bytes(4, 512 + 9), 2 * 132 + 12);
 }
 
-/* What was sent and what is left over add up to what was given, whatever the number of calls. */
+/* The sent values and the residual sum to the input, for any number of calls. */
 static void test_residual(void **state)
 {
     enum { N = 700, CALLS = 200 };
@@ -91,7 +91,7 @@ static void test_residual(void **state)
         for (int call = 0; call < CALLS; call++) {
             for (size_t i = 0; i < N; i++) {
                 src[i] = rng_uniform(rng_key(3, RNG_TEST, (uint64_t)call), i) * 2 - 1;
-                src[i] *= i % 50 ? 0.01f : 1; /* the small ones alone would be rounded to 0 */
+                src[i] *= i % 50 ? 0.01f : 1; /* alone, the small ones would be rounded to 0 */
                 given[i] += (double)src[i];
             }
             quant_encode(bits, codes, src, residual, N);
@@ -106,7 +106,7 @@ static void test_residual(void **state)
     }
 }
 
-/* A residual is added before the scale is chosen; without one nothing is remembered. */
+/* A residual is added before the scale is chosen; without one no state is kept. */
 static void test_residual_counts(void **state)
 {
     float src[3] = {1, 0, -1}, residual[3] = {1, 0, 0}, decoded[3];
@@ -125,7 +125,7 @@ static void test_edges(void **state)
     const size_t n = QUANT_BLOCK + 5;
     for (int bits = 8; bits >= 4; bits -= 4) {
         enum dtype d = bits == 8 ? DTYPE_INT8 : DTYPE_INT4;
-        /* too small to have a scale: zeros, and kept for later */
+        /* too small to have a scale: zeros, and kept in the residual */
         for (size_t i = 0; i < n; i++)
             src[i] = i % 2 ? 0x1p-120f : -0x1p-149f;
         memset(residual, 0, sizeof residual);
@@ -135,7 +135,7 @@ static void test_edges(void **state)
             assert_true(decoded[i] == 0);
             assert_true(residual[i] == src[i]);
         }
-        /* the largest there are */
+        /* the largest floats */
         for (size_t i = 0; i < n; i++)
             src[i] = i % 3 ? FLT_MAX / 2 : -FLT_MAX / 2;
         quant_encode(bits, codes, src, NULL, n);
@@ -143,7 +143,7 @@ static void test_edges(void **state)
         assert_int_equal(finite_first_bad(d, codes, n), n);
         for (size_t i = 0; i < n; i++)
             assert_true(fabsf(decoded[i] / src[i] - 1) < 1e-6f);
-        /* what is not finite is seen, in its block */
+        /* infinities and NaNs are detected, in their block */
         const float bad[] = {INFINITY, -INFINITY, NAN};
         for (int k = 0; k < 3; k++) {
             for (size_t i = 0; i < n; i++)

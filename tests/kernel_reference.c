@@ -17,7 +17,7 @@ struct reference *reference_create(int c, int h, int w, int max_n, uint64_t seed
     return r;
 }
 
-/* The next layer, its input set. */
+/* Begins the next layer, with its input. */
 static struct layer layer_begin(struct reference *r, enum layer_kind kind, const char *name)
 {
     struct layer l = {.in = *reference_shape(r, r->from),

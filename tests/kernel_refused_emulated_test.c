@@ -1,7 +1,6 @@
 /* tests/kernel_refused_emulated_test.c - plans and calls that the CUDA backend refuses, each with
- * the status that is its own and a line in the log that names what is wrong; afterwards no memory
- * of a card is missing. Argument: the folder of the emulation's library (tests/emulation), which it
- * needs. */
+ * its own status and a log line that names the fault; afterwards no memory of a card is missing.
+ * Argument: the folder of the emulation's library (tests/emulation), which it needs. */
 #include "kernels/backend.h"
 #include "kernels/resident.h"
 #include "tests/capture.h"
@@ -67,14 +66,14 @@ static void bench_destroy(struct bench *b)
     assert_int_equal(bytes_taken(), 0);
 }
 
-/* What the last call wrote has the text. */
+/* Checks that the log of the last call contains the text. */
 static void assert_said(const char *text)
 {
     if (strstr(capture_text, text) == NULL)
         fail_msg("no line has \"%s\":\n%s", text, capture_text);
 }
 
-/* A plan of b->cfg is refused. */
+/* Checks that a plan of b->cfg is refused. */
 static void refused(struct bench *b, enum status why, const char *text)
 {
     struct plan *none = NULL;
@@ -88,8 +87,8 @@ static void plan_create(struct bench *b)
     assert_int_equal(backend->plan_create(&b->cfg, &b->plan), ST_OK);
 }
 
-/* The network becomes the layer alone, which reads an image of the shape; what it gives is out.
- * Inference: without a loss. */
+/* Reduces the network to this layer, which reads an image of the shape `in` and has the output
+ * `out`. Inference: without a loss. */
 static void only(struct bench *b, int layer, struct shape in, struct shape out)
 {
     struct layer *l = &b->r->layers[0];
@@ -285,7 +284,7 @@ static void test_steps(void **state)
     assert_said("a backward needs a plan for training, and labels");
     assert_int_equal(backend->finish(b->plan), ST_OK);
     backend->plan_destroy(b->plan);
-    /* a part's gradients */
+    /* gradients of a part */
     b->cfg.mine = (const uint8_t[]){1, 1, 1, 1, 0, 0};
     plan_create(b);
     assert_int_equal(backend->set_input(b->plan, images, NULL, NULL, BATCH), ST_OK);
@@ -293,7 +292,7 @@ static void test_steps(void **state)
     assert_said("there is no gradient by its output: the plan is for inference");
     backend->plan_destroy(b->plan);
     b->cfg.mine = NULL;
-    /* a relu in place takes the output of what it reads */
+    /* a relu in place overwrites its input */
     b->r->layers[DROPOUT].kind = LAYER_RELU;
     plan_create(b);
     assert_int_equal(CAPTURE(backend->read_output(b->plan, DENSE, output)), ST_UNSUPPORTED);
@@ -301,7 +300,7 @@ static void test_steps(void **state)
     bench_destroy(b);
 }
 
-/* Of a data set, and of what stays on the device. */
+/* Items of a data set, and of training that stays on the device. */
 static void test_items(void **state)
 {
     struct bench *b = bench_create();

@@ -1,9 +1,8 @@
-/* tests/kernel_resident_test.c - training that stays on the device (kernels/resident.h), of any
- * backend that offers it, against the same steps taken from outside: set_items, forward, backward
- * and kernels/vector/optim. Over the emulation the bits must be the same; on a card the largest
- * difference of a tensor is at most 1e-3 of its largest value, because 30 updates by the root of
- * small numbers carry a last bit far.
- * Backend: argv[1], or "cpu"; its folder: argv[2], or the build's. */
+/* tests/kernel_resident_test.c - compares training that stays on the device (kernels/resident.h),
+ * of any backend that offers it, with the same steps from outside: set_items, forward, backward and
+ * kernels/vector/optim. Over the emulation the bits must be equal; on a card the largest difference
+ * of a tensor is at most 1e-3 of its largest value, because 30 updates by the root of small numbers
+ * amplify a last bit. Backend: argv[1], or "cpu"; its folder: argv[2], or the build's. */
 #include "base/rng.h"
 #include "kernels/resident.h"
 #include "tests/check.h"
@@ -17,13 +16,13 @@
 #include <string.h>
 
 enum { BATCH = 6, ITEMS = 40, STEPS = 30, SIDE = 8, PIXELS = SIDE * SIDE, SEED = 31 };
-enum { FROZEN = 1 }; /* the first bias: an average that keeps all of it */
+enum { FROZEN = 1 }; /* the first bias: an average that keeps its value */
 static const uint64_t first = 3;
 static const struct backend *backend;
 static int is_emulated;
-static uint32_t tuning; /* of the plans that are made */
+static uint32_t tuning; /* of the plans that are created */
 
-/* Of the emulation (tests/emulation/errors.h). */
+/* Functions of the emulation (tests/emulation/errors.h). */
 static void (*fault_set)(long long number), (*fault_only)(const char *name);
 static long long (*fault_calls)(void);
 
@@ -40,7 +39,7 @@ struct bench {
     int n_correct;
 };
 
-/* Each pass has its order. */
+/* Each pass has its own order. */
 static uint32_t item_at(uint64_t position)
 {
     return (uint32_t)((position % ITEMS * 7 + position / ITEMS * 11) % ITEMS);
@@ -87,7 +86,7 @@ static struct bench *bench_create(int device)
 {
     struct bench *b = calloc(1, sizeof *b);
     assert_non_null(b);
-    b->stride = BATCH + 2; /* the second of two workers, say */
+    b->stride = BATCH + 2; /* for example that of the second of two workers */
     b->r = reference_create(1, SIDE, SIDE, BATCH, SEED);
     build(b->r);
     for (int k = 0; k < b->r->n_params; k++) {
@@ -166,7 +165,7 @@ static void step_outside(struct bench *b, const struct optim_config *optim, uint
 
 /* ---- steps inside ---- */
 
-/* Until pass `upto` all orders are there. */
+/* Sets the orders of all passes up to pass `upto`. */
 static void orders_give(struct bench *b, uint64_t *n_given, uint64_t upto)
 {
     uint32_t item[ITEMS];
@@ -177,15 +176,15 @@ static void orders_give(struct bench *b, uint64_t *n_given, uint64_t upto)
     }
 }
 
-/* Runs of so many steps, again and again. */
+/* Runs of so many steps, repeated. */
 struct runs {
     const int *steps;
     int n;
-    uint64_t all;      /* steps of all together; the last run ends there */
-    long long *counts; /* of calls that the emulation counts: after each run; NULL: not asked */
+    uint64_t all;      /* all steps together; the last run ends there */
+    long long *counts; /* calls that the emulation counted after each run; NULL: not needed */
 };
 
-/* With up to RESIDENT_RUNS queued. */
+/* Trains with up to RESIDENT_RUNS queued. */
 static void train_in_runs(struct bench *b, const struct optim_config *optim, int graphs,
                           const struct runs *runs)
 {
@@ -239,7 +238,7 @@ static void compare(const char *what, const struct bench *a, const struct bench 
         for (int64_t j = 0; j < a->r->param_elems[k]; j++) {
             double error = fabs((double)a->params[k][j] - (double)b->params[k][j]);
             largest = fmax(largest, fabs((double)a->params[k][j]));
-            worst = error <= worst ? worst : error; /* a NaN gets through */
+            worst = error <= worst ? worst : error; /* keeps a NaN */
         }
         if (!(worst <= (exact ? 0 : 1e-3 * largest)))
             fail_msg("%s: parameter %d off by %g, largest value %g", what, k, worst, largest);
@@ -250,7 +249,7 @@ static void compare(const char *what, const struct bench *a, const struct bench 
         assert_int_equal(a->n_correct, b->n_correct);
 }
 
-/* Every rule, a schedule and added decay among them, with graphs and without. */
+/* Every rule, with a schedule and decay, with graphs and without. */
 static void test_steps_are_those_from_outside(void **state)
 {
     for (int kind = 0; kind <= OPTIM_N_KINDS; kind++) {
@@ -310,7 +309,7 @@ static void test_without_capture(void **state)
 enum { N_LONG = 6, LONG_STEPS = 32 + 32 + 9 + 1 + 17 + 31 };
 static const int long_runs[N_LONG] = {32, 32, 9, 1, 17, 31};
 
-/* Trains in long runs; launches: of graphs, in each. The number'th `call` fails; 0: none does. */
+/* Trains in long runs; launches: of graphs, in each. The number'th `call` fails; 0: none. */
 static struct bench *train_long(int multi_step, const char *call, long long number,
                                 long long launches[N_LONG])
 {
@@ -333,10 +332,10 @@ static struct bench *train_long(int multi_step, const char *call, long long numb
     return b;
 }
 
-/* Graphs of 32, 8 and 1: as few launches as that makes, with the bits of single steps. */
+/* Graphs of 32, 8 and 1 steps: the fewest launches, with the bits of single steps. */
 static void test_many_steps_are_one_launch(void **state)
 {
-    /* the first step is none, and 31 are three of 8 and seven of 1 */
+    /* the first step is no launch, and 31 are three of 8 and seven of 1 */
     static const long long single[N_LONG] = {31, 32, 9, 1, 17, 31},
                            many[N_LONG] = {10, 1, 2, 1, 3, 10};
     long long launches[N_LONG];
@@ -359,8 +358,7 @@ static void test_many_steps_are_one_launch(void **state)
     bench_destroy(one);
 }
 
-/* No memory for it, because a second data set has what is left: refused, and the plan is as
- * before. */
+/* A second data set uses the remaining memory: training is refused, and the plan is unchanged. */
 static void test_what_does_not_fit(void **state)
 {
     enum { LIMIT = 64 << 20 };

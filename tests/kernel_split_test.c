@@ -1,11 +1,11 @@
 /* tests/kernel_split_test.c - a network computed by several plans, each of which owns some of its
- * layers: outputs and gradients are carried from one to the other through the host, and loss and
- * gradients are what one plan gives. Also with the CPU backend as the other device.
- * On one backend the bits are the same, but for three things: a gradient of three or more readers
- * is added in another order if a cut goes between them; and on the CPU norms, and without AVX-512
- * pools whose windows overlap, add in an order that depends on the format of their input, which is
- * rows where it comes from another plan. Of the CPU backend also that no step makes a oneDNN
- * primitive, with one plan or several. */
+ * layers: outputs and gradients are copied from one to the other through the host, and loss and
+ * gradients equal those of one plan. Also with the CPU backend as the other device. On one backend
+ * the bits are the same, except for three things: a gradient of three or more readers is summed in
+ * another order if a cut is between them; and on the CPU norms, and without AVX-512 pools whose
+ * windows overlap, sum in an order that depends on the format of their input, which is rows if it
+ * is from another plan. In addition no step of the CPU backend creates a oneDNN primitive, with one
+ * plan or several. */
 #include "base/rng.h"
 #include "tests/check.h"
 #include "tests/kernel_bench.h"
@@ -22,20 +22,20 @@ struct part {
     const struct backend *backend;
     struct plan *plan;
     uint8_t mine[REFERENCE_MAX_LAYERS];
-    uint8_t has[REFERENCE_MAX_LAYERS]; /* outputs of others that it was given in this pass */
+    uint8_t has[REFERENCE_MAX_LAYERS]; /* outputs of other plans that were set in this pass */
 };
 
 struct split {
     const struct net *net;
     struct bench *b;
     int n;
-    int of[REFERENCE_MAX_LAYERS]; /* the part that has each layer */
+    int of[REFERENCE_MAX_LAYERS]; /* part of each layer */
     struct part part[MAX_PARTS];
     uint8_t trained[REFERENCE_MAX_LAYERS];
-    int compares; /* what crosses with the reference */
+    int compares; /* compares crossing tensors with the reference */
 };
 
-static enum backend_precision precision; /* of the plans to come */
+static enum backend_precision precision; /* of the plans to be created */
 
 static struct split *split_create(const struct net *net, int n,
                                   const struct backend *const *backends,
@@ -111,7 +111,7 @@ static void split_forward(struct split *s, int n, int train)
     }
 }
 
-/* The gradient by what the part was given of `layer`, to the layer's own part. */
+/* Copies the gradient by an output of `layer` that the part received, to the layer's own part. */
 static void bring_gradient(const struct split *s, const struct part *from, int layer)
 {
     const struct part *to = &s->part[s->of[layer]];
@@ -121,7 +121,7 @@ static void bring_gradient(const struct split *s, const struct part *from, int l
     free(f);
 }
 
-/* Does a layer of the part before `i` read the output of `layer`? */
+/* Returns true if a layer of the part before `i` reads the output of `layer`. */
 static int is_read_before(const struct split *s, const struct part *p, int layer, int i)
 {
     const struct reference *r = s->b->r;
@@ -132,7 +132,7 @@ static int is_read_before(const struct split *s, const struct part *p, int layer
     return 0;
 }
 
-/* Gradients cross as soon as they are there. */
+/* Gradients cross as soon as they are ready. */
 static void split_backward(struct split *s)
 {
     const struct reference *r = s->b->r;
@@ -168,7 +168,8 @@ static float split_loss(const struct split *s)
     return loss;
 }
 
-/* Against the reference; several passes of different sizes, new parameters in between. */
+/* Compares with the reference; several passes of different sizes, with new parameters in between.
+ */
 static void check_split(struct split *s)
 {
     static const int sizes[] = {BENCH_BATCH, 5};
@@ -191,7 +192,7 @@ static void check_split(struct split *s)
     }
 }
 
-/* Where a cut goes: blocks of layers, layers in turns, or by lot. */
+/* Decides the part of each layer: in blocks, in turns, or at random. */
 static int in_blocks(int layer, int n_layers, int n)
 {
     return layer * n / n_layers;
@@ -214,7 +215,7 @@ static int by_lot(int layer, int n_layers, int n)
 static int (*const places[])(int, int, int) = {in_blocks, in_turns, by_lot};
 enum { N_PLACES = sizeof places / sizeof places[0] };
 
-/* Under a sanitizer, where the emulation takes minutes for all, one way to cut is enough. */
+/* Under a sanitizer, where the emulation needs minutes for all, one way to cut is enough. */
 static int first_place(void)
 {
     const char *sanitizer = getenv("WEIR_SANITIZE");
@@ -252,7 +253,7 @@ static void test_cuts_between_backends(void **state)
             check_cuts(&bench_nets[k], mixed[m], N_PLACES - 1);
 }
 
-/* Of the CPU backend: the layer adds in an order that its input's format decides. */
+/* Returns true if the CPU backend sums the layer in an order that depends on its input's format. */
 static int adds_by_format(const struct layer *l)
 {
     const char *isa = backend->description;
@@ -262,7 +263,7 @@ static int adds_by_format(const struct layer *l)
     return l->kind == LAYER_BATCH_NORM || (pools && overlaps && !has_512);
 }
 
-/* See the top. */
+/* See the opening comment. */
 static int may_differ(const struct split *s)
 {
     const struct reference *r = s->b->r;
@@ -282,7 +283,8 @@ static int may_differ(const struct split *s)
     return differ;
 }
 
-/* Loss and gradients of one pass are those of one plan; returns whether they had to be. */
+/* Compares loss and gradients of one pass with those of one plan; returns 1 if they must be equal.
+ */
 static int check_bits(const struct net *net, int n, int (*place)(int, int, int))
 {
     const struct backend *const same[MAX_PARTS] = {backend, backend, backend};
@@ -321,7 +323,7 @@ static void test_cuts_keep_the_bits(void **state)
     assert_true(checked * 2 > tried);
 }
 
-/* ---- no oneDNN primitive is made once there are plans ---- */
+/* ---- no oneDNN primitive is created after the plans ---- */
 
 /* The CPU backend, loaded at run time, finds this program's function first (ENABLE_EXPORTS). */
 static _Atomic long n_primitives;
@@ -331,7 +333,7 @@ primitive_create dnnl_primitive_create;
 int dnnl_primitive_create(void **primitive, const void *desc)
 {
     Dl_info caller;
-    void *theirs = NULL; /* what the caller is linked with */
+    void *theirs = NULL; /* the function of the caller's library */
     if (dladdr(__builtin_return_address(0), &caller) != 0)
         theirs = dlopen(caller.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
     void *real = theirs != NULL ? dlsym(theirs, "dnnl_primitive_create") : NULL;
@@ -344,7 +346,7 @@ int dnnl_primitive_create(void **primitive, const void *desc)
     return ((primitive_create *)real)(primitive, desc);
 }
 
-/* A step as a worker makes it, and the network's output, which evaluation reads. */
+/* Runs a step like a worker, and reads the network's output like an evaluation. */
 static void whole_step(struct split *s, int n)
 {
     const struct bench *b = s->b;
@@ -362,7 +364,8 @@ static void whole_step(struct split *s, int n)
     free(out);
 }
 
-/* The first step of each size may make some: a short batch's plan is made when it comes. */
+/* The first step of each size may create some: the plan of a short batch is created in its first
+ * step. */
 static void check_primitives(const struct net *net, int n, int (*place)(int, int, int))
 {
     static const int sizes[] = {BENCH_BATCH, 5, BENCH_BATCH, 5, 5, BENCH_BATCH};
@@ -404,7 +407,7 @@ static void test_steps_make_no_primitives_in_bf16(void **state)
     precision = BACKEND_FP32;
 }
 
-/* What belongs to others, or is missing, is an error. */
+/* An output of another part, or a missing one, is an error. */
 static void test_wrong_uses_are_refused(void **state)
 {
     const struct backend *const same[MAX_PARTS] = {backend, backend, backend};
@@ -419,7 +422,7 @@ static void test_wrong_uses_are_refused(void **state)
     f = crossing(s, cut);
     assert_int_equal(first->backend->result(first->plan, &loss, &n_correct), ST_UNSUPPORTED);
     assert_int_equal(first->backend->read_output(first->plan, n - 1, f), ST_UNSUPPORTED);
-    /* nobody gave the gradient by what crosses */
+    /* the gradient by the crossing output was not set */
     assert_int_equal(first->backend->backward(first->plan, cut), ST_UNSUPPORTED);
     for (int i = n - 1; i > cut; i--)
         assert_int_equal(last->backend->backward(last->plan, i), ST_OK);

@@ -1,6 +1,6 @@
-/* tests/kernel_targets_test.c - any backend, by name, where each sample has a float for each output
- * instead of a label: losses and gradients against the double-precision reference, which is held
- * against finite differences. Backend and nets: tests/kernel_bench.h. */
+/* tests/kernel_targets_test.c - any backend, by name, with a float for each output of a sample
+ * instead of a label: compares losses and gradients with the double-precision reference, which is
+ * compared with finite differences. Backend and nets: tests/kernel_bench.h. */
 #include "base/rng.h"
 #include "tests/check.h"
 #include "tests/kernel_bench.h"
@@ -48,7 +48,7 @@ static int64_t outputs_of(const struct bench *b)
     return b->r->layers[b->r->n_layers - 1].in.dim[0];
 }
 
-/* From 0 to 1 for sigmoids, both ends among them; of any size for the squared error. */
+/* Makes targets from 0 to 1 for sigmoids, with both ends; of any size for the squared error. */
 static float *make_targets(struct bench *b)
 {
     int64_t n = BENCH_BATCH * outputs_of(b);
@@ -70,7 +70,7 @@ static void check_targets_pass(const struct net *net, struct bench *b, int n, in
     int n_correct = -1;
     for (int i = 0; i < n; i++)
         other[n - 1 - i] = row[i] = b->r->targets + i * outputs_of(b);
-    /* a pass that is given up before its first layer */
+    /* a pass that is abandoned before its first layer */
     assert_int_equal(backend->set_input(b->plan, b->image, NULL, b->position, n), ST_OK);
     assert_int_equal(backend->set_targets(b->plan, other, n), ST_OK);
     reference_forward(b->r, b->images, b->labels, b->position, n, train);
@@ -115,7 +115,7 @@ static double loss_at(struct bench *b, double *where, double value)
     return b->r->loss;
 }
 
-/* Central differences of the reference's own loss. */
+/* Computes central differences of the reference's own loss. */
 static void test_reference_gradients(void **state)
 {
     const double h = 1e-6;
@@ -138,7 +138,8 @@ static void test_reference_gradients(void **state)
     }
 }
 
-/* Of one-hot rows: what the labels give. Then labels again count, and a softmax takes none. */
+/* One-hot rows have the same results as labels. Then labels count again, and a softmax refuses
+ * targets. */
 static void test_targets_and_labels(void **state)
 {
     static const struct net squared = {"ten numbers", 1, 5, 5, build_few_squares};

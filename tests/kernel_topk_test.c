@@ -1,5 +1,5 @@
-/* tests/kernel_topk_test.c - of a block's floats the largest alone: against the same by sorting,
- * the layout byte for byte, and what error feedback promises. */
+/* tests/kernel_topk_test.c - the largest floats of a block: compared with sorting, the layout byte
+ * for byte, and the guarantees of error feedback. */
 #include "base/rng.h"
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/finite.h"
@@ -23,8 +23,8 @@ static uint32_t magnitude(float v)
     return bits_of(v) >> 16 & 0x7fff;
 }
 
-/* Whether value i of a block is among its k largest: fewer than k are larger, or equal and before
- * it. */
+/* Returns true if value i of a block is among its k largest: fewer than k are larger, or equal and
+ * before it. */
 static int is_kept(const float *block, size_t m, size_t i, size_t k)
 {
     size_t n = 0;
@@ -42,7 +42,7 @@ static float rounded(float v)
     return v;
 }
 
-/* One block against the definition: the values, the places behind them, and what it decodes to. */
+/* Compares one block with the definition: the values, their positions, and the decoded block. */
 static void check_block(const unsigned char *block, const float *src, const float *decoded,
                         size_t m)
 {
@@ -62,7 +62,7 @@ static void check_block(const unsigned char *block, const float *src, const floa
     assert_int_equal(n, k);
 }
 
-/* Every length; with many equals, too. */
+/* Every length; also with many equal values. */
 static void test_reference(void **state)
 {
     static float src[MOST], decoded[MOST + 1];
@@ -102,7 +102,7 @@ static void test_sizes(void **state)
     assert_int_equal(dtype_block(DTYPE_TOPK), TOPK_BLOCK);
 }
 
-/* What was sent and what is left over add up to what was given, and nothing waits for ever. */
+/* The sent values and the residual sum to the input, and each value is sent after some calls. */
 static void test_residual(void **state)
 {
     enum { N = 700, CALLS = 400 };
@@ -112,7 +112,7 @@ static void test_residual(void **state)
     for (int call = 0; call < CALLS; call++) {
         for (size_t i = 0; i < N; i++) {
             src[i] = rng_uniform(rng_key(3, RNG_TEST, (uint64_t)call), i);
-            src[i] *= i % 50 ? 0.1f : 1; /* the small ones alone would never be sent */
+            src[i] *= i % 50 ? 0.1f : 1; /* alone, the small ones would never be sent */
             given[i] += (double)src[i];
         }
         topk_encode(codes, src, residual, N);
@@ -123,11 +123,11 @@ static void test_residual(void **state)
     for (size_t i = 0; i < N; i++) {
         assert_true(fabs(given[i] - sent[i] - (double)residual[i]) < 1e-3);
         assert_true(sent[i] > 0);
-        assert_true(fabsf(residual[i]) < 8); /* of about 20 that were given to each */
+        assert_true(fabsf(residual[i]) < 8); /* of about 20 that each received */
     }
 }
 
-/* Whoever has the old value and adds what comes has the bits of who sent it. */
+/* The old value plus the received change has the same bits as at the sender. */
 static void test_change(void **state)
 {
     enum { N = 300 };
@@ -153,7 +153,7 @@ static void test_edges(void **state)
     static unsigned char codes[TOPK_BLOCK];
     const size_t n = TOPK_BLOCK + 40;
     const float bad[] = {INFINITY, -INFINITY, NAN};
-    /* what is not finite is sent, whatever else there is */
+    /* infinities and NaNs are always sent */
     for (int k = 0; k < 3; k++) {
         for (size_t i = 0; i < n; i++)
             src[i] = 1e30f;
@@ -163,13 +163,13 @@ static void test_edges(void **state)
         assert_int_equal(finite_first_bad(DTYPE_TOPK, codes, TOPK_BLOCK), TOPK_BLOCK);
         assert_int_equal(finite_first_above(DTYPE_TOPK, codes, n, 2e30f), TOPK_BLOCK + 33);
     }
-    /* bf16 has no room for the largest float, and that is said before */
+    /* the largest float exceeds bf16, and the function reports that beforehand */
     src[TOPK_BLOCK + 33] = 1;
     src[7] = FLT_MAX;
     assert_int_equal(finite_first_misfit(DTYPE_TOPK, src, n), 7);
     topk_encode(codes, src, NULL, n);
     assert_int_equal(finite_first_bad(DTYPE_TOPK, codes, n), 7);
-    /* bytes that nobody encoded: places that are not there, and the same one twice */
+    /* bytes of no encoder: positions beyond the block, and the same one twice */
     memset(codes, 0xff, sizeof codes);
     memset(codes, 0, 16);
     memset(codes + 24, 0, 4);
