@@ -1,8 +1,8 @@
-/* tests/emulation/blas.c - what of cuBLAS and cuBLASLt the backend calls, in plain loops. Strict
- * where the real ones are vague: arguments must be device memory of the size that the shape says,
- * and the workspace is overwritten with NaN at every product, the first MB of it. cuBLASLt proposes
- * an algorithm that cannot be used before one that can, which serves only what it was proposed for:
- * shapes, epilogue, workspace, and pointers aligned as those that it was told of. */
+/* tests/emulation/blas.c - the functions of cuBLAS and cuBLASLt that the backend calls, in plain
+ * loops. They are strict where the real ones are vague: arguments must be device memory of the
+ * shape's size, and every product overwrites the first MB of the workspace with NaN. cuBLASLt
+ * proposes an unusable algorithm before a usable one, which works only for the proposed case:
+ * shapes, epilogue, workspace, and the announced alignment of pointers. */
 #include "tests/emulation/blas.h"
 #include "tests/emulation/errors.h"
 #include "tests/emulation/values.h"
@@ -10,7 +10,7 @@
 #include <cublas_v2.h>
 #include <stdlib.h>
 
-enum { MOST_USED = 1 << 20 }; /* of the workspace, by a product */
+enum { MOST_USED = 1 << 20 }; /* part of the workspace that a product uses */
 
 struct cublasContext {
     struct emulation_handle handle;
@@ -54,7 +54,7 @@ cublasStatus_t cublasSetStream_v2(cublasHandle_t h, cudaStream_t stream)
 {
     FAULT_AS("cublasSetStream", CUBLAS_STATUS_INTERNAL_ERROR);
     h->handle.stream = stream;
-    h->work = NULL; /* as the real one forgets it */
+    h->work = NULL; /* the real one forgets it, too */
     h->work_bytes = 0;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -77,7 +77,7 @@ struct gemm_call {
     float *c;
     void *work;
     size_t work_bytes;
-    struct emulation_work used; /* of it */
+    struct emulation_work used; /* used part of the workspace */
     double sound;
     const float *bias; /* [m], added to each column; NULL: none */
     float *bias_grad;  /* [n], sums of op(B) over k; NULL: none */
@@ -101,7 +101,7 @@ static void gemm_run(const void *args)
             g->c[i + (size_t)j * (size_t)g->ldc] = g->relu && !(c > 0.0f) ? 0.0f : c;
         }
     for (int j = 0; j < g->n && g->bias_grad != NULL; j++) {
-        double sum = 0; /* of factors, which may have been rounded */
+        double sum = 0; /* of factors, which may be rounded */
         for (int l = 0; l < g->k; l++)
             sum += emulation_factor(g->b[j + (size_t)l * (size_t)g->ldb], g->bits);
         g->bias_grad[j] = (float)(sum * g->sound);
@@ -190,7 +190,7 @@ struct lt_preference {
     uint64_t work_bytes;
 };
 
-struct lt_algo { /* what it was proposed for */
+struct lt_algo { /* case for which it was proposed */
     int what, m, n, k, epilogue, compute, ops, align_bias;
     uint64_t work_bytes;
 };
@@ -216,7 +216,7 @@ static void *lt_of(const void *opaque, int what)
     return (void *)(uintptr_t)opaque;
 }
 
-/* The user's opaque memory of `room` bytes, of which it says `size`, becomes what these are. */
+/* Fills the user's opaque memory of `room` bytes, which declares `size`. */
 static cublasStatus_t lt_init(void *opaque, size_t room, size_t size, const void *ours,
                               size_t bytes)
 {
@@ -293,7 +293,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t o
 
 /* ---- its products ---- */
 
-/* What the descriptors say, checked; *algo: what would do it, but for its workspace. */
+/* Checks the descriptors and describes the product; *algo: its algorithm, without a workspace. */
 static cublasStatus_t lt_describe(const struct lt_desc *d, const struct lt_layout *const matrix[4],
                                   struct lt_algo *algo)
 {
@@ -313,7 +313,7 @@ static cublasStatus_t lt_describe(const struct lt_desc *d, const struct lt_layou
         d->epilogue != CUBLASLT_EPILOGUE_BGRADB)
         emulation_fail("an epilogue that is not emulated");
     if (d->epilogue == CUBLASLT_EPILOGUE_BGRADB && !turn_b)
-        return CUBLAS_STATUS_NOT_SUPPORTED; /* as a card answers */
+        return CUBLAS_STATUS_NOT_SUPPORTED; /* like a card */
     *algo = (struct lt_algo){.what = ALGO,
                              .m = (int)c->rows,
                              .n = (int)c->cols,
@@ -361,13 +361,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Pointers as the algorithm was told, within device memory of the size that the shape says. */
+/* Checks that the pointers are aligned as announced, within device memory of the shape's size. */
 static cublasStatus_t lt_check(const struct gemm_call *call, const struct lt_algo *algo,
                                const void *bias)
 {
     const void *at[] = {call->a, call->b, call->c, call->work};
     for (int i = 0; i < 4; i++)
-        if ((uintptr_t)at[i] % MAX_ALIGN != 0) /* what is preferred if nothing else is said */
+        if ((uintptr_t)at[i] % MAX_ALIGN != 0) /* default preference */
             return CUBLAS_STATUS_INVALID_VALUE;
     if (bias == NULL || (uintptr_t)bias % (uintptr_t)algo->align_bias != 0 ||
         call->work_bytes < algo->work_bytes)

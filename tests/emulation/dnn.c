@@ -1,12 +1,10 @@
-/* tests/emulation/dnn.c - what of cuDNN the backend calls, by the definitions in plain loops; batch
- * norm: dnn_norm.c.
- * Strict where the real ones are vague: arguments must be device memory of the size that the
- * descriptors say, a workspace is overwritten with NaN as far as it was asked for, and the
- * algorithm and its math must be those that were proposed. Descriptors count as they are when a
- * call is made, not when its work is done.
- * WEIR_EMULATED_CONV=fails: the fastest proposal, whose workspace is answered, fails when it is
- * run, as some of cuDNN's do; none: no proposal can be used; untimed: where algorithms are timed,
- * none can be run. */
+/* tests/emulation/dnn.c - the functions of cuDNN that the backend calls, by their definitions in
+ * plain loops; batch norm: dnn_norm.c. They are strict where the real ones are vague: arguments
+ * must be device memory of the descriptors' sizes, the requested part of a workspace is overwritten
+ * with NaN, and the algorithm and its math must be a proposed pair. Descriptors count at the time
+ * of the call, not of its work. WEIR_EMULATED_CONV=fails: the fastest proposal, whose workspace is
+ * known, fails when it runs, like some of cuDNN's; none: no proposal is usable; untimed: no
+ * algorithm can be timed. */
 #include "tests/emulation/dnn.h"
 #include "tests/emulation/errors.h"
 #include "tests/emulation/streams.h"
@@ -162,9 +160,9 @@ cudnnStatus_t emulation_dnn_do(const char *name, cudnnHandle_t h, void (*run)(co
 
 /* ---- cuDNN: convolution ---- */
 
-/* Proposals, fastest first: one that cannot be used, one that fails when it is run (if asked for),
- * one in half precision, one in TF32, one without a fixed order, one with a fixed order and
- * workspace, the same in TF32, one with neither. */
+/* Proposals, fastest first: one that is unusable, one that fails when it runs (on request), one in
+ * half precision, one in TF32, one without a fixed order, one with a fixed order and workspace, the
+ * same in TF32, one with neither. */
 enum { ALGO_BROKEN, ALGO_FAILS, ALGO_HALF, ALGO_TF32, ALGO_LOOSE, ALGO_FIXED, ALGO_PLAIN, N_ALGOS };
 static const struct proposal {
     int algo;
@@ -178,8 +176,8 @@ static const struct proposal {
 };
 enum { N_PROPOSALS = sizeof proposals / sizeof *proposals };
 
-/* What timing finds, fastest first: in another order. What cannot be run is not at the end, as it
- * is with the real one. */
+/* The result of timing, fastest first: another order. An algorithm that cannot run is not at the
+ * end, as it is in the real one. */
 static const struct proposal timed[] = {
     {ALGO_FAILS, CUDNN_DEFAULT_MATH},   {ALGO_HALF, CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION},
     {ALGO_FIXED, CUDNN_TENSOR_OP_MATH}, {ALGO_FIXED, CUDNN_DEFAULT_MATH},
@@ -188,8 +186,8 @@ static const struct proposal timed[] = {
 };
 enum { N_TIMED = sizeof timed / sizeof *timed };
 
-/* For tests: how often algorithms were timed, and convolutions run, by any and by the fastest
- * found: ALGO_FIXED, in bf16 on Tensor Cores. */
+/* For tests: counts of timings and of convolutions, by any algorithm and by the fastest:
+ * ALGO_FIXED, in bf16 on Tensor Cores. */
 static _Atomic int n_timings, n_runs, n_fixed_runs;
 void emulation_conv_counts(int *timings, int *runs, int *fixed_runs)
 {
@@ -227,7 +225,7 @@ static int was_proposed(int algo, cudnnMathType_t math)
             memset(&p[i], 0, sizeof p[i]);                                                         \
             p[i].algo = (cudnnConvolution##type##_t)algo;                                          \
             p[i].status = none ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;                \
-            p[i].memory = 1; /* not to be relied on */                                             \
+            p[i].memory = 1; /* unreliable */                                                      \
             p[i].determinism = algo == ALGO_LOOSE ? CUDNN_NON_DETERMINISTIC : CUDNN_DETERMINISTIC; \
             p[i].mathType = proposals[i].math;                                                     \
         }                                                                                          \
@@ -236,7 +234,7 @@ PROPOSE(FwdAlgo)
 PROPOSE(BwdFilterAlgo)
 PROPOSE(BwdDataAlgo)
 
-/* The output that fits; what the real one refuses. */
+/* Checks the output, and refuses the same arguments as the real one. */
 static cudnnStatus_t conv_check(cudnnHandle_t h, const struct cudnnTensorStruct *x,
                                 const struct cudnnFilterStruct *w,
                                 const struct cudnnConvolutionStruct *c,
@@ -290,7 +288,7 @@ cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
     return conv_check(h, dx, w, c, dy);
 }
 
-/* As with the real one, what was proposed for another math may not run. */
+/* A proposal for another math may fail, like in the real one. */
 static cudnnStatus_t workspace_of(int algo, const struct cudnnTensorStruct *y, size_t *bytes)
 {
     *bytes = algo_bytes(algo, y);
@@ -346,8 +344,8 @@ static void conv_check_algo(const struct conv *v, int algo, void *work, size_t b
     emulation_check_device("workspace", work, algo_bytes(algo, &v->y));
 }
 
-/* Of the output at (oy, ox), number y of all: calls f for all inputs and weights that it meets, of
- * which the first are x and w. */
+/* Calls f for all inputs and weights of the output at (oy, ox), number y of all; x and w are the
+ * first of them. */
 static inline __attribute__((always_inline)) void
 conv_walk_cell(const struct conv *v, void (*f)(void *, size_t, size_t, size_t), void *ctx,
                const int at[2], size_t y, size_t x, size_t w)
@@ -363,7 +361,7 @@ conv_walk_cell(const struct conv *v, void (*f)(void *, size_t, size_t, size_t), 
                 f(ctx, y, x + (size_t)((c * in[2] + iy) * in[3] + ix), w + (size_t)(ix - first_x));
 }
 
-/* Calls f for all (output, input, weight) that meet. */
+/* Calls f for all triples (output, input, weight). */
 static inline __attribute__((always_inline)) void
 conv_walk(const struct conv *v, void (*f)(void *, size_t, size_t, size_t), void *ctx)
 {
@@ -380,10 +378,10 @@ conv_walk(const struct conv *v, void (*f)(void *, size_t, size_t, size_t), void 
 
 struct conv_sums {
     const void *x, *w, *dy;
-    double *all_x, *all_w, *all_dy; /* as they are multiplied; NULL: not at all */
+    double *all_x, *all_w, *all_dy; /* rounded for the product; NULL: unused */
     double *sum;
     cudnnDataType_t type;
-    int bits; /* any math but FMA rounds */
+    int bits; /* any math except FMA rounds */
 };
 
 static inline __attribute__((always_inline)) void add_y(void *ctx, size_t y, size_t x, size_t w)
@@ -404,7 +402,7 @@ static inline __attribute__((always_inline)) void add_dx(void *ctx, size_t y, si
     s->sum[x] += s->all_w[w] * s->all_dy[y];
 }
 
-/* NULL for none. */
+/* Returns NULL for no values. */
 static double *factors(const struct conv_sums *s, const void *values, size_t n)
 {
     double *all = values ? malloc((n + 1) * sizeof *all) : NULL;
@@ -425,7 +423,7 @@ struct conv_call {
     void *work;
     size_t work_bytes;
     double sound;
-    struct emulation_work used; /* of work */
+    struct emulation_work used; /* used part of the workspace */
 };
 
 static void conv_run(const void *args)
@@ -525,7 +523,7 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha,
 
 /* ---- cuDNN: convolution algorithms that are timed ---- */
 
-/* All are tried, whatever they round to; Tensor Cores where the descriptor lets them. */
+/* Times all algorithms, whatever they round to; on Tensor Cores if the descriptor allows them. */
 #define TIME(kind)                                                                                 \
     static int time_##kind(cudnnConvolution##kind##Perf_t *p, const struct conv *v, size_t work)   \
     {                                                                                              \
@@ -542,7 +540,7 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha,
                           : algo_bytes(algo, &v->y) > work ? CUDNN_STATUS_ALLOC_FAILED             \
                                                            : CUDNN_STATUS_SUCCESS;                 \
             p[n].time = p[n].status == CUDNN_STATUS_SUCCESS ? (float)(i + 1) : -1.0f;              \
-            p[n].memory = 1; /* not to be relied on */                                             \
+            p[n].memory = 1; /* unreliable */                                                      \
             p[n].determinism = algo == ALGO_LOOSE ? CUDNN_NON_DETERMINISTIC : CUDNN_DETERMINISTIC; \
             p[n].mathType = cores || v->c.math != CUDNN_FMA_MATH ? timed[i].math : CUDNN_FMA_MATH; \
             n++;                                                                                   \
@@ -566,7 +564,7 @@ static void timing_run(const void *args)
         memset(t->work, 0xff, t->work_bytes);
 }
 
-/* Runs them, which writes over the output and as much of the workspace as they use, and waits. */
+/* Runs them, which overwrites the output and the used part of the workspace, and waits. */
 static cudnnStatus_t timing_do(cudnnHandle_t h, const struct conv *v, int asked, struct timing t)
 {
     size_t used = 0;

@@ -1,4 +1,4 @@
-/* tests/emulation/dnn.h - what the files of the emulated cuDNN share: its handle and descriptors.
+/* tests/emulation/dnn.h - the handle and descriptors of the emulated cuDNN, shared by its files.
  * Errors: they end the program. Threads: any. */
 #ifndef TESTS_EMULATION_DNN_H
 #define TESTS_EMULATION_DNN_H
@@ -26,7 +26,7 @@ static inline size_t elems(const int d[4])
     return (size_t)d[0] * (size_t)d[1] * (size_t)d[2] * (size_t)d[3];
 }
 
-/* Values of a tensor that may be in bfloat16. */
+/* Returns a value of a tensor that may be in bfloat16. */
 static inline float value_get(const void *at, cudnnDataType_t type, size_t k)
 {
     if (type == CUDNN_DATA_FLOAT)

@@ -1,15 +1,14 @@
-/* tests/emulation/dnn_graph.c - what of cuDNN's backend API the backend calls: graphs of one
- * convolution, with a bias and a relu behind it or without.
- * Strict: an attribute must be one of its descriptor's, with its type and count, and be set before
- * the descriptor is finalized and read after it; what it names must be finalized, and all that is
- * needed be there. Else: CUDNN_STATUS_BAD_PARAM. Tensors are packed, in any layout; what a graph is
- * run on must be device memory of their sizes, and its workspace is filled with NaN.
- * Its engines (dnn_graph.h) are to be looked at before one is taken: one that rounds or needs more
- * than it is allowed ends the program when it is run, or shows as wrong values.
- * WEIR_EMULATED_GRAPH=fails: what is proposed first fails when it is run; all_fail: all do; none:
- * nothing is proposed; no_bias: nothing for graphs of more than a convolution; no_graph: no graph
- * can be made; no_convolution: nor its convolution; no_padding: a convolution's cannot be set;
- * wide: workspaces are larger by EMULATION_WIDE. */
+/* tests/emulation/dnn_graph.c - the part of cuDNN's backend API that the backend calls: graphs of
+ * one convolution, with or without a bias and a relu after it. It is strict: an attribute must
+ * belong to its descriptor, with its type and count, and be set before the descriptor is finalized
+ * and read after it; the descriptors that it names must be finalized, and all required attributes
+ * be set. Otherwise: CUDNN_STATUS_BAD_PARAM. Tensors are packed, in any layout; a graph runs only
+ * on device memory of their sizes, and its workspace is filled with NaN. The caller must check an
+ * engine (dnn_graph.h) before it uses it: one that rounds more or needs more than allowed ends the
+ * program when it runs, or yields wrong values. WEIR_EMULATED_GRAPH=fails: the first proposal fails
+ * when it runs; all_fail: all do; none: no proposals; no_bias: none for graphs of more than a
+ * convolution; no_graph: no graph can be created; no_convolution: nor its convolution; no_padding:
+ * a convolution's padding cannot be set; wide: workspaces are larger by EMULATION_WIDE. */
 #include "tests/emulation/dnn_graph.h"
 #include "tests/emulation/dnn.h"
 #include "tests/emulation/errors.h"
@@ -27,7 +26,7 @@ static int is_asked(const char *what)
 
 enum { MOST_ATTRIBUTES = 8, MOST_VALUES = 8, MOST_OPS = 3, MOST_TENSORS = 4 };
 
-/* n values of what the type says; those of descriptors are pointers. */
+/* n values of the type; those of descriptors are pointers. */
 struct value {
     cudnnBackendAttributeName_t name;
     int64_t n;
@@ -45,7 +44,7 @@ struct tensor {
     int is_virtual;
 };
 
-/* What a graph comes to; tensors: x, w, y, bias. */
+/* The computation of a graph; tensors: x, w, y, bias. */
 struct work {
     int way, relu, n_tensors;
     struct tensor t[MOST_TENSORS];
@@ -57,19 +56,19 @@ struct descriptor {
     int is_final;
     struct value value[MOST_ATTRIBUTES];
     int n_values;
-    int engine;               /* of a configuration or engine that was filled in; -1: it was not */
-    struct descriptor *graph; /* likewise */
+    int engine;               /* of a configuration or engine that is filled in; -1: it is not */
+    struct descriptor *graph; /* of a configuration or engine */
     struct work work;         /* of a graph */
     cudnnHandle_t handle;     /* of a graph */
 };
 
-/* An attribute: how many values it has, and of which descriptors they are. */
+/* An attribute: its number of values, and the descriptors that it belongs to. */
 static const struct rule {
     cudnnBackendDescriptorType_t of;
     cudnnBackendAttributeName_t name;
     cudnnBackendAttributeType_t type;
-    int least, most; /* least 0: it may be left out */
-    int kind;        /* of descriptors: which; -1: any operation */
+    int least, most; /* least 0: it is optional */
+    int kind;        /* kind of descriptor; -1: any operation */
 } rules[] = {
 #define TENSOR CUDNN_BACKEND_TENSOR_DESCRIPTOR
     {TENSOR, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, 1, 0},
@@ -143,7 +142,7 @@ static const struct rule *rule_of(const struct descriptor *d, cudnnBackendAttrib
     return NULL;
 }
 
-/* NULL: it was not set. */
+/* Returns NULL if it was not set. */
 static const struct value *value_of(const struct descriptor *d, cudnnBackendAttributeName_t name)
 {
     for (int k = 0; k < d->n_values; k++)
@@ -231,7 +230,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* ---- what descriptors come to ---- */
+/* ---- finalization of descriptors ---- */
 
 static void tensor_get(const struct descriptor *d, struct tensor *t)
 {
@@ -254,7 +253,7 @@ static int is_last(const struct tensor *t)
            t->stride[0] == t->d[2] * t->stride[2];
 }
 
-/* Packed: planes, or channels last. */
+/* Accepts packed tensors: planes, or channels last. */
 static cudnnStatus_t tensor_finalize(const struct descriptor *d)
 {
     struct tensor t;
@@ -350,7 +349,7 @@ static int same_shape(const struct tensor *a, const struct tensor *b)
     return memcmp(a->d, b->d, sizeof a->d) == 0 && memcmp(a->stride, b->stride, sizeof a->d) == 0;
 }
 
-/* x + a bias of its channels, or the relu of x. */
+/* Accepts x + a bias of its channels, or the relu of x. */
 static cudnnStatus_t pointwise_finalize(const struct descriptor *op)
 {
     struct tensor x, y, b;
@@ -369,8 +368,8 @@ static cudnnStatus_t pointwise_finalize(const struct descriptor *op)
                : CUDNN_STATUS_BAD_PARAM;
 }
 
-/* A convolution, or a forward whose sum with a bias, and the relu of that, follow; what is between
- * them is virtual, and what they end with is not. */
+/* Accepts a convolution, or a forward one with a bias and a relu after it; the tensors between them
+ * are virtual, and the last one is not. */
 static cudnnStatus_t graph_finalize(struct descriptor *g)
 {
     const struct value *ops = value_of(g, CUDNN_ATTR_OPERATIONGRAPH_OPS);
@@ -438,8 +437,7 @@ static int64_t workspace_of(int engine, const struct work *w)
     return tensor_elems(&w->t[Y]) * (engine + 1) + (is_asked("wide") ? EMULATION_WIDE : 0);
 }
 
-/* The k-th that is proposed; -1: there are no more. The real one has none that adds floats to bf16.
- */
+/* Returns the k-th proposal; -1: no more. The real one has none that sums floats to bf16. */
 static int proposed(const struct descriptor *heuristics, int k)
 {
     const struct descriptor *g = part(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
@@ -504,14 +502,14 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
                    ? CUDNN_STATUS_SUCCESS
                    : CUDNN_STATUS_BAD_PARAM;
     else if (d->type != POINTWISE)
-        code = CUDNN_STATUS_BAD_PARAM; /* those are filled in */
+        code = CUDNN_STATUS_BAD_PARAM; /* these are filled in */
     d->is_final = code == CUDNN_STATUS_SUCCESS;
     return code;
 }
 
 /* ---- reading ---- */
 
-/* Fills in a descriptor that the caller has made. */
+/* Fills in a descriptor that the caller has created. */
 static cudnnStatus_t fill(struct descriptor *d, cudnnBackendDescriptorType_t type, int engine,
                           struct descriptor *graph)
 {
@@ -529,7 +527,8 @@ static cudnnStatus_t results_get(const struct descriptor *d, int64_t asked, int6
     int64_t there = 0;
     while (proposed(d, (int)there) >= 0)
         there++;
-    *n = asked == 0 ? there + 3 : there; /* as the real one, which looks closer when it is asked */
+    *n = asked == 0 ? there + 3
+                    : there; /* like the real one, which counts exactly only for a request */
     for (int64_t k = 0; k < asked && k < there && code == CUDNN_STATUS_SUCCESS; k++)
         code = fill(((cudnnBackendDescriptor_t *)at)[k], CONFIG, proposed(d, (int)k),
                     part(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH));
@@ -587,8 +586,8 @@ struct call {
     struct emulation_work used; /* of workspace */
 };
 
-/* of: x, w and y, two of them factors, the third sums of their products. All that meet an output;
- * from: where it, its image and its filter lie. */
+/* Parts of x, w and y: two are factors, the third one holds sums of their products. Calls f for all
+ * that meet an output; from: positions of it, its image and its filter. */
 static inline __attribute__((always_inline)) void
 cell(const struct work *v, int way, double *const of[3], const int64_t from[3], const int64_t at[2])
 {
@@ -628,7 +627,7 @@ static inline __attribute__((always_inline)) void sums_make(const struct work *v
                 }
 }
 
-/* Zeros for what is to be summed. */
+/* Returns zeros for the tensor to be summed. */
 static double *factors(const struct call *c, int which, int is_sum)
 {
     int bits = has_note(c->engine, CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ? TF32_BITS : ALL_BITS;
@@ -694,7 +693,7 @@ static void count(const struct call *c)
     n_not_last += !last;
 }
 
-/* The tensors' memory, in their order. */
+/* Returns the tensors' memory, in their order. */
 static cudnnStatus_t pack_get(const struct descriptor *pack, struct call *c)
 {
     const struct value *ids = value_of(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);

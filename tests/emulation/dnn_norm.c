@@ -1,4 +1,4 @@
-/* tests/emulation/dnn_norm.c - cuDNN's batch normalization, as dnn.c. */
+/* tests/emulation/dnn_norm.c - cuDNN's batch normalization; see dnn.c. */
 #include "tests/emulation/dnn.h"
 #include <math.h>
 
@@ -7,7 +7,7 @@ static void check_floats(const char *what, const void *at, size_t n)
     emulation_check_device(what, at, n * sizeof(float));
 }
 
-/* Value k of channel c's n * h * w. */
+/* Returns the position of value k of the n * h * w of channel c. */
 static size_t norm_at(const int d[4], int c, int k)
 {
     int plane = d[2] * d[3];

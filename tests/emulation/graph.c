@@ -1,5 +1,5 @@
-/* tests/emulation/graph.c - see the header. With WEIR_EMULATION_NO_GRAPHS in the environment every
- * capture fails at its end, as on a driver that cannot capture what a library does. */
+/* tests/emulation/graph.c - see the header. If WEIR_EMULATION_NO_GRAPHS is in the environment,
+ * every capture fails at its end, like on a driver that cannot capture a library's calls. */
 #include "tests/emulation/graph.h"
 #include "tests/emulation/errors.h"
 #include "tests/emulation/runtime.h"
@@ -12,14 +12,14 @@ enum { MOST_LANES = 4 };
 
 struct node {
     int lane;
-    void (*run)(const void *args); /* queued at a launch; or else */
+    void (*run)(const void *args); /* queued at a launch; otherwise */
     void (*queue)(struct CUstream_st *s, const void *args);
     void *args;
     size_t bytes;
-    int is_place, place; /* or this place of the graph is passed; or waited for */
+    int is_place, place; /* or this position of the graph is passed; or awaited */
 };
 
-/* Of each lane the nodes that come before. */
+/* For each lane, the preceding nodes. */
 struct before {
     int n[MOST_LANES];
 };
@@ -27,9 +27,9 @@ struct before {
 struct CUgraph_st {
     uint64_t number;
     struct node *nodes;
-    int n, cap, n_work; /* n_work: of these, without places */
+    int n, cap, n_work; /* n_work: nodes that are not positions */
     int n_lanes;
-    struct before lane[MOST_LANES]; /* what comes before the next node of each */
+    struct before lane[MOST_LANES]; /* predecessors of the next node of each */
     struct before *place;
     int n_places, cap_places;
     int broken;
@@ -37,7 +37,7 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
     struct CUgraph_st *graph;
-    struct CUstream_st *lane[MOST_LANES]; /* NULL: the one it is launched on */
+    struct CUstream_st *lane[MOST_LANES]; /* NULL: the stream of the launch */
     struct {
         struct CUstream_st *stream;
         uint64_t issued;
@@ -124,7 +124,7 @@ cudaError_t emulation_graph_break(struct CUgraph_st *g, cudaError_t code)
     return code;
 }
 
-/* Has the stream where the capture began waited for all that the others are to do? */
+/* Returns true if the stream where the capture began waits for the work of all captured streams. */
 static int is_joined(const struct CUgraph_st *g)
 {
     for (int k = 1; k < g->n_lanes; k++)
@@ -204,13 +204,13 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t 
     return emulation_answer(cudaSuccess);
 }
 
-/* Streams of graphs that are no more; what they were to do is done. They stay, since an event may
- * have been recorded on them. */
+/* Streams of destroyed graphs, whose work is done. They are kept, because an event may have been
+ * recorded on them. */
 static struct CUstream_st *idle[64];
 static int n_idle;
 static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Of the current device. */
+/* Returns a stream of the current device. */
 static struct CUstream_st *lane_take(void)
 {
     struct CUstream_st *s = NULL;
@@ -243,7 +243,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
     FAULT(emulation_answer(cudaErrorUnknown));
     struct CUgraphExec_st *exec = take(sizeof *exec);
     exec->graph = take(sizeof *exec->graph);
-    *exec->graph = *graph; /* the graph itself is destroyed next, and instantiated once */
+    *exec->graph = *graph; /* the graph itself is destroyed next, and instantiated only once */
     *graph = (struct CUgraph_st){0};
     exec->passed = take((size_t)exec->graph->n_places * sizeof *exec->passed + 1);
     for (int k = 1; k < exec->graph->n_lanes; k++)

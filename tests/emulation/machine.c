@@ -9,14 +9,14 @@
 #include <unistd.h>
 
 enum { N_DEVICES = 2 };
-/* A plan takes an eighth for cuBLAS, up to 32 MB, and each is filled with NaN: no more than the
+/* A plan uses an eighth for cuBLAS, up to 32 MB, and each is filled with NaN: no more than the
  * largest test needs. */
 static const size_t device_bytes = (size_t)128 << 20;
 static size_t own_bytes[EMULATION_MAX_DEVICES]; /* without the fake driver */
 
 static const struct fake_state *(*fake_look)(int device, int *card);
 
-/* Once: each launch asks, and ThreadSanitizer reads the map of memory after a dlopen(). */
+/* Runs once: each launch reads it, and ThreadSanitizer reads the map of memory after a dlopen(). */
 static void fake_find(void)
 {
     void *so = getenv("WEIR_FAKE_GPUS") ? dlopen("libcuda.so.1", RTLD_NOW) : NULL;
@@ -24,7 +24,8 @@ static void fake_find(void)
     memcpy(&fake_look, &f, sizeof fake_look);
 }
 
-/* The card behind CUDA's number; its place in the state in *card. NULL: there is no fake driver. */
+/* Returns the card of CUDA's number; sets *card to its index in the state. NULL: there is no fake
+ * driver. */
 static const struct fake_state *fake_card(int device, int *card)
 {
     static pthread_once_t found = PTHREAD_ONCE_INIT;

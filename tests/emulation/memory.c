@@ -16,10 +16,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* RED_BYTES: lie before and behind each allocation of a device. */
+/* RED_BYTES: size of the zones before and after each allocation of a device. */
 enum { MAX_BLOCKS = 4096, RED_BYTES = 256, NAN_FILE_BYTES = 1 << 22 };
 #ifdef __SANITIZE_ADDRESS__
-enum { LARGE_BYTES = 1 << 23 }; /* less is malloc's, whose ends are watched */
+enum { LARGE_BYTES = 1 << 23 }; /* smaller blocks are malloc's, whose ends are checked */
 #else
 enum { LARGE_BYTES = 1 << 21 };
 #endif
@@ -28,10 +28,10 @@ enum kind { DEVICE, PINNED, REGISTERED };
 static struct block {
     uintptr_t first, end;
     enum kind kind;
-    int device; /* on which it was taken */
+    int device; /* device of the allocation */
 } blocks[MAX_BLOCKS];
 static int n_blocks;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the above */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the fields above */
 
 static void block_add(void *at, size_t bytes, enum kind kind)
 {
@@ -53,7 +53,7 @@ static struct block *block_at(const void *at, enum kind kind)
     return NULL;
 }
 
-/* A copy of it; 0: there is none. */
+/* Copies the block; returns 0 if there is no such block. */
 static int block_find(const void *at, enum kind kind, struct block *out)
 {
     pthread_mutex_lock(&lock);
@@ -76,9 +76,8 @@ static void block_remove(const void *at, enum kind kind)
 
 /* ---- red zones ---- */
 
-/* All of it read as any float type is NaN, but not one that somebody computes: 0xff at odd
- * addresses, at even ones a byte that few other zones have, as sums and copies keep a NaN's bits.
- */
+/* A zone read as any float type is NaN, but not a computed one: 0xff at odd addresses, at even ones
+ * a byte that few other zones have, because sums and copies keep a NaN's bits. */
 typedef uint64_t __attribute__((may_alias)) word;
 
 static uint8_t red_byte(uintptr_t zone, uintptr_t at)
@@ -93,7 +92,7 @@ __attribute__((no_sanitize("address"))) static void red_fill(uint8_t *at)
     ASAN_POISON_MEMORY_REGION(at, RED_BYTES);
 }
 
-/* After each call: whole words where it can be. */
+/* Checked after each call, by whole words if possible. */
 __attribute__((no_sanitize("address"))) static int red_broken(uintptr_t zone)
 {
     uintptr_t at = zone, end = zone + RED_BYTES;
@@ -136,7 +135,8 @@ static void make_nan_file(void)
         emulation_fail("no memory file");
 }
 
-/* NaN everywhere: pages that nobody writes, most of a workspace's, are those of one file. */
+/* Allocates memory filled with NaN: pages that are never written, most of a workspace's, are mapped
+ * from one file. */
 static void *large_alloc(size_t bytes)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -151,7 +151,8 @@ static void *large_alloc(size_t bytes)
     return all == MAP_FAILED ? NULL : all;
 }
 
-/* NaN at a multiple of 256, with red zones around; NULL: there is no memory. */
+/* Allocates memory filled with NaN at a multiple of 256, with red zones around it; NULL: out of
+ * memory. */
 static void *red_alloc(size_t bytes)
 {
     size_t n = RED_BYTES + (bytes + 255) / 256 * 256 + RED_BYTES;
@@ -175,9 +176,9 @@ static void red_free(void *at, size_t bytes)
         free(all);
 }
 
-/* ---- what memory is whose ---- */
+/* ---- owners of memory ---- */
 
-/* How many of the bytes are of this kind. */
+/* Counts the bytes of this kind. */
 static size_t bytes_of_kind(const void *at, size_t bytes, int device)
 {
     uintptr_t first = (uintptr_t)at, end = first + bytes;
@@ -203,7 +204,8 @@ int emulation_is_device(const void *at, size_t bytes)
     return bytes_of_kind(at, bytes, 1) != 0;
 }
 
-/* Within one allocation: what runs from one into the next is an error even if they touch. */
+/* The range must be within one allocation: an access that runs into the next one is an error even
+ * if they touch. */
 void emulation_check_device(const char *what, const void *at, size_t bytes)
 {
     uintptr_t first = (uintptr_t)at, end = first + bytes;
@@ -237,8 +239,7 @@ static size_t free_bytes_now(void)
     return n;
 }
 
-/* Large blocks, of which a library's workspace is one, keep their pages from one plan to the next.
- */
+/* Large blocks, such as a library's workspace, keep their pages from one plan to the next. */
 __attribute__((constructor)) static void keep_pages(void)
 {
     mallopt(M_MMAP_MAX, 0);
@@ -262,7 +263,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     return cudaSuccess;
 }
 
-/* As the real one waits for all that the device has to do. */
+/* The real one also waits for all work of the device. */
 cudaError_t cudaFree(void *at)
 {
     struct block b;
@@ -291,7 +292,7 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     return cudaSuccess;
 }
 
-/* Whether it is such memory, which no copy may be using; it is the caller's again. */
+/* Ends the pinning: checks that it is such memory, and that no copy uses it. */
 static int pinned_end(const char *what, void *at, enum kind kind)
 {
     struct block b;

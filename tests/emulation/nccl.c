@@ -1,19 +1,17 @@
-/* tests/emulation/nccl.c - what of NCCL the backend calls, between the emulated cards of one
- * process. A collective is a piece of work in each rank's stream, put off like copies; whichever
- * stream comes to it first brings the others there, and adds in the ranks' order.
- * Strict where NCCL would hang or do anything at all: ranks that come with another count to the
- * same collective, a call outside a group, a stream or a buffer of
- * another card. A rank that never comes ends the program after a deadline.
- * WEIR_EMULATED_NCCL: "absent" (there is no library), "fail=N" (the N-th collective fails, from 0),
- * "hang=N" (it does not end before an abort), "block=N", "block=init" (the connections that it, or
- * ncclCommInitRankConfig, needs never come to be, so that its communicators stay busy),
- * "stuck" (ncclGetUniqueId does not come back), "wrong" (every sum is one too much),
- * "error=CALL:N" (the N-th call of the function, from 0, answers an error and does nothing; of
- * "state", ncclCommGetAsyncError succeeds, and the state that it reports is an error;
- * emulation_nccl_errors counts both).
- * A communicator does not block: what a group asked of it is done only after it was asked some
- * times whether it is, and until then it may be asked for nothing else; so a backend that goes on
- * too early finds nothing on its streams. */
+/* tests/emulation/nccl.c - the functions of NCCL that the backend calls, between the emulated cards
+ * of one process. A collective is a piece of work in each rank's stream, deferred like copies; the
+ * first stream that reaches it runs all other streams up to it, and sums in the ranks' order. It is
+ * strict where NCCL would hang or be undefined: ranks that call the same collective with different
+ * counts, a call outside a group, a stream or a buffer of another card. A rank that never arrives
+ * ends the program after a deadline. WEIR_EMULATED_NCCL: "absent" (there is no library), "fail=N"
+ * (the N-th collective fails, from 0), "hang=N" (it does not end before an abort), "block=N",
+ * "block=init" (the connections that it, or ncclCommInitRankConfig, needs are never established, so
+ * that its communicators stay busy), "stuck" (ncclGetUniqueId does not return), "wrong" (every sum
+ * is too large by one), "error=CALL:N" (the N-th call of the function, from 0, returns an error and
+ * does nothing; for "state", ncclCommGetAsyncError succeeds, and the state that it reports is an
+ * error; emulation_nccl_errors counts both). A communicator does not block: the request of a group
+ * is done only after some queries of its state, and until then no other request is allowed; so a
+ * backend that continues too early finds no work on its streams. */
 #include "kernels/cuda/groups/nccl.h"
 #include "base/guarded.h"
 #include "base/log.h"
@@ -40,10 +38,10 @@ struct collective {
     } rank[MAX_RANKS];
 };
 
-/* The communicators of one ncclUniqueId; all under emulation_streams. Never freed: streams may
- * still have to go past its collectives. */
+/* The communicators of one ncclUniqueId; emulation_streams guards them. Never freed: streams may
+ * still have to pass its collectives. */
 struct clique {
-    int n, n_ranks, aborted; /* n_ranks: so many have come */
+    int n, n_ranks, aborted; /* n_ranks: ranks that have arrived */
     int device[MAX_RANKS];
     int n_called[MAX_RANKS]; /* collectives, per rank */
     struct collective **collective;
@@ -54,24 +52,25 @@ struct clique {
 struct ncclComm {
     struct clique *clique;
     int rank;
-    int polls; /* so many questions are answered by ncclInProgress; -1: all of them */
+    int polls; /* number of queries that return ncclInProgress; -1: all of them */
     struct {
         const float *send;
-        float *receive; /* NULL: nothing is to be done */
+        float *receive; /* NULL: no pending request */
         size_t count;
         cudaStream_t stream;
     } asked;
 };
 
-static struct clique *cliques; /* under emulation_streams */
+static struct clique *cliques; /* guarded by emulation_streams */
 static __thread int group_depth;
-static __thread struct ncclComm *group[MAX_RANKS]; /* what this thread's group asked something of */
+static __thread struct ncclComm
+    *group[MAX_RANKS]; /* communicators with a request in this thread's group */
 static __thread int n_group;
-static __thread int group_failed; /* a call in it has: so does its end */
+static __thread int group_failed; /* a call in the group failed: so does its end */
 static const char *last_error = "";
 _Atomic int emulation_nccl_errors;
 
-/* The N of WEIR_EMULATED_NCCL=word=N; -1: something else is asked for. */
+/* Returns the N of WEIR_EMULATED_NCCL=word=N; -1: another setting. */
 static long long asked_for(const char *word)
 {
     const char *e = getenv("WEIR_EMULATED_NCCL");
@@ -91,10 +90,10 @@ static ncclResult_t refuse(const char *why, ncclResult_t code)
     return code;
 }
 
-/* Is this the call that "error=" names? */
+/* Returns true if "error=" selects this call. */
 static int errs(const char *call)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards these two */
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two fields below */
     static char of[64];
     static long n_calls;
     const char *e = getenv("WEIR_EMULATED_NCCL");
@@ -156,7 +155,7 @@ static ncclResult_t get_unique_id(ncclUniqueId *out)
     return ncclSuccess;
 }
 
-/* Of a group, at its end all ranks are there. */
+/* Adds to the group: at its end all ranks must be present. */
 static void group_add(struct ncclComm *comm)
 {
     if (group_depth == 0 || n_group == MAX_RANKS)
@@ -232,7 +231,7 @@ static void add_up(const struct collective *c)
     free(sum);
 }
 
-/* A stream has come to it. */
+/* Runs a collective that a stream has reached. */
 static int collective_run(void *arg) REQUIRES(emulation_streams)
 {
     struct collective *c = arg;
@@ -254,7 +253,8 @@ static int collective_run(void *arg) REQUIRES(emulation_streams)
     return 1;
 }
 
-/* The number-th collective of the clique; a new one if this rank is the first to call it. */
+/* Returns the number-th collective of the clique; a new one if this rank is the first to call it.
+ */
 static struct collective *collective_of(struct clique *q, int number, size_t count)
 {
     if (number < q->n_collectives)
@@ -273,7 +273,7 @@ static struct collective *collective_of(struct clique *q, int number, size_t cou
     return c;
 }
 
-/* With the lock held: what was asked comes to be on the stream. */
+/* Queues the request on the stream. The caller holds the lock. */
 static ncclResult_t post(ncclComm_t comm)
 {
     struct clique *q = comm->clique;
@@ -328,7 +328,7 @@ static ncclResult_t group_start(void)
     return ncclSuccess;
 }
 
-/* All ranks of what the group asked something of must be in it: else the others wait for ever. */
+/* The group must contain all ranks of each request: otherwise all other ranks wait for ever. */
 static ncclResult_t group_end(void)
 {
     if (--group_depth > 0)

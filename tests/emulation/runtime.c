@@ -1,5 +1,5 @@
-/* tests/emulation/runtime.c - see the header: what of CUDA's runtime the backend calls about cards
- * and the driver. */
+/* tests/emulation/runtime.c - see the header: the functions of CUDA's runtime about cards and the
+ * driver that the backend calls. */
 #include "tests/emulation/runtime.h"
 #include "tests/emulation/errors.h"
 #include "tests/emulation/machine.h"

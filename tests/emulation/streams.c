@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One of these: a copy, a wait for another stream, a collective, or run(args). */
+/* A copy, a wait for another stream, a collective, or run(args). */
 struct task {
     void *to;
     const void *from;
@@ -22,7 +22,8 @@ struct task {
     void *arg;
     void (*run)(const void *args);
     void *owned;  /* freed with the task: args, or what a copy reads */
-    uint64_t sum; /* of pinned memory that a copy reads, when it was queued; 0: it reads none */
+    uint64_t sum; /* checksum of the pinned memory that a copy reads, when it was queued; 0: it
+                     reads none */
 };
 
 struct host_call {
@@ -44,16 +45,16 @@ struct CUstream_st {
     enum temper temper;
     struct emulation_capture capture;
     struct host_call *host_calls;
-    struct CUstream_st *next; /* of all */
+    struct CUstream_st *next; /* in the list of all streams */
 };
 
 struct CUevent_st {
     struct CUstream_st *stream; /* NULL: never recorded */
     uint64_t mark;
-    struct emulation_place place; /* instead, if it was recorded in a capture last */
+    struct emulation_place place; /* instead, if it was last recorded in a capture */
 };
 
-/* Guards all streams and events; given back while a piece of work waits for another thread. */
+/* Guards all streams and events; released while a piece of work waits for another thread. */
 pthread_mutex_t emulation_streams = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t emulation_changed = PTHREAD_COND_INITIALIZER;
 static struct CUstream_st *all;
@@ -90,7 +91,7 @@ int emulation_stream_device(const struct CUstream_st *s)
     return s->device;
 }
 
-/* ---- all with the lock held ---- */
+/* ---- the caller holds the lock ---- */
 
 static struct task *task_at(const struct CUstream_st *s, uint64_t number)
 {
@@ -117,7 +118,7 @@ static uint64_t sum_of(const void *at, size_t bytes)
     return sum | 1;
 }
 
-/* Another thread may run the same stream while the lock is given back. */
+/* Another thread may run the same stream while the lock is released. */
 static void stream_run(struct CUstream_st *s, uint64_t mark)
 {
     while (s->done < mark) {
@@ -144,7 +145,7 @@ static void stream_run(struct CUstream_st *s, uint64_t mark)
     }
 }
 
-/* 1: its next piece of work can be done now, and needs no other thread. */
+/* Returns true if the next piece of work can be done now, and needs no other thread. */
 static int can_run(const struct CUstream_st *s)
 {
     if (s->done == s->issued)
@@ -153,7 +154,7 @@ static int can_run(const struct CUstream_st *s)
     return t->work == NULL && (t->wait_for == NULL || t->wait_for->done >= t->mark);
 }
 
-/* Something was queued: those that are not lazy go on, until none can. */
+/* Runs all streams that are not lazy after new work was queued, until none can run. */
 static void others_run(void)
 {
     int more = random_order;
@@ -198,9 +199,9 @@ void emulation_run_before(struct CUstream_st *s, uint64_t mark)
     stream_run(s, mark);
 }
 
-/* ---- without it ---- */
+/* ---- the caller does not hold the lock ---- */
 
-/* Runs up to the mark, or all that was issued. */
+/* Runs up to the mark, or all queued work. */
 static cudaError_t stream_sync(struct CUstream_st *s, uint64_t mark)
 {
     pthread_mutex_lock(&emulation_streams);
@@ -395,7 +396,8 @@ static void *host_call_main(void *arg)
     return NULL;
 }
 
-/* Only until the stream is destroyed, which waits for it; what is queued behind does not. */
+/* Valid only until the stream is destroyed, which waits for it; later work in the stream does not.
+ */
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t call, void *arg)
 {
     FAULT(emulation_answer(cudaErrorUnknown));
@@ -425,7 +427,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
     return emulation_answer(cudaSuccess);
 }
 
-/* What is noted while the stream is captured, and done at each launch. */
+/* Records a call while the stream is captured, for each launch. */
 static cudaError_t capture_call(struct CUstream_st *s,
                                 void (*queue)(struct CUstream_st *s, const void *args),
                                 const void *args, size_t bytes)
@@ -457,7 +459,7 @@ static void event_wait(struct CUstream_st *s, const void *args)
     pthread_mutex_unlock(&emulation_streams);
 }
 
-/* The name of a call that may fail. */
+/* Returns the name of a call that may fail. */
 static const char *event_call(int is_captured, const char *name)
 {
     return is_captured ? "a captured event or copy" : name;
@@ -475,7 +477,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
     return emulation_answer(cudaSuccess);
 }
 
-/* External is for captures alone. */
+/* External is only for captures. */
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned flags)
 {
     if (flags != cudaEventRecordExternal)
@@ -510,7 +512,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
         return capture_call(s, event_wait, &e, sizeof(cudaEvent_t));
     int is_captured = s->capture.graph != NULL || e->place.capture != 0;
     FAULT_AS(event_call(is_captured, __func__), emulation_answer(cudaErrorUnknown));
-    if (flags != 0) /* external is for captures alone */
+    if (flags != 0) /* external is only for captures */
         return emulation_answer(cudaErrorInvalidValue);
     if (is_captured)
         return emulation_answer(emulation_graph_wait(s, e->place));
@@ -520,8 +522,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 
 /* ---- copies ---- */
 
-/* What the host has not pinned is read before the call ends, and delivered later; what goes to such
- * memory is there when the call ends. */
+/* Copies from memory that is not pinned read it before the call returns, and write the device
+ * later; copies to such memory are complete when the call returns. */
 static cudaError_t copy_unpinned(struct task t, enum cudaMemcpyKind way, cudaStream_t s)
 {
     if (way == cudaMemcpyHostToDevice) {
@@ -544,7 +546,7 @@ struct copy {
     enum cudaMemcpyKind way;
 };
 
-/* Between devices' memory and what is pinned. */
+/* Queues a copy between devices' memory and pinned memory. */
 static void copy_queue(struct CUstream_st *s, const void *args)
 {
     const struct copy *c = args;

@@ -4,7 +4,7 @@
 #include "tests/emulation/machine.h"
 
 #ifdef __SANITIZE_THREAD__
-/* Not a memset(): of that ThreadSanitizer would note each byte, as it has of the allocation. */
+/* No memset(): ThreadSanitizer would record each byte of it, as of the allocation. */
 void emulation_fill_nan(void *at, size_t bytes)
 {
     volatile uint64_t *word = at;
@@ -54,7 +54,7 @@ void emulation_check_scale(const void *alpha, const void *beta)
         emulation_fail("a factor that is not 1 and 0");
 }
 
-enum { WORK_FILLED_BYTES = 1 << 16 }; /* at either end: what lies there, not how much, matters */
+enum { WORK_FILLED_BYTES = 1 << 16 }; /* at either end: the position matters, not the size */
 
 static void work_begin(const void *args)
 {

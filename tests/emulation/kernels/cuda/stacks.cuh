@@ -1,5 +1,5 @@
-/* tests/emulation/kernels/cuda/stacks.cuh - how threads.cuh goes from one thread's stack to
- * another's. */
+/* tests/emulation/kernels/cuda/stacks.cuh - switches from one thread's stack to another's for
+ * threads.cuh. */
 #ifndef TESTS_EMULATION_STACKS_CUH
 #define TESTS_EMULATION_STACKS_CUH
 #include <stddef.h>
@@ -7,31 +7,32 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-/* swapcontext() asks the system for the signal mask each time, which takes most of what a kernel
- * takes; jumps do not, but ThreadSanitizer does not know what they are. AddressSanitizer is told
- * of each: the compiler's own jumps, in functions that it leaves alone, as it takes longjmp() for
- * the end of all functions that were called. */
+/* swapcontext() reads the signal mask by a system call each time, which is most of a kernel's time;
+ * jumps do not, but ThreadSanitizer does not understand them. AddressSanitizer is notified of each:
+ * the compiler's own jumps, in functions that it does not instrument, because it treats longjmp()
+ * as the end of all called functions. */
 #ifdef __SANITIZE_THREAD__
 #define EMULATION_JUMPS 0
 #else
 #define EMULATION_JUMPS 1
 #endif
-/* Nor does the compiler look into them, as others run, and change variables, between. */
+/* The compiler does not optimise across them either, because other threads run in between and
+ * change variables. */
 #ifdef __clang__
 #define EMULATION_SWITCHES __attribute__((optnone, noinline, no_sanitize("address")))
 #else
 #define EMULATION_SWITCHES __attribute__((noipa, no_sanitize("address")))
 #endif
 
-/* A stack, as AddressSanitizer knows it; "kept" are the variables that it has elsewhere. */
+/* A stack, as AddressSanitizer stores it; "kept" are the variables that it stores elsewhere. */
 struct emulation_stack {
     const void *bottom;
     size_t bytes;
     void *kept;
 };
 
-/* Before the jump from one stack to another, and after it, on the other one, to which "from" is
- * where it came from. */
+/* Notifies AddressSanitizer before the jump from one stack to another, and after it, on the other
+ * one; there "from" is the previous stack. */
 static inline void emulation_switch(struct emulation_stack *from, const struct emulation_stack *to)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -51,7 +52,7 @@ static inline void emulation_switched(const struct emulation_stack *to,
 #endif
 }
 
-/* A function of its own, as the compiler takes none for one that jumps to itself. */
+/* Jumps in a separate function, because the compiler rejects one that jumps to itself. */
 EMULATION_SWITCHES static void emulation_jump(void **to)
 {
     __builtin_longjmp(to, 1);

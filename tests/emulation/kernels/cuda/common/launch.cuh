@@ -1,11 +1,11 @@
-/* tests/emulation/kernels/cuda/common/launch.cuh - runs CUDA kernels on the CPU: this header stands
- * in for the real one of the same name, so that the .cu files compile as plain C++ and their index
- * arithmetic is tested without a GPU.
- * A block's threads run one after the other, each until it ends or meets a barrier; those that wait
- * at one are contexts of their own (ucontext), and go on, in the other order each time and in each
- * block, when all have come. So a barrier that is missing shows as wrong values, and a thread that
- * leaves while others wait ends the program. Blocks run one after the other, __shared__ is static.
- * What it is not: warps, memory spaces, limits. */
+/* tests/emulation/kernels/cuda/common/launch.cuh - runs CUDA kernels on the CPU: this header
+ * replaces the real one of the same name, so that the .cu files compile as plain C++ and their
+ * index arithmetic is tested without a GPU. A block's threads run one after the other, each until
+ * it ends or meets a barrier; threads that wait at a barrier have contexts of their own (ucontext),
+ * and continue, in the reverse order each time and in each block, when all have arrived. So a
+ * missing barrier yields wrong values, and a thread that ends while others wait ends the program.
+ * Blocks run one after the other, __shared__ is static. Warps, memory spaces and limits are not
+ * emulated. */
 #ifndef TESTS_EMULATION_LAUNCH_CUH
 #define TESTS_EMULATION_LAUNCH_CUH
 #include "kernels/cuda/common/kernels.h"
@@ -35,7 +35,7 @@ extern "C" __attribute__((weak)) int emulation_do(struct CUstream_st *stream,
                                                   void (*run)(const void *args), const void *args,
                                                   size_t bytes);
 
-/* A kernel with its arguments as they were at the launch. */
+/* A kernel with copies of its arguments at the launch. */
 template <class Call> struct emulation_launch {
     dim3 grid;
     unsigned threads;
@@ -77,7 +77,7 @@ static int emulation_queue(struct CUstream_st *stream, dim3 grid, unsigned threa
     if (emulation_do == nullptr)
         return emulation_run<decltype(call)>(&l), 0;
     (void)emulation_do(stream, emulation_run<decltype(call)>, &l, sizeof l);
-    return cudaGetLastError(); /* as of <<<>>>: the last one of all calls */
+    return cudaGetLastError(); /* like <<<>>>: the last error of all calls */
 }
 
 #define LAUNCH(kernel, grid, threads, stream, ...)                                                 \
