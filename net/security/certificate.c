@@ -4,6 +4,7 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -22,9 +23,9 @@ unsigned certificate_roles(X509 *x)
     return roles;
 }
 
-int certificate_names(X509 *x, const char *host)
+bool certificate_names(X509 *x, const char *host)
 {
-    char plain[256]; /* without the zone of a link-local address */
+    char plain[256]; /* host without the zone of a link-local address */
     snprintf(plain, sizeof plain, "%.*s", (int)strcspn(host, "%"), host);
     return X509_check_ip_asc(x, plain, 0) == 1 ||
            X509_check_host(x, plain, 0, X509_CHECK_FLAG_NEVER_CHECK_SUBJECT, NULL) == 1;
@@ -34,7 +35,7 @@ void certificate_name(X509 *x, char name[CERTIFICATE_NAME_BYTES])
 {
     BIO *b = BIO_new(BIO_s_mem());
     int n = 0;
-    /* Escaped: no control character, no line end. */
+    /* Escapes control characters and line ends. */
     if (b && X509_NAME_print_ex(b, X509_get_subject_name(x), 0, XN_FLAG_RFC2253) > 0)
         n = BIO_read(b, name, CERTIFICATE_NAME_BYTES - 1);
     BIO_free(b);
@@ -76,7 +77,8 @@ void certificate_date(const ASN1_TIME *t, char text[CERTIFICATE_DATE_BYTES])
         snprintf(text, CERTIFICATE_DATE_BYTES, "an unknown date");
 }
 
-/* The certificate that an error is about may be that of a CA. */
+/* Writes the beginning of a sentence about a CA's certificate, or an empty text if the error is
+ * that of the peer's own certificate. */
 static void name_signer(X509_STORE_CTX *c, const X509 *x, char text[CERTIFICATE_SIGNER_BYTES])
 {
     char name[CERTIFICATE_NAME_BYTES];
@@ -84,10 +86,10 @@ static void name_signer(X509_STORE_CTX *c, const X509 *x, char text[CERTIFICATE_
     if (X509_STORE_CTX_get_error_depth(c) == 0)
         return;
     certificate_name((X509 *)(uintptr_t)x, name);
-    snprintf(text, CERTIFICATE_SIGNER_BYTES, "is signed by a CA's (%s), which ", name);
+    snprintf(text, CERTIFICATE_SIGNER_BYTES, "is signed by a CA certificate (%s) that ", name);
 }
 
-void certificate_problem(X509_STORE_CTX *c, const char *ca, int server,
+void certificate_problem(X509_STORE_CTX *c, const char *ca, bool server,
                          char why[CERTIFICATE_WHY_BYTES])
 {
     char date[CERTIFICATE_DATE_BYTES], signer[CERTIFICATE_SIGNER_BYTES], roles[ROLES_TEXT_BYTES];
@@ -113,19 +115,19 @@ void certificate_problem(X509_STORE_CTX *c, const char *ca, int server,
             ca);
         return;
     case CERTIFICATE_PURPOSE:
-        snprintf(why, CERTIFICATE_WHY_BYTES, "is not made to be a %s's (extended key usage)",
+        snprintf(why, CERTIFICATE_WHY_BYTES, "is not made for a %s (extended key usage)",
                  server ? "server" : "client");
         return;
     case CERTIFICATE_ROLE:
         snprintf(
             why, CERTIFICATE_WHY_BYTES,
-            "is for the role %s, and a server's is for ps: URI:weir://role/ps among its subject's other names",
+            "is for the role %s, and a server's must be for ps: URI:weir://role/ps among its subject alternative names",
             roles_text(certificate_roles(x), roles));
         return;
     case CERTIFICATE_HOST:
         snprintf(
             why, CERTIFICATE_WHY_BYTES,
-            "does not name this host; make one that has it among its subject's other names (DNS: or IP:)");
+            "does not name this host; make one with it among its subject alternative names (DNS: or IP:)");
         return;
     default:
         snprintf(why, CERTIFICATE_WHY_BYTES, "is refused: %s",
@@ -133,7 +135,7 @@ void certificate_problem(X509_STORE_CTX *c, const char *ca, int server,
     }
 }
 
-/* A key with a passphrase is not asked for it. */
+/* Supplies no passphrase, so that OpenSSL does not ask the operator for one. */
 static int no_passphrase(char *to, int room, int writing, void *ctx)
 {
     return 0;
@@ -147,7 +149,8 @@ static EVP_PKEY *read_key(const char *text)
     return key;
 }
 
-/* Of a PEM text, in its order; NULL: there is none. Others' errors are left in the queue. */
+/* Reads the certificates of a PEM text, in its order; NULL: it has none. Leaves OpenSSL's errors in
+ * the queue. */
 static STACK_OF(X509) * read_certificates(const char *text)
 {
     STACK_OF(X509) *all = sk_X509_new_null();
@@ -164,7 +167,8 @@ static STACK_OF(X509) * read_certificates(const char *text)
     return all;
 }
 
-/* As gRPC's contexts do: any of the file is trusted as it is. */
+/* Makes a store with the flags of gRPC's contexts: it trusts each certificate of the file, even one
+ * that is not self-signed. */
 static X509_STORE *store_of(STACK_OF(X509) * cas)
 {
     X509_STORE *store = X509_STORE_new();
@@ -175,9 +179,10 @@ static X509_STORE *store_of(STACK_OF(X509) * cas)
     return store;
 }
 
-/* What a peer with these CAs would find wrong with the first of the chain. */
+/* Finds the reason for which a peer with these CAs would refuse the first certificate of the chain;
+ * empty: none. */
 static void find_problem(STACK_OF(X509) * chain, STACK_OF(X509) * cas, const char *ca_path,
-                         int server, char why[CERTIFICATE_WHY_BYTES])
+                         bool server, char why[CERTIFICATE_WHY_BYTES])
 {
     X509 *x = sk_X509_value(chain, 0);
     X509_STORE *store = store_of(cas);
@@ -202,7 +207,7 @@ static void read_facts(X509 *x, struct certificate_facts *out)
     out->seconds_left = (int64_t)days * 86400 + seconds;
 }
 
-enum status certificate_files_check(const struct certificate_files *f, int server,
+enum status certificate_files_check(const struct certificate_files *f, bool server,
                                     struct certificate_facts *out, char why[CERTIFICATE_WHY_BYTES])
 {
     enum status st = ST_OK;
@@ -223,9 +228,9 @@ enum status certificate_files_check(const struct certificate_files *f, int serve
     if (why[0])
         TRY(ST_INVALID);
     read_facts(sk_X509_value(chain, 0), out);
-    find_problem(chain, cas, f->ca_path, 0, out->problem);
+    find_problem(chain, cas, f->ca_path, false, out->problem);
     if (server && !out->problem[0])
-        find_problem(chain, cas, f->ca_path, 1, out->problem);
+        find_problem(chain, cas, f->ca_path, true, out->problem);
 done:
     ERR_clear_error();
     EVP_PKEY_free(key);

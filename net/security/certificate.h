@@ -6,6 +6,7 @@
 #define NET_SECURITY_CERTIFICATE_H
 #include "base/status.h"
 #include <openssl/x509.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -19,7 +20,7 @@ enum {
 enum certificate_error {
     CERTIFICATE_EXPIRED,
     CERTIFICATE_NOT_YET,
-    CERTIFICATE_FOREIGN, /* not signed by one of our CAs */
+    CERTIFICATE_FOREIGN, /* not signed by a CA of --tls_ca */
     CERTIFICATE_PURPOSE, /* a client's certificate used as a server's, or the reverse */
     CERTIFICATE_ROLE,    /* a server's certificate without the role ps */
     CERTIFICATE_HOST,    /* a server's certificate for other hosts */
@@ -29,8 +30,8 @@ enum certificate_error {
 /* Returns the reason for an X509_V_ERR_... code; APPLICATION_VERIFICATION means the role. */
 enum certificate_error certificate_error(int error);
 
-/* Returns nonzero if the certificate names this host or address. */
-int certificate_names(X509 *x, const char *host);
+/* Returns true if the certificate names this host or address. */
+bool certificate_names(X509 *x, const char *host);
 /* Returns the roles that its URIs name. */
 unsigned certificate_roles(X509 *x);
 /* Writes the subject, for example "CN=ps, O=job", or the first alternative name; cut to fit,
@@ -39,9 +40,9 @@ void certificate_name(X509 *x, char name[CERTIFICATE_NAME_BYTES]);
 /* Writes the time as "2026-11-26 17:31 UTC". */
 void certificate_date(const ASN1_TIME *t, char text[CERTIFICATE_DATE_BYTES]);
 /* Writes the error that X509_verify_cert has found, in words that follow the name of the peer's
- * certificate, for example "has expired on ...". ca: the file of CAs; server: nonzero if a
- * server's certificate was expected. */
-void certificate_problem(X509_STORE_CTX *c, const char *ca, int server,
+ * certificate, for example "has expired on ...". ca: the file of CAs; server: a server's
+ * certificate was expected. */
+void certificate_problem(X509_STORE_CTX *c, const char *ca, bool server,
                          char why[CERTIFICATE_WHY_BYTES]);
 
 /* Texts of the three files, and their paths for messages. */
@@ -61,8 +62,8 @@ struct certificate_facts {
 };
 
 /* Checks the files. Returns ST_INVALID if a file has unexpected contents, or the key does not
- * belong to the certificate. server: nonzero if peers also expect a server's certificate. */
-enum status certificate_files_check(const struct certificate_files *f, int server,
+ * belong to the certificate. server: peers also expect a server's certificate. */
+enum status certificate_files_check(const struct certificate_files *f, bool server,
                                     struct certificate_facts *out, char why[CERTIFICATE_WHY_BYTES]);
 
 #endif

@@ -1,5 +1,5 @@
 /* net/security/file_reader.c - see file_reader.h. Requests are counted: a read serves all requests
- * that were made before it began, so that callers who come together share one read. */
+ * that were made before it began, so that simultaneous callers share one read. */
 #include "net/security/file_reader.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -22,13 +22,14 @@ static void *reader_main(void *arg)
         r->began_ns = clock_now_ns();
         pthread_mutex_unlock(&r->lock);
         r->read(r);
-        OPENSSL_thread_stop(); /* frees what it keeps for a thread: the process may end before */
+        OPENSSL_thread_stop(); /* frees the thread's state now: the process may end before it does
+                                */
         pthread_mutex_lock(&r->lock);
         const char *late = r->late;
         r->late = NULL;
         r->n_done = serves;
         pthread_cond_broadcast(&r->changed);
-        r->began_ns = clock_now_ns(); /* of a read that has ended nothing is late */
+        r->began_ns = clock_now_ns(); /* a read that has ended is not late */
         if (late) {
             pthread_mutex_unlock(&r->lock);
             LOG_I("%s can be read again", late);
@@ -58,7 +59,7 @@ static int start_thread(struct file_reader *r)
     return err;
 }
 
-/* Returns the request's number; 0: no thread can be started. */
+/* Requests a read. Returns the request's number; 0: no thread can be started. */
 static uint64_t request(struct file_reader *r, const char *keeps)
 {
     int err = 0;

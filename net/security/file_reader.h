@@ -19,8 +19,8 @@ enum { FILE_READER_WAIT_MS = 1000 };
 struct file_reader {
     void (*read)(struct file_reader *r); /* names each file in `file` before it touches it */
     const char *keeps;                   /* for the log: "the tokens read before stay in use" */
-    _Atomic(const char *) file;          /* file at hand */
-    pthread_mutex_t lock;                /* guards what follows */
+    _Atomic(const char *) file;          /* file that is being read */
+    pthread_mutex_t lock;                /* guards the fields below */
     pthread_cond_t changed;              /* a read has ended; uses the monotonic clock */
     bool is_set_up;                      /* `changed` is initialized */
     bool is_running;                     /* the thread exists */

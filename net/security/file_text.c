@@ -2,6 +2,7 @@
 #include "net/security/file_text.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +16,12 @@ struct file_text_stamp file_text_stamp_of(const char *path)
     return (struct file_text_stamp){st.st_dev, st.st_ino, st.st_size, st.st_mtim, st.st_ctim};
 }
 
-static int same_time(const struct timespec *a, const struct timespec *b)
+static bool same_time(const struct timespec *a, const struct timespec *b)
 {
     return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-int file_text_stamp_same(const struct file_text_stamp *a, const struct file_text_stamp *b)
+bool file_text_stamp_same(const struct file_text_stamp *a, const struct file_text_stamp *b)
 {
     return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
            same_time(&a->written, &b->written) && same_time(&a->changed, &b->changed);
@@ -43,7 +44,7 @@ static enum status read_all(int fd, char *text, size_t n)
     return ST_OK;
 }
 
-enum status file_text_read(const char *path, char **out, int *open_to_others,
+enum status file_text_read(const char *path, char **out, bool *open_to_others,
                            char why[FILE_WHY_BYTES])
 {
     struct stat info;
@@ -56,7 +57,7 @@ enum status file_text_read(const char *path, char **out, int *open_to_others,
         goto done;
     }
     if (!S_ISREG(info.st_mode) || info.st_size > FILE_TEXT_MOST) {
-        snprintf(why, FILE_WHY_BYTES, "is no file of at most %d bytes", FILE_TEXT_MOST);
+        snprintf(why, FILE_WHY_BYTES, "is not a file of at most %d bytes", FILE_TEXT_MOST);
         TRY(ST_INVALID);
     }
     text = calloc(1, (size_t)info.st_size + 1);

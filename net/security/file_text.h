@@ -5,6 +5,7 @@
 #ifndef NET_SECURITY_FILE_TEXT_H
 #define NET_SECURITY_FILE_TEXT_H
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/stat.h>
 
@@ -19,10 +20,10 @@ struct file_text_stamp {
 };
 
 struct file_text_stamp file_text_stamp_of(const char *path);
-int file_text_stamp_same(const struct file_text_stamp *a, const struct file_text_stamp *b);
-/* Reads the file. The caller frees *out with file_text_free. *open_to_others: nonzero if users
- * other than its owner may read it. */
-enum status file_text_read(const char *path, char **out, int *open_to_others,
+bool file_text_stamp_same(const struct file_text_stamp *a, const struct file_text_stamp *b);
+/* Reads the file. The caller frees *out with file_text_free. *open_to_others: users other than its
+ * owner may read it. */
+enum status file_text_read(const char *path, char **out, bool *open_to_others,
                            char why[FILE_WHY_BYTES]);
 /* Wipes and frees the text, which may be a secret. NULL is fine. */
 void file_text_free(char *text);

@@ -1,8 +1,8 @@
 /* net/security/http2_guard.c - see http2_guard.h.
  *
  * A stream is open from the client's HEADERS until one side resets it, or the server has sent the
- * end of it: gRPC's servers send nothing after their trailers but a reset. The lock is taken where
- * a stream begins or ends, never for payloads. */
+ * end of it: gRPC's servers send nothing after their trailers but a reset. The lock is held where a
+ * stream begins or ends, and never for payloads. */
 #include "net/security/http2_guard.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -22,7 +22,7 @@ static const char *const texts[] = {
     [HOST_RESETS] = "its host reset more than 400 calls in a second (HTTP/2 rapid reset)",
 };
 
-/* Hosts that had streams reset last, were cut off or left connections unused. */
+/* Hosts of clients that reset streams, were cut off or left connections unused. */
 static struct host {
     uint64_t host;
     int64_t used_ns;
@@ -61,7 +61,7 @@ static bool is_line_due(struct line *l, int64_t now)
     return true;
 }
 
-/* Counts one more, and returns how many there are in this second. */
+/* Counts one event, and returns the number of events in this second. */
 static int rate_add(struct http2_rate *r, int64_t now)
 {
     if (now - r->since_ns >= second_ns)
@@ -147,11 +147,11 @@ static void cut_client(struct http2_guard *g, enum offence offence)
                       g->from.text, texts[offence]);
 }
 
-/* Adds a stream, unless that is one too many. */
+/* Adds a stream, unless the client has too many. */
 static enum offence open_stream(struct http2_guard *g, uint32_t stream)
 {
     if (stream <= g->newest)
-        return NONE; /* trailers */
+        return NONE; /* the HEADERS are trailers of an open stream */
     g->newest = stream;
     atomic_store_explicit(&g->has_opened, true, memory_order_relaxed);
     pthread_mutex_lock(&g->lock);
@@ -162,8 +162,8 @@ static enum offence open_stream(struct http2_guard *g, uint32_t stream)
     return has_room ? NONE : STREAMS;
 }
 
-/* Removes a stream; false: it was not open. The newest is the likeliest. The caller holds the
- * lock. */
+/* Removes a stream; false: it was not open. Searches from the newest, which is the likeliest. The
+ * caller holds the lock. */
 static bool close_stream(struct http2_guard *g, uint32_t stream)
 {
     for (int i = g->n_open - 1; i >= 0; i--)
@@ -174,8 +174,8 @@ static bool close_stream(struct http2_guard *g, uint32_t stream)
     return false;
 }
 
-/* Counts a reset. The server's are counted only where they end a stream: one that follows its
- * trailers is how gRPC's servers end a call whose client has not finished. */
+/* Counts a reset. A server's reset counts only if it ends a stream: gRPC's servers also send one
+ * after their trailers, if the client has not finished the call. */
 static enum offence reset_stream(struct http2_guard *g, uint32_t stream, bool is_client)
 {
     int64_t now = clock_now_ns();

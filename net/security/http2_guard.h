@@ -41,7 +41,7 @@ enum {
 };
 
 struct http2_rate {
-    int64_t since_ns; /* begin of the second that is counted */
+    int64_t since_ns; /* beginning of the second that is counted */
     int n;
 };
 
@@ -69,7 +69,7 @@ void http2_guard_free(struct http2_guard *g);
 void http2_guard_count_unused(const struct peer_address *from);
 /* Returns true if the host is flooding; that is logged once a minute for each host. */
 bool http2_guard_is_flooding(const struct peer_address *from);
-/* Begins with a new connection. */
+/* Starts to guard a new connection. */
 void http2_guard_begin(struct http2_guard *g, const struct peer_address *from);
 
 /* Checks n bytes from the client. Returns false if the client is cut off: then gRPC must receive

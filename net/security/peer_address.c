@@ -7,7 +7,8 @@
 
 void peer_address_set(struct peer_address *a, const struct sockaddr *from, socklen_t n)
 {
-    static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff}; /* before an IPv4 address */
+    static const unsigned char mapped[12] = {
+        [10] = 0xff, [11] = 0xff}; /* prefix of an IPv4 address */
     char host[INET6_ADDRSTRLEN] = "?";
     const void *ipv4 = NULL;
     int port = 0;

@@ -1,5 +1,5 @@
-/* net/security/security.c - see security.h. Files are touched by their readers' threads alone
- * (file_reader.h): one reader for the certificate's three files, one for the tokens, which may lie
+/* net/security/security.c - see security.h. Only the readers' threads access files
+ * (file_reader.h): one reader for the certificate's three files, one for the tokens, which may be
  * on different file systems. */
 #include "net/security/security.h"
 #include "base/hosts.h"
@@ -12,6 +12,7 @@
 #include "net/security/tokens.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,25 +20,25 @@
 enum { SOON_DAYS = 30, N_FILES = 3, DAY_S = 86400 };
 
 struct identity {
-    struct security_identity is; /* first: it is what others are given */
+    struct security_identity is; /* must be the first field, because callers hold a pointer to it */
     _Atomic int refs;
     char *text[N_FILES]; /* cert, key, ca */
     char *marked;        /* cert for a client's connections */
-    int open_key;        /* others may read the key's file */
+    bool open_key;       /* other users may read the key's file */
     struct certificate_facts facts;
 };
 
 static struct {
     struct security_config cfg;
     int tls, token;
-    struct file_text_stamp identity_files[N_FILES]; /* as last looked at; the reader's alone */
-    struct file_text_stamp token_file;              /* as last looked at; the reader's alone */
-    enum status first; /* outcome of the first read, for who waits for it */
+    struct file_text_stamp identity_files[N_FILES]; /* at the last look; only for the reader */
+    struct file_text_stamp token_file;              /* at the last look; only for the reader */
+    enum status first; /* result of the first read, for the thread that waits for it */
     char first_why[CERTIFICATE_WHY_BYTES];
-    int open_tokens;           /* others may read the tokens' file */
-    pthread_mutex_t lock;      /* guards what follows; never held over a read */
+    bool open_tokens;          /* other users may read the tokens' file */
+    pthread_mutex_t lock;      /* guards the fields below; never held during a read */
     struct identity *identity; /* NULL: not read yet */
-    struct tokens tokens;      /* none: not read yet */
+    struct tokens tokens;      /* n 0: not read yet */
 } us = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void read_identity(struct file_reader *r);
@@ -47,7 +48,7 @@ static struct file_reader identity_reader =
 static struct file_reader token_reader =
     FILE_READER(read_tokens, "the tokens read before stay in use");
 
-static int is_given(const char *path)
+static bool is_given(const char *path)
 {
     return path && *path;
 }
@@ -69,7 +70,7 @@ static void paths_of(const char *path[N_FILES])
     path[2] = us.cfg.ca;
 }
 
-/* why: a sentence. */
+/* Reads and checks the certificate's files. why: a sentence. */
 static enum status identity_read(struct identity **out, char why[CERTIFICATE_WHY_BYTES])
 {
     const char *path[N_FILES];
@@ -82,7 +83,7 @@ static enum status identity_read(struct identity **out, char why[CERTIFICATE_WHY
     atomic_init(&i->refs, 1);
     paths_of(path);
     for (int f = 0; f < N_FILES; f++) {
-        int is_open = 0;
+        bool is_open = false;
         atomic_store(&identity_reader.file, path[f]);
         st = file_text_read(path[f], &i->text[f], &is_open, file_why);
         if (st != ST_OK)
@@ -97,7 +98,7 @@ static enum status identity_read(struct identity **out, char why[CERTIFICATE_WHY
         char is[ROLES_TEXT_BYTES], want[ROLES_TEXT_BYTES];
         snprintf(
             why, CERTIFICATE_WHY_BYTES,
-            "%.200s is for the role %s, not %s; give one with URI:weir://role/%s among its subject's other names",
+            "%.200s is for the role %s, not %s; use one with URI:weir://role/%s among its subject alternative names",
             path[0], roles_text(i->facts.roles, is), roles_text(us.cfg.role, want), want);
         TRY(ST_INVALID);
     }
@@ -111,7 +112,8 @@ done:
     return st;
 }
 
-/* Who asks a question sees its answer, and what is wrong. */
+/* Returns the level of lines without a problem: an operator who sends a command sees only its
+ * result and problems. */
 static enum log_level info_level(void)
 {
     return us.cfg.role == ROLE_ADMIN ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO;
@@ -130,7 +132,7 @@ static void log_identity(const struct identity *i, const char *what)
             "the certificate in %s expires in %lld days, on %s; put a new one there, it is read without a restart",
             us.cfg.cert, (long long)(f->seconds_left / DAY_S), f->ends);
     if (i->open_key)
-        LOG_W("%s: others may read this private key; chmod 600", us.cfg.key);
+        LOG_W("%s: other users may read this private key; chmod 600", us.cfg.key);
 }
 
 static void stamp_identity(struct file_text_stamp now[N_FILES])
@@ -153,13 +155,13 @@ static void use_identity(struct identity *new)
     identity_unref(old);
 }
 
-/* In the reader's thread: uses the new files if they have changed and fit together. */
+/* Uses the new files if they have changed and fit together. Runs in the reader's thread. */
 static void read_identity(struct file_reader *r)
 {
     struct file_text_stamp now[N_FILES];
     struct identity *new = NULL;
     char why[CERTIFICATE_WHY_BYTES];
-    int same = 1;
+    bool same = 1;
     stamp_identity(now);
     for (int f = 0; f < N_FILES; f++)
         same &= file_text_stamp_same(&now[f], &us.identity_files[f]);
@@ -215,15 +217,16 @@ uint64_t security_identity_number(void)
     return number;
 }
 
-/* What who acts as this shows; an administrator without a token of his own any. */
+/* Returns the token that this program shows: one with its role, or, for an administrator without
+ * one, any token. */
 static const char *own_token(const struct tokens *t)
 {
     const char *own = tokens_own(t, us.cfg.role);
     return own || us.cfg.role != ROLE_ADMIN ? own : tokens_own(t, ROLE_ALL);
 }
 
-/* why: words that go on after the file's name. */
-static enum status tokens_parse_file(struct tokens *out, int *is_open, char why[FILE_WHY_BYTES])
+/* Reads the tokens' file. why: words that follow the file's name. */
+static enum status tokens_parse_file(struct tokens *out, bool *is_open, char why[FILE_WHY_BYTES])
 {
     char *text = NULL, role[ROLES_TEXT_BYTES];
     struct tokens t = {.n = 0};
@@ -246,7 +249,7 @@ static void log_tokens(const char *what)
 {
     LOG_AT(info_level(), "%s %s", what, us.cfg.token_file);
     if (us.open_tokens)
-        LOG_W("%s: others may read these tokens; chmod 600", us.cfg.token_file);
+        LOG_W("%s: other users may read these tokens; chmod 600", us.cfg.token_file);
 }
 
 static void use_tokens(struct tokens *new)
@@ -258,14 +261,14 @@ static void use_tokens(struct tokens *new)
     tokens_free(&old);
 }
 
-/* In the reader's thread: uses the new tokens if the file has changed and is whole. */
+/* Uses the new tokens if the file has changed and is valid. Runs in the reader's thread. */
 static void read_tokens(struct file_reader *r)
 {
     struct tokens new;
     char why[FILE_WHY_BYTES];
     atomic_store(&r->file, us.cfg.token_file);
     struct file_text_stamp now = file_text_stamp_of(us.cfg.token_file);
-    int same = file_text_stamp_same(&now, &us.token_file);
+    bool same = file_text_stamp_same(&now, &us.token_file);
     us.token_file = now;
     if (us.tokens.n > 0 && same)
         return;
@@ -308,8 +311,8 @@ char *security_token_copy(void)
     return copy;
 }
 
-/* The two log in the caller's thread, which may collect its lines. A start that failed before may
- * have left values. */
+/* start_tls and start_token log in the caller's thread, which may collect its lines. They replace
+ * values of an earlier start that failed. */
 static enum status start_tls(void)
 {
     tls_hooks_start();
@@ -344,7 +347,7 @@ enum status security_start(const struct security_config *cfg)
     int n = is_given(cfg->cert) + is_given(cfg->key) + is_given(cfg->ca);
     us.cfg = *cfg;
     if (n != 0 && n != N_FILES) {
-        LOG_E("--tls_cert, --tls_key and --tls_ca go together; give all three or none");
+        LOG_E("--tls_cert, --tls_key and --tls_ca go together; set all three or none");
         return ST_INVALID;
     }
     if (n > 0)
@@ -355,12 +358,12 @@ done:
     return st;
 }
 
-int security_has_tls(void)
+bool security_has_tls(void)
 {
     return us.tls;
 }
 
-int security_has_token(void)
+bool security_has_token(void)
 {
     return us.token;
 }
@@ -371,7 +374,7 @@ void security_warn_plain(const char *addr)
     if (us.tls || hosts_is_loopback(addr) || atomic_exchange(&told, 1))
         return;
     LOG_W(
-        "%s is not a loopback address: traffic is %s; let only a trusted network or IPSec reach it, or give all programs --tls_cert, --tls_key and --tls_ca",
+        "%s is not a loopback address: traffic is %s; let only a trusted network or IPSec reach it, or start all programs with --tls_cert, --tls_key and --tls_ca",
         addr,
         us.token ? "not encrypted: anyone who can read the traffic has the token"
                  : "neither encrypted nor authenticated");

@@ -13,6 +13,7 @@
 #define NET_SECURITY_SECURITY_H
 #include "base/status.h"
 #include "net/security/roles.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,8 +26,8 @@ struct security_config {
 /* Reads and checks all files, and logs which are in use. */
 enum status security_start(const struct security_config *cfg);
 
-int security_has_tls(void);
-int security_has_token(void);
+bool security_has_tls(void);
+bool security_has_token(void);
 
 /* The certificate in use. Each one that is read has a higher number than the one before. */
 struct security_identity {

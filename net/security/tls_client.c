@@ -1,10 +1,10 @@
 /* net/security/tls_client.c - see tls_client.h.
  *
- * OpenSSL offers a program data of its own beside each X509_STORE_CTX, and calls a function when
- * one is made: there it gets a callback that sees each certificate of the chain, and the
- * connection. The first words in OpenSSL's queue of errors become part of the text that gRPC ends
- * calls with. A server that refuses this program sends an alert, in TLS 1.3 after the handshake: a
- * callback of the connection sees it. */
+ * A program can register a function that OpenSSL calls for each new X509_STORE_CTX (as ex data).
+ * This file's function sets a callback that receives each certificate of the chain, and the
+ * connection. The first text in OpenSSL's queue of errors becomes part of the text with which gRPC
+ * ends calls. A server that refuses this program sends an alert, in TLS 1.3 after the handshake: a
+ * callback of the connection receives it. */
 #include "net/security/tls_client.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -21,7 +21,8 @@
 static const unsigned char mark[] = "weir:client";
 enum { MARK_BYTES = sizeof mark - 1 };
 
-/* Why a client refuses a server, in OpenSSL's table of reasons: those of certificates, and more. */
+/* Numbers in OpenSSL's table of reasons for which a client refuses a server: enum
+ * certificate_error, and the version. */
 enum { WORDS_FIRST = 100, WORDS_VERSION = WORDS_FIRST + CERTIFICATE_N_ERRORS };
 #define WORDS_PLAIN                                                                                \
     "the server there does not speak TLS: start it with --tls_cert, --tls_key and --tls_ca, or "   \
@@ -36,15 +37,14 @@ static ERR_STRING_DATA words[] = {
     WORDS(WORDS_FIRST + CERTIFICATE_NOT_YET, "the server's certificate is not valid yet"),
     WORDS(WORDS_FIRST + CERTIFICATE_FOREIGN,
           "the server's certificate is not signed by a CA of --tls_ca"),
-    WORDS(WORDS_FIRST + CERTIFICATE_PURPOSE,
-          "the server's certificate is not made to be a server's"),
+    WORDS(WORDS_FIRST + CERTIFICATE_PURPOSE, "the server's certificate is not made for a server"),
     WORDS(WORDS_FIRST + CERTIFICATE_ROLE, "the server's certificate is not for the role ps"),
     WORDS(WORDS_FIRST + CERTIFICATE_HOST, "the server's certificate does not name that host"),
     WORDS(WORDS_FIRST + CERTIFICATE_OTHER, "the server's certificate is refused"),
     WORDS(WORDS_VERSION, WORDS_OLD),
     {0, NULL}};
 
-/* OpenSSL's own reasons before a certificate is seen. */
+/* OpenSSL's own reasons before it has received a certificate. */
 static const struct {
     const char *raw, *words;
 } raw_reasons[] = {{"wrong version number", WORDS_PLAIN},
@@ -63,14 +63,14 @@ static bool is_ours(SSL *ssl)
     return alias && n == MARK_BYTES && memcmp(alias, mark, MARK_BYTES) == 0;
 }
 
-/* Returns the host that this client has asked for. */
+/* Returns the host that this client has requested. */
 static const char *server_name(const SSL *ssl)
 {
     const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
     return name ? name : "an unknown address";
 }
 
-/* True for an alert by which a server refuses a client. */
+/* Returns true for an alert by which a server refuses a client. */
 static bool is_refusal(int alert)
 {
     return (alert >= SSL_AD_HANDSHAKE_FAILURE && alert <= SSL_AD_ACCESS_DENIED) ||
@@ -85,30 +85,30 @@ static const char *fix_of(int alert)
     case SSL_AD_UNKNOWN_CA:
         return "it is not signed by a CA of the server's --tls_ca";
     case SSL_AD_CERTIFICATE_REQUIRED:
-        return "the server has seen none; give --tls_cert, --tls_key and --tls_ca";
+        return "the server has received none; set --tls_cert, --tls_key and --tls_ca";
     case SSL_AD_UNSUPPORTED_CERTIFICATE:
-        return "it is not made to be a client's (extended key usage)";
+        return "it is not made for a client (extended key usage)";
     default:
-        return "the server's own lines say why";
+        return "the server's log has the reason";
     }
 }
 
-/* Sees the records of a connection of ours once the server's certificate has been accepted. */
+/* Receives the records of a connection once this program has accepted the server's certificate. */
 static void on_record(int is_sent, int version, int type, const void *data, size_t n, SSL *ssl,
                       void *arg)
 {
     int alert = type == SSL3_RT_ALERT && n == 2 ? ((const unsigned char *)data)[1] : -1;
     if (is_sent || !is_refusal(alert))
         return;
-    SSL_set_msg_callback(ssl, NULL); /* one line for each connection */
+    SSL_set_msg_callback(ssl, NULL); /* log only one line for each connection */
     atomic_store(&refused, true);
     LOG_FEW("the server at %s refuses this program, whose certificate is %s (%s): %s",
             server_name(ssl), security_cert_path(), SSL_alert_desc_string_long(alert),
             fix_of(alert));
 }
 
-/* Returns an X509_V_... for a server's certificate. OpenSSL does not look at this, and gRPC only
- * when the handshake is over: the server would not learn of it then. */
+/* Returns an X509_V_... for the role and the host of a server's certificate. OpenSSL does not check
+ * these, and gRPC only after the handshake, when it cannot inform the server any more. */
 static int find_server_error(const SSL *ssl, X509 *x)
 {
     const char *host = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
@@ -126,7 +126,8 @@ static int refuse_version(const SSL *ssl, X509_STORE_CTX *c)
     return 0;
 }
 
-/* Is called for the server's certificate and each above it, of all connections in the process. */
+/* Verifies a server's certificate and each above it. OpenSSL calls it for all connections of the
+ * process. */
 static int on_verify(int ok, X509_STORE_CTX *c)
 {
     char name[CERTIFICATE_NAME_BYTES], why[CERTIFICATE_WHY_BYTES];
@@ -152,7 +153,7 @@ static int on_verify(int ok, X509_STORE_CTX *c)
     return 0;
 }
 
-/* OpenSSL has made this verification; one with a callback of its owner's stays as it is. */
+/* Sets on_verify in a new verification, unless its owner has set another callback. */
 static void on_new_verification(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int index, long argl,
                                 void *argp)
 {
@@ -170,7 +171,8 @@ void tls_client_start(void)
     verification_index = X509_STORE_CTX_get_ex_new_index(0, NULL, on_new_verification, NULL, NULL);
 }
 
-/* A host that unloads libweir goes on with OpenSSL; at the end of a process OpenSSL may be gone. */
+/* A program that unloads libweir continues to use OpenSSL; at the end of a process OpenSSL may be
+ * gone. */
 __attribute__((destructor)) static void unload(void)
 {
     if (verification_index < 0 || process_is_ours() || !OPENSSL_init_crypto(0, NULL))
@@ -202,7 +204,7 @@ enum status tls_client_mark(const char *pem, char **out)
     long bytes = ok ? BIO_get_mem_data(to, &text) : 0;
     char *copy = bytes > 0 ? malloc((size_t)bytes + 1) : NULL;
     if (copy) {
-        memcpy(copy, text, (size_t)bytes); /* which has no end of its own */
+        memcpy(copy, text, (size_t)bytes); /* `text` has no terminating 0 */
         copy[bytes] = 0;
     }
     BIO_free(in);

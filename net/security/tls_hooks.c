@@ -1,5 +1,5 @@
 /* net/security/tls_hooks.c - see tls_hooks.h. gRPC (1.51) calls five functions of libssl by name.
- * The dynamic linker finds ours, which call the next function of that name.
+ * The dynamic linker finds those of this file, which call the next function of that name.
  *
  *   - SSL_CTX_set_verify is the last call on each context; the missing settings of a context are
  *     set there.
@@ -22,6 +22,7 @@
 #include <openssl/ssl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,19 +33,19 @@ enum { ALERT_REASONS = SSL_AD_REASON_OFFSET };
 struct connection {
     char address[PEER_ADDRESS_BYTES]; /* address of the client */
     struct http2_guard *guard;        /* guard of the client's bytes; NULL: none */
-    int told;                         /* nonzero: the log has the reason of the failure */
-    int alerted;                      /* nonzero: the alert is being sent to the peer */
+    bool is_logged;                   /* the log has the reason of the failure */
+    bool alerted;                     /* the alert is being sent to the peer */
 };
 
 static int connection_index = -1;
 static _Atomic int active, called;
-static _Atomic uint64_t n_guarded; /* connections so far; orders their begin before their use */
+static _Atomic uint64_t n_guarded; /* connections so far; orders their start before their use */
 static _Thread_local struct {
-    int is_there;
+    bool is_set;
     struct peer_address from;
 } accepted;
 
-/* The functions of OpenSSL that ours call. */
+/* The functions of OpenSSL that this file's functions call. */
 static void (*next_set_verify)(SSL_CTX *, int, SSL_verify_cb);
 static void (*next_set_accept_state)(SSL *);
 static int (*next_get_error)(const SSL *, int);
@@ -66,8 +67,8 @@ static void find_next(void)
     }
 }
 
-/* SSL_in_init is also true of a connection that has failed later. */
-static int in_handshake(const SSL *ssl)
+/* Returns true during the handshake. SSL_in_init would also be true after a later failure. */
+static bool in_handshake(const SSL *ssl)
 {
     return SSL_get_state(ssl) != TLS_ST_OK;
 }
@@ -77,10 +78,11 @@ static void connection_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int ind
 {
     const struct connection *l = ptr;
     const SSL *ssl = parent;
-    /* after the server's first flight only the client can end the handshake */
-    if (l && l->address[0] && !l->told && in_handshake(ssl) && SSL_get_state(ssl) != TLS_ST_BEFORE)
+    /* After the server's first flight only the client can complete the handshake. */
+    if (l && l->address[0] && !l->is_logged && in_handshake(ssl) &&
+        SSL_get_state(ssl) != TLS_ST_BEFORE)
         LOG_FEW(
-            "the client at %s has not gone on with the handshake when it had seen this server's certificate: it may not take it; its own lines say why",
+            "the client at %s did not continue the handshake after it received this server's certificate, which it may not accept; its log has the reason",
             l->address);
     if (l && l->guard) {
         http2_guard_end(l->guard);
@@ -103,7 +105,7 @@ void tls_hooks_accepted(const struct sockaddr *from, socklen_t n)
     if (!atomic_load(&active))
         return;
     peer_address_set(&accepted.from, from, n);
-    accepted.is_there = 1;
+    accepted.is_set = true;
 }
 
 void SSL_set_accept_state(SSL *ssl)
@@ -113,9 +115,9 @@ void SSL_set_accept_state(SSL *ssl)
     if (!atomic_load(&active))
         return;
     struct connection *l = connection_of(ssl);
-    if (!accepted.is_there)
+    if (!accepted.is_set)
         accepted.from = (struct peer_address){.text = "an unknown address"};
-    accepted.is_there = 0;
+    accepted.is_set = false;
     if (!l)
         return;
     memcpy(l->address, accepted.from.text, sizeof l->address);
@@ -139,7 +141,7 @@ static int on_verify(int ok, X509_STORE_CTX *c)
     certificate_name(X509_STORE_CTX_get0_cert(c), name);
     certificate_problem(c, security_ca_path(), 0, why);
     if (l)
-        l->told = 1;
+        l->is_logged = true;
     log_write_few(&clients[error], LOG_LEVEL_WARN,
                   "the client at %s is refused: its certificate (%s) %s",
                   l ? l->address : "an unknown address", name, why);
@@ -153,14 +155,14 @@ void SSL_CTX_set_verify(SSL_CTX *ctx, int mode, SSL_verify_cb cb)
         next_set_verify(ctx, mode, cb);
         return;
     }
-    int is_server = (mode & SSL_VERIFY_FAIL_IF_NO_PEER_CERT) != 0;
+    bool is_server = (mode & SSL_VERIFY_FAIL_IF_NO_PEER_CERT) != 0;
     atomic_store(&called, 1);
     next_set_verify(ctx, mode, is_server ? on_verify : NULL);
-    if (is_server) { /* a client names the reason: tls_client.c */
+    if (is_server) { /* for a client, tls_client.c checks the version and logs the reason */
         SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
         SSL_CTX_set_options(ctx, SSL_OP_CIPHER_SERVER_PREFERENCE);
     }
-    /* OpenSSL's own order, which libweir offers, begins with AES-256, which takes longer. */
+    /* OpenSSL's own order, which libweir offers, begins with AES-256, which is slower. */
     SSL_CTX_set_ciphersuites(ctx, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:"
                                   "TLS_CHACHA20_POLY1305_SHA256");
     SSL_CTX_set_num_tickets(ctx, 0); /* each connection must show its certificate again */
@@ -168,7 +170,7 @@ void SSL_CTX_set_verify(SSL_CTX *ctx, int mode, SSL_verify_cb cb)
 
 /* Reasons to refuse a client, except its certificate, which on_verify logs. */
 static const struct problem {
-    const char *text; /* NULL: OpenSSL's */
+    const char *text; /* NULL: OpenSSL's text */
     int reason[4];
 } problems[] = {
     {"it has shown no certificate; start it with --tls_cert, --tls_key and --tls_ca",
@@ -179,7 +181,7 @@ static const struct problem {
     {NULL, {0}}};
 enum { N_PROBLEMS = sizeof problems / sizeof *problems };
 
-/* Returns the position in the list; the last one is for all other reasons. */
+/* Returns the index in the list; the last one is for all other reasons. */
 static int problem_of(int reason)
 {
     for (int i = 0; i < N_PROBLEMS - 1; i++)
@@ -200,12 +202,12 @@ static void log_client_refused(struct connection *l, unsigned long err)
     static struct log_kind kinds[N_PROBLEMS];
     int reason = ERR_GET_REASON(err), p = problem_of(reason);
     const char *text = ERR_reason_error_string(err);
-    if (l->told)
+    if (l->is_logged)
         return;
-    l->told = 1;
+    l->is_logged = true;
     if (reason >= ALERT_REASONS)
         LOG_FEW(
-            "the client at %s refuses this server, whose certificate is %s: %s; its own lines say more",
+            "the client at %s refuses this server, whose certificate is %s: %s; its log has the reason",
             l->address, security_cert_path(), alert_text(reason));
     else
         log_write_few(&kinds[p], LOG_LEVEL_WARN, "the client at %s is refused: %s", l->address,
@@ -214,14 +216,14 @@ static void log_client_refused(struct connection *l, unsigned long err)
                                        : "unknown error");
 }
 
-static int has_output(const SSL *ssl)
+static bool has_output(const SSL *ssl)
 {
     return BIO_wpending(SSL_get_wbio(ssl)) > 0;
 }
 
-/* Returns nonzero while the peer has time to read the alert and close; its bytes are ignored. A
+/* Returns true while the peer has time to read the alert and close; its bytes are ignored. A
  * peer that does not close is cut off when the time for a handshake is over. */
-static int is_alerted(const SSL *ssl)
+static bool is_alerted(const SSL *ssl)
 {
     const struct connection *l = SSL_get_ex_data(ssl, connection_index);
     return l && l->alerted;
@@ -246,12 +248,12 @@ int SSL_get_error(const SSL *ssl, int ret)
     log_client_refused(l, err);
     if (ERR_GET_REASON(err) >= ALERT_REASONS || !has_output(ssl))
         return error;
-    l->alerted = 1;
+    l->alerted = true;
     ERR_clear_error();
     return SSL_ERROR_WANT_READ;
 }
 
-/* Returns the guard; NULL: the connection is not from a client of this server. */
+/* Returns the guard of a connection; NULL: it is not from a client of this server. */
 static struct http2_guard *guard_of(const SSL *ssl)
 {
     const struct connection *l =
@@ -259,7 +261,8 @@ static struct http2_guard *guard_of(const SSL *ssl)
     return l ? l->guard : NULL;
 }
 
-/* A read that fails without an error of OpenSSL's ends the connection. */
+/* Returns -1 for a client that is cut off: a read that fails without an error in OpenSSL's queue
+ * makes gRPC end the connection. */
 int SSL_read(SSL *ssl, void *to, int room)
 {
     pthread_once(&found, find_next);
@@ -282,8 +285,8 @@ int SSL_write(SSL *ssl, const void *from, int bytes)
 
 void tls_hooks_start(void)
 {
-    /* gRPC's threads continue while the process ends: one in a handshake must not find OpenSSL
-     * gone. */
+    /* gRPC's threads continue while the process ends, and may be in a handshake: OpenSSL must not
+     * free its state before. */
     OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
     pthread_once(&found, find_next);
     if (connection_index < 0)
@@ -299,7 +302,7 @@ __attribute__((destructor)) static void unload(void)
         CRYPTO_free_ex_index(CRYPTO_EX_INDEX_SSL, connection_index);
 }
 
-int tls_hooks_called(void)
+bool tls_hooks_called(void)
 {
     return atomic_load(&called);
 }

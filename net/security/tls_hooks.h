@@ -11,12 +11,13 @@
  * Errors:  none. */
 #ifndef NET_SECURITY_TLS_HOOKS_H
 #define NET_SECURITY_TLS_HOOKS_H
+#include <stdbool.h>
 #include <sys/socket.h>
 
 /* Starts the hooks; called before any other use of OpenSSL. */
 void tls_hooks_start(void);
-/* Returns nonzero if gRPC has made a context through the hooks. */
-int tls_hooks_called(void);
+/* Returns true if gRPC has made a context through the hooks. */
+bool tls_hooks_called(void);
 /* Notes the client of a connection that this thread has accepted, for the handshake that the
  * thread begins next. */
 void tls_hooks_accepted(const struct sockaddr *from, socklen_t n);

@@ -1,5 +1,5 @@
-/* net/security/tokens.c - see tokens.h. Digests of equal length are compared: what differs in the
- * time it takes says nothing of the tokens. */
+/* net/security/tokens.c - see tokens.h. Compares digests of equal length, so that the duration
+ * reveals nothing about the tokens. */
 #include "net/security/tokens.h"
 #include "net/security/roles.h"
 #include <openssl/crypto.h>
@@ -21,7 +21,7 @@ static size_t visible(const char *text)
     return n;
 }
 
-/* Of "ps,worker"; 0: some word is no role. */
+/* Parses a list such as "ps,worker"; 0: a word is not a role. */
 static unsigned roles_of_list(const char *list, size_t n)
 {
     unsigned roles = 0;
@@ -37,7 +37,7 @@ static unsigned roles_of_list(const char *list, size_t n)
     return roles;
 }
 
-/* One line, which begins at its first word. */
+/* Parses one line, which begins at its first word. */
 static enum status add_line(struct tokens *t, const char *line, int number, char *why)
 {
     size_t first = visible(line), gap = strspn(line + first, " \t");
@@ -51,13 +51,13 @@ static enum status add_line(struct tokens *t, const char *line, int number, char
         n = first;
     }
     const char *rest = token + n + strspn(token + n, " \t\r");
-    const char *wrong = t->n == TOKENS_MOST      ? "one line too many"
-                        : !roles                 ? "roles are some of ps,worker,admin"
-                        : *rest && *rest != '\n' ? "more than roles and a token"
+    const char *wrong = t->n == TOKENS_MOST      ? "too many lines"
+                        : !roles                 ? "the roles are not a list of ps,worker,admin"
+                        : *rest && *rest != '\n' ? "text behind the token"
                         : n < TOKEN_LEAST        ? "the token is shorter than 16 characters"
                         : n > TOKEN_MOST         ? "the token is longer than 512 characters"
                                                  : NULL;
-    if (wrong) { /* nothing of the line: it is a secret */
+    if (wrong) { /* the message quotes nothing of the line, which is a secret */
         snprintf(why, FILE_WHY_BYTES, "line %d: %s", number, wrong);
         return ST_INVALID;
     }

@@ -1,6 +1,7 @@
-/* net/shm/peer_segments.c - see peer_segments.h. Opening and closing a segment takes system calls
- * and is done without the lock. */
+/* net/shm/peer_segments.c - see peer_segments.h. Segments are opened and closed without the lock,
+ * because that needs system calls. */
 #include "net/shm/peer_segments.h"
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,7 +20,8 @@ void peer_segments_free(struct peer_segments *l)
     pthread_mutex_destroy(&l->lock);
 }
 
-/* The member's place, or NULL; under the lock. */
+/* Returns the member's entry, which is created if necessary; NULL: no memory. The caller holds the
+ * lock. */
 static struct peer_segment *place_of(struct peer_segments *l, int member)
 {
     if (member < l->n)
@@ -33,16 +35,16 @@ static struct peer_segment *place_of(struct peer_segments *l, int member)
     return &l->list[member];
 }
 
-int peer_segments_put(struct peer_segments *l, int member, uint64_t incarnation,
-                      const struct segment_name *name, char why[SEGMENT_WHY_BYTES])
+bool peer_segments_put(struct peer_segments *l, int member, uint64_t incarnation,
+                       const struct segment_name *name, char why[SEGMENT_WHY_BYTES])
 {
     struct segment *segment = NULL, *before = NULL;
-    snprintf(why, SEGMENT_WHY_BYTES, "it lends nothing");
+    snprintf(why, SEGMENT_WHY_BYTES, "it lends no memory");
     if (name->bytes && segment_open(name, &segment, why) != ST_OK)
         segment = NULL;
     pthread_mutex_lock(&l->lock);
     struct peer_segment *p = segment || member < l->n ? place_of(l, member) : NULL;
-    int kept = p && segment;
+    bool kept = p && segment;
     if (p) {
         before = p->segment;
         *p = (struct peer_segment){incarnation, segment};
@@ -77,7 +79,7 @@ void peer_segments_drop(struct peer_segments *l, uint32_t member, const struct s
     segment_unref(gone);
 }
 
-/* In each generation it may have had another number. */
+/* Searches all numbers, because the member may have had another one in each generation. */
 void peer_segments_leave(struct peer_segments *l, uint64_t incarnation)
 {
     struct segment *gone;

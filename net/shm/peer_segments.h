@@ -8,6 +8,7 @@
 #define NET_SHM_PEER_SEGMENTS_H
 #include "net/shm/segment.h"
 #include <pthread.h>
+#include <stdbool.h>
 
 struct peer_segment {
     uint64_t incarnation;
@@ -23,10 +24,10 @@ struct peer_segments {
 void peer_segments_init(struct peer_segments *l);
 void peer_segments_free(struct peer_segments *l);
 /* Opens the segment that the member names, and replaces the one that it lent before. Without a
- * name (bytes 0) the member lends none any more. Returns 1 if the member lends one now;
+ * name (bytes 0) the member lends none any more. Returns true if the member lends one now;
  * otherwise `why` contains the reason. */
-int peer_segments_put(struct peer_segments *l, int member, uint64_t incarnation,
-                      const struct segment_name *name, char why[SEGMENT_WHY_BYTES]);
+bool peer_segments_put(struct peer_segments *l, int member, uint64_t incarnation,
+                       const struct segment_name *name, char why[SEGMENT_WHY_BYTES]);
 /* Returns the segment that this incarnation lends, with a reference for the caller; NULL: none. */
 struct segment *peer_segments_find(struct peer_segments *l, uint32_t member, uint64_t incarnation);
 /* Drops the segment of a member whose stream has ended, unless another has replaced it already. */

@@ -1,11 +1,11 @@
-/* net/shm/segment.c - see segment.h. The file begins with a page of its own: the secret number and
- * the size; data follows.
+/* net/shm/segment.c - see segment.h. The file begins with a page that contains the secret number
+ * and the size; the data follow.
  *
- * Opening what a peer names must be harmless whatever it names. The name in /proc is opened first
- * as a mere place (O_PATH), which opens no device and no FIFO, and from then on that place is
- * meant, whatever the peer does to its descriptor meanwhile. Only a file in memory (not of huge
- * pages, which may be missing when they are touched) that is sealed against shrinking is mapped:
- * reading it can never end in a signal. */
+ * A peer's name must be harmless to open, whatever it refers to. The name in /proc is first opened
+ * with O_PATH, which opens neither a device nor a FIFO, and all later steps use that file, even if
+ * the peer replaces its descriptor. The file is mapped only if it is a file in memory (not of huge
+ * pages, which may be missing at the first access) that is sealed against shrinking: then no read
+ * can end in a signal. */
 #include "net/shm/segment.h"
 #include "base/fork_guard.h"
 #include <errno.h>
@@ -13,6 +13,7 @@
 #include <linux/magic.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,11 +34,11 @@ struct head {
 };
 
 struct segment {
-    struct fork_guard guard; /* first: leave_to_parent casts */
+    struct fork_guard guard; /* must be the first field, because leave_to_parent casts */
     _Atomic int refs;
-    int fd; /* the owner's, so that others find it; -1: opened */
+    int fd; /* the owner's descriptor, by which peers find the file; -1: not the owner */
     uint8_t *map;
-    size_t bytes; /* of data */
+    size_t bytes; /* size of the data */
     uint8_t nonce[SEGMENT_NONCE_BYTES];
 };
 
@@ -54,7 +55,7 @@ static enum status explain_failure(char why[SEGMENT_WHY_BYTES], enum status st, 
     return st;
 }
 
-/* Bytes of the file, head included, get their memory. */
+/* Reserves memory for a range of the file, whose head counts. */
 static enum status reserve_memory(int fd, size_t offset, size_t bytes, char why[SEGMENT_WHY_BYTES])
 {
     int err;
@@ -67,7 +68,8 @@ static enum status reserve_memory(int fd, size_t offset, size_t bytes, char why[
                            status_errno_text(err));
 }
 
-/* An owner's file of the right size, sealed against another; -1 with the reason. */
+/* Creates an owner's file of this size, which seals fix. Returns its descriptor; -1 with the
+ * reason. */
 static int make_file(size_t bytes, char why[SEGMENT_WHY_BYTES])
 {
     int fd = memfd_create(MEMFD_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING | MEMFD_NOEXEC);
@@ -76,15 +78,15 @@ static int make_file(size_t bytes, char why[SEGMENT_WHY_BYTES])
     if (fd >= 0 && ftruncate(fd, (off_t)(HEAD_BYTES + bytes)) == 0 &&
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
         return fd;
-    explain_failure(why, ST_UNSUPPORTED, "no file in memory to be had: %s",
+    explain_failure(why, ST_UNSUPPORTED, "cannot create a file in memory: %s",
                     status_errno_text(errno));
     if (fd >= 0)
         close(fd);
     return -1;
 }
 
-/* In a forked child: its copy becomes memory of its own, of zeros, so that it neither changes what
- * peers read nor keeps the segment once the parent has ended. */
+/* Replaces a forked child's mapping by its own memory of zeros, so that the child neither changes
+ * the data that peers read nor keeps the segment once the parent has ended. */
 static void leave_to_parent(struct fork_guard *g)
 {
     struct segment *s = (struct segment *)g;
@@ -113,14 +115,14 @@ static struct segment *map_file(int fd, size_t bytes, int writable)
     return NULL;
 }
 
-/* reserved: so many bytes, head included, get their memory at once. */
+/* Creates a segment. reserved: bytes, with the head, for which memory is reserved at once. */
 static enum status create_sealed(size_t bytes, size_t reserved, struct segment **out,
                                  char why[SEGMENT_WHY_BYTES])
 {
     struct head head = {.bytes = bytes};
     struct segment *s = NULL;
     if (getrandom(head.nonce, sizeof head.nonce, 0) != sizeof head.nonce)
-        return explain_failure(why, ST_UNSUPPORTED, "no random numbers to be had: %s",
+        return explain_failure(why, ST_UNSUPPORTED, "cannot get random numbers: %s",
                                strerror(errno));
     int fd = make_file(bytes, why);
     if (fd < 0)
@@ -128,7 +130,7 @@ static enum status create_sealed(size_t bytes, size_t reserved, struct segment *
     enum status st = reserve_memory(fd, 0, reserved, why);
     if (st == ST_OK && !(s = map_file(fd, bytes, 1)))
         st = explain_failure(why, ST_NOMEM, "no address space for %zu bytes", bytes);
-    /* The mapping that is there stays writable: whoever opens the file anew can only read. */
+    /* The present mapping stays writable; a process that opens the file later can only read. */
     if (st == ST_OK && fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0)
         st = explain_failure(why, ST_UNSUPPORTED, "it cannot be sealed against writing: %s",
                              strerror(errno));
@@ -162,13 +164,13 @@ enum status segment_reserve(struct segment *s, size_t offset, size_t bytes,
                             char why[SEGMENT_WHY_BYTES])
 {
     if (bytes == 0 || offset > s->bytes || bytes > s->bytes - offset)
-        return explain_failure(why, ST_RANGE, "%zu bytes at %zu do not lie in the segment", bytes,
+        return explain_failure(why, ST_RANGE, "%zu bytes at %zu are outside the segment", bytes,
                                offset);
     return reserve_memory(s->fd, HEAD_BYTES + offset, bytes, why);
 }
 
-/* 1 if the place is a file in memory that a weir program made, whatever else the name may mean. */
-static int is_ours(int place, char why[SEGMENT_WHY_BYTES])
+/* Returns true if the descriptor refers to a file in memory that a program of Weir has made. */
+static bool is_ours(int place, char why[SEGMENT_WHY_BYTES])
 {
     static const char want[] = "/memfd:" MEMFD_NAME;
     char path[PATH_BYTES], target[sizeof want + 1];
@@ -179,12 +181,12 @@ static int is_ours(int place, char why[SEGMENT_WHY_BYTES])
     if (n >= (ssize_t)sizeof want - 1 && !memcmp(target, want, sizeof want - 1) &&
         fstat(place, &file) == 0 && S_ISREG(file.st_mode) && fstatfs(place, &fs) == 0 &&
         fs.f_type == TMPFS_MAGIC)
-        return 1;
-    explain_failure(why, ST_MISMATCH, "what it names is no segment");
-    return 0;
+        return true;
+    explain_failure(why, ST_MISMATCH, "the name is not that of a segment");
+    return false;
 }
 
-/* The file behind the name, to be read; -1 with the reason. */
+/* Opens the file behind the name for reading. Returns its descriptor; -1 with the reason. */
 static int open_file(const struct segment_name *name, char why[SEGMENT_WHY_BYTES])
 {
     char path[PATH_BYTES];
@@ -204,17 +206,17 @@ static int open_file(const struct segment_name *name, char why[SEGMENT_WHY_BYTES
     return fd;
 }
 
-/* Size and seals; after this the file stays as large as it is. */
-static int is_whole(int fd, uint64_t bytes, char why[SEGMENT_WHY_BYTES])
+/* Checks size and seals: the file cannot shrink any more. */
+static bool is_whole(int fd, uint64_t bytes, char why[SEGMENT_WHY_BYTES])
 {
     struct stat file;
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &file) == 0 &&
         (uint64_t)file.st_size == HEAD_BYTES + bytes)
-        return 1;
+        return true;
     explain_failure(why, ST_MISMATCH, "the segment is not sealed, or not %llu bytes long",
                     (unsigned long long)bytes);
-    return 0;
+    return false;
 }
 
 enum status segment_open(const struct segment_name *name, struct segment **out,
@@ -235,7 +237,8 @@ enum status segment_open(const struct segment_name *name, struct segment **out,
     memcpy(&head, s->map, sizeof head);
     if (memcmp(head.nonce, name->nonce, sizeof head.nonce) || head.bytes != name->bytes) {
         segment_unref(s);
-        return explain_failure(why, ST_MISMATCH, "another program's segment stands there");
+        return explain_failure(why, ST_MISMATCH,
+                               "the name belongs to another program's segment now");
     }
     memcpy(s->nonce, head.nonce, sizeof s->nonce);
     *out = s;
@@ -297,7 +300,8 @@ static _Atomic uint64_t *stamp_of(const void *data)
     return (_Atomic uint64_t *)((uintptr_t)data - SEGMENT_STAMP_BYTES);
 }
 
-/* Barriers: who sees a byte written after restamp sees the new stamp when it looks after that. */
+/* The barriers here and in segment_restamp order accesses: a reader that has read a byte written
+ * after segment_restamp then reads the new stamp. */
 uint64_t segment_stamp(const void *data)
 {
     __sync_synchronize();

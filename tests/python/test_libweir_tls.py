@@ -85,7 +85,7 @@ class LibweirTls(harness.Test):
         own.make_special("posing", "URI:weir://role/worker,IP:" + harness.LOOPBACK,
                          usage="serverAuth,clientAuth")
         server, address = self.s_server("posing", "-alpn", "h2")
-        self.host(address, r"\(CN=posing\) is for the role worker, and a server's is for ps",
+        self.host(address, r"\(CN=posing\) is for the role worker, and a server's must be for ps",
                   *own.flags("worker"))
         server.stop(status=None)
 

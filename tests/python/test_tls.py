@@ -196,8 +196,8 @@ class Tls(Secured):
              r"\(CN=expired\) has expired on 20"),
             (own.flags("early"), r"refuses this program",
              r"\(CN=early\) is not valid before 2098-01-01.*clocks"),
-            (own.flags("server"), r"refuses this program.*not made to be a client's",
-             r"\(CN=server\) is not made to be a client's"),
+            (own.flags("server"), r"refuses this program.*not made for a client",
+             r"\(CN=server\) is not made for a client"),
             ([], r"not reachable: .*Socket closed; does it use TLS \(--tls_cert\), or "
              r"has it no descriptor left \(see its log\)\?",
              r"it does not speak TLS; start it with --tls_cert"),
@@ -256,7 +256,7 @@ class Tls(Secured):
         socket.create_connection((host, int(port))).close()  # like a probe of the port
         self.ctl(addr, *foreign.flags("worker", ca=own), "status", status=1)
         ps.wait_line(r"\(CN=worker\) is not signed by a CA")
-        self.assertNotIn("has not gone on with the handshake", ps.output())
+        self.assertNotIn("did not continue the handshake", ps.output())
         self.assertLessEqual(ps.output().count("it does not speak TLS"), 12)
         self.stop(ps)
 
@@ -265,7 +265,7 @@ class Tls(Secured):
         server."""
         own.make("ps", "expired_ps", harness.LOOPBACK, days=-1)
         own.make("ps", "elsewhere", "ps.example", "10.0.0.1")
-        seen = (r"the client at \S+ has not gone on with the handshake when it had seen "
+        seen = (r"the client at \S+ did not continue the handshake after it received "
                 "this server's certificate")
         cases = [
             (foreign.flags("ps"), r"\(CN=ps\) is not signed by a CA of .*own/ca\.pem[^$]*"
@@ -292,13 +292,13 @@ class Tls(Secured):
         """A program with a worker's certificate cannot replace a server."""
         own.make_special("posing", "URI:weir://role/worker,IP:" + harness.LOOPBACK,
                          usage="serverAuth,clientAuth")
-        for name, why in (("worker", "is not made to be a server's"),
-                          ("posing", "is for the role worker, and a server's is for ps")):
+        for name, why in (("worker", "is not made for a server"),
+                          ("posing", "is for the role worker, and a server's must be for ps")):
             (port,) = harness.free_ports(1)
             addr = "%s:%d" % (harness.LOOPBACK, port)
             job = self.job(n_workers=1)
             ps = self.start_program("ps", *job.hosts(), *own.flags(name))
-            ps.ends(USAGE, r"%s\.pem is for the role worker, not ps; give one with "
+            ps.ends(USAGE, r"%s\.pem is for the role worker, not ps; use one with "
                     "URI:weir://role/ps" % name)
             posing = self.start("s_server", ["openssl", "s_server", "-accept", addr, "-alpn", "h2",
                                              "-www", "-cert", own.path(name + ".pem"), "-key",
@@ -454,7 +454,7 @@ class Tls(Secured):
         os.chmod(own.path("open.key"), 0o644)
         cert, key, ca = own.flags("worker")
         for flags, status, why in [
-                ([cert, key], USAGE, "--tls_cert, --tls_key and --tls_ca go together; give all"),
+                ([cert, key], USAGE, "--tls_cert, --tls_key and --tls_ca go together; set all"),
                 ([cert, key, "--tls_ca=/nowhere"], USAGE, "/nowhere cannot be read: No such file"),
                 ([cert, own.flags("admin")[1], ca], USAGE,
                  r"the key in \S+admin.key is not that of the certificate in \S+worker.pem"),
@@ -464,7 +464,7 @@ class Tls(Secured):
                 (own.flags("past"), RETRY, r"peers will refuse .*past\.pem: it has expired on 20"),
                 (foreign.flags("worker", ca=own), RETRY, "peers will refuse .*not signed by a CA"),
                 ([cert, "--tls_key=" + own.path("open.key"), ca], RETRY,
-                 r"open\.key: others may read this private key; chmod 600")]:
+                 r"open\.key: other users may read this private key; chmod 600")]:
             with self.subTest(why):
                 self.assertRegex(self.ctl("localhost:1", *flags, "status", status=status), why)
 
@@ -477,8 +477,8 @@ class Plain(Secured):
         line = "192.0.2.1:2221 is not a loopback address: traffic is "
         text = self.ctl(away, "--timeout_s=1", "status", status=RETRY)
         self.assertEqual(text.count(line + "neither encrypted nor authenticated; let only a "
-                                    "trusted network or IPSec reach it, or give all programs "
-                                    "--tls_cert"), 1, text)
+                                    "trusted network or IPSec reach it, or start all programs "
+                                    "with --tls_cert"), 1, text)
         self.assertEqual(text.count("is not a loopback address"), 1)
         token = certs.write_secret(self.path("token"), "0123456789abcdef\n")
         text = self.ctl(away, "--timeout_s=1", "--token_file=" + token, "status", status=RETRY)
@@ -609,9 +609,9 @@ class Tokens(Secured):
         open_file = self.token_file("admin 0123456789abcdef")
         os.chmod(open_file, 0o644)
         for path, status, why in (
-                (open_file, RETRY, "others may read these tokens; chmod 600"),
+                (open_file, RETRY, "other users may read these tokens; chmod 600"),
                 ("/nowhere", USAGE, "--token_file=/nowhere cannot be read: No such file"),
-                (self.token_file("boss 0123456789abcdef"), USAGE, "line 1: roles are some of"),
+                (self.token_file("boss 0123456789abcdef"), USAGE, "line 1: the roles are not"),
                 (self.token_file("short"), USAGE, "line 1: the token is shorter than 16")):
             self.assertIn(why, self.ctl("localhost:1", "--token_file=" + path, "status",
                                         status=status))
