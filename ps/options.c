@@ -58,10 +58,11 @@ static const struct flags_program program = {
     .installed = "weir-ps",
     .doc =
         "Weir's parameter server: holds a model's parameters while workers train it. Exits with 0 "
-        "when the job is done or the server has moved its chunks to others, 1 after a permanent "
-        "error (also where all workers exited with one), 2 after an error in the flags, 138 where "
-        "starting it again may help, 143 after SIGTERM, 130 after Ctrl-C. ps also accepts the "
-        "worker's flags and does not use them, so that one command line can serve both programs.",
+        "when the job is done or the server has moved its chunks to other servers, 1 after a "
+        "permanent error (also if all workers exited with an error), 2 after an error in the "
+        "flags, 138 if a restart may help, 143 after SIGTERM, 130 after Ctrl-C. ps also accepts "
+        "the worker's flags and does not use them, so that one command line can serve both "
+        "programs.",
     .flags = flags,
     .n_flags = sizeof flags / sizeof *flags,
     .given = given,
@@ -114,10 +115,10 @@ static enum status check_region(struct ps_options *o)
     else if (is_region && r->overlap_mix >= 0 && r->overlap == 0)
         wrong = "--overlap_mix needs --overlap_steps";
     else if (is_region && r->overlap_mix < 0 && r->overlap_mix > -1)
-        wrong = "--overlap_mix is neither from 0 to 1 nor -1";
+        wrong = "--overlap_mix must be -1, or from 0 to 1";
     else if (is_region &&
              !dtype_read_two(r->wire_auto ? "fp32" : r->dtype, &r->push_dtype, &r->version_dtype))
-        wrong = "--parent_wire_dtype is not auto, nor one or two (with a comma) of " DTYPE_NAMES;
+        wrong = "--parent_wire_dtype must be auto, or one or two (with a comma) of " DTYPE_NAMES;
     else if (is_region && is_given(&raw.region.wire_step_ms) && !r->wire_auto)
         wrong = "--wire_step_ms needs --parent_wire_dtype=auto";
     else if (is_region && o->serve)
