@@ -342,7 +342,7 @@ static const char *misfit_reason(const struct coordinator_shell *l, const struct
     int fits = c->joining || (c->n_servers == hosts->n && c->server >= 1 && c->server < hosts->n &&
                               strcmp(c->address, hosts->addr[c->server]) == 0);
     if (!fits)
-        return "another --ps_hosts than that of ps:0";
+        return "its --ps_hosts differs from that of ps:0";
     return strcmp(c->address, hosts->addr[0]) == 0 ? "its address is that of ps:0" : NULL;
 }
 
@@ -429,7 +429,7 @@ void coordinator_shell_control(struct coordinator_shell *l, const struct net_con
     if (why)
         refuse_call(l, call, why, "");
     else if (!post_control(l, c, call, &old))
-        refuse_call(l, call, "", "ps:0 is too busy for the moment");
+        refuse_call(l, call, "", "ps:0 is too busy at present");
     if (old)
         refuse_call(l, old, "", "superseded by a newer call from the same server");
 }

@@ -209,7 +209,7 @@ static void carry_out(struct follower_shell *f, const struct follower_action *a)
         LOG_W("no checkpoint: this server was started without --checkpoint_dir");
         break;
     case FOLLOWER_ACT_MISSING:
-        LOG_W("waiting for ps:0 (%s), which coordinates: %s", f->cfg.addr, f->why);
+        LOG_W("waiting for ps:0 (%s), the coordinator: %s", f->cfg.addr, f->why);
         break;
     case FOLLOWER_ACT_DONE:
         LOG_I("the job in %s has all its steps, and ps:0 (%s) does not return: it is done",

@@ -18,10 +18,10 @@ static const char *check_rounds(const struct ps_region_config *c, int64_t each)
 {
     if (c->steps % each != 0)
         return c->fragments > 1
-                   ? "the region's --region_steps / --fragments is no multiple of --local_steps"
-                   : "the region's --region_steps is no multiple of --local_steps";
+                   ? "the region's --region_steps / --fragments is not a multiple of --local_steps"
+                   : "the region's --region_steps is not a multiple of --local_steps";
     if (c->overlap % each != 0)
-        return "the region's --overlap_steps is no multiple of --local_steps";
+        return "the region's --overlap_steps is not a multiple of --local_steps";
     return NULL;
 }
 
@@ -35,7 +35,7 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
         wrong = "a region trains with --sync_mode=sync without backup workers";
     else if (job_sends_changes(job))
         wrong =
-            "in a region servers send whole parameters: --wire_dtype=int8,fp32 sends gradients alone in int8";
+            "a region's servers send whole parameters: set --wire_dtype=int8,fp32 to send only gradients in int8";
     else if (job->validation.patience > 0)
         wrong = "--early_stopping would end the job in one region alone";
     else if (job->train_steps > 0 && job->train_steps * each <= r->asked.overlap)

@@ -144,7 +144,7 @@ class Regions(regions.Test):
                       self.refused(*parent, "--fragments=3"))
         self.assertIn("--overlap_steps is not below --region_steps / --fragments",
                       self.refused(*parent, "--fragments=2", "--overlap_steps=25"))
-        self.assertIn("--parent_wire_dtype is not", self.refused(*parent,
+        self.assertIn("--parent_wire_dtype must be auto", self.refused(*parent,
                                                                  "--parent_wire_dtype=int2"))
         self.assertIn("need --parent_hosts", self.refused("--wire_step_ms=20"))
         self.assertIn("--wire_step_ms needs --parent_wire_dtype=auto",
@@ -153,9 +153,10 @@ class Regions(regions.Test):
         for flags, why in ((["--sync_mode=async"], "a region trains with --sync_mode=sync"),
                            (["--wire_dtype=int8"], "servers send whole parameters"),
                            (["--train_steps=3"], "no more steps than --overlap_steps"),
-                           (["--local_steps=3"], "--region_steps is no multiple of --local_steps"),
+                           (["--local_steps=3"],
+                            "--region_steps is not a multiple of --local_steps"),
                            (["--local_steps=5"],
-                            "--overlap_steps is no multiple of --local_steps")):
+                            "--overlap_steps is not a multiple of --local_steps")):
             self.begin(n=1, n_workers=1, late=(0,), region=["--overlap_steps=4"])
             job = self.regions[0]
             job.start_ps(0, *self.region_flags[0])
