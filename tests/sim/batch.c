@@ -26,7 +26,7 @@ struct shared {
     struct failure failed[MAX_FAILED];
     struct job {
         _Atomic uint64_t seed, last; /* present seed; end of its block */
-        _Atomic int busy;            /* it has seeds left */
+        _Atomic bool is_busy;        /* it has seeds left */
     } job[MAX_JOBS];
 };
 
@@ -69,7 +69,7 @@ static void run_seed(const struct sim_batch *b, struct shared *sh, uint64_t seed
     struct sim_schedule s;
     struct sim_outcome o, again;
     schedule_of(b, seed, &s);
-    sim_run(&s, 0, &o);
+    sim_run(&s, false, &o);
     sh->n_runs++;
     sh->n_events += o.events;
     sh->n_ns += o.ns;
@@ -81,7 +81,7 @@ static void run_seed(const struct sim_batch *b, struct shared *sh, uint64_t seed
     if (o.check[0]) {
         note_failure(sh, seed, o.check, o.why);
     } else if (seed % TWICE_EVERY == 0) {
-        sim_run(&s, 0, &again);
+        sim_run(&s, false, &again);
         if (again.digest != o.digest || again.events != o.events)
             note_failure(sh, seed, "determinism", "two runs of one schedule differ");
     }
@@ -90,7 +90,7 @@ static void run_seed(const struct sim_batch *b, struct shared *sh, uint64_t seed
 static void run_share(const struct sim_batch *b, struct shared *sh, int index, int64_t until)
 {
     struct job *j = &sh->job[index];
-    j->busy = 1;
+    j->is_busy = true;
     for (;;) {
         if (j->seed >= j->last) {
             j->seed = atomic_fetch_add(&sh->next, BLOCK);
@@ -98,7 +98,7 @@ static void run_share(const struct sim_batch *b, struct shared *sh, int index, i
         }
         for (; j->seed < j->last; j->seed++) {
             if (j->seed > b->last || (until && sim_real_ns() > until)) {
-                j->busy = 0;
+                j->is_busy = false;
                 _exit(0);
             }
             alarm(20);
@@ -134,12 +134,12 @@ static void run_jobs(const struct sim_batch *b, struct shared *sh)
         if (i == b->jobs)
             continue;
         struct job *j = &sh->job[i];
-        if (!j->busy) {
+        if (!j->is_busy) {
             left--;
             continue;
         }
-        int hang = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
-        note_failure(sh, j->seed, hang ? "hang" : "crash", "the process ended");
+        bool is_hang = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
+        note_failure(sh, j->seed, is_hang ? "hang" : "crash", "the process ended");
         j->seed++;
         pid[i] = start_job(b, sh, i, until);
     }
@@ -152,7 +152,7 @@ static void report_failure(struct sim_batch *b, const struct failure *f, int n)
     char path[512];
     int n_runs = 0;
     printf("seed %llu fails %s: %s\n", (unsigned long long)f->seed, f->check, f->why);
-    if (!b->shrink || n >= MAX_SHRUNK)
+    if (!b->shrinks || n >= MAX_SHRUNK)
         return;
     schedule_of(b, f->seed, &s);
     snprintf(s.check, sizeof s.check, "%s", f->check);
@@ -169,7 +169,7 @@ static void report_failure(struct sim_batch *b, const struct failure *f, int n)
         }
     }
     if (strcmp(f->check, "crash") != 0 && strcmp(f->check, "hang") != 0)
-        sim_run(&s, 1, &o);
+        sim_run(&s, true, &o);
     fflush(stdout);
 }
 
@@ -194,7 +194,7 @@ static void report_progress(struct sim_batch *b, struct shared *sh)
         report_failure(b, &sh->failed[i], i);
 }
 
-int sim_batch_run(struct sim_batch *b)
+bool sim_batch_run(struct sim_batch *b)
 {
     struct shared *sh =
         mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -209,7 +209,7 @@ int sim_batch_run(struct sim_batch *b)
     b->n_events = sh->n_events;
     b->n_failed = sh->n_failed;
     b->first_failed = sh->failed[0].seed;
-    if (!b->quiet)
+    if (!b->is_quiet)
         report_progress(b, sh);
     munmap(sh, sizeof *sh);
     return b->n_failed != 0;

@@ -24,12 +24,13 @@ struct net_channel {
 struct completion {
     struct completion *next;
     struct grpc_runtime_op *op;
-    int ok, done;
+    bool ok, is_done;
 };
 
 struct grpc_call {
     struct grpc_call *next; /* next call of the node */
-    int node, to, over;     /* over: it has its status */
+    int node, to;
+    bool is_over; /* it has its status */
     enum sim_call_kind kind;
     int64_t deadline_ms;
     struct sim_call *call;           /* of a unary call; NULL: not started */
@@ -61,7 +62,7 @@ static struct {
     struct grpc_call *calls;
     struct completion *first, **end; /* completions whose events are posted */
     uint32_t life;                   /* life of the node that these belong to */
-    int dying;
+    bool is_dying;
     struct {
         uint64_t identity, position;
     } contribution[SIM_CHUNKS];
@@ -82,11 +83,11 @@ static void renew(int node)
     nodes[node].end = &nodes[node].first;
 }
 
-static void complete(int node, struct grpc_runtime_op *op, int ok)
+static void complete(int node, struct grpc_runtime_op *op, bool ok)
 {
     struct completion *c = sim_alloc(sizeof *c);
     *c = (struct completion){.op = op, .ok = ok};
-    if (nodes[node].dying) {
+    if (nodes[node].is_dying) {
         op->done(op, ok);
         return;
     }
@@ -97,9 +98,9 @@ static void complete(int node, struct grpc_runtime_op *op, int ok)
 
 static void run_completion(struct completion *c)
 {
-    if (c->done)
+    if (c->is_done)
         return;
-    c->done = 1;
+    c->is_done = true;
     c->op->done(c->op, c->ok);
 }
 
@@ -108,7 +109,7 @@ void client_operation(void *completion)
     struct completion *c = completion;
     int node = sim.running;
     run_completion(c);
-    while (nodes[node].first && nodes[node].first->done)
+    while (nodes[node].first && nodes[node].first->is_done)
         nodes[node].first = nodes[node].first->next;
     if (!nodes[node].first)
         nodes[node].end = &nodes[node].first;
@@ -118,37 +119,37 @@ void client_operation(void *completion)
 static void end_stream(struct grpc_call *c)
 {
     struct grpc_runtime_op *receive = c->receive, *op = c->op;
-    if (c->over)
+    if (c->is_over)
         return;
-    c->over = 1;
+    c->is_over = true;
     c->receive = c->op = NULL;
     if (receive)
-        complete(c->node, receive, 0);
+        complete(c->node, receive, false);
     if (c->code)
         *c->code = GRPC_STATUS_UNAVAILABLE;
     if (op)
-        complete(c->node, op, 1);
+        complete(c->node, op, true);
 }
 
 static void cancel_call(struct grpc_call *c)
 {
     if (c->kind == CALL_EXCHANGE) {
-        if (c->stream && !c->over && !nodes[c->node].dying)
+        if (c->stream && !c->is_over && !nodes[c->node].is_dying)
             sim_stream_cancel(c->stream);
         end_stream(c);
-    } else if (!c->over && c->call) {
-        c->over = 1;
-        if (!nodes[c->node].dying)
+    } else if (!c->is_over && c->call) {
+        c->is_over = true;
+        if (!nodes[c->node].is_dying)
             sim_call_cancel(c->call);
         *c->code = GRPC_STATUS_CANCELLED;
-        complete(c->node, c->op, 1);
+        complete(c->node, c->op, true);
     }
 }
 
 void client_die(int node)
 {
     renew(node);
-    nodes[node].dying = 1;
+    nodes[node].is_dying = true;
     for (struct completion *c = nodes[node].first; c; c = c->next)
         run_completion(c);
     for (struct grpc_call *c = nodes[node].calls; c; c = c->next)
@@ -320,21 +321,21 @@ static void open_stream(struct grpc_runtime_op *op, struct grpc_call *c)
     c->stream = sim_stream_open(c->node, c->to);
     if (c->stream)
         c->stream->user[DOWN] = c;
-    c->over |= !c->stream;
+    c->is_over |= !c->stream;
     complete(c->node, op, c->stream != NULL);
 }
 
 static void send_frame(struct grpc_runtime_op *op, struct grpc_call *c, const struct message *m)
 {
-    for (int i = 0; i < m->n && !c->over; i++)
+    for (int i = 0; i < m->n && !c->is_over; i++)
         sim_stream_push(c->stream, UP, m->pieces[i]);
-    complete(c->node, op, !c->over);
+    complete(c->node, op, !c->is_over);
 }
 
 int __wrap_grpc_runtime_op_start(struct grpc_runtime_op *op, grpc_call *call, const grpc_op *ops,
                                  size_t n)
 {
-    if (nodes[call->node].dying)
+    if (nodes[call->node].is_dying)
         return 0;
     if (n == UNARY_BATCH_OPS) {
         start_unary(op, call, ops);
@@ -345,14 +346,14 @@ int __wrap_grpc_runtime_op_start(struct grpc_runtime_op *op, grpc_call *call, co
     } else if (ops[0].op == GRPC_OP_RECV_STATUS_ON_CLIENT) {
         call->code = ops[0].data.recv_status_on_client.status;
         *call->code = GRPC_STATUS_UNAVAILABLE;
-        call->op = call->over ? NULL : op;
-        if (call->over)
-            complete(call->node, op, 1);
+        call->op = call->is_over ? NULL : op;
+        if (call->is_over)
+            complete(call->node, op, true);
     } else {
         call->incoming = ops[0].data.recv_message.recv_message;
-        call->receive = call->over ? NULL : op;
-        if (call->over)
-            complete(call->node, op, 0);
+        call->receive = call->is_over ? NULL : op;
+        if (call->is_over)
+            complete(call->node, op, false);
     }
     return 1;
 }
@@ -462,9 +463,9 @@ __wrap_frame_decode(const struct net_span *spans, size_t n_spans, struct net_fra
 void client_reply(struct sim_call *c)
 {
     struct grpc_call *call = c->user;
-    if (call->over)
+    if (call->is_over)
         return;
-    call->over = 1;
+    call->is_over = true;
     *call->code = c->st == ST_OK         ? GRPC_STATUS_OK
                   : c->st == ST_DEADLINE ? GRPC_STATUS_DEADLINE_EXCEEDED
                                          : GRPC_STATUS_UNAVAILABLE;
@@ -480,7 +481,7 @@ void client_message(struct net_stream *s, struct sim_msg *piece)
 {
     struct grpc_call *call = s->user[DOWN];
     struct grpc_runtime_op *op = call->receive;
-    if (call->over)
+    if (call->is_over)
         return;
     CHECK(op); /* the exchange always reads */
     struct message *m = sim_alloc(sizeof *m);
@@ -526,7 +527,7 @@ enum status __wrap_exchange_request_answer(struct link *l, const struct net_piec
     const struct exchange_chunk *c = &x->chunks[p->chunk];
     if (x->server[p->chunk] != l->index && !l->retired)
         sim_fail("I5", "ps %d answers for a chunk of another server", l->index);
-    int waits = c->item.kind != PIECE_NONE;
+    bool waits = c->item.kind != PIECE_NONE;
     enum status st = __real_exchange_request_answer(l, p);
     if (opt(OPT_regions) && st == ST_OK && waits && c->item.kind == PIECE_NONE &&
         c->version == (int64_t)p->step && !c->ended)

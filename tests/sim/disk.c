@@ -31,24 +31,27 @@ struct name {
 
 struct open_file {
     struct inode *inode; /* NULL: the folder itself */
-    int in_use, append;
+    bool in_use;
     size_t at;
 };
 
 struct open_dir {
-    int in_use, at;
+    bool in_use;
+    int at;
     struct dirent entry;
 };
 
 static struct name names[MAX_NAMES];
-static int n_names, is_made, was_lost;
+static int n_names;
+static bool is_made, was_lost;
 static struct open_file files[MAX_FILES];
 static struct open_dir dirs[MAX_DIRS];
 static struct sim_random chances[SIM_SERVERS];
 
 void disk_reset(void)
 {
-    n_names = is_made = was_lost = 0;
+    n_names = 0;
+    is_made = was_lost = false;
     memset(files, 0, sizeof files);
     memset(dirs, 0, sizeof dirs);
     for (int i = 0; i < SIM_SERVERS; i++)
@@ -66,11 +69,12 @@ void disk_lose_unsynced(int node)
 
 void disk_lose_folder(void)
 {
-    n_names = is_made = 0;
-    was_lost = 1;
+    n_names = 0;
+    is_made = false;
+    was_lost = true;
 }
 
-int disk_was_lost(void)
+bool disk_was_lost(void)
 {
     return was_lost;
 }
@@ -121,25 +125,25 @@ static int fail(int error)
     return -1;
 }
 
-static int refuse(int error)
+static bool refuse(int error)
 {
     errno = error;
-    return 0;
+    return false;
 }
 
-static int is_dead(int node)
+static bool is_dead(int node)
 {
-    return node < 0 || !sim_server(node) || sim_server(node)->dying;
+    return node < 0 || !sim_server(node) || sim_server(node)->is_dying;
 }
 
-static int hangs(const struct sim_node *n)
+static bool hangs(const struct sim_node *n)
 {
-    return n->disk_stuck == n->life || (n->disk_until > sim.now && !sim.calm);
+    return n->disk_stuck == n->life || (n->disk_until > sim.now && !sim.is_calm);
 }
 
-/* Begins a call of the running node: waits as long as its disk hangs. Returns 0, with errno set, if
- * the call fails. */
-static int enter(int writes)
+/* Begins a call of the running node: waits as long as its disk hangs. Returns false, with errno
+ * set, if the call fails. */
+static bool enter(bool writes)
 {
     int node = sim.running;
     const struct sim_node *n = node >= 0 ? &sim.node[node] : NULL;
@@ -147,17 +151,17 @@ static int enter(int writes)
         fiber_wait(n, n->disk_stuck == n->life ? INT64_MAX : n->disk_until);
     if (is_dead(node))
         return refuse(EIO);
-    return writes && n->disk_full ? refuse(ENOSPC) : 1;
+    return writes && n->disk_full ? refuse(ENOSPC) : true;
 }
 
-/* Waits as long as the disk reads or writes. Returns 0, with errno set, if the call fails. */
-static int spend_time(int writes)
+/* Waits as long as the disk reads or writes. Returns false, with errno set, if the call fails. */
+static bool spend_time(bool writes)
 {
     int node = sim.running;
     if (!enter(writes))
-        return 0;
+        return false;
     if (!fiber_is_running() || node >= SIM_SERVERS)
-        return 1;
+        return true;
     int64_t ns = sim_between(&chances[node], 50, 6000) * 1000;
     if (sim_chance(&chances[node], 3)) /* other hosts load the disk */
         ns *= 100;
@@ -171,12 +175,12 @@ static struct open_file *file_of(int fd)
     return sim.schedule && i >= 0 && i < MAX_FILES && files[i].in_use ? &files[i] : NULL;
 }
 
-static int open_inode(struct inode *inode, int flags)
+static int open_inode(struct inode *inode)
 {
     for (int i = 0; i < MAX_FILES; i++) {
         if (files[i].in_use)
             continue;
-        files[i] = (struct open_file){inode, 1, (flags & O_APPEND) != 0, 0};
+        files[i] = (struct open_file){.inode = inode, .in_use = true};
         return FIRST_FD + i;
     }
     return fail(EMFILE);
@@ -185,12 +189,12 @@ static int open_inode(struct inode *inode, int flags)
 static int open_name(const char *text, int flags)
 {
     struct name *n = find(text);
-    if (!enter(0))
+    if (!enter(false))
         return -1;
     if (!is_made)
         return fail(ENOENT);
     if (!text[0])
-        return open_inode(NULL, flags);
+        return open_inode(NULL);
     if (n && (flags & O_CREAT) && (flags & O_EXCL))
         return fail(EEXIST);
     if (!n && !(flags & O_CREAT))
@@ -199,7 +203,7 @@ static int open_name(const char *text, int flags)
         n = add(text, sim_alloc(sizeof *n->inode));
     if (flags & O_TRUNC)
         n->inode->bytes = n->inode->synced = 0;
-    return open_inode(n->inode, flags);
+    return open_inode(n->inode);
 }
 
 int __real_open(const char *path, int flags, ...);
@@ -224,13 +228,13 @@ int __wrap_close(int fd)
     struct open_file *f = file_of(fd);
     if (!f)
         return __real_close(fd);
-    f->in_use = 0;
+    f->in_use = false;
     return 0;
 }
 
 static ssize_t read_at(const struct open_file *f, void *to, size_t bytes, size_t at)
 {
-    if (!enter(0))
+    if (!enter(false))
         return -1;
     size_t there = f->inode && at < f->inode->bytes ? f->inode->bytes - at : 0;
     size_t n = bytes < there ? bytes : there;
@@ -268,7 +272,7 @@ ssize_t __wrap_write(int fd, const void *from, size_t bytes)
     struct open_file *f = file_of(fd);
     if (!f)
         return __real_write(fd, from, bytes);
-    if (!enter(1))
+    if (!enter(true))
         return -1;
     append_bytes(f->inode, from, bytes);
     return (ssize_t)bytes;
@@ -283,7 +287,7 @@ int __wrap_fsync(int fd)
         return __real_fsync(fd);
     if (f->inode && !is_dead(sim.running))
         sim_mark(MARK_disk);
-    if (!spend_time(0))
+    if (!spend_time(false))
         return -1;
     if (f->inode)
         f->inode->synced = f->inode->bytes;
@@ -321,7 +325,7 @@ int __wrap_fstat(int fd, struct stat *out)
 static int stat_name(const char *text, struct stat *out)
 {
     const struct name *n = text[0] ? find(text) : NULL;
-    if (!enter(0))
+    if (!enter(false))
         return -1;
     if (!is_made || (text[0] && !n))
         return fail(ENOENT);
@@ -361,15 +365,15 @@ int __wrap_mkdir(const char *path, mode_t mode)
     const char *text = name_of(path);
     if (!text)
         return __real_mkdir(path, mode);
-    if (!enter(0))
+    if (!enter(false))
         return -1;
     if (is_made)
         return fail(EEXIST);
-    is_made = 1;
+    is_made = true;
     return 0;
 }
 
-static int is_manifest(const char *text)
+static bool is_manifest(const char *text)
 {
     struct checkpoint_name is;
     checkpoint_name_parse(text, &is);
@@ -403,26 +407,27 @@ static void leave_rename(const char *from, const char *to)
     sim_post(n->disk_until - sim.now + sim_below(r, 20 * SIM_MS), EV_RENAME, -1)->p = left;
 }
 
-/* Waits as long as a rename lasts. Returns 0 if the process was killed during it, as by
+/* Waits as long as a rename lasts. Returns false if the process was killed during it, as by
  * FAULT_late. */
-static int await_rename(const char *from, const char *to)
+static bool await_rename(const char *from, const char *to)
 {
-    int node = sim.running, was_alive = !is_dead(node);
+    int node = sim.running;
+    bool was_alive = !is_dead(node);
     if (was_alive && sim.node[node].is_late && is_manifest(to)) {
-        sim.node[node].is_late = 0;
+        sim.node[node].is_late = false;
         sim_timer(node, 0, TIMER_KILL, 0);
         while (!is_dead(node))
             fiber_wait(to, INT64_MAX);
     }
-    if (spend_time(0))
-        return 1;
+    if (spend_time(false))
+        return true;
     if (was_alive && is_dead(node))
         leave_rename(from, to);
-    return 0;
+    return false;
 }
 
 /* Adds a name to an inode; removes the old one if `moves`. */
-static int link_name(const char *from, const char *to, int moves)
+static int link_name(const char *from, const char *to, bool moves)
 {
     struct name *a = find(from), *b = find(to);
     if (!a)
@@ -444,7 +449,7 @@ void disk_rename_late(const struct disk_rename *r)
 {
     if (find(r->from)) {
         STORY("the file server carries out a late rename to %s", r->to);
-        link_name(r->from, r->to, 1);
+        link_name(r->from, r->to, true);
     }
 }
 
@@ -455,7 +460,7 @@ int __wrap_rename(const char *from, const char *to)
     const char *a = name_of(from), *b = name_of(to);
     if (!a || !b)
         return __real_rename(from, to);
-    return await_rename(a, b) ? link_name(a, b, 1) : -1;
+    return await_rename(a, b) ? link_name(a, b, true) : -1;
 }
 
 int __real_link(const char *from, const char *to);
@@ -465,7 +470,7 @@ int __wrap_link(const char *from, const char *to)
     const char *a = name_of(from), *b = name_of(to);
     if (!a || !b)
         return __real_link(from, to);
-    return enter(0) ? link_name(a, b, 0) : -1;
+    return enter(false) ? link_name(a, b, false) : -1;
 }
 
 int __real_unlink(const char *path);
@@ -475,7 +480,7 @@ int __wrap_unlink(const char *path)
     const char *text = name_of(path);
     if (!text)
         return __real_unlink(path);
-    if (!enter(0))
+    if (!enter(false))
         return -1;
     struct name *n = find(text);
     if (!n)
@@ -496,13 +501,13 @@ DIR *__wrap_opendir(const char *path)
 {
     if (!name_of(path))
         return __real_opendir(path);
-    if (!enter(0))
+    if (!enter(false))
         return NULL;
     errno = is_made ? EMFILE : ENOENT;
     for (int i = 0; i < MAX_DIRS && is_made; i++) {
         if (dirs[i].in_use)
             continue;
-        dirs[i].in_use = 1;
+        dirs[i].in_use = true;
         dirs[i].at = 0;
         return (DIR *)&dirs[i];
     }
@@ -516,7 +521,7 @@ struct dirent *__wrap_readdir(DIR *d)
     struct open_dir *o = dir_of(d);
     if (!o)
         return __real_readdir(d);
-    if (!enter(0))
+    if (!enter(false))
         return NULL;
     const char *text = disk_next_name(&o->at);
     if (!text)
@@ -532,7 +537,7 @@ int __wrap_closedir(DIR *d)
     struct open_dir *o = dir_of(d);
     if (!o)
         return __real_closedir(d);
-    o->in_use = 0;
+    o->in_use = false;
     return 0;
 }
 
@@ -556,7 +561,7 @@ static int stream_seek(void *cookie, off64_t *to, int whence)
 
 static int stream_close(void *cookie)
 {
-    ((struct open_file *)cookie)->in_use = 0;
+    ((struct open_file *)cookie)->in_use = false;
     return 0;
 }
 

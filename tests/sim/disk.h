@@ -17,7 +17,7 @@ void disk_reset(void);
 void disk_lose_unsynced(int node);
 /* Removes the folder and all its files. */
 void disk_lose_folder(void);
-int disk_was_lost(void); /* true once disk_lose_folder() was called in this run */
+bool disk_was_lost(void); /* true once disk_lose_folder() was called in this run */
 struct disk_rename;
 /* Carries out a rename of a killed process. */
 void disk_rename_late(const struct disk_rename *r);

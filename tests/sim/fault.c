@@ -6,7 +6,7 @@
 #include "tests/sim/sim.h"
 #include "tests/sim/worker.h"
 
-static char active[SIM_MAX_FAULTS];
+static bool is_active[SIM_MAX_FAULTS];
 static unsigned waited_for; /* marks, by bit */
 static int n_looks;         /* times that the operator has looked at the job */
 
@@ -21,7 +21,7 @@ void sim_faults_begin(void)
     waited_for = 0;
     n_looks = 0;
     for (int i = 0; i < s->n_faults; i++) {
-        active[i] = 0;
+        is_active[i] = false;
         if (s->fault[i].mark == MARK_start)
             post_fault(EV_FAULT, s->fault[i].after_us * 1000, i);
         else
@@ -67,7 +67,7 @@ static void join_process(int like)
             sim_start(i);
             return;
         }
-    for (int i = first; i < end && sim.calm; i++)
+    for (int i = first; i < end && sim.is_calm; i++)
         if (sim.node[i].state == NODE_ENDED) {
             sim_start(i);
             return;
@@ -79,14 +79,13 @@ static void command_job(enum coordinator_command_kind what, int node)
     server_command(what, sim_is_server(node) ? node : node - SIM_SERVERS);
 }
 
-static int end_process(const struct sim_fault *f)
+static void end_process(const struct sim_fault *f)
 {
     sim_kill(f->node, f->kind != FAULT_kill);
     if (f->kind == FAULT_lose_folder)
         disk_lose_folder();
     if (f->ms >= 0 && sim.node[f->node].state == NODE_DOWN)
         post_fault(EV_START, f->ms * SIM_MS, f->node);
-    return 0;
 }
 
 /* Lets a process end by itself: after SIGTERM, or with an error. */
@@ -100,79 +99,80 @@ static void end_itself(const struct sim_fault *f)
 }
 
 /* Strikes a server's disk, or the files that it reads and writes; returns as strike_fault(). */
-static int strike_disk(const struct sim_fault *f, struct sim_node *n)
+static bool strike_disk(const struct sim_fault *f, struct sim_node *n)
 {
     switch (f->kind) {
     case FAULT_disk_hang:
         n->disk_until = sim.now + f->ms * SIM_MS;
-        return 1;
+        return true;
     case FAULT_disk_full:
         n->disk_full++;
-        return 1;
+        return true;
     case FAULT_damaged:
-        n->damages = 1;
-        return 0;
+        n->reads_damaged = true;
+        return false;
     case FAULT_begin_fails:
         n->begin_fails += (int)(f->ms % 3) + 1;
-        return 0;
+        return false;
     case FAULT_late:
-        n->is_late = 1;
-        return 0;
+        n->is_late = true;
+        return false;
     case FAULT_disk_stuck:
         n->disk_stuck = n->life;
-        return 0;
+        return false;
     default:
-        return 0;
+        return false;
     }
 }
 
-/* Returns nonzero if the fault lasts until sim_fault_end(). */
-static int strike_fault(const struct sim_fault *f)
+/* Returns true if the fault lasts until sim_fault_end(). */
+static bool strike_fault(const struct sim_fault *f)
 {
     struct sim_node *n = &sim.node[f->node];
     switch (f->kind) {
     case FAULT_gone:
         n->gone = n->state != NODE_ENDED;
-        sim_kill(f->node, 0);
-        return 0;
+        sim_kill(f->node, false);
+        return false;
     case FAULT_kill:
     case FAULT_power:
     case FAULT_lose_folder:
-        return end_process(f);
+        end_process(f);
+        return false;
     case FAULT_pause:
-        sim_pause(f->node, 1);
-        return 1;
+        sim_pause(f->node, true);
+        return true;
     case FAULT_reset:
         sim_net_reset_pair(f->node, f->other);
-        return 0;
+        return false;
     case FAULT_cut:
     case FAULT_cut_one_way:
     case FAULT_isolate:
         set_cut(f, 1);
-        return 1;
+        return true;
     case FAULT_slow_link:
         sim_net_slow(f->node, f->other, 1);
-        return 1;
+        return true;
     case FAULT_slow:
         n->slow++;
-        return 1;
+        return true;
     case FAULT_term:
     case FAULT_quit:
         end_itself(f);
-        return 0;
+        return false;
     case FAULT_join:
         join_process(f->node);
-        return 0;
+        return false;
     case FAULT_drain:
         command_job(sim_is_server(f->node) ? COORDINATOR_DRAIN_SERVER : COORDINATOR_REMOVE_WORKER,
                     f->node);
-        return 0;
+        return false;
     case FAULT_checkpoint:
         command_job(COORDINATOR_CHECKPOINT, 0);
-        return 0;
+        return false;
     case FAULT_apart:
         set_cut(f, 1);
-        return 0;
+        return false;
     default:
         return strike_disk(f, n);
     }
@@ -182,15 +182,15 @@ void sim_fault_strike(int i)
 {
     const struct sim_fault *f = &sim.schedule->fault[i];
     char text[160];
-    if (sim.calm)
+    if (sim.is_calm)
         return;
-    if (sim.story) {
+    if (sim.has_story) {
         sim_fault_text(f, text, sizeof text);
         sim_story("! %s", text);
     }
     sim.fault_hits[f->kind]++;
-    active[i] = (char)strike_fault(f);
-    if (active[i])
+    is_active[i] = strike_fault(f);
+    if (is_active[i])
         post_fault(EV_FAULT_END, f->ms * SIM_MS, i);
 }
 
@@ -198,13 +198,13 @@ void sim_fault_end(int i)
 {
     const struct sim_fault *f = &sim.schedule->fault[i];
     struct sim_node *n = &sim.node[f->node];
-    if (!active[i])
+    if (!is_active[i])
         return;
-    active[i] = 0;
+    is_active[i] = false;
     STORY("! %s of %s ends", sim_fault_name[f->kind], n->name);
     switch (f->kind) {
     case FAULT_pause:
-        sim_pause(f->node, 0);
+        sim_pause(f->node, false);
         break;
     case FAULT_cut:
     case FAULT_cut_one_way:
@@ -226,7 +226,7 @@ void sim_fault_end(int i)
 }
 
 /* Starts the first workers again, always (`all`) or if no worker runs, unless the job is done. */
-static void start_workers(int all)
+static void start_workers(bool all)
 {
     int alive = 0;
     for (int i = SIM_SERVERS; i < SIM_NODES; i++)
@@ -244,18 +244,18 @@ static void end_leavers(void)
 {
     for (int i = SIM_SERVERS; i < SIM_NODES && !opt(OPT_regions); i++)
         if (sim.node[i].state == NODE_UP && worker_leaves(i))
-            sim_kill(i, 0);
+            sim_kill(i, false);
 }
 
 /* Removes a process whose host is gone for good; later starts it on another host of that name. */
 static void replace_gone(int node)
 {
     struct sim_node *n = &sim.node[node];
-    int server = sim_is_server(node);
+    bool is_server = sim_is_server(node);
     if (!n->gone || n->state == NODE_UP || n->state == NODE_ENDED)
         return;
-    if (n->gone++ < 4 && (server || opt(OPT_min_workers) == 0)) {
-        command_job(server ? COORDINATOR_DRAIN_SERVER : COORDINATOR_REMOVE_WORKER, node);
+    if (n->gone++ < 4 && (is_server || opt(OPT_min_workers) == 0)) {
+        command_job(is_server ? COORDINATOR_DRAIN_SERVER : COORDINATOR_REMOVE_WORKER, node);
     } else if (n->gone > 4) {
         n->gone = 0;
         sim_start(node);
@@ -274,7 +274,7 @@ static void operate_job(void)
     int named = l.server > 0 ? sim_server_at(coordinator_view_server_address(ps0, l.server))
                              : server_awaited();
     if (named > 0 && sim.node[named].disk_stuck == sim.node[named].life && n_looks > 2)
-        sim_kill(named, 0); /* a new mount of its folder may answer */
+        sim_kill(named, false); /* a new mount of its folder may answer */
     if (named > 0 && (sim.node[named].state == NODE_ENDED || sim.node[named].state == NODE_DOWN))
         sim_start(named);
     if (l.id == WAIT_WORKERS && !opt(OPT_regions))
@@ -290,14 +290,14 @@ void sim_calm(void)
 {
     if (opt(OPT_coordinator))
         post_fault(EV_CALM, 20 * SIM_S, 0);
-    if (sim.calm) {
+    if (sim.is_calm) {
         operate_job();
         return;
     }
     STORY("! all faults end here");
     for (int i = 0; i < sim.schedule->n_faults; i++)
         sim_fault_end(i);
-    sim.calm = 1;
+    sim.is_calm = true;
     for (int i = 0; i < SIM_NODES; i++)
         if (sim.node[i].state == NODE_DOWN)
             sim_start(i);

@@ -17,11 +17,13 @@ enum { STACK_BYTES = 512 << 10, MAX_FIBERS = 128 };
 struct fiber {
     ucontext_t context; /* context in which it begins */
     jmp_buf jump;       /* context in which it continues */
-    int has_begun, node, done;
-    int hurries, n_hurried; /* its node dies; waits since then, which did not wait */
-    const void *on;         /* object that it waits for; NULL: none, or only the time */
-    int64_t number;         /* number of its wait */
-    int posted;             /* it was woken, and its timer is posted */
+    int node;
+    bool has_begun, is_done;
+    bool hurries;   /* its node dies */
+    int n_hurried;  /* its waits since then, which did not wait */
+    const void *on; /* object that it waits for; NULL: none, or only the time */
+    int64_t number; /* number of its wait */
+    bool is_posted; /* it was woken, and its timer is posted */
     void *(*fn)(void *arg);
     void *arg;
     char *stack;
@@ -49,13 +51,13 @@ static void finish_switch(void *save, const void **bottom, size_t *bytes)
         __sanitizer_finish_switch_fiber(save, bottom, bytes);
 }
 
-/* Jumps from the running fiber to the world; last: the fiber never continues. */
-static void to_world(int last)
+/* Jumps from the running fiber to the world; is_last: the fiber never continues. */
+static void to_world(bool is_last)
 {
     struct fiber *f = running;
     void *save = NULL;
     if (__sanitizer_start_switch_fiber)
-        __sanitizer_start_switch_fiber(last ? NULL : &save, world_bottom, world_bytes);
+        __sanitizer_start_switch_fiber(is_last ? NULL : &save, world_bottom, world_bytes);
     if (_setjmp(f->jump) == 0)
         _longjmp(world, 1);
     finish_switch(save, &world_bottom, &world_bytes);
@@ -65,8 +67,8 @@ static void main_of_fiber(void)
 {
     finish_switch(NULL, &world_bottom, &world_bytes);
     running->fn(running->arg);
-    running->done = 1;
-    to_world(1);
+    running->is_done = true;
+    to_world(true);
 }
 
 /* Jumps to the fiber `running`; returns when it jumps back. */
@@ -76,7 +78,7 @@ static void enter_fiber(void)
         return;
     if (running->has_begun)
         _longjmp(running->jump, 1);
-    running->has_begun = 1;
+    running->has_begun = true;
     setcontext(&running->context);
 }
 
@@ -88,7 +90,7 @@ static void run_fiber(struct fiber *f)
     enter_fiber();
     finish_switch(world_save, NULL, NULL);
     running = NULL;
-    if (f->done)
+    if (f->is_done)
         fiber_wake(f);
     if (sim.check) /* a check failed in the fiber */
         longjmp(sim.leave, 1);
@@ -97,7 +99,7 @@ static void run_fiber(struct fiber *f)
 static void place_fiber(struct fiber *f)
 {
     int i = 0;
-    while (i < n_fibers && !fibers[i]->done)
+    while (i < n_fibers && !fibers[i]->is_done)
         i++;
     if (i == MAX_FIBERS)
         sim_fail("bound", "more threads at a time than a run can have");
@@ -111,7 +113,7 @@ static void place_fiber(struct fiber *f)
 
 static void post_fiber(struct fiber *f, int64_t delay)
 {
-    f->posted = 1;
+    f->is_posted = true;
     sim_timer(f->node, delay, TIMER_FIBER, f->number);
 }
 
@@ -142,7 +144,7 @@ int64_t fiber_now_ns(void)
     return running && running->n_hurried >= MANY_HURRIED ? sim.now + late : sim.now;
 }
 
-int fiber_is_running(void)
+bool fiber_is_running(void)
 {
     return running != NULL;
 }
@@ -150,34 +152,34 @@ int fiber_is_running(void)
 void fiber_timer(int64_t number)
 {
     for (int i = 0; i < n_fibers; i++)
-        if (fibers[i]->number == number && !fibers[i]->done) {
+        if (fibers[i]->number == number && !fibers[i]->is_done) {
             run_fiber(fibers[i]);
             return;
         }
 }
 
-int fiber_wait(const void *on, int64_t until_ns)
+bool fiber_wait(const void *on, int64_t until_ns)
 {
     struct fiber *f = running;
     if (f->hurries) { /* it may wait for the end of another fiber */
-        to_world(0);
+        to_world(false);
         return ++f->n_hurried < MANY_HURRIED;
     }
     f->on = on;
-    f->posted = 0;
+    f->is_posted = false;
     f->number = ++n_waits;
     if (until_ns != INT64_MAX)
         sim_timer(f->node, until_ns > sim.now ? until_ns - sim.now : 0, TIMER_FIBER, f->number);
-    to_world(0);
+    to_world(false);
     f->on = NULL;
     f->number = 0;
-    return f->posted;
+    return f->is_posted;
 }
 
 void fiber_wake(const void *on)
 {
     for (int i = 0; i < n_fibers; i++)
-        if (fibers[i]->on == on && !fibers[i]->done && !fibers[i]->posted)
+        if (fibers[i]->on == on && !fibers[i]->is_done && !fibers[i]->is_posted)
             post_fiber(fibers[i], a_little(fibers[i]->node));
 }
 
@@ -191,13 +193,13 @@ void fiber_pause(void)
 
 void fibers_end(int node)
 {
-    for (int left = 1; left;) {
-        left = 0;
+    for (bool are_left = true; are_left;) {
+        are_left = false;
         for (int i = 0; i < n_fibers; i++) {
             struct fiber *f = fibers[i];
-            if (f->node != node || f->done)
+            if (f->node != node || f->is_done)
                 continue;
-            f->hurries = left = 1;
+            f->hurries = are_left = true;
             run_fiber(f);
         }
     }
@@ -206,7 +208,7 @@ void fibers_end(int node)
 void fiber_leave(void)
 {
     if (running)
-        to_world(1);
+        to_world(true);
 }
 
 void fibers_reset(void)
@@ -228,7 +230,7 @@ int __wrap_pthread_join(pthread_t t, void **out);
 int __wrap_pthread_join(pthread_t t, void **out)
 {
     struct fiber *f = (struct fiber *)(uintptr_t)t; // NOLINT(performance-no-int-to-ptr)
-    while (!f->done)
+    while (!f->is_done)
         fiber_wait(f, INT64_MAX);
     return 0;
 }
@@ -251,7 +253,7 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
 {
     CHECK(running);
     pthread_mutex_unlock(m);
-    int woken = fiber_wait(c, (int64_t)until->tv_sec * SIM_S + until->tv_nsec);
+    bool woken = fiber_wait(c, (int64_t)until->tv_sec * SIM_S + until->tv_nsec);
     pthread_mutex_lock(m);
     return woken ? 0 : ETIMEDOUT;
 }

@@ -6,6 +6,7 @@
  * Errors:  sim_fail. */
 #ifndef TESTS_SIM_FIBER_H
 #define TESTS_SIM_FIBER_H
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { TIMER_FIBER = 200 }; /* a timer of a node for fiber_timer() */
@@ -13,15 +14,15 @@ enum { TIMER_FIBER = 200 }; /* a timer of a node for fiber_timer() */
 struct fiber;
 /* Starts a fiber of the node, which runs fn a little later and ends when fn returns. */
 struct fiber *fiber_start(int node, void *(*fn)(void *arg), void *arg);
-int fiber_is_running(void); /* nonzero: the caller is a fiber, not the world */
+bool fiber_is_running(void); /* false: the caller is the world */
 /* Returns the time; in a fiber of a dying node, after some waits, a time far ahead. */
 int64_t fiber_now_ns(void);
 /* Runs the fiber whose wait has this number. */
 void fiber_timer(int64_t number);
 /* Waits in the running fiber until fiber_wake() of the same object, or until that time. Returns
- * nonzero if it was woken. While its node dies, a fiber only lets other fibers run, and after some
+ * true if it was woken. While its node dies, a fiber only lets other fibers run, and after some
  * such waits all deadlines are over. */
-int fiber_wait(const void *on, int64_t until_ns);
+bool fiber_wait(const void *on, int64_t until_ns);
 /* Wakes all fibers that wait for the object. */
 void fiber_wake(const void *on);
 /* Sometimes lets other fibers run. */

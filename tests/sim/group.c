@@ -28,7 +28,7 @@ static struct sim_random *chance_of(const struct region *r)
     return &sim.node[r->node].random;
 }
 
-static int has_second(const struct region *r)
+static bool has_second(const struct region *r)
 {
     return opt(OPT_region_servers) > 1;
 }
@@ -46,13 +46,13 @@ static void close_stream(struct region *r, struct group_worker *g)
     second_close(r, g);
     if (!s)
         return;
-    s->open[UP] = 0;
+    s->open[UP] = false;
     r->handler.stream_closed(r->handler.ctx, s);
 }
 
 void group_lost_stream(struct region *r, struct group_worker *g)
 {
-    g->over = 1;
+    g->is_over = true;
     if (g->phase != GROUP_COMPUTE)
         worker_timer(r, g, SIM_MS);
 }
@@ -64,7 +64,7 @@ void group_end(struct region *r)
 }
 
 /* Lets the worker join again later; dies: as a new process. */
-static void worker_again(struct region *r, struct group_worker *g, int64_t ms, int dies)
+static void worker_again(struct region *r, struct group_worker *g, int64_t ms, bool dies)
 {
     g->phase = GROUP_OUT;
     if (dies)
@@ -88,7 +88,7 @@ static void ask_chunk(struct region *r, struct group_worker *g, int chunk, enum 
         p.payload = (struct net_payload){&span, 0, bytes};
         p.crc32c = digest_crc32c(0, data, bytes);
     }
-    g->waits[chunk] = 1;
+    g->waits[chunk] = true;
     if (r->plan->shard[chunk] > 0)
         second_ask(r, g, &p, data);
     else if (s)
@@ -96,17 +96,17 @@ static void ask_chunk(struct region *r, struct group_worker *g, int chunk, enum 
 }
 
 /* Requests all chunks from their servers, or sends first values where init[server] is set. */
-static void fetch_chunks(struct region *r, struct group_worker *g, const int init[2])
+static void fetch_chunks(struct region *r, struct group_worker *g, const bool init[2])
 {
     g->phase = GROUP_FETCH;
-    g->over = 0;
+    g->is_over = false;
     memset(g->waits, 0, sizeof g->waits);
     for (int i = 0; i < sim_chunks->n_chunks; i++)
         g->version[i] = -1;
     for (int i = 0; i < sim_chunks->n_chunks; i++) {
         float value[SIM_ELEMS];
         sim_first_value(i, value);
-        int brings = init[r->plan->shard[i]];
+        bool brings = init[r->plan->shard[i]];
         ask_chunk(r, g, i, brings ? PIECE_INIT : PIECE_PULL, 0, brings ? value : NULL);
     }
 }
@@ -125,16 +125,17 @@ static void join_group(struct region *r, struct group_worker *g)
     if (reply.answer == JOIN_REFUSED)
         sim_fail("end", "%s refuses its worker %d: %s", sim.node[r->node].name, g->index,
                  reply.why);
-    int init[2] = {reply.answer == JOIN_INIT, 0}, in = reply.answer != JOIN_RETRY;
-    if (in && has_second(r))
-        in = second_join(r, g, &j, &reply, &init[1]);
-    if (!in) {
+    bool is_in = reply.answer != JOIN_RETRY;
+    bool init[2] = {reply.answer == JOIN_INIT, false};
+    if (is_in && has_second(r))
+        is_in = second_join(r, g, &j, &reply, &init[1]);
+    if (!is_in) {
         worker_timer(r, g, AGAIN_MS * SIM_MS);
         return;
     }
     g->stream = sim_alloc(sizeof *g->stream);
     *g->stream = (struct net_stream){
-        .client = r->node, .server = r->node, .cookie = g->index, .open = {1, 1}};
+        .client = r->node, .server = r->node, .cookie = g->index, .open = {true, true}};
     g->place = reply.place;
     g->head = (struct net_frame_head){reply.generation, (uint32_t)reply.place.rank, g->incarnation};
     fetch_chunks(r, g, init);
@@ -143,7 +144,7 @@ static void join_group(struct region *r, struct group_worker *g)
 static struct group_worker *worker_of(struct net_stream *s, struct region **r)
 {
     *r = region_of(s->client);
-    if (!*r || (*r)->dying)
+    if (!*r || (*r)->is_dying)
         return NULL;
     struct group_worker *g = &(*r)->worker[s->cookie];
     return g->stream == s || g->second == s ? g : NULL;
@@ -156,7 +157,7 @@ void group_answer(struct net_stream *s, const struct net_piece *p, const struct 
     if (!g || p->kind == PIECE_TAKEN || p->kind == PIECE_NONE)
         return;
     if (p->kind == PIECE_REBASE) {
-        g->over = 1;
+        g->is_over = true;
     } else if (payload) {
         memcpy(g->value[p->chunk], payload->data, (size_t)opt(OPT_elems) * sizeof(float));
         g->version[p->chunk] = (int64_t)p->step;
@@ -164,7 +165,7 @@ void group_answer(struct net_stream *s, const struct net_piece *p, const struct 
         sim_fail("end", "%s refuses a piece of its worker %d: %s", sim.node[r->node].name, g->index,
                  p->kind == PIECE_REFUSED ? "refused" : "other");
     }
-    g->waits[p->chunk] = 0;
+    g->waits[p->chunk] = false;
     if (g->phase != GROUP_COMPUTE)
         worker_timer(r, g, sim_below(chance_of(r), 500) * 1000);
 }
@@ -173,20 +174,20 @@ void group_ended(struct net_stream *s, const char *why)
 {
     struct region *r;
     struct group_worker *g = worker_of(s, &r);
-    s->open[UP] = 0;
+    s->open[UP] = false;
     if (g)
-        g->over = 1;
+        g->is_over = true;
     if (g && g->phase != GROUP_COMPUTE)
         worker_timer(r, g, SIM_MS);
 }
 
-/* Returns nonzero if all answers have arrived. */
-static int is_quiet(const struct group_worker *g)
+/* Returns true if all answers have arrived. */
+static bool is_quiet(const struct group_worker *g)
 {
     for (int i = 0; i < sim_chunks->n_chunks; i++)
         if (g->waits[i])
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
 static void compute_step(struct region *r, struct group_worker *g)
@@ -195,7 +196,7 @@ static void compute_step(struct region *r, struct group_worker *g)
     int64_t ns = opt(OPT_compute_ms) * SIM_MS;
     g->phase = GROUP_COMPUTE;
     ns = ns / 2 + sim_below(chance_of(r), ns);
-    worker_timer(r, g, n->slow && !sim.calm ? ns * 100 : ns);
+    worker_timer(r, g, n->slow && !sim.is_calm ? ns * 100 : ns);
 }
 
 static void push_step(struct region *r, struct group_worker *g)
@@ -243,8 +244,8 @@ static void move_worker(struct region *r, struct group_worker *g)
 {
     if (g->phase == GROUP_LEFT)
         return;
-    if (g->phase != GROUP_OUT && g->over) {
-        worker_again(r, g, AGAIN_MS, 0);
+    if (g->phase != GROUP_OUT && g->is_over) {
+        worker_again(r, g, AGAIN_MS, false);
         return;
     }
     switch (g->phase) {
@@ -333,22 +334,22 @@ static void begin_planned(struct region *r)
         group_begin_at(r, r->plan, r->from);
 }
 
-/* Returns nonzero, and the state of all servers together, if all have begun the plan. */
-static int all_state(struct region *r, struct generation_state *out)
+/* Returns true, and the state of all servers together, if all have begun the plan. */
+static bool all_state(struct region *r, struct generation_state *out)
 {
     struct region *second = region_second(r);
     generation_state(r->service, out);
     if (!has_second(r))
-        return 1;
+        return true;
     if (!second || !r->plan || second->plan != r->plan || out->generation != r->plan->generation)
-        return 0;
+        return false;
     struct generation_state other;
     generation_state(second->service, &other);
     if (other.generation != out->generation)
-        return 0;
+        return false;
     out->lowest = other.lowest < out->lowest ? other.lowest : out->lowest;
     out->stopped &= other.stopped;
-    return 1;
+    return true;
 }
 
 static void begin_first(struct region *r)
@@ -373,7 +374,7 @@ static void begin_first(struct region *r)
         from.progress = (struct checkpoint_progress){.known = 1, .position = c->position};
         first.from = &from;
     }
-    ledger_start(r, c, 0);
+    ledger_start(r, c, false);
     CHECK(planner_make_first(&first, &p) == ST_OK);
     begin_plan(r, p, c);
 }
@@ -412,13 +413,13 @@ static void on_lost(struct region *r)
                                 .n_members = r->job.n_workers,
                                 .servers = sim_region_hosts(r->index)};
     struct region *second = region_second(r);
-    r->unsaved |= r->done; /* the region ends even so */
-    if (!second || second->plan || r->done)
+    r->is_unsaved |= r->is_done; /* the region ends even so */
+    if (!second || second->plan || r->is_done)
         return; /* a plan is about to begin there */
-    r->changing = 0;
+    r->is_changing = false;
     generation_stop(r->service);
     CHECK(planner_make_next(&next, &p) == ST_OK);
-    ledger_start(r, c, 1);
+    ledger_start(r, c, true);
     begin_plan(r, p, c);
 }
 
@@ -427,17 +428,17 @@ static void churn_group(struct region *r)
 {
     struct sim_random *c = chance_of(r);
     sim_timer(r->node, sim_below(c, 2 * opt(OPT_churn_ms)) * SIM_MS, TIMER_GROUP_CHURN, 0);
-    if (sim.calm || r->done || !r->plan || r->n_plans >= MAX_CHURN)
+    if (sim.is_calm || r->is_done || !r->plan || r->n_plans >= MAX_CHURN)
         return;
     if (sim_chance(c, 40)) {
         struct group_worker *g = &r->worker[sim_below(c, r->job.n_workers)];
         if (g->phase != GROUP_LEFT)
-            worker_again(r, g, sim_below(c, 200), 1);
+            worker_again(r, g, sim_below(c, 200), true);
     }
     struct generation_state st;
     struct region *second = region_second(r);
-    if (sim_chance(c, 60) && !r->changing && all_state(r, &st)) {
-        r->changing = 1;
+    if (sim_chance(c, 60) && !r->is_changing && all_state(r, &st)) {
+        r->is_changing = true;
         generation_stop(r->service);
         if (second)
             sim_timer(second->node, sim_below(c, 20) * SIM_MS, TIMER_SECOND_STOP,
@@ -451,14 +452,14 @@ static void churn_group(struct region *r)
 static void on_stopped(struct region *r, uint64_t generation)
 {
     struct generation_state st;
-    if (generation != r->plan->generation || !r->changing)
+    if (generation != r->plan->generation || !r->is_changing)
         return;
     if (!all_state(r, &st) || (has_second(r) && !st.stopped)) {
         sim_timer(r->node, 20 * SIM_MS, TIMER_GROUP_STOPPED, (int64_t)generation);
         return;
     }
-    r->changing = 0;
-    if (!st.ended && !r->done)
+    r->is_changing = false;
+    if (!st.ended && !r->is_done)
         begin_next(r, st.lowest);
 }
 
@@ -485,7 +486,7 @@ static void begin_writing(struct region *r)
     int64_t duration = sim_between(&disk[r->node], 100, 20000) * 1000;
     if (sim_chance(&disk[r->node], 5)) /* other hosts load the disk */
         duration *= 100;
-    if (n->disk_until > sim.now + duration && !sim.calm)
+    if (n->disk_until > sim.now + duration && !sim.is_calm)
         duration = n->disk_until - sim.now;
     sim_mark(MARK_disk);
     if (n->disk_stuck != n->life)
@@ -536,30 +537,30 @@ void group_disk(struct region *r)
     group_look(r);
 }
 
-static int is_saved(const struct region *r)
+static bool is_saved(const struct region *r)
 {
     const struct region_checkpoint *c = on_disk[r->node];
-    return !opt(OPT_region_save) || r->unsaved || (c && c->step >= r->job.train_steps);
+    return !opt(OPT_region_save) || r->is_unsaved || (c && c->step >= r->job.train_steps);
 }
 
 void group_look(struct region *r)
 {
     struct generation_state st;
     int64_t every = opt(OPT_region_save);
-    int all = all_state(r, &st);
+    bool has_all = all_state(r, &st);
     struct region *second = region_second(r);
-    if (all && second && r->settled != st.generation) {
+    if (has_all && second && r->settled != st.generation) {
         r->settled = st.generation;
         generation_settle(r->service, st.generation);
         generation_settle(second->service, st.generation);
     }
-    int last = st.lowest >= r->job.train_steps;
-    if (r->plan && all && every && !r->writing && st.lowest >= 0 &&
-        ((st.lowest > r->seen && st.lowest % every == 0) || (last && !is_saved(r)))) {
+    bool is_last = st.lowest >= r->job.train_steps;
+    if (r->plan && has_all && every && !r->writing && st.lowest >= 0 &&
+        ((st.lowest > r->seen && st.lowest % every == 0) || (is_last && !is_saved(r)))) {
         r->seen = st.lowest;
         capture_step(r, st.lowest);
     }
-    if (r->done && is_saved(r))
+    if (r->is_done && is_saved(r))
         region_stop(r);
 }
 

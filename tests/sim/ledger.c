@@ -44,7 +44,7 @@ static struct step *find_step(uint64_t generation, uint64_t ps0, int chunk, int6
     return NULL;
 }
 
-static int is_same(const struct candidate *a, const struct candidate *b)
+static bool is_same(const struct candidate *a, const struct candidate *b)
 {
     return a->weight == b->weight && !memcmp(a->data, b->data, sizeof a->data);
 }
@@ -70,15 +70,15 @@ void ledger_pushed(uint64_t generation, uint64_t ps0, const struct sim_msg *m)
     s->n[rank] += i == s->n[rank] && i < MAX_TRIES;
 }
 
-static int try_rank(struct step *s, int rank, int n_members, ledger_try *fits, void *ctx)
+static bool try_rank(struct step *s, int rank, int n_members, ledger_try *fits, void *ctx)
 {
     if (rank < n_members) {
         for (int i = 0; i < s->n[rank]; i++) {
             s->chosen[rank] = i;
             if (try_rank(s, rank + 1, n_members, fits, ctx))
-                return 1;
+                return true;
         }
-        return 0;
+        return false;
     }
     double sum[SIM_ELEMS] = {0}, weight = 0;
     for (int r = 0; r < n_members; r++) {
@@ -90,7 +90,7 @@ static int try_rank(struct step *s, int rank, int n_members, ledger_try *fits, v
     return fits(ctx, sum, weight);
 }
 
-int ledger_find(const struct ledger_step *at, ledger_try *fits, void *ctx)
+bool ledger_find(const struct ledger_step *at, ledger_try *fits, void *ctx)
 {
     struct step *s = find_step(at->generation, at->ps0, at->chunk, at->step);
     return s && try_rank(s, 0, at->n_members, fits, ctx);
@@ -140,7 +140,7 @@ static int at(const struct region *r, int64_t version)
     return (int)version;
 }
 
-void ledger_start(struct region *r, const struct region_checkpoint *from, int again)
+void ledger_start(struct region *r, const struct region_checkpoint *from, bool again)
 {
     for (int i = 0; i < SIM_CHUNKS; i++) {
         struct ledger_chunk *l = &r->ledger[i];
@@ -158,7 +158,7 @@ void ledger_start(struct region *r, const struct region_checkpoint *from, int ag
 
 static void rebase_values(struct ledger_chunk *l, const struct held *h, int v, const float *base)
 {
-    l->has_base = 1;
+    l->has_base = true;
     l->root = h->root;
     l->root_ps0 = h->root_ps0;
     for (int e = 0; e < (int)opt(OPT_elems); e++) {
@@ -183,7 +183,7 @@ void ledger_first(struct region *r, int chunk, int64_t version, const float *val
     l->ps0 = h.ps0;
 }
 
-void ledger_made(struct region *r, int chunk, int64_t version, int waits, const float *value)
+void ledger_made(struct region *r, int chunk, int64_t version, bool waits, const float *value)
 {
     struct ledger_chunk *l = &r->ledger[chunk];
     int v = at(r, version);
@@ -195,12 +195,12 @@ void ledger_made(struct region *r, int chunk, int64_t version, int waits, const 
     }
 }
 
-static int is_near(double a, double b)
+static bool is_near(double a, double b)
 {
     return fabs(a - b) <= 2e-3 * (1 + fabs(a) / 16);
 }
 
-/* Returns nonzero if the region may lose progress at this adoption (docs/guide/regions.md):
+/* Returns true if the region may lose progress at this adoption (docs/guide/regions.md):
  * - A region that was restarted may lose progress if it restored no checkpoint, or is more than one
  *   round behind, or did not contribute to the round, or trains with an overlap or a drift.
  * - If an earlier process of the region made the contribution that counts, this process may have
@@ -209,32 +209,32 @@ static int is_near(double a, double b)
  * - At the end it loses the steps that overlap the last exchange or drift beyond it, and the steps
  *   that it makes after the parent's last round, or while the parent makes that round alone.
  * In the first and third case only an adoption without `from` loses progress. */
-static int may_lose(const struct region *r, int chunk, const struct held *h, const float *from,
-                    int64_t version)
+static bool may_lose(const struct region *r, int chunk, const struct held *h, const float *from,
+                     int64_t version)
 {
     const struct ledger_chunk *l = &r->ledger[chunk];
-    int is_other = h->by && h->by != r->incarnation;
-    int may_differ = l->comes_back ? sim_overlap() > 0 : l->strayed;
+    bool is_other = h->by && h->by != r->incarnation;
+    bool may_differ = l->comes_back ? sim_overlap() > 0 : l->has_strayed;
     if (is_other && may_differ)
-        return 1;
+        return true;
     if (from)
-        return 0;
+        return false;
     if (version >= r->job.train_steps && (sim_overlap() > 0 || opt(OPT_max_drift) > 0))
-        return 1;
+        return true;
     if (h->before == sim_job.train_steps)
-        return 1;
+        return true;
     if (version >= r->job.train_steps && !h->by)
-        return 1;
+        return true;
     return l->comes_back && (h->version > r->restored_round + 1 || !h->by || sim_overlap() > 0 ||
                              opt(OPT_max_drift) > 0);
 }
 
-/* Checks that the region adopts versions in order. Returns nonzero if the parent has lost a version
+/* Checks that the region adopts versions in order. Returns true if the parent has lost a version
  * that the region had adopted; the region then receives all changes since that version again. */
-static int check_order(struct region *r, int chunk, const struct held *h)
+static bool check_order(struct region *r, int chunk, const struct held *h)
 {
     struct ledger_chunk *l = &r->ledger[chunk];
-    int lost =
+    bool lost =
         l->parent >= 0 && oracle_keeps(h->generation, h->ps0, l->generation, l->ps0) < l->parent;
     if (!lost && h->version < l->parent)
         sim_fail("order", "%s, chunk %d: the region adopts round %lld after round %lld",
@@ -258,16 +258,16 @@ static void adopted(struct region *r, int chunk, int64_t version, const float *t
         return;
     oracle_parent(&(struct ledger_step){h.generation, h.ps0, chunk, 0, h.version}, to,
                   "that a region adopts");
-    int lost = check_order(r, chunk, &h);
+    bool lost = check_order(r, chunk, &h);
     STORY("%s, chunk %d: version %lld adopts round %lld%s", sim.node[r->node].name, chunk,
           (long long)version, (long long)h.version, from ? "" : " unchanged");
     if (lost || !l->has_base || l->root != h.root || l->root_ps0 != h.root_ps0) {
         rebase_values(l, &h, v, to);
         return;
     }
-    int lost_some = may_lose(r, chunk, &h, from, version);
-    l->strayed = l->comes_back && lost_some;
-    l->comes_back = 0;
+    bool lost_some = may_lose(r, chunk, &h, from, version);
+    l->has_strayed = l->comes_back && lost_some;
+    l->comes_back = false;
     for (int e = 0; e < n; e++) {
         double on_top = (double)l->value[v][e] - (double)to[e];
         double want = l->learnt[v][e] + h.counted[e];

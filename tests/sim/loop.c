@@ -45,7 +45,7 @@ void sim_loop_reset(void)
     block_used = 0;
 }
 
-static int before(const struct entry *a, const struct entry *b)
+static bool before(const struct entry *a, const struct entry *b)
 {
     return a->at != b->at ? a->at < b->at : a->tie < b->tie;
 }

@@ -14,14 +14,14 @@
 
 enum { MUTANTS = 6, MUTANT_RUNS = 20000 };
 
-static int run_file(const char *path, int story)
+static int run_file(const char *path, bool has_story)
 {
     struct sim_schedule s;
     struct sim_outcome o;
     if (sim_schedule_read(path, &s) != ST_OK)
         return 1;
-    if (story)
-        sim_run(&s, 1, &o);
+    if (has_story)
+        sim_run(&s, true, &o);
     else
         sim_run_apart(&s, &o);
     if (o.check[0])
@@ -37,7 +37,7 @@ static int run_corpus(const char *folder)
     for (int i = 0; i < n; i++) {
         if (strstr(list[i]->d_name, ".txt")) {
             snprintf(path, sizeof path, "%s/%s", folder, list[i]->d_name);
-            failed += run_file(path, 0);
+            failed += run_file(path, false);
             n_files++;
         }
         free(list[i]);
@@ -53,7 +53,7 @@ __attribute__((unused)) static int run_mutants(int jobs)
 {
     int missed = 0;
     for (int i = 1; i <= MUTANTS; i++) {
-        struct sim_batch b = {.first = 1, .last = 300, .jobs = jobs, .mutant = i, .quiet = 1};
+        struct sim_batch b = {.first = 1, .last = 300, .jobs = jobs, .mutant = i, .is_quiet = true};
         while (!sim_batch_run(&b) && b.last < MUTANT_RUNS) {
             b.first = b.last + 1;
             b.last = b.last * 4;
@@ -84,7 +84,7 @@ static int test(const char *folder, struct sim_batch *b)
     choose_seeds(b);
     printf("seeds from %llu on:\n", (unsigned long long)b->first);
     struct sim_batch clipped = *b, quit = *b, regions = *b;
-    clipped.clip = quit.quit = regions.regions = 1;
+    clipped.clip = quit.quit = regions.regions = true;
     clipped.seconds = quit.seconds = b->seconds / 6 + 1;
     regions.seconds = b->seconds / 4 + 1;
     int apart = 2 * clipped.seconds + regions.seconds;
@@ -111,7 +111,7 @@ static int story_of(uint64_t seed, const struct sim_batch *b)
     if (b->regions)
         sim_schedule_regions(&s);
     sim_schedule_write(&s, stdout);
-    sim_run(&s, 1, &o);
+    sim_run(&s, true, &o);
     printf("%lld events, %.3f virtual s, digest %016llx: %s %s\n", (long long)o.events,
            (double)o.ns * 1e-9, (unsigned long long)o.digest, o.check[0] ? o.check : "passes",
            o.why);
@@ -120,10 +120,11 @@ static int story_of(uint64_t seed, const struct sim_batch *b)
 
 int main(int argc, char **argv)
 {
-    struct sim_batch b = {.first = 1, .last = 10000, .shrink = 1};
+    struct sim_batch b = {.first = 1, .last = 10000, .shrinks = true};
     const char *folder = NULL;
     unsigned long long first, last, seed = 0;
-    int has_seed = 0, failed = 0, n_files = 0;
+    bool has_seed = false;
+    int failed = 0, n_files = 0;
     mallopt(M_MMAP_THRESHOLD, 64 << 20); /* blocks of files are often allocated */
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     b.jobs = (int)sysconf(_SC_NPROCESSORS_ONLN);
@@ -133,21 +134,21 @@ int main(int argc, char **argv)
             b.first = first;
             b.last = last;
         } else if (sscanf(a, "--seed=%llu", &seed) == 1) {
-            has_seed = 1;
+            has_seed = true;
         } else if (!strncmp(a, "--test=", 7)) {
             folder = a + 7;
         } else if (!strncmp(a, "--folder=", 9)) {
             b.folder = argv[i] + 9;
         } else if (!strcmp(a, "--clip")) {
-            b.clip = 1;
+            b.clip = true;
         } else if (!strcmp(a, "--quit")) {
-            b.quit = 1;
+            b.quit = true;
         } else if (!strcmp(a, "--regions")) {
-            b.regions = 1;
+            b.regions = true;
         } else if (!strcmp(a, "--no-shrink")) {
-            b.shrink = 0;
+            b.shrinks = false;
         } else if (a[0] != '-') {
-            failed += run_file(a, 1);
+            failed += run_file(a, true);
             n_files++;
         } else if (sscanf(a, "--jobs=%d", &b.jobs) != 1 &&
                    sscanf(a, "--seconds=%d", &b.seconds) != 1 &&

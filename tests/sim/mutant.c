@@ -16,7 +16,7 @@ enum {
     MUTANT_LOSES_BATCHES
 };
 
-static int is(int mutant)
+static bool is(int mutant)
 {
     return sim.schedule && opt(OPT_mutant) == mutant;
 }

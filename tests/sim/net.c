@@ -10,7 +10,7 @@ struct sim_conn {
     struct sim_conn *next;
     int node[2];          /* by end: UP is the server, DOWN the client */
     uint32_t life[2];     /* their lives when it was made */
-    int up[2];            /* by end: it has not learnt of a loss */
+    bool up[2];           /* by end: it has not learnt of a loss */
     int64_t lost_from[2]; /* by direction: messages that arrive from then on are lost */
     int window[2];        /* messages that pass without an acknowledgement */
     struct sim_event *stalled;
@@ -62,7 +62,7 @@ static int64_t delay_of(int from, int to)
     int64_t median = opt(OPT_delay_us) * 1000;
     int64_t d = median / 2 + sim_below(r, median);
     int64_t tail = sim_between(r, 1, 300);
-    if (sim_below(r, 1000) < 10 * opt(OPT_tail) && !sim.calm)
+    if (sim_below(r, 1000) < 10 * opt(OPT_tail) && !sim.is_calm)
         d *= tail;
     return slowed[from][to] ? d * 100 : d;
 }
@@ -72,20 +72,20 @@ static int64_t delay_along(const struct sim_conn *c, int direction)
     return delay_of(c->node[!direction], c->node[direction]);
 }
 
-int sim_net_reachable(int a, int b)
+bool sim_net_is_reachable(int a, int b)
 {
     return !cut[a][b] && !cut[b][a];
 }
 
-/* Keeps the event until the cut heals, and returns nonzero, if a cut stops it. */
-static int stalls_at_cut(struct sim_conn *c, int direction, struct sim_event *e)
+/* Keeps the event until the cut heals, and returns true, if a cut stops it. */
+static bool stalls_at_cut(struct sim_conn *c, int direction, struct sim_event *e)
 {
     int from = c->node[!direction], to = c->node[direction];
     if (!cut[from][to] && (!cut[to][from] || c->window[direction]-- > 0))
-        return 0;
+        return false;
     e->next = c->stalled;
     c->stalled = e;
-    return 1;
+    return true;
 }
 
 static struct sim_event *post_to(struct sim_conn *c, int end, int64_t delay,
@@ -111,34 +111,34 @@ static void conn_down(struct sim_conn *c, int end)
     const struct sim_ops *ops = sim.node[node].ops;
     if (!c->up[end])
         return;
-    c->up[end] = 0;
+    c->up[end] = false;
     lose_from(c, end, sim.now);
     lose_from(c, !end, sim.now + delay_along(c, !end));
     if (c->up[!end])
         post_to(c, !end, delay_along(c, !end), EV_CONN_DOWN);
     for (struct net_stream *s = c->streams; s; s = s->next)
         if (s->open[end]) {
-            s->open[end] = 0;
+            s->open[end] = false;
             ops->closed(node, s);
         }
     for (struct sim_call *k = c->calls; k; k = k->next) {
         if (end == UP && !k->answered) {
             ops->call_lost(node, k);
         } else if (end == DOWN && !k->ended) {
-            k->ended = 1;
+            k->ended = true;
             k->st = ST_UNAVAILABLE;
             ops->reply(node, k);
         }
     }
 }
 
-void sim_net_node_died(int node, int power)
+void sim_net_node_died(int node, bool power)
 {
     for (struct sim_conn *c = conns; c; c = c->next) {
         int end = c->node[UP] == node ? UP : DOWN;
         if (c->node[end] != node || c->life[end] != sim.node[node].life || !c->up[end])
             continue;
-        c->up[end] = 0;
+        c->up[end] = false;
         lose_from(c, end, sim.now);
         int64_t rest = power ? 0 : delay_along(c, !end) * sim_below(&call_random, 4);
         lose_from(c, !end, sim.now + rest);
@@ -176,24 +176,24 @@ static void watch_cut(struct sim_conn *c)
     }
 }
 
-static int joins(const struct sim_conn *c, int a, int b)
+static bool joins(const struct sim_conn *c, int a, int b)
 {
     return (c->node[UP] == a && c->node[DOWN] == b) || (c->node[UP] == b && c->node[DOWN] == a);
 }
 
 void sim_net_cut(int from, int to, int by)
 {
-    int was = !sim_net_reachable(from, to);
+    bool was_cut = !sim_net_is_reachable(from, to);
     cut[from][to] += by;
-    int is = !sim_net_reachable(from, to);
-    if (was == is)
+    bool is_cut = !sim_net_is_reachable(from, to);
+    if (was_cut == is_cut)
         return;
     cut_number[from][to]++;
     cut_number[to][from] = cut_number[from][to];
     for (struct sim_conn *c = conns; c; c = c->next) {
         if (!joins(c, from, to))
             continue;
-        if (is) {
+        if (is_cut) {
             watch_cut(c);
             continue;
         }
@@ -225,34 +225,34 @@ void sim_net_reset_pair(int a, int b)
             }
 }
 
-static struct sim_conn *connect_to(int client, int server, int *is_new)
+static struct sim_conn *connect_to(int client, int server, bool *is_new)
 {
-    *is_new = 0;
+    *is_new = false;
     for (struct sim_conn *c = conns; c; c = c->next)
         if (c->node[DOWN] == client && c->node[UP] == server && c->up[DOWN] &&
             c->life[DOWN] == sim.node[client].life)
             return c;
-    if (!sim_net_reachable(client, server))
+    if (!sim_net_is_reachable(client, server))
         return NULL;
     if (sim.node[server].state != NODE_UP && sim.node[server].state != NODE_PAUSED)
         return NULL;
-    if (sim.node[server].closed)
+    if (sim.node[server].is_closed)
         return NULL;
     refuse_old(server);
     struct sim_conn *c = sim_alloc(sizeof *c);
     *c = (struct sim_conn){.next = conns,
                            .node = {server, client},
                            .life = {sim.node[server].life, sim.node[client].life},
-                           .up = {1, 1},
+                           .up = {true, true},
                            .lost_from = {INT64_MAX, INT64_MAX}};
-    *is_new = 1;
+    *is_new = true;
     return conns = c;
 }
 
 struct sim_call *sim_call(int client, int server, enum sim_call_kind kind, void *request,
                           int64_t deadline)
 {
-    int is_new;
+    bool is_new;
     struct sim_call *k = sim_alloc(sizeof *k);
     *k = (struct sim_call){.kind = kind, .client = client, .server = server, .request = request};
     k->id = ++n_ids;
@@ -260,9 +260,9 @@ struct sim_call *sim_call(int client, int server, enum sim_call_kind kind, void 
     if (deadline > 0)
         sim_post(deadline, EV_DEADLINE, client)->p = k;
     if (!k->conn) { /* refused at once, or the SYNs are not answered */
-        int refused = sim_net_reachable(client, server);
-        sim_post(refused ? 2 * delay_of(client, server)
-                         : 2 * SIM_S + sim_below(&call_random, 18 * SIM_S),
+        bool is_refused = sim_net_is_reachable(client, server);
+        sim_post(is_refused ? 2 * delay_of(client, server)
+                            : 2 * SIM_S + sim_below(&call_random, 18 * SIM_S),
                  EV_REPLY, client)
             ->p = k;
         k->st = ST_UNAVAILABLE;
@@ -281,7 +281,7 @@ void sim_call_cancel(struct sim_call *k)
 {
     if (k->ended)
         return;
-    k->ended = 1;
+    k->ended = true;
     if (!k->conn || k->answered)
         return;
     struct sim_event *e = post_to(k->conn, UP, delay_along(k->conn, UP), EV_REQUEST);
@@ -291,7 +291,7 @@ void sim_call_cancel(struct sim_call *k)
 
 void sim_call_answer(struct sim_call *k, void *reply)
 {
-    k->answered = 1;
+    k->answered = true;
     k->reply = reply;
     post_to(k->conn, DOWN, delay_along(k->conn, DOWN), EV_REPLY)->p = k;
 }
@@ -317,12 +317,12 @@ void sim_control_answer(int server, uint64_t call, const void *reply)
 
 struct net_stream *sim_stream_open(int client, int server)
 {
-    int is_new;
+    bool is_new;
     struct sim_conn *c = connect_to(client, server, &is_new);
     if (!c)
         return NULL;
     struct net_stream *s = sim_alloc(sizeof *s);
-    *s = (struct net_stream){.conn = c, .client = client, .server = server, .open = {1, 1}};
+    *s = (struct net_stream){.conn = c, .client = client, .server = server, .open = {true, true}};
     s->id = ++n_ids;
     s->queue[UP].end = &s->queue[UP].first;
     s->queue[DOWN].end = &s->queue[DOWN].first;
@@ -362,9 +362,9 @@ void sim_stream_cancel(struct net_stream *s)
 {
     if (!s->open[DOWN])
         return;
-    s->open[DOWN] = 0;
+    s->open[DOWN] = false;
     struct sim_msg *m = sim_alloc(sizeof *m);
-    m->last = 1;
+    m->is_last = true;
     sim_stream_push(s, UP, m);
 }
 
@@ -373,7 +373,7 @@ void sim_streams_each(int server, void (*fn)(struct net_stream *s))
     for (struct sim_conn *c = conns; c; c = c->next)
         for (struct net_stream *s = c->streams; s; s = s->next)
             if (s->server == server && c->life[UP] == sim.node[server].life && s->open[UP]) {
-                s->open[UP] = 0;
+                s->open[UP] = false;
                 fn(s);
             }
 }
@@ -389,8 +389,8 @@ static void deliver_message(struct net_stream *s, int direction, struct sim_msg 
                  (unsigned long long)m->piece.step);
     if (m->piece.kind != PIECE_NONE)
         ops->message(node, s, m);
-    if (m->last && s->open[direction]) {
-        s->open[direction] = 0;
+    if (m->is_last && s->open[direction]) {
+        s->open[direction] = false;
         ops->closed(node, s);
     }
 }
@@ -435,7 +435,7 @@ static void reply_event(struct sim_event *e)
             return;
         k->st = ST_OK;
     }
-    k->ended = 1;
+    k->ended = true;
     sim.node[k->client].ops->reply(k->client, k);
 }
 
@@ -452,7 +452,7 @@ static void keepalive_event(struct sim_event *e)
 {
     struct sim_conn *c = e->p;
     int a = c->node[UP], b = c->node[DOWN];
-    if (e->b < 0 || (!sim_net_reachable(a, b) && cut_number[a][b] == e->b))
+    if (e->b < 0 || (!sim_net_is_reachable(a, b) && cut_number[a][b] == e->b))
         conn_down(c, e->a);
 }
 

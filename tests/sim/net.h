@@ -26,7 +26,7 @@ struct sim_call {
     uint64_t id;
     void *request, *reply; /* of the run's memory, or borrowed for it */
     enum status st;        /* result at the client */
-    int answered, ended;   /* answered by the server; ended at the client */
+    bool answered, ended;  /* answered by the server; ended at the client */
     void *user;            /* belongs to the client */
     const void *waiter;    /* object that a fiber of the client waits on; NULL: none */
     struct sim_conn *conn; /* NULL: no connection could be made */
@@ -52,14 +52,14 @@ struct sim_msg {
     const void *data;    /* only upwards */
     struct buf *payload; /* only downwards: a reference */
     uint32_t crc_sent;   /* of the payload as it was sent: versions never change (I1) */
-    int last;            /* the stream ends after this message */
+    bool is_last;        /* the stream ends after this message */
 };
 
 struct net_stream { /* one Exchange call */
     struct sim_conn *conn;
     int client, server, cookie;
     uint64_t id;
-    int open[2]; /* by end */
+    bool open[2]; /* by end */
     struct {
         struct sim_msg *first, **end;
         int64_t last_at;
@@ -71,11 +71,11 @@ struct net_stream { /* one Exchange call */
 void sim_net_reset(void);
 void sim_net_finish(void); /* releases the payloads that are still in flight */
 void sim_net_event(struct sim_event *e);
-void sim_net_node_died(int node, int power);
+void sim_net_node_died(int node, bool power);
 void sim_net_cut(int from, int to, int by); /* by: 1 begins a cut, -1 ends it */
 void sim_net_reset_pair(int a, int b);
 void sim_net_slow(int a, int b, int by);
-int sim_net_reachable(int a, int b);
+bool sim_net_is_reachable(int a, int b);
 
 /* Starts a call of a client. deadline 0: none. ops->reply receives the call with its result. */
 struct sim_call *sim_call(int client, int server, enum sim_call_kind kind, void *request,

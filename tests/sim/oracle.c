@@ -81,14 +81,15 @@ static struct generation *find_at(int server, uint64_t number)
 
 void oracle_planned(const struct net_plan *p)
 {
-    int recorded = opt(OPT_folder) && !disk_was_lost(); /* file names there have the terms */
+    bool is_recorded = opt(OPT_folder) && !disk_was_lost(); /* file names there have the terms */
     for (int i = 0; i < n_generations; i++)
-        if ((recorded || generations[i]->ps0 == p->ps0) && generations[i]->number >= p->generation)
+        if ((is_recorded || generations[i]->ps0 == p->ps0) &&
+            generations[i]->number >= p->generation)
             sim_fail("term", "ps 0 plans generation %llx, but %llx has begun before",
                      (unsigned long long)p->generation, (unsigned long long)generations[i]->number);
 }
 
-static int lockstep(void)
+static bool in_lockstep(void)
 {
     return job_in_lockstep(&sim_job);
 }
@@ -197,15 +198,15 @@ struct made {
     const float *value, *slots;
 };
 
-static int is_near(const float *a, const float *b, int n)
+static bool is_near(const float *a, const float *b, int n)
 {
-    int near = 1;
+    bool near = true;
     for (int i = 0; i < n; i++)
         near &= fabsf(a[i] - b[i]) <= 1e-3f * (1 + fabsf(a[i]) / 16);
     return near;
 }
 
-static int fits(void *ctx, const double *sum, double weight)
+static bool fits(void *ctx, const double *sum, double weight)
 {
     const struct made *m = ctx;
     struct oracle_state t = *m->next;
@@ -217,10 +218,10 @@ static int fits(void *ctx, const double *sum, double weight)
     else
         t.version++;
     if (!is_near(t.value, m->value, (int)opt(OPT_elems)))
-        return 0;
+        return false;
     memcpy(t.value, m->value, (size_t)opt(OPT_elems) * sizeof(float));
     *m->next = t;
-    return 1;
+    return true;
 }
 
 static const struct oracle_state *parent_state(const struct generation *g, int chunk, int64_t step)
@@ -329,13 +330,13 @@ static const struct generation *base_of(const struct net_plan *p)
 
 static void check_same(const struct generation *g, const struct net_plan *p)
 {
-    int same = g->step == p->step && g->position == p->position && g->source == p->source &&
-               g->n_members == p->n_members && g->n_chunks == p->chunks->n_chunks;
-    for (int i = 0; same && i < p->n_members; i++)
-        same = g->member[i] == p->member[i];
-    for (int i = 0; same && i < p->chunks->n_chunks; i++)
-        same = g->shard[i] == p->shard[i];
-    if (!same)
+    bool is_same = g->step == p->step && g->position == p->position && g->source == p->source &&
+                   g->n_members == p->n_members && g->n_chunks == p->chunks->n_chunks;
+    for (int i = 0; is_same && i < p->n_members; i++)
+        is_same = g->member[i] == p->member[i];
+    for (int i = 0; is_same && i < p->chunks->n_chunks; i++)
+        is_same = g->shard[i] == p->shard[i];
+    if (!is_same)
         sim_fail("term", "generation %llx has two different plans",
                  (unsigned long long)p->generation);
 }
@@ -357,7 +358,7 @@ static int64_t contributed(const struct generation *g, int member, int64_t step)
  * connection learns by it whether its last contribution counted. */
 static void check_contributed(const struct generation *g, const struct net_plan *p)
 {
-    for (int i = 0; lockstep() && i < p->n_members; i++) {
+    for (int i = 0; in_lockstep() && i < p->n_members; i++) {
         int64_t want = contributed(g->base, g->member[i], g->step);
         int64_t planned = net_plan_contributed(p, g->member[i], g->step);
         if (want != planned)
@@ -374,9 +375,9 @@ static void check_chain(const struct generation *g)
         sim_fail("I2", "generation %llx resumes from an unknown generation or checkpoint",
                  (unsigned long long)g->number);
     uint64_t want = g->base ? position_of(g->base, g->step) : 0;
-    if (g->base && g->step < g->base->step && lockstep()) /* before the base's own first step */
+    if (g->base && g->step < g->base->step && in_lockstep()) /* before the base's own first step */
         return;
-    if (g->position != want && lockstep())
+    if (g->position != want && in_lockstep())
         sim_fail("I6", "generation %llx begins at sample %llu, not %llu",
                  (unsigned long long)g->number, (unsigned long long)g->position,
                  (unsigned long long)want);
@@ -427,7 +428,7 @@ static void differs(const char *check, const struct generation *g, int chunk, in
              (long long)step, (unsigned long long)g->number, what);
 }
 
-static int same_state(const struct oracle_state *s, const float *value, const float *slots)
+static bool is_same_state(const struct oracle_state *s, const float *value, const float *slots)
 {
     size_t bytes = (size_t)opt(OPT_elems) * sizeof(float);
     return !memcmp(s->value, value, bytes) &&
@@ -441,18 +442,18 @@ static void check_version(struct generation *g, int chunk, int64_t step, const f
         check_parent(g, chunk, step, value, what);
         return;
     }
-    if (lockstep()) {
+    if (in_lockstep()) {
         const struct oracle_state *s = right(g, chunk, step);
-        if (!same_state(s, value, NULL))
+        if (!is_same_state(s, value, NULL))
             differs("I2", g, chunk, step, what);
-        if (slots && !same_state(s, value, slots))
+        if (slots && !is_same_state(s, value, slots))
             differs("I2", g, chunk, step, "the optimizer's slots");
         return;
     }
     struct shadow *s = &g->shadow[chunk];
     if (s->state.version < 0 && step == 0)
         first_state(chunk, &s->state);
-    if (s->state.version == step && !same_state(&s->state, value, NULL))
+    if (s->state.version == step && !is_same_state(&s->state, value, NULL))
         differs("I2", g, chunk, step, what);
 }
 
@@ -472,7 +473,7 @@ void oracle_begin_chunk(const struct net_plan *p, int chunk, const struct oracle
     n_checks++;
     if (now->version < 0)
         return;
-    if (lockstep()) {
+    if (in_lockstep()) {
         check_version(g, chunk, now->version, now->value, n_slots() ? now->slots : NULL,
                       "at the beginning");
         return;
@@ -481,7 +482,7 @@ void oracle_begin_chunk(const struct net_plan *p, int chunk, const struct oracle
         inherit_batches(g, now->version);
     const struct shadow *from = g->base ? &g->base->shadow[chunk] : NULL;
     if (from && g->source == PLAN_MEMORY) {
-        if (now->version != from->state.version || !same_state(&from->state, now->value, NULL))
+        if (now->version != from->state.version || !is_same_state(&from->state, now->value, NULL))
             differs("I2", g, chunk, now->version, "as it was handed over");
         s->n_counted = from->n_counted;
         s->counted = sim_alloc(MAX_COUNTED * sizeof *s->counted);
@@ -569,12 +570,12 @@ void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t 
 {
     struct generation *g = find_at(server, m->head.generation);
     int chunk = (int)m->piece.chunk;
-    if (!g || (lockstep() && after == before))
+    if (!g || (in_lockstep() && after == before))
         return;
     n_checks++;
     if (after != before && after != before + 1)
         sim_fail("I2", "a contribution made more than one version");
-    if (lockstep()) {
+    if (in_lockstep()) {
         check_version(g, chunk, after, value, NULL, "as it was made");
         return;
     }
@@ -595,7 +596,7 @@ void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t 
         if (chunk == 0)
             count_batch(g, m->position, after);
     }
-    if (after != before && !same_state(&s->state, value, NULL))
+    if (after != before && !is_same_state(&s->state, value, NULL))
         differs("I2", g, chunk, after, "as it was made");
 }
 
@@ -607,7 +608,7 @@ void oracle_samples(uint64_t generation, uint64_t ps0, const struct net_place *p
         sim_fail("I6", "a worker is in generation %llx, which no server began",
                  (unsigned long long)generation);
     n_checks++;
-    if (!lockstep())
+    if (!in_lockstep())
         return;
     uint64_t want = position_of(g, step) + (uint64_t)(place->rank * sim_job.batch);
     if (position != want || place->n_members != g->n_members ||

@@ -9,7 +9,8 @@
 #include <string.h>
 
 struct peer_client {
-    int node, to, cancelled;
+    int node, to;
+    bool is_cancelled;
 };
 
 enum status __wrap_peer_client_create(const char *addr, struct peer_client **out);
@@ -37,21 +38,21 @@ void __wrap_peer_client_destroy(struct peer_client *c)
 {
 }
 
-static int is_dying(int node)
+static bool is_dying(int node)
 {
     if (sim_is_server(node))
-        return !sim_server(node) || sim_server(node)->dying;
-    return region_of(node)->dying;
+        return !sim_server(node) || sim_server(node)->is_dying;
+    return region_of(node)->is_dying;
 }
 
 /* Waits until the call ends; returns ST_CANCELLED if it was cancelled. */
 static enum status await(struct peer_client *c, struct sim_call *k)
 {
     k->waiter = c;
-    while (!k->ended && !c->cancelled && !is_dying(c->node))
+    while (!k->ended && !c->is_cancelled && !is_dying(c->node))
         fiber_wait(c, INT64_MAX);
     k->waiter = NULL;
-    c->cancelled = 0;
+    c->is_cancelled = false;
     if (k->ended)
         return k->st;
     if (!is_dying(c->node))
@@ -61,7 +62,7 @@ static enum status await(struct peer_client *c, struct sim_call *k)
 
 void __wrap_peer_client_cancel(struct peer_client *c)
 {
-    c->cancelled = 1;
+    c->is_cancelled = true;
     fiber_wake(c);
 }
 
@@ -84,8 +85,8 @@ enum status __wrap_peer_client_control(struct peer_client *c, const struct net_c
     snprintf(why, CONTROL_TEXT_BYTES, "cancelled");
     if (is_dying(c->node))
         fiber_wait(c, INT64_MAX);
-    if (c->cancelled || is_dying(c->node)) {
-        c->cancelled = 0;
+    if (c->is_cancelled || is_dying(c->node)) {
+        c->is_cancelled = false;
         return ST_CANCELLED;
     }
     *sent = *request;
@@ -123,7 +124,7 @@ void net_server_control_reply(struct net_server *s, uint64_t call,
 {
     struct net_control_reply *r = sim_alloc(sizeof *r);
     struct net_plan *plan = NULL;
-    if (!reply || !sim_server(sim.running) || sim_server(sim.running)->dying)
+    if (!reply || !sim_server(sim.running) || sim_server(sim.running)->is_dying)
         return;
     *r = *reply;
     r->kept = copy_list(reply->kept, reply->n_kept, sizeof *r->kept);
@@ -187,7 +188,7 @@ void gate_request(struct region *r, struct sim_call *k)
     r->handler.gate(r->handler.ctx, &gate, reply);
     if (reply->answer == SQUARES_REFUSED)
         sim_fail("end", "%s refuses a letter: %s", sim.node[r->node].name, reply->why);
-    for (int i = 0; i < gate.n && sim.story; i++)
+    for (int i = 0; i < gate.n && sim.has_story; i++)
         STORY("%s receives: chunk %d, version %lld, kind %d: %s", sim.node[r->node].name,
               gate.item[i].chunk, (long long)gate.item[i].version, (int)gate.item[i].kind,
               reply->answer == SQUARES_TAKEN  ? "taken"

@@ -28,13 +28,13 @@ void sim_start(int node)
     n->ops->start(node);
 }
 
-void sim_kill(int node, int power)
+void sim_kill(int node, bool power)
 {
     struct sim_node *n = &sim.node[node];
     if (n->state != NODE_UP && n->state != NODE_PAUSED)
         return;
     n->state = NODE_DOWN;
-    n->closed = 0;
+    n->is_closed = false;
     sim_net_node_died(node, power);
     if (power)
         disk_lose_unsynced(node);
@@ -48,12 +48,12 @@ void sim_ended(int node, int status)
     STORY("%s ends with %d", n->name, status);
     n->state = NODE_ENDED;
     n->status = status;
-    n->closed = 0;
-    sim_net_node_died(node, 0);
+    n->is_closed = false;
+    sim_net_node_died(node, false);
     n->ops->die(node);
 }
 
-void sim_pause(int node, int on)
+void sim_pause(int node, bool on)
 {
     struct sim_node *n = &sim.node[node];
     if (on && n->state == NODE_UP) {

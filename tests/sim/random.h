@@ -5,6 +5,7 @@
 #ifndef TESTS_SIM_RANDOM_H
 #define TESTS_SIM_RANDOM_H
 #include "base/rng.h"
+#include <stdbool.h>
 
 enum sim_stream {
     STREAM_OPTIONS = 1,
@@ -44,7 +45,7 @@ static inline int64_t sim_between(struct sim_random *r, int64_t low, int64_t hig
     return low + sim_below(r, high - low + 1);
 }
 
-static inline int sim_chance(struct sim_random *r, int percent)
+static inline bool sim_chance(struct sim_random *r, int percent)
 {
     return sim_below(r, 100) < percent;
 }

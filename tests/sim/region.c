@@ -41,7 +41,7 @@ static void outer_made(void *ctx, int chunk, int64_t version, int waits, struct 
 {
     const struct outer_hooks *o = own(ctx);
     struct region *r = ctx;
-    if (!r->dying)
+    if (!r->is_dying)
         ledger_made(r, chunk, version, waits, value->data);
     o->made(o->ctx, chunk, version, waits, value);
 }
@@ -70,9 +70,9 @@ int __wrap_outer_adopt(struct store *s, int chunk, int64_t version,
     fiber_pause();
     int made = __real_outer_adopt(s, chunk, version, how);
     struct region *h = made ? ledger_of(r) : NULL;
-    if (h && !r->second)
+    if (h && !r->is_second)
         ledger_adopted(r, chunk, version, how->to, how->from);
-    if (!h || !r->second)
+    if (!h || !r->is_second)
         return made;
     int64_t now;
     struct buf *is = store_read(s, chunk, &now);
@@ -90,7 +90,7 @@ int __wrap_region_chunks_adopt(struct ps_region *r, struct run *run,
                                const struct region_chunk_adoption *w)
 {
     struct region *own = region_of(sim.running);
-    if (run->plan->shard[w->chunk] != run->self && !own->dying)
+    if (run->plan->shard[w->chunk] != run->self && !own->is_dying)
         ledger_word(own, run->generation, w);
     return __real_region_chunks_adopt(r, run, w);
 }
@@ -178,7 +178,7 @@ pid_t __wrap_getpid(void)
 static void on_refused(void *ctx)
 {
     struct region *r = ctx;
-    if (!r->dying)
+    if (!r->is_dying)
         sim_fail("end", "%s cannot continue with its parent group", sim.node[r->node].name);
 }
 
@@ -203,8 +203,8 @@ static void on_gate(void *ctx, const struct net_gate *gate, struct net_squares_r
 static void on_done(void *ctx)
 {
     struct region *r = ctx;
-    r->done = 1;
-    if (!r->dying)
+    r->is_done = true;
+    if (!r->is_dying)
         ledger_end(r);
     group_done(r);
 }
@@ -239,8 +239,8 @@ static void on_start(int node)
     regions[node] = r;
     r->node = node;
     r->index = (node - SIM_SERVERS) % (opt(OPT_region_servers) > 1 ? SIM_WORKERS / 2 : SIM_WORKERS);
-    r->second = region_is_second(node);
-    if (r->second) {
+    r->is_second = region_is_second(node);
+    if (r->is_second) {
         second_start(r);
         sim.running = was;
         return;
@@ -271,19 +271,20 @@ static void on_start(int node)
 static void *stop_main(void *arg)
 {
     struct region *r = arg;
-    if (r->second)
+    if (r->is_second)
         region_server_stop(r->server);
     ps_region_await_end(r->region);
     ps_region_stop(r->region, NULL);
-    if (!r->dying)
+    if (!r->is_dying)
         sim_timer(r->node, 0, TIMER_EXIT_REGION, 0);
     return NULL;
 }
 
 void region_stop(struct region *r)
 {
-    if (!r->stops++)
+    if (!r->is_stopping)
         fiber_start(r->node, stop_main, r);
+    r->is_stopping = true;
 }
 
 static void on_die(int node)
@@ -291,9 +292,9 @@ static void on_die(int node)
     struct region *r = regions[node];
     int was = sim.running;
     sim.running = node;
-    r->dying = 1;
+    r->is_dying = true;
     client_die(node);
-    if (r->second)
+    if (r->is_second)
         second_die(r);
     region_stop(r);
     fibers_end(node);
@@ -309,7 +310,7 @@ static void look_at_group(struct region *r)
 {
     struct region *h = region_head(r);
     int was = sim.running;
-    if (!h || h->dying || sim.node[h->node].state != NODE_UP)
+    if (!h || h->is_dying || sim.node[h->node].state != NODE_UP)
         return;
     sim.running = h->node;
     group_look(h);
@@ -327,7 +328,7 @@ static void on_timer(int node, int what, int64_t number)
             sim_timer(second->node, SIM_MS, TIMER_EXIT_REGION, 0);
         sim_ended(node, 0);
         return;
-    } else if (r->second) {
+    } else if (r->is_second) {
         second_timer(r, what, number);
     } else {
         group_timer(r, what, number);

@@ -56,16 +56,17 @@ struct group_worker {
     struct net_frame_head head;
     struct net_place place;
     int64_t step, timer;
-    int over; /* its generation has ended, or its stream */
-    int waits[SIM_CHUNKS];
+    bool is_over; /* its generation has ended, or its stream */
+    bool waits[SIM_CHUNKS];
     int64_t version[SIM_CHUNKS];
     float value[SIM_CHUNKS][SIM_ELEMS];
 };
 
 struct region {
-    int node, index, dying, done, stops;
-    int unsaved;                  /* its last checkpoint cannot be written any more */
-    int second;                   /* this process is a region's second server */
+    int node, index;
+    bool is_dying, is_done, is_stopping;
+    bool is_unsaved;              /* its last checkpoint cannot be written any more */
+    bool is_second;               /* this process is a region's second server */
     struct region_server *server; /* of the second server */
     int64_t restored_round;       /* parent's round in its checkpoint; -1: unknown, or none */
     struct service *service;
@@ -86,7 +87,7 @@ struct region {
     uint64_t settled;
     struct region_checkpoint *writing;
     uint64_t n_plans;
-    int changing;
+    bool is_changing;
     int64_t seen; /* lowest version when group_look() looked last */
     struct group_worker worker[GROUP_WORKERS];
 };

@@ -18,24 +18,24 @@ static void to_story(void *ctx, enum log_level level, const char *text)
 {
     const struct server *s =
         sim.running >= 0 && sim_is_server(sim.running) ? sim_server(sim.running) : NULL;
-    if (sim.story && !(sim_is_server(sim.running) && (!s || s->dying)))
+    if (sim.has_story && !(sim_is_server(sim.running) && (!s || s->is_dying)))
         sim_story("    %s logs: %s", sim.running >= 0 ? sim.node[sim.running].name : "?", text);
 }
 
-static void make_world(const struct sim_schedule *s, int story)
+static void make_world(const struct sim_schedule *s, bool has_story)
 {
     memset(&sim, 0, offsetof(struct sim, leave));
     memset(sim.cells, 0, sizeof sim.cells);
     memset(sim.fault_hits, 0, sizeof sim.fault_hits);
     sim.schedule = s;
-    sim.story = story;
+    sim.has_story = has_story;
     sim.now = SIM_S;
     sim.running = -1;
     sim.ties = sim_random_of(s->seed, STREAM_TIES, 0);
     sim.identity = sim_random_of(s->seed, STREAM_IDENTITY, 0);
     sim.memory = sim_random_of(s->seed, STREAM_MEMORY, 0);
     sim.end_ns = SIM_S + (opt(OPT_calm_ms) + 1000 * (int64_t)BOUND_S) * SIM_MS;
-    log_init("sim", -1, story ? LOG_LEVEL_INFO : (enum log_level)(LOG_LEVEL_ERROR + 1));
+    log_init("sim", -1, has_story ? LOG_LEVEL_INFO : (enum log_level)(LOG_LEVEL_ERROR + 1));
     log_divert(to_story, NULL);
     sim_loop_reset();
     sim_net_reset();
@@ -84,30 +84,30 @@ static void supervise_node(int node)
     sim_post(sim_between(&sim.identity, 10, 3000) * SIM_MS, EV_START, -1)->a = node;
 }
 
-/* Returns nonzero if all workers have ended, at least one of them with all steps done. */
-static int all_left(void)
+/* Returns true if all workers have ended, at least one of them with all steps done. */
+static bool all_left(void)
 {
-    int done = 0;
+    bool is_done = false;
     for (int i = SIM_SERVERS; i < SIM_NODES; i++) {
         if (sim.node[i].state == NODE_UP || sim.node[i].state == NODE_PAUSED ||
             sim.node[i].state == NODE_DOWN)
-            return 0;
-        done |= sim.node[i].state == NODE_ENDED && sim.node[i].status == 0;
+            return false;
+        is_done |= sim.node[i].state == NODE_ENDED && sim.node[i].status == 0;
     }
-    return done;
+    return is_done;
 }
 
-/* Returns nonzero if the servers of a failed job have ended; if other faults strike, ps 0 alone,
+/* Returns true if the servers of a failed job have ended; if other faults strike, ps 0 alone,
  * since its order may not reach the other servers. */
-static int have_failed(void)
+static bool have_failed(void)
 {
     int n = sim_schedule_only_quits(sim.schedule) ? SIM_SERVERS : 1;
     if (sim.node[0].life > sim.job_failed) /* ps 0 died while it ended */
-        return 1;
+        return true;
     for (int i = 0; i < n; i++)
         if (sim.node[i].state != NODE_ABSENT && sim.node[i].state != NODE_ENDED)
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
 /* Checks that the job has failed if all workers ended with errors, and no other fault struck.
@@ -130,49 +130,49 @@ static void check_quits(void)
                      sim.node[i].name, sim.node[i].status);
 }
 
-/* Returns nonzero if a parent group may have lost all its versions and checkpoints. */
-static int has_lost_all(void)
+/* Returns true if a parent group may have lost all its versions and checkpoints. */
+static bool has_lost_all(void)
 {
-    int lost = 0;
+    bool is_lost = false;
     if (opt(OPT_folder))
         return disk_was_lost();
     for (int i = 0; i < SIM_SERVERS; i++)
-        lost |= sim.node[i].life > 1 || sim.node[i].gone;
-    return lost;
+        is_lost |= sim.node[i].life > 1 || sim.node[i].gone;
+    return is_lost;
 }
 
-/* Returns nonzero if the job has ended: by ps 0's decision, or without one once all workers have
+/* Returns true if the job has ended: by ps 0's decision, or without one once all workers have
  * ended. */
-static int is_over(void)
+static bool is_over(void)
 {
     if (sim.job_failed)
         return have_failed();
     if (opt(OPT_coordinator) && !opt(OPT_folder) && sim.node[0].life > 1 && all_left())
-        return 1; /* ps 0 has lost its memory, and no worker is left to inform it */
+        return true; /* ps 0 has lost its memory, and no worker is left to inform it */
     if (opt(OPT_regions) && all_left() && has_lost_all())
-        return 1;             /* regions that have ended do not join again */
+        return true;          /* regions that have ended do not join again */
     if (opt(OPT_coordinator)) /* a ps 0 that dies while it ends has no work left */
         return sim.node[0].state == NODE_ENDED || (sim.job_done && sim.node[0].life > sim.job_done);
     for (int i = 0; i < (int)opt(OPT_workers); i++)
         if (sim.node[SIM_SERVERS + i].state != NODE_ENDED)
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
-/* Returns nonzero if a server found the job done, without ps 0's decisions. */
-static int is_done(void)
+/* Returns true if a server found the job done, without ps 0's decisions. */
+static bool is_done(void)
 {
     for (int i = 0; i < (int)opt(OPT_servers) && !opt(OPT_coordinator); i++)
         if (sim_server(i) && sim_server(i)->job_done)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 static void end_world(void)
 {
     for (int i = 0; i < SIM_NODES; i++)
         if (sim.node[i].state == NODE_UP || sim.node[i].state == NODE_PAUSED)
-            sim_kill(i, 0);
+            sim_kill(i, false);
 }
 
 static void run_all(void)
@@ -194,9 +194,9 @@ static void run_all(void)
     end_world();
 }
 
-void sim_run(const struct sim_schedule *s, int story, struct sim_outcome *out)
+void sim_run(const struct sim_schedule *s, bool has_story, struct sim_outcome *out)
 {
-    make_world(s, story);
+    make_world(s, has_story);
     if (setjmp(sim.leave) == 0)
         run_all();
     sim_net_finish();

@@ -13,7 +13,7 @@ struct sim_outcome {
     int marks[SIM_N_MARKS];
 };
 
-void sim_run(const struct sim_schedule *s, int story, struct sim_outcome *out);
+void sim_run(const struct sim_schedule *s, bool has_story, struct sim_outcome *out);
 /* Runs it in a process of its own, so that a crash or an endless loop is an outcome, too: "crash",
  * "hang". */
 void sim_run_apart(const struct sim_schedule *s, struct sim_outcome *out);
@@ -22,16 +22,17 @@ void sim_shrink(struct sim_schedule *s, int *n_runs);
 
 struct sim_batch {
     uint64_t first, last; /* seeds, last included; stops at `seconds` (0: no limit) */
-    int jobs, seconds, mutant, shrink, quiet;
-    int clip, quit, regions; /* modes of sim */
-    char *folder;            /* folder for shrunk schedules; NULL: none */
+    int jobs, seconds, mutant;
+    bool shrinks, is_quiet;
+    bool clip, quit, regions; /* modes of sim */
+    char *folder;             /* folder for shrunk schedules; NULL: none */
     /* out */
     int64_t n_runs, n_events, n_failed;
     double took;
     uint64_t first_failed;
 };
-/* Returns nonzero if a check failed. */
-int sim_batch_run(struct sim_batch *b);
+/* Returns true if a check failed. */
+bool sim_batch_run(struct sim_batch *b);
 int64_t sim_real_ns(void);
 
 #endif

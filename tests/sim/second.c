@@ -27,35 +27,35 @@ int second_node(int head)
     return head + SIM_WORKERS / 2;
 }
 
-int region_is_second(int node)
+bool region_is_second(int node)
 {
     return opt(OPT_region_servers) > 1 && node >= second_node(SIM_SERVERS);
 }
 
 struct region *region_head(struct region *r)
 {
-    return r->second ? region_of(r->node - SIM_WORKERS / 2) : r;
+    return r->is_second ? region_of(r->node - SIM_WORKERS / 2) : r;
 }
 
-static int is_there(const struct region *r)
+static bool is_there(const struct region *r)
 {
-    return r && !r->dying &&
+    return r && !r->is_dying &&
            (sim.node[r->node].state == NODE_UP || sim.node[r->node].state == NODE_PAUSED);
 }
 
 struct region *region_second(const struct region *r)
 {
     struct region *s =
-        opt(OPT_region_servers) > 1 && !r->second ? region_of(second_node(r->node)) : NULL;
+        opt(OPT_region_servers) > 1 && !r->is_second ? region_of(second_node(r->node)) : NULL;
     return is_there(s) ? s : NULL;
 }
 
 struct region *ledger_of(struct region *r)
 {
     struct region *h = region_head(r);
-    if (!r->second)
-        return r->dying ? NULL : r;
-    return is_there(h) && !r->dying && r->plan && h->plan == r->plan ? h : NULL;
+    if (!r->is_second)
+        return r->is_dying ? NULL : r;
+    return is_there(h) && !r->is_dying && r->plan && h->plan == r->plan ? h : NULL;
 }
 
 /* The store's hooks pass each call to the server's own hooks; the ledger notes versions. */
@@ -152,7 +152,7 @@ void second_die(struct region *r)
             continue;
         struct net_stream *s = g->second;
         g->second = NULL;
-        s->open[UP] = 0;
+        s->open[UP] = false;
         r->handler.stream_closed(r->handler.ctx, s);
         if (is_there(h))
             group_lost_stream(h, g);
@@ -197,15 +197,15 @@ void second_ask(struct region *h, struct group_worker *g, const struct net_piece
               n_asks++);
 }
 
-int second_join(struct region *h, struct group_worker *g, const struct net_join *like,
-                const struct net_join_reply *told, int *init)
+bool second_join(struct region *h, struct group_worker *g, const struct net_join *like,
+                 const struct net_join_reply *told, bool *init)
 {
     struct region *r = region_second(h);
     struct net_join_reply reply = {.answer = JOIN_RETRY};
     struct net_join j = *like;
     int was = sim.running;
     if (!r || sim.node[r->node].state != NODE_UP)
-        return 0;
+        return false;
     j.generation = told->generation;
     j.ps0 = told->ps0;
     sim.running = r->node;
@@ -217,12 +217,12 @@ int second_join(struct region *h, struct group_worker *g, const struct net_join 
         sim_fail("end", "%s refuses its worker %d: %s", sim.node[r->node].name, g->index,
                  reply.why);
     if (reply.answer == JOIN_RETRY)
-        return 0;
+        return false;
     g->second = sim_alloc(sizeof *g->second);
     *g->second = (struct net_stream){
-        .client = h->node, .server = r->node, .cookie = g->index, .open = {1, 1}};
+        .client = h->node, .server = r->node, .cookie = g->index, .open = {true, true}};
     *init = reply.answer == JOIN_INIT;
-    return 1;
+    return true;
 }
 
 void second_close(struct region *h, struct group_worker *g)
@@ -233,7 +233,7 @@ void second_close(struct region *h, struct group_worker *g)
     g->second = NULL;
     if (!s || !r)
         return;
-    s->open[UP] = 0;
+    s->open[UP] = false;
     sim.running = r->node;
     r->handler.stream_closed(r->handler.ctx, s);
     sim.running = was;

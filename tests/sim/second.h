@@ -6,7 +6,7 @@
 #include "tests/sim/region.h"
 
 int second_node(int head);
-int region_is_second(int node);
+bool region_is_second(int node);
 struct region *region_head(struct region *r);         /* process of its ps 0 */
 struct region *region_second(const struct region *r); /* NULL: it does not run */
 /* Returns the region whose ledger has the versions of this process now; NULL: none. */
@@ -16,8 +16,8 @@ void second_start(struct region *r);
 void second_die(struct region *r);
 void second_timer(struct region *r, int what, int64_t number);
 /* Lets a worker join at the second server, too; *init: it is to send first values. */
-int second_join(struct region *h, struct group_worker *g, const struct net_join *like,
-                const struct net_join_reply *told, int *init);
+bool second_join(struct region *h, struct group_worker *g, const struct net_join *like,
+                 const struct net_join_reply *told, bool *init);
 /* Sends a worker's piece to the second server. */
 void second_ask(struct region *h, struct group_worker *g, const struct net_piece *p,
                 const float *data);

@@ -13,10 +13,10 @@ int sim_running(void)
     return sim.running;
 }
 
-static int is_open(const struct net_stream *s)
+static bool is_open(const struct net_stream *s)
 {
     const struct server *server = sim_server(s->server);
-    return server && !server->dying && s->open[UP];
+    return server && !server->is_dying && s->open[UP];
 }
 
 void net_stream_send(struct net_stream *s, const struct net_frame_head *head,
@@ -57,9 +57,9 @@ void net_stream_fail(struct net_stream *s, const struct net_frame_head *head, ui
     m->head = *head;
     m->piece.kind = PIECE_REFUSED;
     m->piece.chunk = chunk;
-    m->last = 1;
+    m->is_last = true;
     sim_stream_push(s, DOWN, m);
-    s->open[UP] = 0;
+    s->open[UP] = false;
     sim_post(0, EV_CLOSED, s->server)->p = s;
 }
 
@@ -71,9 +71,9 @@ void net_stream_close(struct net_stream *s, const char *why)
         return;
     STORY("%s closes a stream of %s: %s", sim.node[s->server].name, sim.node[s->client].name, why);
     struct sim_msg *m = sim_alloc(sizeof *m);
-    m->last = 1;
+    m->is_last = true;
     sim_stream_push(s, DOWN, m);
-    s->open[UP] = 0;
+    s->open[UP] = false;
     sim_post(0, EV_CLOSED, s->server)->p = s;
 }
 
@@ -164,7 +164,7 @@ enum status __wrap_checkpoint_restore_samples(const struct checkpoint_restore *r
 
 struct fetch_client {
     int server;
-    int cancelled;
+    bool is_cancelled;
 };
 
 enum status __wrap_fetch_client_create(const char *addr, struct fetch_client **out)
@@ -180,7 +180,7 @@ void __wrap_fetch_client_destroy(struct fetch_client *c)
 
 void __wrap_fetch_client_cancel(struct fetch_client *c)
 {
-    c->cancelled = 1;
+    c->is_cancelled = true;
 }
 
 static enum status hand_over(int server, const struct net_fetch_request *request,
@@ -209,10 +209,10 @@ enum status __wrap_fetch_client_run(struct fetch_client *c, const struct net_fet
     struct server *from = sim_server(c->server);
     struct net_fetch_reply reply = {.n = 0};
     enum status st = ST_OK;
-    if (c->cancelled || (sim_is_server(sim.running) && !sim_server(sim.running)))
+    if (c->is_cancelled || (sim_is_server(sim.running) && !sim_server(sim.running)))
         return ST_CANCELLED;
-    if (!from || from->dying || sim.node[c->server].state != NODE_UP ||
-        !sim_net_reachable(sim_running(), c->server)) {
+    if (!from || from->is_dying || sim.node[c->server].state != NODE_UP ||
+        !sim_net_is_reachable(sim_running(), c->server)) {
         snprintf(why, CONTROL_TEXT_BYTES, "ps %d cannot be reached", c->server);
         return ST_UNAVAILABLE;
     }

@@ -41,17 +41,17 @@ int server_awaited(void)
     if (!server_coordinator() || sim.node[0].state != NODE_UP)
         return -1;
     struct coordinator_shell *shell = node_coordinator(s->self);
-    int waits = !coordinator_folders_can_restore(shell, why, sizeof why) &&
-                sscanf(why, "the server at %255s", address) == 1;
+    bool waits = !coordinator_folders_can_restore(shell, why, sizeof why) &&
+                 sscanf(why, "the server at %255s", address) == 1;
     return waits ? sim_server_at(address) : -1;
 }
 
-int server_is_ending(void)
+bool server_is_ending(void)
 {
-    int n = 0;
+    bool is_any = false;
     for (int i = 0; i < SIM_SERVERS; i++)
-        n += sim.node[i].state == NODE_UP && servers[i]->term;
-    return n > 0;
+        is_any |= sim.node[i].state == NODE_UP && servers[i]->has_term;
+    return is_any;
 }
 
 void server_command(enum coordinator_command_kind what, int index)
@@ -74,7 +74,7 @@ static void on_started(void *ctx)
 {
     struct server *s = ctx;
     int ended;
-    struct run *r = s->dying ? NULL : __real_service_run(s->service, &ended);
+    struct run *r = s->is_dying ? NULL : __real_service_run(s->service, &ended);
     if (!r)
         return;
     if (r->generation <= s->last_generation)
@@ -103,9 +103,9 @@ static void on_started(void *ctx)
         node_changed(s->self);
 }
 
-static void set_flag(struct server *s, int *what)
+static void set_flag(struct server *s, bool *what)
 {
-    *what = 1;
+    *what = true;
     fiber_wake(s);
 }
 
@@ -114,7 +114,7 @@ static void on_done(void *ctx)
 {
     struct server *s = ctx;
     int ended;
-    if (s->dying)
+    if (s->is_dying)
         return;
     STORY("%s: the job is done", sim.node[s->node].name);
     if (s->node == 0)
@@ -144,7 +144,7 @@ static void on_over(void *ctx)
 static void on_failed(void *ctx)
 {
     struct server *s = ctx;
-    if (s->node == 0 && !s->dying)
+    if (s->node == 0 && !s->is_dying)
         sim.job_failed = sim.node[0].life;
     set_flag(s, &s->failed);
 }
@@ -156,14 +156,14 @@ static void on_refused(void *ctx)
 
 static void on_unsure(void *ctx)
 {
-    ((struct server *)ctx)->unsure = 1;
+    ((struct server *)ctx)->unsure = true;
     on_refused(ctx);
 }
 
 static void on_roster_changed(void *ctx)
 {
     struct server *s = ctx;
-    if (!s->dying && s->self)
+    if (!s->is_dying && s->self)
         node_changed(s->self);
 }
 
@@ -198,20 +198,20 @@ static void forget_stream(struct net_stream *stream)
 /* Closes the server to calls and streams; its peers notice. */
 static void close_server(struct server *s)
 {
-    sim.node[s->node].closed = 1;
-    if (s->dying)
+    sim.node[s->node].is_closed = true;
+    if (s->is_dying)
         return;
-    sim_net_node_died(s->node, 0);
+    sim_net_node_died(s->node, false);
     sim_streams_each(s->node, forget_stream);
 }
 
-static int exit_status(const struct server *s, enum status st, int lacks_last)
+static int exit_status(const struct server *s, enum status st, bool lacks_last)
 {
     if (st != ST_OK)
         return status_exit_code(st);
     if ((s->failed || s->refused) && !s->unsure)
         return EXIT_PERMANENT;
-    return s->term ? SIM_TERM_STATUS : s->unsure || lacks_last ? EXIT_RETRY : 0;
+    return s->has_term ? SIM_TERM_STATUS : s->unsure || lacks_last ? EXIT_RETRY : 0;
 }
 
 static enum status create_node(struct server *s, struct node **out)
@@ -235,19 +235,19 @@ static enum status create_node(struct server *s, struct node **out)
     TRY(node_create(&cfg, out));
     TRY(node_start(*out, s->service));
     s->self = *out;
-    sim.node[s->node].closed = 0;
+    sim.node[s->node].is_closed = false;
     TRY(node_serve(*out));
 done:
     return st;
 }
 
-/* Waits until the process is to end, then for its last checkpoint. Returns nonzero if it lacks
+/* Waits until the process is to end, then for its last checkpoint. Returns true if it lacks
  * that. */
-static int await_end(struct server *s)
+static bool await_end(struct server *s)
 {
-    while (!s->dying && !s->refused && !s->over && !s->failed && !s->job_done && !s->term)
+    while (!s->is_dying && !s->refused && !s->over && !s->failed && !s->job_done && !s->has_term)
         fiber_wait(s, INT64_MAX);
-    return !s->dying && !s->refused ? !node_finish(s->self) : 0;
+    return !s->is_dying && !s->refused ? !node_finish(s->self) : false;
 }
 
 static void *server_main(void *arg)
@@ -255,16 +255,17 @@ static void *server_main(void *arg)
     struct server *s = arg;
     struct node *node = NULL;
     enum status st = create_node(s, &node);
-    int lacks_last = st == ST_OK ? await_end(s) : 0;
-    int finished = st == ST_OK && !s->refused && !s->term, status = exit_status(s, st, lacks_last);
-    if (!s->dying) /* as process_end_within() */
+    bool lacks_last = st == ST_OK && await_end(s);
+    bool is_finished = st == ST_OK && !s->refused && !s->has_term;
+    int status = exit_status(s, st, lacks_last);
+    if (!s->is_dying) /* as process_end_within() */
         sim_timer(s->node, END_S * SIM_S, TIMER_EXIT, status);
     close_server(s);
     s->self = NULL;
     node_destroy(node);
-    if (opt(OPT_folder) && finished)
+    if (opt(OPT_folder) && is_finished)
         node_ended(SIM_FOLDER, sim_address[s->node]);
-    if (!s->dying)
+    if (!s->is_dying)
         sim_timer(s->node, 0, TIMER_EXIT, status);
     return NULL;
 }
@@ -272,15 +273,16 @@ static void *server_main(void *arg)
 static void on_start(int node)
 {
     struct server *s = sim_alloc(sizeof *s);
-    int was = sim.running, core = (int)opt(OPT_coordinator);
+    int was = sim.running;
+    bool decides = opt(OPT_coordinator) != 0;
     servers[node] = s;
     sim.running = node;
     s->node = node;
-    s->watch = core && node == 0 ? watch_create() : NULL;
+    s->watch = decides && node == 0 ? watch_create() : NULL;
     struct service_config cfg = {.self = node,
                                  .address = sim_address[node],
-                                 .hold_last = node == 0 && core && opt(OPT_folder),
-                                 .first_join = core ? on_first_join : NULL,
+                                 .hold_last = node == 0 && decides && opt(OPT_folder),
+                                 .first_join = decides ? on_first_join : NULL,
                                  .roster_changed = on_roster_changed,
                                  .control = on_control,
                                  .control_closed = on_control_closed,
@@ -294,8 +296,8 @@ static void on_start(int node)
     if (service_create(&cfg, &s->service) != ST_OK)
         sim_fail("bound", "no memory");
     s->handler = service_handler(s->service);
-    sim.node[node].closed = core;
-    if (core)
+    sim.node[node].is_closed = decides;
+    if (decides)
         fiber_start(node, server_main, s);
     sim.running = was;
 }
@@ -305,7 +307,7 @@ static void on_die(int node)
     struct server *s = servers[node];
     int was = sim.running;
     sim.running = node;
-    s->dying = 1;
+    s->is_dying = true;
     sim_streams_each(node, forget_stream);
     fibers_end(node);
     service_destroy(s->service);
@@ -334,7 +336,7 @@ static void answer_join(struct server *s, struct sim_call *c)
             r->servers.addr[i] = keep_copy(h.addr[i], strlen(h.addr[i]) + 1);
         hosts_free(&h);
     }
-    int is_in = r->answer == JOIN_WELCOME || r->answer == JOIN_INIT;
+    bool is_in = r->answer == JOIN_WELCOME || r->answer == JOIN_INIT;
     if (is_in && s->watch)
         watch_joined(s->watch, c->client);
     if (is_in)
@@ -345,7 +347,7 @@ static void answer_join(struct server *s, struct sim_call *c)
 static void on_request(int node, struct sim_call *c)
 {
     struct server *s = servers[node];
-    if (sim.node[node].closed)
+    if (sim.node[node].is_closed)
         return; /* the connection is gone */
     if (c->kind == CALL_JOIN) {
         answer_join(s, c);
@@ -387,13 +389,13 @@ static void on_message(int node, struct net_stream *stream, struct sim_msg *m)
                           .weight = m->piece.weight,
                           .crc32c = m->piece.crc32c,
                           .dtype = m->piece.dtype};
-    if (sim.node[node].closed)
+    if (sim.node[node].is_closed)
         return;
     if (m->bytes)
         p.payload = (struct net_payload){&span, 0, m->bytes};
-    int is_push = m->piece.kind == PIECE_PUSH;
+    bool is_push = m->piece.kind == PIECE_PUSH;
     int64_t was = is_push ? version_of(s, m, before) : 0;
-    int is_refused = is_push && m->bytes && !isfinite(*(const float *)m->data);
+    bool is_refused = is_push && m->bytes && !isfinite(*(const float *)m->data);
     if (is_push && !is_refused)
         oracle_pushing(node, m, was);
     s->handler.piece(s->handler.ctx, stream, &m->head, &p);
@@ -411,7 +413,7 @@ static void on_message(int node, struct net_stream *stream, struct sim_msg *m)
 
 static void on_closed(int node, struct net_stream *stream)
 {
-    if (!sim.node[node].closed)
+    if (!sim.node[node].is_closed)
         forget_stream(stream);
 }
 
@@ -431,7 +433,7 @@ static void on_reply(int node, struct sim_call *c)
 
 static void kill_late(int node)
 {
-    sim_kill(node, 0);
+    sim_kill(node, false);
     sim_post(sim_between(&sim.node[node].random, 10, 3000) * SIM_MS, EV_START, -1)->a = node;
 }
 
@@ -456,10 +458,10 @@ static void on_term(int node)
     struct server *s = servers[node];
     int64_t seconds = node == 0 ? FIRST_TERM_S : TERM_S;
     sim_timer(node, seconds * SIM_S, TIMER_TERM, seconds);
-    if (!s->self || s->term || s->job_done || s->over || s->failed || s->refused)
+    if (!s->self || s->has_term || s->job_done || s->over || s->failed || s->refused)
         sim_timer(node, 0, TIMER_EXIT, SIM_TERM_STATUS);
     else
-        set_flag(s, &s->term);
+        set_flag(s, &s->has_term);
 }
 
 const struct sim_ops sim_server_ops = {.start = on_start,

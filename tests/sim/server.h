@@ -19,9 +19,10 @@ enum { TIMER_KILL, TIMER_EXIT = 1, TIMER_SQUARES, TIMER_TERM };
 
 struct watch;
 struct server {
-    int node, dying;
-    int job_done, over, failed, refused, unsure, term; /* as in struct app (ps/app.h) */
-    struct node *self;                                 /* NULL: not started yet, or ended */
+    int node;
+    bool is_dying, has_term;                      /* has_term: it has received SIGTERM */
+    bool job_done, over, failed, refused, unsure; /* as in struct app (ps/app.h) */
+    struct node *self;                            /* NULL: not started yet, or ended */
     struct service *service;
     struct net_server_handler handler;
     struct watch *watch; /* only at ps 0; else NULL */
@@ -38,7 +39,7 @@ struct coordinator_state *server_coordinator(void);
 /* Returns the server that ps 0 waits for before the first job; -1: none. */
 int server_awaited(void);
 /* Returns true while a server that received SIGTERM has not ended. */
-int server_is_ending(void);
+bool server_is_ending(void);
 
 /* squares.c: clipping by the norm */
 

@@ -22,7 +22,7 @@ void sim_run_apart(const struct sim_schedule *s, struct sim_outcome *out)
         alarm(HANG_S);
         if (!freopen("/dev/null", "w", stderr))
             _exit(3);
-        sim_run(s, 0, shared);
+        sim_run(s, false, shared);
         _exit(0);
     }
     int status = 0;
@@ -31,9 +31,9 @@ void sim_run_apart(const struct sim_schedule *s, struct sim_outcome *out)
     munmap(shared, sizeof *shared);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return;
-    int hang = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
+    bool is_hang = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
     *out = (struct sim_outcome){.events = 0};
-    snprintf(out->check, sizeof out->check, "%s", hang ? "hang" : "crash");
+    snprintf(out->check, sizeof out->check, "%s", is_hang ? "hang" : "crash");
     snprintf(out->why, sizeof out->why, "the process ended with status %d", status);
 }
 
@@ -42,47 +42,47 @@ struct shrink {
     int n_runs;
 };
 
-/* Replaces the schedule by the other if that fails the same check. Returns nonzero if so. */
-static int keep_if(struct shrink *h, const struct sim_schedule *other)
+/* Replaces the schedule by the other if that fails the same check. Returns true if so. */
+static bool keep_if(struct shrink *h, const struct sim_schedule *other)
 {
     struct sim_outcome o;
     if (h->n_runs >= MAX_RUNS)
-        return 0;
+        return false;
     h->n_runs++;
     sim_run_apart(other, &o);
     if (strcmp(o.check, h->s->check) != 0)
-        return 0;
+        return false;
     *h->s = *other;
-    return 1;
+    return true;
 }
 
-static int drop_faults(struct shrink *h)
+static bool drop_faults(struct shrink *h)
 {
-    int better = 0;
+    bool is_better = false;
     for (int n = h->s->n_faults; n >= 1; n /= 2)
         for (int i = 0; i + n <= h->s->n_faults;) {
             struct sim_schedule t = *h->s;
             memmove(&t.fault[i], &t.fault[i + n], (size_t)(t.n_faults - i - n) * sizeof *t.fault);
             t.n_faults -= n;
             if (keep_if(h, &t))
-                better = 1;
+                is_better = true;
             else
                 i += n;
         }
-    return better;
+    return is_better;
 }
 
-static int has_apart(const struct sim_schedule *s)
+static bool has_apart(const struct sim_schedule *s)
 {
-    int n = 0;
+    bool has = false;
     for (int i = 0; i < s->n_faults; i++)
-        n += s->fault[i].kind == FAULT_apart;
-    return n;
+        has |= s->fault[i].kind == FAULT_apart;
+    return has;
 }
 
-static int lower_options(struct shrink *h)
+static bool lower_options(struct shrink *h)
 {
-    int better = 0;
+    bool is_better = false;
     for (int i = 0; i < SIM_N_OPTIONS; i++) {
         int64_t first = sim_option_default[i];
         if (i == OPT_mutant || i == OPT_coordinator || h->s->option[i] == first)
@@ -92,62 +92,62 @@ static int lower_options(struct shrink *h)
         if (i == OPT_workers && has_apart(&t)) /* a job of one worker would wait for ever */
             t.option[i] = 2;
         if (keep_if(h, &t)) {
-            better = 1;
+            is_better = true;
             continue;
         }
         t = *h->s;
         t.option[i] = (t.option[i] + first) / 2;
         if (t.option[i] != h->s->option[i] && keep_if(h, &t))
-            better = 1;
+            is_better = true;
     }
-    return better;
+    return is_better;
 }
 
-static int simplify_faults(struct shrink *h)
+static bool simplify_faults(struct shrink *h)
 {
-    int better = 0;
+    bool is_better = false;
     for (int i = 0; i < h->s->n_faults; i++) {
         struct sim_schedule t = *h->s;
         if (t.fault[i].ms > 1) {
             t.fault[i].ms /= 2;
-            better |= keep_if(h, &t);
+            is_better |= keep_if(h, &t);
         }
         t = *h->s;
         if (t.fault[i].after_us > 0) {
             t.fault[i].after_us = t.fault[i].after_us > 1000 ? t.fault[i].after_us / 2 : 0;
-            better |= keep_if(h, &t);
+            is_better |= keep_if(h, &t);
         }
         t = *h->s;
         if (t.fault[i].nth > 1) {
             t.fault[i].nth /= 2;
-            better |= keep_if(h, &t);
+            is_better |= keep_if(h, &t);
         }
     }
-    return better;
+    return is_better;
 }
 
 /* Tries small seeds: other draws may fail with fewer faults. */
-static int lower_seed(struct shrink *h)
+static bool lower_seed(struct shrink *h)
 {
     for (uint64_t seed = 0; seed < 8; seed++) {
         struct sim_schedule t = *h->s;
         t.seed = seed;
         if (seed < h->s->seed && keep_if(h, &t))
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 void sim_shrink(struct sim_schedule *s, int *n_runs)
 {
     struct shrink h = {s, 0};
-    int better = 1;
-    while (better && h.n_runs < MAX_RUNS) {
-        better = drop_faults(&h);
-        better |= lower_options(&h);
-        better |= simplify_faults(&h);
-        if (!better)
-            better = lower_seed(&h);
+    bool is_better = true;
+    while (is_better && h.n_runs < MAX_RUNS) {
+        is_better = drop_faults(&h);
+        is_better |= lower_options(&h);
+        is_better |= simplify_faults(&h);
+        if (!is_better)
+            is_better = lower_seed(&h);
     }
     *n_runs = h.n_runs;
 }

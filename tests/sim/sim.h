@@ -74,13 +74,13 @@ struct sim_node {
     uint32_t disk_stuck;         /* life in which its disk never answers; 0: none */
     int disk_full;               /* faults that fill its disk */
     int gone;                    /* > 0: its host is gone for good, and replace_gone() counts */
-    int damages;                 /* the next checkpoint that it reads is damaged */
+    bool reads_damaged;          /* the next checkpoint that it reads is damaged */
     int begin_fails;             /* plans that it will fail to begin */
-    int is_late;                 /* the next rename of a manifest kills it */
+    bool is_late;                /* the next rename of a manifest kills it */
     uint64_t damaged_generation; /* of the checkpoint that this server reads damaged; 0: none */
     int64_t damaged_step;
-    int closed;    /* it is up, but no call or stream reaches it */
-    uint32_t quit; /* life that ended for good, with an error; 0: none */
+    bool is_closed; /* it is up, but no call or stream reaches it */
+    uint32_t quit;  /* life that ended for good, with an error; 0: none */
     struct sim_random random;
     struct sim_event *held, **held_end; /* events that arrived while it is paused */
     char name[24];
@@ -89,14 +89,14 @@ struct sim_node {
 struct sim {
     const struct sim_schedule *schedule;
     int64_t now;
-    int calm, running; /* no fault strikes any more; node whose event is handled, -1: none */
-    int64_t n_events, max_events, end_ns;
+    int running; /* node whose event is handled; -1: none */
+    int64_t n_events, end_ns;
     uint64_t digest;
     struct sim_random ties, identity, memory;
     struct sim_node node[SIM_NODES];
     int marks[SIM_N_MARKS];
-    int story;           /* the story is printed */
-    uint32_t job_done;   /* life of ps 0 that found the job done; 0: none */
+    bool has_story, is_calm; /* it is printed; no fault strikes any more */
+    uint32_t job_done;       /* life of ps 0 that found the job done; 0: none */
     uint32_t job_failed; /* life of ps 0 that found that all workers ended with errors; 0: none */
     const char *check;   /* name of the check that failed; NULL: none has */
     char why[400];
@@ -110,7 +110,7 @@ static inline int64_t opt(enum sim_option o)
     return sim.schedule->option[o];
 }
 
-static inline int sim_is_server(int node)
+static inline bool sim_is_server(int node)
 {
     return node < SIM_SERVERS;
 }
@@ -125,7 +125,7 @@ void sim_digest(uint64_t what);
 void sim_story(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 #define STORY(...)                                                                                 \
     do {                                                                                           \
-        if (sim.story)                                                                             \
+        if (sim.has_story)                                                                         \
             sim_story(__VA_ARGS__);                                                                \
     } while (0)
 void sim_fail(const char *check, const char *fmt, ...)
@@ -134,8 +134,8 @@ void sim_mark(enum sim_mark mark); /* posts the faults that wait for it */
 
 /* Starts a process in a new life, unless it runs or its host is gone (process.c). */
 void sim_start(int node);
-void sim_kill(int node, int power);
-void sim_pause(int node, int on);
+void sim_kill(int node, bool power);
+void sim_pause(int node, bool on);
 void sim_ended(int node, int status); /* ends the process in an event of its own */
 void sim_dispatch(struct sim_event *e);
 void sim_timer(int node, int64_t delay, int what, int64_t number);

@@ -7,15 +7,17 @@
 enum { AGAIN_MS = 50, CALL_MS = 5000 };
 
 struct peer {
-    int node, number, over;
+    int node, number;
+    bool is_over;
     int64_t sent, calling; /* last step that the peer accepted; step of the call */
     struct sim_call *call; /* in flight; NULL: none */
 };
 
 struct square_sender { /* lasts for the run */
     struct square_sender *next;
-    int node, dead, number, self, n, n_peers;
-    int waits; /* the timer of all peers is set */
+    int node, number, self, n, n_peers;
+    bool is_dead;
+    bool waits; /* the timer of all peers is set */
     uint32_t life;
     uint64_t generation, ps0;
     int64_t step;
@@ -70,12 +72,12 @@ enum status __wrap_square_sender_create(const struct net_plan *plan, int self,
 void __wrap_square_sender_destroy(struct square_sender *s)
 {
     if (s)
-        s->dead = 1;
+        s->is_dead = true;
 }
 
 static void send_next(struct square_sender *s, struct peer *p)
 {
-    if (s->dead || p->over || p->call || s->step <= p->sent)
+    if (s->is_dead || p->is_over || p->call || s->step <= p->sent)
         return;
     p->calling = p->sent + 1 < s->step - 1 ? s->step - 1 : p->sent + 1;
     struct net_squares *m = sim_alloc(sizeof *m);
@@ -113,14 +115,14 @@ void squares_reply(int node, struct sim_call *c)
             if (p->call != c)
                 continue;
             p->call = NULL;
-            p->over = r && r->answer == SQUARES_OVER;
+            p->is_over = r && r->answer == SQUARES_OVER;
             if (r && r->answer == SQUARES_REFUSED)
                 sim_fail("I2", "%s refuses a part of a norm: %s", sim.node[p->node].name, r->why);
             if (r && r->answer == SQUARES_TAKEN) {
                 p->sent = p->calling;
                 send_next(s, p);
-            } else if (!p->over && !s->waits) {
-                s->waits = 1;
+            } else if (!p->is_over && !s->waits) {
+                s->waits = true;
                 sim_timer(node, AGAIN_MS * SIM_MS, TIMER_SQUARES, s->number);
             }
             return;
@@ -133,7 +135,7 @@ void squares_timer(int node, int64_t number)
     for (struct square_sender *s = senders; s; s = s->next) {
         if (s->number != number)
             continue;
-        s->waits = 0;
+        s->waits = false;
         for (int i = 0; i < s->n_peers; i++)
             send_next(s, &s->peer[i]);
     }

@@ -41,7 +41,7 @@ struct watch *watch_create(void)
 static struct watch *running_watch(void)
 {
     struct server *s = sim.schedule && sim.running == 0 ? sim_server(0) : NULL;
-    return s && !s->dying ? s->watch : NULL;
+    return s && !s->is_dying ? s->watch : NULL;
 }
 
 static int slot_of(const struct coordinator_state *c, const char *address)
@@ -134,20 +134,20 @@ void __wrap_coordinator_step(struct coordinator_state *c, const struct coordinat
         w->silent[sim_server_at(e->control->address)] = 0; /* ps 0 waits for it again */
 }
 
-static int is_given_up(const struct watch *w, int node)
+static bool is_given_up(const struct watch *w, int node)
 {
     uint32_t life = sim.node[node].life;
     return w->silent[node] == life || w->slow[node] == life || w->given_up[node] == life;
 }
 
-/* Returns nonzero if the next plan replaces the plan in force before all its servers have made a
+/* Returns true if the next plan replaces the plan in force before all its servers have made a
  * step, and that plan did not continue from memory: the work was lost before it. */
-static int begins_again(const struct watch *w)
+static bool begins_again(const struct watch *w)
 {
     const struct net_plan *p = w->plan;
     int n = 0;
     if (!p || p->generation == w->base || p->source == PLAN_MEMORY)
-        return 0;
+        return false;
     for (int i = 0; i < p->servers.n; i++) {
         struct server *s = sim_server(sim_server_at(p->servers.addr[i]));
         struct generation_state is = {.generation = 0};
@@ -182,7 +182,7 @@ static void check_work(struct watch *w, const struct coordinator_plan_view *v)
              (long long)v->step);
 }
 
-static int has_values(const struct coordinator_shell *l)
+static bool has_values(const struct coordinator_shell *l)
 {
     struct generation_state own;
     generation_state(l->cfg.service, &own);
@@ -326,7 +326,7 @@ enum status __wrap_snapshot_file_write(const struct checkpoint_shard_file *cp,
                                        const struct snapshot *from, struct safetensors_written *out)
 {
     struct server *s = sim_server(sim.running);
-    if (s && !s->dying)
+    if (s && !s->is_dying)
         check_file(cp, from);
     return __real_snapshot_file_write(cp, from, out);
 }
@@ -361,8 +361,8 @@ enum status __wrap_checkpoint_folder_check_files(const char *folder,
     return __real_checkpoint_folder_check_files(folder, m, how, why);
 }
 
-/* Returns nonzero if the folder has a manifest that is older than the given checkpoint. */
-static int has_older(struct checkpoint_id than)
+/* Returns true if the folder has a manifest that is older than the given checkpoint. */
+static bool has_older(struct checkpoint_id than)
 {
     struct checkpoint_name is;
     int at = 0;
@@ -370,29 +370,29 @@ static int has_older(struct checkpoint_id than)
         checkpoint_name_parse(text, &is);
         if (is.kind == CHECKPOINT_NAME_MANIFEST && !is.old &&
             checkpoint_names_compare(is.id, than) < 0)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
-/* Returns nonzero if this server reads the checkpoint damaged. It is damaged only if an older one
+/* Returns true if this server reads the checkpoint damaged. It is damaged only if an older one
  * exists, since the job could not continue without. */
-static int is_damaged(const struct checkpoint_restore *r)
+static bool is_damaged(const struct checkpoint_restore *r)
 {
     struct sim_node *n = &sim.node[sim.running];
     const struct checkpoint_manifest *m = checkpoint_restore_manifest(r);
     const struct checkpoint_id id = {m->generation, m->step};
-    if (n->damages && has_older(id)) {
-        n->damages = 0;
+    if (n->reads_damaged && has_older(id)) {
+        n->reads_damaged = false;
         n->damaged_generation = id.generation;
         n->damaged_step = id.step;
     }
     if (!n->damaged_generation || n->damaged_generation != id.generation ||
         n->damaged_step != id.step)
-        return 0;
+        return false;
     STORY("%s finds the checkpoint of step %lld damaged", n->name, (long long)id.step);
     sim_mark(MARK_unread);
-    return 1;
+    return true;
 }
 
 void __real_generation_stop(struct service *s);
@@ -400,7 +400,7 @@ void __wrap_generation_stop(struct service *s);
 void __wrap_generation_stop(struct service *s)
 {
     struct server *server = sim_is_server(sim.running) ? sim_server(sim.running) : NULL;
-    if (server && !server->dying) {
+    if (server && !server->is_dying) {
         STORY("%s stops", sim.node[sim.running].name);
         sim_mark(MARK_stop);
     }
@@ -416,11 +416,11 @@ enum status __wrap_generation_begin(struct service *s, const struct net_plan *pl
 {
     struct server *server = sim_is_server(sim.running) ? sim_server(sim.running) : NULL;
     struct sim_node *n = &sim.node[sim.running];
-    if (server && !server->dying && n->begin_fails) {
+    if (server && !server->is_dying && n->begin_fails) {
         n->begin_fails--;
         return ST_NOMEM;
     }
-    if (server && !server->dying && restore && is_damaged(restore))
+    if (server && !server->is_dying && restore && is_damaged(restore))
         return ST_CORRUPT;
     return __real_generation_begin(s, plan, restore);
 }

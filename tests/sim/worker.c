@@ -10,19 +10,20 @@
 enum { LEAVE_MS = 5000, SOON_MS = 5000 };
 
 struct worker {
-    int node, dying;
+    int node;
+    bool is_dying;
     struct net_exchange *x;
     struct net_start start; /* of the generation */
     int64_t step;
-    int quits, terminated, leaving; /* leaving: it sends leave messages, or has sent them */
-    int diverges;  /* its next contribution is not finite; a server refuses it, and it quits */
+    bool quits, has_term, is_leaving; /* is_leaving: it sends leave messages, or has sent them */
+    bool diverges; /* its next contribution is not finite; a server refuses it, and it quits */
     int n_leavers; /* threads that inform ps 0 of SIGTERM */
     float params[SIM_CHUNKS * SIM_ELEMS], gradient[SIM_CHUNKS][SIM_ELEMS];
 };
 
 static struct worker *workers[SIM_NODES];
 
-static int lockstep(void)
+static bool in_lockstep(void)
 {
     return job_in_lockstep(&sim_job);
 }
@@ -30,23 +31,23 @@ static int lockstep(void)
 void worker_quit(int node)
 {
     struct worker *w = workers[node];
-    if (w->leaving || !w->start.generation) /* not a member yet */
+    if (w->is_leaving || !w->start.generation) /* not a member yet */
         return;
     w->diverges = sim_chance(&sim.node[node].random, 50);
     w->quits = !w->diverges;
     fiber_wake(w);
 }
 
-int worker_leaves(int node)
+bool worker_leaves(int node)
 {
-    return workers[node]->terminated;
+    return workers[node]->has_term;
 }
 
-int worker_trains_in(int node, uint64_t generation, uint64_t ps0)
+bool worker_trains_in(int node, uint64_t generation, uint64_t ps0)
 {
     const struct worker *w = workers[node];
     uint64_t its_ps0;
-    return !w->quits && !w->leaving && w->x && client_generation(w->x, &its_ps0) == generation &&
+    return !w->quits && !w->is_leaving && w->x && client_generation(w->x, &its_ps0) == generation &&
            its_ps0 == ps0;
 }
 
@@ -54,9 +55,9 @@ int worker_trains_in(int node, uint64_t generation, uint64_t ps0)
 static enum status compute(struct worker *w, int64_t ns)
 {
     int64_t until = sim.now + ns;
-    while (sim.now < until && !w->quits && !w->dying)
+    while (sim.now < until && !w->quits && !w->is_dying)
         fiber_wait(w, until);
-    return w->dying ? ST_CANCELLED : w->quits ? ST_INTERNAL : ST_OK;
+    return w->is_dying ? ST_CANCELLED : w->quits ? ST_INTERNAL : ST_OK;
 }
 
 static enum status compute_step(struct worker *w)
@@ -64,20 +65,20 @@ static enum status compute_step(struct worker *w)
     struct sim_node *n = &sim.node[w->node];
     int64_t ms = opt(OPT_compute_ms);
     int64_t ns = ms * SIM_MS / 2 + sim_below(&n->random, ms * SIM_MS);
-    return compute(w, n->slow && !sim.calm ? ns * 100 : ns);
+    return compute(w, n->slow && !sim.is_calm ? ns * 100 : ns);
 }
 
-static int all_done(const struct worker *w)
+static bool all_done(const struct worker *w)
 {
     for (int i = 0; i < sim_chunks->n_chunks; i++)
         if (net_exchange_version(w->x, i) < sim_job.train_steps)
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
 static uint64_t position_of_step(const struct worker *w)
 {
-    if (lockstep())
+    if (in_lockstep())
         return net_place_position(&w->start.place, sim_job.batch, w->step);
     uint64_t samples = net_exchange_samples(w->x);
     if (samples == 0)
@@ -122,7 +123,7 @@ static enum status train_generation(struct worker *w)
         TRY(compute_step(w));
         TRY(exchange_step(w));
     }
-    for (int i = 0; i < sim_chunks->n_chunks && !lockstep(); i++)
+    for (int i = 0; i < sim_chunks->n_chunks && !in_lockstep(); i++)
         TRY(net_exchange_pull(w->x, i, sim_job.train_steps));
     TRY(net_exchange_wait(w->x, 0, sim_chunks->n_chunks, sim_job.train_steps));
     TRY(compute(w, opt(OPT_compute_ms) * SIM_MS)); /* it evaluates */
@@ -147,8 +148,8 @@ static enum status train(struct worker *w)
 /* Leaves the job, if it can. Returns the exit status. */
 static int leave_job(struct worker *w, enum status st)
 {
-    int leaves = st == ST_OK || w->quits || (st == ST_CANCELLED && opt(OPT_coordinator));
-    w->leaving = 1;
+    bool leaves = st == ST_OK || w->quits || (st == ST_CANCELLED && opt(OPT_coordinator));
+    w->is_leaving = true;
     if (leaves)
         net_exchange_leave_failed(w->x, st == ST_OK, w->quits ? "it diverged" : "", LEAVE_MS);
     else
@@ -163,8 +164,8 @@ static void *worker_main(void *arg)
     struct worker *w = arg;
     enum status st = train(w);
     if (w->diverges && st == ST_REFUSED)
-        w->quits = 1;
-    if (w->quits && (st == ST_INTERNAL || st == ST_REFUSED) && !w->dying) {
+        w->quits = true;
+    if (w->quits && (st == ST_INTERNAL || st == ST_REFUSED) && !w->is_dying) {
         sim.node[w->node].quit = sim.node[w->node].life;
         STORY("%s ends with an error", sim.node[w->node].name);
     }
@@ -174,7 +175,7 @@ static void *worker_main(void *arg)
     struct net_exchange *x = w->x;
     w->x = NULL;
     net_exchange_destroy(x);
-    if (!w->dying)
+    if (!w->is_dying)
         sim_timer(w->node, 0, TIMER_WORKER_EXIT, status);
     return NULL;
 }
@@ -216,7 +217,7 @@ static void on_die(int node)
     struct worker *w = workers[node];
     int was = sim.running;
     sim.running = node;
-    w->dying = 1;
+    w->is_dying = true;
     client_die(node);
     if (w->x)
         net_exchange_cancel(w->x);
@@ -261,9 +262,9 @@ static void *leave_soon_main(void *arg)
 static void on_term(int node)
 {
     struct worker *w = workers[node];
-    if (!w->x || w->terminated)
+    if (!w->x || w->has_term)
         return;
-    w->terminated = 1;
+    w->has_term = true;
     if (!opt(OPT_coordinator)) {
         net_exchange_cancel(w->x);
         return;

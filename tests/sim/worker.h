@@ -13,8 +13,8 @@ extern const struct sim_ops sim_worker_ops;
 /* Makes the worker end with an error after its present computation. */
 void worker_quit(int node);
 /* Returns true after SIGTERM to the worker. */
-int worker_leaves(int node);
+bool worker_leaves(int node);
 /* Returns true if the worker trains in this generation of this ps 0's. */
-int worker_trains_in(int node, uint64_t generation, uint64_t ps0);
+bool worker_trains_in(int node, uint64_t generation, uint64_t ps0);
 
 #endif
