@@ -1,5 +1,5 @@
-/* tests/base_cores_test.c - how many cores may be used: limits of control groups of both versions,
- * along the whole path, in a made-up tree; and this process' affinity. */
+/* tests/base_cores_test.c - the number of usable cores: limits of control groups of both versions,
+ * along the whole path, in an artificial tree; and this process' affinity. */
 #include "base/cores.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
@@ -50,23 +50,23 @@ static void expect(const struct tree *t, double quota)
 static void test_v2(void **state)
 {
     struct tree *t = *state;
-    expect(t, 0); /* no file at all */
+    expect(t, 0); /* no file */
     put(t, "self", "0::/a/b");
     expect(t, 0);
     put(t, "a/b/cpu.max", "max 100000");
     expect(t, 0);
     put(t, "a/b/cpu.max", "350000 100000");
     expect(t, 3.5);
-    put(t, "a/cpu.max", "200000 100000"); /* above it: tighter */
+    put(t, "a/cpu.max", "200000 100000"); /* a tighter limit above it */
     expect(t, 2);
     put(t, "a/cpu.max", "800000 100000");
     expect(t, 3.5);
-    put(t, "cpu.max", "25000 50000"); /* a container's own root */
+    put(t, "cpu.max", "25000 50000"); /* the root of a container */
     expect(t, 0.5);
 }
 
-/* Of another's tree: the path is the host's, or above what is mounted here. */
-static void test_paths_not_there(void **state)
+/* The path is that of the host, or above the mounted tree. */
+static void missing_paths_have_no_limit(void **state)
 {
     struct tree *t = *state;
     put(t, "cpu.max", "400000 100000");
@@ -90,7 +90,7 @@ static void test_v1(void **state)
     put(t, "cpu,cpuacct/docker/cpu.cfs_quota_us", "50000");
     put(t, "cpu,cpuacct/docker/cpu.cfs_period_us", "100000");
     expect(t, 0.5);
-    put(t, "self", "4:cpuset,cpuacct:/docker/17"); /* not the controller of time */
+    put(t, "self", "4:cpuset,cpuacct:/docker/17"); /* not the controller of CPU time */
     expect(t, 0);
     put(t, "unified/y/cpu.max", "300000 100000"); /* both versions on one machine */
     put(t, "self", "4:cpu:/docker/17\\n0::/y");
@@ -99,7 +99,7 @@ static void test_v1(void **state)
     expect(t, 3);
 }
 
-static void test_nonsense(void **state)
+static void invalid_limits_ignored(void **state)
 {
     struct tree *t = *state;
     const char *const texts[] = {"", "x", "1", "100000 0", "-5 100000", "nan nan", "0 100000"};
@@ -128,8 +128,8 @@ static void test_affinity(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
-/* The lesser limit counts, and a part of a core is worth a thread. */
-static void test_count(void **state)
+/* The smaller limit counts, and a part of a core is worth a thread. */
+static void fractions_round_up_to_threads(void **state)
 {
     const struct {
         int n_affinity;
@@ -147,9 +147,9 @@ static void test_count(void **state)
     }
 }
 
-/* What is the machine's is shared, and a container's limit where all are in it; affinity is this
- * process' own. */
-static void test_share(void **state)
+/* Workers share the cores of the machine, and a container's limit if all are in it; affinity
+ * belongs to this process. */
+static void workers_share_cores_of_machine(void **state)
 {
     const struct cores whole = cores_count(8, 8, 0), bound = cores_count(8, 4, 0);
     const struct cores limited = cores_count(64, 64, 7.5), both = cores_count(64, 16, 8);
@@ -169,12 +169,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_v2, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_paths_not_there, setup, teardown),
+        cmocka_unit_test_setup_teardown(missing_paths_have_no_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(test_v1, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_nonsense, setup, teardown),
+        cmocka_unit_test_setup_teardown(invalid_limits_ignored, setup, teardown),
         cmocka_unit_test(test_affinity),
-        cmocka_unit_test(test_count),
-        cmocka_unit_test(test_share),
+        cmocka_unit_test(fractions_round_up_to_threads),
+        cmocka_unit_test(workers_share_cores_of_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

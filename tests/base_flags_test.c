@@ -1,4 +1,4 @@
-/* tests/base_flags_test.c - flags: values, bounds, spelling, what is said to the user. */
+/* tests/base_flags_test.c - flags: values, bounds, spelling, and messages for the user. */
 #include "base/flags.h"
 #include "base/log.h"
 #include "tests/check.h"
@@ -19,7 +19,8 @@ static const struct flag flags[] = {
     {"learning_rate", FLAG_DOUBLE, &rate, 1e-9, 1e3, NULL, NULL, "Step size", NULL},
     {"sync_replicas", FLAG_BOOL, &sync_on, 0, 0, NULL, NULL, "Together", NULL},
     {"unsaid", FLAG_BOOL, &unsaid, 0, 0, NULL, NULL, "Or not", NULL},
-    {"sync_mode", FLAG_INT, NULL, 5, 6, NULL, NULL, "", NULL}, /* of both: its own counts */
+    {"sync_mode", FLAG_INT, NULL, 5, 6, NULL, NULL, "",
+     NULL}, /* in both lists: its own definition counts */
     {"sync_mode", FLAG_CHOICE, &mode, 0, 0, NULL, "sync|async", "How", NULL},
     {"list", FLAG_MAYBE, &list, 0, 0, NULL, "text|json", "Print", NULL},
     {"folder", FLAG_STRING, &folder, 0, 0, "DIR", NULL, "Where", NULL},
@@ -27,7 +28,8 @@ static const struct flag flags[] = {
     {"towers", FLAG_INT, NULL, 1, 9, NULL, NULL, "", NULL},
     {"momentum_towers", FLAG_CHOICE, NULL, 0, 0, NULL, "few|many", "", NULL},
     {"soft", FLAG_BOOL, NULL, 0, 0, NULL, NULL, "", NULL},
-    {"model", FLAG_STRING, NULL, 0, 0, NULL, NULL, "", NULL}, /* which --codec is not */
+    {"model", FLAG_STRING, NULL, 0, 0, NULL, NULL, "",
+     NULL}, /* a flag like --codec's, but another one */
 };
 static const struct flag_foreign foreign[] = {{"max_steps", "train_steps", NULL},
                                               {"num_towers", "towers", NULL},
@@ -43,7 +45,7 @@ static struct flags_program prog = {.name = "worker",
                                     .foreign = foreign,
                                     .installed = "weir-worker"};
 
-static char output[16384]; /* what the last parse wrote to stderr and stdout */
+static char output[16384]; /* output of the last parse on stderr and stdout */
 static int exit_now;
 
 static enum status parse(int n, const char *const *args)
@@ -85,7 +87,7 @@ static void says(const char *text)
         fail_msg("'%s' lacks '%s'", output, text);
 }
 
-/* What flags_dump says. */
+/* Captures the output of flags_dump. */
 static void dump(enum log_level level)
 {
     FILE *f = tmpfile();
@@ -122,7 +124,7 @@ static void test_values(void **state)
     assert_string_equal(hosts, "");
 }
 
-/* A shell leaves ~ alone behind "=". */
+/* A shell does not replace ~ after "=". */
 static void path_with_tilde_names_the_home_folder(void **state)
 {
     assert_int_equal(setenv("HOME", "/home/me", 1), 0);
@@ -215,8 +217,8 @@ static void test_unknown(void **state)
     says("'false' is no flag");
 }
 
-/* Guesses are for slips, and for one flag alone. */
-static void test_guesses(void **state)
+/* Suggestions are only for typing errors, and name a single flag. */
+static void typing_errors_get_a_suggestion(void **state)
 {
     static const char *const none[] = {"--codec=x", "--tsk", "--yes", "--train_rate=1", "--synced"};
     assert_int_equal(PARSE("--lsit"), ST_INVALID);
@@ -288,8 +290,8 @@ static void test_foreign_names(void **state)
     says("unknown flag --train_dir: give it to ps");
 }
 
-/* Words beside the flags, where a program takes them: wherever they stand, but not the values. */
-static void test_words(void **state)
+/* Words beside the flags, in a program that accepts them: at any position, without the values. */
+static void words_beside_flags_collected(void **state)
 {
     int n;
     prog.words = "COMMAND";
@@ -326,7 +328,7 @@ static void test_help(void **state)
     assert_int_equal(strncmp(output, "worker (Weir) ", 14), 0);
 }
 
-/* What a manual page and bash are told is what --help says, and of no other flag. */
+/* Manual page and bash get the text of --help, and no other flag. */
 static void test_help_for_others(void **state)
 {
     assert_int_equal(PARSE("--help=man"), ST_OK);
@@ -354,8 +356,8 @@ static void test_dump(void **state)
     assert_null(strstr(output, "train_steps"));
 }
 
-/* Another program's flags: checked, said once in one line, and in no list. */
-static void test_unused(void **state)
+/* Flags of another program are checked, named in one log line, and in no list. */
+static void flags_of_other_program_logged_once(void **state)
 {
     assert_int_equal(PARSE("--momentum-towers", "many", "--task_index=7", "--towers=2", "--soft",
                            "--towers=3", "--sync_mode=async"),
@@ -385,7 +387,8 @@ int main(void)
 {
     return RUN_TESTS(test_values, test_bad_values, test_unknown, test_help, test_help_for_others,
                      test_dump, path_with_tilde_names_the_home_folder,
-                     path_that_is_an_address_is_refused, test_value_left_out, test_words,
-                     test_unused, test_guesses, test_names_of_other_trainers_are_translated,
+                     path_that_is_an_address_is_refused, test_value_left_out,
+                     words_beside_flags_collected, flags_of_other_program_logged_once,
+                     typing_errors_get_a_suggestion, test_names_of_other_trainers_are_translated,
                      test_one_dash_is_explained, test_all_unknown_at_once, test_foreign_names);
 }

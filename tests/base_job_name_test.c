@@ -1,5 +1,5 @@
-/* tests/base_job_name_test.c - --job_name: which names mean which program, and what is said of the
- * others. */
+/* tests/base_job_name_test.c - --job_name: the names of each program, and the errors for other
+ * names. */
 #include "base/job_name.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -18,7 +18,7 @@ static void says(const char *text)
     assert_int_equal(capture_lines(), 1);
 }
 
-static void test_worker(void **state)
+static void names_of_workers_accepted(void **state)
 {
     long long task;
     assert_int_equal(worker(NULL, 3, &task), ST_OK);
@@ -43,7 +43,7 @@ static void test_worker(void **state)
     says("'' is not one of");
 }
 
-static void test_ps(void **state)
+static void names_of_servers_accepted(void **state)
 {
     assert_int_equal(CAPTURE(job_name_check_ps(NULL)), ST_OK);
     assert_int_equal(CAPTURE(job_name_check_ps("ps")), ST_OK);
@@ -57,5 +57,5 @@ static void test_ps(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_worker, test_ps);
+    return RUN_TESTS(names_of_workers_accepted, names_of_servers_accepted);
 }

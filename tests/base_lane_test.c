@@ -1,5 +1,5 @@
 /* tests/base_lane_test.c - jobs of a lane run one after the other, off the caller's thread; a job
- * that hangs holds up neither the caller nor the end, and touches nothing afterwards. */
+ * that hangs delays neither the caller nor the end, and modifies nothing afterwards. */
 #include "base/clock.h"
 #include "base/lane.h"
 #include "tests/check.h"
@@ -10,11 +10,11 @@
 enum { LONG_MS = 60000 };
 
 struct test_job {
-    struct lane_job job; /* first */
+    struct lane_job job; /* the first field */
     sem_t *may_go;       /* the work waits for it; NULL: it does not wait */
     sem_t *has_begun;
     sem_t *has_ended;
-    pthread_t *thread; /* that ran the work */
+    pthread_t *thread; /* thread that ran the work */
     bool *is_left;
 };
 
@@ -114,7 +114,7 @@ static void lane_ends_a_waiting_job_that_it_does_not_run(void **state)
     sem_wait(&r.has_begun);
     assert_int_equal(post(&r, false), ST_OK);
     assert_false(lane_destroy(r.lane, clock_now_ns()));
-    sem_wait(&r.has_ended); /* of the job that waited */
+    sem_wait(&r.has_ended); /* the end of the waiting job */
     assert_true(r.is_left);
     sem_post(&r.may_go);
     sem_wait(&r.has_ended);

@@ -1,5 +1,5 @@
-/* tests/base_log_test.c - the log's thread: who logs never waits, lines stay whole, in order and
- * complete while somebody reads, and are counted where nobody does; and lines that are rationed. */
+/* tests/base_log_test.c - the log's thread: a caller never waits; lines stay whole, in order and
+ * complete while a program reads them, and are counted otherwise; and lines with a rate limit. */
 #include "base/bar.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -21,7 +21,7 @@ enum { TEXT_BYTES = 4 << 20, N_THREADS = 4, N_LINES = 300, GENEROUS_MS = 60000 }
 static char text[TEXT_BYTES];
 static int saved = -1, pipe_fd[2];
 
-/* From here on stderr is a pipe, which somebody has to read. */
+/* Redirects stderr to a pipe, which the test must read. */
 static void turn_away(void)
 {
     assert_int_equal(pipe2(pipe_fd, O_CLOEXEC), 0);
@@ -36,7 +36,7 @@ static void turn_back(void)
     close(saved);
 }
 
-/* What comes until the pipe ends. */
+/* Reads until the pipe ends. */
 static void *read_all(void *arg)
 {
     size_t n = 0;
@@ -56,7 +56,7 @@ static void *log_many(void *arg)
     return NULL;
 }
 
-/* Each line is whole; returns how many there are. */
+/* Checks that each line is whole; returns their number. */
 static int check_lines(void)
 {
     int next[N_THREADS] = {0}, n = 0, thread, line, end;
@@ -82,7 +82,7 @@ static void test_all_lines(void **state)
         number[i] = i;
         assert_int_equal(pthread_create(&threads[i], NULL, log_many, &number[i]), 0);
     }
-    for (int i = 0; i < N_THREADS; i++) /* nobody reads yet */
+    for (int i = 0; i < N_THREADS; i++) /* the pipe has no reader yet */
         pthread_join(threads[i], NULL);
     assert_int_equal(pthread_create(&reader, NULL, read_all, NULL), 0);
     int flushed = log_flush(GENEROUS_MS), stopped = log_stop(GENEROUS_MS);
@@ -122,7 +122,7 @@ static void test_full_pipe(void **state)
     assert_null(strchr(strchr(at, '\n') + 1, '\n'));
 }
 
-/* The end of a program whose stderr is full and stays so. */
+/* A program exits although its stderr is full. */
 static void test_end_with_full_pipe(void **state)
 {
     turn_away();
@@ -134,7 +134,7 @@ static void test_end_with_full_pipe(void **state)
     turn_back();
     close(pipe_fd[0]);
     assert_false(stopped);
-    turn_away(); /* as after a fresh start */
+    turn_away(); /* like after a fresh start */
     log_start();
     LOG_I("line");
     assert_true(log_stop(GENEROUS_MS));
@@ -143,15 +143,15 @@ static void test_end_with_full_pipe(void **state)
     assert_non_null(strstr(text, "line\n"));
 }
 
-/* A child after fork has no thread of the log's and writes itself; what its parent has yet to write
- * is not its business. */
+/* A child after fork has no log thread and writes itself; it does not write its parent's pending
+ * lines. */
 static void test_fork(void **state)
 {
     int status = -1;
     pthread_t reader;
     turn_away();
     log_start();
-    for (int i = 0; i < 2000; i++) /* more than the pipe holds */
+    for (int i = 0; i < 2000; i++) /* more than the pipe's capacity */
         LOG_I("parent's line ..........................................................");
     pid_t pid = fork();
     if (pid == 0) {
@@ -174,7 +174,7 @@ static void test_fork(void **state)
     assert_int_equal(n, 2000);
 }
 
-/* Ends by exit, or by a bug: what was logged is there. */
+/* The log is complete after exit, and after an abort. */
 static int end_of_child(int bug)
 {
     int status = -1;
@@ -194,7 +194,7 @@ static int end_of_child(int bug)
     return status;
 }
 
-static void test_ends(void **state)
+static void log_complete_after_exit_and_abort(void **state)
 {
     int status = end_of_child(0);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -208,7 +208,7 @@ static void test_limit(void **state)
 {
     static const struct {
         int64_t ms;
-        int n, written, withheld; /* so many are due; then */
+        int n, written, withheld; /* lines that are due; then expected counts */
     } rows[] = {
         {5, 3, 3, 0},
         {6, 12, 7, 5},
@@ -219,7 +219,7 @@ static void test_limit(void **state)
         {45005, 9, 3, 1014}, /* 30 s of 35 */
         {45006, 1, 0, 1015},
         {50005, 2, 1, 1016},      /* the 5 s before count */
-        {10000000, 15, 10, 1021}, /* no more than the burst is saved up */
+        {10000000, 15, 10, 1021}, /* no more than the burst accumulates */
         {10009999, 1, 0, 1022},
         {10010000, 1, 1, 1022},
     };
@@ -243,7 +243,7 @@ static int count(const char *what)
     return n;
 }
 
-static void test_few(void **state)
+static void rate_limit_withholds_lines(void **state)
 {
     turn_away();
     log_start();
@@ -260,15 +260,16 @@ static void test_few(void **state)
     assert_int_equal(count("one of another kind\n"), 1);
 }
 
-/* The thread tells what was withheld as soon as it may, though nothing of its kind comes. */
-static void test_few_later(void **state)
+/* The thread reports withheld lines as soon as the limit allows it, without another line of the
+ * kind. */
+static void withheld_lines_reported_later(void **state)
 {
     static struct log_kind kind;
     char byte;
     size_t n = 0;
     turn_away();
     log_start();
-    kind.limit.used = LOG_LIMIT_BURST; /* one more may be written in 20 ms */
+    kind.limit.used = LOG_LIMIT_BURST; /* one more line is allowed in 20 ms */
     kind.limit.since_ns = clock_now_ns() - LOG_LIMIT_MS * 1000000LL + 20000000;
     log_write_few(&kind, LOG_LEVEL_WARN, "late");
     while (read(pipe_fd[0], &byte, 1) == 1 && byte != '\n')
@@ -281,8 +282,7 @@ static void test_few_later(void **state)
     assert_int_equal(count("late"), 1);
 }
 
-/* For those who are told why a program ends. */
-/* A program whose terminal stands still draws its bar as if it did not. */
+/* The bar is drawn even if the terminal does not read. */
 static void test_bar_of_full_pipe(void **state)
 {
     pthread_t reader;
@@ -290,7 +290,7 @@ static void test_bar_of_full_pipe(void **state)
     turn_away();
     log_start();
     bar_begin(&b);
-    alarm(GENEROUS_MS / 1000); /* ends a test that hangs */
+    alarm(GENEROUS_MS / 1000); /* limit for a test that hangs */
     for (int i = 0; i < 10000; i++)
         bar_draw(&b, 0.5, "a bar with a text that is not short: 10000 of them fill any pipe", 1);
     LOG_I("a line between");
@@ -323,7 +323,8 @@ static void test_last_error(void **state)
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN);
-    alarm(300); /* one that waits for ever */
-    return RUN_TESTS(test_all_lines, test_full_pipe, test_end_with_full_pipe, test_fork, test_ends,
-                     test_limit, test_few, test_few_later, test_bar_of_full_pipe, test_last_error);
+    alarm(300); /* limit for the last one */
+    return RUN_TESTS(test_all_lines, test_full_pipe, test_end_with_full_pipe, test_fork,
+                     log_complete_after_exit_and_abort, test_limit, rate_limit_withholds_lines,
+                     withheld_lines_reported_later, test_bar_of_full_pipe, test_last_error);
 }

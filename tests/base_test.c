@@ -1,5 +1,5 @@
-/* tests/base_test.c - host lists, digests, buffers, random numbers, log lines, status names and
- * what they, and errno, make of an exit. */
+/* tests/base_test.c - host lists, digests, buffers, random numbers, log lines, names of statuses
+ * and their exit codes, and those of errno. */
 #include "base/buf.h"
 #include "base/digest.h"
 #include "base/float_text.h"
@@ -145,7 +145,8 @@ static void test_digest(void **state)
 }
 
 #ifdef __x86_64__
-/* XGETBV with 1: which parts of the processor's registers have other than their first values. */
+/* Runs XGETBV with 1: the parts of the processor's registers that have other than their initial
+ * values. */
 static unsigned registers_in_use(void)
 {
     unsigned low, high;
@@ -155,7 +156,7 @@ static unsigned registers_in_use(void)
 
 enum { UPPER_HALVES = 1 << 2 | 1 << 6 };
 
-/* Not on every processor does vzeroupper change what XGETBV says. */
+/* On some processors vzeroupper does not change the result of XGETBV. */
 static int vzeroupper_clears(void)
 {
     if (!__builtin_cpu_supports("avx"))
@@ -166,7 +167,7 @@ static int vzeroupper_clears(void)
     return (before & UPPER_HALVES) && !(registers_in_use() & UPPER_HALVES);
 }
 
-/* Upper halves of vector registers in use make each scalar operation after it slow. */
+/* Upper halves of vector registers in use make each later scalar operation slow. */
 static void test_digest_cleans_up(void **state)
 {
     static unsigned char zeros[1 << 16];
@@ -301,7 +302,7 @@ static void test_shape_and_status(void **state)
     assert_string_equal(status_name((enum status)99), "ST_?");
 }
 
-/* What a path says that nobody has changed is no reason to start a program again. */
+/* An error of a path does not change without an operator, so it is not a reason for a restart. */
 static void test_errno(void **state)
 {
     static const int stays[] = {ENOENT, ENOTDIR, EISDIR, EACCES, EPERM, EROFS, ENAMETOOLONG, ELOOP};

@@ -1,5 +1,5 @@
-/* tests/base_thread_pool_test.c - each part of a loop runs once, whoever takes it; loops of several
- * threads at once; a pool of nobody; threads that sleep are woken. */
+/* tests/base_thread_pool_test.c - each part of a loop runs once, on any thread; several threads run
+ * loops simultaneously; a pool without threads; sleeping threads are woken. */
 #include "base/clock.h"
 #include "base/thread_pool.h"
 #include "tests/check.h"
@@ -35,7 +35,7 @@ static void run_loop(struct thread_pool *p, int n)
         assert_int_equal(c.by_others, 0);
 }
 
-static void test_once_each(void **state)
+static void each_part_runs_once(void **state)
 {
     for (int n_threads = 0; n_threads <= 5; n_threads++) {
         struct thread_pool *p;
@@ -81,8 +81,8 @@ static void meet(void *ctx, int k)
             atomic_store(&m->late, 1);
 }
 
-/* Parts that wait for each other: all three threads are there, after a sleep, too. */
-static void test_all_take_part(void **state)
+/* Parts wait for each other, so all three threads must run, also after a sleep. */
+static void all_threads_run_parts(void **state)
 {
     struct thread_pool *p;
     assert_int_equal(thread_pool_create(3, &p), ST_OK);
@@ -97,5 +97,5 @@ static void test_all_take_part(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_once_each, test_several_at_once, test_all_take_part);
+    return RUN_TESTS(each_part_runs_once, test_several_at_once, all_threads_run_parts);
 }

@@ -1,5 +1,5 @@
-/* tests/base_trace_test.c - trace files: what is in them, and what cannot be. A process traces
- * once, so each test traces in a child and looks at the file it left. */
+/* tests/base_trace_test.c - the contents of trace files, and files that cannot be written. A
+ * process traces once, so each test traces in a child and reads its file. */
 #include "base/log.h"
 #include "base/trace.h"
 #include "tests/capture.h"
@@ -16,7 +16,7 @@ enum { N_THREADS = 4, N_WRITERS = 2, N_EVENTS = 500, N_MANY = TRACE_EVENTS + 100
 
 static char path[64];
 
-/* Runs the body in a child, which must end with 0; what it printed is in capture_text. */
+/* Runs the body in a child, which must exit with 0; its output is in capture_text. */
 static void in_child(void (*body)(void))
 {
     capture_begin();
@@ -80,7 +80,7 @@ static json_int_t arg(json_t *e, const char *key)
     return v ? json_integer_value(v) : -1;
 }
 
-/* The first event of the phase and name, or NULL. */
+/* Returns the first event of the phase and name, or NULL. */
 static json_t *find(json_t *root, const char *phase, const char *name)
 {
     size_t i;
@@ -143,7 +143,7 @@ static void test_kinds(void **state)
     assert_true(num(o, "ts") + num(o, "dur") >= num(e, "ts") + num(e, "dur"));
     json_t *all = json_object_get(root, "traceEvents");
     for (size_t i = 0; i + 1 < json_array_size(all); i++)
-        if (json_array_get(all, i) == o) /* in the file by begin, so before the span inside it */
+        if (json_array_get(all, i) == o) /* sorted by begin, so before the span inside it */
             assert_ptr_equal(json_array_get(all, i + 1), e);
     assert_ptr_not_equal(json_array_get(all, json_array_size(all) - 1), o);
     json_t *b = find(root, "b", "push"), *end = find(root, "e", "push");
@@ -193,7 +193,7 @@ static void threads(void)
     NEED(trace_close() == ST_OK);
 }
 
-/* Each thread's events are all there, in order, on a line of their own. */
+/* The events of each thread are complete, in order, on a line of their own. */
 static void test_threads(void **state)
 {
     int seen[N_THREADS] = {0}, tid[N_THREADS] = {0}, n = 0;
@@ -263,7 +263,7 @@ static void *trace_on_and_on(void *arg)
     return NULL;
 }
 
-/* Threads that write all the time, their rings full, and one that starts as late as can be. */
+/* Closes the file while threads write with full rings, and one starts at the last moment. */
 static void close_while_writing(void)
 {
     pthread_t thread[N_WRITERS], late;
@@ -280,7 +280,7 @@ static void close_while_writing(void)
     pthread_join(late, NULL);
 }
 
-/* Gives the threads numbers from 0, in the order of their first events. */
+/* Assigns numbers from 0 to the threads, in the order of their first events. */
 static int number_of(int tid, int *tids, int *n)
 {
     for (int i = 0; i < *n; i++)
@@ -291,7 +291,7 @@ static int number_of(int tid, int *tids, int *n)
     return (*n)++;
 }
 
-/* What is in the file is whole: a thread's numbers follow one another. */
+/* The file is consistent: a thread's numbers follow each other. */
 static void test_close_while_writing(void **state)
 {
     in_child(close_while_writing);

@@ -1,10 +1,10 @@
-/* tests/base_utf8_test.c - base/utf8.h: what is a character, which of them are printed, and what
- * becomes of a text that is not UTF-8. */
+/* tests/base_utf8_test.c - base/utf8.h: valid characters, printed characters, and texts that are
+ * not UTF-8. */
 #include "base/utf8.h"
 #include "tests/check.h"
 #include <string.h>
 
-static void characters(void **state)
+static void characters_have_their_length(void **state)
 {
     static const struct {
         const char *text;
@@ -21,19 +21,19 @@ static void characters(void **state)
         {"\xee\x80\x80", 3, 3},
         {"\xf0\x90\x80\x80", 4, 4},
         {"\xf4\x8f\xbf\xbf", 4, 4},
-        {"\xed\xa0\x80", 0, 0},     /* surrogates, the first */
-        {"\xed\xbf\xbf", 0, 0},     /* and the last */
-        {"\xc0\x80", 0, 0},         /* overlong, of two, */
+        {"\xed\xa0\x80", 0, 0},     /* first surrogate */
+        {"\xed\xbf\xbf", 0, 0},     /* last surrogate */
+        {"\xc0\x80", 0, 0},         /* overlong, two bytes */
         {"\xc1\xbf", 0, 0},         /* */
-        {"\xe0\x9f\xbf", 0, 0},     /* three */
-        {"\xf0\x8f\xbf\xbf", 0, 0}, /* and four bytes */
+        {"\xe0\x9f\xbf", 0, 0},     /* three bytes */
+        {"\xf0\x8f\xbf\xbf", 0, 0}, /* four bytes */
         {"\xf4\x90\x80\x80", 0, 0}, /* above U+10FFFF */
         {"\xf5\x80\x80\x80", 0, 0}, /* */
-        {"\x80", 0, 0},             /* no first byte */
-        {"\xff", 0, 0},             /* none at all */
-        {"\xc3(", 0, 0},            /* not the second, */
-        {"\xe2\x82(", 0, 0},        /* third */
-        {"\xf0\x90\x80(", 0, 0},    /* or fourth */
+        {"\x80", 0, 0},             /* not a first byte */
+        {"\xff", 0, 0},             /* never valid */
+        {"\xc3(", 0, 0},            /* invalid second byte */
+        {"\xe2\x82(", 0, 0},        /* invalid third byte */
+        {"\xf0\x90\x80(", 0, 0},    /* invalid fourth byte */
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         const char *text = list[i].text;
@@ -55,12 +55,12 @@ static void masked(const char *from, const char *want)
     assert_string_equal(text, want);
 }
 
-static void what_is_not_utf8_is_masked(void **state)
+static void text_not_utf8_is_masked(void **state)
 {
     masked("", "");
     masked("a\x1b \xc3\xbc\xe2\x82\xac", "a\x1b \xc3\xbc\xe2\x82\xac");
     masked("a\xff\x62", "a?b");
-    masked("\xc3\xbc\xff\xc3\xbc", "?????"); /* no part of it is known to be UTF-8 */
+    masked("\xc3\xbc\xff\xc3\xbc", "?????"); /* one invalid byte masks the whole text */
     masked("b\xe2\x82", "b??");
 }
 
@@ -89,7 +89,7 @@ static void copy_is_cut_behind_a_whole_word(void **state)
     copied("another job", 11, "another...");
     copied("another job: --seed", 16, "another job...");
     copied("another", 6, "an...");
-    /* a long word is cut behind a whole character: 2 bytes each */
+    /* a long word is cut after a whole character: 2 bytes each */
     copied("\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc", 7, "\xc3\xbc...");
     copied("\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc", 8, "\xc3\xbc\xc3\xbc...");
     copied("\xff\xff\xff\xff\xff\xff", 6, "\xff\xff...");
@@ -98,6 +98,6 @@ static void copy_is_cut_behind_a_whole_word(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(characters, what_is_not_utf8_is_masked,
+    return RUN_TESTS(characters_have_their_length, text_not_utf8_is_masked,
                      text_is_valid_if_its_characters_are_whole, copy_is_cut_behind_a_whole_word);
 }

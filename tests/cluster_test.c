@@ -1,5 +1,5 @@
-/* tests/cluster_test.c - the cluster as TF_CONFIG and a Slurm step describe it, what is said of
- * descriptions that are wrong, and which source goes first. */
+/* tests/cluster_test.c - the cluster of TF_CONFIG and of a Slurm step, the errors for invalid
+ * descriptions, and the priority of the sources. */
 #include "cluster/cluster.h"
 #include "cluster/slurm.h"
 #include "tests/capture.h"
@@ -65,7 +65,7 @@ static void test_tf_config(void **state)
     is(c, CLUSTER_PS, -1, 1, 0);
 }
 
-/* Objects by number: all there, or only the task itself, as enableDynamicWorker has it. */
+/* Objects by number: all entries, or only the task itself, as in enableDynamicWorker. */
 static void test_sparse(void **state)
 {
     struct cluster c = good(SPARSE "\"worker\",\"index\":3}}");
@@ -145,7 +145,7 @@ static void test_tf_config_wrong(void **state)
         "the address 'a:1' is there twice");
 }
 
-/* Neither deep JSON nor many entries take more than a bound. */
+/* The time for deep JSON and many entries is bounded. */
 static void test_tf_config_hostile(void **state)
 {
     enum { N = 100000 };
@@ -218,7 +218,7 @@ static void test_nodes(void **state)
 
 static void test_counts(void **state)
 {
-    int n[5] = {[4] = -7}; /* and one behind it, which is not to change */
+    int n[5] = {[4] = -7}; /* and one after it, which must not change */
     assert_int_equal(slurm_counts_expand("2(x3),1", n, 4), ST_OK);
     assert_memory_equal(n, ((int[]){2, 2, 2, 1, -7}), sizeof n);
     assert_int_equal(slurm_counts_expand("3,2(x2),1", n, 4), ST_OK);
@@ -326,12 +326,12 @@ static void test_order(void **state)
     r.job_name = "ps";
     assert_int_equal(CAPTURE(cluster_find(&r, &c)), ST_INVALID);
     says("--job_name=ps, but TF_CONFIG (worker 1) makes this worker 2; leave the flag out");
-    r.job_name = "chief"; /* a worker, too; which one its number says */
+    r.job_name = "chief"; /* also a worker; its number decides which */
     assert_int_equal(cluster_find(&r, &c), ST_OK);
     cluster_free(&c);
     r.job_name = NULL;
     r.tf_config = "";
-    assert_int_equal(cluster_find(&r, &c), ST_OK); /* a step is not asked by itself */
+    assert_int_equal(cluster_find(&r, &c), ST_OK); /* the environment of a step alone is not used */
     assert_int_equal(c.source, CLUSTER_NONE);
     r.slurm_ps = 1;
     assert_int_equal(cluster_find(&r, &c), ST_OK);

@@ -1,11 +1,12 @@
 /* tests/libweir_alone_test.c - libweir without servers: steps to the job's end, by one thread and
- * by several, what a push that is refused leaves behind, cancelling, and the order of samples. */
+ * by several, a refused push, a cancel, and the order of samples. */
 #include "tests/libweir_open.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 
-/* By sgd: two small parameters in one chunk, a large one in several, an average, a frozen one. */
+/* Trains by sgd: two small parameters in one chunk, a large one in several, an average, a frozen
+ * one. */
 static void test_alone(void **state)
 {
     enum { LARGE = 3000, STEPS = 3 };
@@ -73,7 +74,7 @@ struct pusher {
     float gradient[2];
 };
 
-/* Every other parameter. */
+/* Pushes every other parameter. */
 static void *push_main(void *arg)
 {
     struct pusher *p = arg;
@@ -84,7 +85,7 @@ static void *push_main(void *arg)
     return NULL;
 }
 
-/* Threads that push what shares chunks, and one that takes events. */
+/* Threads push parameters of the same chunks, and one reads events. */
 static void test_threads(void **state)
 {
     static const char *const settings[][2] = {{"optimizer", "sgd"},
@@ -129,7 +130,7 @@ static void test_shared_samples_differ(void **state)
     assert_int_equal(weir_next(w, -1, &s), WEIR_OK);
     assert_int_equal(weir_push(w, 0, g, 4), WEIR_OK);
     assert_error(w, weir_push(w, 1, g, 3), WEIR_E_INVALID, "have to be the same");
-    assert_int_equal(weir_push(w, 1, g, 4), WEIR_OK); /* which has changed nothing */
+    assert_int_equal(weir_push(w, 1, g, 4), WEIR_OK); /* the refused push has changed nothing */
     assert_int_equal(weir_next(w, -1, &s), WEIR_OK);
     weir_cancel(w);
     assert_error(w, weir_push(w, 0, g, 4), WEIR_E_CANCELLED, "cancelled");
@@ -154,8 +155,8 @@ static void test_samples(void **state)
     weir_close(w);
 }
 
-/* The step at which it is stopped is the last. */
-static void test_stopped(void **state)
+/* The step of the stop is the last. */
+static void stop_ends_job_at_its_step(void **state)
 {
     static const char *const settings[][2] = {{"train_steps", "9"}, {NULL, NULL}};
     const int64_t one = 1;
@@ -177,5 +178,5 @@ static void test_stopped(void **state)
 int main(void)
 {
     return RUN_TESTS(test_alone, test_threads, test_shared_samples_differ, test_samples,
-                     test_stopped);
+                     stop_ends_job_at_its_step);
 }

@@ -11,7 +11,7 @@ static void set_port(const char *variable, const char *format, int port)
     setenv(variable, text, 1);
 }
 
-/* The first step of that member. */
+/* Runs the first step of that member. */
 static void assert_member(struct librig *r, int member)
 {
     struct weir_step s;
@@ -42,7 +42,7 @@ static void test_tf_config(void **state)
              "{\"cluster\": {\"ps\": [\"127.0.0.1:%d\"], \"chief\": [\"a:1\"], "
              "\"worker\": [\"b:1\", \"c:1\"]}, \"task\": {\"type\": \"worker\", \"index\": 1}}",
              r.tiny.port);
-    assert_member(&r, 2); /* the chief is 0 */
+    assert_member(&r, 2); /* the chief is worker 0 */
     librig_close(&r);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         librig_open_anywhere(&r, NULL);
@@ -50,7 +50,7 @@ static void test_tf_config(void **state)
         assert_error(r.w, weir_next(r.w, -1, &s), WEIR_E_INVALID, wrong[i].word);
         librig_close(&r);
     }
-    librig_open_anywhere(&r, own); /* settings go before it */
+    librig_open_anywhere(&r, own); /* settings have priority */
     assert_error(r.w, weir_next(r.w, -1, &s), WEIR_E_INVALID, "set n_workers");
     librig_close(&r);
     unsetenv("TF_CONFIG");
@@ -68,7 +68,7 @@ static void test_slurm(void **state)
     static const char *const settings[][2] = {{"slurm_ps", "1"}, {NULL, NULL}};
     struct librig r;
     struct weir_step s;
-    librig_open_anywhere(&r, settings); /* outside of one */
+    librig_open_anywhere(&r, settings); /* outside of a Slurm step */
     assert_error(r.w, weir_next(r.w, -1, &s), WEIR_E_INVALID, "SLURM_STEP_ID");
     librig_close(&r);
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
@@ -90,7 +90,7 @@ static void test_slurm(void **state)
         unsetenv(variables[i][0]);
 }
 
-/* Several members, and nowhere a server. */
+/* Several members without a server are refused. */
 static void test_no_servers(void **state)
 {
     static const char *const settings[][3][2] = {

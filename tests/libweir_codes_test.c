@@ -1,5 +1,5 @@
-/* tests/libweir_codes_test.c - codes of weir.h that other tests of libweir do not come to: what
- * runs out, what cannot be read, and servers that forget, or say what they must not. */
+/* tests/libweir_codes_test.c - codes of weir.h that no other test of libweir covers: exhausted
+ * resources, unreadable files, and servers that lose their state or violate the protocol. */
 #include "libweir/weir_impl.h"
 #include "tests/libweir_rig.h"
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* As outside of sanitizers: what cannot be had is NULL. */
+/* Without sanitizers a failed allocation returns NULL, too. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -46,7 +46,7 @@ static void test_descriptors(void **state)
     weir_close(w);
 }
 
-/* More than a model can have, and names that cannot be. */
+/* More parameters than a model may have, and invalid names. */
 static void test_names(void **state)
 {
     enum { MOST = 65536 };
@@ -74,7 +74,7 @@ static void test_names(void **state)
     }
 }
 
-/* What tests cannot bring about, as a disk that fails, is told from the rest all the same. */
+/* Statuses that tests cannot cause, such as a failing disk, have codes of their own, too. */
 static void test_each_status(void **state)
 {
     static const struct {
@@ -102,7 +102,7 @@ static void test_each_status(void **state)
         assert_int_equal(weir_errors_code_of(codes[i].st), codes[i].code);
 }
 
-/* A server that was asked for a chunk says what is no answer. */
+/* A server sends an invalid reply to a request for a chunk. */
 static void test_protocol(void **state)
 {
     struct librig r;
@@ -118,7 +118,7 @@ static void test_protocol(void **state)
     librig_close(&r);
 }
 
-/* A server comes back in the same generation, and has nothing. */
+/* A server returns in the same generation without its parameters. */
 static void test_lost(void **state)
 {
     struct librig r;
@@ -131,14 +131,15 @@ static void test_lost(void **state)
         t->version[c] = -1;
     tiny_start(t);
     int code;
-    do /* its line is found to be gone some time */
+    do /* the client notices some time later that the connection is closed */
         code = weir_wait(r.w, 0, 10);
     while (code == WEIR_OK || code == WEIR_AGAIN);
     assert_error(r.w, code, WEIR_E_UNAVAILABLE, "lost");
     librig_close(&r);
 }
 
-/* What counts no more is not asked for; ps 0 is not reached in time, but will be told. */
+/* A step that does not count any more is not requested. ps 0 does not answer in time, but receives
+ * the leave message later. */
 static void test_late(void **state)
 {
     struct librig r;

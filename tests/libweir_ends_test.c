@@ -1,5 +1,5 @@
-/* tests/libweir_ends_test.c - how a member ends, through libweir, and what is logged meanwhile:
- * refused, cancelled, leaving, its goodbye. Small servers are in the same process. */
+/* tests/libweir_ends_test.c - the ends of a member through libweir, and their log: refused,
+ * cancelled, leaving, its leave message. Small servers are in the same process. */
 #include "libweir/weir_impl.h"
 #include "tests/capture.h"
 #include "tests/libweir_rig.h"
@@ -37,7 +37,7 @@ static void *cancel_main(void *arg)
     return NULL;
 }
 
-/* While it is joining, while it waits for values, and while it does nothing. */
+/* A cancel while it joins, while it waits for values, and while it is idle. */
 static void test_cancel(void **state)
 {
     for (int step = 0; step < 3; step++) {
@@ -72,7 +72,8 @@ static void test_cancel(void **state)
     librig_close(&r);
 }
 
-/* It asks to leave; the next generation has no place for it. And one that ends for good. */
+/* A member requests to leave; the next generation has no place for it. Another one ends for good.
+ */
 static void test_leaving(void **state)
 {
     struct librig r;
@@ -101,8 +102,8 @@ static void test_leaving(void **state)
     librig_close(&r);
 }
 
-/* While the servers have it wait: before it is a member, and between two generations. is_over: its
- * job was looked up, and a server came meanwhile. */
+/* A leave while the servers make it wait: before it is a member, and between two generations.
+ * is_over: its job was looked up, and a server appeared during that. */
 static void test_leaving_starts(void **state)
 {
     struct librig r;
@@ -145,7 +146,7 @@ static void count_line(void *ctx, int level, const char *text)
     *(int *)ctx += level >= WEIR_LOG_INFO;
 }
 
-/* Nothing is printed, and lines go where they are wanted; two handles do not know each other. */
+/* Nothing is printed, and lines go to the configured function; two handles are independent. */
 static void test_log_and_two(void **state)
 {
     struct librig a, b;
@@ -171,8 +172,9 @@ static void test_log_and_two(void **state)
     assert_true(n > 0);
 }
 
-/* At the end, and before: the server hears it, and what was read can still be. */
-static void test_goodbye(void **state)
+/* The leave message, at the end and earlier: the server receives it, and the values stay readable.
+ */
+static void leave_message_reaches_server(void **state)
 {
     assert_int_equal(weir_goodbye(NULL), WEIR_OK);
     for (int n_steps = 10; n_steps >= 0; n_steps -= 5) {
@@ -189,7 +191,7 @@ static void test_goodbye(void **state)
         const float *values = n_steps ? weir_values(r.w, 0) : NULL;
         assert_int_equal(weir_goodbye(r.w), WEIR_OK);
         assert_int_equal(tiny_get(&r.tiny, &r.tiny.n_leave), done);
-        tiny_stop(&r.tiny); /* nobody is asked for anything any more */
+        tiny_stop(&r.tiny); /* the servers receive no more requests */
         assert_int_equal(weir_goodbye(r.w), WEIR_OK);
         if (n_steps) {
             librig_assert_values(&r, (float)n_steps);
@@ -214,7 +216,7 @@ static void test_goodbye(void **state)
     }
 }
 
-/* A line comes: what is called then is refused, but for what tells of it. */
+/* Called for a log line: it may only call functions that read the state. */
 struct caller {
     struct weir *w;
     int n, n_refused;
@@ -264,19 +266,19 @@ static void test_log_calls(void **state)
     librig_step(&r, 0);
     c.w = r.w;
     weir_log(call_all, &c);
-    assert_int_equal(weir_sample(r.w, -1, 0), -1); /* which is logged */
+    assert_int_equal(weir_sample(r.w, -1, 0), -1); /* this error is logged */
     assert_int_equal(c.n, 1);
     assert_int_equal(c.n_refused, 19);
     assert_non_null(strstr(c.said, "the function of weir_log must not call this"));
     free((void *)c.said);
     assert_int_equal(weir_sample(r.w, -1, 0), -1);
     assert_int_equal(c.n, 1);
-    librig_step(&r, 1); /* nothing of it was done */
+    librig_step(&r, 1); /* the calls had no effect */
     librig_close(&r);
 }
 
 int main(void)
 {
-    return RUN_TESTS(test_refused, test_cancel, test_leaving, test_leaving_starts, test_goodbye,
-                     test_log_and_two, test_log_calls);
+    return RUN_TESTS(test_refused, test_cancel, test_leaving, test_leaving_starts,
+                     leave_message_reaches_server, test_log_and_two, test_log_calls);
 }

@@ -1,5 +1,5 @@
-/* tests/libweir_events_test.c - what a program that polls libweir is told, by small servers in the
- * same process. */
+/* tests/libweir_events_test.c - the events that a polling program receives from libweir, with small
+ * servers in the same process. */
 #include "tests/libweir_rig.h"
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@ static void *events_main(void *arg)
     return n;
 }
 
-/* Who polls hears of a generation's end, and of an error, before any call waits for them. */
+/* A polling program receives a generation's end, and an error, before any call waits for them. */
 static void test_events_of_ends(void **state)
 {
     struct librig r;
@@ -43,7 +43,7 @@ static void test_events_of_ends(void **state)
     librig_close(&r);
 }
 
-/* A thread takes all events while another trains, through two generations. */
+/* A thread reads all events while another trains, through two generations. */
 static void test_events_beside(void **state)
 {
     struct librig r;
@@ -62,7 +62,7 @@ static void test_events_beside(void **state)
         assert_int_equal(weir_push(r.w, 0, r.m.gradient, 3), WEIR_OK);
     }
     pthread_join(thread, (void **)&n);
-    assert_in_range(n[WEIR_EVENT_BEGAN], 1, 2); /* told as one, where it was late */
+    assert_in_range(n[WEIR_EVENT_BEGAN], 1, 2); /* one event if the thread was late */
     assert_int_equal(n[WEIR_EVENT_REBASED], 1);
     assert_true(n[WEIR_EVENT_READY] > 0);
     free(n);

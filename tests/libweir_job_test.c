@@ -1,10 +1,10 @@
 /* tests/libweir_job_test.c - a member of small servers in the same process, through libweir: a job
- * whose answers are held, that goes back, and whose members go each at its own pace. */
+ * with delayed answers, one that rolls back, and one whose members have their own pace. */
 #include "tests/libweir_rig.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Steps, each polled for, to the job's end; the server is told goodbye. */
+/* Runs steps, polls for each, to the job's end; the server receives the leave message. */
 static void test_job(void **state)
 {
     struct librig r;
@@ -34,7 +34,7 @@ static void test_job(void **state)
     librig_close(&r);
 }
 
-/* What is not there yet is not waited for longer than asked. */
+/* A call waits no longer than its timeout. */
 static void test_timeouts(void **state)
 {
     struct librig r;
@@ -53,7 +53,7 @@ static void test_timeouts(void **state)
     assert_int_equal(weir_wait(r.w, 0, 0), WEIR_AGAIN);
     assert_int_equal(weir_next(r.w, 5, &s), WEIR_AGAIN);
     assert_int_equal(weir_next_early(r.w, 5, &s), WEIR_AGAIN);
-    assert_int_equal(weir_pull(r.w, 0), WEIR_OK); /* under way already */
+    assert_int_equal(weir_pull(r.w, 0), WEIR_OK); /* already in progress */
     tiny_stop(t);
     t->hold = 0;
     tiny_start(t);
@@ -73,8 +73,8 @@ static void test_timeouts(void **state)
     librig_close(&r);
 }
 
-/* The servers go back: the next step is an earlier one, with its values; what is pushed in one that
- * counts no more does no harm. */
+/* The servers roll back: the next step is an earlier one, with its values; a push for a step that
+ * does not count any more has no effect. */
 static void test_goes_back(void **state)
 {
     struct librig r;
@@ -110,7 +110,7 @@ static void test_goes_back(void **state)
     librig_close(&r);
 }
 
-/* One that began early hears of it where it waits for the values. */
+/* A member that began early gets the rollback from its wait for the values. */
 static void test_early(void **state)
 {
     struct librig r;
@@ -144,7 +144,7 @@ static void test_early(void **state)
     librig_close(&r);
 }
 
-/* Each chunk goes at its own pace: to the job's number of versions, and no further. */
+/* Each chunk has its own pace: up to the job's number of versions, and no further. */
 static void test_own_pace(void **state)
 {
     static const char *const settings[][2] = {{"sync_mode", "async"}, {NULL, NULL}};
@@ -159,7 +159,7 @@ static void test_own_pace(void **state)
     librig_close(&r);
 }
 
-/* A round of its own steps contributes what these changed; what it has changed is its own copy. */
+/* A round of local steps contributes their changes; the member changes its own copy. */
 static void test_own_local_steps(void **state)
 {
     static const char *const settings[][2] = {

@@ -55,7 +55,7 @@ void librig_assert_values(struct librig *r, float added)
         assert_true(v[i] == (float)i + added);
 }
 
-/* The next event is polled for. */
+/* Polls for the next event. */
 struct weir_event librig_next_event(struct librig *r)
 {
     struct pollfd readable = {.fd = r->fd, .events = POLLIN};

@@ -1,5 +1,5 @@
-/* tests/libweir_test.c - libweir by its public header: what it says to settings, parameters and
- * calls that are wrong. */
+/* tests/libweir_test.c - libweir by its public header: its errors for invalid settings, parameters
+ * and calls. */
 #include "tests/libweir_open.h"
 #include <math.h>
 
@@ -29,7 +29,7 @@ static void test_settings(void **state)
     assert_int_equal(weir_open(&w), WEIR_OK);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_error(w, weir_set(w, wrong[i].name, wrong[i].value), WEIR_E_INVALID, wrong[i].word);
-    for (int i = 0; i < 2; i++) /* again: the last counts */
+    for (int i = 0; i < 2; i++) /* set twice: the last value counts */
         assert_int_equal(weir_set(w, "ps_hosts", i ? "b:2" : "a:1"), WEIR_OK);
     weir_close(w);
     weir_close(NULL);
@@ -39,7 +39,7 @@ static void test_settings(void **state)
         assert_string_not_equal(weir_code_text(code), weir_code_text(99));
 }
 
-/* Jobs that cannot be. */
+/* Invalid jobs. */
 static const struct {
     const char *settings[6][2];
     int code;
@@ -101,7 +101,7 @@ static const struct {
      "token_file"},
 };
 
-/* Said by weir_next, and the handle is over. */
+/* weir_next reports the error, and the handle is unusable. */
 static void test_impossible_jobs(void **state)
 {
     for (size_t i = 0; i < sizeof impossible / sizeof *impossible; i++) {
@@ -149,7 +149,7 @@ static void test_params(void **state)
     assert_error(w, weir_next_event(w, NULL), WEIR_E_INVALID, "the pointer to the");
     assert_int_equal(weir_sample(w, 0, 0), -1);
     assert_int_equal(weir_sample(w, 10, -1), -1);
-    assert_int_equal(weir_param(w, "a", 0, 2, good, NULL), 2); /* the table of chunks sees it */
+    assert_int_equal(weir_param(w, "a", 0, 2, good, NULL), 2); /* the table of chunks detects it */
     assert_error(w, weir_next(w, -1, &s), WEIR_E_INVALID, "'a'");
     assert_error(w, weir_param(w, "b", 0, 2, good, NULL), WEIR_E_INVALID, "before the first");
     assert_error(w, weir_set(w, "seed", "1"), WEIR_E_INVALID, "before the first");

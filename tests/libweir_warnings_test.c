@@ -91,7 +91,7 @@ static void test_pauses_of_one_text_double(void **state)
     for (int i = 0; i < 600; i++, fake_time_move(1000))
         warnings_print("the disk is full");
     fake_time_move(20000);
-    warnings_print("the disk is full"); /* after 21 s without: as if it were new */
+    warnings_print("the disk is full"); /* after 21 s without it: like a new one */
     fake_time_release();
     capture_end();
     assert_int_equal(capture_lines(), 6);

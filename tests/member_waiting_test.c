@@ -1,4 +1,4 @@
-/* tests/member_waiting_test.c - when a wait gets a line, and when it is no longer shown. */
+/* tests/member_waiting_test.c - the log lines of a wait, and the end of its display. */
 #include "base/clock.h"
 #include "member/waiting.h"
 #include "net/exchange/status_client.h"
@@ -35,7 +35,7 @@ static void another_reason_gets_a_line_soon(void **state)
     assert_true(waiting_line_is_due(&l, "worker 1 (never joined)", 30000));
 }
 
-/* Looked at twice a second for 10 minutes: they get fewer and fewer lines together. */
+/* Two reasons alternate twice a second for 10 minutes: together they get fewer and fewer lines. */
 static void reasons_that_alternate_get_few_lines(void **state)
 {
     struct waiting_lines l = {.line_ms = 0};
@@ -48,17 +48,17 @@ static void reasons_that_alternate_get_few_lines(void **state)
 
 enum { GENEROUS_MS = 60000 };
 
-/* What the member waits for, and what it shows of that. */
+/* The member's wait, and its display. */
 static struct {
-    pthread_mutex_t lock; /* guards the next */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t moved;
     struct net_exchange_wait wait;
     char shown[STATUS_WAITING_BYTES];
 } now = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static const char *ps0_waits = ""; /* for these workers */
+static const char *ps0_waits = ""; /* the workers that ps 0 waits for */
 
-static const char *silent = ""; /* address of a server whose answer does not come */
+static const char *silent = ""; /* address of a server that does not answer */
 
 enum status __wrap_status_asker_create(const char *addr, struct status_asker **out);
 enum status __wrap_status_asker_create(const char *addr, struct status_asker **out)
@@ -118,8 +118,8 @@ static void await_shown(const char *whom)
     pthread_mutex_unlock(&now.lock);
 }
 
-/* The server that was away is connected again, and no other is named: the wait goes on. */
-static void a_wait_for_none_is_not_shown(void **state)
+/* The lost server is connected again, and the answer names no other program: the wait continues. */
+static void wait_without_name_is_not_shown(void **state)
 {
     const struct updates_ops ops = {.waits = waits};
     const struct updates updates = {.ops = &ops};
@@ -138,8 +138,8 @@ static void a_wait_for_none_is_not_shown(void **state)
     waiting_destroy(w);
 }
 
-/* Its packets are lost, say: the server has no connection to it. */
-static void a_worker_does_not_name_itself(void **state)
+/* The server has no connection to it, for example because packets are lost. */
+static void worker_does_not_name_itself(void **state)
 {
     const struct updates_ops ops = {.waits = waits};
     const struct updates updates = {.ops = &ops};
@@ -159,7 +159,7 @@ static void a_worker_does_not_name_itself(void **state)
     ps0_waits = "";
 }
 
-static void a_server_without_an_answer_is_named_by_its_number(void **state)
+static void server_without_answer_is_named_by_number(void **state)
 {
     const struct updates_ops ops = {.waits = waits};
     const struct updates updates = {.ops = &ops};
@@ -177,14 +177,14 @@ static void a_server_without_an_answer_is_named_by_its_number(void **state)
     silent = "";
 }
 
-/* A worker whose steps take long holds up no more than they do: no server names it as late. */
-static void a_slower_worker_is_named_instead_of_the_server(void **state)
+/* A worker with slow steps delays others no longer than they last: no server reports it as late. */
+static void slower_worker_is_named_instead_of_server(void **state)
 {
     struct net_status_member member[3] = {
         {.member = 0, .awaited = 4}, {.member = 1}, {.member = 2}};
     const struct net_status s = {.n_members = 3, .members = member};
     char whom[STATUS_WAITING_BYTES];
-    waiting_name_slower(&s, 0, whom); /* this one itself */
+    waiting_name_slower(&s, 0, whom); /* this worker itself */
     assert_string_equal(whom, "");
     waiting_name_slower(&s, 1, whom);
     assert_string_equal(whom, "worker 0 (slower than this one)");
@@ -196,8 +196,7 @@ static void a_slower_worker_is_named_instead_of_the_server(void **state)
 int main(void)
 {
     return RUN_TESTS(lines_of_one_wait_become_rare, another_reason_gets_a_line_soon,
-                     a_slower_worker_is_named_instead_of_the_server,
-                     reasons_that_alternate_get_few_lines, a_wait_for_none_is_not_shown,
-                     a_worker_does_not_name_itself,
-                     a_server_without_an_answer_is_named_by_its_number);
+                     slower_worker_is_named_instead_of_server, reasons_that_alternate_get_few_lines,
+                     wait_without_name_is_not_shown, worker_does_not_name_itself,
+                     server_without_answer_is_named_by_number);
 }
