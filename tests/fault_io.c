@@ -1,6 +1,6 @@
-/* tests/fault_io.c - see fault_io.h. What is not durable yet is written down as it happens: files
- * whose bytes were not synced, and names that were changed since the folder was. A name's old file
- * is kept by a hard link until then. */
+/* tests/fault_io.c - see fault_io.h. Records what is not durable yet: files whose bytes are not
+ * synced, and names that were changed since the last sync of their folder. Until then a hard link
+ * keeps a name's old file. */
 #include "tests/fault_io.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -39,11 +39,11 @@ struct file {
 };
 
 struct name {            /* not synced yet */
-    char from[PATH_MAX]; /* empty: the name was taken away */
+    char from[PATH_MAX]; /* empty: the name was deleted */
     char to[PATH_MAX];
-    char old[PATH_MAX]; /* a link to what had the name before; empty: nothing had */
-    int is_new;         /* a link that was made, nothing was renamed */
-    int is_folder;      /* a folder that was created */
+    char old[PATH_MAX]; /* a link to the previous file of the name; empty: there was none */
+    int is_new;         /* a new link, not a rename */
+    int is_folder;      /* a created folder */
 };
 
 static struct {
@@ -96,7 +96,7 @@ void fault_io_stop(void)
                 __real_rename(n->to, n->from);
             if (n->is_new)
                 __real_unlink(n->to);
-            if (n->is_folder) { /* with all that lies in it */
+            if (n->is_folder) { /* with all its contents */
                 char lost[PATH_MAX + 8];
                 snprintf(lost, sizeof lost, "%s.lost", n->to);
                 __real_rename(n->to, lost);
@@ -110,7 +110,7 @@ void fault_io_stop(void)
     _exit(FAULT_EXIT);
 }
 
-/* 1: this call is to fail. */
+/* Returns true if this call must fail. */
 static int comes_to_grief(void)
 {
     int n = ++s.n_calls;
@@ -172,7 +172,7 @@ ssize_t __wrap_write(int fd, const void *data, size_t n)
     return comes_to_grief() ? -1 : __real_write(fd, data, n);
 }
 
-/* The names in this folder, and not those of folders below it, are durable. */
+/* Makes the names in this folder durable, but not those of folders below it. */
 static void keep_names(const char *folder)
 {
     int n = 0;
@@ -198,7 +198,7 @@ int __wrap_fsync(int fd)
     f->synced = 1;
     if (f->is_folder)
         keep_names(f->path);
-    return 0; /* nothing here has to survive the test's own machine */
+    return 0; /* the files need not survive the test's own machine */
 }
 
 int __wrap_close(int fd)
@@ -249,7 +249,7 @@ int __wrap_link(const char *from, const char *to)
     if (__real_link(from, to) != 0)
         return -1;
     note_name("", to);
-    /* a new name: what had it before is nothing, and power takes it away */
+    /* a new name: a power failure removes it */
     if (s.kind >= FAULT_POWER) {
         struct name *n = &s.names[s.n_names - 1];
         __real_unlink(n->old);

@@ -1,4 +1,4 @@
-/* tests/fuzz.h - what every libFuzzer target has beside its own function; included once by each. */
+/* tests/fuzz.h - shared by all libFuzzer targets; each includes it once. */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 #include "base/log.h"
@@ -8,7 +8,7 @@
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What is refused would be logged, input after input. */
+/* Mutes the log: each refused input would be logged. */
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc, (void)argv;
@@ -16,7 +16,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
-/* Not CHECK: nothing is to be logged. */
+/* Unlike CHECK, logs nothing. */
 static inline void require(int cond)
 {
     if (!cond)

@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What was read, packed again. */
+/* The message, encoded again. */
 struct wire {
     uint8_t *data;
     size_t bytes;
     char why[MESSAGE_WHY_BYTES];
 };
 
-/* st: of its reader. */
+/* st: result of its reader. */
 static void wire_end(struct wire *w, enum status st)
 {
     require(st == ST_OK);
@@ -254,7 +254,7 @@ static void read_gate(const uint8_t *data, size_t size)
     message_gate_free(&gate);
 }
 
-/* Reads all that it is given. */
+/* Reads all pieces. */
 static enum status take(void *ctx, const struct net_fetched *c)
 {
     float sum = 0;

@@ -1,14 +1,14 @@
-/* tests/fuzz_csv.c - libFuzzer target: CSV; the first line of the input is --label_column, if it is
- * not empty, or behind a + --target_columns, behind a - --ignore_columns, behind a = the classes,
- * with / between; behind a ? labels may be missing, and there are as many features as it says. What
- * is accepted is finite and within bounds. Corpus: tests/corpus/csv. */
+/* tests/fuzz_csv.c - libFuzzer target: CSV. The first line of the input is --label_column, if it is
+ * not empty, or after a + --target_columns, after a - --ignore_columns, after a = the classes, with
+ * / between them; after a ? labels may be missing, and the number is that of the features. Accepted
+ * numbers are finite and within bounds. Corpus: tests/corpus/csv. */
 #include "tests/fuzz.h"
 #include "worker/data/data_csv.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Of labels that are words: as many are there. */
+/* Returns the number of labels that are words. */
 static int64_t n_words(const char *classes)
 {
     int64_t n = classes && *classes;
@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     size_t name = (size_t)(end - data), n = size - name - 1;
     char *column = strndup((const char *)data, name);
-    /* A copy of the exact size: reading past it is seen. */
+    /* A copy of the exact size: AddressSanitizer detects reads beyond it. */
     uint8_t *copy = malloc(n ? n : 1);
     require(column && copy);
     memcpy(copy, end + 1, n);

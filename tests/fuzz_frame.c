@@ -1,5 +1,6 @@
-/* tests/fuzz_frame.c - frame_decode and the payload readers on any bytes, cut into spans at a
- * place that the input itself chooses; whatever decodes must read the same in one piece. */
+/* tests/fuzz_frame.c - libFuzzer target: frame_decode and the payload readers on any bytes, cut
+ * into spans at a position that the input chooses; a frame that decodes must read the same in one
+ * piece. */
 #include "net/wire/frame.h"
 #include "tests/fuzz.h"
 #include <stdlib.h>

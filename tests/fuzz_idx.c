@@ -1,5 +1,6 @@
-/* tests/fuzz_idx.c - libFuzzer target: IDX data in memory, and as a file, plain or gzipped.
- * The first byte chooses: bit 1 as a file, bit 2 gzip the rest first. Corpus: tests/corpus/idx. */
+/* tests/fuzz_idx.c - libFuzzer target: IDX data in memory, and as a file, plain or gzipped. The
+ * first byte chooses: bit 1 as a file, bit 2 compresses the other bytes first. Corpus:
+ * tests/corpus/idx. */
 #include "tests/fuzz.h"
 #include "worker/data/data_array.h"
 #include "worker/data/data_file.h"
@@ -10,7 +11,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* Touches every number, so that the sanitizer sees an array that ends too early. */
+/* Reads every number, so that the sanitizer detects an array that ends too early. */
 static void use(const struct data_array *a)
 {
     int64_t n = data_array_elems(a), sum = 0;
@@ -62,7 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     int as_file = data[0] & 2, gzip = data[0] & 4;
     struct data_array a;
-    /* A copy of the exact size: reading past it is seen. */
+    /* A copy of the exact size: AddressSanitizer detects reads beyond it. */
     size_t n = size - 1, packed_bytes;
     uint8_t *copy = malloc(n ? n : 1);
     require(copy != NULL);

@@ -1,6 +1,6 @@
-/* tests/fuzz_images.c - libFuzzer target: a PNG or JPEG file, told apart by its first byte. Where a
- * PNG's last byte is odd its checksums are fixed first, so that what lies behind them is reached,
- * too. What is accepted is within bounds, and no larger than the file's bytes can hold. Corpus:
+/* tests/fuzz_images.c - libFuzzer target: a PNG or JPEG file, distinguished by its first byte. If a
+ * PNG's last byte is odd, its checksums are fixed first, so that the code after their check runs,
+ * too. Accepted pictures are within bounds, and no larger than the file's bytes can hold. Corpus:
  * tests/corpus/images. */
 #include "tests/fuzz.h"
 #include "worker/data/data_images.h"
@@ -39,7 +39,7 @@ static void use(const struct data_images_picture *p, size_t n)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct data_images_picture p = {.pixels = NULL};
-    /* A copy of the exact size: reading past it is seen. */
+    /* A copy of the exact size: AddressSanitizer detects reads beyond it. */
     uint8_t *copy = malloc(size ? size : 1);
     require(copy != NULL);
     memcpy(copy, data, size);

@@ -1,5 +1,5 @@
-/* tests/fuzz_manifest.c - libFuzzer target: any text as a checkpoint's manifest, as it stands and
- * with the checksum that it would need. Corpus: tests/corpus/manifest. */
+/* tests/fuzz_manifest.c - libFuzzer target: any text as a checkpoint's manifest, unchanged and with
+ * a valid checksum. Corpus: tests/corpus/manifest. */
 #include "base/digest.h"
 #include "checkpoint/manifest.h"
 #include "tests/fuzz.h"
@@ -8,7 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* What is read must be a job that can be, with as many files as it says; members in order. */
+/* An accepted manifest must describe a valid job, with its number of files, and members in order.
+ */
 static void read_one(const uint8_t *data, size_t size, const char *tail)
 {
     char path[64], why[MANIFEST_WHY_BYTES] = "";

@@ -1,13 +1,13 @@
-/* tests/fuzz_model.c - libFuzzer target: any text given to model_parse ends in an error or in a
- * model that holds together. Corpus: tests/corpus/model. */
+/* tests/fuzz_model.c - libFuzzer target: any text in model_parse ends in an error or in a
+ * consistent model. Corpus: tests/corpus/model. */
 #include "tests/fuzz.h"
 #include "worker/model/model.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Each layer reads what is there before it; all but the last are read; parameters are numbered in
- * the order of layers. */
+/* Each layer reads layers before it; all but the last are read; parameters are numbered in the
+ * order of layers. */
 static void require_graph(const struct model *m)
 {
     int read[MODEL_MAX_LAYERS] = {0}, next = 0;

@@ -1,5 +1,5 @@
-/* tests/fuzz_npy.c - libFuzzer target: npy in memory and, where the first byte is odd, npz. What
- * is accepted lies within the bytes, or in memory that was unpacked. Corpus: tests/corpus/npy. */
+/* tests/fuzz_npy.c - libFuzzer target: npy in memory and, if the first byte is odd, npz. An
+ * accepted array is within the bytes, or in unpacked memory. Corpus: tests/corpus/npy. */
 #include "tests/fuzz.h"
 #include "worker/data/data_array.h"
 #include <stdlib.h>
@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct data_array a;
     if (size == 0)
         return 0;
-    /* A copy of the exact size: reading past it is seen. */
+    /* A copy of the exact size: AddressSanitizer detects reads beyond it. */
     size_t n = size - 1;
     uint8_t *copy = malloc(n ? n : 1);
     require(copy != NULL);

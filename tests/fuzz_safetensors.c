@@ -1,5 +1,5 @@
-/* tests/fuzz_safetensors.c - libFuzzer target: any bytes as a safetensors file; what opens must
- * have room for all that its entries say. Corpus: tests/corpus/safetensors. */
+/* tests/fuzz_safetensors.c - libFuzzer target: any bytes as a safetensors file; an accepted file
+ * must have the bytes of all its entries. Corpus: tests/corpus/safetensors. */
 #include "files/safetensors.h"
 #include "tests/fuzz.h"
 #include <stdio.h>
@@ -67,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (safetensors_open_any(path, &any, why) == ST_OK)
         read_raw(any, size);
     else
-        require(f == NULL); /* what is float32 alone is also of any dtype */
+        require(f == NULL); /* a file of only float32 also opens for any dtype */
     safetensors_close(f);
     safetensors_close(any);
     close(fd);

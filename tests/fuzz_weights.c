@@ -1,6 +1,6 @@
 /* tests/fuzz_weights.c - libFuzzer target: any bytes as the state dict of --init, or, if they begin
- * with '#', as --init_map's text for a state dict that is sound. What is taken is finite, and
- * nothing but what is said to be given is written. Corpus: tests/corpus/weights. */
+ * with '#', as --init_map's text for a valid state dict. Accepted values are finite, and only
+ * parameters of the file are written. Corpus: tests/corpus/weights. */
 #include "tests/fuzz.h"
 #include "worker/weights/weights.h"
 #include <math.h>
@@ -16,9 +16,7 @@ static const struct net_param params[] = {
     {.name = "n/moving_mean", .shape = {1, {2}}, .rule = PARAM_AVERAGE, .keep = 0.5f},
 };
 static const char sound[] =
-    "{\"c.weight\":{\"dtype\":\"BF16\",\"shape\":[2,3,2],\"data_offsets\":[0,24]},"
-    "\"n.weight\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[24,32]},"
-    "\"n.running_mean\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[32,40]}}";
+    "{\"c.weight\":{\"dtype\":\"BF16\",\"shape\":[2,3,2],\"data_offsets\":[0,24]},\"n.weight\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[24,32]},\"n.running_mean\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[32,40]}}";
 
 static int memory_file(const void *data, size_t n, char path[64])
 {

@@ -1,5 +1,5 @@
-/* tests/wan_shaper_test.c - one direction of the emulated link (tests/wan/shaper.h), under a clock
- * of the test's own: delay, rate, queue, loss, order, whatever the machine is doing. */
+/* tests/wan_shaper_test.c - one direction of the emulated link (tests/wan/shaper.h), with an
+ * artificial clock: delay, rate, queue, loss and order do not depend on the machine's load. */
 #include "tests/check.h"
 #include "tests/wan/shaper.h"
 #include <math.h>
@@ -15,7 +15,7 @@ static struct shaper made(struct shaper_config cfg)
     return s;
 }
 
-static void a_packet_takes_the_delay(void **state)
+static void packet_arrives_after_delay(void **state)
 {
     struct shaper s = made((struct shaper_config){.delay_ns = 40 * MS});
     int64_t due = 0;
@@ -25,8 +25,8 @@ static void a_packet_takes_the_delay(void **state)
     }
 }
 
-/* Twice what it carries is sent, in packets of several sizes, for a second. */
-static void the_rate_is_kept(void **state)
+/* Sends twice the capacity, in packets of several sizes, for a second. */
+static void rate_is_kept(void **state)
 {
     static const int64_t rates[] = {1000000, 100000000, 1000000000, 10000000000};
     for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
@@ -49,8 +49,8 @@ static void the_rate_is_kept(void **state)
     }
 }
 
-/* At 8 Mbit/s 1000 bytes take a millisecond. */
-static void the_queue_is_bounded(void **state)
+/* At 8 Mbit/s a packet of 1000 bytes lasts a millisecond. */
+static void queue_is_bounded(void **state)
 {
     struct shaper s = made(
         (struct shaper_config){.rate_bits = 8000000, .queue_bytes = 10000, .burst_bytes = 1000});
@@ -61,16 +61,17 @@ static void the_queue_is_bounded(void **state)
     }
     assert_int_equal(shaper_put(&s, 5 * MS, 1000, &due), SHAPER_FULL);
     assert_int_equal(shaper_put(&s, 5 * MS + 1, 1000, &due), SHAPER_FULL);
-    assert_int_equal(shaper_put(&s, 6 * MS, 1000, &due), SHAPER_SENT); /* one has left */
+    assert_int_equal(shaper_put(&s, 6 * MS, 1000, &due), SHAPER_SENT); /* one packet has left */
     assert_int_equal(due, 16 * MS);
     assert_int_equal(shaper_put(&s, 900 * MS, 1000, &due), SHAPER_SENT);
-    assert_int_equal(due, 900 * MS); /* the bucket is full again, with one packet, not more */
+    assert_int_equal(due, 900 * MS); /* the bucket is full again, with no more than one packet */
     assert_int_equal(shaper_put(&s, 900 * MS, 1000, &due), SHAPER_SENT);
     assert_int_equal(due, 901 * MS);
 }
 
-/* Within four standard deviations; the same packets with the same seed, whenever they come. */
-static void losses_are_as_many_as_asked_for(void **state)
+/* The number is within four standard deviations; the same seed loses the same packets at any time.
+ */
+static void losses_match_configured_rate(void **state)
 {
     static const double shares[] = {0, 0.001, 0.01, 0.3, 1};
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
@@ -112,6 +113,6 @@ static void jitter_lies_around_the_delay(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(a_packet_takes_the_delay, the_rate_is_kept, the_queue_is_bounded,
-                     losses_are_as_many_as_asked_for, jitter_lies_around_the_delay);
+    return RUN_TESTS(packet_arrives_after_delay, rate_is_kept, queue_is_bounded,
+                     losses_match_configured_rate, jitter_lies_around_the_delay);
 }

@@ -1,9 +1,9 @@
-/* tests/fake_driver/cuda.c - a libcuda.so.1 without a card, for tests: what this machine shows is
- * in a file (state.h). CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER work as NVIDIA's CUDA programming
- * guide says: a list of numbers, or of UUIDs or their unique beginnings; the first entry that is no
- * device ends it; a device that is named twice leaves none; numbers are read as strtol does; one
- * MIG instance is shown, the first one that is named, else a card's first.
- * Unlike the real one it reads everything anew at each cuInit. */
+/* tests/fake_driver/cuda.c - a libcuda.so.1 without a card, for tests: a file describes the machine
+ * (state.h). CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER work as in NVIDIA's CUDA programming guide:
+ * a list of numbers, or of UUIDs or their unique beginnings; the first entry that is not a device
+ * ends the list; a device that is named twice empties it; numbers are read like strtol; one MIG
+ * instance is shown, the first named one, otherwise a card's first. Unlike the real library it
+ * reads the file again at each cuInit. */
 #include "tests/fake_driver/state.h"
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, NO_DEVICE = 100, INVALID_DEVICE = 101, UNKNOWN = 999 };
@@ -36,7 +36,7 @@ static int before(const struct fake_gpu *a, const struct fake_gpu *b, int by_bus
 {
     if (!by_bus && a->speed != b->speed)
         return a->speed > b->speed;
-    return memcmp(a->pci, b->pci, sizeof a->pci) < 0; /* small numbers: good enough an order */
+    return memcmp(a->pci, b->pci, sizeof a->pci) < 0; /* an order of small numbers is sufficient */
 }
 
 static void order_all(void)
@@ -52,7 +52,7 @@ static void order_all(void)
     }
 }
 
-/* 1 if the entry names exactly one device. */
+/* Returns true if the entry names exactly one device. */
 static int find_uuid(const char *entry, struct visible *out)
 {
     int found = 0;
@@ -139,7 +139,7 @@ int cuDeviceGet(int *device, int ordinal)
 {
     if (ordinal < 0 || ordinal >= n_visible)
         return INVALID_DEVICE;
-    *device = 1000 + ordinal; /* a handle is not a number of a device */
+    *device = 1000 + ordinal; /* a handle differs from the device's number */
     return SUCCESS;
 }
 
@@ -208,7 +208,7 @@ int cuGetErrorString(int error, const char **text)
     return SUCCESS;
 }
 
-/* Before cuInit, too. */
+/* Works before cuInit, too. */
 int cuDriverGetVersion(int *version)
 {
     struct fake_state now;
@@ -216,7 +216,8 @@ int cuDriverGetVersion(int *version)
     return SUCCESS;
 }
 
-/* For tests/emulation: the machine, and which of its cards has CUDA's number; -1: none has. */
+/* Returns the machine and the index of the card with CUDA's number, for tests/emulation; -1: none.
+ */
 const struct fake_state *fake_cuda_card(int ordinal, int *card)
 {
     if (state.n == 0)

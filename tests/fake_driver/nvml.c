@@ -1,8 +1,7 @@
-/* tests/fake_driver/nvml.c - a libnvidia-ml.so.1 without a card, for tests. The machine that it
- * shows is in a file (state.h), which it reads anew at each call, so that a test can change a
- * card's load, or take a card away, while a program runs. Structs and results are laid out as
- * NVML's documentation has them. FAKE_OLD: as a driver before MIG and before the third form of the
- * list of processes. */
+/* tests/fake_driver/nvml.c - a libnvidia-ml.so.1 without a card, for tests. A file describes the
+ * machine (state.h); it is read again at each call, so that a test can change a card's load, or
+ * remove a card, while a program runs. Structs and results have the layout of NVML's documentation.
+ * FAKE_OLD: like a driver before MIG and before the third form of the list of processes. */
 #include "tests/fake_driver/usage.h"
 #include <time.h>
 
@@ -67,13 +66,13 @@ int nvmlDeviceGetComputeRunningProcesses(struct handle *h, unsigned *n, struct p
 
 static int n_init;
 
-/* A handle is 1 + card + 256 x (0: the card, else 1 + instance). */
+/* A handle is 1 + card + 256 x (0: the card, otherwise 1 + instance). */
 static struct handle *handle_of(unsigned card, unsigned part)
 {
     return (struct handle *)(size_t)(1 + card + 256 * part);
 }
 
-/* What processes of tests/emulation took of a card, beside what the state says. */
+/* Adds the memory that processes of tests/emulation use on a card. */
 static void add_usage(struct fake_state *s)
 {
     struct fake_usage *u = fake_usage_open(0);
@@ -194,10 +193,10 @@ int nvmlDeviceGetMemoryInfo(struct handle *h, struct memory_info *out)
     return SUCCESS;
 }
 
-/* 1: the sample that a card tells is still that of a job which has ended. */
+/* Returns true if a card's sample is still that of an ended job. */
 static int still_busy(const struct found *f)
 {
-    static long long asked_ms[FAKE_MAX]; /* of each card: when it was asked first */
+    static long long asked_ms[FAKE_MAX]; /* time of the first query of each card */
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
     long long ms = ts.tv_sec * 1000LL + ts.tv_nsec / 1000000;
@@ -249,7 +248,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(struct handle *h, unsigned *n, struc
     return error;
 }
 
-/* 0: not supported, and *out is not written. */
+/* Sets *out, or returns false if the value is not supported. */
 static int told(long value, unsigned *out)
 {
     if (value < 0)

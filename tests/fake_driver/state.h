@@ -1,19 +1,20 @@
 /* tests/fake_driver/state.h - the machine that the fake libcuda.so.1 and libnvidia-ml.so.1 show.
  * It is read from the text file named by WEIR_FAKE_GPUS. A line is one word, then KEY=VALUE pairs;
  * '_' in a name stands for a space, sizes are in MB:
- *     cuda init=100                        what cuInit answers
- *     cuda version=12040 runtime=35        the CUDA that it serves; what the runtime says to it
- *     nvml init=9                          what nvmlInit answers
+ *     cuda init=100                        result of cuInit
+ *     cuda version=12040 runtime=35        supported CUDA version; the runtime's error for it
+ *     nvml init=9                          result of nvmlInit
  *     gpu uuid=GPU-... pci=0000:3b:00.0 name=NVIDIA_H200 cc=9.0 total=143771 used=600 busy=0
  *         procs=12,13 speed=2 lost=1       (one line; cards in the order of NVML, which is by bus)
- *         error=46 wrong=1 launches=200    (for tests/emulation: what CUDA answers, -1: nothing
- *                                          ever, -2: it crashes; wrong products; what is launched
- *                                          after so many launches fails)
+ *         error=46 wrong=1 launches=200    (for tests/emulation: CUDA's result, -1: it hangs,
+ *                                          -2: it crashes; wrong products; launches fail after
+ *                                          so many)
  *         temp=41 power=68500 limit=700000 ecc=1 eccerr=0    (absent: not supported; mW)
  *     nvml driver=550.54.15 container=1    in a container: the lists of processes are empty
  *     mig uuid=MIG-... total=18000 used=0 procs=    an instance of the card above
- * lost: 1: NVML cannot make a handle, 2: the handle's questions fail; libcuda lists it still, but
- * with 3 does not tell its memory. lag=1000: 1 s after a process asked for it first, busy is 0. */
+ * lost=1: NVML cannot create a handle; lost=2: the handle's queries fail. libcuda still lists the
+ * card, but does not return its memory with lost=3. lag=1000: busy is 0 from 1 s after the first
+ * query of a process on. */
 #ifndef TESTS_FAKE_DRIVER_STATE_H
 #define TESTS_FAKE_DRIVER_STATE_H
 #include <ctype.h>
@@ -59,7 +60,7 @@ static inline void fake_read_part(struct fake_part *p, const char *key, const ch
             p->proc[p->n_procs++] = (unsigned)strtoul(at, &at, 10);
 }
 
-/* 0: it is none. */
+/* Returns false if the UUID is invalid. */
 static inline int fake_uuid_bytes(const struct fake_part *part, unsigned char out[16])
 {
     const char *s = part->uuid + 4;
@@ -132,7 +133,7 @@ static inline void fake_read_line(struct fake_state *s, char *line)
     }
 }
 
-/* 0: there is no such file. */
+/* Returns false if there is no such file. */
 static inline int fake_read(struct fake_state *s)
 {
     char line[1024];

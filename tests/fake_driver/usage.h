@@ -1,6 +1,6 @@
-/* tests/fake_driver/usage.h - what processes take of the fake cards' memory: in a file beside the
- * fakes' state, WEIR_FAKE_GPUS.usage, processes that compute by tests/emulation book it, and the
- * fake NVML reads it. A process that is gone takes nothing any more. */
+/* tests/fake_driver/usage.h - the memory that processes use on the fake cards. Processes that
+ * compute by tests/emulation record it in the file WEIR_FAKE_GPUS.usage, beside the fakes' state,
+ * and the fake NVML reads it. The memory of an ended process does not count. */
 #ifndef TESTS_FAKE_DRIVER_USAGE_H
 #define TESTS_FAKE_DRIVER_USAGE_H
 #include "tests/fake_driver/state.h"
@@ -17,10 +17,11 @@ struct fake_usage {
         int pid; /* 0: free */
         unsigned long long bytes[FAKE_MAX];
     } user[FAKE_MAX_USERS];
-    int fd; /* of the process that has it open; locked */
+    int fd; /* descriptor in the process that has opened it; locked */
 };
 
-/* Locked until it is closed. make: if it is not there. NULL: it is not there. */
+/* Opens the file, and locks it until it is closed. make: creates it if it is missing. NULL: it is
+ * missing. */
 static inline struct fake_usage *fake_usage_open(int make)
 {
     char path[4096];

@@ -2,14 +2,14 @@
  * device in each, and between them delay, jitter, loss and a rate per direction (shaper.h). For
  * kernels without netem, and with losses that are the same in every run.
  *
- * One process and one thread: it reads what there is, keeps it until it is due, writes it out; to
- * the nanosecond as far as the kernel wakes it in time. How late it was is in its figures.
- * It reads commands on stdin, one a line, and answers each by a line with its figures as JSON:
- *   stats    nothing else
- *   cut      from now on nothing that comes in arrives; what is on its way does
- *   heal     all as before
- * "ready" on stdout: both devices are there (down, and without an address: that is the caller's).
- * It ends with its stdin, and the devices with it. */
+ * One process and one thread: it reads packets, keeps each until it is due, and writes it; to the
+ * nanosecond if the kernel wakes it in time. Its figures contain its delay.
+ * It reads commands on stdin, one per line, and answers each by a line with its figures as JSON:
+ *   stats    only prints the figures
+ *   cut      drops new packets from now on; packets in flight still arrive
+ *   heal     ends the cut
+ * It prints "ready" on stdout when both devices exist (down, without an address, which the caller
+ * sets). It ends with its stdin, and so do the devices. */
 #include "base/clock.h"
 #include "base/flags.h"
 #include "base/log.h"
@@ -29,15 +29,15 @@
 #include <unistd.h>
 
 enum {
-    BATCH = 64,             /* packets that are read before those that are due are looked at */
-    MOST_PACKETS = 1 << 19, /* on their way in one direction */
-    TUN_PACKETS = 4096,     /* that the kernel keeps until they are read */
+    BATCH = 64,             /* packets to read before due ones are written */
+    MOST_PACKETS = 1 << 19, /* in flight in one direction */
+    TUN_PACKETS = 4096,     /* packets in the kernel's queue before a read */
     IP_BYTES = 65535,
 };
 
 struct packet {
     int64_t due_ns;
-    uint64_t number; /* of two that are due at once the first one first */
+    uint64_t number; /* of two packets with the same due time the first is written first */
     int n_bytes;
     unsigned char bytes[];
 };
@@ -46,7 +46,7 @@ struct packet {
 struct lane {
     struct shaper shaper;
     int from, to;         /* TUN devices */
-    struct packet **heap; /* [MOST_PACKETS], the next one that is due first */
+    struct packet **heap; /* [MOST_PACKETS], the packet with the earliest due time first */
     size_t n;
     uint64_t n_read, n_lost, n_full, n_cut, n_refused, n_out;
     uint64_t bytes_read, bytes_out;
@@ -79,7 +79,7 @@ static const struct flag flags[] = {
     ROW("seed", FLAG_INT, &opt.seed, 0, 1e9, "N", "Of losses and jitter."),
 };
 
-/* A TUN device in the namespace that this file is; its descriptor, or -1, logged. */
+/* Opens a TUN device in the namespace of this file; returns its descriptor, or -1, logged. */
 static int tun_open(const char *space, const char *name)
 {
     struct ifreq r = {.ifr_flags = IFF_TUN | IFF_NO_PI};
@@ -176,7 +176,7 @@ static void lane_read(struct lane *l, int is_cut)
     }
 }
 
-/* Writes what is due; when the next one is, INT64_MAX: there is none. */
+/* Writes due packets; returns the next due time, INT64_MAX without one. */
 static int64_t lane_write(struct lane *l)
 {
     while (l->n > 0) {
@@ -199,18 +199,17 @@ static int64_t lane_write(struct lane *l)
 
 static void lane_tell(const struct lane *l, const char *name)
 {
-    printf("\"%s\": {\"read\": %llu, \"read_bytes\": %llu, \"out\": %llu, \"out_bytes\": %llu, "
-           "\"lost\": %llu, \"full\": %llu, \"cut\": %llu, \"refused\": %llu, \"waiting\": %zu, "
-           "\"late_us\": %.1f, \"late_us_most\": %.1f}",
-           name, (unsigned long long)l->n_read, (unsigned long long)l->bytes_read,
-           (unsigned long long)l->n_out, (unsigned long long)l->bytes_out,
-           (unsigned long long)l->n_lost, (unsigned long long)l->n_full,
-           (unsigned long long)l->n_cut, (unsigned long long)l->n_refused, l->n,
-           l->n_out ? (double)l->late_sum_ns * 1e-3 / (double)l->n_out : 0,
-           (double)l->late_most_ns * 1e-3);
+    printf(
+        "\"%s\": {\"read\": %llu, \"read_bytes\": %llu, \"out\": %llu, \"out_bytes\": %llu, \"lost\": %llu, \"full\": %llu, \"cut\": %llu, \"refused\": %llu, \"waiting\": %zu, \"late_us\": %.1f, \"late_us_most\": %.1f}",
+        name, (unsigned long long)l->n_read, (unsigned long long)l->bytes_read,
+        (unsigned long long)l->n_out, (unsigned long long)l->bytes_out,
+        (unsigned long long)l->n_lost, (unsigned long long)l->n_full, (unsigned long long)l->n_cut,
+        (unsigned long long)l->n_refused, l->n,
+        l->n_out ? (double)l->late_sum_ns * 1e-3 / (double)l->n_out : 0,
+        (double)l->late_most_ns * 1e-3);
 }
 
-/* One command; 0: stdin has ended. */
+/* Runs one command; returns 0 if stdin has ended. */
 static int obey(const struct lane lanes[2], int *is_cut)
 {
     char line[64];
@@ -268,7 +267,7 @@ static int lane_init(struct lane *l, int from, int to, uint64_t seed)
         .queue_bytes = opt.queue_kb      ? opt.queue_kb * 1000
                        : a_trip > 256000 ? a_trip
                                          : 256000,
-        /* What is read a millisecond late has not lost its turn. */
+        /* A packet that is read a millisecond late has not lost its turn. */
         .burst_bytes = rate / 8000 + 2 * opt.mtu,
         .seed = seed,
     };
@@ -277,8 +276,8 @@ static int lane_init(struct lane *l, int from, int to, uint64_t seed)
     return l->heap != NULL;
 }
 
-/* A line does not wait for those who use it: as far as this process may, where the kernel goes by
- * nice alone, and where it shares cores by sessions. */
+/* Raises this process's priority over the programs that use the line: for kernels that schedule by
+ * nice alone, and for those that share cores between sessions. */
 static void come_first(void)
 {
     prctl(PR_SET_TIMERSLACK, 1);
@@ -315,7 +314,7 @@ int main(int argc, char **argv)
         !lane_init(&lanes[1], b, a, ~(uint64_t)opt.seed))
         return EXIT_PERMANENT;
     come_first();
-    setvbuf(stdin, NULL, _IONBF, 0); /* else poll would not see what stdio has read */
+    setvbuf(stdin, NULL, _IONBF, 0); /* otherwise poll would not see the bytes in stdio's buffer */
     printf("ready\n");
     fflush(stdout);
     run(lanes);

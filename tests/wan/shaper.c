@@ -1,5 +1,6 @@
-/* tests/wan/shaper.c - see shaper.h. The bucket is kept as one instant, free_ns: tokens are how far
- * it lies in the past, the queue is how far it lies in the future. */
+/* tests/wan/shaper.c - see shaper.h. The bucket is stored as one instant, free_ns: its distance
+ * into the past is the number of tokens, its distance into the future is the length of the queue.
+ */
 #include "tests/wan/shaper.h"
 #include "base/rng.h"
 
@@ -15,13 +16,14 @@ static int64_t time_of(const struct shaper *s, int64_t bytes)
     return (int64_t)((double)bytes * 8e9 / (double)s->cfg.rate_bits);
 }
 
-/* Uniform in [0, 1), 53 bits. */
+/* Returns a uniform number in [0, 1) of 53 bits. */
 static double draw(const struct shaper *s, uint64_t use)
 {
     return (double)(rng_u64(rng_key(s->cfg.seed, RNG_TEST, use), s->n_sent) >> 11) * 0x1p-53;
 }
 
-/* 1: when the packet's last bit is on the line; 0: there is no room to wait. */
+/* Returns true and the time at which the packet's last bit is on the line, or false if the queue is
+ * full. */
 static int take_turn(struct shaper *s, int64_t now_ns, int64_t bytes, int64_t *out_ns)
 {
     *out_ns = now_ns;

@@ -41,7 +41,7 @@ SECONDS = 30  # times harness.PATIENCE: until something of a network is there
 
 
 class Gateway(Namespace):
-    """With processes, mounts and /run of its own; the processes end with it."""
+    """A namespace with its own processes, mounts and /run; the processes end with it."""
     HOLDER = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc",
               "sh", "-c", "mount -t tmpfs -o size=64m run /run && echo up; exec cat"]
 
@@ -53,8 +53,9 @@ class Gateway(Namespace):
         self.enter = ["nsenter", "--target=%d" % self.pid, "--net", "--mount", "--pid"]
 
     def prefer(self, pid_file):
-        """A gateway outside does not share its cores with workers: that process comes first, where
-        the kernel goes by nice alone, and where it shares cores by sessions (autogroup)."""
+        """Raises this process's priority, because a real gateway shares no cores with workers: for
+        kernels that schedule by nice alone, and for those that share cores between sessions
+        (autogroup)."""
         run(*self.enter, "sh", "-c", "p=$(cat %s); renice -n -10 -p $p; cd /proc/$p; "
             "if [ -e autogroup ]; then echo -10 >autogroup; fi" % pid_file)
 
@@ -67,7 +68,7 @@ class Gateway(Namespace):
 
 
 class Child:
-    """A program that answers lines on its stdin by lines, and ends with it."""
+    """A program that answers each line on its stdin by a line, and ends with its stdin."""
 
     def __init__(self, argv):
         self.argv = argv
@@ -113,7 +114,7 @@ class Link(Child):
                           *("--%s=%s" % item for item in line.items())])
 
     def stats(self, command="stats"):
-        """Figures per direction: "a_to_b", "b_to_a"."""
+        """Returns the figures per direction: "a_to_b", "b_to_a"."""
         self.popen.stdin.write(command.encode() + b"\n")
         self.popen.stdin.flush()
         return json.loads(self.line())
@@ -126,7 +127,7 @@ class Link(Child):
 
 
 class Capture(Child):
-    """What crosses a device, from now until stop(); as a pcap file too, where one is named."""
+    """Captures the packets of a device, from now until stop(); pcap: also to this file."""
 
     def __init__(self, space, device, subnets, pcap=None):
         super().__init__([*space.enter, sys.executable, "-B", os.path.join(IPSEC, "capture.py"),
@@ -149,7 +150,7 @@ class Capture(Child):
 
 
 class Region:
-    """Its namespaces; edge is the one that has the lines: the gateway, or the NAT before it."""
+    """The namespaces of a region; edge is the one with the lines: the gateway, or its NAT."""
 
     def __init__(self, index, n_hosts, nat, stack):
         self.index, self.name, self.nat = index, "region%d" % index, nat
@@ -178,7 +179,7 @@ class Region:
                     "link set up0 up", "route add default via %s" % self.inside)
 
     def _nat(self):
-        """What the gateway sends has the public address from here on."""
+        """Translates the gateway's address to the public one."""
         self.edge.ip("link add name in type veth peer name out netns %d" % self.gateway.pid)
         self.gateway.ip("address add 192.168.1.2/24 dev out", "link set out up")
         self.edge.ip("link set lo up", "address add 192.168.1.1/24 dev in", "link set in up")
@@ -195,10 +196,10 @@ class Region:
 
 
 class Wan:
-    """n_hosts: of each region, or a list of them. nat: the numbers of regions behind NAT. ipsec:
-    None, or what [network] of scripts/ipsec says; "mtu" is the line's. clear: whether gateways
-    forward in clear; None: if there is no ipsec. line: rtt_ms, jitter_ms, loss_percent, rate_mbit,
-    queue_kb, mtu, seed."""
+    """A network of regions. n_hosts: of each region, or a list. nat: numbers of the regions behind
+    NAT. ipsec: None, or the settings of [network] in scripts/ipsec; "mtu" is the line's. clear:
+    gateways forward in clear; None: without ipsec. line: rtt_ms, jitter_ms, loss_percent,
+    rate_mbit, queue_kb, mtu, seed."""
 
     def __init__(self, n_regions=2, n_hosts=1, nat=(), ipsec=None, clear=None, **line):
         self.line, self.ipsec, self.regions, self.links = line, ipsec, [], {}
@@ -232,7 +233,7 @@ class Wan:
         return self.links[min(a, b), max(a, b)]
 
     def device(self, a, b):
-        """Of region a's end of its line to b, in its edge."""
+        """Returns the device of region a's end of its line to b, in its edge."""
         return "wan%d" % b if a != b else None
 
     def _join(self, a, b, stack):
@@ -257,7 +258,7 @@ class Wan:
                         (r.name, "behind-nat" if r.nat else r.public, r.inside, r.subnet))
         run(os.path.join(IPSEC, "generate"), description, self.folder)
         for r in self.regions:
-            # Before the namespaces go, so that peers are told and files are whole.
+            # Before the namespaces end, so that peers are notified and files are complete.
             stack.callback(self.gateway_program, r.index, "down")
             self.gateway_program(r.index, "up")
             if network.get("mode") != "gre":
@@ -268,7 +269,7 @@ class Wan:
                     self._await_tunnel(r, peer)
 
     def gateway_program(self, region, program, *args):
-        """One of scripts/ipsec/generate's, on that gateway; its output."""
+        """Runs a program of scripts/ipsec/generate on that gateway; returns its output."""
         r = self.regions[region]
         done = subprocess.run([*r.gateway.enter, os.path.join(self.folder, r.name, program), *args],
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -291,7 +292,7 @@ class Wan:
             raise harness.Failure("%s\n%s" % (e, r.gateway.log())) from None
 
     def counters(self, region):
-        """The kernel's bytes and packets on all lines of a region: "rx_bytes", "tx_packets", ..."""
+        """Returns the kernel's counts on all lines of a region: "rx_bytes", "tx_packets", ..."""
         total = dict.fromkeys(("rx_bytes", "tx_bytes", "rx_packets", "tx_packets"), 0)
         edge = self.regions[region].edge
         for peer in range(len(self.regions)):
@@ -302,13 +303,14 @@ class Wan:
         return total
 
     def capture(self, region, peer, pcap=None):
-        """Of a region's line to another."""
+        """Captures a region's line to another."""
         return Capture(self.regions[region].edge, self.device(region, peer),
                        [r.subnet for r in self.regions], pcap)
 
 
 def why_not(ipsec=False, nat=False, gateways=True):
-    """None, or why there can be no such network here; gateways: False for a line alone."""
+    """Returns None, or the reason why this machine cannot run such a network; gateways: False for
+    only a line."""
     reason = namespaces.why_not(bridge=True)
     if reason:
         return reason
@@ -333,7 +335,7 @@ def why_not(ipsec=False, nat=False, gateways=True):
 
 
 def why_not_nft():
-    """Address translation, and what clamps the MSS."""
+    """Returns None, or the reason: NAT and clamping the MSS need nftables."""
     with contextlib.closing(Namespace()) as space:
         try:
             run(*space.enter, "nft", "-f", "-", stdin="""
@@ -353,7 +355,7 @@ def why_not_nft():
 
 
 def why_no_gre(ipsec=False):
-    """ipsec: and over the kernel's own ESP."""
+    """Returns None, or why there can be no GRE; ipsec: also over the kernel's own ESP."""
     reason = why_not(ipsec=ipsec)
     with contextlib.closing(Namespace()) as space:
         try:
