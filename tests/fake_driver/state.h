@@ -12,9 +12,8 @@
  *         temp=41 power=68500 limit=700000 ecc=1 eccerr=0    (absent: not supported; mW)
  *     nvml driver=550.54.15 container=1    in a container: the lists of processes are empty
  *     mig uuid=MIG-... total=18000 used=0 procs=    an instance of the card above
- * lost=1: NVML cannot create a handle; lost=2: the handle's queries fail. libcuda still lists the
- * card, but does not return its memory with lost=3. lag=1000: busy is 0 from 1 s after the first
- * query of a process on. */
+ * lost=1: NVML cannot create a handle; 2: the handle's queries fail; libcuda still lists the card,
+ * but 3 hides its memory. lag=1000: busy is 0 from 1 s after the first query of a process on. */
 #ifndef TESTS_FAKE_DRIVER_STATE_H
 #define TESTS_FAKE_DRIVER_STATE_H
 #include <ctype.h>
