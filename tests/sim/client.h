@@ -1,4 +1,4 @@
-/* tests/sim/client.h - gRPC as net/exchange sees it, on the simulated network. Production's
+/* tests/sim/client.h - gRPC as net/exchange uses it, on the simulated network. Production's
  * net/exchange (session, links, requests) and net/rpc/bidi.c run unchanged. client.c replaces the
  * operations on calls below them. A completed operation is an event of its own, and `done` runs in
  * that event, as on the thread that polls gRPC's queue.
@@ -12,7 +12,7 @@
 #include "tests/sim/net.h"
 
 void clients_reset(void);
-/* Process the events of a node's calls. */
+/* Passes an event of a node's call to the production code that waits for it. */
 void client_reply(struct sim_call *c);
 void client_message(struct net_stream *s, struct sim_msg *m);
 void client_closed(struct net_stream *s);

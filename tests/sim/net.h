@@ -1,4 +1,4 @@
-/* tests/sim/net.h - the network as gRPC shows it: connections, calls and streams, not packets.
+/* tests/sim/net.h - the network at the level of gRPC: connections, calls and streams, not packets.
  * Messages of one direction of a stream arrive in order; calls have no order. A connection that
  * breaks loses the last messages of each direction, and each end learns of it at its own time:
  * after the death of a process at once, after a cut or the loss of a host by its keepalive.

@@ -50,7 +50,7 @@ struct ledger_step {
 /* Checks that the version has these bits. */
 void oracle_parent(const struct ledger_step *at, const float *value, const char *what);
 /* Adds the member's contributions to that version and to all before it. *root: the generation in
- * which these begin. Returns the incarnation of the member whose contribution made that version
+ * which these begin. Returns the incarnation with which the member contributed to that version
  * itself; 0: none. */
 uint64_t oracle_counted(const struct ledger_step *at, int member, double sum[SIM_ELEMS],
                         uint64_t *root, uint64_t *root_ps0);

@@ -70,7 +70,7 @@ enum sim_option {
     X(disk_full, 0, 1)                                                                             \
     X(damaged, 0, 0)     /* the next checkpoint that a server reads is damaged there */            \
     X(begin_fails, 0, 0) /* it fails to begin its next plan, one to three times */                 \
-    X(gone, 0, 0)        /* it dies and is never started again */                                  \
+    X(gone, 0, 0)        /* it dies, and only the operator replaces it */                          \
     X(disk_stuck, 0, 0)  /* calls of this process to its folder never return */                    \
     X(apart, 1, 0)       /* no message passes between a worker and a server, for good */           \
     X(lose_folder, 0, 1) /* ps 0's host is lost, and the folder with it */                         \

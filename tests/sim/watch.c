@@ -28,7 +28,7 @@ struct watch {
     uint64_t works_lost; /* generation whose work was abandoned for a drained server; 0: none */
     uint64_t base;       /* generation that the next plan continues */
     int64_t roster_ns;   /* time at which the coordinator last received the roster */
-    int64_t joined_ns[SIM_NODES]; /* time at which ps 0 let the process in */
+    int64_t joined_ns[SIM_NODES]; /* time at which ps 0 admitted the process */
     struct checkpoint_id claimed; /* newest checkpoint when this ps 0 claimed the folder */
 };
 
@@ -376,7 +376,7 @@ static bool has_older(struct checkpoint_id than)
 }
 
 /* Returns true if this server reads the checkpoint damaged. It is damaged only if an older one
- * exists, since the job could not continue without. */
+ * exists, since the job could not continue without it. */
 static bool is_damaged(const struct checkpoint_restore *r)
 {
     struct sim_node *n = &sim.node[sim.running];

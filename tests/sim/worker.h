@@ -1,7 +1,7 @@
 /* tests/sim/worker.h - a worker's process: production's net/exchange, and a training loop that
  * waits instead of computing, in a fiber.
  * Owns:    nothing beyond the run.
- * Threads: fibers, of one.
+ * Threads: fibers of one thread.
  * Errors:  a worker ends with an exit status. */
 #ifndef TESTS_SIM_WORKER_H
 #define TESTS_SIM_WORKER_H
