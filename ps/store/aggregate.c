@@ -4,6 +4,7 @@
 #include "kernels/vector/finite.h"
 #include "kernels/vector/vector.h"
 #include <float.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 enum status aggregate_init(struct aggregate *a, struct ps_pool *pool, int shelf)
@@ -46,8 +47,8 @@ struct addition {
     float *sum;
     float weight, limit;
     enum dtype dtype;
-    int is_first; /* nonzero: it overwrites the last step's sum */
-    size_t bad;   /* first element above the limit, where the addition ended; SIZE_MAX: none */
+    bool is_first; /* it overwrites the last step's sum */
+    size_t bad;    /* first element above the limit, where the addition ended; SIZE_MAX: none */
 };
 
 static void add_floats(const struct addition *r, size_t first, const void *src, size_t n)

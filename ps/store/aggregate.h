@@ -13,6 +13,7 @@
 #include "net/wire/frame.h"
 #include "ps/store/pool.h"
 #include "ps/store/update.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct aggregate_copy {
@@ -24,16 +25,16 @@ struct aggregate {
     struct ps_pool *pool; /* borrowed */
     int shelf;            /* of the pool */
     int n_members;
-    enum dtype dtype; /* of the contributions */
-    int whole;        /* nonzero: the last one is added to the sum, too */
-    int may_overflow; /* nonzero: the sum may be infinite, and its reader checks that */
-    size_t n;         /* elements */
-    float *sum;       /* [n]; meaningful while next > 0 */
-    int next;         /* member whose turn it is; earlier members are in the sum */
-    int n_counted;    /* contributions in the sum or waiting */
-    double weight;    /* total of the contributions whose turn has passed */
-    int summed;       /* nonzero, once all arrived: the sum has a weight above 0 */
-    int64_t since_ns; /* time of this step's first contribution */
+    enum dtype dtype;              /* of the contributions */
+    bool whole;                    /* the last one is added to the sum, too */
+    bool may_overflow;             /* the sum may be infinite, and its reader checks that */
+    size_t n;                      /* elements */
+    float *sum;                    /* [n]; meaningful while next > 0 */
+    int next;                      /* member whose turn it is; earlier members are in the sum */
+    int n_counted;                 /* contributions in the sum or waiting */
+    double weight;                 /* total of the contributions whose turn has passed */
+    bool summed;                   /* once all arrived: the sum has a weight above 0 */
+    int64_t since_ns;              /* time of this step's first contribution */
     struct aggregate_copy *parked; /* [n_members] */
     /* Once all arrived: the contributions of weight above 0 that are not in the sum, see ps_update.
      * They borrow the payload passed to add, or the copies. */

@@ -55,7 +55,7 @@ struct chunk_state {
     struct waiter *waiters; /* [n_members] */
     int64_t arrived_ns;     /* time of the last contribution */
     struct late_step late;  /* sync, backup: the member that the last version waited for */
-    int diverged;           /* nonzero: the present version is not finite */
+    bool diverged;          /* the present version is not finite */
     size_t not_finite; /* first element that is not finite and not yet logged; SIZE_MAX: none */
     struct snapshot *snapshot; /* waits for one of the next versions; NULL: none */
 };

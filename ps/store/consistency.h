@@ -7,6 +7,7 @@
 #ifndef PS_STORE_CONSISTENCY_H
 #define PS_STORE_CONSISTENCY_H
 #include "net/wire/job.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 enum consistency_mode {
@@ -22,12 +23,12 @@ enum consistency_mode consistency_mode_of(const struct net_job *job);
 struct consistency_push {
     int64_t step; /* version that it was computed on */
     int member;
-    int64_t version;   /* the chunk's present version */
-    int64_t last;      /* the job's last version */
-    int n_counted;     /* contributions received for the next version */
-    int64_t last_step; /* of the member's last counted contribution here; -1: none */
-    int same_process;  /* nonzero: that contribution was sent by the pushing process */
-    int awaits_answer; /* nonzero: this process waits for the answer to a push of this step */
+    int64_t version;    /* the chunk's present version */
+    int64_t last;       /* the job's last version */
+    int n_counted;      /* contributions received for the next version */
+    int64_t last_step;  /* of the member's last counted contribution here; -1: none */
+    bool same_process;  /* that contribution was sent by the pushing process */
+    bool awaits_answer; /* this process waits for the answer to a push of this step */
 };
 
 enum verdict_kind {

@@ -37,7 +37,7 @@ struct store_answer {
     struct buf *payload; /* sent as a whole; NULL: no payload */
     enum dtype dtype;    /* of the payload */
     uint32_t crc32c;     /* of the payload */
-    int replaced;        /* nonzero, REFUSED: another process has this one's place */
+    bool replaced;       /* REFUSED: another process has this one's place */
     uint64_t samples;    /* 1 + the first sample of the receiver's next step; 0: not reported */
     const char *why;     /* REFUSED: points to static text or into `text` */
     char text[160];
@@ -62,11 +62,11 @@ struct store_config {
      * other server has chunks. */
     void (*squares)(void *ctx, int64_t step, const double *square, int n);
     void *squares_ctx;
-    int hold_last;                   /* nonzero: handover_hold_last from the start */
+    bool hold_last;                  /* handover_hold_last from the start */
     const struct outer_hooks *outer; /* of a region (outer.h); borrowed; NULL: no region */
-    int shared_memory;           /* nonzero: members on this host can read the versions' memory */
-    struct core_turns *turns;    /* of updates, where members here use all cores; NULL: none */
-    struct thread_pool *threads; /* shared by updates; borrowed; NULL: one thread each */
+    bool shared_memory;              /* members on this host can read the versions' memory */
+    struct core_turns *turns;        /* of updates, where members here use all cores; NULL: none */
+    struct thread_pool *threads;     /* shared by updates; borrowed; NULL: one thread each */
     /* Sends an answer to a member's earlier piece on the stream `from`; the payload is borrowed for
      * the call. */
     void (*answer)(void *ctx, const struct net_frame_head *head, uint64_t from,

@@ -7,13 +7,14 @@
 #include "kernels/vector/vector.h"
 #include <float.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 
 enum { BLOCK = 2048, PART = 16 * BLOCK }; /* elements */
 
 struct pass {
     struct ps_update *u;
-    int sums; /* nonzero: the checksum is computed block after block */
+    bool sums; /* the checksum is computed block after block */
     uint32_t crc;
     size_t bad, not_finite;
 };

@@ -11,6 +11,7 @@
 #include "kernels/vector/optim.h"
 #include "net/wire/chunks.h"
 #include "net/wire/frame.h"
+#include <stdbool.h>
 
 /* A contribution that is not in the sum yet. */
 struct ps_term {
@@ -35,7 +36,7 @@ struct ps_update {
     const float *old;   /* the version before */
     const float *slots; /* the optimizer's slots of the version before; NULL: none */
     int n_slots;
-    int residual; /* nonzero: the last slot is the rounding residual of the wire form */
+    bool residual; /* the last slot is the rounding residual of the wire form */
 
     float compensation; /* DC-ASGD's lambda */
     const float *base;  /* version that the contribution was computed on; NULL: no compensation */
@@ -45,7 +46,7 @@ struct ps_update {
     /* Format that members receive; in blocks: changes, with the rounding residual in the last
      * slot. */
     enum dtype wire_dtype;
-    int sums;                    /* nonzero: compute the checksum */
+    bool sums;                   /* compute the checksum */
     struct thread_pool *threads; /* that share the pass; NULL: the caller's thread alone */
     void *wire; /* output: encoded; NULL where wire_dtype is fp32: members receive `value` */
     /* Output: first element of `value` that is not finite; SIZE_MAX: none, or the version is the

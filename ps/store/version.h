@@ -8,6 +8,7 @@
 #define PS_STORE_VERSION_H
 #include "base/buf.h"
 #include "kernels/vector/dtype.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct chunk_version {
@@ -15,8 +16,8 @@ struct chunk_version {
     struct buf *wire;  /* of `dtype` */
     struct buf *slots; /* the optimizer's, one after the other; NULL: none, or released */
     enum dtype dtype;
-    int kept;   /* nonzero: it equals the one before, since the chunk had no turn (fragments.h) */
-    int summed; /* nonzero: crc32c is set, once for all answers */
+    bool kept;       /* it equals the one before, since the chunk had no turn (fragments.h) */
+    bool summed;     /* crc32c is set, once for all answers */
     uint32_t crc32c; /* of wire */
 };
 
