@@ -18,7 +18,7 @@ enum { AGAIN_MS = 10000, MAX_LOOKS = 30, MAX_ORDERED = 16 };
 
 struct kept_part {
     struct checkpoint_part part;
-    int is_own; /* nonzero: this server wrote it, at its address */
+    bool is_own; /* this server wrote it, at its address */
 };
 
 struct own_folder {
@@ -28,12 +28,12 @@ struct own_folder {
     pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t wake;
     int begun, known, stopping;
-    int busy;                /* nonzero: the thread waits for the disk */
-    int left;                /* nonzero: destroyed while the thread waited */
+    bool busy;               /* the thread waits for the disk */
+    bool left;               /* destroyed while the thread waited */
     int looks;               /* consecutive looks at files of which some could not be read */
     struct kept_part *parts; /* newest first */
     int n_parts;
-    int has_keep; /* nonzero: `keep` is pending; this module owns its list */
+    bool has_keep; /* `keep` is pending; this module owns its list */
     struct checkpoint_keep keep;
     char home[FOLDER_ID_BYTES];
     char id[FOLDER_ID_BYTES]; /* the folder's; empty: none */

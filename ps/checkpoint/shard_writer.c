@@ -31,10 +31,10 @@ struct shard_writer {
     pthread_cond_t wake;
     enum use use;
     int captured, stopping;
-    int wanted;  /* nonzero: the order in progress is still needed */
+    bool wanted; /* the order in progress is still needed */
     int calling; /* nonzero: in `changed`, or in the release of what was borrowed */
-    int ended;   /* nonzero: the thread has ended, but for its return */
-    int left;    /* nonzero: destroyed while a file was being written */
+    bool ended;  /* the thread has ended, but for its return */
+    bool left;   /* destroyed while a file was being written */
     struct shard_writer_state state;
     int64_t busy_step; /* of the file that is being written */
 };

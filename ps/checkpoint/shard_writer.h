@@ -25,8 +25,8 @@ struct shard_writer_state {
     enum part_phase phase;
     enum status failure;             /* FAILED: the reason */
     struct safetensors_written file; /* set when WRITTEN */
-    int busy;              /* nonzero: a file of this order or an earlier one is being written */
-    int64_t busy_since_ns; /* start of that write */
+    bool busy;                       /* a file of this order or an earlier one is being written */
+    int64_t busy_since_ns;           /* start of that write */
 };
 
 struct shard_writer_order {
