@@ -22,7 +22,7 @@ struct monitor_worker {
     double images_per_s; /* between the last two reports; NaN: unknown */
     double loss;         /* mean of the last report with losses; NaN: unknown */
     enum monitor_seen seen;
-    int was_taken; /* nonzero: a report of it was accepted at some time */
+    bool has_reported; /* a report of it was accepted at some time */
 };
 
 /* State of the job, recorded once a second; totals continue where training goes back to an earlier

@@ -41,7 +41,7 @@ static void refuse(struct ps_monitor *m, int worker)
 {
     int64_t now = clock_now_ns();
     pthread_mutex_lock(&m->lock);
-    bool is_news = !m->workers[worker].was_taken &&
+    bool is_news = !m->workers[worker].has_reported &&
                    (!m->refused_ns || now - m->refused_ns > REFUSED_LINE_MS * INT64_C(1000000));
     if (is_news)
         m->refused_ns = now;
@@ -64,7 +64,7 @@ int ps_monitor_reported(void *ctx, const struct net_report *report)
         add_report(m, w, report);
         w->last = *report;
         w->at_ns = clock_now_ns();
-        w->was_taken = 1;
+        w->has_reported = 1;
         if (m->n_workers <= report->member)
             m->n_workers = report->member + 1;
     }
