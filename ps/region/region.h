@@ -51,7 +51,7 @@ struct ps_region_config {
     int outer;
     double outer_rate, outer_momentum;    /* of that optimizer; < 0: by the model's size */
     enum dtype push_dtype, version_dtype; /* of the exchange with the parent */
-    int wire_auto;                        /* nonzero: the parent's job chooses them by all lines, */
+    bool wire_auto;                       /* the parent's job chooses them by all lines, */
     int step_ms;                          /* and assumes this duration of a step */
     int64_t parent_timeout;               /* in seconds; 0: it waits for the parent without limit */
     const char *folder; /* of checkpoints, borrowed to the program's end; NULL: none */

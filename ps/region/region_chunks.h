@@ -15,7 +15,7 @@ struct region_chunk_adoption {
     int chunk;
     int64_t version;
     struct outer_adoption how;
-    int alone; /* nonzero: the parent has not answered */
+    bool alone; /* the parent has not answered */
 };
 /* Makes a version that waits (outer_adopt). On another server it is made a little later, if it
  * still waits. */

@@ -49,7 +49,7 @@ struct ps_region {
     uint64_t planned;                               /* generation of the last plan */
     /* Plans without values so far; nonzero: all servers have had values since. */
     int n_first, has_first;
-    int ended; /* nonzero: the exchange has ended, with success or not */
+    bool ended; /* the exchange has ended, with success or not */
     /* Time without the parent after which the exchange was cancelled; 0: it was not. */
     int64_t silent_s;
     int64_t stuck_at; /* the region's version that waited then; -1: it had no values */

@@ -4,26 +4,27 @@
 #ifndef PS_REGION_REGION_PIECE_H
 #define PS_REGION_REGION_PIECE_H
 #include "base/buf.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct piece {
-    int64_t waiting;  /* version that waits for adoption; -1: none */
-    int64_t since_ns; /* time at which it began to wait */
-    struct buf *sent; /* contribution: the value of version `sent_at`; a reference */
-    struct buf *last; /* value of the job's last version while it waits, a reference; or NULL */
-    int64_t sent_at;  /* -1: none */
-    int64_t due;      /* next gate, at which a version adopts the parent's; -1: not known */
-    int proposed;     /* nonzero: its first value is in `base` */
-    int answered;     /* nonzero: the parent has answered, so the region must adopt its version */
-    int64_t adopted;  /* last version of the region that adopted the parent's; 0: none */
-    struct buf *used; /* value that its change was counted from, a reference; NULL: the parent's */
-    int kept;         /* nonzero: it was made as it was computed, as it had no turn */
-    int mixed;        /* see struct outer_adoption */
-    int counted; /* nonzero: the parent has `sent`; only the exchanging thread uses it, given and
-                    rest */
-    uint64_t heard_in;    /* for another server's chunk: the generation of its last report, */
-    int64_t heard;        /* and twice the reported version, plus 1 if that waits */
-    struct buf *read;     /* for such a chunk: its value, as requested */
+    int64_t waiting;   /* version that waits for adoption; -1: none */
+    int64_t since_ns;  /* time at which it began to wait */
+    struct buf *sent;  /* contribution: the value of version `sent_at`; a reference */
+    struct buf *last;  /* value of the job's last version while it waits, a reference; or NULL */
+    int64_t sent_at;   /* -1: none */
+    int64_t due;       /* next gate, at which a version adopts the parent's; -1: not known */
+    bool proposed;     /* its first value is in `base` */
+    bool answered;     /* the parent has answered, so the region must adopt its version */
+    int64_t adopted;   /* last version of the region that adopted the parent's; 0: none */
+    struct buf *used;  /* value that its change was counted from, a reference; NULL: the parent's */
+    bool kept;         /* it was made as it was computed, as it had no turn */
+    int mixed;         /* see struct outer_adoption */
+    bool counted;      /* the parent has `sent`; only the exchanging thread uses it, given and
+                         rest */
+    uint64_t heard_in; /* for another server's chunk: the generation of its last report, */
+    int64_t heard;     /* and twice the reported version, plus 1 if that waits */
+    struct buf *read;  /* for such a chunk: its value, as requested */
     struct buf *proposal; /* its first value, while `base` is in use */
     /* Steps of the parent in this round that received the contribution, and the later rest (at
      * the job's end); -1: none. */

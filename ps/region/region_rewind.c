@@ -137,7 +137,8 @@ static void take_next(struct ps_region *r)
     r->fragment = NULL;
     r->due = r->stuck_at = -1;
     r->gate_since_ns = r->silent_s = r->waited_ns = 0; /* their time begins again, too */
-    r->ended = r->done = 0;
+    r->ended = false;
+    r->done = 0;
     r->is_alone = 0;
     r->let_go = 0;
 }

@@ -18,12 +18,12 @@ struct region_server {
     struct outer_hooks outer;
     struct service *service;
     struct mail *mail;
-    int said;              /* nonzero: a line reported that the group is no region */
+    bool is_logged;        /* a line reported that the group is no region */
     float *nothing;        /* zeros, as many as the largest possible chunk has */
     pthread_mutex_t lock;  /* guards the fields below */
     struct net_plan *plan; /* in force, or about to be; NULL: none with gates */
     int self;              /* this server's number in it */
-    int alone;             /* nonzero: each version waits */
+    bool alone;            /* each version waits */
     int64_t slots_since;
     int64_t *told;    /* [n_chunks] gate before which a version was last reported; 0: none */
     int64_t *waiting; /* [n_chunks] version that waits for ps 0's order; 0: none */
@@ -141,8 +141,9 @@ enum status region_server_begin(struct region_server *p, const struct net_plan *
     if (!p)
         return ST_OK;
     if (plan->gates.steps == 0) {
-        if (p->cfg.expects && !p->said++)
+        if (p->cfg.expects && !p->is_logged)
             LOG_W("--parent_hosts: ps:0 was started without it, so this group is not a region");
+        p->is_logged |= p->cfg.expects;
         return ST_OK;
     }
     if (!p->nothing)

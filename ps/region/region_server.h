@@ -21,12 +21,13 @@
 #include "net/wire/gate.h"
 #include "net/wire/plan.h"
 #include "ps/store/outer.h"
+#include <stdbool.h>
 
 struct service;
 struct region_server;
 struct region_server_config {
     const char *address;       /* of this server in plans; borrowed to the program's end */
-    int expects;               /* nonzero: the flags declare the group a region */
+    bool expects;              /* the flags declare the group a region */
     void (*failed)(void *ctx); /* no memory, or ps 0 refused a letter: the server is to exit */
     void *ctx;
 };
