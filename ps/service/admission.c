@@ -142,15 +142,16 @@ void admission_choose_format(struct service *s, struct net_job *job)
     int by;
     if (!job->wire_auto)
         return;
-    bool told = find_format(&s->formats, job_in_lockstep(job), &found, &by);
+    bool is_fixed = find_format(&s->formats, job_in_lockstep(job), &found, &by);
     job->push_dtype = found.push_dtype;
     job->version_dtype = s->cfg.outer ? DTYPE_F32 : found.version_dtype;
     /* The format is a checkpoint's, of another mode. */
     if (job_sends_changes(job) && !job_in_lockstep(job))
         job->version_dtype = DTYPE_F32;
-    if (by >= 0 && !s->formats.said++)
+    if (by >= 0 && !s->formats.is_logged)
         LOG_I("number format %s: %s worker %d", dtype_name(found.push_dtype),
-              told ? "by the flags of" : "by the link of", by);
+              is_fixed ? "by the flags of" : "by the link of", by);
+    s->formats.is_logged |= by >= 0;
 }
 
 void admission_drop_formats(struct service *s)

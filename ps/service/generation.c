@@ -396,8 +396,10 @@ void generation_settle(struct service *s, uint64_t generation)
 
 void generation_state(struct service *s, struct generation_state *out)
 {
+    int ended;
     *out = (struct generation_state){.lowest = -1, .highest = -1};
-    struct run *r = service_run(s, &out->ended);
+    struct run *r = service_run(s, &ended);
+    out->ended = ended;
     pthread_mutex_lock(&s->lock);
     out->claim = s->claim;
     pthread_mutex_unlock(&s->lock);

@@ -39,7 +39,7 @@ double pulse_rate(const struct pulse *p, int64_t now_ns);
 struct service_pace {
     double steps_per_s;
     int64_t stood_ms; /* since the last step; without a job: since the service was created */
-    int is_slow;      /* nonzero if pulse_stands */
+    bool is_slow;     /* result of pulse_stands */
 };
 
 struct service;

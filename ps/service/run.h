@@ -12,6 +12,7 @@
 #include "ps/service/square_sender.h"
 #include "ps/store/store.h"
 #include <stdatomic.h>
+#include <stdbool.h>
 
 struct member {
     uint64_t incarnation;   /* process that joined; 0: none in this generation */
@@ -46,7 +47,7 @@ struct run {
     struct square_sender *squares; /* NULL: the server sends no norms */
     struct member *members;        /* by rank; the service's lock guards it */
     _Atomic int64_t *heard_ns;     /* by rank: time of the member's last piece; 0: none */
-    int has_chunks0;               /* nonzero: ps 0 has chunks, so that members send pieces to it */
+    bool has_chunks0;              /* ps 0 has chunks, so that members send pieces to it */
     /* nonzero: all members are done; the service's lock guards this and the fields below */
     int ended;
     struct run *older; /* run before this one, while another server may need it; a reference */

@@ -8,6 +8,7 @@
 #include "base/threads.h"
 #include "ps/service/service_impl.h"
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 /* State of one stream; only the thread that handles its frames, one by one, uses it. */
@@ -15,7 +16,7 @@ struct caller {
     uint64_t number;            /* of the table of streams */
     struct run *run;            /* run that it sends to, a reference; NULL at first */
     struct net_frame_head head; /* last head that enter_run checked */
-    int is_local;               /* nonzero: it is counted in `turns` */
+    bool is_local;              /* it is counted in `turns` */
 };
 
 static struct net_piece piece_of(const struct store_answer *a)

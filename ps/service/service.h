@@ -26,13 +26,13 @@ struct service_config {
     int64_t max_model_bytes;          /* of the parameters held here */
     int max_workers;                  /* of a job, with waiting joiners; 0: JOB_MAX_WORKERS */
     int64_t first_wait_ms; /* longest wait for worker 0 to begin a job; 0: none; -1: no limit */
-    int serve;             /* nonzero: another job may follow one that is done */
-    int shared_memory;     /* nonzero: with workers on this host */
+    bool serve;            /* another job may follow one that is done */
+    bool shared_memory;    /* with workers on this host */
     struct thread_pool *threads;     /* shared by the updates; borrowed; NULL: none */
-    int hold_last;                   /* nonzero: handover_hold_last for each run at its start */
+    bool hold_last;                  /* handover_hold_last for each run at its start */
     int64_t straggler_ms;            /* a step that waited longer gets a log line; 0: none */
     int64_t wait_line_ms;            /* interval of the lines on awaited workers; 0: 5000 */
-    int no_ticker;                   /* nonzero: no thread and no such lines */
+    bool no_ticker;                  /* no thread and no such lines */
     const struct outer_hooks *outer; /* for ps 0's stores and plans with gates; NULL: none */
     int region, n_regions;           /* region of the members' samples; 0, 0: no region */
     int fault_keep_chunks;           /* for tests: the server refuses to hand chunks on */
@@ -54,9 +54,9 @@ struct service_config {
 };
 
 struct service_stats {
-    int64_t steps; /* lowest version of all chunks; -1: never started, or no chunks here */
-    int no_chunks; /* nonzero: the job runs and there are no chunks here */
-    int64_t began; /* step at which this process entered the job */
+    int64_t steps;  /* lowest version of all chunks; -1: never started, or no chunks here */
+    bool no_chunks; /* the job runs and there are no chunks here */
+    int64_t began;  /* step at which this process entered the job */
     uint64_t received_bytes, sent_bytes; /* payload */
     double seconds;                      /* from the first plan to the last leave, or to now */
 };
@@ -73,11 +73,11 @@ struct generation_state {
     /* At ps 0: highest generation of another ps 0 that a worker reported and that this one's
      * plan did not exceed; 0: none. */
     uint64_t claim;
-    int stopped; /* nonzero: no chunk changes any more */
+    bool stopped; /* no chunk changes any more */
     /* Lowest and highest version here; lowest is -1 while a chunk has none, and train_steps if
      * there are no chunks; highest is -1 if there is no version. */
     int64_t lowest, highest;
-    int ended; /* nonzero: all members are done */
+    bool ended; /* all members are done */
 };
 
 /* A member or a joiner. The int fields from `joined` to `asked` are nonzero for yes. */

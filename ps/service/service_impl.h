@@ -34,8 +34,8 @@ struct admission_formats {
     struct admission_format *asked; /* by index; an entry may be unused */
     int n_asked;
     int64_t since_ns; /* time of the first request; 0: none */
-    int said;         /* nonzero: a line reported the choice */
-    int fixed;        /* nonzero: a checkpoint fixes the formats below */
+    bool is_logged;   /* a line reported the choice */
+    bool fixed;       /* a checkpoint fixes the formats below */
     enum dtype push_dtype, version_dtype;
 };
 
