@@ -33,7 +33,7 @@ struct grpc_call {
     bool is_over; /* it has its status */
     enum sim_call_kind kind;
     int64_t deadline_ms;
-    struct sim_call *call;           /* of a unary call; NULL: not started */
+    struct sim_call *call;           /* unary call; NULL: not started */
     struct net_stream *stream;       /* NULL: none is open */
     struct grpc_runtime_op *op;      /* unary call, or wait for the stream's status */
     struct grpc_runtime_op *receive; /* pending; NULL: none */
@@ -44,10 +44,10 @@ struct grpc_call {
 /* A message. Production code sees only the first member. */
 struct message {
     grpc_byte_buffer shown;
-    const void *request;                /* of a unary call, to send */
-    const struct net_join_reply *reply; /* of a unary call, received */
-    struct sim_msg *piece;              /* of a stream, received */
-    int n;                              /* of a stream, to send */
+    const void *request;                /* unary request to send */
+    const struct net_join_reply *reply; /* unary reply that was received */
+    struct sim_msg *piece;              /* piece received from a stream */
+    int n;                              /* number of pieces to send on a stream */
     struct sim_msg *pieces[FRAME_MESSAGES];
     struct {
         void (*release)(void *owner);
@@ -67,7 +67,7 @@ static struct {
         uint64_t identity, position;
     } contribution[SIM_CHUNKS];
 } nodes[SIM_NODES];
-static struct sim_msg *received; /* from grpc_runtime_spans_of to frame_decode */
+static struct sim_msg *received; /* piece that frame_decode is to decode */
 
 void clients_reset(void)
 {

@@ -528,7 +528,7 @@ void group_disk(struct region *r)
     r->writing = NULL;
     if (!sim.node[r->node].disk_full) {
         ps_region_parent_at(r->region, c->generation, c->step,
-                            &c->parent); /* as when its manifest is ordered */
+                            &c->parent); /* known when its manifest is ordered */
         on_disk[r->node] = c;
         STORY("%s: a checkpoint of step %lld, of round %lld%s", sim.node[r->node].name,
               (long long)c->step, (long long)c->parent.version,

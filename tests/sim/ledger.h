@@ -28,7 +28,7 @@ struct ledger_chunk {
     bool comes_back;          /* it has adopted nothing since its process was started again */
     bool has_strayed;         /* its first adoption after that lost some progress */
     int64_t parent;           /* the parent's version that it adopted last; -1: none */
-    uint64_t generation, ps0; /* of that version */
+    uint64_t generation, ps0; /* generation of that version, and its ps 0 */
 };
 
 void ledger_reset(void);

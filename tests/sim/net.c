@@ -8,10 +8,10 @@ enum { CLIENT_KEEPALIVE_S = 20, SERVER_KEEPALIVE_S = 30, WINDOW = 2 };
 
 struct sim_conn {
     struct sim_conn *next;
-    int node[2];          /* by end: UP is the server, DOWN the client */
+    int node[2];          /* nodes by end: UP is the server, DOWN the client */
     uint32_t life[2];     /* their lives when it was made */
-    bool up[2];           /* by end: it has not learnt of a loss */
-    int64_t lost_from[2]; /* by direction: messages that arrive from then on are lost */
+    bool up[2];           /* ends that have not learnt of a loss */
+    int64_t lost_from[2]; /* times, by direction: messages that arrive from then on are lost */
     int window[2];        /* messages that pass without an acknowledgement */
     struct sim_event *stalled;
     struct sim_call *calls;

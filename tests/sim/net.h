@@ -24,7 +24,7 @@ struct sim_call {
     enum sim_call_kind kind;
     int client, server;
     uint64_t id;
-    void *request, *reply; /* of the run's memory, or borrowed for it */
+    void *request, *reply; /* messages in the run's memory, or borrowed for the run */
     enum status st;        /* result at the client */
     bool answered, ended;  /* answered by the server; ended at the client */
     void *user;            /* belongs to the client */
@@ -47,24 +47,24 @@ struct sim_msg {
         uint64_t samples; /* only downwards */
     } piece;
     uint64_t position;   /* index of a contribution's first sample */
-    uint64_t identity;   /* of a contribution; a repeat has the same */
-    size_t bytes;        /* of data or payload */
+    uint64_t identity;   /* number of the contribution; a repeat has the same */
+    size_t bytes;        /* length of data or payload */
     const void *data;    /* only upwards */
     struct buf *payload; /* only downwards: a reference */
-    uint32_t crc_sent;   /* of the payload as it was sent: versions never change (I1) */
+    uint32_t crc_sent;   /* CRC of the payload as it was sent: versions never change (I1) */
     bool is_last;        /* the stream ends after this message */
 };
 
-struct net_stream { /* one Exchange call */
+struct net_stream { /* an Exchange call */
     struct sim_conn *conn;
     int client, server, cookie;
     uint64_t id;
-    bool open[2]; /* by end */
+    bool open[2]; /* ends at which it is open */
     struct {
         struct sim_msg *first, **end;
         int64_t last_at;
-    } queue[2];              /* by direction */
-    void *user[2];           /* by end: belongs to that end */
+    } queue[2];              /* queues by direction */
+    void *user[2];           /* pointers that belong to the ends */
     struct net_stream *next; /* next stream of the connection */
 };
 
@@ -72,7 +72,7 @@ void sim_net_reset(void);
 void sim_net_finish(void); /* releases the payloads that are still in flight */
 void sim_net_event(struct sim_event *e);
 void sim_net_node_died(int node, bool power);
-void sim_net_cut(int from, int to, int by); /* by: 1 begins a cut, -1 ends it */
+void sim_net_cut(int from, int to, int by); /* 1 begins a cut, -1 ends it */
 void sim_net_reset_pair(int a, int b);
 void sim_net_slow(int a, int b, int by);
 bool sim_net_is_reachable(int a, int b);
@@ -81,13 +81,13 @@ bool sim_net_is_reachable(int a, int b);
 struct sim_call *sim_call(int client, int server, enum sim_call_kind kind, void *request,
                           int64_t deadline);
 void sim_call_cancel(struct sim_call *c);              /* ops->reply is not called any more */
-void sim_call_answer(struct sim_call *c, void *reply); /* by the server */
+void sim_call_answer(struct sim_call *c, void *reply); /* called at the server */
 /* Keeps a control call at its server until that answers it by its id. */
 void sim_control_add(struct sim_call *c);
 void sim_control_answer(int server, uint64_t call, const void *reply);
 /* Returns NULL if no connection can be made. */
 struct net_stream *sim_stream_open(int client, int server);
-void sim_stream_cancel(struct net_stream *s); /* by the client; ops->closed is not called there */
+void sim_stream_cancel(struct net_stream *s); /* closes the client's end, without ops->closed */
 void sim_stream_push(struct net_stream *s, int direction, struct sim_msg *m);
 /* Closes each open stream at the server's end, and calls fn for it. */
 void sim_streams_each(int server, void (*fn)(struct net_stream *s));

@@ -40,7 +40,7 @@ struct generation {
     int n_chunks, shard[SIM_CHUNKS];
     enum plan_source source;
     int64_t known[SIM_CHUNKS];                        /* versions up to this one are computed */
-    struct oracle_state state[SIM_CHUNKS][MAX_STEPS]; /* from `step` on */
+    struct oracle_state state[SIM_CHUNKS][MAX_STEPS]; /* states from `step` on */
     struct shadow shadow[SIM_CHUNKS];
     struct batch_read *read; /* the first chunk's, along the chain */
     int n_read, most;        /* most: members of any generation of the chain */

@@ -9,7 +9,7 @@
 #include "tests/sim/job.h"
 #include "tests/sim/net.h"
 
-struct oracle_state { /* of one chunk */
+struct oracle_state { /* state of one chunk */
     int64_t version;  /* -1: not there */
     int n_slots;
     float value[SIM_ELEMS], slots[SIM_SLOTS];

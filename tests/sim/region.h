@@ -41,7 +41,7 @@ struct sim_file {
 /* Stands for a struct checkpoint_restore when a region begins a generation. */
 struct region_checkpoint {
     uint64_t generation, position;
-    const struct net_plan *plan; /* of its generation */
+    const struct net_plan *plan; /* plan of its generation */
     int64_t step;
     struct sim_file file;
     struct checkpoint_parent_version parent;
@@ -52,7 +52,7 @@ struct group_worker {
     int index;
     enum { GROUP_OUT, GROUP_FETCH, GROUP_BACK, GROUP_COMPUTE, GROUP_EXCHANGE, GROUP_LEFT } phase;
     uint64_t incarnation;
-    struct net_stream *stream, *second; /* to ps 0; to the second server */
+    struct net_stream *stream, *second; /* stream to ps 0; stream to the second server */
     struct net_frame_head head;
     struct net_place place;
     int64_t step, timer;
@@ -67,7 +67,7 @@ struct region {
     bool is_dying, is_done, is_stopping;
     bool is_unsaved;              /* its last checkpoint cannot be written any more */
     bool is_second;               /* this process is a region's second server */
-    struct region_server *server; /* of the second server */
+    struct region_server *server; /* server of the second process; NULL at ps 0 */
     int64_t restored_round;       /* parent's round in its checkpoint; -1: unknown, or none */
     struct service *service;
     struct net_server_handler handler;

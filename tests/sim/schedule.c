@@ -83,7 +83,7 @@ static int may(const struct sim_schedule *s, enum sim_fault_kind kind, int node)
         return !server || core;
     case FAULT_slow:
         return !server;
-    case FAULT_drain: /* with min_workers, the job could lack workers */
+    case FAULT_drain: /* a job with min_workers could lack workers */
         return core && (server || s->option[OPT_min_workers] == 0);
     case FAULT_term:
     case FAULT_join:
@@ -361,9 +361,10 @@ void sim_schedule_quit(struct sim_schedule *s)
         s->n_faults = 0;
         o[OPT_steps] = option_high[OPT_steps];
         o[OPT_calm_ms] = option_high[OPT_calm_ms];
-        o[OPT_worker_timeout_ms] =
-            10000;       /* at 0, ps 0 may judge the stream's end before the leave message, */
-        o[OPT_tail] = 0; /* which may never arrive over a slow link */
+        /* If the timeout is 0, ps 0 may judge a stream's end before the leave message arrives; over
+         * a slow link that may never arrive. */
+        o[OPT_worker_timeout_ms] = 10000;
+        o[OPT_tail] = 0;
     }
     f.nth = (int)sim_between(&r, 1, 30);
     f.after_us = draw_log(&r, 0, 100000);

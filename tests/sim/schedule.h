@@ -18,7 +18,7 @@
     X(elems, 1, 1, 3) /* elements of each chunk */                                                 \
     X(steps, 3, 1, 12)                                                                             \
     X(mode, 0, 0, 3)      /* sync, async, ssp, sync with backup workers */                         \
-    X(optimizer, 0, 0, 6) /* as enum optim_kind */                                                 \
+    X(optimizer, 0, 0, 6) /* value of enum optim_kind */                                           \
     X(batch, 1, 1, 4)                                                                              \
     X(staleness, 0, 0, 2)                                                                          \
     X(delay_us, 200, 50, 20000)  /* median delay of a message */                                   \
@@ -108,7 +108,7 @@ enum { SIM_MAX_FAULTS = 48 };
 struct sim_fault {
     enum sim_fault_kind kind;
     enum sim_mark mark;
-    int nth;          /* from 1 */
+    int nth;          /* number of the event, from 1 */
     int64_t after_us; /* time after the event */
     int node, other;  /* servers from 0, workers from SIM_SERVERS */
     int64_t ms;       /* duration; -1: the killed process never starts again */
@@ -119,7 +119,7 @@ struct sim_schedule {
     int64_t option[SIM_N_OPTIONS];
     int n_faults;
     struct sim_fault fault[SIM_MAX_FAULTS];
-    char check[32]; /* from a file: the check that failed once, or "none" */
+    char check[32]; /* check that failed once, by the file, or "none" */
 };
 
 extern const char *const sim_option_name[], *const sim_fault_name[], *const sim_mark_name[];

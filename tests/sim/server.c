@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { END_S = 15 }; /* as in ps/main.c */
+enum { END_S = 15 }; /* limit of ps/main.c */
 /* Time to end after SIGTERM: for ps 0 (LAST_MS, WRITE_MS, END_S), and for another server (60 s for
  * its file, END_S). */
 enum { FIRST_TERM_S = 400, TERM_S = 90 };
@@ -258,7 +258,7 @@ static void *server_main(void *arg)
     bool lacks_last = st == ST_OK && await_end(s);
     bool is_finished = st == ST_OK && !s->refused && !s->has_term;
     int status = exit_status(s, st, lacks_last);
-    if (!s->is_dying) /* as process_end_within() */
+    if (!s->is_dying) /* like process_end_within() */
         sim_timer(s->node, END_S * SIM_S, TIMER_EXIT, status);
     close_server(s);
     s->self = NULL;

@@ -21,7 +21,7 @@ struct watch;
 struct server {
     int node;
     bool is_dying, has_term;                      /* has_term: it has received SIGTERM */
-    bool job_done, over, failed, refused, unsure; /* as in struct app (ps/app.h) */
+    bool job_done, over, failed, refused, unsure; /* flags of struct app (ps/app.h) */
     struct node *self;                            /* NULL: not started yet, or ended */
     struct service *service;
     struct net_server_handler handler;

@@ -39,7 +39,7 @@ enum sim_event_kind {
 struct sim_event {
     enum sim_event_kind kind;
     int node;      /* the node that handles it; -1: the world */
-    uint32_t life; /* of that node; another life ignores the event */
+    uint32_t life; /* life of that node; another life ignores the event */
     int a;
     int64_t b;
     void *p;
@@ -77,7 +77,7 @@ struct sim_node {
     bool reads_damaged;          /* the next checkpoint that it reads is damaged */
     int begin_fails;             /* plans that it will fail to begin */
     bool is_late;                /* the next rename of a manifest kills it */
-    uint64_t damaged_generation; /* of the checkpoint that this server reads damaged; 0: none */
+    uint64_t damaged_generation; /* identity of the checkpoint that it reads damaged; 0: none */
     int64_t damaged_step;
     bool is_closed; /* it is up, but no call or stream reaches it */
     uint32_t quit;  /* life that ended for good, with an error; 0: none */

@@ -10,7 +10,7 @@ struct peer {
     int node, number;
     bool is_over;
     int64_t sent, calling; /* last step that the peer accepted; step of the call */
-    struct sim_call *call; /* in flight; NULL: none */
+    struct sim_call *call; /* call in flight; NULL: none */
 };
 
 struct square_sender { /* lasts for the run */

@@ -20,7 +20,7 @@ enum { KEPT_PLANS = COORDINATOR_KEPT_PLANS };
 struct watch {
     const struct net_plan *kept[KEPT_PLANS], *plan; /* copies; the newest last; the plan in force */
     uint32_t life[KEPT_PLANS][SIM_SERVERS];         /* servers' lives when a kept plan was made */
-    uint32_t drained[SIM_SERVERS];  /* by server: its life when an operator drained it; 0: none */
+    uint32_t drained[SIM_SERVERS];  /* lives of servers when an operator drained them; 0: none */
     uint32_t silent[SIM_SERVERS];   /* the same, if it was silent: ps 0 does not wait for it */
     uint32_t slow[SIM_SERVERS];     /* the same, if it was slow to hand on its chunks */
     uint32_t given_up[SIM_SERVERS]; /* silent or slow when ps 0 last looked for a checkpoint */

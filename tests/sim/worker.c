@@ -13,7 +13,7 @@ struct worker {
     int node;
     bool is_dying;
     struct net_exchange *x;
-    struct net_start start; /* of the generation */
+    struct net_start start; /* start of the present generation */
     int64_t step;
     bool quits, has_term, is_leaving; /* is_leaving: it sends leave messages, or has sent them */
     bool diverges; /* its next contribution is not finite; a server refuses it, and it quits */
