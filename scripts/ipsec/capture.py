@@ -1,5 +1,5 @@
-"""What crosses a device of a gateway: counted by kind, and kept as a pcap file where one is asked
-for. Standard library only; Linux.
+"""Counts the packets that cross a device of a gateway by kind, and keeps them in a pcap file if one
+is named. Standard library only; Linux.
 
     capture.py DEVICE SUBNET,... [PCAP]      until its stdin ends; then one line of JSON
 """
@@ -15,12 +15,13 @@ SOL_PACKET, PACKET_STATISTICS = 263, 6
 GRE, ESP, UDP = 47, 50, 17
 IKE_PORT, NAT_PORT = 500, 4500
 LONGEST = 65535
-# "clear": from or to an address of the networks; "other": anything else, as from the gateway itself
+# "clear": from or to an address of the networks; "other": all else, as from the gateway itself
 KINDS = ("esp", "ike", "gre", "clear", "other")
 
 
 def udp_kind(payload):
-    """Of UDP; four zeros in the place of a security parameter index say IKE (RFC 3948)."""
+    """Returns the kind of a UDP packet. Four zeros instead of a security parameter index mean IKE
+    (RFC 3948)."""
     if len(payload) < 9:
         return "other"
     ports = struct.unpack_from(">HH", payload)
@@ -30,7 +31,7 @@ def udp_kind(payload):
 
 
 def kind(packet, subnets):
-    """Of one IPv4 packet."""
+    """Returns the kind of an IPv4 packet."""
     if len(packet) < 20 or packet[0] >> 4 != 4:
         return "other"
     protocol, fragment = packet[9], struct.unpack_from(">H", packet, 6)[0] & 0x1fff
@@ -53,7 +54,7 @@ class Subnet:
 
 
 class Capture:
-    """Of a device, from now on. run() returns once `until`, a descriptor, can be read."""
+    """Captures from a device. run() returns once `until`, a descriptor, can be read."""
 
     def __init__(self, device, subnets, pcap=None):
         self.subnets = [Subnet(s) for s in subnets]
@@ -69,7 +70,7 @@ class Capture:
             pcap.write(struct.pack("<IHHiIII", 0xa1b2c3d4, 2, 4, 0, 0, LONGEST, 101))  # raw IP
 
     def _take(self):
-        """All that is there."""
+        """Reads all waiting packets."""
         while True:
             try:
                 packet, source = self.socket.recvfrom(LONGEST)

@@ -128,7 +128,7 @@ class Launch(harness.Test):
         """A worker without a server does not delay the launcher."""
         self.scene("a ps=1 workers=1\n", ps_0="until [ -f staying ]; do sleep 0.05; done; exit 0",
                    worker_0="stay 0")
-        self.launch("--grace=1").ends(0, "all servers have ended with 0: workers are told to end")
+        self.launch("--grace=1").ends(0, "all servers have ended with 0: ends the workers")
         self.check_none_left()
 
     def test_full_output_does_not_stop_job(self):
@@ -142,7 +142,7 @@ class Launch(harness.Test):
                                    stderr=subprocess.PIPE, timeout=60,
                                    env={**os.environ, "SCRIPTS": folder})
         self.assertEqual(ended.returncode, 0, ended.stderr)
-        self.assertIn(b"lines are lost, the job goes on", ended.stderr)
+        self.assertIn(b"lines are lost, the job continues", ended.stderr)
 
     def test_killed_launcher_ends_tasks(self):
         """The launcher itself is killed: the hosts notice it."""
@@ -190,7 +190,7 @@ class Launch(harness.Test):
         launch = self.launch("--keep_going", "--host_timeout=0")
         launch.wait_line("worker:1 on b: the host has been gone for --host_timeout=0 seconds")
         open(self.path("end"), "w", encoding="utf-8").close()
-        launch.ends(1, "launch: the job goes on without worker:1 on b")
+        launch.ends(1, "launch: the job continues without worker:1 on b")
         launch.wait_line("launch: worker:0 on a: exit status 0")
         launch.wait_line("launch: worker:1 on b: lost")
         self.check_none_left()
@@ -211,7 +211,7 @@ class Launch(harness.Test):
                    worker_0=self.LOSE,
                    worker_1="until [ -f late ]; do sleep 0.05; done; AWAY=away; " + self.LOST)
         launch = self.launch("--keep_going", "--restarts=1", "--host_timeout=40")
-        launch.wait_line("launch: the job goes on without worker:0 on b")
+        launch.wait_line("launch: the job continues without worker:0 on b")
         time.sleep(4)  # if they counted, they would be missing below
         late = time.monotonic()
         open(self.path("late"), "w", encoding="utf-8").close()
@@ -258,14 +258,14 @@ class Launch(harness.Test):
         for hosts, flags, line in (
                 ("a ps=1\n", [], "hosts: a job has a server and a worker at least"),
                 ("a ps=1 worker=1\n", [], "hosts:1: 'worker=1'; a host has ps=..., workers="),
-                ("a ps=1\nb workers=x\n", [], "hosts:2: 'workers=x': a number from 0 to"),
+                ("a ps=1\nb workers=x\n", [], "hosts:2: 'workers=x': write a number from 0 to"),
                 ("a ps=1\na workers=1\n", [], "hosts:2: a is there twice"),
                 ("me@a ps=1\n", [], "hosts:1: 'me@a' is no host"),
                 ("a ps=1 ssh=-x\n", [], "hosts:1: 'ssh=-x': no place to log in"),
                 ("a\n", [], "hosts:1: a has nothing to run"),
                 ("a ps=1 workers=2 gpus=3\n", [], "hosts:1: gpus=3 cannot be divided among"),
                 ("a ps=1 workers=1 port=65535\n", [], "hosts:1: port=65535: its 2 tasks"),
-                ("a ps=1 workers=1\n", ["--", "--task_index=1"], "--task_index=1: launch gives"),
+                ("a ps=1 workers=1\n", ["--", "--task_index=1"], "--task_index=1: launch sets"),
                 ("a ps=1 workers=1\n", ["--silence=1"], "--silence: 4 at least")):
             self.scene(hosts)
             launch = self.launch(*flags)

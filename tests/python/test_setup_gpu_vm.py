@@ -243,7 +243,7 @@ class SetupGpuVm(harness.Test):
         self.refused(m, "unknown argument '--debz=x'", "--debz=x")
         self.refused(m, "12.4 or newer", "--cuda=12.3")
         self.refused(m, "12.4 or newer", "--cuda=11.8")
-        self.refused(m, "--resume is for --reboot", "--resume")
+        self.refused(m, "--resume needs --reboot", "--resume")
         self.refused(m, "letters, digits", "--debs=/x y")
         self.refused(m, "one of them", "--debs=" + m.bin)
         self.refused(m, "no source tree of Weir", "--source=" + m.bin)
@@ -465,7 +465,7 @@ class SetupGpuVm(harness.Test):
         m = self.machine()
         status, said, _ = m.run("--cuda=13.9")
         self.assertEqual(status, FAILED, said)
-        self.assertIn("has no cuda-nvcc-13-9: say another --cuda, as 13.2", said)
+        self.assertIn("has no cuda-nvcc-13-9: use another --cuda, as 13.2", said)
 
     def test_debian_packages_installed(self):
         m = self.machine()
@@ -474,7 +474,7 @@ class SetupGpuVm(harness.Test):
         flags = ("--root=" + m.root, "--debs=debs", "--reboot", "--resume")
         status, said, _ = m.run(*flags, source=False)
         self.assertEqual(status, REFUSED)
-        self.assertIn("weir-cuda_*.deb have to lie there", said)
+        self.assertIn("weir-cuda_*.deb are missing there", said)
         for name in ("weir_0.1.0-1_amd64.deb", "weir-cuda_0.1.0-1_amd64.deb"):
             m.put("debs/" + name)
         m.put("apt_fails", "--simulate")
@@ -526,7 +526,7 @@ class SetupGpuVm(harness.Test):
         self.assertIn(fetch % (m.root, "other.git"), calls)
         status, said, _ = m.run("--debs=here", "--print_start_up", source=False)
         self.assertEqual(status, REFUSED)
-        self.assertIn("say its whole path", said)
+        self.assertIn("write its whole path", said)
 
     def test_lines_of_the_page_accepted(self):
         text = harness.read_source("docs/start/cloud.md")

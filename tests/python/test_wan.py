@@ -162,7 +162,7 @@ class Line(harness.Test):
     @unittest.skipIf(WHY_NOT_WAN, WHY_NOT_WAN)
     def test_failed_set_up_leaves_nothing(self):
         """No process and no file is left when the last step of the set-up fails."""
-        with self.assertRaisesRegex(harness.Failure, "mode = pigeon: wanted tunnel or"):
+        with self.assertRaisesRegex(harness.Failure, "mode = pigeon: write tunnel or"):
             wan.Wan(n_regions=3, nat=(2,) if not wan.why_not(nat=True) else (),
                     ipsec={"mode": "pigeon"})
         self.assertEqual(harness.read_text("/proc/self/task/%d/children" % os.getpid()), "")
