@@ -25,6 +25,6 @@ struct buf *buf_ref(struct buf *b); /* returns b */
 void buf_unref(struct buf *b);      /* NULL is fine */
 /* Creates a block on memory that the caller owns. shared: see struct buf; not 0. */
 enum status buf_create_shared(void *data, size_t bytes, uint64_t shared, struct buf **out);
-void buf_free(struct buf *b); /* for a recycler: frees the block, whatever its count */
+void buf_free(struct buf *b); /* frees the block, whatever its count; only a recycler may call it */
 
 #endif

@@ -6,9 +6,9 @@
 #define BASE_CORES_H
 
 struct cores {
-    int n;          /* to use, at least 1 */
-    int n_machine;  /* that are online */
-    int n_affinity; /* that it may run on */
+    int n;          /* cores that the process may use under both limits below; at least 1 */
+    int n_machine;  /* cores of the machine that are online */
+    int n_affinity; /* cores in the CPU affinity of the process */
     double quota;   /* CPU time of the tightest control group, in cores; 0: no limit */
 };
 

@@ -25,7 +25,7 @@ static struct {
     int n_args;
     const char **words; /* words that are not flags; point into the caller's argv */
     int n_words;
-    char **defaults; /* one text per flag */
+    char **defaults; /* [n_defaults] value of each flag before the parse, as text */
     size_t n_defaults;
     char *unused; /* " --a --b": flags of the other program on the command line; NULL: none */
 } kept;

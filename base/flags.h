@@ -16,36 +16,38 @@ enum flag_type { FLAG_STRING, FLAG_INT, FLAG_DOUBLE, FLAG_BOOL, FLAG_CHOICE, FLA
 struct flag {
     const char *name;
     enum flag_type type;
-    void *target;        /* const char **, int64_t *, double *, int *, int * (index of choice);
-                            holds the default before parsing; of a FLAG_BOOL -1: none. NULL: another
-                            program's flag, which is checked and not used, and not in --help */
+    void *target;        /* variable of the value: const char **, int64_t *, double *, int *, int *
+                            (index of choice). It holds the default before the parse; a FLAG_BOOL
+                            with -1 has no default. NULL: another program's flag, which is checked,
+                            but not stored and not in --help */
     double min, max;     /* bounds of a number, both ends allowed */
-    const char *arg;     /* the value's name in --help; NULL: by type; FILE..., DIR or PATH make
+    const char *arg;     /* name of the value in --help; NULL: by type. FILE..., DIR and PATH make
                             the value a path, see flags_is_path() */
-    const char *choices; /* FLAG_CHOICE: "sync|async"; FLAG_MAYBE: likewise, and the flag alone is
-                            the first of them, its target's default -1: not given; FLAG_STRING:
-                            words among others that completion offers */
-    const char *help;    /* one sentence; the default is added */
+    const char *choices; /* valid words: "sync|async". FLAG_MAYBE: the flag alone means the first
+                            word, and the default -1 that the flag was not given. FLAG_STRING: words
+                            that completion offers; other values are valid too */
+    const char *help;    /* text of --help: one sentence; flags_parse adds the default */
     const char *group;   /* headline in --help, on the first flag of a group; else NULL */
 };
 
 /* Names that users of other software type for one of our flags. */
 struct flag_foreign {
-    const char *names; /* with a space between them */
+    const char *names; /* one or more names, with spaces between them */
     const char *ours;  /* accepted as this flag, where the program uses it; NULL: not accepted */
     const char *text;  /* follows "unknown flag --name: "; one sentence with the fix */
 };
 
 struct flags_program {
     const char *name; /* "worker" */
-    const char *doc;  /* what the program does, one paragraph; after a \v what follows the list */
+    const char *doc;  /* purpose of the program, one paragraph; text after a \v is printed below the
+                         list of flags */
     const struct flag *flags;
     size_t n_flags;
     const char *words;    /* name in --help of words that are not flags: "COMMAND"; NULL: refused */
     unsigned char *given; /* [n_flags] of 0; parse sets those on the command line to 1. NULL: not
                              needed */
     const struct flag_foreign *foreign; /* ends with NULL names; NULL: none */
-    const char *installed;              /* its file's name in an installation; NULL: name */
+    const char *installed;              /* name of the installed file; NULL: name */
 };
 
 /* Parses the command line into the targets. --help and --version print to stdout and set *exit_now

@@ -10,7 +10,7 @@
 
 struct fork_guard {
     void (*in_child)(struct fork_guard *g);
-    struct fork_guard *next, **link; /* of the list */
+    struct fork_guard *next, **link; /* neighbours in the list of all guards */
 };
 
 /* Adds the guard: from now on each forked child first calls g->in_child, once for each fork. */

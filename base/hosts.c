@@ -73,7 +73,7 @@ enum status hosts_parse(const char *text, const char *flag, struct hosts *out)
     for (const char *p = text; st == ST_OK; p++) {
         const char *end = strchrnul(p, ',');
         p += strspn(p, " \t");
-        if (strncmp(p, "grpc://", 7) == 0) /* as TensorFlow's targets are written */
+        if (strncmp(p, "grpc://", 7) == 0) /* TensorFlow writes targets in this form */
             p += 7;
         size_t n = (size_t)(end - p);
         while (n > 0 && (p[n - 1] == ' ' || p[n - 1] == '\t'))

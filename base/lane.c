@@ -11,11 +11,11 @@
 struct lane {
     pthread_t thread;
 
-    pthread_mutex_t lock; /* guards all below */
+    pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t wake;
-    struct lane_job *next; /* NULL: none waits */
+    struct lane_job *next; /* first waiting job; NULL: no job waits */
     bool is_stopping, has_ended;
-    bool is_left;   /* destroyed while work hung */
+    bool is_left;   /* the lane was destroyed while a job hung; its thread frees it */
     bool is_ending; /* the end of a job runs: lane_destroy() waits for it */
 };
 

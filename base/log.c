@@ -41,10 +41,10 @@ static void *log_sink_ctx;
 static struct log_kind *kinds;
 static char last_error[LOG_TEXT_BYTES];
 static enum { DIRECT, RUNNING, MUTE } state;
-static int prepared; /* for exit and fork */
+static int prepared; /* nonzero once the handlers of exit and fork are registered */
 static struct {
     pthread_t thread;
-    pthread_cond_t wake, moved; /* for the thread; by the thread */
+    pthread_cond_t wake, moved; /* wake is signalled for the log's thread, moved by it */
     int event_fd;               /* readable: the thread stops waiting for stderr */
     int stopping, ended, given_up;
     int redraw;            /* the thread has to run the hook without a line */

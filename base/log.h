@@ -42,7 +42,7 @@ struct log_kind {
     struct log_kind *next; /* NULL: it is on no list yet, or the last */
     int listed;
     enum log_level level;
-    char last[LOG_TEXT_BYTES]; /* the last withheld line, if any */
+    char last[LOG_TEXT_BYTES]; /* text of the last withheld line; unset if no line was withheld */
 };
 void log_write_few(struct log_kind *kind, enum log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

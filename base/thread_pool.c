@@ -16,7 +16,7 @@ struct loop {
     struct loop *after;
     void (*part)(void *ctx, int k);
     void *ctx;
-    int n, next;      /* number of parts; the first that has not begun */
+    int n, next;      /* n: number of parts; next: first part that has not begun */
     _Atomic int left; /* parts that have not ended */
 };
 

@@ -25,9 +25,9 @@ struct event {
 };
 
 struct ring {
-    const char *name; /* of the thread; written by it before its first event */
+    const char *name; /* name of the thread; only the thread writes it, before its first event */
     int number;
-    int tid;            /* the kernel's, which differs between processes too, as viewers require */
+    int tid;            /* the kernel's thread id, unique on the host, as viewers require */
     _Atomic uint64_t n; /* events so far; the next one is written at n % TRACE_EVENTS */
     struct event events[TRACE_EVENTS];
 };
@@ -42,7 +42,7 @@ static const struct {
 
 _Atomic int trace_on;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three below */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards rings, n_rings and n_refused */
 static struct ring *rings[TRACE_MAX_THREADS];
 static int n_rings;
 static int n_refused; /* threads that got no ring */

@@ -21,7 +21,7 @@ enum { TRACE_EVENTS = 1 << 16, TRACE_MAX_THREADS = 256 };
 /* Category, its name in the file, name of the thing that `item` numbers. */
 #define TRACE_MAP(X)                                                                               \
     X(TRACE_COMPUTE, "compute", "layer")                                                           \
-    X(TRACE_CROSS, "cross", "layer") /* from one device of a tower to another */                   \
+    X(TRACE_CROSS, "cross", "layer") /* values cross from one device of a tower to another */      \
     X(TRACE_WAIT, "wait", "layer")                                                                 \
     X(TRACE_PUSH, "push", "layer") /* sum of the towers, checksums, queueing */                    \
     X(TRACE_EXCHANGE, "exchange", "chunk")                                                         \
@@ -29,7 +29,7 @@ enum { TRACE_EVENTS = 1 << 16, TRACE_MAX_THREADS = 256 };
     X(TRACE_RECEIVE, "receive", "chunk")                                                           \
     X(TRACE_AGGREGATE, "aggregate", "chunk")                                                       \
     X(TRACE_APPLY, "apply", "chunk")                                                               \
-    X(TRACE_READ, "read", "layer") /* of samples, before their step */
+    X(TRACE_READ, "read", "layer") /* samples are read, before their step */
 
 enum trace_category {
 #define X(id, name, item) id,

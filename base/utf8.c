@@ -6,7 +6,7 @@ size_t utf8_character(const char *text, size_t n)
 {
     const unsigned char *c = (const unsigned char *)text;
     static const struct {
-        unsigned char first, last, low, high; /* of the first byte; of the second */
+        unsigned char first, last, low, high; /* first, last: first byte; low, high: second byte */
         size_t bytes;
     } kinds[] = {
         {0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},

@@ -19,7 +19,7 @@ struct cluster {
     struct hosts ps, workers;   /* workers.n 0: their number is unknown */
     /* Only TF_CONFIG and Slurm, with a task, set the fields below. */
     enum cluster_role role;
-    int index;        /* in ps or workers, the chief being worker 0; -1: unknown */
+    int index;        /* number of this task in ps or workers (chief: worker 0); -1: unknown */
     int joins;        /* worker that joins (--join): its source lists no other workers */
     char self[300];   /* host:port of this task; "": unknown */
     char named[300];  /* name of the task in its source, for log lines: "chief 0" */

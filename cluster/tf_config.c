@@ -18,7 +18,7 @@ enum { PLACE_BYTES = 200 };
 struct job {
     const char *name;
     int there;
-    int n;             /* the largest number and 1 */
+    int n;             /* largest task number plus 1 */
     int n_known;       /* number of addresses; fewer than n if some are not named */
     const char **addr; /* [n], borrowed from the JSON; NULL: not named */
 };
@@ -28,7 +28,7 @@ enum { PS, CHIEF, MASTER, WORKER, EVALUATOR, N_JOBS };
 struct config {
     const char *key; /* "cluster" */
     struct job jobs[N_JOBS];
-    const char *type; /* of the task */
+    const char *type; /* role of this task, as TF_CONFIG names it */
     int index;
 };
 

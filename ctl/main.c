@@ -431,8 +431,8 @@ static int run_drain(const struct hosts *ps, const char *operand)
 }
 
 static const struct command {
-    const char *name;    /* one word or two */
-    const char *operand; /* its name; NULL: the command has no operand */
+    const char *name;    /* words of the command line, one or two */
+    const char *operand; /* name of the operand; NULL: the command has no operand */
     const char *meaning; /* meaning of the operand */
     int (*run)(const struct hosts *ps, const char *operand);
 } commands[] = {

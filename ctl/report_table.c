@@ -152,7 +152,7 @@ static void show_input(const struct net_job *j)
 static void show_best(const struct net_best *b)
 {
     char accuracy[48] = "";
-    if (!isnan(b->accuracy)) /* of labels, not targets */
+    if (!isnan(b->accuracy)) /* a job whose samples have targets reports no accuracy (NaN) */
         snprintf(accuracy, sizeof accuracy, " validation accuracy %.4f,", b->accuracy);
     printf("best so far: step %" PRId64 ",%s validation loss %.4f\n", b->step, accuracy, b->loss);
 }

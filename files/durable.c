@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum { BLOCK_BYTES = 1 << 20, BLOCK_ALIGN = 4096 };
-enum { MOST_TRIES = 8 }; /* to write a file while another process removes its temporary file */
+enum { MOST_TRIES = 8 }; /* attempts to write a file whose temporary file another process removes */
 
 static enum status io_error(const char *path, const char *what)
 {

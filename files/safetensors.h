@@ -36,7 +36,7 @@ struct safetensors_content {
 
 struct safetensors_written {
     uint64_t bytes;
-    uint32_t crc32c; /* of all bytes before the data, which include the tensors' checksums */
+    uint32_t crc32c; /* checksum of all bytes before the data, including the tensors' checksums */
 };
 
 /* Writes a durable file. out: may be NULL. */
@@ -60,7 +60,7 @@ struct safetensors_entry {
     int elem_bytes;         /* 0: the dtype is unknown */
     int64_t n_elems;
     uint64_t bytes;
-    uint64_t offset; /* in the file */
+    uint64_t offset; /* offset of the tensor's data in the file, in bytes */
     int has_crc;
     uint32_t crc32c;
 };

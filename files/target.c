@@ -9,7 +9,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-enum { MOST_LINKS = 40 }; /* as the kernel's */
+enum { MOST_LINKS = 40 }; /* the kernel's limit on links in a path */
 
 int target_folder(const char *path, char folder[PATH_MAX])
 {

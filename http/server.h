@@ -19,13 +19,13 @@
 struct http_page {
     const char *path; /* "/metrics" */
     const char *type; /* Content-Type */
-    int fresh_ms;     /* how long an answer is repeated; -1: for ever */
+    int fresh_ms;     /* time in ms for which an answer is repeated; -1: for ever */
     /* Writes the body; returns HTTP's status (200, 503). */
     int (*make)(void *ctx, FILE *out);
 };
 
 struct http_server_config {
-    int listen_fd;                 /* of http_listen; the server closes it, even if create fails */
+    int listen_fd;                 /* listening socket; the server, or a failed create, closes it */
     const struct http_page *pages; /* borrowed until destroy */
     int n_pages;
     void (*tick)(void *ctx); /* called once a second; may be NULL */

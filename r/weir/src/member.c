@@ -21,15 +21,15 @@ enum { MAX_DIMS = 6, SAID_BYTES = 400, LINES = 64, LINE_BYTES = 400 };
 struct param {
     int n_dims;
     int64_t dims[MAX_DIMS], n_elems;
-    int is_here;    /* its values may be read, and its gradient's array written */
-    int pushed;     /* in the current step */
+    int is_here;    /* R may read the values and write the gradient's array */
+    int pushed;     /* pushed in the current step */
     double samples; /* number of samples of that push */
     int is_statistic;
 };
 
 struct member {
     struct weir *w;
-    pid_t pid; /* a forked process must not touch it */
+    pid_t pid; /* process that opened the member; a forked child must not use it */
     int n_params, in_step;
     int counts_no_more; /* the current step no longer counts: pushes in it are dropped */
     int begun;          /* the current step has begun, but R has not received it yet */
