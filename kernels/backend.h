@@ -68,7 +68,7 @@ struct backend {
     const char *description; /* "oneDNN v2.6.3, AVX-512" ; static */
     int grads16;             /* supports backend_plan_config.grads16 */
     int (*n_devices)(void);
-    int (*has_precision)(enum backend_precision precision); /* of any device; NULL: supports all */
+    int (*has_precision)(enum backend_precision precision); /* true on all devices; NULL: always */
     enum status (*plan_create)(const struct backend_plan_config *cfg, struct plan **out);
     void (*plan_destroy)(struct plan *p); /* NULL is fine */
     size_t (*plan_memory_bytes)(const struct plan *p);

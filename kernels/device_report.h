@@ -8,7 +8,7 @@
 
 struct backend_device { /* identity of a device; a value */
     char name[96];      /* "NVIDIA H200" */
-    uint8_t uuid[16];   /* of the GPU */
+    uint8_t uuid[16];   /* UUID of the GPU */
     int pci[3];         /* domain, bus, device */
     uint64_t memory_bytes;
 };

@@ -57,8 +57,8 @@ struct layer {
      * beta, running mean, running variance; layer norm: gamma, beta; embedding:
      * [vocabulary][units] */
     int param[LAYER_MAX_PARAMS];
-    int n_inputs;                /* one; add and concat have at least two */
-    int input[LAYER_MAX_INPUTS]; /* layers whose outputs it reads, or LAYER_INPUT_IMAGE */
+    int n_inputs;                /* number of inputs: one; for add and concat at least two */
+    int input[LAYER_MAX_INPUTS]; /* numbers of the layers that it reads, or LAYER_INPUT_IMAGE */
     float smoothing; /* softmax_xent: share of the label that is spread over all classes */
     int vocabulary;  /* embedding: it accepts the numbers 0 .. vocabulary-1 */
     float slope;     /* leaky_relu: factor of negative values, 0 to 1 */

@@ -96,7 +96,7 @@ enum status reference_layer_add(struct reference *r, const struct layer *l)
     if (l->kind == LAYER_MAX_POOL || l->kind == LAYER_AVG_POOL)
         TRY(pool_room(r, l->out.dim[1] * l->out.dim[2]));
     TRY(allocate_zeroed(elems, sizeof(double), &r->y[i]));
-    r->n_layers++; /* from here on reference_destroy frees it */
+    r->n_layers++; /* reference_destroy frees this layer from here on */
     TRY(allocate_zeroed(elems, sizeof(double), &r->d[i]));
     r->layers[i] = *l;
     r->from = i;

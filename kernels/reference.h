@@ -18,7 +18,7 @@ struct reference {
     int n_params;
     int64_t param_elems[REFERENCE_MAX_PARAMS];
     double *param[REFERENCE_MAX_PARAMS]; /* set by the caller */
-    double *grad[REFERENCE_MAX_PARAMS];  /* of the last backward */
+    double *grad[REFERENCE_MAX_PARAMS];  /* gradients of the last backward */
     uint64_t seed;
     int max_n;
     int n; /* samples of the last forward */

@@ -12,7 +12,7 @@ enum tuning {
     TUNING_EPILOGUES = 1 << 1,
     TUNING_FIRST_CONV = 1 << 2, /* a first convolution of one channel runs on Weir's own kernels */
     TUNING_MULTI_STEP = 1 << 3, /* many steps in one CUDA graph if training stays on the GPU */
-    TUNING_CAPTURE = 1 << 4,    /* with servers: forward and backward as CUDA graphs */
+    TUNING_CAPTURE = 1 << 4,    /* forward and backward run as CUDA graphs if there are servers */
     /* backward: gradients of parameters are computed on a second stream */
     TUNING_BRANCHES = 1 << 5,
     TUNING_NHWC = 1 << 6, /* convolutions with channels last, by cuDNN's graph API */

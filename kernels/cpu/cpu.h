@@ -100,14 +100,14 @@ struct cpu_plan {
     int image_readers;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    struct cpu_pass *pass[2]; /* for cfg.batch samples; for the latest other number, or NULL */
+    struct cpu_pass *pass[2]; /* passes: for cfg.batch samples; for another number, or NULL */
     struct cpu_pass *now;     /* pass of the last set_input */
     int32_t *labels;          /* [batch] */
     int has_labels;           /* labels or targets are set */
-    int has_targets;          /* they are targets */
+    int has_targets;          /* values set are targets, not labels */
     float *targets;     /* [batch][elems of the loss's input]; NULL until the first set_targets */
     uint64_t *position; /* [batch] */
-    uint8_t *rounded;   /* [n_layers] of the last set_rounded; NULL: by the built-in rule */
+    uint8_t *rounded;   /* [n_layers] copy of the last set_rounded; NULL: by the built-in rule */
 };
 
 /* An object that the pass frees when it is destroyed. */

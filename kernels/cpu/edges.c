@@ -9,7 +9,7 @@
 struct cpu_sum {
     int n;
     struct part {
-        struct cpu_call match; /* to the format of the output */
+        struct cpu_call match; /* reorder of the part to the format of the output */
         struct cpu_tensor t;
     } part[];
 };

@@ -6,10 +6,10 @@
 enum { GAMMA, BETA, BLOCK_VALUES = 512 };
 
 struct norm {
-    struct cpu_tensor rows, dy; /* in canonical order */
+    struct cpu_tensor rows, dy; /* input and gradient by the output, in canonical order */
     struct cpu_call to_rows, diff;
-    float *mean, *inverse; /* [n] of the last forward; inverse: 1 / sqrt(variance + epsilon) */
-    int64_t n;             /* values of a sample */
+    float *mean, *inverse; /* [n] mean and 1 / sqrt(variance + epsilon) of the last forward */
+    int64_t n;             /* number of values of a sample */
 };
 
 static enum status plan_forward(struct cpu_pass *pass, int i)

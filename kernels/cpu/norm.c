@@ -9,10 +9,10 @@ enum { GAMMA, BETA, MEAN, VARIANCE };
 
 struct norm {
     dnnl_primitive_desc_t forward_desc;
-    struct cpu_tensor x, y; /* as images */
+    struct cpu_tensor x, y; /* input and output, seen as images */
     /* the caller's parameters and gradients */
     struct cpu_tensor param[LAYER_MAX_PARAMS], grad[LAYER_MAX_PARAMS];
-    struct cpu_tensor mean, variance; /* of the batch, divided by the number of cells */
+    struct cpu_tensor mean, variance; /* statistics of the batch; variance with n, not n-1 */
     struct cpu_call train, infer, diff, backward;
     int64_t n_channels, n_cells; /* cells: number of values in one channel's statistics */
 };

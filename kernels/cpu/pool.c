@@ -5,7 +5,7 @@
 struct pool {
     dnnl_primitive_desc_t forward_desc;
     struct cpu_tensor work; /* positions of the maxima */
-    struct cpu_tensor dy;   /* in the format of y */
+    struct cpu_tensor dy;   /* gradient by the output, in the format of y */
     struct cpu_call forward, diff, backward;
     int masks; /* the layer before is a relu whose backward is done here */
 };

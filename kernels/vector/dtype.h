@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_INT8, DTYPE_INT4, DTYPE_TOPK, DTYPE_N_KINDS };
-#define DTYPE_NAMES "fp32|bf16|fp16|int8|int4|topk" /* in the order above */
+#define DTYPE_NAMES "fp32|bf16|fp16|int8|int4|topk" /* names in the order of the enum */
 
 enum { DTYPE_BLOCK_MAX = 256 };
 

@@ -24,7 +24,7 @@ enum optim_kind {
     OPTIM_ADAMW,
     OPTIM_N_KINDS
 };
-#define OPTIM_NAMES "sgd|momentum|nesterov|adagrad|rmsprop|adam|adamw" /* in enum order */
+#define OPTIM_NAMES "sgd|momentum|nesterov|adagrad|rmsprop|adam|adamw" /* order of the enum */
 
 /* Learning rate of update `step` (from 1), after b = step - 1 updates: learning_rate times the
  * factor of the schedule. During warm-up (b < warmup_steps) it is also multiplied by (b + 1) /
@@ -37,7 +37,7 @@ enum optim_schedule {
     SCHEDULE_EXPONENTIAL, /* lr_decay ^ (b / lr_decay_steps) */
     SCHEDULE_N_KINDS
 };
-#define SCHEDULE_NAMES "constant|linear|cosine|step|exponential" /* in enum order */
+#define SCHEDULE_NAMES "constant|linear|cosine|step|exponential" /* order of the enum */
 enum { OPTIM_MAX_BOUNDARIES = 16 };
 
 struct optim_config {
@@ -101,9 +101,9 @@ struct optim_step { /* scalars of one update, for optim_run only */
 };
 struct optim_run {
     size_t n;
-    const void *sum; /* floats of any alignment; the gradient is weight * sum * scale, */
+    const void *sum; /* floats of any alignment. The gradient is (others + weight * sum) * scale */
     float weight, scale;
-    const float *others; /* or, if not NULL: (others + weight * sum) * scale; NULL for averages */
+    const float *others; /* sum of other contributions; NULL: none, as for averages */
     const float *old;
     const float *slots; /* this run's part of the first slot; may be NULL if there are no slots */
     float *new_slots;   /* destination of the slot; may be slots */

@@ -71,7 +71,7 @@ static void encode_block(unsigned char *dst, float *v, size_t m)
     int32_t threshold = find_threshold(v, (int32_t)k, keys, &n_larger);
     int32_t equals = (int32_t)k - n_larger; /* number of kept values equal to the threshold */
     float kept[MOST_KEPT + 1];
-    /* one more: it is written but not kept */
+    /* room for an element more than is kept: the loop writes it before it decides */
     unsigned char *places = dst + 2 * k, place[MOST_KEPT + 1];
     size_t n = 0;
     for (size_t i = 0; i < m; i++) {

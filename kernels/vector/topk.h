@@ -14,7 +14,7 @@
 
 enum { TOPK_BLOCK = 256, TOPK_SHARE = 32 };
 
-size_t topk_bytes(size_t n); /* of n values */
+size_t topk_bytes(size_t n); /* returns the bytes of n encoded values */
 /* Encodes to dst, topk_bytes of any alignment, which overlaps no other argument. residual: as for
  * quant_encode; it receives the values that are not sent and bf16's rounding errors. Values that
  * are not finite are sent first. */

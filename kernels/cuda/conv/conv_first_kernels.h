@@ -16,7 +16,7 @@ struct gpu_conv_first {
     int64_t n;
     int filters;
     int in_h, in_w, out_h, out_w;
-    int kernel, stride; /* of both axes: kernel 2 .. 7, stride 1 .. 2 */
+    int kernel, stride; /* values of both axes: kernel 2 .. 7, stride 1 .. 2 */
     int pad_h, pad_w;   /* padding before the image; behind it: as far as the outputs reach */
 };
 /* Returns 1 if the kernels support the shape. */

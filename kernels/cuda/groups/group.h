@@ -31,7 +31,7 @@ struct gpu_group {
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
     struct gpu_plan **plan; /* [n]; NULL: not a member yet. Unchanged while layers are in flight */
-    int n_layers;           /* of the first member */
+    int n_layers;           /* number of layers of the first member's plan */
     int *arrived;           /* [n_layers] members that have queued their backward */
     int64_t *queued;        /* [n_layers] sums queued so far */
     enum status failed;     /* reason why no further sums are made */

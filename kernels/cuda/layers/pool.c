@@ -5,7 +5,7 @@
 #include "kernels/cuda/plan/plan.h"
 
 struct pool {
-    struct gpu_window window; /* of one sample; planes: channels */
+    struct gpu_window window; /* window over one sample; planes: number of channels */
     int32_t *winner;          /* max: [batch][elems(out)] */
     int relu;                 /* max: it is the only reader of a relu, whose backward it includes */
 };

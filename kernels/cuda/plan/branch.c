@@ -99,7 +99,7 @@ static enum status waits_plan(struct gpu_plan *plan)
             b->last = reader[plan->diffs.ops[i].dy] = i;
         b->lowest = i;
     }
-    if (b->last >= waited) /* that layer already waited for it */
+    if (b->last >= waited) /* a layer waits for this branch already */
         b->last = -1;
     free(reader);
     return ST_OK;

@@ -11,8 +11,8 @@
 
 /* Location of the gradient by an input, relative to the gradient by the layer's output. */
 enum gpu_diff_way {
-    GPU_DIFF_APART,    /* in a separate buffer */
-    GPU_DIFF_IN_PLACE, /* in the same buffer or a separate one */
+    GPU_DIFF_APART,    /* the gradient by the input needs a separate buffer */
+    GPU_DIFF_IN_PLACE, /* it may use the same buffer or a separate one */
     GPU_DIFF_SAME,     /* it is the same gradient */
 };
 
@@ -24,8 +24,8 @@ struct gpu_diff_buffer {
 
 /* Buffer numbers; -1: none. */
 struct gpu_diff_edge {
-    int dx;         /* written by the backward */
-    int other, sum; /* if not -1: sum = dx + other; -1: dx is the first part */
+    int dx;         /* gradient by the input, written by the backward */
+    int other, sum; /* sum = dx + other; both -1: dx is the first part of the gradient */
 };
 
 struct gpu_diff_op {
@@ -33,8 +33,8 @@ struct gpu_diff_op {
     /* set before planning: the backward computes the gradient by the first input even if it is
      * unused */
     int wants_dx;
-    int given; /* exported layers: from other plans, perhaps long before it is used */
-    int own;   /* if this plan has readers as well: dy = own + given */
+    int given; /* exported layers: gradient from other plans, perhaps long before it is used */
+    int own;   /* gradient from this plan's readers of an exported layer: dy = own + given */
     int dy;
     struct gpu_diff_edge edge[LAYER_MAX_INPUTS];
 };

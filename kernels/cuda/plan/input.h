@@ -20,7 +20,7 @@ struct gpu_input_data {
     int device;
     int64_t n, pixels;
     int largest_label, largest_pixel;
-    uint64_t bytes; /* of images and labels */
+    uint64_t bytes; /* size of images and labels together */
     uint8_t *images, *labels;
 };
 

@@ -65,7 +65,7 @@ struct gpu_param {
     int layer; /* layer that it belongs to; -1: none */
     int64_t elems;
     float *d, *d_grad;  /* d_grad NULL: inference only */
-    uint16_t *d_grad16; /* rounded for its transfer; NULL: it is sent as floats */
+    uint16_t *d_grad16; /* gradient rounded for its transfer; NULL: it is sent as floats */
     struct gpu_pieces in, out;
     uint8_t *staged_in, *staged_out; /* pinned: head, then tail */
     cudaEvent_t loaded;              /* the last copy to the device has ended */
@@ -92,25 +92,25 @@ struct gpu_plan {
     void *staging; /* pinned: heads and tails of all parameters */
     struct gpu_pass *pass[2], *now;
     uint8_t *host_in, *d_in;         /* input blocks: pinned, and on the device */
-    struct gpu_input host, d;        /* parts of the two blocks */
+    struct gpu_input host, d;        /* positions of the parts in host_in and in d_in */
     cudaEvent_t input_read;          /* the pinned block may be overwritten */
-    float *input, *host_floats;      /* images as floats; pinned, since the first set_floats */
-    int has_labels, has_targets;     /* has_labels: labels or targets */
-    float *d_targets, *host_targets; /* [batch][classes], pinned, since the first; NULL: none */
+    float *input, *host_floats;      /* images as floats; host: pinned, NULL until set_floats */
+    int has_labels, has_targets;     /* has_labels: labels or targets are set */
+    float *d_targets, *host_targets; /* [batch][classes]; NULL: not needed yet; host: pinned */
     double *host_result, *d_result;  /* n losses of the pass, then n hits (int32) */
     cudaEvent_t result_ready;
 
     float *padded_diff, *unpooled; /* unpooled: output of one convolution at a time */
     int64_t padded_diff_elems, unpooled_elems;
-    float *scratch; /* of the bias gradients */
+    float *scratch; /* working memory of the bias gradients */
     int64_t scratch_elems;
-    uint16_t *cast[GPU_N_CASTS];     /* one convolution's tensors in bf16 or another layout */
-    int64_t cast_elems[GPU_N_CASTS]; /* in units of 16 bits */
+    uint16_t *cast[GPU_N_CASTS];     /* tensors of one convolution, in bf16 or another layout */
+    int64_t cast_elems[GPU_N_CASTS]; /* sizes of `cast`, in units of 16 bits */
     void *workspace, *blas_workspace;
     uint64_t blas_workspace_bytes;
-    uint64_t workspace_bytes;      /* largest of any pass; while planning: of the requests so far */
-    int planning, trains;          /* trains: the last forward had train set */
-    struct gpu_resident *resident; /* NULL: the caller runs the steps */
+    uint64_t workspace_bytes;          /* most that any pass needs; while planning: so far */
+    int planning, trains;              /* trains: the last forward was for training */
+    struct gpu_resident *resident;     /* NULL: the caller runs the steps */
     struct gpu_layer_capture *capture; /* layers.h; NULL: no graphs */
     struct gpu_branch *branch;         /* branch.h; NULL: the backward runs only on `compute` */
 };
@@ -167,7 +167,7 @@ enum status gpu_pass_filter_desc(struct gpu_pass *pass, const struct gpu_op *op,
                                  cudnnDataType_t type, const int dims[4],
                                  cudnnFilterDescriptor_t *out);
 enum status gpu_pass_conv_desc(struct gpu_pass *pass, const struct gpu_op *op, const int pad[2],
-                               cudnnConvolutionDescriptor_t *out); /* with cuDNN's default math */
+                               cudnnConvolutionDescriptor_t *out); /* math type: cuDNN's default */
 enum status gpu_pass_backend_desc(struct gpu_pass *pass, const struct gpu_op *op,
                                   cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out);
 

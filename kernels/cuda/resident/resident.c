@@ -163,7 +163,7 @@ static void kernels_tell(struct gpu_plan *plan, struct gpu_resident *r,
     r->update.scalar = r->d_scalars;
     r->update.n_scalars = N_SCALARS;
     r->update.step = &r->d_tally->step;
-    /* one contribution, weighted and divided as on the servers */
+    /* the step is one contribution, weighted and divided as on the servers */
     r->update.weight = (float)plan->cfg.batch;
     r->update.scale = (float)(1.0 / (double)plan->cfg.batch);
 }

@@ -14,7 +14,7 @@ extern "C" {
  * labels. */
 struct gpu_gather {
     int64_t n, pixels;
-    const uint8_t *images, *labels; /* of all items of the data set */
+    const uint8_t *images, *labels; /* images and labels of all items of the data set */
     float *x;                       /* [n][pixels] */
     int32_t *label;                 /* [n] */
 };
@@ -22,7 +22,7 @@ int gpu_gather_items(struct CUstream_st *stream, const struct gpu_gather *g, con
 /* Gathers the samples of a step that the device counts, and writes their positions. */
 struct gpu_gather_order {
     int64_t n_items;
-    const uint32_t *item[2]; /* [n_items] of the even and of the odd passes */
+    const uint32_t *item[2]; /* [n_items] order of the items in even passes, and in odd ones */
     const uint64_t *step;
     uint64_t first, stride; /* position of sample i: first + step * stride + i */
     uint64_t *position;     /* [n] */
@@ -35,18 +35,18 @@ int gpu_gather_step(struct CUstream_st *stream, const struct gpu_gather *g,
 struct gpu_optim_part { /* part of a tensor; the work of one block */
     float *p;
     const float *g;
-    float *slot[2]; /* as many as the optimizer has */
+    float *slot[2]; /* slots; only as many are valid as the optimizer has */
     int32_t n;
-    float keep; /* of a running average: share of the old value; below 0: the optimizer updates */
+    float keep; /* statistics: share of the old value to keep; below 0: the optimizer updates */
 };
 struct gpu_optim {
     const struct gpu_optim_part *parts;
     int n_parts;
     enum optim_kind kind;
     int second_slot;                 /* rmsprop: with momentum */
-    const struct optim_step *scalar; /* [n_scalars] of update s + 1 at index s % n_scalars */
+    const struct optim_step *scalar; /* [n_scalars] update s + 1: at s % n_scalars */
     uint64_t n_scalars;
-    const uint64_t *step; /* s */
+    const uint64_t *step; /* number of updates done, s */
     float weight, scale;  /* the effective gradient is g * weight * scale */
 };
 enum { GPU_OPTIM_ELEMS = 4096 }; /* largest number of values in a part */
