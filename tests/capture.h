@@ -1,5 +1,5 @@
-/* tests/capture.h - what one call writes to stderr, for tests of the log's lines.
- * Stderr is turned away for the call alone, so that a failed assertion is seen. One thread. */
+/* tests/capture.h - captures the stderr of one call, for tests of log lines. Stderr is redirected
+ * only during the call, so that a failed assertion is visible. One thread. */
 #ifndef TESTS_CAPTURE_H
 #define TESTS_CAPTURE_H
 #include <stdio.h>
@@ -33,7 +33,7 @@ static inline void capture_end(void)
     fclose(capture_file);
 }
 
-/* Number of lines in what was captured. */
+/* Returns the number of captured lines. */
 static inline int capture_lines(void)
 {
     int n = 0;
@@ -42,7 +42,7 @@ static inline int capture_lines(void)
     return n;
 }
 
-/* Runs the call, gives its value; capture_text then holds what it wrote. */
+/* Runs the call and returns its value; capture_text then contains its stderr. */
 #define CAPTURE(call)                                                                              \
     ({                                                                                             \
         capture_begin();                                                                           \

@@ -1,5 +1,5 @@
 /* tests/check.h - cmocka, with the standard headers that it expects to be included first, and the
- * calls by which a program runs its tests: each takes the names of test functions, in order, and
+ * calls by which a program runs its tests: each has the names of test functions, in order, and
  * returns the number of tests that failed. */
 #ifndef TESTS_CHECK_H
 #define TESTS_CHECK_H
@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-/* after its needs */
+/* after the headers that it needs */
 #include <cmocka.h>
 
 #define RUN_TESTS(...) RUN_GROUP(NULL, NULL, __VA_ARGS__)
@@ -23,13 +23,14 @@
         "tests",                                                                                   \
         ((const struct CMUnitTest[]){CHECK_EXPAND(CHECK_ROW(setup, teardown, __VA_ARGS__))}),      \
         first, last)
-/* One row for `test`, then those of the other names: CHECK_EXPAND's passes add a row each. */
+/* Expands to one row for `test`, then the rows of all other names: each pass of CHECK_EXPAND adds a
+ * row. */
 #define CHECK_ROW(setup, teardown, test, ...)                                                      \
     {#test, test, setup, teardown, NULL},                                                          \
         __VA_OPT__(CHECK_NEXT CHECK_CALL(setup, teardown, __VA_ARGS__))
 #define CHECK_NEXT() CHECK_ROW
 #define CHECK_CALL ()
-#define CHECK_EXPAND(...) CHECK_4(CHECK_4(CHECK_4(CHECK_4(__VA_ARGS__)))) /* 64 passes and more */
+#define CHECK_EXPAND(...) CHECK_4(CHECK_4(CHECK_4(CHECK_4(__VA_ARGS__)))) /* 64 passes or more */
 #define CHECK_4(...) CHECK_16(CHECK_16(CHECK_16(CHECK_16(__VA_ARGS__))))
 #define CHECK_16(...) CHECK_64(CHECK_64(CHECK_64(CHECK_64(__VA_ARGS__))))
 #define CHECK_64(...) __VA_ARGS__

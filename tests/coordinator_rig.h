@@ -10,14 +10,14 @@ enum { TIMEOUT_MS = 1000, LOOK_EVERY_MS = 100, MOST_MS = 60000, SERVERS = 4, STE
 #define MS ((int64_t)1000000)
 
 struct rig_server {
-    uint64_t generation, ps0;        /* ps0: that planned it */
-    uint64_t heard_ps0, heard_epoch; /* of the ps 0 that it obeyed last */
+    uint64_t generation, ps0;        /* ps0: ps 0 that planned it */
+    uint64_t heard_ps0, heard_epoch; /* of the ps 0 whose orders it followed last */
     uint64_t order;
     int phase;
-    int restarts;   /* each is another process */
+    int restarts;   /* number of restarts, each as another process */
     int hangs;      /* its file is not written */
     int runs;       /* it does not stop */
-    int has_called; /* nonzero: it gets an answer */
+    int has_called; /* nonzero: it gets a reply */
     uint64_t
         damaged; /* no plan up to this generation begins, since its checkpoint is damaged there */
     int failed;  /* it has received the job's failure */
@@ -30,7 +30,7 @@ struct rig {
     uint64_t call, generation;
     struct coordinator_worker_event worker[2];
     struct rig_server server[SERVERS];
-    int n_servers;                        /* that call */
+    int n_servers;                        /* number of servers in that call */
     int n_plans, n_manifests;             /* made so far; ordered */
     int no_memory;                        /* number of the next plans that fail */
     int disk_hangs;                       /* manifests are not written */
@@ -70,7 +70,7 @@ void rig_let_pass(struct rig *r, int64_t ms);
  * a disk that does not hang. */
 void rig_changes(struct rig *r, int64_t most_ms);
 void rig_server_joins(struct rig *r);
-/* Gives the operator's command. */
+/* Runs the operator's command. */
 void rig_command(struct rig *r, enum coordinator_command_kind what);
 /* Orders the end of this process, and checks that it is reached within this time. */
 void rig_finish(struct rig *r, int64_t ms);

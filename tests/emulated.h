@@ -1,7 +1,6 @@
-/* tests/emulated.h - for the main of a test program: the emulated CUDA backend of a build, and what
- * it exports for tests alone.
- * Owns: nothing; it stays loaded. Threads: none, before the tests. Errors: emulated_open says in
- * *status what main returns. */
+/* tests/emulated.h - for the main of a test program: the emulated CUDA backend of a build, and its
+ * functions for tests. Owns: nothing; the backend stays loaded. Threads: none, before the tests.
+ * Errors: emulated_open sets *status to the return value of main. */
 #ifndef TESTS_EMULATED_H
 #define TESTS_EMULATED_H
 #include "kernels/backend.h"
@@ -11,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* NULL: not in this build, or it cannot be loaded. */
+/* Opens the backend. NULL: this build has none, or it cannot be loaded. */
 static inline void *emulated_open(const char *folder, const struct backend **backend, int *status)
 {
     char path[4096];
@@ -24,7 +23,8 @@ static inline void *emulated_open(const char *folder, const struct backend **bac
     return NULL;
 }
 
-/* where: a pointer to a function; 0: there is none of that name. */
+/* Looks up a function. where: a pointer to a function pointer. Returns 0 if no function has this
+ * name. */
 static inline int emulated_look_up(void *so, const char *name, void *where)
 {
     void *f = dlsym(so, name);

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include <stdatomic.h>
 
-static _Atomic int64_t stopped_ns; /* 0: the clock goes */
+static _Atomic int64_t stopped_ns; /* 0: the clock runs */
 static _Atomic int64_t longest_ns = -1;
 static _Thread_local int is_own;
 

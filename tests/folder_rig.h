@@ -1,5 +1,5 @@
-/* tests/folder_rig.h - folders for tests, below /tmp, and files in them.
- * Owns: nothing; who makes a folder deletes it. Threads: any. Errors: the test fails. */
+/* tests/folder_rig.h - folders for tests, below /tmp, and files in them. Owns: nothing; the caller
+ * that creates a folder deletes it. Threads: any. Errors: the test fails. */
 #ifndef TESTS_FOLDER_RIG_H
 #define TESTS_FOLDER_RIG_H
 #include <stddef.h>
@@ -17,7 +17,7 @@ void folder_rig_save(const char *path, const void *data, size_t n);
 
 extern char folder_rig[FOLDER_RIG_BYTES]; /* path of the group's folder, once made */
 
-/* For RUN_GROUP. */
+/* Creates the group's folder, for RUN_GROUP. */
 int folder_rig_make(void **state);
 int folder_rig_remove(void **state);
 

@@ -16,7 +16,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
-/* Unlike CHECK, logs nothing. */
+/* Aborts unless cond holds; unlike CHECK, it logs nothing. */
 static inline void require(int cond)
 {
     if (!cond)

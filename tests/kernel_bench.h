@@ -1,7 +1,7 @@
 /* tests/kernel_bench.h - nets for the tests of backends, each with its double-precision reference,
- * a plan of a backend and a batch, and the comparison of the two. Tolerance for float32: the
- * largest error of a tensor is at most reference_tolerance of its largest value, plus 1e-6.
- * Threads: one at a time. Errors: fail the test that runs. */
+ * a plan of a backend and a batch, and the comparison of plan and reference. Tolerance for float32:
+ * the largest error of a tensor is at most reference_tolerance of its largest value, plus 1e-6.
+ * Threads: one at a time. Errors: fail the running test. */
 #ifndef TESTS_KERNEL_BENCH_H
 #define TESTS_KERNEL_BENCH_H
 #include "kernels/backend.h"
@@ -18,10 +18,10 @@ struct net {
 /* Chains first, then graphs; the last one ends with squared errors. */
 extern const struct net bench_nets[];
 extern int bench_n_nets;
-/* Without relus and maxima, which rounding may turn over. */
+/* Nets without relus and maxima, which rounding may change. */
 enum { BENCH_N_SMOOTH = 2 };
 extern const struct net bench_smooth[BENCH_N_SMOOTH];
-enum { BENCH_DEEP = 2, BENCH_NORM = 8, BENCH_N_CHAINS = 11 }; /* some of them */
+enum { BENCH_DEEP = 2, BENCH_NORM = 8, BENCH_N_CHAINS = 11 }; /* numbers of some nets */
 
 struct bench {
     struct reference *r;
@@ -33,41 +33,43 @@ struct bench {
     uint64_t position[BENCH_BATCH];
 };
 
-extern const struct backend *backend; /* that is tested */
-extern double bench_tolerance_f32;    /* of the backend */
-extern double bench_tolerance;        /* of the test that runs; that one, if it does not set it */
+extern const struct backend *backend; /* the tested backend */
+extern double bench_tolerance_f32;    /* tolerance of the backend */
+extern double
+    bench_tolerance; /* of the running test; bench_tolerance_f32, unless the test sets it */
 
-/* Backend: argv[1], or WEIR_TEST_BACKEND, or "cpu"; its folder: argv[2], or the build's. Returns
- * what main is to return if there is none, else 0. */
+/* Opens the backend: argv[1], or WEIR_TEST_BACKEND, or "cpu"; its folder: argv[2], or the build's.
+ * Returns the return value of main if there is no such backend, otherwise 0. */
 int bench_open(int argc, char **argv);
 
 struct bench *bench_create(const struct net *net);
 void bench_destroy(struct bench *b);
-/* Sets the parameters of both sides; `round` makes other values. */
+/* Sets the parameters of both sides; each `round` has other values. */
 void bench_params(struct bench *b, int round);
 struct backend_plan_config bench_config(const struct bench *b, int n_threads, int inference_only);
 enum status bench_plan(struct bench *b, int n_threads, int inference_only);
 void bench_forward(struct bench *b, int first, int n, int train);
 void bench_backward(struct bench *b);
 
-/* What a step came to, beside its gradients. */
+/* Results of a step, beside its gradients. */
 struct bench_outcome {
     float loss;
     int n_correct;
 };
-/* One of n samples as a worker takes it: a layer's parameters, those of the round, just before its
- * forward, its gradients one layer later. After set_input: that of the samples that are there. */
+/* Runs a step of n samples like a worker: a layer's parameters of the round just before its
+ * forward, its gradients one layer later. The second function uses the samples that set_input has
+ * set. */
 struct bench_outcome bench_step(struct bench *b, int round);
 struct bench_outcome bench_step_of(struct bench *b, int round, int n);
-/* Fails unless b's, and its gradients, are those of a, bit by bit. */
+/* Fails unless the results of b, and its gradients, have the same bits as those of a. */
 void bench_check_same(const struct net *net, const struct bench *a, struct bench_outcome of_a,
                       const struct bench *b, struct bench_outcome of_b);
 
-/* Fails naming net, what and index. */
+/* Fails with the net, `what` and index. */
 void bench_compare(const struct net *net, const char *what, int index, const float *got,
                    const double *want, int64_t n);
 void bench_compare_outputs(const struct net *net, struct bench *b);
-/* One pass against the reference: outputs, loss, and if train the gradients. */
+/* Compares one pass with the reference: outputs, loss, and if `train` is set the gradients. */
 void bench_check_pass(const struct net *net, struct bench *b, int n, int train);
 void bench_check_net(const struct net *net, int n_threads);
 

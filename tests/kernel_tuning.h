@@ -1,7 +1,7 @@
-/* tests/kernel_tuning.h - what plans of the kernel tests are tuned by (kernels/tuning.h): the
- * environment's WEIR_TEST_TUNING, as in all or capture,measure; and whether they are deterministic:
- * yes, but for WEIR_TEST_DETERMINISTIC=0, for what is not tuned otherwise. Over the emulation the
- * bits are the same nevertheless. Errors: the test fails. */
+/* tests/kernel_tuning.h - the tuning of plans in kernel tests (kernels/tuning.h): WEIR_TEST_TUNING
+ * of the environment, for example all or capture,measure. Plans are deterministic, except with
+ * WEIR_TEST_DETERMINISTIC=0 in tests that do not set their own tuning. Over the emulation the bits
+ * are the same in both cases. Errors: the test fails. */
 #ifndef TESTS_KERNEL_TUNING_H
 #define TESTS_KERNEL_TUNING_H
 #include "kernels/tuning.h"

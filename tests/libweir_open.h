@@ -1,5 +1,5 @@
-/* tests/libweir_open.h - a handle with settings, and what it says of an error; for tests of
- * libweir. Threads: the test's. */
+/* tests/libweir_open.h - a handle with settings, and a check of its errors, for tests of libweir.
+ * Threads: the test's. */
 #ifndef TESTS_LIBWEIR_OPEN_H
 #define TESTS_LIBWEIR_OPEN_H
 #include "libweir/weir.h"
@@ -15,7 +15,7 @@ static inline struct weir *open_with(const char *const (*settings)[2])
     return w;
 }
 
-/* It failed so, with a sentence that has the word. */
+/* Checks that the call failed with this code, and a sentence that contains the word. */
 static inline void assert_error(struct weir *w, int got, int code, const char *word)
 {
     if (got != code || !strstr(weir_error(w), word))

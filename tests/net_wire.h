@@ -1,5 +1,5 @@
-/* tests/net_wire.h - a message on its way: a test packs into it and reads from it, and what is
- * refused is refused with a sentence. */
+/* tests/net_wire.h - a message between a writer and a reader: a test encodes it and reads it; a
+ * refusal must have a reason. */
 #ifndef TESTS_NET_WIRE_H
 #define TESTS_NET_WIRE_H
 #include "net/wire/message.h"
@@ -12,7 +12,7 @@ struct wire {
     char why[MESSAGE_WHY_BYTES];
 };
 
-/* st: what the reader said; returned. */
+/* Ends the message. st: the reader's status, which is returned. */
 static inline enum status wire_end(struct wire *w, enum status st)
 {
     free(w->data);
@@ -20,7 +20,7 @@ static inline enum status wire_end(struct wire *w, enum status st)
     return st;
 }
 
-/* Sends a message of this type; returns what its reader does, with the message in *got. */
+/* Sends a message of this type; returns its reader's status, with the message in *got. */
 static inline enum status wire_through(const struct message_type *type, const void *sent, void *got)
 {
     struct wire w = {.why = ""};

@@ -1,6 +1,6 @@
 /* tests/skip.c - cmocka 1.1 counts skipped tests with those that passed, and returns the number of
- * failed ones, which may well be 77: two of its functions are wrapped by the linker. The lines
- * "SKIP: reason" are what scripts/ctest_report looks for. */
+ * failed ones, which may happen to be 77: the linker wraps two of its functions.
+ * scripts/ctest_report searches for the lines "SKIP: reason". */
 #include "tests/skip.h"
 #include "tests/check.h"
 #include <stdio.h>

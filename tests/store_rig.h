@@ -5,11 +5,11 @@
 #define TESTS_STORE_RIG_H
 #include "ps/store/store.h"
 
-/* Creates a store and admits n_members members; the process of member m is `incarnation` + m.
- * Where cfg has no max_bytes, the store may take 1 MiB; without `answer`, answers are dropped. */
+/* Creates a store and admits n_members members; the process of member m is `incarnation` + m. If
+ * cfg has no max_bytes, the store may allocate 1 MiB; without `answer`, answers are dropped. */
 struct store *store_rig_open(const struct store_config *cfg, int n_members, uint64_t incarnation);
 
-/* Number at place `elem` of what a member sends at a step, in [-0.5, 0.5). */
+/* Returns the number at position `elem` of a member's contribution at a step, in [-0.5, 0.5). */
 float store_rig_number(int member, int64_t step, int64_t elem);
 
 /* Sends a piece with the piece.payload.bytes bytes of `data`, in two spans that are cut inside a
@@ -17,14 +17,14 @@ float store_rig_number(int member, int64_t step, int64_t elem);
  * Returns the direct answer: the caller unrefs its payload; `text` has the reason, not `why`. */
 struct store_answer store_rig_send(struct store *s, const struct net_frame_head *head,
                                    struct net_piece piece, const void *data, int64_t now_ns);
-/* Sends it likewise, and returns the kind of the direct answer. */
+/* Sends a piece like store_rig_send, and returns the kind of the direct answer. */
 enum piece_kind store_rig_act(struct store *s, const struct net_frame_head *head,
                               struct net_piece piece, const void *data, int64_t now_ns);
 
 /* Copies the values of a chunk, which must have this version. */
 void store_rig_read(struct store *s, const struct net_chunk *chunk, int number, int64_t version,
                     float *out);
-/* Copies the values of all chunks, each to its place among the elements. */
+/* Copies the values of all chunks, each to its position among the elements. */
 void store_rig_read_all(struct store *s, const struct chunks *chunks, int64_t version, float *out);
 
 #endif

@@ -1,6 +1,6 @@
 /* tests/trainer_rig.h - a trainer over a fake backend, for tests of the training loop. The fake's
- * "network" has one parameter layer, whose gradient is the mean of the samples' numbers, so that
- * what was read shows in the parameters. */
+ * "network" has one layer with parameters, whose gradient is the mean of the samples' numbers, so
+ * that the parameters depend on the samples that were read. */
 #ifndef TESTS_TRAINER_RIG_H
 #define TESTS_TRAINER_RIG_H
 #include "member/updates.h"
@@ -10,13 +10,13 @@
 
 enum { N_ITEMS = 60, N_ELEMS = 2500, SIDE = 2, MAX_READS = 4096, MAX_TOWERS = 4 };
 
-/* What the fake saw; one test at a time. */
+/* Calls of the fake; one test at a time. */
 struct fake_seen {
     pthread_mutex_t lock; /* guards reads, n_reads */
     int reads[MAX_READS];
     int n_reads;
-    _Atomic int n_loads;         /* of parameters, for training */
-    _Atomic int fail_at_forward; /* counts down; the forward that meets 0 fails; -1: never */
+    _Atomic int n_loads;         /* loads of parameters, for training */
+    _Atomic int fail_at_forward; /* counts down; the forward at 0 fails; -1: none */
 };
 extern struct fake_seen fake;
 
@@ -30,10 +30,10 @@ extern const struct backend fake_backend;
 enum status fake_backward(struct plan *p, int layer);
 enum status fake_result(struct plan *p, float *loss, int *n_correct);
 
-/* A backend whose plans add up their gradients themselves: the last rank that comes writes the sum
- * into the memory that they share. */
+/* Returns a backend whose plans sum their gradients themselves: the last rank that arrives writes
+ * the sum into the memory that they share. */
 struct backend group_backend(void);
-extern _Atomic int n_groups, group_hangs; /* made so far; 1: no sum ever ends */
+extern _Atomic int n_groups, group_hangs; /* groups created so far; nonzero: no sum ever ends */
 
 struct rig {
     struct layer layers[3];
