@@ -192,17 +192,17 @@ static int serve_job(struct ps_cluster *c, struct app *app)
     TRY(ps_set_up_node(c, app)); /* and the folder has all that the last one wrote */
     TRY(node_start(app->node, service));
     TRY(ps_region_start(app->region, service));
-    const struct admin_config told = {.service = service,
-                                      .node = app->node,
-                                      .region = app->region,
-                                      .ps_hosts = &c->ps,
-                                      .worker_hosts = &c->workers,
-                                      .folder = opt.checkpoint_dir,
-                                      .self = c->self,
-                                      .pages_fd = pages_fd,
-                                      .task = (int)opt.task_index};
+    const struct admin_config status_config = {.service = service,
+                                               .node = app->node,
+                                               .region = app->region,
+                                               .ps_hosts = &c->ps,
+                                               .worker_hosts = &c->workers,
+                                               .folder = opt.checkpoint_dir,
+                                               .self = c->self,
+                                               .pages_fd = pages_fd,
+                                               .task = (int)opt.task_index};
     pages_fd = -1; /* now owned by admin */
-    TRY(admin_create(&told, &status));
+    TRY(admin_create(&status_config, &status));
     const struct net_admin_handlers admin = admin_make_handlers(status);
     net_server_start(server, &admin);
     TRY(node_serve(app->node));

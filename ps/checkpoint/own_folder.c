@@ -41,7 +41,7 @@ struct own_folder {
     uint64_t n_ordered;       /* orders so far; the last of them: */
     struct checkpoint_id ordered[MAX_ORDERED];
     /* N_ordered when `keep`, or the sweep in progress, was requested. */
-    uint64_t keep_ordered, tidying_ordered;
+    uint64_t keep_ordered, swept_ordered;
 };
 
 /* Checks a part's file. ST_OK: all its bytes are as they were written. ST_IO, ST_NOMEM: it may be
@@ -185,15 +185,15 @@ static int needs(void *ctx, struct checkpoint_id id)
     struct own_folder *k = ctx;
     pthread_mutex_lock(&k->lock);
     /* Some orders are no longer recorded. */
-    bool is_needed = k->n_ordered - k->tidying_ordered > MAX_ORDERED;
-    for (uint64_t i = k->tidying_ordered; i < k->n_ordered && !is_needed; i++)
+    bool is_needed = k->n_ordered - k->swept_ordered > MAX_ORDERED;
+    for (uint64_t i = k->swept_ordered; i < k->n_ordered && !is_needed; i++)
         is_needed = checkpoint_names_compare(k->ordered[i % MAX_ORDERED], id) == 0;
     pthread_mutex_unlock(&k->lock);
     return is_needed;
 }
 
 /* Carries out the pending sweep. Returns false if the own_folder was destroyed. */
-static bool tidy(struct own_folder *k) REQUIRES(k->lock)
+static bool sweep(struct own_folder *k) REQUIRES(k->lock)
 {
     struct checkpoint_keep keep = k->keep;
     char home[FOLDER_ID_BYTES];
@@ -205,7 +205,7 @@ static bool tidy(struct own_folder *k) REQUIRES(k->lock)
     keep.home = home[0] ? home : NULL;
     keep.needs = needs;
     keep.ctx = k;
-    k->tidying_ordered = k->keep_ordered;
+    k->swept_ordered = k->keep_ordered;
     k->has_keep = 0;
     begin_work(k);
     enum status st = checkpoint_parts_clean(k->cfg.folder, k->cfg.address, &keep);
@@ -228,16 +228,16 @@ static void *keeper_main(void *arg)
     pthread_mutex_lock(&k->lock);
     for (;;) {
         int reads = k->asked != k->answered && !k->stopping;
-        int looks = k->begun && !k->known && !k->stopping, tidies = k->known && k->has_keep;
-        if (reads ? !read_id(k) : looks ? !look(k) : tidies ? !tidy(k) : 0)
+        int looks = k->begun && !k->known && !k->stopping, sweeps = k->known && k->has_keep;
+        if (reads ? !read_id(k) : looks ? !look(k) : sweeps ? !sweep(k) : 0)
             break;
-        if ((reads || looks || tidies) && !k->stopping) {
+        if ((reads || looks || sweeps) && !k->stopping) {
             pthread_mutex_unlock(&k->lock);
             k->cfg.changed(k->cfg.ctx);
             pthread_mutex_lock(&k->lock);
         } else if (k->stopping && !(k->known && k->has_keep)) {
             break;
-        } else if (!reads && !looks && !tidies) {
+        } else if (!reads && !looks && !sweeps) {
             pthread_cond_wait(&k->wake, &k->lock);
         }
     }

@@ -299,7 +299,7 @@ static void order_manifest(struct coordinator_state *c, struct coordinator_out *
  * requested checkpoint; any order yields to the best evaluation's, where training stands. An
  * order on request yields if training stands before its step: the next one is for the present
  * step. */
-static bool gives_way(const struct coordinator_state *c)
+static bool must_yield(const struct coordinator_state *c)
 {
     const struct checkpoint_schedule *k = &c->ckpt;
     int64_t best;
@@ -347,7 +347,7 @@ static void follow_order(struct coordinator_state *c, struct coordinator_out *ou
         give_up(c, LINE_CHECKPOINT_SILENT, o.silent, out);
     } else if (o.unanswered >= 0 && c->awake - k->ordered >= ANSWER_MS * MS) {
         give_up(c, LINE_CHECKPOINT_UNANSWERED, o.unanswered, out);
-    } else if (gives_way(c)) {
+    } else if (must_yield(c)) {
         end_checkpoint(c, 0);
     } else if (since != INT64_MAX && c->awake - since >= allowed * MS) {
         give_up(c, LINE_CHECKPOINT_SLOW, -1, out);

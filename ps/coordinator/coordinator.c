@@ -23,8 +23,8 @@ static void lay_out(struct coordinator_state *c, int max_servers, int max_worker
     c->files_at = align_size(c->numbers_at + s * sizeof(int));
     c->parts_at = align_size(c->files_at + s * sizeof(struct coordinator_file));
     c->missing_at = align_size(c->parts_at + w * sizeof(struct evaluation_part));
-    c->heard_at = align_size(c->missing_at + bits);
-    c->bytes = align_size(c->heard_at + bits);
+    c->contact_at = align_size(c->missing_at + bits);
+    c->bytes = align_size(c->contact_at + bits);
 }
 
 size_t coordinator_bytes(int max_servers, int max_workers)

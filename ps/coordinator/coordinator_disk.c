@@ -53,7 +53,7 @@ void coordinator_disk_post(struct coordinator_disk *d, const struct coordinator_
 
 /* Reads the folder's id if that failed at the start, so that servers learn whether they share it.
  */
-static void know_folder(struct coordinator_disk *d)
+static void reread_folder_id(struct coordinator_disk *d)
 {
     if (d->folder_id[0] || checkpoint_folder_id(d->folder, d->folder_id) != ST_OK)
         return;
@@ -81,7 +81,7 @@ static void record_epoch(struct coordinator_disk *d, struct coordinator_disk_req
         coordinator_find_first(d, o); /* the last owner may have written a newer one */
     }
     if (m.st == ST_OK)
-        know_folder(d);
+        reread_folder_id(d);
     coordinator_disk_post(d, &m, NULL, NULL);
 }
 
@@ -182,7 +182,7 @@ static enum status write_manifest(struct coordinator_disk *d,
     if (st == ST_OK)
         LOG_I("checkpoint at step %" PRId64 ": %s, %.1f MB", o->step, d->folder, bytes * 1e-6);
     if (st == ST_OK)
-        know_folder(d);
+        reread_folder_id(d);
     spare_checkpoints(d, &sweep_folder);
     if (st != ST_REFUSED && checkpoint_retention_sweep(d->folder, &sweep_folder) != ST_OK)
         LOG_W("checkpoint at step %" PRId64 ": cannot delete old files in %s", o->step, d->folder);

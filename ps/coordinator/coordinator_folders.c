@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAY_MS = 5000 };
+enum { LINE_MS = 5000 };
 
 void coordinator_folders_free(struct coordinator_folders *f)
 {
@@ -294,10 +294,10 @@ bool coordinator_folders_can_restore(struct coordinator_shell *l, char *why, siz
         l->news = 1;
         pthread_cond_broadcast(&l->wake);
     }
-    if (st != ST_OK && clock_now_ns() >= l->said_ns) {
+    if (st != ST_OK && clock_now_ns() >= l->next_line_ns) {
         LOG_W("training waits to resume from step %" PRId64 ": %s",
               checkpoint_restore_manifest(l->cfg.restore)->step, why);
-        l->said_ns = clock_deadline_ns(SAY_MS);
+        l->next_line_ns = clock_deadline_ns(LINE_MS);
     }
     return st == ST_OK;
 }

@@ -90,7 +90,7 @@ struct coordinator_shell {
     struct coordinator_saved saved;
     int searches;                          /* the disk must search for a first job's checkpoint, */
     uint64_t searched;                     /* its last search saw folders.version one less */
-    int64_t said_ns;                       /* earliest time of the next line about that wait */
+    int64_t next_line_ns;                  /* earliest time of the next line about that wait */
     struct checkpoint_restore *disk_found; /* found by FIND, for the plan that follows; */
     char disk_name[CONTROL_TEXT_BYTES];    /* its name in the plan */
 };

@@ -63,7 +63,7 @@ struct coordinator_worker {
     int missed_by;     /* slot of a server that misses it; -1 */
     int8_t heard;      /* a server that misses it had contact in this generation */
     int8_t came;       /* it joined at a server that misses it, but sent nothing yet */
-    int64_t came_at;   /* awake clock */
+    int64_t joined_at; /* awake clock */
     int64_t since;     /* awake clock: start of its absence at any server; INT64_MAX: present */
     int64_t contact;   /* awake clock: last contact with ps 0, in any generation */
     int64_t left_step; /* step of a plan that left it out while it had not failed; -1 */
@@ -78,8 +78,8 @@ struct coordinator_state {
     /* Offsets in this block: servers; workers; the next plan's members and its servers' slots;
      * files of a checkpoint; parts of an evaluation; bits by slot and index: the server misses
      * the worker, had contact with it. */
-    size_t servers_at, workers_at, members_at, numbers_at, files_at, parts_at, missing_at, heard_at,
-        bytes;
+    size_t servers_at, workers_at, members_at, numbers_at, files_at, parts_at, missing_at,
+        contact_at, bytes;
     int started, has_folder, all_steps_before, save_by_steps;
     uint64_t incarnation, epoch, recorded; /* epoch: to be recorded; recorded: in use by plans */
     uint64_t n, ignored;                   /* of the last plan; last claim that was not credible */

@@ -29,7 +29,7 @@ static void update_missed(struct coordinator_state *c, int worker)
             !has_bit(coordinator_bits(c, c->missing_at, i), worker))
             continue;
         w->missed_by = i;
-        w->heard |= has_bit(coordinator_bits(c, c->heard_at, i), worker);
+        w->heard |= has_bit(coordinator_bits(c, c->contact_at, i), worker);
     }
     if (w->missed_by < 0)
         w->since = INT64_MAX;
@@ -41,7 +41,7 @@ static void set_missing(struct coordinator_state *c, int slot, int worker, int m
 {
     unsigned char *bits = coordinator_bits(c, c->missing_at, slot);
     if (!missing)
-        set_bit(coordinator_bits(c, c->heard_at, slot), worker, 1);
+        set_bit(coordinator_bits(c, c->contact_at, slot), worker, 1);
     if (has_bit(bits, worker) == missing)
         return;
     set_bit(bits, worker, missing);
@@ -49,13 +49,13 @@ static void set_missing(struct coordinator_state *c, int slot, int worker, int m
 }
 
 /* Records a report that the worker has joined at a server that misses it. */
-static void note_came(struct coordinator_state *c, int worker, int came)
+static void note_join(struct coordinator_state *c, int worker, int came)
 {
     struct coordinator_worker *w = &coordinator_workers(c)[worker];
     if (!came || w->came)
         return;
     w->came = 1;
-    w->came_at = c->awake;
+    w->joined_at = c->awake;
 }
 
 /* Ignores reports after a Stop, since streams end then by themselves. */
@@ -72,7 +72,7 @@ void failure_detector_note_missing(struct coordinator_state *c, int slot,
             k++;
         int missing = k < n && list[k].member == i;
         set_missing(c, slot, i, missing);
-        note_came(c, i, missing && list[k].came);
+        note_join(c, i, missing && list[k].came);
     }
 }
 
@@ -81,7 +81,7 @@ void failure_detector_begin(struct coordinator_state *c, bool resets_absence)
     size_t row = (size_t)((c->max_workers + 7) / 8);
     for (int i = 0; i < c->n_slots; i++) {
         memset(coordinator_bits(c, c->missing_at, i), 0xff, row);
-        memset(coordinator_bits(c, c->heard_at, i), 0, row);
+        memset(coordinator_bits(c, c->contact_at, i), 0, row);
     }
     for (int i = 0; i < c->max_workers; i++) {
         struct coordinator_worker *w = &coordinator_workers(c)[i];
@@ -138,7 +138,7 @@ static void note_worker(struct coordinator_state *c, const struct coordinator_wo
     }
     if (w->in_plan && (c->phase == PHASE_RUNNING || c->phase == PHASE_BEGINNING)) {
         set_missing(c, 0, from->member, from->missing_ms >= 0);
-        note_came(c, from->member, from->missing_ms >= 0 && from->came);
+        note_join(c, from->member, from->missing_ms >= 0 && from->came);
     }
 }
 
@@ -159,12 +159,12 @@ void failure_detector_note_workers(struct coordinator_state *c, const struct coo
 static int64_t first_word_due(const struct coordinator_state *c, const struct coordinator_worker *w,
                               int64_t since)
 {
-    int64_t due = since + REJOIN_MS * MS, spoken = w->came_at + SPEAK_MS * MS;
-    return c->phase == PHASE_RUNNING && w->came && spoken < due ? spoken : due;
+    int64_t due = since + REJOIN_MS * MS, sent_by = w->joined_at + SPEAK_MS * MS;
+    return c->phase == PHASE_RUNNING && w->came && sent_by < due ? sent_by : due;
 }
 
 /* Returns true for a worker that never joined, and for which training waits without a limit. */
-static bool never_came(const struct coordinator_state *c, const struct coordinator_worker *w)
+static bool has_never_joined(const struct coordinator_state *c, const struct coordinator_worker *w)
 {
     return !w->joined && !w->wanted && !c->lives_on && c->min_workers == 0 &&
            c->plan_step < c->train_steps;
@@ -179,7 +179,7 @@ static bool is_late(struct coordinator_state *c, struct coordinator_worker *w,
     if (c->phase == PHASE_BEGINNING && w->joined && w->in_plan &&
         !has_bit(coordinator_bits(c, c->missing_at, 0), (int)(w - coordinator_workers(c))))
         is_back = 1;
-    if (never_came(c, w))
+    if (has_never_joined(c, w))
         return false;
     if (!running && !c->workers_generation)
         return false; /* ps 0 has no generation yet in which workers could report */
@@ -218,7 +218,7 @@ static enum worker_lot lot_of(struct coordinator_state *c, struct coordinator_wo
         return LOT_REMOVED;
     if (w->leaving)
         return LOT_LEAVES;
-    if (c->stop_asked && never_came(c, w)) /* the job's end does not wait */
+    if (c->stop_asked && has_never_joined(c, w)) /* the job's end does not wait */
         return LOT_NONE;
     return is_late(c, w, out) ? LOT_LATE : LOT_STAYS;
 }

@@ -55,9 +55,9 @@ static void take_order(struct follower *f, struct follower_out *out)
     if (!f->start.keeps_checkpoints) {
         f->phase = PART_FAILED;
         f->news = 1;
-        if (!f->told_no_folder)
+        if (!f->has_logged_no_folder)
             add_action(out, FOLLOWER_ACT_NO_FOLDER, 0);
-        f->told_no_folder = 1;
+        f->has_logged_no_folder = 1;
         return;
     }
     f->phase = PART_ARMED;

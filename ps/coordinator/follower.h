@@ -118,7 +118,7 @@ struct follower {
     uint64_t bytes;
     uint32_t crc32c;
     uint64_t wanted, given;
-    int leaving, closing, drained, failed, refused, told_no_folder;
+    int leaving, closing, drained, failed, refused, has_logged_no_folder;
     enum follower_call call;
     int news; /* the state differs from that in the call under way */
     int acknowledges;

@@ -43,8 +43,8 @@ static json_t *member_json(struct ps_monitor *m, const struct net_status_member 
 {
     struct monitor_worker r;
     bool is_here = v->state == MEMBER_TRAINING || v->state == MEMBER_LEAVING;
-    int told = is_here && monitor_reports_latest(m, v->member, &r);
-    int64_t none_since = told ? r.last.nonfinite_since : 0;
+    int has_report = is_here && monitor_reports_latest(m, v->member, &r);
+    int64_t none_since = has_report ? r.last.nonfinite_since : 0;
     return json_pack(
         "{s:i, s:o, s:o, s:s, s:o, s:I, s:f, s:i, s:I, s:f, s:i, s:I, s:o, s:o, s:o, s:o, s:o}",
         "index", v->member, "rank", integer_or_null(v->rank), "address", make_text(v->address),
@@ -53,10 +53,11 @@ static json_t *member_json(struct ps_monitor *m, const struct net_status_member 
         (json_int_t)v->times, "late_s", v->seconds, "recent_of", m->status.n_recent,
         "recent_late_steps", (json_int_t)v->recent_times, "recent_late_s", v->recent_seconds,
         "awaited_chunks", v->awaited, "skipped", (json_int_t)v->skipped, "refused",
-        make_text(v->refused), "images_per_s", real_or_null(told ? r.images_per_s : (double)NAN),
-        "loss", real_or_null(told ? r.loss : (double)NAN), "loss_not_finite_since",
+        make_text(v->refused), "images_per_s",
+        real_or_null(has_report ? r.images_per_s : (double)NAN), "loss",
+        real_or_null(has_report ? r.loss : (double)NAN), "loss_not_finite_since",
         integer_or_null(none_since ? none_since : -1), "memory_bytes",
-        integer_or_null(told && r.last.memory_bytes > 0 ? r.last.memory_bytes : -1));
+        integer_or_null(has_report && r.last.memory_bytes > 0 ? r.last.memory_bytes : -1));
 }
 
 static json_t *server_json(const struct net_status_server *v)

@@ -130,7 +130,7 @@ void region_chunks_read_own(struct ps_region *r, float *params)
 
 /* Copies other servers' values, once all are here. Returns true if so. The caller holds the
  * lock. */
-static bool took_all(struct ps_region *r, const struct run *run, float *params)
+static bool copy_all(struct ps_region *r, const struct run *run, float *params)
 {
     int all = 1;
     for (int i = 0; i < r->chunks->n_chunks; i++)
@@ -166,7 +166,7 @@ static bool read_others(struct ps_region *r, const struct run *run, float *param
             run_unref(now);
         pthread_mutex_lock(&r->lock);
         over |= region_rewind_is_due(r);
-        done = !over && took_all(r, run, params);
+        done = !over && copy_all(r, run, params);
         if (!over && !done)
             clock_cond_wait(&r->changed, &r->lock, clock_deadline_ns(POLL_MS));
         pthread_mutex_unlock(&r->lock);

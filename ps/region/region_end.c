@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { LOOK_MS = 500, LINE_S = 60, POLL_MS = 200, LEARNT_BYTES = 128, NOTHING = -1 };
+enum { LOOK_MS = 500, LINE_S = 60, POLL_MS = 200, CHANGES_BYTES = 128, NOTHING = -1 };
 
 /* Returns true if the chunk waits for the parent's answer, and cannot continue without it. The
  * caller holds the lock. */
@@ -43,22 +43,22 @@ static bool waits_for_parent(struct ps_region *r, int64_t *version)
 
 /* Writes "its changes since round 5 of 6" for that version; the parent's first values are
  * round 0. */
-static void name_learnt(struct ps_region *r, int64_t version, char text[LEARNT_BYTES])
+static void name_changes(struct ps_region *r, int64_t version, char text[CHANGES_BYTES])
 {
     struct checkpoint_parent_version held;
     ps_region_parent_at(r, UINT64_MAX, version, &held);
-    snprintf(text, LEARNT_BYTES, "its changes since round %" PRId64 " of %" PRId64,
+    snprintf(text, CHANGES_BYTES, "its changes since round %" PRId64 " of %" PRId64,
              held.known ? held.version : 0, r->n_gates);
 }
 
 static void log_waiting(struct ps_region *r, int64_t version, int64_t silent_s)
 {
-    char parents[REGION_NAME_BYTES], learnt[LEARNT_BYTES], held[REGION_TEXT_BYTES], how[96];
+    char parents[REGION_NAME_BYTES], changes[CHANGES_BYTES], held[REGION_TEXT_BYTES], how[96];
     region_name_parents(r, parents);
-    name_learnt(r, version, learnt);
+    name_changes(r, version, changes);
     snprintf(held, sizeof held,
              version == NOTHING ? "no parameters yet" : "step %" PRId64 " of %" PRId64 ", and %s",
-             version * r->steps_each, r->train_steps * r->steps_each, learnt);
+             version * r->steps_each, r->train_steps * r->steps_each, changes);
     snprintf(how, sizeof how,
              r->cfg.parent_timeout > 0 ? "%" PRId64 " s more (--parent_timeout)"
                                        : "without a time limit (--parent_timeout=0)",
@@ -104,7 +104,7 @@ void *region_end_watch(void *ctx)
 }
 
 /* Makes every version that waits as it was computed, in whatever generation of the region. */
-static void let_pass(struct ps_region *r)
+static void make_waiting_versions(struct ps_region *r)
 {
     pthread_mutex_lock(&r->lock);
     while (!region_rewind_is_due(r)) {
@@ -123,27 +123,27 @@ static void let_pass(struct ps_region *r)
 
 void region_end_alone(struct ps_region *r, int64_t silent_s)
 {
-    char parents[REGION_NAME_BYTES], learnt[LEARNT_BYTES], end[REGION_TEXT_BYTES];
+    char parents[REGION_NAME_BYTES], changes[CHANGES_BYTES], end[REGION_TEXT_BYTES];
     char why[REGION_TEXT_BYTES];
     int64_t version = r->stuck_at; /* from before the cancel */
     int complete = version >= r->train_steps;
     region_name_parents(r, parents);
-    name_learnt(r, version, learnt);
+    name_changes(r, version, changes);
     snprintf(why, sizeof why,
              "the parent group (%s) has not been reached for %" PRId64 " s (--parent_timeout)",
              parents, silent_s);
     if (complete)
         snprintf(end, sizeof end, "the job is done here, with this region's own parameters; %s",
-                 learnt);
+                 changes);
     else if (version == NOTHING)
         snprintf(end, sizeof end, "the region ends before its first step");
     else
         snprintf(end, sizeof end, "the region ends at step %" PRId64 " of %" PRId64 "; %s",
-                 (version - 1) * r->steps_each, r->train_steps * r->steps_each, learnt);
+                 (version - 1) * r->steps_each, r->train_steps * r->steps_each, changes);
     LOG_E("region %d: %s: %s%s%s", r->cfg.index, why, end,
           version == NOTHING ? "" : " were not delivered",
           complete ? "" : "; when the parent group runs, start all programs of the region again");
     r->cfg.parent_lost(r->cfg.ctx, complete, why);
     if (complete)
-        let_pass(r);
+        make_waiting_versions(r);
 }

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SAY_MS = 10000, POLL_MS = 200, FIRST_MS = 50 };
+enum { LINE_MS = 10000, POLL_MS = 200, FIRST_MS = 50 };
 
 /* Returns true if the region's workers have sent first values, or it resumes with values. The
  * store is called without the region's lock, which its hooks lock under the store's own. */
@@ -378,7 +378,7 @@ static void forget_lost(struct ps_region *r)
 /* Restarts after a generation of the parent has ended, before any adoption. *again: a step is to be
  * made. The parent reports whether the contribution to the last step counted: if it made that step
  * without this region, the contribution did not count, and the changes stay the region's own. */
-static enum status come_back(struct ps_region *r, int *again)
+static enum status return_to_parent(struct ps_region *r, int *again)
 {
     enum status st = ST_OK;
     int64_t step = r->step;
@@ -436,7 +436,7 @@ static enum status exchange_round(struct ps_region *r)
         if (!rebased)
             TRY(adopt_all(r, &rebased));
         if (rebased)
-            TRY(come_back(r, &again));
+            TRY(return_to_parent(r, &again));
         else
             r->held = ++r->step;
     }
@@ -488,9 +488,9 @@ static void log_round(struct ps_region *r)
     struct net_exchange_stats s;
     int64_t now = clock_now_ns();
     bool is_last = r->gate >= r->n_gates;
-    if (r->said_ns && now - r->said_ns < SAY_MS * INT64_C(1000000) && !is_last)
+    if (r->line_ns && now - r->line_ns < LINE_MS * INT64_C(1000000) && !is_last)
         return;
-    r->said_ns = now;
+    r->line_ns = now;
     net_exchange_stats(r->x, &s);
     pthread_mutex_lock(&r->lock);
     double waited = (double)r->waited_ns, lasted = (double)(now - r->began_ns);

@@ -77,7 +77,7 @@ struct ps_region {
     int64_t parent_has;   /* last version with a contribution of the region; 0: none */
     int64_t last_counted; /* the same at its last join, of any generation */
     float weight;         /* of a contribution */
-    int64_t said_ns;
+    int64_t line_ns;
     double exchange_s; /* duration of the last round, from contribution to answer */
 };
 

@@ -25,8 +25,8 @@ struct region_server {
     int self;              /* this server's number in it */
     bool alone;            /* each version waits */
     int64_t slots_since;
-    int64_t *told;    /* [n_chunks] gate before which a version was last reported; 0: none */
-    int64_t *waiting; /* [n_chunks] version that waits for ps 0's order; 0: none */
+    int64_t *reported; /* [n_chunks] gate before which a version was last reported; 0: none */
+    int64_t *waiting;  /* [n_chunks] version that waits for ps 0's order; 0: none */
 };
 
 static int on_waits(void *ctx, int64_t version, int64_t train_steps)
@@ -75,8 +75,8 @@ static void on_made(void *ctx, int chunk, int64_t version, int waits_now, struct
         p->waiting[chunk] = version;
         send_to_ps0(p, GATE_WAITS, chunk, version, b);
         buf_unref(b);
-    } else if (version >= next - g->overlap && p->told[chunk] < next) {
-        p->told[chunk] = next;
+    } else if (version >= next - g->overlap && p->reported[chunk] < next) {
+        p->reported[chunk] = next;
         send_to_ps0(p, GATE_MADE, chunk, version, value);
     }
     pthread_mutex_unlock(&p->lock);
@@ -155,9 +155,9 @@ enum status region_server_begin(struct region_server *p, const struct net_plan *
     mail_begin(p->mail, plan->generation);
     pthread_mutex_lock(&p->lock);
     struct net_plan *old = p->plan;
-    int64_t *old_lists = p->told;
+    int64_t *old_lists = p->reported;
     p->plan = copied;
-    p->told = lists;
+    p->reported = lists;
     p->waiting = lists + n;
     p->self = net_plan_server(plan, p->cfg.address);
     p->alone = plan->gates.alone;
@@ -272,7 +272,7 @@ void region_server_destroy(struct region_server *p)
     region_server_stop(p);
     mail_destroy(p->mail);
     net_plan_free(p->plan);
-    free(p->told);
+    free(p->reported);
     free(p->nothing);
     pthread_mutex_destroy(&p->lock);
     free(p);

@@ -30,7 +30,7 @@ static int path_of(const struct ps_region *r, int64_t version, char path[PATH_MA
 }
 
 /* Removes the files of other versions than these, and the remains of an interrupted write. */
-static void tidy(const struct ps_region *r, int64_t lowest, int64_t highest)
+static void delete_old_files(const struct ps_region *r, int64_t lowest, int64_t highest)
 {
     static const char start[] = "region-unsent-";
     char path[PATH_MAX];
@@ -83,7 +83,7 @@ void region_unsent_keep(struct ps_region *r, int64_t version)
             "region %d: the unsent part of its contributions is lost if this server dies before the next round",
             r->cfg.index);
     }
-    tidy(r, version - N_KEPT + 1, r->held > version ? r->held : version);
+    delete_old_files(r, version - N_KEPT + 1, r->held > version ? r->held : version);
 }
 
 /* Returns true if the file is of these chunks. */
@@ -128,7 +128,7 @@ void region_unsent_resume(struct ps_region *r)
     if (!r->cfg.folder || !net_exchange_unsent(r->x, 0))
         return;
     /* Other files are of rounds that the parent has lost. */
-    tidy(r, 0, ahead ? r->held : r->step + 1);
+    delete_old_files(r, 0, ahead ? r->held : r->step + 1);
     if (!path_of(r, version, path))
         return;
     if (read_unsent(r, path, ahead ? r->step : version, why) != ST_OK)

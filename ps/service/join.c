@@ -447,7 +447,7 @@ static void fill_generation(struct service *s, struct net_join_reply *reply)
 /* Records that a member was admitted and need only send a piece, so that a member that gets no
  * further is noticed soon. A member that makes the first values is not recorded: it has to make
  * them first. */
-static void note_came(struct service *s, struct run *r, int rank, uint64_t incarnation)
+static void note_joined(struct service *s, struct run *r, int rank, uint64_t incarnation)
 {
     pthread_mutex_lock(&s->lock);
     struct member *m = &r->members[rank];
@@ -497,21 +497,21 @@ static enum status make_first(struct service *s, const struct net_join *req, cha
 /* Stores the worker's text on its data. Without memory the previous text stays. */
 static void keep_trained_on(struct service *s, const char *text)
 {
-    pthread_mutex_lock(&s->told_lock);
+    pthread_mutex_lock(&s->trained_on_lock);
     char *copy = text && (!s->trained_on || strcmp(s->trained_on, text) != 0) ? strdup(text) : NULL;
     if (copy) {
         free(s->trained_on);
         s->trained_on = copy;
     }
-    pthread_mutex_unlock(&s->told_lock);
+    pthread_mutex_unlock(&s->trained_on_lock);
 }
 
 enum status join_trained_on(struct service *s, char **out)
 {
-    pthread_mutex_lock(&s->told_lock);
+    pthread_mutex_lock(&s->trained_on_lock);
     *out = s->trained_on ? strdup(s->trained_on) : NULL;
     enum status st = s->trained_on && !*out ? ST_NOMEM : ST_OK;
-    pthread_mutex_unlock(&s->told_lock);
+    pthread_mutex_unlock(&s->trained_on_lock);
     return st;
 }
 
@@ -543,6 +543,6 @@ void service_join(void *ctx, const struct net_join *req, const char *peer,
     else /* it asks again and again, and logs the server on its own side */
         LOG_D("worker %d from %s must wait: %s", req->member, peer, reply->why);
     if (r && reply->answer == JOIN_WELCOME)
-        note_came(s, r, rank, req->incarnation);
+        note_joined(s, r, rank, req->incarnation);
     run_unref(r);
 }

@@ -206,7 +206,7 @@ enum status service_create(const struct service_config *cfg, struct service **ou
     core_turns_init(&s->turns);
     pthread_mutex_init(&s->change, NULL);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_mutex_init(&s->told_lock, NULL);
+    pthread_mutex_init(&s->trained_on_lock, NULL);
     clock_cond_init(&s->wake);
     int err = cfg->no_ticker ? 0 : pthread_create(&s->ticker, NULL, wait_lines_main, s);
     s->has_ticker = !cfg->no_ticker && !err;
@@ -236,7 +236,7 @@ void service_destroy(struct service *s)
     stream_table_destroy(s->streams);
     shard_fetch_destroy(s->gather);
     pthread_cond_destroy(&s->wake);
-    pthread_mutex_destroy(&s->told_lock);
+    pthread_mutex_destroy(&s->trained_on_lock);
     free(s->trained_on);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->change);

@@ -67,9 +67,9 @@ struct service {
     int has_ticker;
     struct shard_fetch *gather; /* of the begin in progress */
     _Atomic uint64_t received_bytes, sent_bytes;
-    struct core_turns turns;   /* counts the members on this host as busy */
-    pthread_mutex_t told_lock; /* its holder locks nothing else */
-    char *trained_on;          /* see join_trained_on; told_lock guards it */
+    struct core_turns turns;         /* counts the members on this host as busy */
+    pthread_mutex_t trained_on_lock; /* its holder locks nothing else */
+    char *trained_on;                /* see join_trained_on; trained_on_lock guards it */
 };
 
 /* Log lines that honest workers cause; in a large job many at once. */

@@ -104,7 +104,7 @@ static size_t take_next(struct aggregate *a, const struct net_payload *payload, 
     return bad;
 }
 
-static void take_those_whose_turn_came(struct aggregate *a)
+static void add_copies_in_turn(struct aggregate *a)
 {
     while (a->next < a->n_members && a->parked[a->next].copy) {
         struct aggregate_copy *p = &a->parked[a->next];
@@ -170,7 +170,7 @@ enum status aggregate_add(struct aggregate *a, int member, const struct net_payl
         *bad = take_next(a, payload, weight, 0);
         if (*bad != SIZE_MAX)
             return ST_INVALID;
-        take_those_whose_turn_came(a);
+        add_copies_in_turn(a);
     } else {
         enum status st = park_copy(a, member, payload, weight, bad);
         if (st != ST_OK)

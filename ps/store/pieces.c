@@ -50,8 +50,7 @@ static enum dtype wanted_dtype(const struct store *s, const struct chunk_state *
 }
 
 /* Describes the fault of element `bad`, which was rejected. */
-static const char *what_is_wrong(const struct net_payload *p, enum dtype dtype, size_t n,
-                                 size_t bad)
+static const char *name_fault(const struct net_payload *p, enum dtype dtype, size_t n, size_t bad)
 {
     return payload_first_bad(p, dtype, n) == bad ? "is not finite" : "is too large for the sum";
 }
@@ -65,7 +64,7 @@ static void refuse_not_finite(const struct store *s, const struct chunk_state *c
     answer_refuse(answer, "worker %d: %s of '%.60s' at step %" PRIu64 " %s", worker,
                   a->piece->kind == PIECE_INIT ? "the first value" : "the gradient",
                   diverged_param_at(s, c, bad)->name, a->piece->step,
-                  what_is_wrong(&a->piece->payload, a->piece->dtype, c->n, bad));
+                  name_fault(&a->piece->payload, a->piece->dtype, c->n, bad));
 }
 
 /* Returns true if the piece's content fits the chunk; otherwise *answer contains the reason. */

@@ -18,8 +18,8 @@ struct shelf {
 struct ps_pool {
     _Atomic int refs;
     int keep, n_shelves;
-    _Atomic int closed; /* nonzero: the owner has ended, and nothing is kept */
-    _Atomic int told;   /* nonzero: a log line reported that the segment has no memory */
+    _Atomic int closed;    /* nonzero: the owner has ended, and nothing is kept */
+    _Atomic int is_logged; /* nonzero: a log line reported that the segment has no memory */
     struct shelf *shelves;
     struct segment *segment;   /* NULL: none */
     _Atomic int segment_users; /* the owner, and every buffer of the segment in use */
@@ -125,7 +125,7 @@ static bool reserve_place(struct ps_pool *pool, const struct shelf *s, int place
     size_t at = s->offset + (size_t)place * s->stride;
     if (segment_reserve(pool->segment, at, s->stride, why) == ST_OK)
         return true;
-    if (!atomic_exchange(&pool->told, 1))
+    if (!atomic_exchange(&pool->is_logged, 1))
         LOG_W("shared memory: %s; versions that do not fit there are sent by TCP", why);
     return false;
 }
