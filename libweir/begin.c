@@ -133,7 +133,7 @@ static enum status set_up(struct weir *w)
     TRY(settings_cluster(&w->set, &w->cluster));
     if (w->cluster.ps.n > 0) {
         TRY(descriptors_reserve(NET_GRPC_DESCRIPTORS + 1 + 2 * w->cluster.ps.n));
-        TRY(threads_reserve(net_environment_threads() + NET_EXCHANGE_THREADS + 1)); /* of waits.c */
+        TRY(threads_reserve(net_environment_threads() + NET_EXCHANGE_THREADS + 1)); /* waits.c's */
         TRY(show_identity(s));
     }
     if (s->join) {
@@ -167,8 +167,8 @@ static void *starter_main(void *arg)
     enum status st = set_up(w);
     pthread_mutex_lock(&w->lock);
     w->made = w->known = w->updates.ops != NULL;
-    pthread_cond_broadcast(&w->changed); /* of weir_leave_soon */
-    while (w->n_within > 0)              /* they end: their generation has */
+    pthread_cond_broadcast(&w->changed); /* wakes weir_leave_soon */
+    while (w->n_within > 0)              /* calls that return soon: their generation has ended */
         pthread_cond_wait(&w->changed, &w->lock);
     if (st == ST_OK && w->cancelled)
         st = ST_CANCELLED;

@@ -72,7 +72,7 @@ void settings_init(struct settings *s)
                            .job = JOB_SETTINGS_DEFAULTS,
                            .train_steps = 200,
                            .batch_size = 32};
-    s->job.wire_dtype = NULL; /* which is the default, too */
+    s->job.wire_dtype = NULL; /* NULL means the default too, and settings_free frees texts */
 }
 
 void settings_free(struct settings *s)

@@ -295,7 +295,7 @@ static int send_chunk(struct weir *w, int chunk, const float *data, double sampl
 {
     const struct updates *x = &w->updates;
     int64_t version = w->own_pace ? x->ops->version(x->ctx, chunk) : w->step;
-    if (version >= w->train_steps) /* in async and ssp: the chunk has had all its updates */
+    if (version >= w->train_steps) /* async, ssp: the chunk has had all its updates */
         return WEIR_OK;
     enum status st =
         version < 0 ? ST_REBASED : x->ops->push(x->ctx, chunk, version, data, (float)samples);

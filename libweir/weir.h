@@ -87,9 +87,9 @@ struct weir_step {
     int64_t position;    /* position of the first sample of this member's batch */
     int64_t n_samples;   /* size of the batch */
     int64_t stride;      /* distance between its samples: 1, larger in regions */
-    int64_t generation;  /* of the servers; 0: there are no servers */
+    int64_t generation;  /* number of the servers' generation; 0: there are no servers */
     int64_t member;      /* permanent number of this member, --task_index */
-    int64_t rank, n_members; /* in this generation */
+    int64_t rank, n_members; /* place of this member in the generation: 0 .. n_members - 1 */
     int64_t began; /* not 0: first step after a start; values may differ from the last step's */
     int64_t reserved[6];
 };

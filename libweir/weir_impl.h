@@ -29,80 +29,80 @@ enum {
 
 enum weir_state {
     HANDLE_NEW,      /* settings and parameters are added */
-    HANDLE_STARTING, /* the thread is under way, or has ended: start_over */
+    HANDLE_STARTING, /* the starter runs, or has ended (start_over) */
     HANDLE_RUNNING,
-    HANDLE_STOPPED /* by `code` */
+    HANDLE_STOPPED /* the reason is in `code` */
 };
 
 struct param {
     char *name;
     struct shape shape;
-    double keep;    /* below 0: it is trained */
-    int64_t first;  /* element in the flat block */
-    int64_t pushed; /* 1 + the step that it was pushed in; 0: none of this generation */
+    double keep;    /* statistics: share of the old value to keep; below 0: trained parameter */
+    int64_t first;  /* offset of the first element in the flat block */
+    int64_t pushed; /* 1 + step of the last push; 0: not pushed in this generation */
     int awaited;    /* an event will report that its values are here */
 };
 
 /* State of a chunk that several parameters share. */
 struct gather {
-    int n_params, n_missing; /* in it; of these, not pushed in this step */
-    double samples;          /* of those that were; below 0: none was */
+    int n_params, n_missing; /* parameters in the chunk; those not pushed in this step */
+    double samples;          /* weight of the pushed parameters; below 0: none was pushed */
 };
 
 struct weir {
-    pid_t pid; /* that opened it */
+    pid_t pid; /* process that opened the handle */
     struct settings set;
     int n_params, params_room;
     struct param *params;
     int64_t n_elems, elems_room;
     float *first_values; /* [n_elems], kept in case the job starts from step 0 */
 
-    struct cluster cluster; /* from here on: by begin.c, before RUNNING */
+    struct cluster cluster; /* begin.c sets this field and those below, before RUNNING */
     struct net_status joined;
     struct net_job job;
     struct net_join joins_with;
-    struct job_over over; /* by the exchange, as it begins */
+    struct job_over over; /* state of is_over() of begin.c, which the exchange calls at its start */
     int is_over;
-    char host[MEMBER_IDENTITY_ADDRESS_BYTES]; /* and process: how this member is named */
+    char host[MEMBER_IDENTITY_ADDRESS_BYTES]; /* host and process, the member's name*/
     struct chunks *chunks;
-    float *values, *own_gradients; /* [n_elems]; own_gradients NULL: they are in the segment */
+    float *values, *own_gradients; /* [n_elems]; own_gradients NULL: gradients are in the segment */
     float *gradients;
     struct segment *segment;
     struct updates updates;
-    struct updates watched;  /* for `waiting`: what this member waits for */
+    struct updates watched;  /* updates that report to `waiting` what this member waits for */
     struct waiting *waiting; /* NULL: there are no servers */
     int own_pace, n_local, batch;
     struct gather *gather; /* [n_chunks] */
     int event_fd;          /* -1: none */
 
-    pthread_mutex_t lock; /* guards what follows, params' pushed and awaited, and gather */
+    pthread_mutex_t lock; /* guards the fields below, params' pushed and awaited, and gather */
     pthread_cond_t changed;
     enum weir_state state;
-    int code; /* STOPPED: DONE, LEFT, OVER, or an error */
+    int code; /* reason of STOPPED: DONE, LEFT, OVER, or an error */
     int cancelled;
-    int made;    /* the exchange is there to be cancelled */
-    int known;   /* the job is */
+    int made;    /* the exchange exists, so weir_cancel can cancel it */
+    int known;   /* `job` is valid */
     int goodbye; /* the leave message was sent */
     int leaves;  /* weir_leave_soon was called */
     pthread_t starter;
     int starter_runs, start_over;
-    int start_code; /* LEFT: without this member; OVER */
+    int start_code; /* result of the start; LEFT: this member left; OVER: the job is over */
     struct net_start start;
     int64_t step, train_steps;
-    int in_step, n_unpushed; /* weir_next has begun it; of the parameters */
-    int64_t generation;      /* of the last start that was adopted */
-    int ended;               /* the generation has */
+    int in_step, n_unpushed; /* weir_next has begun the step; parameters not pushed in it */
+    int64_t generation;      /* generation of the last start that weir_next adopted */
+    int ended;               /* the generation has ended */
     int64_t ended_generation;
-    int invalid;    /* and the step counts no more */
+    int invalid;    /* the current step no longer counts */
     int began;      /* the next step is the first after a start */
-    int collecting; /* the last values are asked for */
-    int n_within;   /* calls that use the exchange: a start waits until there are none */
-    int begun;      /* there was a start that ended well */
-    int tell_began, tell_rebased, tell_stopped; /* by events */
-    int look_at;                                /* which parameter next, likewise */
+    int collecting; /* the last values have been requested */
+    int n_within;   /* number of calls that use the exchange; a start waits until it is 0 */
+    int begun;      /* a start has succeeded */
+    int tell_began, tell_rebased, tell_stopped; /* events that are due: BEGAN, REBASED, STOPPED */
+    int look_at;                                /* parameter at which the next search begins */
     char error[WEIR_ERROR_BYTES];
 
-    struct dataset_order *order; /* of n_order samples, by that seed */
+    struct dataset_order *order; /* order of n_order samples, shuffled with order_seed */
     int64_t n_order;
     uint64_t order_seed;
 };

@@ -12,7 +12,7 @@ enum { CREW_RANGE = 16384 }; /* elements of a range; the last one may have fewer
 struct crew {
     /* The backend's spread (kernels/backend.h); NULL: `threads` run the loops. */
     void (*spread)(int n_threads, int n, void (*part)(void *ctx, int k), void *ctx);
-    int n_threads;               /* of the backend */
+    int n_threads;               /* number of threads of the backend */
     struct thread_pool *threads; /* NULL: the caller is alone */
 };
 

@@ -8,7 +8,7 @@
 
 struct dataset_order {
     uint64_t n, seed;
-    uint64_t pass[2];  /* which pass item[] holds; UINT64_MAX: none */
+    uint64_t pass[2];  /* pass whose order is in item[]; UINT64_MAX: none */
     uint32_t *item[2]; /* [n] */
 };
 

@@ -15,6 +15,7 @@ enum { DATASET_MAX_ITEMS = 1 << 26 };
 struct dataset_order;
 enum status dataset_order_create(int64_t n, uint64_t seed, struct dataset_order **out);
 void dataset_order_destroy(struct dataset_order *o);
-int64_t dataset_order_item(struct dataset_order *o, uint64_t position); /* one thread at a time */
+/* Returns the item at the position. One thread at a time may call it for an object. */
+int64_t dataset_order_item(struct dataset_order *o, uint64_t position);
 
 #endif

@@ -6,7 +6,7 @@
 #include "net/wire/status.h"
 
 struct job_query_request {
-    const char *addr; /* of ps 0 */
+    const char *addr; /* address of ps 0 */
     /* Sleeps for ms. Returns 1 to cancel. */
     int (*pause)(void *ctx, int ms);
     void *ctx;

@@ -51,7 +51,7 @@ struct push {
     const float *data;
     float weight, scale;
     float *value, *slots;
-    size_t n; /* of the chunk */
+    size_t n; /* number of the chunk's elements */
 };
 
 enum { BLOCK = 2048 }; /* elements that are weighed or clipped at once, to stay in cache */
@@ -102,7 +102,7 @@ static enum status local_push(void *ctx, int chunk, int64_t step, const float *d
     struct local *l = ctx;
     const struct net_chunk *c = &l->chunks->chunks[chunk];
     int averages = l->chunks->params[c->param].rule == PARAM_AVERAGE;
-    float scale = clip_scale(averages ? 1 : l->clip, (double)weight); /* as the server does */
+    float scale = clip_scale(averages ? 1 : l->clip, (double)weight); /* same as the server's */
     struct push p = {.param = &l->chunks->params[c->param],
                      .data = data,
                      .weight = weight,

@@ -25,7 +25,7 @@ struct updates_ops {
     enum status (*push)(void *ctx, int chunk, int64_t step, const float *data, float weight);
     /* Pushes data in the job's dtype of contributions. NULL: only push is supported. */
     enum status (*push_encoded)(void *ctx, int chunk, int64_t step, const void *data, float weight);
-    enum status (*pull)(void *ctx, int chunk, int64_t step); /* in full precision */
+    enum status (*pull)(void *ctx, int chunk, int64_t step); /* requests full precision*/
     void (*flush)(void *ctx);
     /* Waits like net_exchange_wait_until; the local kind never waits. */
     enum status (*wait)(void *ctx, int first, int n, int64_t step, int64_t deadline_ns);

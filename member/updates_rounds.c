@@ -31,7 +31,7 @@ static const float MOST_PARTS = 1.5f; /* four workers at 0.5 each diverged, two 
 struct rounds {
     struct updates local, servers;
     const struct chunks *chunks; /* borrowed */
-    int64_t n_steps;             /* of a round: H */
+    int64_t n_steps;             /* H: steps of a round */
     int own_pace;                /* each chunk at its own pace: a mode other than sync */
     float part;                  /* part of an average's change that is contributed */
     int batch;                   /* samples of one step */
