@@ -1,5 +1,6 @@
-/* tests/checkpoint_best_test.c - the file `best` of a folder of checkpoints: what it says, and what
- * sweeps make of it, whole, damaged or not to be read. The checkpoints are manifests alone. */
+/* tests/checkpoint_best_test.c - the file `best` of a folder of checkpoints, valid, damaged or
+ * unreadable: its contents, and its effect on sweeps. The checkpoints are manifests without files.
+ */
 #include "checkpoint/best.h"
 #include "checkpoint/folder.h"
 #include "files/durable.h"
@@ -77,7 +78,7 @@ static void save_three(void)
     assert_int_equal(checkpoint_best_write(folder, &best_of_10), ST_OK);
 }
 
-static void it_is_kept(void **state)
+static void best_checkpoint_survives_sweeps(void **state)
 {
     struct checkpoint_best got;
     assert_int_equal(checkpoint_best_read(folder, &got), ST_NOT_FOUND);
@@ -89,14 +90,14 @@ static void it_is_kept(void **state)
     sweep(1);
     assert_true(exists("weir-1.1-10.json") && exists("weir-1.1-30.json"));
     assert_false(exists("weir-1.1-20.json"));
-    save(checkpoint_term(2, 1), 40); /* of a later owner */
+    save(checkpoint_term(2, 1), 40); /* a later owner writes it */
     sweep(1);
     assert_true(exists("weir-1.1-10.json") && exists("weir-2.1-40.json"));
     assert_false(exists("weir-1.1-30.json"));
 }
 
-/* Where --restore names another folder, or a manifest there, it is another training's. */
-static void of_another_training(void **state)
+/* If --restore names another folder, or a manifest there, `best` belongs to another training. */
+static void restore_from_elsewhere_ignores_best(void **state)
 {
     char other[] = "/tmp/weir_other_XXXXXX", manifest[96], there[96];
     struct checkpoint_best got = {.loss = 1};
@@ -116,8 +117,8 @@ static void of_another_training(void **state)
     assert_int_equal(unlink(there) | rmdir(other), 0);
 }
 
-/* None is kept for it, a line says so, and the disk does not fill up. */
-static void a_damaged_one_keeps_none(void **state)
+/* No checkpoint stays because of it, so the disk does not fill up; a line reports that. */
+static void damaged_best_keeps_no_checkpoint(void **state)
 {
     struct checkpoint_best got = {.loss = 1};
     save_three();
@@ -134,29 +135,29 @@ static void a_damaged_one_keeps_none(void **state)
     assert_int_equal(CAPTURE(checkpoint_best_read(folder, &got)), ST_CORRUPT);
 }
 
-/* As it would be told to who asks for the status, and be refused there. */
-static void figures_that_cannot_be(void **state)
+/* A status would contain these figures, and its receiver would refuse them. */
+static void invalid_figures_are_refused(void **state)
 {
     static const char *const accuracies[] = {"5.0", "-0.5", "\"0.5\"", "true"};
     struct checkpoint_best got;
     char text[160];
     for (int i = 0; i < 4; i++) {
-        snprintf(text, sizeof text,
-                 "{\"manifest\":\"weir-1.1-10.json\",\"step\":10,\"validation_loss\":0.5,"
-                 "\"validation_accuracy\":%s}",
-                 accuracies[i]);
+        snprintf(
+            text, sizeof text,
+            "{\"manifest\":\"weir-1.1-10.json\",\"step\":10,\"validation_loss\":0.5,\"validation_accuracy\":%s}",
+            accuracies[i]);
         assert_int_equal(durable_put(best_path, text, strlen(text)), ST_OK);
         assert_int_equal(CAPTURE(checkpoint_best_read(folder, &got)), ST_CORRUPT);
     }
 }
 
-/* It may name any: all stay. */
-static void while_it_cannot_be_read_all_stay(void **state)
+/* The file may name any checkpoint, so all stay. */
+static void unreadable_best_keeps_all_checkpoints(void **state)
 {
     struct checkpoint_best got;
     save_three();
     assert_int_equal(unlink(best_path), 0);
-    assert_int_equal(symlink("best", best_path), 0); /* ELOOP, also for root */
+    assert_int_equal(symlink("best", best_path), 0); /* yields ELOOP, also for root */
     assert_int_equal(CAPTURE(checkpoint_best_find(folder, NULL, &got)), ST_IO);
     assert_non_null(strstr(capture_text, "training does not begin before it can be read"));
     sweep(1);
@@ -164,11 +165,11 @@ static void while_it_cannot_be_read_all_stay(void **state)
     assert_true(exists("weir-1.1-10.json") && exists("weir-1.1-20.json"));
 }
 
-/* As versions wrote it that did not name the data. */
-static void it_may_not_say_of_which_data(void **state)
+/* Older versions wrote no description of the data. */
+static void best_without_data_is_read(void **state)
 {
-    static const char text[] = "{\"manifest\":\"weir-1.1-10.json\",\"step\":10,"
-                               "\"validation_loss\":0.5,\"validation_accuracy\":0.25}";
+    static const char text[] =
+        "{\"manifest\":\"weir-1.1-10.json\",\"step\":10,\"validation_loss\":0.5,\"validation_accuracy\":0.25}";
     struct checkpoint_best got;
     assert_int_equal(durable_put(best_path, text, sizeof text - 1), ST_OK);
     assert_int_equal(checkpoint_best_read(folder, &got), ST_OK);
@@ -177,7 +178,8 @@ static void it_may_not_say_of_which_data(void **state)
 
 int main(void)
 {
-    return RUN_EACH(setup, teardown, it_is_kept, of_another_training, a_damaged_one_keeps_none,
-                    figures_that_cannot_be, while_it_cannot_be_read_all_stay,
-                    it_may_not_say_of_which_data);
+    return RUN_EACH(setup, teardown, best_checkpoint_survives_sweeps,
+                    restore_from_elsewhere_ignores_best, damaged_best_keeps_no_checkpoint,
+                    invalid_figures_are_refused, unreadable_best_keeps_all_checkpoints,
+                    best_without_data_is_read);
 }

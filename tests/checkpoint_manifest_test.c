@@ -1,5 +1,5 @@
-/* tests/checkpoint_manifest_test.c - what a job does with its samples, in a checkpoint's manifest:
- * the same again when it is read, and what cannot be is no checkpoint. */
+/* tests/checkpoint_manifest_test.c - a job's settings in a checkpoint's manifest: a reader gets the
+ * same values, and refuses invalid ones. */
 #include "checkpoint/manifest.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
@@ -29,7 +29,7 @@ static int teardown(void **state)
     return rmdir(folder);
 }
 
-/* The job as it is read again; ST_CORRUPT: it is refused. */
+/* Writes a manifest and reads the job from it. ST_CORRUPT: the reader refuses it. */
 static enum status through(struct net_job *out)
 {
     struct safetensors_written file = {0};
@@ -44,7 +44,7 @@ static enum status through(struct net_job *out)
     return st;
 }
 
-static void who_has_contributed_is_kept(void **state)
+static void contributions_are_kept(void **state)
 {
     static const struct net_contribution bad[] = {
         {-1, 2}, {0, 2}, {JOB_MAX_WORKERS, 2}, {4, 0}, {4, 4}};
@@ -76,7 +76,8 @@ static void who_has_contributed_is_kept(void **state)
     m.progress.parent.version = -1;
     assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
     assert_int_equal(checkpoint_manifest_read(path, &read, why), ST_CORRUPT);
-    m.progress.parent = (struct checkpoint_parent_version){1, 1, 1, 4}; /* behind the step */
+    m.progress.parent =
+        (struct checkpoint_parent_version){1, 1, 1, 4}; /* slots_since is above the step */
     assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
     assert_int_equal(checkpoint_manifest_read(path, &read, why), ST_CORRUPT);
     m.progress.parent.known = 0;
@@ -87,7 +88,7 @@ static void who_has_contributed_is_kept(void **state)
     }
 }
 
-static void what_is_rounded_is_kept(void **state)
+static void rounding_is_kept(void **state)
 {
     struct net_job got;
     assert_int_equal(through(&got), ST_OK);
@@ -98,7 +99,7 @@ static void what_is_rounded_is_kept(void **state)
     assert_int_equal(got.rounding.n_bytes, 2);
     assert_true(net_rounding_get(&got.rounding, back, 11));
     assert_memory_equal(back, rounded, sizeof back);
-    assert_false(net_rounding_get(&got.rounding, back, 8)); /* of another network */
+    assert_false(net_rounding_get(&got.rounding, back, 8)); /* another network has 8 layers */
     job.rounding.n_bytes = 0;
 }
 
@@ -195,8 +196,9 @@ static void names_and_places_are_kept(void **state)
     job.data.n_train = 0;
 }
 
-/* Returns what the manifest says of its training data, malloc'd; NULL: nothing. */
-static char *told_through(const char *text)
+/* Writes a manifest with a text on its training data, and returns the text that it has when it is
+ * read, malloc'd; NULL: none. */
+static char *text_through(const char *text)
 {
     struct safetensors_written file = {0};
     struct checkpoint_manifest *read = NULL;
@@ -214,18 +216,18 @@ static char *told_through(const char *text)
     return told;
 }
 
-/* Brackets in a text are no containers, which a manifest has few of for its size. */
+/* Brackets in a text do not count as containers, whose number a manifest's size limits. */
 static void text_on_training_data_is_kept(void **state)
 {
     static char text[4096] = "{\"columns\":\"a\\\"\\n{b\",\"model_json\":\"";
     memset(text + strlen(text), '[', sizeof text - strlen(text) - 3);
     text[sizeof text - 3] = '"';
     text[sizeof text - 2] = '}';
-    char *told = told_through(text);
+    char *told = text_through(text);
     assert_string_equal(told, text);
     free(told);
-    assert_null(told_through(NULL));
-    assert_null(told_through("\xff")); /* no UTF-8: left out, and the checkpoint is whole */
+    assert_null(text_through(NULL));
+    assert_null(text_through("\xff")); /* not UTF-8: left out, and the checkpoint is complete */
 }
 
 static void text_longer_than_its_bound_is_refused(void **state)
@@ -246,7 +248,7 @@ static void text_longer_than_its_bound_is_refused(void **state)
     assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
     assert_int_equal(checkpoint_manifest_read(path, &read, why), ST_CORRUPT);
     text[JOB_MAX_TRAINED_ON_BYTES] = 0;
-    char *told = told_through(text);
+    char *told = text_through(text);
     assert_string_equal(told, text);
     free(told);
     free(text);
@@ -256,6 +258,6 @@ int main(void)
 {
     return RUN_EACH(setup, teardown, kind_of_labels_is_kept, names_and_places_are_kept,
                     text_on_training_data_is_kept, text_longer_than_its_bound_is_refused,
-                    who_has_contributed_is_kept, what_is_rounded_is_kept, epochs_are_kept,
-                    local_steps_are_kept, means_and_deviations_are_kept, augmentation_is_kept);
+                    contributions_are_kept, rounding_is_kept, epochs_are_kept, local_steps_are_kept,
+                    means_and_deviations_are_kept, augmentation_is_kept);
 }

@@ -1,8 +1,7 @@
 /* tests/net_batch_test.c - how an exchange's requests become frames: chunks with low numbers
- * overtake others that wait, many small ones share few frames, payloads around the length up to
- * which they are copied arrive whole. The program stands between send_queue_frame and its callers
- * (--wrap), where it counts frames and can hold the one that a client is about to send, so that all
- * that is pushed meanwhile waits. */
+ * overtake other chunks that wait, many small ones share few frames, payloads around the length up
+ * to which they are copied arrive complete. The program replaces send_queue_frame (--wrap) to count
+ * frames, and to hold the one that a client is about to send, so that all later pushes wait. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/exchange.h"
@@ -16,10 +15,11 @@
 enum { MAX_PARAMS = 1000 };
 
 static struct {
-    pthread_mutex_t lock; /* guards the rest */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
-    int closed, n_held;                                       /* frames of pushes wait here */
-    int n_frames[PIECE_TAKEN + 1], n_pieces[PIECE_TAKEN + 1]; /* by their first piece's kind */
+    int closed, n_held; /* closed: frames of pushes wait */
+    int n_frames[PIECE_TAKEN + 1],
+        n_pieces[PIECE_TAKEN + 1]; /* frames and pieces, by the kind of the frame's first piece */
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 grpc_byte_buffer *__real_send_queue_frame(const struct send_queue_batch *batch);
@@ -55,7 +55,7 @@ static void gate_set(int closed)
     pthread_mutex_unlock(&gate.lock);
 }
 
-/* One of the gate's counters. */
+/* Returns one of the gate's counters. */
 static int gate_get(const int *counter)
 {
     pthread_mutex_lock(&gate.lock);
@@ -84,8 +84,9 @@ struct rig {
     struct net_exchange *x;
 };
 
-/* A model of n parameters with the given numbers of elements, and a client that has started. */
-/* shared: the two find that they are on one host; the gradients, which lie elsewhere, go by TCP. */
+/* Creates a model of n parameters with the given numbers of elements, and starts a client. shared:
+ * client and server detect that they are on one host; the gradients, which are not in a segment,
+ * go by TCP. */
 static void rig_open(struct rig *r, const int *n_elems, int n, int64_t chunk_bytes, int shared)
 {
     static struct net_param params[MAX_PARAMS];
@@ -95,7 +96,7 @@ static void rig_open(struct rig *r, const int *n_elems, int n, int64_t chunk_byt
     for (int i = 0; i < n; i++) {
         snprintf(names[i], sizeof names[i], "p%d", i);
         params[i] = (struct net_param){.name = names[i], .shape = {1, {n_elems[i]}}};
-        if (i % 2) { /* neighbours of unlike rules never share a chunk */
+        if (i % 2) { /* neighbours with different rules never share a chunk */
             params[i].rule = PARAM_AVERAGE;
             params[i].keep = 0.5f;
         }
@@ -158,8 +159,8 @@ static void *push_first(void *arg)
     return NULL;
 }
 
-/* Pushes the chunk `first` alone and, while its frame is under way, all others from the last to
- * the first. */
+/* Pushes the chunk `first` by itself and, while its frame is held, all other chunks from the last
+ * to the first. */
 static void push_behind(struct rig *r, int first)
 {
     pthread_t thread;
@@ -176,7 +177,7 @@ static void push_behind(struct rig *r, int first)
     wait_all(r, 1);
 }
 
-static void test_first_layers_first(void **state)
+static void first_layers_are_sent_first(void **state)
 {
     enum { N = 150 };
     const int n_elems = N * 16384; /* chunks of 64 KB */
@@ -195,7 +196,7 @@ static void test_first_layers_first(void **state)
     rig_close(&r);
 }
 
-static void test_small_ones_share_frames(void **state)
+static void small_chunks_share_frames(void **state)
 {
     static int n_elems[MAX_PARAMS];
     struct rig r;
@@ -204,19 +205,20 @@ static void test_small_ones_share_frames(void **state)
     rig_open(&r, n_elems, MAX_PARAMS, 4096, 1);
     assert_int_equal(r.chunks->n_chunks, MAX_PARAMS);
     push_behind(&r, 0);
-    /* one, then as many as a frame takes, then the rest */
+    /* The frames contain one piece, then as many as fit, then the remaining ones. */
     assert_int_equal(gate_get(&gate.n_pieces[PIECE_PUSH]), MAX_PARAMS);
     assert_in_range(gate_get(&gate.n_frames[PIECE_PUSH]), 1, 3);
-    /* the server answers a frame with few */
+    /* The server answers a frame with few frames. */
     assert_int_equal(gate_get(&gate.n_pieces[PIECE_APPLIED]), MAX_PARAMS);
     assert_in_range(gate_get(&gate.n_frames[PIECE_APPLIED]), 1, 12);
-    assert_int_equal(tiny_get(&r.tiny, &r.tiny.n_asked), MAX_PARAMS - 1); /* those by the 512 KB */
+    /* All frames but the first are large enough to request TAKEN. */
+    assert_int_equal(tiny_get(&r.tiny, &r.tiny.n_asked), MAX_PARAMS - 1);
     rig_close(&r);
 }
 
-/* Within a host at most three chunks of 1 MB are under way that the server has neither answered nor
- * taken. What a stream that broke had under way no longer counts. */
-static void test_window(void **state)
+/* Within a host at most three chunks of 1 MB are in flight that the server has acknowledged neither
+ * by an answer nor by TAKEN. Chunks of a broken stream do not count any more. */
+static void window_limits_bytes_in_flight(void **state)
 {
     enum { N = 8, WINDOW = 3 };
     const int n_elems = N << 18;
@@ -233,19 +235,19 @@ static void test_window(void **state)
     nanosleep(&while_more_could_come, NULL);
     assert_int_equal(tiny_get(t, &t->n_push), WINDOW);
     tiny_stop(t);
-    t->say_taken = 1; /* on the new stream: all come, though none is answered */
+    t->say_taken = 1; /* on the new stream all chunks arrive, although none is answered */
     tiny_start(t);
     tiny_await(t, &t->n_push, WINDOW + N);
     assert_int_equal(tiny_get(t, &t->n_asked), WINDOW + N);
     tiny_stop(t);
-    t->hold = t->say_taken = 0; /* and now the answers alone make room */
+    t->hold = t->say_taken = 0; /* only answers make room from now on */
     tiny_start(t);
     wait_all(&r, 1);
     rig_close(&r);
 }
 
-/* A chunk of 2 KB is copied into its frame, a longer one goes by reference. */
-static void test_around_the_copied_length(void **state)
+/* A chunk of 2 KB is copied into its frame, a longer one passes by reference. */
+static void payloads_around_copied_length_arrive(void **state)
 {
     enum { EDGE = SEND_QUEUE_COPY_BYTES / (int)sizeof(float), N = 120 };
     int n_elems[N];
@@ -266,6 +268,6 @@ int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
     clock_cond_init(&gate.changed);
-    return RUN_TESTS(test_first_layers_first, test_small_ones_share_frames,
-                     test_around_the_copied_length, test_window);
+    return RUN_TESTS(first_layers_are_sent_first, small_chunks_share_frames,
+                     payloads_around_copied_length_arrive, window_limits_bytes_in_flight);
 }

@@ -1,4 +1,5 @@
-/* tests/net_channel_test.c - a client's channel: how long it tries to connect, and when again. */
+/* tests/net_channel_test.c - a client's channel: the duration of an attempt to connect, and the
+ * time of the next one. */
 #include "base/clock.h"
 #include "net/rpc/channel.h"
 #include "tests/check.h"
@@ -6,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +24,7 @@ static unsigned port_of(int fd)
     return ntohs(a.sin_port);
 }
 
-/* A listener whose queue is full: the kernel drops what asks for a connection, without a word. */
+/* Makes a listener whose queue is full: the kernel silently drops requests for a connection. */
 static int listen_deaf(int fillers[N_FILLERS])
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -38,15 +40,15 @@ static int listen_deaf(int fillers[N_FILLERS])
     return fd;
 }
 
-static int is_filler(const int fillers[N_FILLERS], unsigned port)
+static bool is_filler(const int fillers[N_FILLERS], unsigned port)
 {
     for (int i = 0; i < N_FILLERS; i++)
         if (port_of(fillers[i]) == port)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
-/* How often the first packet of a connection to the port was sent again, at most. */
+/* Returns how often the first packet of a connection to the port was sent again, at most. */
 static unsigned resent_in(const char *table, unsigned port, const int fillers[N_FILLERS])
 {
     char line[256];
@@ -61,7 +63,7 @@ static unsigned resent_in(const char *table, unsigned port, const int fillers[N_
     return most;
 }
 
-/* gRPC has sockets of IPv6 for both. */
+/* Reads both tables, since gRPC uses IPv6 sockets for IPv4, too. */
 static unsigned resent(unsigned port, const int fillers[N_FILLERS])
 {
     unsigned n = resent_in("/proc/net/tcp", port, fillers);
@@ -69,7 +71,7 @@ static unsigned resent(unsigned port, const int fillers[N_FILLERS])
     return n > m ? n : m;
 }
 
-/* The packet that is sent again 3 s after the first; newer kernels send one each second. */
+/* Returns the number of repeats 3 s after the first packet; newer kernels send one each second. */
 static unsigned wanted_resent(void)
 {
     unsigned linear = 0;
@@ -81,7 +83,7 @@ static unsigned wanted_resent(void)
     return linear >= 2 ? 3 : 2;
 }
 
-/* A client's call to a port of this host; where nobody listens it ends at once. */
+/* A client's call to a port of this host; if no program listens there, it ends at once. */
 struct client {
     struct net_channel *channel;
     grpc_completion_queue *queue;
@@ -120,8 +122,8 @@ static void call_begin(struct client *c)
     assert_int_equal(grpc_call_start_batch(c->call, ops, 2, c->call, NULL), GRPC_CALL_OK);
 }
 
-/* Waits a little; 1: it has ended. */
-static int call_ended(struct client *c)
+/* Waits a moment. Returns true if the call has ended. */
+static bool call_ended(struct client *c)
 {
     gpr_timespec soon =
         gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(LOOK_MS, GPR_TIMESPAN));
@@ -135,8 +137,8 @@ static void call_free(struct client *c)
     grpc_metadata_array_destroy(&c->trailing);
 }
 
-/* The first packets of a connection get lost: the attempt lives until the third has been sent. */
-static void two_lost_packets_are_no_failure(void **state)
+/* The first packets of a connection are lost: the attempt lasts until the third has been sent. */
+static void two_lost_packets_do_not_end_attempt(void **state)
 {
     struct client c;
     int fillers[N_FILLERS];
@@ -147,7 +149,7 @@ static void two_lost_packets_are_no_failure(void **state)
     client_open(&c, port);
     while (seen < want && clock_now_ns() < deadline) {
         call_begin(&c);
-        for (int ended = 0; !ended;) {
+        for (bool ended = false; !ended;) {
             ended = call_ended(&c);
             unsigned n = resent(port, fillers);
             seen = n > seen ? n : seen;
@@ -163,13 +165,13 @@ static void two_lost_packets_are_no_failure(void **state)
     close(fd);
 }
 
-/* One call; 1: it made a connection to the listener. */
-static int call_connects(struct client *c, int fd)
+/* Makes one call. Returns true if it made a connection to the listener. */
+static bool call_connects(struct client *c, int fd)
 {
     int64_t deadline = clock_deadline_ns(DEADLINE_MS);
-    int came = 0;
+    bool came = false;
     call_begin(c);
-    for (int ended = 0; !ended;) {
+    for (bool ended = false; !ended;) {
         ended = call_ended(c);
         int from = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
         if (from >= 0)
@@ -182,9 +184,9 @@ static int call_connects(struct client *c, int fd)
     return came;
 }
 
-/* Calls failed while the server was away, after which gRPC would pause. Once the server is back the
- * calls that follow connect, the first of them or, where its attempt began before, the next. */
-static void a_server_that_is_back_is_connected_to_at_once(void **state)
+/* Calls failed while the server was down, after which gRPC would pause. Once the server is back,
+ * the next call connects, or, if its attempt began before, the call after that. */
+static void restarted_server_is_connected_at_once(void **state)
 {
     enum { N_FAILED = 8, N_TRIES = 3 };
     struct client c;
@@ -204,6 +206,5 @@ static void a_server_that_is_back_is_connected_to_at_once(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(two_lost_packets_are_no_failure,
-                     a_server_that_is_back_is_connected_to_at_once);
+    return RUN_TESTS(two_lost_packets_do_not_end_attempt, restarted_server_is_connected_at_once);
 }

@@ -26,8 +26,9 @@ static struct chunks *make(const struct net_param *p, int n, int64_t chunk_bytes
     return c;
 }
 
-/* Every element of the flat block lies in exactly one chunk, in order; a parameter's chunks hold it
- * and nothing else, or it shares one, whole, with neighbours of its rule. */
+/* Checks that every element of the flat block is in exactly one chunk, in order, and that a
+ * parameter's chunks contain only that parameter, or one chunk contains it and neighbours of its
+ * rule completely. */
 static void check_cover(const struct chunks *c)
 {
     int64_t at = 0;
@@ -59,8 +60,8 @@ static void check_cover(const struct chunks *c)
     assert_int_equal(at, c->n_elems);
 }
 
-/* Small neighbours share chunks; what is large, or of another rule, does not. */
-static void test_pack(void **state)
+/* Small neighbours share chunks; large parameters, or those of another rule, do not. */
+static void small_neighbours_share_chunks(void **state)
 {
     struct net_param p[1000];
     char names[1000][16];
@@ -70,7 +71,7 @@ static void test_pack(void **state)
     }
     struct chunks *c = make(p, 1000, CHUNKS_DEFAULT_BYTES);
     check_cover(c);
-    assert_int_equal(c->n_chunks, 16); /* 64 of 1 KB in each */
+    assert_int_equal(c->n_chunks, 16); /* each has 64 parameters of 1 KB */
     chunks_destroy(c);
     c = make(p, 1000, 8192);
     check_cover(c);
@@ -92,7 +93,7 @@ static void test_pack(void **state)
     chunks_destroy(c);
 }
 
-static void test_cover(void **state)
+static void chunks_cover_each_element_once(void **state)
 {
     struct chunks *c = make(deep, N_DEEP, CHUNKS_DEFAULT_BYTES);
     assert_int_equal(c->n_elems, 3274634);
@@ -115,7 +116,7 @@ static void test_cover(void **state)
     }
 }
 
-static void test_balance(void **state)
+static void shard_map_is_balanced(void **state)
 {
     struct chunks *c = make(deep, N_DEEP, 1 << 16);
     int *server = malloc((size_t)c->n_chunks * sizeof *server);
@@ -136,8 +137,8 @@ static void test_balance(void **state)
     chunks_destroy(c);
 }
 
-/* Against the rule as chunks.h words it, done the slow way. */
-static void test_shard_rule(void **state)
+/* Compares with a simple implementation of the rule in chunks.h. */
+static void shard_map_follows_the_rule(void **state)
 {
     struct chunks *c = make(deep, N_DEEP, 1 << 14);
     int *server = malloc((size_t)c->n_chunks * sizeof *server);
@@ -162,8 +163,9 @@ static void test_shard_rule(void **state)
     chunks_destroy(c);
 }
 
-/* What a new map does to an old one: elements that left a server that stays, and what those servers
- * had above the average after the chunks of the others had found a place. */
+/* Differences between an old map and a new one: elements that left a server that stays, and
+ * elements that these servers had above the average after the chunks of removed servers were
+ * assigned. */
 struct moves {
     int64_t moved, above, largest, spread_before, spread;
 };
@@ -216,8 +218,9 @@ static struct chunks *random_table(uint64_t key)
     return make(p, n, CHUNKS_MIN_BYTES + 4 * (int64_t)rng_below(key, 1, 9000));
 }
 
-/* Servers come and go at random: always within the bound, and what is moved is needed. */
-static void test_reshard(void **state)
+/* Servers join and leave at random: the loads stay within the bound, and only necessary moves are
+ * made. */
+static void reshard_moves_only_necessary_chunks(void **state)
 {
     for (uint64_t round = 0; round < 300; round++) {
         uint64_t key = rng_key(round, RNG_TEST, 1);
@@ -228,7 +231,7 @@ static void test_reshard(void **state)
         assert_int_equal(chunks_shard(c, n_old, old), ST_OK);
         for (int k = 0; k < 8; k++) {
             int prev[16], n = 0, joined;
-            for (int s = 0; s < n_old; s++) /* the first always stays */
+            for (int s = 0; s < n_old; s++) /* the first server always stays */
                 if (s == 0 || rng_below(key, (uint64_t)(100 + 16 * k + s), 4) > 0)
                     prev[n++] = s;
             joined = (int)rng_below(key, (uint64_t)(300 + k), 3);
@@ -253,8 +256,8 @@ static void test_reshard(void **state)
     }
 }
 
-/* One server more, and gone again: half of it moves, and nothing but that comes back. */
-static void test_reshard_back(void **state)
+/* One server joins and leaves again: half of the elements move, and only those move back. */
+static void reshard_back_moves_the_same_chunks(void **state)
 {
     const int join[2] = {0, -1}, leave[1] = {0}, stay[2] = {1, 0};
     struct chunks *c = make(deep, N_DEEP, 1 << 16);
@@ -266,7 +269,7 @@ static void test_reshard_back(void **state)
     assert_true(m.spread <= m.largest && m.moved <= c->n_elems / 2);
     assert_true(m.moved >= (c->n_elems - m.largest) / 2);
     assert_int_equal(chunks_reshard(c, 2, two, stay, 2, back), ST_OK);
-    for (int i = 0; i < c->n_chunks; i++) /* they have changed numbers alone */
+    for (int i = 0; i < c->n_chunks; i++) /* only the servers' numbers have changed */
         assert_int_equal(back[i], 1 - two[i]);
     assert_int_equal(chunks_reshard(c, 2, two, leave, 1, back), ST_OK);
     assert_memory_equal(one, back, bytes);
@@ -292,7 +295,7 @@ static void compare(const struct net_param *there, int n, int64_t chunk_bytes, c
     chunks_destroy(b);
 }
 
-static void test_compare(void **state)
+static void compare_names_first_difference(void **state)
 {
     struct net_param p[N_DEEP];
     memcpy(p, deep, sizeof p);
@@ -300,7 +303,7 @@ static void test_compare(void **state)
     compare(p, N_DEEP, 1 << 19, "chunk_bytes: 1048576 on the servers, 524288 on the worker");
     compare(p, N_DEEP - 1, 1 << 20, "parameter 7 'fc2/biases': only on the servers");
     p[2].shape.dim[2] = p[2].shape.dim[3] = 3;
-    p[5].shape.dim[0] = 7; /* not the first that differs */
+    p[5].shape.dim[0] = 7; /* not the first difference */
     compare(p, N_DEEP, 1 << 20,
             "parameter 2 'conv2/weights': shape 64x32x5x5 on the servers, 64x32x3x3 on the worker");
     p[1].name = "b";
@@ -321,7 +324,7 @@ static void refuse(struct net_param p, int64_t chunk_bytes)
     assert_null(c);
 }
 
-static void test_hostile(void **state)
+static void hostile_signatures_are_refused(void **state)
 {
     char longname[300];
     memset(longname, 'a', sizeof longname);
@@ -351,7 +354,7 @@ static void test_hostile(void **state)
     assert_int_equal(chunks_create(twice, CHUNKS_MAX_PARAMS + 1, 1 << 20, &c), ST_INVALID);
 }
 
-static void test_default_bytes(void **state)
+static void default_bytes_fit_the_model(void **state)
 {
     assert_int_equal(chunks_default_bytes(3274634, 1), CHUNKS_DEFAULT_BYTES);
     assert_int_equal(chunks_default_bytes(3274634, 2), CHUNKS_DEFAULT_BYTES);
@@ -360,7 +363,7 @@ static void test_default_bytes(void **state)
     assert_int_equal(chunks_default_bytes(1, 1), CHUNKS_DEFAULT_BYTES);
     assert_int_equal(chunks_default_bytes(1, 7), CHUNKS_PACK_BYTES);
     assert_int_equal(chunks_default_bytes((int64_t)1 << 40, 100), CHUNKS_DEFAULT_BYTES);
-    for (int n = 2; n < 40; n++) { /* always fit for chunks_create */
+    for (int n = 2; n < 40; n++) { /* chunks_create accepts each value */
         int64_t bytes = chunks_default_bytes(1000003 + n, n);
         assert_true(bytes % 4 == 0 && bytes >= CHUNKS_MIN_BYTES && bytes <= CHUNKS_MAX_BYTES);
     }
@@ -368,6 +371,8 @@ static void test_default_bytes(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_cover, test_pack, test_default_bytes, test_balance, test_shard_rule,
-                     test_compare, test_hostile, test_reshard, test_reshard_back);
+    return RUN_TESTS(chunks_cover_each_element_once, small_neighbours_share_chunks,
+                     default_bytes_fit_the_model, shard_map_is_balanced, shard_map_follows_the_rule,
+                     compare_names_first_difference, hostile_signatures_are_refused,
+                     reshard_moves_only_necessary_chunks, reshard_back_moves_the_same_chunks);
 }

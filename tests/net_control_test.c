@@ -1,6 +1,6 @@
-/* tests/net_control_test.c - the control call between servers: answers that come at once, later,
- * never; calls that are cancelled, too late, or under way when the server stops; messages whose
- * values cannot be. */
+/* tests/net_control_test.c - the control call between servers: answers at once, later, or never;
+ * calls that are cancelled, too late, or pending when the server stops; messages with invalid
+ * values. */
 #include "base/clock.h"
 #include "net/exchange/peer_client.h"
 #include "net/rpc/server.h"
@@ -20,7 +20,7 @@ static struct {
     struct net_control last;
     uint64_t call;
     int n_calls, at_once;
-    uint64_t closed; /* the last call that ended unanswered */
+    uint64_t closed; /* last call that ended without an answer */
 } seen = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
 static const struct net_control_reply answer = {
@@ -48,7 +48,7 @@ static void on_closed(void *ctx, uint64_t call)
     pthread_mutex_unlock(&seen.lock);
 }
 
-/* 1: calls are answered at once, -1: refused, 0: neither. */
+/* Sets how calls are answered at once: > 0 by an answer, < 0 by a refusal; 0: not at once. */
 static void set_at_once(int how)
 {
     pthread_mutex_lock(&seen.lock);
@@ -121,7 +121,7 @@ static uint64_t wait_for_call(int n)
     return call;
 }
 
-static void answers_come_at_once_or_later(void **state)
+static void answers_arrive_at_once_or_later(void **state)
 {
     struct peer_client *client;
     struct net_server *server = start(&client, 1);
@@ -137,12 +137,12 @@ static void answers_come_at_once_or_later(void **state)
     assert_int_equal(seen.last.phase, 3);
     assert_int_equal(seen.last.bytes, 1 << 20);
     assert_int_equal(seen.last.crc32c, 0xabcd);
-    assert_string_equal(seen.last.address, "node7:2222"); /* as plans have it */
-    net_server_control_reply(server, call + 1, &answer);  /* nobody's: nothing happens */
+    assert_string_equal(seen.last.address, "node7:2222"); /* address in the form of plans */
+    net_server_control_reply(server, call + 1, &answer);  /* no such call: nothing happens */
     net_server_control_reply(server, call, &answer);
     assert_int_equal(finish(&c), ST_OK);
     assert_memory_equal(&c.reply, &answer, sizeof answer);
-    net_server_control_reply(server, call, &answer); /* a second time: likewise */
+    net_server_control_reply(server, call, &answer); /* a second answer: nothing happens */
     set_at_once(1);
     begin(&c, client, LONG_MS);
     assert_int_equal(finish(&c), ST_OK);
@@ -160,20 +160,20 @@ static void calls_end_without_an_answer(void **state)
     wait_for_call(1);
     peer_client_cancel(client);
     assert_int_equal(finish(&c), ST_CANCELLED);
-    peer_client_cancel(client); /* none under way: the next */
+    peer_client_cancel(client); /* no call is pending: cancels the next one */
     begin(&c, client, LONG_MS);
     assert_int_equal(finish(&c), ST_CANCELLED);
     begin(&c, client, 100);
     assert_int_equal(finish(&c), ST_DEADLINE);
     begin(&c, client, LONG_MS);
     wait_for_call(3);
-    net_server_stop(server, 2000); /* the call that waits is ended, not waited for: else it */
-    assert_int_equal(finish(&c), ST_UNAVAILABLE); /* would have come to its own deadline */
+    net_server_stop(server, 2000); /* ends the pending call, before its own deadline */
+    assert_int_equal(finish(&c), ST_UNAVAILABLE);
     peer_client_destroy(client);
     net_server_destroy(server);
 }
 
-/* 1: the handler was told so of that call, in time. */
+/* Returns nonzero if the handler was informed in time that this call has ended. */
 static int is_closed(uint64_t call)
 {
     int64_t deadline = clock_deadline_ns(LONG_MS / 2);
@@ -185,7 +185,7 @@ static int is_closed(uint64_t call)
     return closed;
 }
 
-static void the_end_of_a_call_is_told(void **state)
+static void handler_learns_of_each_ended_call(void **state)
 {
     struct peer_client *client;
     struct net_server *server = start(&client, 1);
@@ -196,7 +196,7 @@ static void the_end_of_a_call_is_told(void **state)
     peer_client_cancel(client);
     assert_int_equal(finish(&c), ST_CANCELLED);
     assert_true(is_closed(call));
-    net_server_control_reply(server, call, &answer); /* nobody's */
+    net_server_control_reply(server, call, &answer); /* the call has ended */
     begin(&c, client, LONG_MS);
     uint64_t next = wait_for_call(2);
     net_server_control_reply(server, next, &later);
@@ -207,10 +207,10 @@ static void the_end_of_a_call_is_told(void **state)
     assert_int_equal(finish(&c), ST_OK);
     peer_client_destroy(client);
     net_server_destroy(server);
-    assert_int_equal(seen.closed, call); /* the others were answered */
+    assert_int_equal(seen.closed, call); /* all other calls were answered */
 }
 
-static void who_coordinates_nothing_says_so(void **state)
+static void server_without_coordination_refuses(void **state)
 {
     for (int i = 0; i < 2; i++) {
         struct peer_client *client;
@@ -231,7 +231,7 @@ static enum status through_the_wire(const struct net_control *control)
     return wire_through(&message_control, control, &got);
 }
 
-static void values_that_cannot_be_are_refused(void **state)
+static void invalid_values_are_refused(void **state)
 {
     const struct net_control good = {.server = 1, .n_servers = 2, .incarnation = 1, .phase = 4};
     struct net_control c = good;
@@ -263,7 +263,7 @@ static void values_that_cannot_be_are_refused(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(answers_come_at_once_or_later, calls_end_without_an_answer,
-                     the_end_of_a_call_is_told, who_coordinates_nothing_says_so,
-                     values_that_cannot_be_are_refused);
+    return RUN_TESTS(answers_arrive_at_once_or_later, calls_end_without_an_answer,
+                     handler_learns_of_each_ended_call, server_without_coordination_refuses,
+                     invalid_values_are_refused);
 }

@@ -1,5 +1,5 @@
-/* tests/net_evaluation_test.c - evaluations of the validation data on their way to ps 0, and back:
- * whole, or refused. */
+/* tests/net_evaluation_test.c - evaluations of the validation data on the wire to ps 0, and its
+ * replies: they arrive unchanged, or are refused. */
 #include "net/exchange/status_client.h"
 #include "net/rpc/server.h"
 #include "tests/capture.h"
@@ -33,17 +33,17 @@ static int same(const struct net_evaluation *a, const struct net_evaluation *b)
            a->patience == b->patience;
 }
 
-static void it_comes_whole(void **state)
+static void evaluation_arrives_unchanged(void **state)
 {
     struct net_evaluation v = good, got;
     assert_int_equal(wire_through(&message_evaluation, &v, &got), ST_OK);
     assert_true(same(&v, &got));
-    v.loss = (double)NAN; /* what has diverged is told, too */
+    v.loss = (double)NAN; /* a model that has diverged */
     assert_int_equal(wire_through(&message_evaluation, &v, &got), ST_OK);
     assert_true(same(&v, &got));
 }
 
-/* Each time one value that cannot be; the rest is good. */
+/* Checks that one invalid value is refused, while all other values are valid. */
 #define LIE(field, value)                                                                          \
     do {                                                                                           \
         struct net_evaluation lie = good, got = {.step = 12345};                                   \
@@ -52,7 +52,7 @@ static void it_comes_whole(void **state)
         assert_int_equal(got.step, 12345);                                                         \
     } while (0)
 
-static void lies_are_refused(void **state)
+static void invalid_evaluations_are_refused(void **state)
 {
     LIE(step, -1);
     LIE(step, INT64_MAX);
@@ -70,7 +70,7 @@ static void lies_are_refused(void **state)
     LIE(patience, -1);
 }
 
-static void replies_come_whole(void **state)
+static void replies_arrive_unchanged(void **state)
 {
     const struct net_evaluation_reply v = {1, 600, 599, 1.5, {150, 0.25, 0.75}};
     struct net_evaluation_reply got, lie = v;
@@ -100,8 +100,8 @@ static struct net_server *start(const struct net_admin_handlers *admin, char add
     return server;
 }
 
-/* gRPC's, too: this program's own goes before the library's. Streams are counted: with others gRPC
- * looks which addresses there are. */
+/* Replaces the C library's function, also for gRPC, to count connections of streams; gRPC connects
+ * datagram sockets to find its own addresses. */
 static _Atomic int n_connects;
 int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t bytes)
 {
@@ -123,7 +123,7 @@ static enum status send_one(const char *addr, int times, struct net_evaluation_r
     return st;
 }
 
-/* Whoever waits for ps 0's word asks often: it connects once. */
+/* A worker that waits for ps 0 sends many requests over one connection. */
 static void one_channel_serves_many_calls(void **state)
 {
     struct net_evaluation heard;
@@ -137,7 +137,7 @@ static void one_channel_serves_many_calls(void **state)
     net_server_destroy(server);
 }
 
-static void a_server_answers(void **state)
+static void server_answers_evaluation(void **state)
 {
     struct net_evaluation heard;
     struct net_evaluation_reply reply;
@@ -147,7 +147,7 @@ static void a_server_answers(void **state)
     struct net_server *server = start(&admin, addr);
     assert_int_equal(send_one(addr, 1, &reply, why), ST_OK);
     assert_true(!reply.again && reply.n == 600 && reply.best.step == -1);
-    net_server_destroy(server); /* its threads have ended */
+    net_server_destroy(server); /* ends its threads */
     assert_true(same(&good, &heard));
     server = start(&none, addr);
     enum status st = CAPTURE(send_one(addr, 1, &reply, why));
@@ -158,6 +158,7 @@ static void a_server_answers(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(it_comes_whole, lies_are_refused, replies_come_whole, a_server_answers,
+    return RUN_TESTS(evaluation_arrives_unchanged, invalid_evaluations_are_refused,
+                     replies_arrive_unchanged, server_answers_evaluation,
                      one_channel_serves_many_calls);
 }

@@ -1,5 +1,5 @@
 /* tests/net_exchange_test.c - the exchange client against small servers in the same process:
- * first values, steps, broken streams, servers that come late, refuse, or send rubbish. */
+ * first values, steps, broken streams, servers that start late, refuse, or send invalid data. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/exchange.h"
@@ -16,7 +16,7 @@ struct rig {
     int n;
     char addr[2][32], *addrs[2];
     struct hosts hosts;
-    struct segment *segment; /* in which the gradient lies; NULL: none */
+    struct segment *segment; /* segment with the gradient; NULL: none */
 };
 
 static void rig_open_with(struct rig *r, int n_servers, int shared, int event_fd)
@@ -49,7 +49,8 @@ static void rig_open(struct rig *r, int n_servers)
     rig_open_with(r, n_servers, 0, 0);
 }
 
-/* Payloads by reference, both ways: the gradient lies where the exchange offers it. */
+/* Opens a rig whose payloads pass by reference in both directions: the gradient is in the segment
+ * of the exchange. */
 static void rig_open_shared(struct rig *r, int n_servers)
 {
     rig_open_with(r, n_servers, 1, 0);
@@ -67,7 +68,7 @@ static void rig_close(struct rig *r)
     float *shared = r->segment ? r->m.gradient : NULL;
     net_exchange_destroy(r->m.x);
     if (shared) {
-        shared[0] = 0; /* the caller's, still */
+        shared[0] = 0; /* the caller still owns the segment */
         r->m.gradient = NULL;
     }
     segment_unref(r->segment);
@@ -76,9 +77,9 @@ static void rig_close(struct rig *r)
     tiny_member_free(&r->m);
 }
 
-/* The servers go back while pushes are under way, while nothing is, and the second one later than
- * the first: the exchange stops, and starts again where they are. */
-static void test_going_back(void **state)
+/* The servers roll back while pushes are in flight, while none is, and the second server later than
+ * the first: the exchange stops, and starts again at the servers' step. */
+static void rollback_restarts_exchange(void **state)
 {
     for (int n = 1; n <= 2; n++) {
         struct rig r;
@@ -89,7 +90,7 @@ static void test_going_back(void **state)
         for (int i = 0; i < n; i++)
             tiny_go_back(&r.tiny[i], 2);
         for (int i = 0; i < MODEL_CHUNKS;
-             i++) { /* the first is answered before the last is pushed */
+             i++) { /* the first chunk is answered before the last is pushed */
             enum status st =
                 net_exchange_push(r.m.x, i, 6, r.m.gradient + r.m.chunks->chunks[i].first, 1);
             assert_true(st == ST_OK || st == ST_REBASED);
@@ -98,7 +99,7 @@ static void test_going_back(void **state)
         assert_int_equal(net_exchange_push(r.m.x, MODEL_CHUNKS - 1, 6, r.m.gradient, 1),
                          ST_REBASED);
         assert_int_equal(net_exchange_pull(r.m.x, MODEL_CHUNKS - 1, 6), ST_REBASED);
-        tiny_assert_params(&r.m, 6); /* not touched before the start */
+        tiny_assert_params(&r.m, 6); /* unchanged before the start */
         assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
         assert_int_equal(start.step, 2);
         tiny_assert_params(&r.m, 2);
@@ -122,13 +123,13 @@ static void *go_back_late(void *arg)
 {
     struct tiny *t = arg;
     int seen = tiny_get(t, &t->n_join);
-    tiny_await(t, &t->n_join, seen + 3); /* it was asked, and had not followed */
+    tiny_await(t, &t->n_join, seen + 3); /* it was joined before it was in the generation */
     tiny_go_back(t, 3);
     return NULL;
 }
 
-/* ps 1 follows a while after ps 0: its members wait for it, with a line. */
-static void test_one_goes_back_late(void **state)
+/* ps 1 enters the generation later than ps 0: members wait for it, and log that. */
+static void late_rollback_of_one_server_is_awaited(void **state)
 {
     struct rig r;
     pthread_t late;
@@ -147,7 +148,7 @@ static void test_one_goes_back_late(void **state)
     rig_close(&r);
 }
 
-static void test_steps(void **state)
+static void steps_advance_all_chunks(void **state)
 {
     for (int n = 1; n <= 2; n++) {
         struct rig r;
@@ -182,8 +183,8 @@ static void test_steps(void **state)
     }
 }
 
-/* The stream breaks while every answer is outstanding: all is sent again, and counts once. */
-static void test_resend(void **state)
+/* The stream breaks while every answer is pending: all requests are sent again, and count once. */
+static void broken_stream_resends_each_request_once(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -210,9 +211,8 @@ static void test_resend(void **state)
     rig_close(&r);
 }
 
-/* What is not there yet is waited for so long and no longer; by its descriptor one hears when to
- * look again. */
-static void test_event_fd(void **state)
+/* A wait ends at its deadline; event_fd then signals when another wait may succeed. */
+static void event_fd_signals_ready_waits(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -231,7 +231,7 @@ static void test_event_fd(void **state)
     assert_int_equal(net_exchange_wait_until(r.m.x, 0, MODEL_CHUNKS, 1, 0), ST_DEADLINE);
     assert_int_equal(net_exchange_wait_until(r.m.x, 0, MODEL_CHUNKS, 1, soon), ST_DEADLINE);
     assert_true(clock_now_ns() >= soon);
-    tiny_stop(t); /* the connection is lost, requests are made again */
+    tiny_stop(t); /* the connection is lost, requests are sent again */
     t->hold = 0;
     tiny_start(t);
     while (net_exchange_wait_until(r.m.x, 0, MODEL_CHUNKS, 1, 0) == ST_DEADLINE) {
@@ -246,8 +246,8 @@ static void test_event_fd(void **state)
     close(fd);
 }
 
-/* A damaged payload is asked for again and never reaches the parameters. */
-static void test_bad_checksum(void **state)
+/* A damaged payload is requested again and never reaches the parameters. */
+static void damaged_payload_is_requested_again(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -264,7 +264,7 @@ static void test_bad_checksum(void **state)
     rig_close(&r);
 }
 
-static void test_fatal_answers(void **state)
+static void fatal_answers_end_the_exchange(void **state)
 {
     static const struct {
         enum piece_kind kind;
@@ -292,7 +292,7 @@ static void test_fatal_answers(void **state)
     }
 }
 
-static void test_refused_join(void **state)
+static void refused_join_ends_start(void **state)
 {
     struct rig r;
     struct net_start start = {.step = -5};
@@ -306,8 +306,8 @@ static void test_refused_join(void **state)
     rig_close(&r);
 }
 
-/* The server is busy with another job, then is not there, then is back. */
-static void test_waits_for_server(void **state)
+/* The server is busy with another job, then stops, then is back. */
+static void start_waits_for_busy_server(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -326,7 +326,7 @@ static void test_waits_for_server(void **state)
     rig_close(&r);
 }
 
-/* Cancels when server 0 has heard `n` joins or contributions (where it counts them). */
+/* Cancels when server 0 has received `n` joins or contributions (in the counter `n` of it). */
 struct cancel {
     struct rig *r;
     const int *count;
@@ -341,13 +341,13 @@ static void *cancel_late(void *arg)
     return NULL;
 }
 
-static void test_cancel(void **state)
+static void cancel_ends_each_wait(void **state)
 {
     struct rig r;
     struct net_start start;
     pthread_t thread;
     rig_open(&r, 2);
-    tiny_stop(&r.tiny[1]); /* start() waits for it for ever */
+    tiny_stop(&r.tiny[1]); /* start() would wait for it for ever */
     struct cancel joined = {&r, &r.tiny[0].n_join, 1};
     pthread_create(&thread, NULL, cancel_late, &joined);
     assert_int_equal(net_exchange_start(r.m.x, &start), ST_CANCELLED);
@@ -367,8 +367,8 @@ static void test_cancel(void **state)
     rig_close(&r);
 }
 
-/* A server that came back without its parameters cannot go on with this job. */
-static void test_server_forgot(void **state)
+/* A server that restarted without its parameters cannot continue this job. */
+static void lost_parameters_end_the_exchange(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -398,7 +398,7 @@ static uint64_t shared_bytes(struct rig *r)
     return stats.shared_bytes;
 }
 
-static void test_shared(void **state)
+static void shared_payloads_pass_by_reference(void **state)
 {
     for (int n = 1; n <= 2; n++) {
         struct rig r;
@@ -409,14 +409,14 @@ static void test_shared(void **state)
         assert_non_null(strstr(capture_text, ") is on this host: payloads through shared memory"));
         for (int64_t s = 0; s < 10; s++)
             step_all(&r, s);
-        /* all but the first values, of which a member sends copies */
+        /* All payloads are shared except the first values, of which a member sends copies. */
         assert_int_equal(shared_bytes(&r), 21 * MODEL_ELEMS * sizeof(float));
         rig_close(&r);
     }
 }
 
-/* Somebody else asks for the member's place and is refused: the member's memory stays known. */
-static void test_shared_beside_refused(void **state)
+/* Another process requests the member's place and is refused: the member's segment stays mapped. */
+static void refused_join_keeps_shared_memory(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -443,8 +443,8 @@ static void test_shared_beside_refused(void **state)
     rig_close(&r);
 }
 
-/* Gradients that lie elsewhere go by TCP, versions come by reference all the same. */
-static void test_shared_one_way(void **state)
+/* Gradients outside the segment go by TCP, while versions still pass by reference. */
+static void foreign_gradients_go_by_tcp(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -456,9 +456,8 @@ static void test_shared_one_way(void **state)
     rig_close(&r);
 }
 
-/* A server that comes back without shared memory gets what was pushed already by TCP; and the other
- * way round. */
-static void test_shared_then_not(void **state)
+/* A server that restarts without shared memory receives earlier pushes by TCP; and the reverse. */
+static void restart_without_shared_memory_uses_tcp(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -487,8 +486,8 @@ static void test_shared_then_not(void **state)
     rig_close(&r);
 }
 
-/* Bytes that were taken back under the reader are not what it asked for: it asks again. */
-static void test_shared_torn(void **state)
+/* A server reuses a buffer while the client reads it: the client requests the chunk again. */
+static void reused_buffer_is_requested_again(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -502,7 +501,7 @@ static void test_shared_torn(void **state)
     rig_close(&r);
 }
 
-static void test_shared_lie(void **state)
+static void bad_shared_place_is_refused(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -521,9 +520,13 @@ static void test_shared_lie(void **state)
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
-    return RUN_TESTS(test_going_back, test_one_goes_back_late, test_steps, test_resend,
-                     test_event_fd, test_bad_checksum, test_fatal_answers, test_refused_join,
-                     test_waits_for_server, test_cancel, test_server_forgot,
-                     test_shared_beside_refused, test_shared, test_shared_one_way,
-                     test_shared_then_not, test_shared_torn, test_shared_lie);
+    return RUN_TESTS(rollback_restarts_exchange, late_rollback_of_one_server_is_awaited,
+                     steps_advance_all_chunks, broken_stream_resends_each_request_once,
+                     event_fd_signals_ready_waits, damaged_payload_is_requested_again,
+                     fatal_answers_end_the_exchange, refused_join_ends_start,
+                     start_waits_for_busy_server, cancel_ends_each_wait,
+                     lost_parameters_end_the_exchange, refused_join_keeps_shared_memory,
+                     shared_payloads_pass_by_reference, foreign_gradients_go_by_tcp,
+                     restart_without_shared_memory_uses_tcp, reused_buffer_is_requested_again,
+                     bad_shared_place_is_refused);
 }

@@ -1,6 +1,6 @@
-/* tests/net_fetch_test.c - chunks that go from server to server: in as many messages as they need;
- * and what comes of a server that is slow, refuses, lies, is away, never answers, and of a client
- * that is cancelled, or never reads. */
+/* tests/net_fetch_test.c - chunks that move from server to server, in as many messages as
+ * necessary; a server that is slow, refuses, sends invalid data, is down, or never answers; and a
+ * client that is cancelled, or never reads. */
 #include "base/clock.h"
 #include "net/exchange/fetch_client.h"
 #include "net/rpc/server.h"
@@ -15,7 +15,7 @@
 
 enum { N_CHUNKS = 12, CHUNK_ELEMS = 1 << 20, LONG_MS = 600000 };
 
-/* What the server does. */
+/* Faults of the server's answers. */
 enum lie {
     LIE_NONE,
     LIE_REFUSE,
@@ -34,9 +34,9 @@ static struct {
     pthread_cond_t called;
     enum lie lie;
     int n_calls;
-    int is_slow; /* what is more than one chunk does not get through */
+    int is_slow; /* messages of more than one chunk do not arrive in time */
     uint64_t samples[3];
-    struct buf *value, *slots; /* of every chunk */
+    struct buf *value, *slots; /* contents of every chunk */
     struct net_server *server;
     char addr[64];
 } f = {.lock = PTHREAD_MUTEX_INITIALIZER, .called = PTHREAD_COND_INITIALIZER};
@@ -86,7 +86,7 @@ static void on_fetch(void *ctx, const struct net_fetch_request *request,
     }
 }
 
-/* max_reply_bytes: of all answers under way; 0: as usual. */
+/* Starts the server. max_reply_bytes: limit for all answers in flight; 0: the default. */
 static void serve(int port, int fetches, size_t max_reply_bytes)
 {
     struct net_server_config cfg = {.addr = f.addr, .max_reply_bytes = max_reply_bytes};
@@ -120,7 +120,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* What a run brought. */
+/* Result of a run. */
 struct taken {
     int n, good, fail_at;
     int chunk[N_CHUNKS];
@@ -175,7 +175,7 @@ static void assert_all(const struct run *r)
         assert_int_equal(r->taken.chunk[i], i - 1);
 }
 
-static void chunks_come_in_as_many_messages_as_they_need(void **state)
+static void chunks_arrive_in_several_messages(void **state)
 {
     struct fetch_client *client;
     struct run r;
@@ -183,8 +183,8 @@ static void chunks_come_in_as_many_messages_as_they_need(void **state)
     assert_int_equal(fetch_client_create(f.addr, &client), ST_OK);
     assert_int_equal(run(&r, client, LONG_MS), ST_OK);
     assert_all(&r);
-    /* 4 MiB, and every other 12: one alone first, then two of 16 a message; one that a busy machine
-     * is late with is asked for alone */
+    /* Chunks have 4 MiB, every other one 12. One is requested first, then two with 16 MiB in a
+     * message; a chunk that a busy machine sends late is requested by itself. */
     assert_in_range(calls() - before, 7, 9);
     assert_int_equal(run(&r, client, LONG_MS), ST_OK);
     assert_all(&r);
@@ -203,8 +203,10 @@ static void set_slow(int is_slow)
     pthread_mutex_unlock(&f.lock);
 }
 
-/* A message that does not come in time may have been too large for the link: one chunk is. */
-static void where_many_do_not_come_one_is_asked_for(void **state)
+/* A message that is too late may have been too large for the link: then single chunks are
+ * requested.
+ */
+static void late_message_reduces_request_to_one_chunk(void **state)
 {
     struct fetch_client *client;
     struct run r;
@@ -214,13 +216,13 @@ static void where_many_do_not_come_one_is_asked_for(void **state)
     assert_int_equal(run(&r, client, 3000), ST_OK);
     set_slow(0);
     assert_all(&r);
-    /* a busy machine may be late with the first chunk, which is asked for alone, as well: then the
-     * message of many is never asked for */
+    /* If a busy machine is late with the first chunk, too, which is requested by itself, a message
+     * with several chunks is never requested. */
     assert_in_range(calls() - before, N_CHUNKS, 1 + N_CHUNKS);
     fetch_client_destroy(client);
 }
 
-static void what_a_server_may_not_send_is_not_taken(void **state)
+static void invalid_replies_are_refused(void **state)
 {
     struct fetch_client *client;
     struct run r;
@@ -252,7 +254,7 @@ static enum status take_none(void *ctx, const struct net_fetched *c)
     return ST_OK;
 }
 
-static void a_wrong_checksum_is_seen(void **state)
+static void wrong_checksum_is_detected(void **state)
 {
     char why[MESSAGE_WHY_BYTES];
     int one[] = {2}, n = 0;
@@ -266,17 +268,17 @@ static void a_wrong_checksum_is_seen(void **state)
     net_fetch_reply_free(&reply);
     assert_int_equal(message_fetch_reply_unpack(data, bytes, &to, why), ST_OK);
     assert_int_equal(n, 1);
-    data[bytes - 1] ^= 0x40; /* of the slots */
+    data[bytes - 1] ^= 0x40; /* a byte of the slots */
     assert_int_equal(message_fetch_reply_unpack(data, bytes, &to, why), ST_CORRUPT);
     assert_int_equal(n, 1);
     data[bytes - 1] ^= 0x40;
-    data[bytes - 34 - 3] ^= 1; /* of the value */
+    data[bytes - 34 - 3] ^= 1; /* a byte of the value */
     assert_int_equal(message_fetch_reply_unpack(data, bytes, &to, why), ST_CORRUPT);
     assert_non_null(strstr(why, "chunk 2"));
     free(data);
 }
 
-static void requests_that_cannot_be_are_refused(void **state)
+static void invalid_requests_are_refused(void **state)
 {
     int far[] = {0, CHUNKS_MAX_CHUNKS}, below[] = {-1}, good[] = {CHUNKS_MAX_CHUNKS - 1};
     const struct net_fetch_request cases[] = {
@@ -295,7 +297,7 @@ static void requests_that_cannot_be_are_refused(void **state)
     }
 }
 
-static void who_hands_on_nothing_says_so(void **state)
+static void server_without_chunks_refuses(void **state)
 {
     struct fetch_client *client;
     struct run r;
@@ -309,7 +311,7 @@ static void who_hands_on_nothing_says_so(void **state)
     serve(0, 1, 0);
 }
 
-static void a_server_that_is_away_is_asked_again(void **state)
+static void unreachable_server_is_retried(void **state)
 {
     struct fetch_client *client;
     struct run r = {.ms = LONG_MS, .taken = {.fail_at = -1}};
@@ -327,13 +329,13 @@ static void a_server_that_is_away_is_asked_again(void **state)
     fetch_client_destroy(client);
 }
 
-static void a_run_ends_at_its_deadline_or_when_cancelled(void **state)
+static void run_ends_at_deadline_or_when_cancelled(void **state)
 {
     struct fetch_client *client;
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t size = sizeof sa;
     char addr[64];
-    int fd = socket(AF_INET, SOCK_STREAM, 0); /* takes connections, never says a word */
+    int fd = socket(AF_INET, SOCK_STREAM, 0); /* accepts connections, and sends nothing */
     assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
     assert_int_equal(listen(fd, 4), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &size), 0);
@@ -346,16 +348,16 @@ static void a_run_ends_at_its_deadline_or_when_cancelled(void **state)
     fetch_client_cancel(client);
     pthread_join(r.thread, NULL);
     assert_int_equal(r.st, ST_CANCELLED);
-    fetch_client_cancel(client); /* none under way: the next */
+    fetch_client_cancel(client); /* no run is active: cancels the next one */
     assert_int_equal(run(&r, client, LONG_MS), ST_CANCELLED);
     assert_int_equal(run(&r, client, 100), ST_DEADLINE);
     fetch_client_destroy(client);
     close(fd);
 }
 
-/* One call, not asked again, is told why it has no answer; some are answered while those before
- * are still being made. */
-static void assert_told(uint8_t *data, size_t bytes)
+/* Makes a call without a repeat, and checks that it receives the reason why it has no answer; other
+ * calls are answered while earlier calls are pending. */
+static void assert_explained(uint8_t *data, size_t bytes)
 {
     const struct net_unary_bytes request = {data, bytes};
     struct net_unary *u;
@@ -372,8 +374,8 @@ static void assert_told(uint8_t *data, size_t bytes)
     net_unary_destroy(u);
 }
 
-/* Answers that nobody reads take so much memory and no more, and make room after a while. */
-static void a_client_that_never_reads_is_bounded(void **state)
+/* Answers that the client does not read use limited memory, and are ended after a while. */
+static void unread_answers_are_bounded(void **state)
 {
     enum { MANY = 3 };
     static struct raw many[MANY];
@@ -384,7 +386,7 @@ static void a_client_that_never_reads_is_bounded(void **state)
     uint8_t *data;
     size_t bytes;
     net_server_destroy(f.server);
-    serve(0, 1, 24 << 20); /* of one answer, and a half */
+    serve(0, 1, 24 << 20); /* room for one and a half answers */
     assert_int_equal(message_fetch_pack(&request, &data, &bytes), ST_OK);
     for (int i = 0; i < MANY; i++) {
         raw_open(&many[i], net_server_port(f.server), "/weir.v1.Weir/Fetch");
@@ -395,7 +397,7 @@ static void a_client_that_never_reads_is_bounded(void **state)
     while (f.n_calls < MANY)
         pthread_cond_wait(&f.called, &f.lock);
     pthread_mutex_unlock(&f.lock);
-    assert_told(data, bytes);
+    assert_explained(data, bytes);
     free(data);
     assert_int_equal(fetch_client_create(f.addr, &client), ST_OK);
     assert_int_equal(run(&r, client, RAW_CALL_MS / 2), ST_OK); /* before the calls end */
@@ -409,10 +411,9 @@ static void a_client_that_never_reads_is_bounded(void **state)
 
 int main(void)
 {
-    return RUN_GROUP(
-        set_up, tear_down, chunks_come_in_as_many_messages_as_they_need,
-        where_many_do_not_come_one_is_asked_for, what_a_server_may_not_send_is_not_taken,
-        a_wrong_checksum_is_seen, requests_that_cannot_be_are_refused, who_hands_on_nothing_says_so,
-        a_server_that_is_away_is_asked_again, a_run_ends_at_its_deadline_or_when_cancelled,
-        a_client_that_never_reads_is_bounded);
+    return RUN_GROUP(set_up, tear_down, chunks_arrive_in_several_messages,
+                     late_message_reduces_request_to_one_chunk, invalid_replies_are_refused,
+                     wrong_checksum_is_detected, invalid_requests_are_refused,
+                     server_without_chunks_refuses, unreachable_server_is_retried,
+                     run_ends_at_deadline_or_when_cancelled, unread_answers_are_bounded);
 }

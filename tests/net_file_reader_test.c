@@ -61,7 +61,7 @@ static int look(struct file_reader *r)
     return n_reads();
 }
 
-static void each_look_has_read_the_file(void **state)
+static void each_look_reads_the_file(void **state)
 {
     static struct file_reader r = FILE_READER(read_file, "the old one stays");
     set_hangs(false);
@@ -70,7 +70,7 @@ static void each_look_has_read_the_file(void **state)
     assert_true(s.signals_blocked);
 }
 
-/* The first look waits and writes a line; those after it do neither, until the file answers. */
+/* The first look waits and writes a line; later looks do neither, until the file system answers. */
 static void file_that_hangs_stops_no_look(void **state)
 {
     static struct file_reader r = FILE_READER(read_file, "the old one stays");
@@ -85,7 +85,7 @@ static void file_that_hangs_stops_no_look(void **state)
     }
     capture_begin();
     set_hangs(false);
-    while (look(&r) < 2) /* the read under way serves none that was requested after it began */
+    while (look(&r) < 2) /* the active read serves no look that was requested after its start */
         ;
     capture_end();
     assert_non_null(strstr(capture_text, FILE_NAME " can be read again\n"));
@@ -122,7 +122,7 @@ static void first_look_waits_for_the_file(void **state)
                " cannot be read: its file system has not answered for 1 s; waiting for it\n"));
 }
 
-/* The thread ends after the look that it has served. */
+/* Returns true while the thread runs, which ends soon after the look that it has served. */
 static bool is_running(struct file_reader *r)
 {
     pthread_mutex_lock(&r->lock);
@@ -142,12 +142,12 @@ static void without_a_thread_the_old_values_stay(void **state)
     assert_int_equal(CAPTURE(look(&r)), 1);
     assert_non_null(strstr(capture_text, "no thread can be started to read " FILE_NAME ": "));
     assert_non_null(strstr(capture_text, "; the old one stays\n"));
-    assert_int_equal(look_first(&r), 2); /* there are no old values: in the caller's thread */
+    assert_int_equal(look_first(&r), 2); /* reads in the caller's thread, without old values */
     no_threads = false;
 }
 
 int main(void)
 {
-    return RUN_TESTS(each_look_has_read_the_file, file_that_hangs_stops_no_look,
+    return RUN_TESTS(each_look_reads_the_file, file_that_hangs_stops_no_look,
                      first_look_waits_for_the_file, without_a_thread_the_old_values_stay);
 }

@@ -1,12 +1,12 @@
-/* tests/net_fragments_test.c - whose turn a step is: each chunk's once in so many steps, the last
- * step all chunks'; and fragments of about equal bytes. */
+/* tests/net_fragments_test.c - the chunks that a step exchanges: each chunk once in `fragments`
+ * steps, and all chunks in the last step; and fragments of about equal bytes. */
 #include "net/wire/fragments.h"
 #include "tests/check.h"
 #include <stdlib.h>
 
 enum { LAYERS = 8, CHUNK_BYTES = 16384 };
 
-/* Layers of a matrix of several chunks and a vector. */
+/* Makes a table with layers that have a matrix of several chunks and a vector. */
 static struct chunks *make_table(void)
 {
     static const char *const names[2 * LAYERS] = {"w0", "b0", "w1", "b1", "w2", "b2", "w3", "b3",
@@ -22,7 +22,7 @@ static struct chunks *make_table(void)
     return chunks;
 }
 
-static void each_has_its_turn(void **state)
+static void each_chunk_has_its_turn(void **state)
 {
     struct chunks *chunks = make_table();
     for (int n = 2; n <= chunks->n_chunks; n++) {
@@ -40,7 +40,8 @@ static void each_has_its_turn(void **state)
             }
             assert_true(turn >= 2 * n);
             assert_true(fragments_turn(&job, fragment, i, job.train_steps - 1));
-            assert_true(fragments_turn(&job, fragment, i, INT64_MAX)); /* of a frame that lies */
+            assert_true(
+                fragments_turn(&job, fragment, i, INT64_MAX)); /* a step from an invalid frame */
         }
         assert_in_range(first, 1, chunks->n_chunks - n + 1);
         free(fragment);
@@ -68,7 +69,7 @@ static void bytes_are_about_equal(void **state)
     chunks_destroy(chunks);
 }
 
-static void turns_between(void **state)
+static void turns_between_steps_are_found(void **state)
 {
     const struct net_job job = {.fragments = 4, .train_steps = 30};
     const int fragment[] = {2};
@@ -82,8 +83,8 @@ static void turns_between(void **state)
     assert_false(fragments_turn_between(&job, fragment, 0, 9, 3));
 }
 
-/* One fragment is none: all chunks in each step. */
-static void without(void **state)
+/* A single fragment has its turn in each step. */
+static void one_fragment_has_every_turn(void **state)
 {
     struct chunks *chunks = make_table();
     const int none[] = {0, 1};
@@ -101,5 +102,6 @@ static void without(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(each_has_its_turn, bytes_are_about_equal, turns_between, without);
+    return RUN_TESTS(each_chunk_has_its_turn, bytes_are_about_equal, turns_between_steps_are_found,
+                     one_fragment_has_every_turn);
 }

@@ -1,5 +1,5 @@
-/* tests/net_frame_test.c - the hand-written coding of Frame against protobuf-c's own, both ways;
- * any order of fields, any cut into spans, and input that is no frame. */
+/* tests/net_frame_test.c - compares the encoder and decoder of Frame with protobuf-c's, for any
+ * order of fields and any spans, and checks input that is not a frame. */
 #include "base/digest.h"
 #include "base/rng.h"
 #include "net/wire/frame.h"
@@ -13,8 +13,8 @@ enum { SMALL_BYTES = 4096 };
 
 struct seen {
     int n;
-    struct net_piece piece[8]; /* the first ones; payload is not valid later */
-    uint8_t payload[8][64];    /* their first bytes */
+    struct net_piece piece[8]; /* first pieces; payload is not valid after decoding */
+    uint8_t payload[8][64];    /* first bytes of their payloads */
     size_t payload_bytes[8];
     enum status answer;
 };
@@ -111,7 +111,7 @@ static uint64_t pick(uint64_t key, uint64_t *n)
     return r % 3 ? edges[(r >> 8) % (sizeof edges / sizeof edges[0])] : rng_u64(key, (*n)++);
 }
 
-static void test_same_bytes_as_protobuf(void **state)
+static void encoder_writes_same_bytes_as_protobuf(void **state)
 {
     static uint8_t ours[1 << 17], theirs[1 << 17], payload[1 << 16];
     static const size_t sizes[] = {0, 1, 4, 100, 127, 128, 16000, 16384, 65536};
@@ -163,7 +163,7 @@ static void test_same_bytes_as_protobuf(void **state)
     }
 }
 
-static void test_protobuf_reads_ours(void **state)
+static void protobuf_reads_encoded_frames(void **state)
 {
     uint8_t bytes[SMALL_BYTES];
     size_t n = encode(&sample_head, &sample, 1, sample_payload, sizeof sample_payload, bytes);
@@ -288,7 +288,7 @@ static void check_frame_order(const int *order, int n)
     assert_sample(st, &head, &seen, 2);
 }
 
-static void test_any_order(void **state)
+static void fields_decode_in_any_order(void **state)
 {
     int order[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
     each_order(order, 9, 9, check_piece_order);
@@ -296,7 +296,7 @@ static void test_any_order(void **state)
     each_order(frame, 6, 6, check_frame_order);
 }
 
-static void test_any_cut(void **state)
+static void frames_decode_from_any_spans(void **state)
 {
     uint8_t bytes[SMALL_BYTES];
     struct net_piece two[2] = {sample, sample};
@@ -318,7 +318,7 @@ static void test_any_cut(void **state)
     assert_sample(st, &head, &seen, 2);
 }
 
-static void test_truncated(void **state)
+static void truncated_frames_are_refused(void **state)
 {
     uint8_t bytes[SMALL_BYTES];
     size_t n = encode(&sample_head, &sample, 1, sample_payload, sizeof sample_payload, bytes);
@@ -327,7 +327,7 @@ static void test_truncated(void **state)
     struct seen seen;
     char why[128];
     for (size_t i = 0; i < n; i++) {
-        uint8_t *exact = malloc(i ? i : 1); /* so that a sanitizer sees a read behind the end */
+        uint8_t *exact = malloc(i ? i : 1); /* lets a sanitizer detect a read behind the end */
         memcpy(exact, bytes, i);
         enum status st = decode(exact, i, &head, &seen, why);
         int whole = i == 0 || i == 2 || i == 4 || i == head_bytes;
@@ -354,7 +354,7 @@ static void assert_refused(const uint8_t *bytes, size_t n, const char *reason)
         assert_refused(raw, sizeof raw, reason);                                                   \
     } while (0)
 
-static void test_malformed(void **state)
+static void malformed_frames_are_refused(void **state)
 {
     REFUSED("does not fit", 0x08, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1);
     REFUSED("does not fit", 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2);
@@ -370,7 +370,7 @@ static void test_malformed(void **state)
             0xff, 0x01);
 }
 
-static void test_limits(void **state)
+static void frames_beyond_limits_are_refused(void **state)
 {
     static uint8_t bytes[FRAME_MAX_BYTES + 8];
     struct net_frame_head head = {0, 0, 0};
@@ -396,7 +396,7 @@ static void test_limits(void **state)
     assert_refused(text, 3 + 515, "at most 511");
 }
 
-static void test_callback_stops(void **state)
+static void callback_error_ends_decoding(void **state)
 {
     uint8_t bytes[SMALL_BYTES];
     struct net_piece two[2] = {sample, sample};
@@ -409,8 +409,8 @@ static void test_callback_stops(void **state)
     assert_int_equal(seen.n, 1);
 }
 
-/* Whatever decodes must also decode by protobuf-c, to the same number of pieces. */
-static void test_random(void **state)
+/* A frame that decodes must also decode by protobuf-c, to the same number of pieces. */
+static void random_frames_decode_like_protobuf(void **state)
 {
     uint8_t good[SMALL_BYTES], bytes[SMALL_BYTES];
     struct net_piece two[2] = {sample, sample};
@@ -453,7 +453,7 @@ static void collect_halves(void *ctx, size_t first, const void *src, size_t n)
     memcpy((uint16_t *)ctx + first, src, n * sizeof(uint16_t));
 }
 
-static void test_payload_runs(void **state)
+static void payload_runs_cover_each_element(void **state)
 {
     float from[11], to[11], decoded[22];
     uint16_t halves[22];
@@ -510,8 +510,8 @@ static void collect_decoded(void *ctx, size_t first, const void *src, size_t n)
     r->next = first + n;
 }
 
-/* Blocks with a scale, and floats in units of such blocks, cut anywhere. */
-static void test_payload_blocks(void **state)
+/* Blocks with a scale, and floats in units of such blocks, in spans that end anywhere. */
+static void payload_blocks_stay_whole(void **state)
 {
     static float from[700], decoded[700];
     static uint8_t bytes[sizeof from];
@@ -544,7 +544,10 @@ static void test_payload_blocks(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_same_bytes_as_protobuf, test_protobuf_reads_ours, test_any_order,
-                     test_any_cut, test_truncated, test_malformed, test_limits, test_callback_stops,
-                     test_random, test_payload_runs, test_payload_blocks);
+    return RUN_TESTS(encoder_writes_same_bytes_as_protobuf, protobuf_reads_encoded_frames,
+                     fields_decode_in_any_order, frames_decode_from_any_spans,
+                     truncated_frames_are_refused, malformed_frames_are_refused,
+                     frames_beyond_limits_are_refused, callback_error_ends_decoding,
+                     random_frames_decode_like_protobuf, payload_runs_cover_each_element,
+                     payload_blocks_stay_whole);
 }

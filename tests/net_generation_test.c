@@ -1,5 +1,5 @@
-/* tests/net_generation_test.c - an exchange over generations: other servers, another shard map,
- * another place among the members, and nothing of it said to be lost. */
+/* tests/net_generation_test.c - an exchange over several generations, with other servers, another
+ * shard map and another place among the members, and without log lines about lost connections. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/exchange.h"
@@ -12,7 +12,7 @@
 enum {
     N_SERVERS = 3,
     STUCK_MS = 10000,
-    QUICK_MS = 20, /* the longest pause where servers change their generation */
+    QUICK_MS = 20, /* longest pause while servers change their generation */
 };
 
 struct rig {
@@ -21,8 +21,8 @@ struct rig {
     char addr[N_SERVERS][32], *addrs[N_SERVERS];
     char *mixed_addrs[2]; /* servers 0 and 2 */
     struct hosts first, mixed;
-    int n_renewed; /* times that the first values were made again */
-    int late;      /* then server 1 answers what it has held */
+    int n_renewed; /* number of calls of first_values */
+    int late;      /* nonzero: server 1 answers a held piece during such a call */
 };
 
 static void first_values(void *ctx, float *params)
@@ -32,13 +32,13 @@ static void first_values(void *ctx, float *params)
     r->n_renewed++;
     if (r->late) {
         tiny_rebase_late(&r->tiny[1], 1);
-        nanosleep(&moment, NULL); /* it comes, while the one thread that reads is here */
+        nanosleep(&moment, NULL); /* the answer arrives while the only reading thread is here */
     }
     for (int i = 0; i < MODEL_ELEMS; i++)
         params[i] = (float)i;
 }
 
-/* Servers 0 and 1 are the job's; server 2 only listens. */
+/* Opens a rig: servers 0 and 1 belong to the job; server 2 only listens. */
 static void rig_open(struct rig *r, int member)
 {
     memset(r, 0, sizeof *r);
@@ -87,7 +87,7 @@ static void set_place(struct rig *r, int member, int rank, int n_members)
     }
 }
 
-/* From server `first` on. */
+/* Sets the last version of the generation at the servers from `first` on. */
 static void set_end(struct rig *r, int first, int64_t end)
 {
     for (int i = first; i < N_SERVERS; i++) {
@@ -97,16 +97,16 @@ static void set_end(struct rig *r, int first, int64_t end)
     }
 }
 
-/* The next generation, from `step` on, has server 2 in the place of server 1. */
+/* Starts the next generation, from `step` on, with server 2 instead of server 1. */
 static void change_servers(struct rig *r, int64_t step, const struct net_place *place)
 {
     tiny_go_on(&r->tiny[2], step, 1, &r->mixed, place);
     tiny_go_on(&r->tiny[0], step, 0, &r->mixed, place);
 }
 
-/* A planned end: the contributions that make its step all go out, though some chunks have come to
- * their end before; then the next generation, of other servers, soon after it is there. */
-static void test_planned_change(void **state)
+/* A planned end: all contributions to its step are sent, although some chunks have their last
+ * version before; the member enters the next generation, of other servers, soon after its start. */
+static void planned_change_enters_next_generation(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -150,7 +150,7 @@ static void test_planned_change(void **state)
     rig_close(&r);
 }
 
-/* Keeps server 0 from answering for a moment; then there is the next generation. */
+/* Keeps server 0 from answering for a moment; then the next generation begins. */
 struct change {
     struct rig *r;
     const struct net_place *place;
@@ -181,8 +181,8 @@ static void *change_late(void *arg)
     return NULL;
 }
 
-/* The longest pause that the worker made, or -1, until it was in the next generation. first: the
- * first server that was told where the present one ends. */
+/* Returns the longest pause that the worker made, or -1, until it was in the next generation.
+ * first: the first server at which the end of the present one was set. */
 static int64_t start_in_the_middle(int first)
 {
     struct rig r;
@@ -209,24 +209,24 @@ static int64_t start_in_the_middle(int first)
     return pause_ms;
 }
 
-/* The answers of the last step are still under way when the worker asks for the next generation,
- * as in each planned change of a job with several workers: nobody pauses as after a stream that
- * was lost. */
-static void test_no_pause(void **state)
+/* The answers of the last step are pending when the worker requests the next generation, as in each
+ * planned change of a job with several workers: the worker does not pause as after a lost stream.
+ */
+static void planned_change_has_no_long_pause(void **state)
 {
     for (int i = 0; i < 20; i++)
         assert_true(start_in_the_middle(0) <= QUICK_MS);
 }
 
-/* Where servers stop at once, the others' versions may come while the worker asks for the next
- * generation already: ps 0 is asked when the last of them is there. */
-static void test_versions_come_late(void **state)
+/* If servers stop at different times, versions may arrive while the worker already requests the
+ * next generation: it contacts ps 0 after the last of them. */
+static void late_versions_precede_next_generation(void **state)
 {
     start_in_the_middle(1);
 }
 
-/* What leaves the job may end: nobody looks for it any more. */
-static void test_link_is_closed(void **state)
+/* A server that has left the job may exit: the exchange does not contact it any more. */
+static void link_to_removed_server_is_closed(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -257,8 +257,8 @@ static void test_link_is_closed(void **state)
     rig_close(&r);
 }
 
-/* Its index is what ps 0 gave it, at all servers and when it comes back. */
-static void test_any_index(void **state)
+/* The member uses the index that ps 0 has assigned, at all servers and after a reconnect. */
+static void assigned_index_is_used_everywhere(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -279,8 +279,8 @@ static void test_any_index(void **state)
     rig_close(&r);
 }
 
-/* ps 0 that gives no index to who has none, or another one to who has his. */
-static void test_wrong_places(void **state)
+/* ps 0 assigns no index to a member without one, or another index to a member that has one. */
+static void wrong_index_ends_start(void **state)
 {
     for (int member = -1; member <= 4; member += 5) {
         struct rig r;
@@ -295,8 +295,8 @@ static void test_wrong_places(void **state)
     }
 }
 
-/* It takes part until the generation ends, and does not ask for the next. */
-static void test_leave_soon(void **state)
+/* The member contributes until the generation ends, and does not request the next one. */
+static void leave_soon_ends_after_generation(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -324,15 +324,15 @@ static void test_leave_soon(void **state)
 static void *leave_while_stopped(void *arg)
 {
     struct rig *r = arg;
-    tiny_await(&r->tiny[0], &r->tiny[0].n_join, 3); /* it was asked, and says to wait */
+    tiny_await(&r->tiny[0], &r->tiny[0].n_join, 3); /* it answers with RETRY */
     enum status st = net_exchange_leave_soon(r->m.x, 5000);
     if (st != ST_OK)
         net_exchange_cancel(r->m.x);
     return (void *)(intptr_t)st;
 }
 
-/* The next generation waits for other workers, maybe for ever: who wants to leave need not. */
-static void test_leave_soon_while_stopped(void **state)
+/* The next generation waits for other workers, possibly for ever: a leaving member does not. */
+static void leave_soon_does_not_wait_for_stopped_job(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -355,8 +355,8 @@ static void test_leave_soon_while_stopped(void **state)
     rig_close(&r);
 }
 
-/* ps 0 is away just then: it is told when it is back. */
-static void test_leave_soon_is_told_later(void **state)
+/* ps 0 is down at that time: it receives the request when it is back. */
+static void leave_soon_reaches_ps0_after_its_restart(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -370,9 +370,9 @@ static void test_leave_soon_is_told_later(void **state)
     rig_close(&r);
 }
 
-/* Who has all versions leaves for good: all servers hear of it, though they are in a generation in
- * which this member never was. */
-static void test_leave_from_an_older_generation(void **state)
+/* A member with all versions leaves for good: all servers receive the message, although they are in
+ * a generation in which this member never was. */
+static void leave_reaches_servers_of_newer_generation(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -390,9 +390,9 @@ static void test_leave_from_an_older_generation(void **state)
     rig_close(&r);
 }
 
-/* An answer to what was asked in the generation before, by a server that has other chunks now,
- * comes when the next one has begun: it means nothing. */
-static void test_answer_of_before(void **state)
+/* An answer to a request of the previous generation, by a server that has other chunks now, arrives
+ * when the next one has begun: it is ignored. */
+static void answer_of_previous_generation_is_ignored(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -417,7 +417,7 @@ static void test_answer_of_before(void **state)
     tiny_go_on(&r.tiny[0], 0, 0, &three, &place);
     pthread_mutex_lock(&r.tiny[0].lock);
     for (int i = 0; i < MODEL_CHUNKS; i++)
-        r.tiny[0].version[i] = -1; /* it wants the first values */
+        r.tiny[0].version[i] = -1; /* it requests the first values */
     pthread_mutex_unlock(&r.tiny[0].lock);
     assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     assert_int_equal(r.n_renewed, 1);
@@ -425,8 +425,8 @@ static void test_answer_of_before(void **state)
     rig_close(&r);
 }
 
-/* All servers have lost their values, and say that a new generation begins with the first ones. */
-static void test_all_begins_anew(void **state)
+/* All servers have lost their values, and a new generation begins with the first ones. */
+static void lost_values_restart_the_job(void **state)
 {
     struct rig r;
     struct net_start start;
@@ -455,9 +455,11 @@ int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
     fake_time_own();
-    return RUN_TESTS(test_planned_change, test_no_pause, test_versions_come_late,
-                     test_link_is_closed, test_any_index, test_wrong_places, test_leave_soon,
-                     test_leave_soon_while_stopped, test_all_begins_anew,
-                     test_leave_soon_is_told_later, test_leave_from_an_older_generation,
-                     test_answer_of_before);
+    return RUN_TESTS(planned_change_enters_next_generation, planned_change_has_no_long_pause,
+                     late_versions_precede_next_generation, link_to_removed_server_is_closed,
+                     assigned_index_is_used_everywhere, wrong_index_ends_start,
+                     leave_soon_ends_after_generation, leave_soon_does_not_wait_for_stopped_job,
+                     lost_values_restart_the_job, leave_soon_reaches_ps0_after_its_restart,
+                     leave_reaches_servers_of_newer_generation,
+                     answer_of_previous_generation_is_ignored);
 }

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Sends a header block of too many frames over a new connection to a guarded port, and returns the
- * errno with which the server's side is read. */
+/* Sends a header block of too many frames over a new connection to a guarded port. Returns the
+ * errno of a read at the server's side. */
 static int errno_of_a_client_that_is_cut_off(void)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -55,7 +55,7 @@ static int errno_of_a_client_that_is_cut_off(void)
     return err;
 }
 
-static void the_first_known_poll_strategy_decides(void **state)
+static void first_valid_poll_strategy_decides(void **state)
 {
     static const struct {
         const char *list;
@@ -134,6 +134,5 @@ static void flooding_host_is_admitted_with_http2_alone(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(the_first_known_poll_strategy_decides,
-                     flooding_host_is_admitted_with_http2_alone);
+    return RUN_TESTS(first_valid_poll_strategy_decides, flooding_host_is_admitted_with_http2_alone);
 }

@@ -91,7 +91,7 @@ static struct peer_address address4(unsigned host)
     return from;
 }
 
-/* The client's preface and first frame. */
+/* Writes the client's preface and first frame. */
 static size_t put_begin(uint8_t *to, struct http2_frame first)
 {
     memcpy(to, http2_frames_preface, HTTP2_PREFACE_BYTES);
@@ -107,14 +107,14 @@ static void begin_from(struct http2_guard *g, unsigned host)
     assert_true(http2_guard_received(g, bytes, n));
 }
 
-/* Each test has hosts of its own. */
+/* Starts a guard for a new host, so that tests do not share hosts. */
 static void begin(struct http2_guard *g)
 {
     http2_guard_init(g);
     begin_from(g, next_host++);
 }
 
-/* False: the client is cut off. */
+/* Passes a frame to the guard. Returns false if the client is cut off. */
 static bool receive(struct http2_guard *g, int kind, int flags, uint32_t stream, uint32_t bytes)
 {
     static uint8_t frame[HTTP2_HEAD_BYTES + HTTP2_MAX_BLOCK_BYTES + 1];
@@ -222,7 +222,7 @@ static void header_above_64_KB_is_cut_off(void **state)
     http2_guard_free(&g);
 }
 
-/* The head alone is enough: the payload is not waited for. */
+/* The frame head is enough: the guard does not wait for the payload. */
 static void header_announced_above_64_KB_is_cut_off(void **state)
 {
     struct http2_guard g;
@@ -247,7 +247,7 @@ static void header_of_many_frames_is_cut_off(void **state)
     http2_guard_free(&g);
 }
 
-/* Returns after how many calls the client is cut off. */
+/* Returns the number of calls after which the client is cut off. */
 static int calls_until_cut(struct http2_guard *g, uint32_t first, int most)
 {
     for (int i = 0; i < most; i++) {
@@ -285,7 +285,7 @@ static void resets_that_a_client_provokes_count(void **state)
     http2_guard_free(&g);
 }
 
-/* gRPC's servers end a call that they refuse so, before its client has sent all. */
+/* gRPC's servers end a refused call with a reset, before its client has sent everything. */
 static void calls_that_the_server_ends_count_as_no_resets(void **state)
 {
     struct http2_guard g;
@@ -301,7 +301,7 @@ static void calls_that_the_server_ends_count_as_no_resets(void **state)
     http2_guard_free(&g);
 }
 
-/* So many that no client which keeps to what gRPC announces can come to them. */
+/* No client that obeys gRPC's SETTINGS can open so many. */
 static void calls_above_512_at_once_are_cut_off(void **state)
 {
     struct http2_guard g;
@@ -321,7 +321,7 @@ static void calls_above_512_at_once_are_cut_off(void **state)
     http2_guard_free(&g);
 }
 
-/* Connections that come one after the other share their host's allowance, another's do not. */
+/* Successive connections of one host share its limit; those of another host do not. */
 static void new_connections_bring_no_new_resets(void **state)
 {
     struct http2_guard g;
@@ -347,7 +347,7 @@ static void line_is_written_once_a_minute_for_each_host(void **state)
     unsigned host = next_host++;
     char want[64];
     http2_guard_init(&g);
-    fake_time_move(200000); /* lines of the other tests count no more */
+    fake_time_move(200000); /* lines of earlier tests do not count any more */
     n_lines = 0;
     for (int i = 0; i < 3; i++) {
         begin_from(&g, host);

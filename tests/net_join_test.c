@@ -1,5 +1,5 @@
-/* tests/net_join_test.c - how a member introduces itself, is answered and leaves: it comes through
- * the wire as it went in, and what cannot be is refused with a sentence, whoever sent it. */
+/* tests/net_join_test.c - the messages by which a member joins and leaves, and their replies: they
+ * arrive unchanged, and invalid ones are refused with a sentence, from any sender. */
 #include "kernels/vector/optim.h"
 #include "net/wire/job_steps.h"
 #include "net/wire/message.h"
@@ -43,7 +43,7 @@ static struct net_join good_join(void)
     return j;
 }
 
-/* What came out, but for the chunks, until the next one comes. */
+/* Packs and unpacks a join. *got, without the chunks, is valid until the next call. */
 static enum status join_through(const struct net_join *join, struct net_join *got)
 {
     static struct net_join last;
@@ -57,7 +57,7 @@ static enum status join_through(const struct net_join *join, struct net_join *go
     return st;
 }
 
-static void members_introduce_themselves(void **state)
+static void joins_arrive_unchanged(void **state)
 {
     struct net_join got, join = good_join();
     assert_int_equal(join_through(&join, &got), ST_OK);
@@ -71,7 +71,7 @@ static void members_introduce_themselves(void **state)
     join.address = NULL;
     assert_int_equal(join_through(&join, &got), ST_OK);
     assert_string_equal(got.address, "");
-    join.member = 4000; /* as it was given before; there were two workers at first */
+    join.member = 4000; /* assigned by ps 0 in a job that began with two workers */
     assert_int_equal(join_through(&join, &got), ST_OK);
     assert_int_equal(got.member, 4000);
     join.member = -1;
@@ -81,13 +81,13 @@ static void members_introduce_themselves(void **state)
     assert_int_equal(got.member, -1);
     assert_int_equal(got.job.n_workers, 0);
     assert_int_equal(got.job.aggregate, 0);
-    join.member = 7; /* ps 0 gave it this */
+    join.member = 7; /* assigned by ps 0 */
     assert_int_equal(join_through(&join, &got), ST_OK);
     assert_int_equal(got.member, 7);
 }
 
 /* The optimizer, its schedule, the mode and the two dtypes cross the wire by their names. */
-static void every_name_is_understood(void **state)
+static void every_name_crosses_the_wire(void **state)
 {
     struct net_join got, join = good_join();
     for (int i = 0; i < OPTIM_N_KINDS; i++) {
@@ -104,7 +104,7 @@ static void every_name_is_understood(void **state)
         join.job.sync_mode = (enum job_sync_mode)(i % JOB_N_MODES);
         join.job.push_dtype = (enum dtype)(i % DTYPE_N_KINDS);
         enum dtype version = (enum dtype)((i + 1) % 3);
-        if (i % JOB_N_MODES == JOB_SYNC) /* int8, int4: in lockstep alone */
+        if (i % JOB_N_MODES == JOB_SYNC) /* int8 and int4 are only for lockstep */
             version = i % 2 ? DTYPE_INT8 : DTYPE_INT4;
         join.job.version_dtype = version;
         join.job.local_steps = i % JOB_N_MODES == JOB_SYNC ? i * 7 : 0;
@@ -137,8 +137,8 @@ static void every_name_is_understood(void **state)
     }
 }
 
-/* What is done with samples: the floats of each channel, and what is changed at random. */
-static void input_is_understood(void **state)
+/* The transformations of samples: mean and deviation of each channel, and random changes. */
+static void sample_transformations_cross_the_wire(void **state)
 {
     struct net_join got, join = good_join();
     const char *of;
@@ -167,7 +167,7 @@ static void input_is_understood(void **state)
     }
 }
 
-/* Threads and the library's instructions order sums; vector loops of any form do not. */
+/* Threads and the library's instructions determine the order of sums; vector loops do not. */
 static void arithmetic_is_compared(void **state)
 {
     static const char *const others[] = {"oneDNN v2.6.3, AVX2, 4 threads; vector loops AVX-512",
@@ -199,13 +199,13 @@ static void arithmetic_is_compared(void **state)
             fail_msg("taken: a join with %s", #change);                                            \
     } while (0)
 
-static void joins_that_cannot_be_are_refused(void **state)
+static void invalid_joins_are_refused(void **state)
 {
     char far[JOB_ADDRESS_BYTES + 1];
     memset(far, 'x', sizeof far - 1);
     far[sizeof far - 1] = 0;
     JOIN_INVALID(j.member = JOB_MAX_WORKERS);
-    JOIN_INVALID(j.member = -1); /* but knows of two workers */
+    JOIN_INVALID(j.member = -1); /* although the job has two workers */
     JOIN_INVALID(j.incarnation = 0);
     JOIN_INVALID(j.generation = UINT64_MAX);
     JOIN_INVALID(j.address = far);
@@ -222,7 +222,7 @@ static void joins_that_cannot_be_are_refused(void **state)
     JOIN_INVALID(j.job.epochs = NAN);
     JOIN_INVALID(j.job.epochs = 1.1 * JOB_MAX_EPOCHS);
     JOIN_INVALID(j.job.staleness = -1);
-    JOIN_INVALID(j.job.optim.kind = OPTIM_N_KINDS); /* these go as names that nobody knows */
+    JOIN_INVALID(j.job.optim.kind = OPTIM_N_KINDS); /* sent as unknown names */
     JOIN_INVALID(j.job.optim.schedule = SCHEDULE_N_KINDS);
     JOIN_INVALID(j.job.optim.lr_decay = 2);
     JOIN_INVALID(j.job.optim.n_boundaries = 1; j.job.optim.boundary[0] = 0);
@@ -240,15 +240,15 @@ static void joins_that_cannot_be_are_refused(void **state)
     JOIN_INVALID(j.job.version_dtype = DTYPE_INT8; j.job.sync_mode = JOB_ASYNC);
     JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = JOB_MAX_LOCAL_STEPS * 2);
     JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 4; j.job.sync_mode = JOB_ASYNC;
-                 j.job.optim.kind = OPTIM_NESTEROV); /* momentum of each contribution by itself */
+                 j.job.optim.kind = OPTIM_NESTEROV); /* would be momentum of each contribution */
     JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 4; j.job.sync_mode = JOB_ASYNC;
                  j.job.optim.kind = OPTIM_SGD; j.job.delay_compensation = 1);
     JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 4; j.job.optim.clip_norm = 1);
     JOIN_INVALID(j.job.local = j.job.optim;
-                 j.job.local_steps = 5); /* 64 samples are no 5 batches */
-    JOIN_INVALID(j.job.local_steps = 4); /* of an optimizer that cannot be */
+                 j.job.local_steps = 5); /* 64 samples do not make 5 batches */
+    JOIN_INVALID(j.job.local_steps = 4); /* the local optimizer is not valid */
     JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 4; j.job.train_steps = 1LL << 61);
-    JOIN_INVALID(j.job.fragments = 3); /* of two chunks */
+    JOIN_INVALID(j.job.fragments = 3); /* there are only two chunks */
     JOIN_INVALID(j.job.fragments = JOB_MAX_FRAGMENTS + 1);
     JOIN_INVALID(j.job.fragments = 2; j.job.sync_mode = JOB_ASYNC);
     JOIN_INVALID(j.job.fragments = 2; j.job.optim.clip_norm = 1);
@@ -290,7 +290,7 @@ static void free_reply(struct net_join_reply *reply)
     hosts_free(&reply->servers);
 }
 
-static void members_are_told_their_place(void **state)
+static void replies_contain_the_place(void **state)
 {
     struct net_join_reply got, reply = good_reply();
     assert_int_equal(wire_through(&message_reply, &reply, &got), ST_OK);
@@ -324,7 +324,7 @@ static void members_are_told_their_place(void **state)
     assert_int_equal(got.servers.n, 0);
     free_reply(&got);
     reply = good_reply();
-    reply.answer = JOIN_RETRY; /* who has to wait hears of the generation, and nothing more */
+    reply.answer = JOIN_RETRY; /* contains only the generation */
     assert_int_equal(wire_through(&message_reply, &reply, &got), ST_OK);
     assert_null(got.server);
     assert_int_equal(got.n_chunks, 0);
@@ -343,7 +343,7 @@ static void members_are_told_their_place(void **state)
         assert_null(got.server);                                                                   \
     } while (0)
 
-static void replies_that_cannot_be_are_refused(void **state)
+static void invalid_replies_are_refused(void **state)
 {
     char *same[] = {"a:1", "a:1"}, *bare[] = {"a:1", ""};
     int nowhere[] = {2}, below[] = {-1};
@@ -373,7 +373,7 @@ static void replies_that_cannot_be_are_refused(void **state)
     REPLY_INVALID(r.place.region = 3);
     REPLY_INVALID(r.place.region = -1);
     REPLY_INVALID(r.place.n_regions = JOB_MAX_WORKERS + 1);
-    REPLY_INVALID(r.place.n_regions = 0); /* and region 2 */
+    REPLY_INVALID(r.place.n_regions = 0); /* although region is 2 */
 }
 
 static void members_leave_now_or_soon(void **state)
@@ -392,7 +392,7 @@ static void members_leave_now_or_soon(void **state)
     }
 }
 
-/* What others see of it is one line of printable UTF-8, and not long. */
+/* The receiver gets one short line of printable UTF-8. */
 static void members_leave_with_an_error(void **state)
 {
     struct net_leave got,
@@ -417,8 +417,8 @@ static void members_leave_with_an_error(void **state)
     }
 }
 
-/* Servers keep the text, up to its bound. */
-static void members_say_what_they_train_on(void **state)
+/* Servers receive the text, up to its bound. */
+static void text_on_training_data_crosses_the_wire(void **state)
 {
     struct net_join got, join = good_join();
     char *text = malloc(JOB_MAX_TRAINED_ON_BYTES + 2);
@@ -427,7 +427,7 @@ static void members_say_what_they_train_on(void **state)
     text[JOB_MAX_TRAINED_ON_BYTES + 1] = 0;
     assert_int_equal(join_through(&join, &got), ST_OK);
     assert_null(got.trained_on);
-    join.trained_on = text; /* it is too long, and stays where it is */
+    join.trained_on = text; /* too long, so it is not sent */
     assert_int_equal(join_through(&join, &got), ST_OK);
     assert_null(got.trained_on);
     text[JOB_MAX_TRAINED_ON_BYTES] = 0;
@@ -449,15 +449,15 @@ static void members_say_what_they_train_on(void **state)
     weir__v1__join_request__pack(wire, w.data);
     assert_int_equal(message_join_unpack(w.data, w.bytes, &got, &made, w.why), ST_INVALID);
     assert_non_null(strstr(w.why, "the description of its data is too long"));
-    weir__v1__join_request__free_unpacked(wire, NULL); /* the text, too */
+    weir__v1__join_request__free_unpacked(wire, NULL); /* also frees the text */
     free(w.data);
 }
 
 int main(void)
 {
-    return RUN_GROUP(set_up, tear_down, members_introduce_themselves, every_name_is_understood,
-                     input_is_understood, arithmetic_is_compared, joins_that_cannot_be_are_refused,
-                     members_are_told_their_place, replies_that_cannot_be_are_refused,
-                     members_leave_now_or_soon, members_leave_with_an_error,
-                     members_say_what_they_train_on);
+    return RUN_GROUP(set_up, tear_down, joins_arrive_unchanged, every_name_crosses_the_wire,
+                     sample_transformations_cross_the_wire, arithmetic_is_compared,
+                     invalid_joins_are_refused, replies_contain_the_place,
+                     invalid_replies_are_refused, members_leave_now_or_soon,
+                     members_leave_with_an_error, text_on_training_data_crosses_the_wire);
 }

@@ -1,9 +1,9 @@
-/* tests/net_line_test.c - which number format a line asks for, and what is said of it. */
+/* tests/net_line_test.c - the number format that suits a line, and the text that explains it. */
 #include "net/exchange/line.h"
 #include "tests/check.h"
 #include <string.h>
 
-/* 3.3 million parameters, 50 steps of 0.1 s from one exchange to the next: it may take 1 s. */
+/* 3.3 million parameters, 50 steps of 0.1 s between two exchanges, each of which may last 1 s. */
 static const struct net_line_use rounds = {13.1e6, 50, 0.1}, steps = {13.1e6, 1, 0.1};
 
 static enum dtype choose(double rtt_ms, double mbit, const struct net_line_use *use,
@@ -17,7 +17,7 @@ static enum dtype choose(double rtt_ms, double mbit, const struct net_line_use *
     return dtype;
 }
 
-static void test_what_loses_least(void **state)
+static void format_with_least_loss_is_chosen(void **state)
 {
     assert_int_equal(choose(20, 1000, &rounds, "fp32: 1e+03 Mbit/s, 20 ms, 26.2 MB a round"),
                      DTYPE_F32);
@@ -30,8 +30,8 @@ static void test_what_loses_least(void **state)
                      DTYPE_INT4);
 }
 
-/* However many bytes cross with each step. */
-static void test_local_network(void **state)
+/* A local network gets fp32, regardless of the bytes in each step. */
+static void local_network_uses_fp32(void **state)
 {
     assert_int_equal(choose(0.05, 8000, &steps, "as in a local network"), DTYPE_F32);
     assert_int_equal(choose(0.3, 110, &steps, "as in a local network"), DTYPE_F32);
@@ -41,5 +41,5 @@ static void test_local_network(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_what_loses_least, test_local_network);
+    return RUN_TESTS(format_with_least_loss_is_chosen, local_network_uses_fp32);
 }

@@ -1,4 +1,5 @@
-/* tests/net_path_test.c - when connections that stand still prove that large packets are lost. */
+/* tests/net_path_test.c - the conditions under which stalled connections prove that large packets
+ * are lost. */
 #include "net/rpc/path.h"
 #include "tests/check.h"
 #include <string.h>
@@ -9,14 +10,14 @@ static const struct net_path_suspect first = {"10.0.0.1", 40001, 2222, 1500, 0},
                                      second = {"10.0.0.1", 40002, 2222, 1500, 0},
                                      elsewhere = {"10.0.0.2", 40003, 2222, 1500, 0};
 
-static void test_one_connection_proves_nothing(void **state)
+static void one_connection_proves_nothing(void **state)
 {
     struct net_path_watch w = {.said_ns = 0};
     for (int i = 3; i < 30; i++)
         assert_false(net_path_note(&w, &first, i * S));
 }
 
-static void test_a_later_connection_to_the_host_is_the_proof(void **state)
+static void later_connection_to_host_is_proof(void **state)
 {
     struct net_path_watch w = {.said_ns = 0};
     assert_false(net_path_note(&w, &first, 3 * S));
@@ -26,7 +27,7 @@ static void test_a_later_connection_to_the_host_is_the_proof(void **state)
     assert_true(net_path_note(&w, &second, 14 * S));
 }
 
-static void test_two_that_are_cut_at_once_prove_nothing(void **state)
+static void two_connections_cut_at_once_prove_nothing(void **state)
 {
     struct net_path_watch w = {.said_ns = 0};
     for (int i = 3; i < 10; i++) {
@@ -35,14 +36,14 @@ static void test_two_that_are_cut_at_once_prove_nothing(void **state)
     }
 }
 
-static void test_an_old_connection_proves_nothing(void **state)
+static void old_connection_proves_nothing(void **state)
 {
     struct net_path_watch w = {.said_ns = 0};
     assert_false(net_path_note(&w, &first, 3 * S));
     assert_false(net_path_note(&w, &second, 63 * S));
 }
 
-static void test_the_oldest_makes_room(void **state)
+static void oldest_suspect_is_replaced(void **state)
 {
     struct net_path_watch w = {.said_ns = 0};
     struct net_path_suspect s = elsewhere;
@@ -56,7 +57,7 @@ static void test_the_oldest_makes_room(void **state)
     assert_true(net_path_note(&w, &s, 25 * S));
 }
 
-static void test_no_connection_is_no_suspect(void **state)
+static void process_without_connections_has_no_suspect(void **state)
 {
     struct net_path_watch w = {.said_ns = 0};
     assert_int_equal(net_path_look(&w, 0), 0);
@@ -64,8 +65,7 @@ static void test_no_connection_is_no_suspect(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(
-        test_one_connection_proves_nothing, test_a_later_connection_to_the_host_is_the_proof,
-        test_two_that_are_cut_at_once_prove_nothing, test_an_old_connection_proves_nothing,
-        test_the_oldest_makes_room, test_no_connection_is_no_suspect);
+    return RUN_TESTS(one_connection_proves_nothing, later_connection_to_host_is_proof,
+                     two_connections_cut_at_once_prove_nothing, old_connection_proves_nothing,
+                     oldest_suspect_is_replaced, process_without_connections_has_no_suspect);
 }

@@ -1,5 +1,5 @@
 /* tests/net_peer_sockets_test.c - gRPC's text of a peer, the sockets that are connected to it, and
- * a forked child's share of a segment. */
+ * the memory of a segment in a forked child. */
 #include "base/fork_guard.h"
 #include "net/rpc/peer_sockets.h"
 #include "net/shm/segment.h"
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void test_text_of_a_peer_is_read(void **state)
+static void text_of_a_peer_is_parsed(void **state)
 {
     static const struct {
         const char *text, *host;
@@ -68,7 +68,7 @@ static int is_open(int fd)
     return fcntl(fd, F_GETFD) >= 0;
 }
 
-static void test_sockets_of_that_peer_alone_are_closed(void **state)
+static void only_sockets_of_that_peer_are_closed(void **state)
 {
     char text[2][64];
     struct peer_socket_address a;
@@ -88,7 +88,7 @@ static void test_sockets_of_that_peer_alone_are_closed(void **state)
     }
 }
 
-static void test_forked_child_has_zeros_for_a_segment(void **state)
+static void forked_child_has_zeros_for_a_segment(void **state)
 {
     char why[SEGMENT_WHY_BYTES];
     struct segment_name name;
@@ -120,7 +120,7 @@ static void count(struct fork_guard *g)
     calls++;
 }
 
-static void test_guards_of_removed_objects_are_not_called(void **state)
+static void guards_of_removed_objects_are_not_called(void **state)
 {
     struct fork_guard g[4] = {{NULL, NULL, NULL}};
     int status = -1;
@@ -141,7 +141,7 @@ static void test_guards_of_removed_objects_are_not_called(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_text_of_a_peer_is_read, test_sockets_of_that_peer_alone_are_closed,
-                     test_forked_child_has_zeros_for_a_segment,
-                     test_guards_of_removed_objects_are_not_called);
+    return RUN_TESTS(text_of_a_peer_is_parsed, only_sockets_of_that_peer_are_closed,
+                     forked_child_has_zeros_for_a_segment,
+                     guards_of_removed_objects_are_not_called);
 }

@@ -1,5 +1,5 @@
-/* tests/net_plan_test.c - plans and what servers say of themselves: they come through the wire as
- * they went in, and what cannot be is refused with a sentence, whoever sent it. */
+/* tests/net_plan_test.c - plans and servers' states on the wire: they arrive unchanged, and invalid
+ * ones are refused with a sentence, from any sender. */
 #include "net/wire/message.h"
 #include "net/wire/plan.h"
 #include "tests/check.h"
@@ -32,7 +32,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* From the memory of three servers, to two. */
+/* Returns a plan that resumes from the memory of three servers, with two servers. */
 static struct net_plan good_plan(void)
 {
     struct net_plan p = {.generation = 9,
@@ -102,7 +102,7 @@ static void assert_same_plan(const struct net_plan *a, const struct net_plan *b)
     }
 }
 
-static void a_plan_knows_who_has_contributed(void **state)
+static void plan_contains_contributions(void **state)
 {
     static const struct net_contribution at_122[] = {{0, 122}, {2, 122}, {3, 40}, {5, 122}},
                                          at_120[] = {{0, 120}, {3, 40}, {5, 119}},
@@ -124,13 +124,13 @@ static void a_plan_knows_who_has_contributed(void **state)
         }
         free(list);
     }
-    assert_int_equal(net_plan_contributed(&p, 2, 120), 0); /* it has come with this plan */
+    assert_int_equal(net_plan_contributed(&p, 2, 120), 0); /* it has joined with this plan */
     assert_int_equal(net_plan_contributed(&p, 4, 122), 0);
-    p.job.sync_mode = JOB_ASYNC; /* each version is made of one contribution */
+    p.job.sync_mode = JOB_ASYNC; /* each version has one contribution */
     assert_int_equal(net_plan_contributed(&p, 0, 122), 0);
 }
 
-static void a_plan_knows_its_members_and_samples(void **state)
+static void plan_has_ranks_and_positions(void **state)
 {
     struct net_plan p = good_plan(), *copy;
     assert_int_equal(net_plan_rank(&p, 0), 0);
@@ -178,7 +178,7 @@ static void assert_comes_through(struct net_plan *p)
     assert_null(got.plan);
 }
 
-static void plans_come_through_the_wire(void **state)
+static void plans_arrive_unchanged(void **state)
 {
     struct net_plan p = good_plan();
     assert_comes_through(&p);
@@ -212,7 +212,7 @@ static void assert_refused(const struct net_plan *p, const char *what)
         assert_refused(&p, #change);                                                               \
     } while (0)
 
-static void plans_that_cannot_be_are_refused(void **state)
+static void invalid_plans_are_refused(void **state)
 {
     int falling[] = {0, 5, 2}, twice[] = {0, 2, 2}, far[] = {0, 2, JOB_MAX_WORKERS};
     int nowhere[] = {0, 1, 2}, below[] = {0, 1, -1}, three[] = {0, 1, 3};
@@ -230,7 +230,7 @@ static void plans_that_cannot_be_are_refused(void **state)
     REFUSED(p.member = twice);
     REFUSED(p.member = far);
     REFUSED(p.servers.n = 0);
-    REFUSED(p.servers.n = 1); /* the map has a 1 */
+    REFUSED(p.servers.n = 1); /* the map contains server 1 */
     REFUSED(p.servers.addr = same);
     REFUSED(p.servers.addr = bare);
     REFUSED(p.shard = nowhere);
@@ -239,7 +239,7 @@ static void plans_that_cannot_be_are_refused(void **state)
     REFUSED(p.holders.n = 0);
     REFUSED(p.before = 0);
     REFUSED(p.before = 9);
-    REFUSED(p.source = PLAN_CHECKPOINT); /* of no name */
+    REFUSED(p.source = PLAN_CHECKPOINT); /* without a name */
     REFUSED(p.source = PLAN_CHECKPOINT; snprintf(p.restore, sizeof p.restore, "../x"));
     REFUSED(p.source = PLAN_FIRST);
     struct net_contribution none[] = {{0, 0}}, later[] = {{0, 121}}, again[] = {{4, 1}, {4, 2}},
@@ -257,14 +257,14 @@ static void maps_of_another_length_are_refused(void **state)
     const struct net_param param = {.name = "a", .shape = {2, {64, 1024}}};
     struct chunks *one;
     assert_int_equal(chunks_create(&param, 1, 1 << 20, &one), ST_OK);
-    other.n_params = one->n_params; /* a table of one chunk, and maps of three */
+    other.n_params = one->n_params; /* the table has one chunk, the maps have three */
     other.params = one->params;
     p.chunks = &other;
     assert_refused(&p, "maps longer than the table");
     chunks_destroy(one);
     struct net_control_reply got, reply = {.generation = 8};
     p = good_plan();
-    reply.plan = &p; /* of generation 9 */
+    reply.plan = &p; /* its generation is 9 */
     assert_int_equal(wire_through(&message_control_reply, &reply, &got), ST_INVALID);
     reply = (struct net_control_reply){.stop = 1, .stop_step = -2};
     assert_int_equal(wire_through(&message_control_reply, &reply, &got), ST_INVALID);
@@ -297,7 +297,7 @@ static const struct net_control good_control = {.server = 1,
                                                 .n_parts = 1,
                                                 .parts = &part};
 
-static void servers_say_how_they_stand(void **state)
+static void server_states_arrive_unchanged(void **state)
 {
     struct net_control got, joins = {.incarnation = 6, .joining = 1, .address = "h:1"};
     assert_int_equal(wire_through(&message_control, &good_control, &got), ST_OK);
@@ -329,7 +329,7 @@ static void servers_say_how_they_stand(void **state)
     assert_true(!got.folder[0] && !got.knows_parts && !got.parts);
     assert_int_equal(got.joining, 1);
     assert_null(got.missing);
-    /* for life, also when it has chunks, and members that it misses */
+    /* A server that joined later keeps `joining`, even with chunks and missing members. */
     joins.missing = absent;
     joins.n_missing = 2;
     assert_int_equal(wire_through(&message_control, &joins, &got), ST_OK);
@@ -337,7 +337,7 @@ static void servers_say_how_they_stand(void **state)
     message_control_free(&got);
 }
 
-static void replies_say_what_is_kept(void **state)
+static void replies_list_kept_checkpoints(void **state)
 {
     struct net_control_reply got, reply = {.number = 3,
                                            .step = -1,
@@ -370,12 +370,12 @@ static void replies_say_what_is_kept(void **state)
             fail_msg("taken: a request with %s", #change);                                         \
     } while (0)
 
-static void stands_that_cannot_be_are_refused(void **state)
+static void invalid_server_states_are_refused(void **state)
 {
     struct net_missing nobody[] = {{JOB_MAX_WORKERS, 0, 0}, {0, 0, 0}};
     struct net_missing early[] = {{0, -1, 0}, {0, 0, 0}};
     static struct net_missing crowd[JOB_MAX_WORKERS + 1];
-    CONTROL_REFUSED(c.joining = 1); /* and has a number */
+    CONTROL_REFUSED(c.joining = 1); /* although it has a number */
     CONTROL_REFUSED(c.joining = 1; c.server = 0; c.n_servers = 0; c.address[0] = 0);
     CONTROL_REFUSED(c.generation = UINT64_MAX);
     CONTROL_REFUSED(c.heard_epoch = UINT64_MAX);
@@ -401,9 +401,8 @@ static void stands_that_cannot_be_are_refused(void **state)
 
 int main(void)
 {
-    return RUN_GROUP(set_up, tear_down, a_plan_knows_its_members_and_samples,
-                     a_plan_knows_who_has_contributed, plans_come_through_the_wire,
-                     plans_that_cannot_be_are_refused, maps_of_another_length_are_refused,
-                     servers_say_how_they_stand, replies_say_what_is_kept,
-                     stands_that_cannot_be_are_refused);
+    return RUN_GROUP(set_up, tear_down, plan_has_ranks_and_positions, plan_contains_contributions,
+                     plans_arrive_unchanged, invalid_plans_are_refused,
+                     maps_of_another_length_are_refused, server_states_arrive_unchanged,
+                     replies_list_kept_checkpoints, invalid_server_states_are_refused);
 }

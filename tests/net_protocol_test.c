@@ -1,5 +1,5 @@
-/* tests/net_protocol_test.c - programs of two versions: each request names its protocol, and one of
- * an older or newer sender is refused by a sentence with both numbers. */
+/* tests/net_protocol_test.c - programs of two versions: each request contains its sender's
+ * protocol, and a sentence with both numbers refuses an older or newer sender. */
 #include "tests/net_wire.h"
 #include <stdio.h>
 #include <string.h>
@@ -141,18 +141,18 @@ static enum status unpack_gate(struct wire *w)
     return st;
 }
 
-/* What another server says is looked at before anything is done with it. */
-static void test_gates_that_cannot_be(void **state)
+/* A message of another server is checked before it is used. */
+static void invalid_gates_are_refused(void **state)
 {
     struct buf *b;
     struct net_gate got;
     assert_int_equal(buf_create(8, &b), ST_OK);
     memset(b->data, 0, 8);
     const struct net_gate_item wrong[] = {
-        {.kind = GATE_OWN, .value = b},                 /* it has none */
-        {.kind = GATE_WHOLE},                           /* it needs one */
-        {.kind = GATE_N_KINDS, .value = b},             /* there is no such kind */
-        {.kind = GATE_OWN, .chunk = CHUNKS_MAX_CHUNKS}, /* nor such a chunk */
+        {.kind = GATE_OWN, .value = b},                 /* must not have a value */
+        {.kind = GATE_WHOLE},                           /* needs a value */
+        {.kind = GATE_N_KINDS, .value = b},             /* no such kind */
+        {.kind = GATE_OWN, .chunk = CHUNKS_MAX_CHUNKS}, /* no such chunk */
         {.kind = GATE_OWN, .version = -1}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct wire w = {.why = ""};
@@ -166,7 +166,7 @@ static void test_gates_that_cannot_be(void **state)
     buf_unref(b);
 }
 
-static void test_other_versions(void **state)
+static void other_protocol_versions_are_refused(void **state)
 {
     static const struct {
         void (*pack)(struct wire *w);
@@ -186,18 +186,18 @@ static void test_other_versions(void **state)
         for (size_t k = 0; k < 2; k++) {
             w.data[1] = (uint8_t)others[k];
             assert_int_equal(requests[i].unpack(&w), ST_INVALID);
-            snprintf(expect, sizeof expect,
-                     "the caller speaks protocol %d, this server protocol %d; run the same version "
-                     "of all programs",
-                     others[k], MESSAGE_PROTOCOL);
+            snprintf(
+                expect, sizeof expect,
+                "the caller speaks protocol %d, this server protocol %d; run the same version of all programs",
+                others[k], MESSAGE_PROTOCOL);
             assert_string_equal(w.why, expect);
         }
         wire_end(&w, ST_OK);
     }
 }
 
-/* The fuzzer's seeds speak today's protocol, or they would all be refused. */
-static void test_seeds(void **state)
+/* The fuzzer's seeds contain the present protocol; otherwise they would all be refused. */
+static void fuzzer_seeds_have_present_protocol(void **state)
 {
     static const char *const names[] = {"join",    "join_any",      "request", "request_joining",
                                         "command", "request_stand", "status",  "fetch",
@@ -216,5 +216,6 @@ static void test_seeds(void **state)
 
 int main(void)
 {
-    return RUN_GROUP(setup, teardown, test_other_versions, test_seeds, test_gates_that_cannot_be);
+    return RUN_GROUP(setup, teardown, other_protocol_versions_are_refused,
+                     fuzzer_seeds_have_present_protocol, invalid_gates_are_refused);
 }

@@ -1,4 +1,4 @@
-/* Why a call failed, in this project's words. */
+/* tests/net_reasons_test.c - the reasons of failed calls in this project's words. */
 #include "net/rpc/reasons.h"
 #include "tests/check.h"
 #include <stdio.h>
@@ -12,7 +12,7 @@ static void check(const char *text, const char *expected)
     assert_string_equal(got, expected);
 }
 
-static void test_name_without_address_is_named_with_its_cause(void **state)
+static void name_without_address_is_reported_with_cause(void **state)
 {
     check(
         "DNS resolution failed for ps9:2222: C-ares status is not ARES_SUCCESS qtype=AAAA name=ps9 is_balancer=0: Domain name not found",
@@ -21,33 +21,33 @@ static void test_name_without_address_is_named_with_its_cause(void **state)
           "the host name 'ps9' cannot be resolved: Name or service not known");
 }
 
-static void test_longest_name_keeps_its_cause(void **state)
+static void longest_name_keeps_its_cause(void **state)
 {
     char name[256], text[REASON_BYTES], expected[REASON_BYTES];
     memset(name, 'x', sizeof name - 1);
     name[sizeof name - 1] = 0;
-    snprintf(text, sizeof text,
-             "DNS resolution failed for %s:2222: C-ares status is not ARES_SUCCESS qtype=A "
-             "name=%s is_balancer=0: Misformatted domain name",
-             name, name);
+    snprintf(
+        text, sizeof text,
+        "DNS resolution failed for %s:2222: C-ares status is not ARES_SUCCESS qtype=A name=%s is_balancer=0: Misformatted domain name",
+        name, name);
     snprintf(expected, sizeof expected,
              "the host name '%s' cannot be resolved: Misformatted domain name", name);
     check(text, expected);
 }
 
-static void test_cut_text_still_names_the_host(void **state)
+static void cut_text_still_names_the_host(void **state)
 {
     check("DNS resolution failed for ps9", "the host name 'ps9' cannot be resolved: no answer");
 }
 
-static void test_missing_descriptors_name_their_limit(void **state)
+static void missing_descriptors_name_their_limit(void **state)
 {
     check(
         "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:2222: Too many open files",
         "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:2222: Too many open files: this process has no descriptor left; raise their limit with ulimit -n");
 }
 
-static void test_other_texts_stay(void **state)
+static void other_texts_stay_unchanged(void **state)
 {
     check("the server is stopping", "the server is stopping");
     check("", "");
@@ -55,7 +55,7 @@ static void test_other_texts_stay(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_name_without_address_is_named_with_its_cause,
-                     test_longest_name_keeps_its_cause, test_cut_text_still_names_the_host,
-                     test_missing_descriptors_name_their_limit, test_other_texts_stay);
+    return RUN_TESTS(name_without_address_is_reported_with_cause, longest_name_keeps_its_cause,
+                     cut_text_still_names_the_host, missing_descriptors_name_their_limit,
+                     other_texts_stay_unchanged);
 }

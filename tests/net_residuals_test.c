@@ -1,5 +1,5 @@
-/* tests/net_residuals_test.c - what rounding takes off a contribution comes with the next one:
- * once, whatever is done again, skipped, or taken back. */
+/* tests/net_residuals_test.c - the part that rounding removes from a contribution is added to the
+ * next one exactly once, even if steps are repeated, skipped, or did not count. */
 #include "net/exchange/residuals.h"
 #include "tests/check.h"
 #include <stdlib.h>
@@ -22,8 +22,8 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Rounds the chunk's contribution to `step`, to which all of `in` has to be added, with `out` left
- * over. */
+/* Rounds the chunk's contribution to `step`. Checks that each added residual equals `in`, and
+ * leaves `out` over. */
 static void round_step(int chunk, int64_t step, float in, float out)
 {
     float *r = residuals_of(residuals, chunk, step);
@@ -33,7 +33,7 @@ static void round_step(int chunk, int64_t step, float in, float out)
     }
 }
 
-static void test_goes_into_the_next(void **state)
+static void residual_is_added_to_next_contribution(void **state)
 {
     for (int c = 0; c < chunks->n_chunks; c++)
         round_step(c, 0, 0, (float)c + 1);
@@ -43,26 +43,26 @@ static void test_goes_into_the_next(void **state)
         round_step(c, 2, (float)c + 10, 0);
 }
 
-/* From what it was the first time, however often. */
-static void test_a_step_is_done_again(void **state)
+/* Each repeat adds the same residual as the first time. */
+static void repeated_step_adds_same_residual(void **state)
 {
     round_step(1, 7, 0, 5);
     round_step(1, 8, 5, 6);
     round_step(1, 8, 5, 7);
     round_step(1, 8, 5, 8);
     round_step(1, 9, 8, 0);
-    round_step(0, 9, 0, 0); /* chunks know nothing of each other */
+    round_step(0, 9, 0, 0); /* chunks are independent of each other */
 }
 
-static void test_a_skipped_step_keeps_it(void **state)
+static void skipped_step_keeps_residual(void **state)
 {
     round_step(0, 3, 0, 2);
-    residuals_of(residuals, 0, 4); /* nothing is rounded, nothing written */
+    residuals_of(residuals, 0, 4); /* the step is skipped: nothing is written */
     round_step(0, 5, 2, 1);
-    round_step(0, 9, 1, 0); /* where steps are not one after the other */
+    round_step(0, 9, 1, 0); /* steps need not be consecutive */
 }
 
-static void test_way_back(void **state)
+static void older_step_resets_residual(void **state)
 {
     round_step(0, 20, 0, 2);
     round_step(0, 21, 2, 3);
@@ -71,28 +71,28 @@ static void test_way_back(void **state)
     round_step(0, 10, 0, 0);
 }
 
-/* What was contributed is contributed once more, with what is new: what had been left over before
- * is added once, and what this one left over not at all. */
-static void test_taken_back(void **state)
+/* A contribution that did not count is sent again as a part of the next one: the residual before it
+ * is added again, and the residual that it left over is dropped. */
+static void uncounted_contribution_is_added_once(void **state)
 {
     round_step(0, 5, 0, 2);
     round_step(0, 6, 2, 9);
     residuals_take_back(residuals, 0, 6);
-    residuals_take_back(residuals, 1, 6); /* which had no part in it */
+    residuals_take_back(residuals, 1, 6); /* chunk 1 had no contribution to it */
     round_step(0, 8, 2, 3);
-    residuals_take_back(residuals, 0, 6); /* that is long ago */
+    residuals_take_back(residuals, 0, 6); /* an older step: ignored */
     round_step(0, 9, 3, 0);
     round_step(1, 9, 0, 0);
 }
 
-/* What one process has kept goes into the next contribution of another. */
-static void test_of_another_process(void **state)
+/* The residual of one process is added to the next contribution of another. */
+static void residual_moves_to_another_process(void **state)
 {
     struct residuals *next = NULL;
     assert_int_equal(residuals_create(chunks, &next), ST_OK);
     for (int c = 0; c < chunks->n_chunks; c++) {
         round_step(c, 5, 0, (float)c + 1);
-        residuals_of(residuals, c, 6); /* it had no turn */
+        residuals_of(residuals, c, 6); /* the chunk had no turn */
         residuals_set(next, c, 6, residuals_last(residuals, c));
     }
     residuals_destroy(residuals);
@@ -103,7 +103,8 @@ static void test_of_another_process(void **state)
 
 int main(void)
 {
-    return RUN_EACH(setup, teardown, test_goes_into_the_next, test_a_step_is_done_again,
-                    test_a_skipped_step_keeps_it, test_way_back, test_taken_back,
-                    test_of_another_process);
+    return RUN_EACH(setup, teardown, residual_is_added_to_next_contribution,
+                    repeated_step_adds_same_residual, skipped_step_keeps_residual,
+                    older_step_resets_residual, uncounted_contribution_is_added_once,
+                    residual_moves_to_another_process);
 }

@@ -1,4 +1,4 @@
-/* tests/net_security_test.c - roles by their names, the file of tokens, and what a token is for. */
+/* tests/net_security_test.c - names of roles, the file of tokens, and the roles of a token. */
 #include "net/security/roles.h"
 #include "net/security/tokens.h"
 #include "tests/check.h"
@@ -17,7 +17,7 @@ static unsigned of_uri(const char *uri)
     return roles_of_uri(uri, strlen(uri));
 }
 
-static void test_role_of_uri(void **state)
+static void uri_names_its_role(void **state)
 {
     assert_int_equal(of_uri("weir://role/ps"), ROLE_PS);
     assert_int_equal(of_uri("weir://role/worker"), ROLE_WORKER);
@@ -34,12 +34,12 @@ static void test_role_of_uri(void **state)
                                          "ps"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         assert_int_equal(of_uri(others[i]), 0);
-    /* what lies behind the n bytes is not looked at; a NUL byte ends nothing */
+    /* Bytes behind the n bytes are not read, and a NUL byte does not end the name. */
     assert_int_equal(roles_of_uri("weir://role/workers", 18), ROLE_WORKER);
     assert_int_equal(roles_of_uri("weir://role/ps\0x", 16), 0);
 }
 
-static void test_roles_text(void **state)
+static void roles_are_written_as_text(void **state)
 {
     char text[ROLES_TEXT_BYTES];
     assert_string_equal(roles_text(0, text), "none");
@@ -52,7 +52,7 @@ static unsigned shown(const struct tokens *t, const char *token)
     return tokens_roles(t, token, strlen(token));
 }
 
-static void test_tokens(void **state)
+static void token_grants_its_roles(void **state)
 {
     struct tokens t;
     char why[FILE_WHY_BYTES];
@@ -79,9 +79,9 @@ static void test_tokens(void **state)
     tokens_free(&t);
 }
 
-/* One secret may be given for several roles, in a line or in several; old and new stand together.
+/* One secret may have several roles, in one line or in several; old and new tokens are both valid.
  */
-static void test_tokens_of_several_roles(void **state)
+static void token_may_have_several_roles(void **state)
 {
     struct tokens t;
     char why[FILE_WHY_BYTES];
@@ -97,7 +97,7 @@ static void test_tokens_of_several_roles(void **state)
     tokens_free(&t);
 }
 
-static void test_tokens_refused(void **state)
+static void invalid_token_files_are_refused(void **state)
 {
     static const struct {
         const char *text, *why;
@@ -118,7 +118,7 @@ static void test_tokens_refused(void **state)
         assert_int_equal(tokens_parse(cases[i].text, &t, why), ST_INVALID);
         if (!strstr(why, cases[i].why))
             fail_msg("'%s': %s", cases[i].text, why);
-        assert_null(strstr(why, ADMIN)); /* a log is no place for a secret */
+        assert_null(strstr(why, ADMIN)); /* a log must not contain a secret */
     }
     char *text = malloc(TOKEN_MOST + 2), why[FILE_WHY_BYTES];
     memset(text, 'x', TOKEN_MOST + 1);
@@ -130,7 +130,7 @@ static void test_tokens_refused(void **state)
     free(text);
 }
 
-static void test_too_many_tokens(void **state)
+static void too_many_tokens_are_refused(void **state)
 {
     struct tokens t;
     char why[FILE_WHY_BYTES], *text = NULL;
@@ -149,8 +149,8 @@ static void test_too_many_tokens(void **state)
     free(text);
 }
 
-/* A file that was replaced is another one, also where its length and its second are the same. */
-static void test_stamp(void **state)
+/* A replaced file has another stamp, even with the same length and in the same second. */
+static void replaced_file_has_another_stamp(void **state)
 {
     char path[] = "/tmp/weir-security-XXXXXX", other[64], why[FILE_WHY_BYTES], *text;
     int fd = mkstemp(path);
@@ -186,6 +186,7 @@ static void test_stamp(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_role_of_uri, test_roles_text, test_tokens, test_tokens_of_several_roles,
-                     test_tokens_refused, test_too_many_tokens, test_stamp);
+    return RUN_TESTS(uri_names_its_role, roles_are_written_as_text, token_grants_its_roles,
+                     token_may_have_several_roles, invalid_token_files_are_refused,
+                     too_many_tokens_are_refused, replaced_file_has_another_stamp);
 }

@@ -1,5 +1,5 @@
-/* tests/net_server_test.c - the server against peers that are not our client: a port in use,
- * addresses that cannot be, health, unknown methods, frames and bytes that are none. */
+/* tests/net_server_test.c - the server against foreign peers: a port in use, invalid addresses,
+ * health checks, unknown methods, invalid frames, and bytes that are not HTTP/2. */
 #include "base/log.h"
 #include "net/wire/message.h"
 #include "tests/capture.h"
@@ -46,7 +46,7 @@ static enum status try_listen(const char *addr)
     return st;
 }
 
-static void test_addresses(void **state)
+static void invalid_addresses_are_refused(void **state)
 {
     struct fixture *f = *state;
     char addr[64];
@@ -59,7 +59,7 @@ static void test_addresses(void **state)
     assert_int_equal(try_listen("no.such.host.invalid:2222"), ST_INVALID);
     assert_int_equal(try_listen("127.0.0.1"), ST_INVALID);
     assert_int_equal(try_listen("127.0.0.1:0"), ST_OK);
-    /* The other loopback address is not listened on. */
+    /* The server does not listen on the other loopback address. */
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)f->tiny.port)};
     inet_pton(AF_INET, "127.0.0.2", &sa.sin_addr);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -67,7 +67,7 @@ static void test_addresses(void **state)
     close(fd);
 }
 
-static void test_health(void **state)
+static void health_checks_are_answered(void **state)
 {
     struct fixture *f = *state;
     static struct raw r;
@@ -88,7 +88,7 @@ static void test_health(void **state)
     assert_int_equal(raw_close(&r), GRPC_STATUS_CANCELLED);
 }
 
-static void test_unary_refusals(void **state)
+static void invalid_requests_are_refused(void **state)
 {
     struct fixture *f = *state;
     static struct raw r;
@@ -111,8 +111,8 @@ static void test_unary_refusals(void **state)
     assert_int_equal(tiny_get(&f->tiny, &f->tiny.n_leave), 1);
 }
 
-/* However often a peer is refused, the log has a few lines of it. */
-static void test_rationed_lines(void **state)
+/* The log has only a few lines about a peer, however often it is refused. */
+static void refusals_write_few_lines(void **state)
 {
     struct fixture *f = *state;
     static struct raw r;
@@ -133,12 +133,12 @@ static void test_rationed_lines(void **state)
         assert_int_equal(code, GRPC_STATUS_INVALID_ARGUMENT);
         frame += capture_lines();
     }
-    assert_in_range(leave, 1, LOG_LIMIT_BURST + 1); /* one more where this takes 10 s */
+    assert_in_range(leave, 1, LOG_LIMIT_BURST + 1); /* allows a further line after 10 s */
     assert_in_range(frame, 1, LOG_LIMIT_BURST + 1);
 }
 
-/* A JoinRequest that differs in one value from a good one. */
-static void test_join_bounds(void **state)
+/* Sends JoinRequests that differ in one value from a valid one. */
+static void joins_out_of_bounds_are_refused(void **state)
 {
     struct fixture *f = *state;
     struct net_join good = {.member = 1, .incarnation = 5, .chunks = f->chunks};
@@ -187,7 +187,7 @@ static void test_join_bounds(void **state)
         assert_int_equal(got.job.staleness, 4);
         assert_true(got.job.delay_compensation == 0.25f);
         assert_true(got.job.validation_split == 0.1);
-        assert_int_equal(got.job.aggregate, 2); /* 0 is all */
+        assert_int_equal(got.job.aggregate, 2); /* 0 on the wire means all workers */
         assert_int_equal(got.job.push_dtype, DTYPE_BF16);
         assert_int_equal(got.job.version_dtype, DTYPE_F16);
         assert_int_equal(chunks_compare(f->chunks, got.chunks, why, sizeof why), ST_OK);
@@ -196,9 +196,9 @@ static void test_join_bounds(void **state)
     }
 }
 
-/* A JoinReply with a list of servers that cannot be: nothing of it is freed that was never taken.
+/* A JoinReply with an invalid list of servers: the reader frees only memory that it has allocated.
  */
-static void test_reply_bounds(void **state)
+static void replies_out_of_bounds_are_refused(void **state)
 {
     static const uint8_t no_address[] = {0x6a, 1, 0x1a}; /* server_address: one odd byte */
     struct net_join_reply reply;
@@ -210,7 +210,7 @@ static void test_reply_bounds(void **state)
 }
 
 /* A few bytes that decode to far more memory than they have are refused. */
-static void test_join_memory(void **state)
+static void joins_that_need_much_memory_are_refused(void **state)
 {
     size_t n_params = 2000000, at = 0;
     uint8_t *data = malloc(2 * n_params + 16);
@@ -261,8 +261,8 @@ static void assert_refused(struct raw *r, const char *reason)
     assert_int_equal(raw_close(r), GRPC_STATUS_INVALID_ARGUMENT);
 }
 
-/* Bad streams end by themselves; one that was open before them goes on. */
-static void test_bad_frames(void **state)
+/* Streams with invalid data end; a stream that was open before stays open. */
+static void invalid_frames_end_only_their_stream(void **state)
 {
     struct fixture *f = *state;
     static struct raw good, bad;
@@ -300,8 +300,8 @@ static void test_bad_frames(void **state)
     tiny_await(&f->tiny, &f->tiny.n_closed, 4);
 }
 
-/* A client that says it is done still gets the answers to what it has asked. */
-static void test_half_close(void **state)
+/* A client that has half-closed its stream still receives the answers to its requests. */
+static void half_closed_stream_gets_its_answers(void **state)
 {
     struct fixture *f = *state;
     static struct raw r;
@@ -320,7 +320,7 @@ static void test_half_close(void **state)
     assert_int_equal(raw_close(&r), GRPC_STATUS_OK);
 }
 
-static void test_random_bytes(void **state)
+static void random_bytes_do_not_stop_server(void **state)
 {
     struct fixture *f = *state;
     static struct raw r;
@@ -332,7 +332,7 @@ static void test_random_bytes(void **state)
         assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof sa), 0);
         for (size_t k = 0; k < sizeof noise; k++)
             noise[k] = (uint8_t)((k * 2654435761u + i * 40503u) >> 13);
-        if (i % 2) /* behind HTTP/2's opening words */
+        if (i % 2) /* behind HTTP/2's preface */
             memcpy(noise, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
         (void)!send(fd, noise, sizeof noise, MSG_NOSIGNAL);
         close(fd);
@@ -341,8 +341,8 @@ static void test_random_bytes(void **state)
                      GRPC_STATUS_OK);
 }
 
-/* Stopping ends open streams and watches without their help. */
-static void test_stop(void **state)
+/* The server stops: it ends open streams and watches without their help. */
+static void stop_ends_streams_and_watches(void **state)
 {
     struct fixture *f = *state;
     static struct raw stream, watch;
@@ -367,17 +367,17 @@ int main(void)
 {
     log_init("test", -1, LOG_LEVEL_INFO);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_addresses, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_health, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_unary_refusals, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_join_bounds, set_up, tear_down),
-        cmocka_unit_test(test_reply_bounds),
-        cmocka_unit_test_setup_teardown(test_join_memory, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_bad_frames, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_half_close, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_random_bytes, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_stop, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_rationed_lines, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(invalid_addresses_are_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(health_checks_are_answered, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(invalid_requests_are_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(joins_out_of_bounds_are_refused, set_up, tear_down),
+        cmocka_unit_test(replies_out_of_bounds_are_refused),
+        cmocka_unit_test_setup_teardown(joins_that_need_much_memory_are_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(invalid_frames_end_only_their_stream, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(half_closed_stream_gets_its_answers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(random_bytes_do_not_stop_server, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(stop_ends_streams_and_watches, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(refusals_write_few_lines, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* tests/net_server_threads_test.c - the server where threads meet: the quota after members come at
- * once, and a stream that opens while it stops. */
+/* tests/net_server_threads_test.c - simultaneous events at the server: members that join at once
+ * change the quota, and a stream opens while the server stops. */
 #include "base/clock.h"
 #include "net/rpc/server_impl.h"
 #include "tests/check.h"
@@ -9,7 +9,7 @@
 
 enum { DEADLINE_MS = 60000 };
 
-/* gRPC's function as the server calls it: the last size, and a call that is held. */
+/* State of the replacement of gRPC's function: the last size, and a call that is held. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed;
 static size_t last_size;
@@ -37,8 +37,8 @@ static void *trust(void *server)
     return NULL;
 }
 
-/* A member's number is on its way to gRPC while a second one comes. */
-static void the_last_number_is_the_quota(void **state)
+/* One thread passes the number of members to gRPC while another one increases it. */
+static void quota_follows_the_last_number(void **state)
 {
     struct tiny t;
     pthread_t thread;
@@ -73,8 +73,7 @@ static void the_last_number_is_the_quota(void **state)
     chunks_destroy(chunks);
 }
 
-/* A stream that opens is held behind its first batch, until the server that stops has done to it
- * what it does. */
+/* Holds a stream that opens, after its first batch, until the stopping server has ended it. */
 static int hold_opening, n_opening, stop_has_passed, n_early;
 static grpc_call *opening;
 
@@ -102,7 +101,7 @@ grpc_call_error grpc_call_start_batch(grpc_call *call, const grpc_op *ops, size_
     return next(call, ops, n, tag, reserved);
 }
 
-/* The server calls it once it has ended its streams, and waited for them. */
+/* Replaces gRPC's function, which the server calls once it has ended its streams and waited. */
 void grpc_server_cancel_all_calls(grpc_server *server)
 {
     static void (*next)(grpc_server *);
@@ -115,8 +114,8 @@ void grpc_server_cancel_all_calls(grpc_server *server)
     next(server);
 }
 
-/* Its status does not overtake the metadata that opens it. */
-static void a_stream_opens_while_the_server_stops(void **state)
+/* The stream's status does not overtake the metadata that opens it. */
+static void stream_that_opens_during_stop_ends_in_order(void **state)
 {
     static struct raw r;
     struct tiny t;
@@ -146,5 +145,5 @@ static void a_stream_opens_while_the_server_stops(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(the_last_number_is_the_quota, a_stream_opens_while_the_server_stops);
+    return RUN_TESTS(quota_follows_the_last_number, stream_that_opens_during_stop_ends_in_order);
 }

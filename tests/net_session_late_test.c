@@ -1,5 +1,5 @@
-/* tests/net_session_late_test.c - how soon a server that is started late is noticed
- * (net/exchange/session.h): the pauses between joins, without gRPC or time of its own. */
+/* tests/net_session_late_test.c - the delay until a session (net/exchange/session.h) reaches a
+ * server that starts late: the pauses between joins, without gRPC or a real clock. */
 #include "net/exchange/session.h"
 #include "tests/check.h"
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static int joins(const struct session_out *out)
     return n;
 }
 
-/* What comes of the event, then nothing until the next join, which is asked: ms in between. */
+/* Passes an event to the session, then nothing until the next join. Returns the ms between them. */
 static int64_t pause_after(struct wait *w, const struct session_event *e)
 {
     struct session_out out;
@@ -49,9 +49,9 @@ static const struct session_event started = {.kind = EVENT_START},
                                   failed = {.kind = EVENT_JOIN_FAILED, .st = ST_UNAVAILABLE},
                                   wait_more = {.kind = EVENT_JOIN_ANSWER, .answer = JOIN_RETRY};
 
-/* Started before its server: whenever that comes, a join reaches it in half a second, and those
- * that follow, while it makes its first plan, come one soon after the other. */
-static void test_a_late_server(void **state)
+/* The worker starts before its server: a join reaches the server within half a second after its
+ * start, and the next joins follow quickly while the server makes its first plan. */
+static void late_server_is_reached_soon(void **state)
 {
     for (int n_failed = 1; n_failed < 60; n_failed += 29) {
         struct wait w = begin();
@@ -65,15 +65,15 @@ static void test_a_late_server(void **state)
         for (int i = 0; i < 100; i++)
             assert_in_range(pause_after(&w, &wait_more), 0, 20);
         int64_t quick_ns = w.now_ns;
-        while (pause_after(&w, &wait_more) <= 20) /* but not for ever */
+        while (pause_after(&w, &wait_more) <= 20) /* the quick joins end */
             assert_true(w.now_ns - quick_ns < 3000 * MS);
         assert_in_range(pause_after(&w, &wait_more), 21, 500);
         free(w.s);
     }
 }
 
-/* It answered for long, went away, and is there again: as if it had been started late. */
-static void test_it_goes_and_comes(void **state)
+/* The server answered for long, stopped, and is back: like a server that starts late. */
+static void restarted_server_is_reached_soon(void **state)
 {
     struct wait w = begin();
     pause_after(&w, &started);
@@ -87,5 +87,5 @@ static void test_it_goes_and_comes(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_a_late_server, test_it_goes_and_comes);
+    return RUN_TESTS(late_server_is_reached_soon, restarted_server_is_reached_soon);
 }

@@ -1,5 +1,5 @@
-/* tests/net_session_random_test.c - the session (net/exchange/session.h) under random events, after
- * each of which what must always hold is looked at. WEIR_TEST_SEED=N runs them from N. */
+/* tests/net_session_random_test.c - the session (net/exchange/session.h) under random events, with
+ * a check of its invariants after each of them. WEIR_TEST_SEED=N runs them from N. */
 #include "net/exchange/session.h"
 #include "tests/check.h"
 #include <stdio.h>
@@ -26,12 +26,12 @@ struct world {
     uint64_t random;
     int64_t now;
     enum call call[MAX_SERVERS];
-    int cancelled[MAX_SERVERS];   /* of that call */
-    int64_t ends_ns[MAX_SERVERS]; /* calm: when it is answered */
-    int n_goodbyes, n_soon;       /* not answered yet */
+    int cancelled[MAX_SERVERS];   /* nonzero: that call is cancelled */
+    int64_t ends_ns[MAX_SERVERS]; /* calm: time of its answer */
+    int n_goodbyes, n_soon;       /* leave messages and requests without an answer yet */
     int begun, out, left, failed;
     int64_t wake_ns;
-    uint64_t digest; /* of all actions */
+    uint64_t digest; /* hash of all actions */
     int from[MAX_SERVERS];
     char idle[MAX_SERVERS];
 };
@@ -57,7 +57,7 @@ static void world_close(struct world *w)
     free(w->copy);
 }
 
-/* The links' numbers are the new servers'. */
+/* Renumbers the links by the new servers. */
 static void renumber(struct world *w, const struct session_event *e)
 {
     struct world was = *w;
@@ -69,7 +69,7 @@ static void renumber(struct world *w, const struct session_event *e)
     }
 }
 
-/* The event ends the call that it speaks of, if there is such a one. */
+/* Ends the call that the event reports, if it is one of these. */
 static void end_call(struct world *w, const struct session_event *e)
 {
     int join = e->kind == EVENT_JOIN_ANSWER || e->kind == EVENT_JOIN_FAILED;
@@ -83,7 +83,7 @@ static void end_call(struct world *w, const struct session_event *e)
 static void begin_call(struct world *w, int link, enum call call)
 {
     assert_in_range(link, 0, w->s->n_links - 1);
-    assert_int_equal(w->call[link], CALL_NONE); /* never two on one link */
+    assert_int_equal(w->call[link], CALL_NONE); /* a link never has two calls */
     w->call[link] = call;
     w->cancelled[link] = 0;
     w->ends_ns[link] = w->now + (int64_t)draw(w, 10) * MS;
@@ -131,7 +131,7 @@ static void do_action(struct world *w, const struct session_event *e,
     }
 }
 
-/* Steps, looks at what must hold always, and does what the session says. */
+/* Steps the session, checks its invariants, and carries out its actions. */
 static void step(struct world *w, const struct session_event *e)
 {
     static struct session_out out, again;
@@ -155,7 +155,7 @@ static void step(struct world *w, const struct session_event *e)
     w->wake_ns = out.wake_ns;
 }
 
-/* Up to `most` servers, of which some are there already. */
+/* Draws up to `most` servers, some of which are in the present generation. */
 static void draw_servers(struct world *w, struct session_event *e, int most)
 {
     int used[MAX_SERVERS] = {1};
@@ -200,7 +200,7 @@ static struct session_event draw_event(struct world *w, int wild)
     e.busy = (int)draw(w, 2);
     e.received = (int)draw(w, 2);
     if (!wild && e.answer == JOIN_INIT)
-        e.answer = JOIN_WELCOME; /* it might have lost what cannot be got again */
+        e.answer = JOIN_WELCOME; /* INIT could mean a loss that cannot be restored */
     if (wild && draw(w, 30) == 0) {
         e.answer = JOIN_REFUSED;
         e.map = (enum session_map)draw(w, 3);
@@ -217,7 +217,7 @@ static struct session_event draw_event(struct world *w, int wild)
     return e;
 }
 
-/* What becomes of a call, once the world is calm and in that generation. */
+/* Answers a call, once the world is calm and in that generation. */
 static void answer(struct world *w, int link, uint64_t generation)
 {
     struct session_event e = {.link = link, .kind = EVENT_STREAM_DOWN};
@@ -241,7 +241,7 @@ static void answer(struct world *w, int link, uint64_t generation)
     step(w, &e);
 }
 
-/* Goes on to whatever happens next, by its time. 0: nothing does. */
+/* Advances to the next event in time. Returns 0 if there is no further event. */
 static int next_in_calm(struct world *w, uint64_t generation)
 {
     const struct session_event timer = {.kind = EVENT_TIMER};
@@ -272,8 +272,8 @@ static uint64_t seed_of_run(void)
     return text ? strtoull(text, NULL, 10) : 1;
 }
 
-/* Any event at any time, most of them nonsense; a session that has failed, left or closed has to
- * bear them for a while, too. */
+/* Sends any event at any time, most of them invalid; also, for a while, to a session that has
+ * failed, left or closed. */
 static uint64_t run_wild(uint64_t seed)
 {
     uint64_t digest = 0;
@@ -297,19 +297,19 @@ static uint64_t run_wild(uint64_t seed)
         failed += w.failed;
         world_close(&w);
     }
-    assert_true(begun > 0 && out > 0 && left > 0 && failed > 0); /* it has looked at something */
+    assert_true(begun > 0 && out > 0 && left > 0 && failed > 0); /* the events were effective */
     return digest;
 }
 
-static void test_random_events(void **state)
+static void random_events_keep_invariants(void **state)
 {
     uint64_t seed = seed_of_run();
-    assert_true(run_wild(seed) == run_wild(seed)); /* and the same each time */
+    assert_true(run_wild(seed) == run_wild(seed)); /* runs are reproducible */
 }
 
-/* A world that breaks and changes, then does neither: whoever wants to start is in the last
- * generation within a time that does not depend on what went before. */
-static void test_it_always_begins(void **state)
+/* The world breaks and changes, and then becomes calm: a session that starts is in the last
+ * generation within a time that does not depend on earlier events. */
+static void calm_session_reaches_last_generation(void **state)
 {
     enum { CALM_MS = 5000 };
     const struct session_event start = {.kind = EVENT_START};
@@ -333,7 +333,7 @@ static void test_it_always_begins(void **state)
             int64_t before = w.now;
             if (w.s->state == SESSION_RUNNING || w.s->state == SESSION_REBASED) {
                 const struct session_event rebase = {.kind = EVENT_REBASE};
-                step(&w, &rebase); /* the servers are in the newest one alone */
+                step(&w, &rebase); /* all servers are in the newest generation */
                 step(&w, &start);
             }
             if (!next_in_calm(&w, generation) || before > until)
@@ -344,9 +344,8 @@ static void test_it_always_begins(void **state)
     }
 }
 
-/* A goodbye comes to its end with the answers, whenever it was said, however many servers there
- * are. */
-static void test_a_leave_ends(void **state)
+/* A LEAVE ends when its messages are answered, in any state and with any number of servers. */
+static void leave_always_ends(void **state)
 {
     struct world w;
     uint64_t seed = seed_of_run() << 21;
@@ -376,5 +375,6 @@ static void test_a_leave_ends(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_random_events, test_it_always_begins, test_a_leave_ends);
+    return RUN_TESTS(random_events_keep_invariants, calm_session_reaches_last_generation,
+                     leave_always_ends);
 }

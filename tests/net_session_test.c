@@ -1,5 +1,5 @@
-/* tests/net_session_test.c - the session (net/exchange/session.h) without gRPC, threads or time of
- * its own: stories as tables of events and the actions they lead to. */
+/* tests/net_session_test.c - the session (net/exchange/session.h) without gRPC, threads or a real
+ * clock: tables of events, each with the actions that it causes. */
 #include "net/exchange/session.h"
 #include "tests/check.h"
 #include <stdio.h>
@@ -67,7 +67,7 @@ static void add_words(char *text, const struct session_action *a)
 struct row {
     int at_ms;
     struct session_event e;
-    const char *wants; /* the actions, in order */
+    const char *wants; /* expected actions, in order */
 };
 
 static const int two[] = {0, -1}, same[] = {0, 1}, other[] = {0, -1};
@@ -151,7 +151,7 @@ static const int two[] = {0, -1}, same[] = {0, 1}, other[] = {0, -1};
         .kind = EVENT_LEAVE_ANSWER, .link = k, .soon = is_soon, .st = how                          \
     }
 
-/* A start at generation 1 with two servers; all values fetched. */
+/* A start in generation 1 with two servers, until all values are fetched. */
 #define BEGUN                                                                                      \
     {0, START, "join0"}, {1, FIRST(1, two), "servers@1 open0-pull join1"}, {2, UP(0), ""},         \
         {3, WELCOME(1, 1), "open1-pull"}, {4, UP(1), "begin"}, {5, FETCHED(0), ""},                \
@@ -181,15 +181,16 @@ static void play(const struct row *rows, size_t n, int can_renew)
         play(rows, sizeof rows / sizeof rows[0], 1);                                               \
     } while (0)
 
-static void test_a_broken_stream(void **state)
+static void broken_stream_is_joined_again(void **state)
 {
     PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {109, TIMER, ""}, {110, TIMER, "join1"},
          {120, FAILED(1, ST_UNAVAILABLE), ""}, {219, TIMER, ""}, {220, BUSY(0, 1), ""},
          {320, TIMER, "join1"}, {321, WELCOME(1, 1), "open1-again"}, {322, UP(1), "say1-back"});
 }
 
-/* Chunk by chunk; ps 0 is asked when nothing is under way there, and each stream is opened anew. */
-static void test_a_planned_change(void **state)
+/* The generation ends chunk by chunk; the session joins ps 0 when no request is pending there, and
+ * opens each stream again. */
+static void planned_change_ends_chunk_by_chunk(void **state)
 {
     PLAY(BEGUN, {10, BUSY(0, 1), ""}, {10, BUSY(1, 1), ""}, {11, REBASE, ""}, {12, START, ""},
          {13, BUSY(1, 0), ""}, {14, BUSY(0, 0), "cancel0"}, {15, DOWN(0), "join0"},
@@ -201,8 +202,8 @@ static void test_a_planned_change(void **state)
          {24, DOWN(1), "join1"}, {25, WELCOME(1, 2), "open1-pull"}, {26, UP(1), "begin"});
 }
 
-/* What a chunk still has under way is sent again, though the generation ends. */
-static void test_a_stream_breaks_at_the_end(void **state)
+/* A chunk's pending request is sent again, although the generation ends. */
+static void stream_broken_at_the_end_is_opened_again(void **state)
 {
     PLAY(BEGUN, {10, BUSY(1, 1), ""}, {11, REBASE, ""}, {12, START, "cancel0"},
          {13, DOWN(0), "join0"}, {14, DOWN(1), ""}, {114, TIMER, "join1"},
@@ -210,25 +211,25 @@ static void test_a_stream_breaks_at_the_end(void **state)
          {118, DOWN(1), ""});
 }
 
-static void test_a_newer_generation_is_heard_of(void **state)
+static void newer_generation_ends_the_present_one(void **state)
 {
     PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},
          {111, WELCOME(1, 3), "rebased cancel0"}, {112, DOWN(0), ""}, {120, START, "join0"},
-         {121, SAME(1), "join0"}, /* ps 0 has not followed yet */
+         {121, SAME(1), "join0"}, /* ps 0 is still in the old generation */
          {122, RETRY(0), ""}, {127, TIMER, "join0"},
          {128, FIRST(3, same), "servers@3 open0-pull join1"});
 }
 
-/* While the servers of a generation are being joined: ps 0 is asked once more. */
-static void test_a_newer_one_while_joining(void **state)
+/* A newer generation appears while servers are being joined: ps 0 is joined once more. */
+static void newer_generation_while_joining_restarts_join(void **state)
 {
     PLAY({0, START, "join0"}, {1, FIRST(1, two), "servers@1 open0-pull join1"}, {2, UP(0), ""},
          {3, WELCOME(1, 2), "rebased cancel0"}, {4, DOWN(0), "join0"},
          {5, FIRST(2, same), "servers@2 open0-pull join1"});
 }
 
-/* An answer that was under way when a newer generation began is of no worth. */
-static void test_older_answers(void **state)
+/* An answer that was in flight when a newer generation began is ignored. */
+static void older_answers_are_ignored(void **state)
 {
     PLAY(BEGUN, {10, REBASE, ""}, {11, START, "cancel0"}, {12, DOWN(0), "join0"},
          {13, FIRST(5, same), "servers@5 open0-pull cancel1"}, {14, UP(0), ""},
@@ -238,9 +239,9 @@ static void test_older_answers(void **state)
          {136, FIRST(4, two), ""});
 }
 
-/* ps 1 is away, or has this worker wait: ps 0's stream ends, so that its next answer to a join says
- * how training goes on; where something is under way at ps 0, its answer will. */
-static void test_ps_0_is_asked_about_a_lost_server(void **state)
+/* ps 1 is down, or makes this worker wait: the session ends ps 0's stream, so that ps 0's next
+ * answer to a join shows the present state; if a request is pending at ps 0, its answer will. */
+static void ps0_is_contacted_about_lost_server(void **state)
 {
     PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"}, {309, TIMER, ""},
          {310, TIMER, "cancel0"}, {311, DOWN(0), "join0"}, {312, SAME(1), "open0-again"},
@@ -250,13 +251,13 @@ static void test_ps_0_is_asked_about_a_lost_server(void **state)
          {131, TIMER, "join1"}, {132, RETRY_IN(1, 1), ""}, {310, TIMER, "cancel0 join1"});
     PLAY(BEGUN, {9, BUSY(0, 1), ""}, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},
          {6000, FAILED(1, ST_UNAVAILABLE), "say1-waiting"}, {6001, BUSY(0, 0), "cancel0"});
-    /* it ended with what some chunks wait for, so that whoever waits for them does not START */
+    /* ps 1 ended while some chunks wait for it, so a thread that waits for them does not START. */
     PLAY(BEGUN, {10, BUSY(0, 1), ""}, {10, BUSY(1, 1), ""}, {11, REBASE, ""}, {12, BUSY(0, 0), ""},
          {13, DOWN(1), ""}, {113, TIMER, "join1"}, {114, FAILED(1, ST_UNAVAILABLE), ""},
          {313, TIMER, "cancel0"}, {314, DOWN(0), "join0 join1"},
          {316, FIRST(2, two), "rebased cancel1"}, {317, FAILED(1, ST_UNAVAILABLE), ""},
          {318, START, "join0"});
-    /* the others wait for ps 0's word, which may come late */
+    /* The other servers wait for ps 0, whose message may be late. */
     PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"}, {310, TIMER, "cancel0"},
          {311, DOWN(0), "join0"}, {312, RETRY(0), ""}, {313, WELCOME(1, 1), "open1-again"},
          {314, UP(1), "say1-back"}, {317, TIMER, "join0"}, {318, FIRST(2, same), "rebased cancel1"},
@@ -264,9 +265,9 @@ static void test_ps_0_is_asked_about_a_lost_server(void **state)
          {321, FIRST(2, same), "servers@2 open0-pull join1"});
 }
 
-/* Where ps 0 decides when the job is over, a server without chunks is joined, but not waited for.
- */
-static void test_a_server_without_chunks(void **state)
+/* If ps 0 decides when the job is over, the session joins a server without chunks, but does not
+ * wait for it. */
+static void server_without_chunks_is_not_awaited(void **state)
 {
     static const char idle[] = {0, 1};
     struct session_event decided = FIRST(1, two), alone = FIRST(1, two);
@@ -280,22 +281,23 @@ static void test_a_server_without_chunks(void **state)
          {3, WELCOME(1, 1), "open1-pull"}, {4, UP(1), "begin"});
 }
 
-/* Servers that are in a newer generation may have this worker wait until ps 0 has told it. */
-static void test_news_from_who_has_it_wait(void **state)
+/* Servers in a newer generation may make this worker wait until ps 0 has admitted it. */
+static void retry_may_report_newer_generation(void **state)
 {
     PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},
          {111, RETRY_IN(1, 3), "rebased cancel0"}, {112, DOWN(0), ""}, {120, START, "join0"},
          {121, RETRY(0), "join0"}, {122, FIRST(3, same), "servers@3 open0-pull join1"});
-    /* of ps 0 too; it lets nobody in by that */
+    /* ps 0 may, too, which admits no member by that answer. */
     PLAY(BEGUN, {10, DOWN(0), "say0-lost"}, {110, TIMER, "join0"},
          {111, RETRY_IN(0, 3), "rebased cancel1"}, {112, DOWN(1), ""}, {120, START, "join0"},
          {121, RETRY_IN(0, 3), "join0"}, {122, FIRST(3, same), "servers@3 open0-pull join1"});
-    /* while it starts: ps 0 is asked again, the others wait for what it says */
+    /* While the session starts, it joins ps 0 again, and other servers only after the answer. */
     PLAY({0, START, "join0"}, {1, FIRST(1, two), "servers@1 open0-pull join1"}, {2, UP(0), ""},
          {3, RETRY_IN(1, 2), "rebased cancel0"}, {4, DOWN(0), "join0"}, {5, SAME(1), ""},
          {10, TIMER, "join0"}, {11, RETRY(0), ""}, {21, TIMER, "join0"},
          {22, FIRST(2, same), "servers@2 open0-pull join1"});
-    /* ps 0 tells a generation of which another has heard that it is over, and so does this one */
+    /* ps 0 answers with a generation that is over according to another server: the session enters
+     * it, and leaves it again. */
     PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},
          {111, RETRY_IN(1, 3), "rebased cancel0"}, {112, DOWN(0), ""}, {120, START, "join0"},
          {121, FIRST(2, same), "servers@2 open0-pull join1"}, {122, UP(0), ""},
@@ -303,8 +305,9 @@ static void test_news_from_who_has_it_wait(void **state)
          {125, FIRST(3, same), "servers@3 open0-pull join1"});
 }
 
-/* A worker that is new says so, until ps 0 has let it in: it may be taken for another else. */
-static void test_the_generation_it_tells(void **state)
+/* A new worker reports generation 0 until ps 0 has admitted it; otherwise ps 0 could mistake it for
+ * an earlier process. */
+static void join_reports_newest_generation(void **state)
 {
     struct session *s = make_session(4, 0);
     static struct session_out out;
@@ -316,20 +319,20 @@ static void test_the_generation_it_tells(void **state)
     struct session_event first = FIRST(3, two), news = RETRY_IN(1, 5);
     first.ps0 = 77;
     session_step(s, &first, 2 * MS, &out);
-    assert_true(out.act[2].kind == ACTION_JOIN && out.act[2].generation == 3); /* at ps 1 */
-    assert_int_equal(out.act[2].ps0, 77); /* which may be another ps 0's by now */
+    assert_true(out.act[2].kind == ACTION_JOIN && out.act[2].generation == 3); /* join at ps 1 */
+    assert_int_equal(out.act[2].ps0, 77); /* the number may belong to another ps 0 by now */
     assert_int_equal(s->ps0, 77);
     news.ps0 = 78;
     session_step(s, &news, 3 * MS, &out);
     const struct session_event end = DOWN(0);
     session_step(s, &end, 4 * MS, &out);
-    assert_true(out.act[0].kind == ACTION_JOIN && out.act[0].generation == 5); /* at ps 0 */
+    assert_true(out.act[0].kind == ACTION_JOIN && out.act[0].generation == 5); /* join at ps 0 */
     assert_int_equal(out.act[0].ps0, 78);
-    assert_int_equal(s->ps0, 77); /* of the generation that it is in */
+    assert_int_equal(s->ps0, 77); /* unchanged with the present generation */
     free(s);
 }
 
-static void test_first_values(void **state)
+static void init_sends_first_values(void **state)
 {
     PLAY({0, START, "join0"}, {1, RETRY(0), "join0"}, {2, RETRY(0), ""}, {7, TIMER, "join0"},
          {8, FIRST(1, two), "servers@1 open0-pull join1"}, {9, INIT(1, 1), "open1-init"});
@@ -337,7 +340,7 @@ static void test_first_values(void **state)
          {111, INIT(1, 1), "say1-forgot fail-ST_UNAVAILABLE"});
 }
 
-static void test_it_fails(void **state)
+static void final_errors_fail_the_session(void **state)
 {
     const struct session_event refused = {.kind = EVENT_JOIN_ANSWER, .answer = JOIN_REFUSED};
     const struct session_event bad = {.kind = EVENT_JOIN_ANSWER, .generation = 1, .map = MAP_BAD};
@@ -350,8 +353,8 @@ static void test_it_fails(void **state)
          {111, bad, "say0-bad-map fail-ST_PROTOCOL"});
 }
 
-/* Lists that no servers can be in: one twice, ps 0 elsewhere, one that there is not. */
-static void test_lists_that_cannot_be(void **state)
+/* Invalid lists: a server that appears twice, ps 0 at another position, an unknown server. */
+static void invalid_server_lists_fail_the_session(void **state)
 {
     static const int lists[][3] = {{0, 1, 1}, {1, 0, -1}, {0, -1, 2}, {0, -2, 1}};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
@@ -366,8 +369,8 @@ static void test_lists_that_cannot_be(void **state)
     }
 }
 
-/* More than one step can say at once. */
-static void test_many_servers(void **state)
+/* The actions do not fit into one step. */
+static void many_actions_need_several_steps(void **state)
 {
     struct session *s = make_session(4, 0);
     static struct session_out out;
@@ -388,27 +391,27 @@ static void test_many_servers(void **state)
     free(s);
 }
 
-static void test_leaving_soon(void **state)
+static void leave_soon_stays_until_next_generation(void **state)
 {
     PLAY(BEGUN, {10, SOON, "soon0"}, {11, SOON, ""}, {12, TOLD(0, 1, ST_OK), ""}, {13, REBASE, ""},
          {14, START, "out"}, {15, START, "out"}, {16, LEAVE(0), "goodbye0 goodbye1"},
          {17, TOLD(1, 0, ST_OK), ""}, {18, TOLD(0, 0, ST_OK), "left-ST_OK"});
-    /* its word is lost: told again; then what it stayed for is */
+    /* The request is lost, and sent again; then the step for which the member stayed is made. */
     PLAY(BEGUN, {10, SOON, "soon0"}, {11, TOLD(0, 1, ST_UNAVAILABLE), ""}, {1010, TIMER, ""},
          {1011, TIMER, "soon0"}, {1012, TOLD(0, 1, ST_OK), ""}, {1013, DOWN(1), "say1-lost"},
          {1014, DOWN(0), "say0-lost rebased"}, {1015, START, "out"});
-    /* ps 0 is away; training stands still */
+    /* ps 0 is down, and training stalls. */
     PLAY(BEGUN, {10, DOWN(0), "say0-lost"}, {11, SOON, ""}, {110, TIMER, "join0"},
          {111, SAME(1), "open0-again"}, {112, UP(0), "say0-back soon0"});
     PLAY(BEGUN, {10, REBASE, ""}, {11, START, "cancel0"}, {12, DOWN(0), "join0"},
          {13, RETRY(0), ""}, {14, SOON, "soon0"}, {15, TOLD(0, 1, ST_OK), "out"});
-    /* it is in no generation yet: nobody's step waits for it */
+    /* The member is in no generation yet: no step waits for it. */
     PLAY({0, START, "join0"}, {1, RETRY(0), "join0"}, {2, SOON, "out"});
 }
 
-/* One of the first workers is who it says; one that joined later takes another index of a ps 0 that
- * has lost its memory. */
-static void test_another_index(void **state)
+/* A first worker keeps its index; one that joined later accepts another index from a ps 0 that has
+ * lost its memory. */
+static void renewed_index_is_accepted(void **state)
 {
     for (int may_move = 0; may_move < 2; may_move++) {
         struct session *s = make_session(4, 1);
@@ -425,9 +428,9 @@ static void test_another_index(void **state)
     }
 }
 
-/* Whoever has all versions, or ends with an error, says so to all, also to those whose generation
- * it was never in. */
-static void test_leaving(void **state)
+/* A member that has all versions, or ends with an error, sends that to all servers, even if it was
+ * never in their generation. */
+static void leave_reaches_all_servers(void **state)
 {
     PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},
          {111, WELCOME(1, 3), "rebased cancel0"}, {112, DOWN(0), ""},
@@ -445,11 +448,14 @@ static void test_leaving(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_a_broken_stream, test_a_planned_change, test_a_stream_breaks_at_the_end,
-                     test_a_newer_generation_is_heard_of, test_a_newer_one_while_joining,
-                     test_older_answers, test_ps_0_is_asked_about_a_lost_server,
-                     test_news_from_who_has_it_wait, test_a_server_without_chunks,
-                     test_the_generation_it_tells, test_first_values, test_it_fails,
-                     test_lists_that_cannot_be, test_many_servers, test_leaving_soon,
-                     test_another_index, test_leaving);
+    return RUN_TESTS(broken_stream_is_joined_again, planned_change_ends_chunk_by_chunk,
+                     stream_broken_at_the_end_is_opened_again,
+                     newer_generation_ends_the_present_one,
+                     newer_generation_while_joining_restarts_join, older_answers_are_ignored,
+                     ps0_is_contacted_about_lost_server, retry_may_report_newer_generation,
+                     server_without_chunks_is_not_awaited, join_reports_newest_generation,
+                     init_sends_first_values, final_errors_fail_the_session,
+                     invalid_server_lists_fail_the_session, many_actions_need_several_steps,
+                     leave_soon_stays_until_next_generation, renewed_index_is_accepted,
+                     leave_reaches_all_servers);
 }

@@ -1,5 +1,6 @@
-/* tests/net_status_test.c - what admin ask of a server: a status and commands that cross the wire
- * whole, servers that know neither, nobody there, and peers that lie. */
+/* tests/net_status_test.c - requests of operators to a server: status and commands arrive
+ * unchanged; servers without handlers, ports without a server, and peers that send invalid values.
+ */
 #include "base/clock.h"
 #include "net/exchange/status_client.h"
 #include "net/rpc/server.h"
@@ -12,13 +13,14 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* How many calls of connect() by gRPC are to leave another errno than the one that they set. */
+/* Number of calls of connect() by gRPC that will change errno after they have set it. */
 static atomic_int n_wrong_errno;
 
 int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t n)
@@ -44,7 +46,7 @@ static const struct net_status_checkpoints checkpoints = {.folder = "/ckpt",
                                                           .owner = 77,
                                                           .is_ending = true};
 
-/* A status in which no two figures are the same. */
+/* Fills a status in which all numbers differ. */
 static void fill(struct net_status *s, int with_model)
 {
     struct net_param params[2] = {{.name = "w", .shape = {.n_dims = 2, .dim = {3, 4}}},
@@ -171,7 +173,7 @@ static void same(const struct net_status *a, const struct net_status *b)
     assert_string_equal(c->folder, d->folder);
 }
 
-static void a_status_comes_whole(void **state)
+static void status_arrives_unchanged(void **state)
 {
     atomic_int has_job = 1;
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
@@ -197,8 +199,8 @@ static void a_status_comes_whole(void **state)
     net_server_destroy(server);
 }
 
-/* gRPC gives up a connection in progress when errno is changed behind connect(). */
-static void a_wrong_errno_is_survived(void **state)
+/* gRPC aborts a connection in progress if errno changes after connect(). */
+static void changed_errno_does_not_end_call(void **state)
 {
     atomic_int has_job = 0;
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
@@ -239,9 +241,8 @@ static void commands_are_answered(void **state)
     net_server_destroy(server);
 }
 
-/* Who does not answer: a server without the handlers, a port without a server, a server that is
- * silent. */
-static void nobody_answers(void **state)
+/* A server without the handlers, a port without a server, and a silent server do not answer. */
+static void missing_answers_are_reported(void **state)
 {
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
     struct net_admin_handlers nobody = {.ctx = NULL};
@@ -269,9 +270,9 @@ static void nobody_answers(void **state)
     close(fd);
 }
 
-/* A connection that is being established may take longer than a call; one that is there does not.
- */
-static void a_first_call_without_an_answer_shows_nothing(void **state)
+/* A call over a new connection may last longer than its deadline, since the connection is being
+ * established. */
+static void first_call_without_answer_shows_nothing(void **state)
 {
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
     struct status_asker *asker;
@@ -302,7 +303,7 @@ static enum status on_status_held(void *ctx, int with_model, struct net_status *
     return on_status(ctx, with_model, out);
 }
 
-static void one_call_without_an_answer_shows_a_server_that_hangs(void **state)
+static void later_call_without_answer_shows_hung_server(void **state)
 {
     atomic_int has_job = 0;
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
@@ -325,7 +326,7 @@ static void one_call_without_an_answer_shows_a_server_that_hangs(void **state)
     status_asker_destroy(asker);
 }
 
-static void calls_that_are_refused_are_answers(void **state)
+static void refused_calls_count_as_answers(void **state)
 {
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
     struct net_admin_handlers nobody = {.ctx = NULL};
@@ -347,10 +348,10 @@ static void refused(const struct net_status *lie)
 {
     struct net_status got = {.generation = 12345};
     assert_int_equal(wire_through(&message_status, lie, &got), ST_INVALID);
-    assert_int_equal(got.generation, 12345); /* outputs are written on success alone */
+    assert_int_equal(got.generation, 12345); /* outputs are only written on success */
 }
 
-/* Each time one value that cannot be; the rest is good. */
+/* Checks that one invalid value is refused, while all other values are valid. */
 #define LIE(field, value)                                                                          \
     do {                                                                                           \
         struct net_status lie;                                                                     \
@@ -360,7 +361,7 @@ static void refused(const struct net_status *lie)
         net_status_free(&lie);                                                                     \
     } while (0)
 
-static void lies_are_refused(void **state)
+static void invalid_statuses_are_refused(void **state)
 {
     LIE(server, HOSTS_MAX);
     LIE(state, (enum status_state)STATE_N_KINDS);
@@ -400,8 +401,8 @@ static void lies_are_refused(void **state)
     LIE(servers[1].up_ms, -2);
 }
 
-/* 1 if a job with so long a text of a model, all 'x', is taken. */
-static int takes_model(size_t bytes)
+/* Returns true if a job with a model's text of this length, all 'x', is accepted. */
+static bool accepts_model(size_t bytes)
 {
     struct net_status s, got = {.chunks = NULL};
     char why[MESSAGE_WHY_BYTES] = "";
@@ -430,8 +431,8 @@ static int takes_model(size_t bytes)
     return taken;
 }
 
-/* Texts of a peer end up on terminals. */
-static void texts_are_made_harmless(void **state)
+/* Terminals show the texts of a peer. */
+static void texts_are_made_printable(void **state)
 {
     struct net_status s, got;
     fill(&s, 0);
@@ -446,12 +447,12 @@ static void texts_are_made_harmless(void **state)
 
 static void long_models_are_refused(void **state)
 {
-    assert_true(takes_model(JOB_MAX_MODEL_BYTES));
-    assert_false(takes_model(JOB_MAX_MODEL_BYTES + 1));
+    assert_true(accepts_model(JOB_MAX_MODEL_BYTES));
+    assert_false(accepts_model(JOB_MAX_MODEL_BYTES + 1));
 }
 
-/* A few bytes that decode to far more memory than they have, or to more members than there are. */
-static void floods_are_refused(void **state)
+/* A few bytes would decode to far more memory than they have, or to too many members. */
+static void messages_that_need_much_memory_are_refused(void **state)
 {
     static const struct {
         size_t n;
@@ -470,7 +471,7 @@ static void floods_are_refused(void **state)
     }
 }
 
-static void a_join_brings_the_model(void **state)
+static void join_contains_the_model(void **state)
 {
     struct net_status s;
     struct net_join got;
@@ -501,10 +502,10 @@ static void a_join_brings_the_model(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(a_status_comes_whole, commands_are_answered, nobody_answers,
-                     a_first_call_without_an_answer_shows_nothing,
-                     one_call_without_an_answer_shows_a_server_that_hangs,
-                     calls_that_are_refused_are_answers, lies_are_refused, long_models_are_refused,
-                     floods_are_refused, a_join_brings_the_model, texts_are_made_harmless,
-                     a_wrong_errno_is_survived);
+    return RUN_TESTS(status_arrives_unchanged, commands_are_answered, missing_answers_are_reported,
+                     first_call_without_answer_shows_nothing,
+                     later_call_without_answer_shows_hung_server, refused_calls_count_as_answers,
+                     invalid_statuses_are_refused, long_models_are_refused,
+                     messages_that_need_much_memory_are_refused, join_contains_the_model,
+                     texts_are_made_printable, changed_errno_does_not_end_call);
 }

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "tests/check.h"
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@ static int mine(const struct tiny *t, int chunk)
     return chunk % t->n_servers == t->index;
 }
 
-/* Which server has which chunk, and where they are. */
+/* Sets the shard map and the addresses of the servers in a reply. */
 static void tell_servers(const struct tiny *t, struct net_join_reply *reply)
 {
     reply->n_chunks = t->n_chunks;
@@ -66,7 +67,7 @@ static void on_leave(void *ctx, const struct net_leave *leave)
 
 #define PLACE_BYTES(t) ((size_t)(t)->chunks->chunk_bytes + SEGMENT_STAMP_BYTES)
 
-/* A chunk has two places in the segment, for versions in turn. */
+/* Creates a buffer. A chunk has two places in the segment, which successive versions alternate. */
 static enum status new_buf(struct tiny *t, int chunk, size_t bytes, struct buf **out)
 {
     if (!t->segment)
@@ -78,7 +79,7 @@ static enum status new_buf(struct tiny *t, int chunk, size_t bytes, struct buf *
     return buf_create_shared(data, bytes, at + 1, out);
 }
 
-/* A new value of the chunk: `from` bytes of the payload, or the old value plus one. */
+/* Sets a new value of the chunk: the payload `from`, or the old value plus one. */
 static void renew(struct tiny *t, int chunk, const struct net_payload *from)
 {
     struct buf *b = NULL, *old = t->value[chunk];
@@ -120,9 +121,9 @@ static enum piece_kind take(struct tiny *t, const struct net_frame_head *head,
     return PIECE_DUPLICATE;
 }
 
-/* 1: the piece is of another generation, and answered. */
-static int rebase(struct tiny *t, struct net_stream *stream, const struct net_frame_head *head,
-                  const struct net_piece *piece)
+/* Returns true if the piece is of another generation, and answers it then. */
+static bool rebase(struct tiny *t, struct net_stream *stream, const struct net_frame_head *head,
+                   const struct net_piece *piece)
 {
     const struct net_piece answer = {.kind = PIECE_REBASE, .chunk = piece->chunk};
     pthread_mutex_lock(&t->lock);
@@ -188,7 +189,7 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
         net_stream_send(stream, head, &taken, NULL, 0, 0);
     if (!hold)
         net_stream_send(stream, head, &answer, value, 0, bytes);
-    if (take_back) /* the client gets its frame when all of its own is handled */
+    if (take_back) /* the client receives the frame once all of its own frame is processed */
         segment_restamp(value->data);
     buf_unref(value);
 }
@@ -284,7 +285,7 @@ void tiny_set(struct tiny *t, int *field, int value)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Under the lock. */
+/* Starts a generation at `step`. The caller holds the lock. */
 static void go_back(struct tiny *t, int64_t step)
 {
     t->generation++;
@@ -313,13 +314,13 @@ void tiny_go_back(struct tiny *t, int64_t step)
 void tiny_go_on(struct tiny *t, int64_t step, int index, const struct hosts *servers,
                 const struct net_place *place)
 {
-    pthread_mutex_lock(&t->lock); /* nobody is told the new map by the old generation */
+    pthread_mutex_lock(&t->lock); /* no answer may contain the new map and the old generation */
     t->index = index;
     t->n_servers = servers->n;
     t->servers = servers;
     t->place = *place;
     t->end = 0;
-    for (int i = 0; i < t->n_chunks; i++) { /* as if it had fetched what it lacks */
+    for (int i = 0; i < t->n_chunks; i++) { /* the server has all chunks, as after a fetch */
         size_t bytes = (size_t)t->chunks->chunks[i].n_elems * sizeof(float);
         if (!t->value[i] && buf_create(bytes, &t->value[i]) != ST_OK)
             abort();

@@ -1,10 +1,11 @@
-/* tests/segment_test.c - segments: what is written is read, in this process and another; what a
- * peer may name instead is refused without being opened; and the table of those that lend. */
+/* tests/segment_test.c - segments: this process and another one read the data; other files that a
+ * peer may name are refused without being opened; and the table of peers' segments. */
 #include "net/shm/peer_segments.h"
 #include "tests/check.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ enum { BYTES = 10000, HEAD = 4096 };
 
 static char why[SEGMENT_WHY_BYTES];
 
-/* Beyond the limit there is no memory; an interrupted call succeeds the next time. */
+/* Error of fallocate. ENOSPC applies beyond the limit; after EINTR the next call succeeds. */
 static int reserve_error;
 static off_t reserve_limit;
 
@@ -53,7 +54,7 @@ static struct segment *make(struct segment_name *name)
     return s;
 }
 
-static void test_read(void **state)
+static void segment_is_read_by_reference(void **state)
 {
     int before = count_fds();
     struct segment_name name;
@@ -64,7 +65,7 @@ static void test_read(void **state)
     for (int i = 0; i < BYTES; i++)
         data[i] = (uint8_t)(i * 7);
     assert_memory_equal(segment_at(peer, 0, BYTES), data, BYTES);
-    segment_unref(s); /* the owner's end is not the reader's */
+    segment_unref(s); /* the reader's mapping stays */
     const uint8_t *seen = segment_at(peer, 4, 8);
     for (int i = 0; i < 8; i++)
         assert_int_equal(seen[i], (uint8_t)((i + 4) * 7));
@@ -75,7 +76,7 @@ static void test_read(void **state)
     assert_int_equal(count_fds(), before);
 }
 
-static void test_bounds(void **state)
+static void offsets_outside_are_refused(void **state)
 {
     struct segment_name name;
     struct segment *s = make(&name);
@@ -102,7 +103,7 @@ static void test_bounds(void **state)
     assert_int_not_equal(segment_create(SIZE_MAX, &s, why), ST_OK);
 }
 
-static void test_stamps(void **state)
+static void stamp_changes_with_each_write(void **state)
 {
     struct segment_name name;
     struct segment *s = make(&name), *peer;
@@ -116,19 +117,19 @@ static void test_stamps(void **state)
     }
     *(uint64_t *)(data - SEGMENT_STAMP_BYTES) = UINT64_MAX;
     segment_restamp(data);
-    assert_true(segment_stamp(seen) == 1); /* 0 is none */
+    assert_true(segment_stamp(seen) == 1); /* 0 is not a stamp */
     segment_unref(s);
     segment_unref(peer);
 }
 
-/* In a process of its own, that knows the name alone. */
-static int read_elsewhere(const struct segment_name *name)
+/* Returns true if another process, which has only the name, reads the data. */
+static bool read_elsewhere(const struct segment_name *name)
 {
     struct segment *s;
     pid_t pid = fork();
     if (pid == 0) {
         close((int)name->fd);
-        int right =
+        bool right =
             segment_open(name, &s, why) == ST_OK && !memcmp(segment_at(s, 400, 6), "hello", 6);
         _exit(right ? 0 : 1);
     }
@@ -137,7 +138,7 @@ static int read_elsewhere(const struct segment_name *name)
     return status == 0;
 }
 
-static void test_another_process(void **state)
+static void other_process_reads_segment(void **state)
 {
     struct segment_name name;
     struct segment *s = make(&name);
@@ -147,8 +148,8 @@ static void test_another_process(void **state)
     segment_unref(s);
 }
 
-/* In a process of its own, of the same user: 1 if it finds no way to change what is there. */
-static int only_reads(const struct segment_name *name)
+/* Returns true if another process of the same user cannot change the data. */
+static bool only_reads(const struct segment_name *name)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%u/fd/%u", name->pid, name->fd);
@@ -168,7 +169,7 @@ static int only_reads(const struct segment_name *name)
     return status == 0;
 }
 
-static void test_only_the_owner_writes(void **state)
+static void only_the_owner_writes(void **state)
 {
     struct segment_name name;
     struct segment *s = make(&name), *peer;
@@ -183,7 +184,7 @@ static void test_only_the_owner_writes(void **state)
     segment_unref(s);
 }
 
-static void test_no_memory(void **state)
+static void missing_memory_is_an_error(void **state)
 {
     struct segment *s = NULL;
     static const int errors[] = {ENOSPC, ENOMEM, EFBIG};
@@ -194,7 +195,7 @@ static void test_no_memory(void **state)
         assert_null(s);
         assert_non_null(strstr(why, strerror(errors[i])));
     }
-    reserve_error = ENOSPC; /* what is reserved part by part needs little to begin with */
+    reserve_error = ENOSPC; /* a sparse segment needs little memory at first */
     reserve_limit = HEAD;
     assert_int_equal(segment_create_sparse(BYTES, &s, why), ST_OK);
     assert_int_equal(segment_reserve(s, 4000, 100, why), ST_NOMEM);
@@ -203,7 +204,7 @@ static void test_no_memory(void **state)
     assert_int_equal(segment_reserve(s, 4000, 1001, why), ST_NOMEM);
     memset((char *)segment_data(s) + 4000, 1, 1000);
     segment_unref(s);
-    reserve_error = EINTR; /* a signal came; once more */
+    reserve_error = EINTR; /* a signal arrived; the call is repeated */
     reserve_limit = 0;
     assert_int_equal(segment_create(BYTES, &s, why), ST_OK);
     assert_int_equal(reserve_error, 0);
@@ -223,7 +224,7 @@ static void refuse(struct segment_name name, uint32_t fd)
     assert_int_equal(count_fds(), before);
 }
 
-static void test_wrong_names(void **state)
+static void wrong_names_are_refused(void **state)
 {
     struct segment_name name, wrong;
     struct segment *s = make(&name);
@@ -245,7 +246,7 @@ static void test_wrong_names(void **state)
     segment_unref(s);
 }
 
-/* A file in memory that says of itself what the name says. */
+/* Makes a file in memory whose head contains the name's values. */
 static int forge(const struct segment_name *name, const char *label, unsigned flags, int seals,
                  off_t bytes)
 {
@@ -262,7 +263,7 @@ static int forge(const struct segment_name *name, const char *label, unsigned fl
     return fd;
 }
 
-static void test_forged_files(void **state)
+static void forged_files_are_refused(void **state)
 {
     struct segment_name name = {.pid = (uint32_t)getpid(), .bytes = BYTES, .nonce = "abc"};
     struct segment *s;
@@ -281,7 +282,7 @@ static void test_forged_files(void **state)
     }
     int huge = forge(&name, "weir-payloads", MFD_HUGETLB, F_SEAL_SHRINK, 2 << 20);
     name.bytes = (2 << 20) - HEAD;
-    if (huge >= 0) { /* its pages may be missing when they are touched */
+    if (huge >= 0) { /* its pages may be missing at the first access */
         refuse(name, (uint32_t)huge);
         assert_non_null(strstr(why, "not that of a segment"));
         close(huge);
@@ -289,8 +290,8 @@ static void test_forged_files(void **state)
     close(good);
 }
 
-/* Never opened, let alone read: the FIFO would get a reader, or wait for a writer. */
-static void test_what_is_no_file(void **state)
+/* The files are not even opened: a FIFO would get a reader, or wait for a writer. */
+static void devices_and_pipes_are_not_opened(void **state)
 {
     struct segment_name name = {.pid = (uint32_t)getpid(), .bytes = BYTES, .nonce = "abc"};
     char path[] = "/tmp/weir-test-XXXXXX", fifo[64];
@@ -321,7 +322,7 @@ static void test_what_is_no_file(void **state)
     rmdir(path);
 }
 
-static void test_lenders(void **state)
+static void each_number_has_one_segment(void **state)
 {
     const struct segment_name none = {.bytes = 0};
     struct segment_name name[2], wrong;
@@ -338,7 +339,7 @@ static void test_lenders(void **state)
     assert_non_null(found);
     assert_int_equal(peer_segments_put(&l, 5, 8, &name[1], why), 1); /* joined again */
     assert_null(peer_segments_find(&l, 5, 7));
-    peer_segments_drop(&l, 5, found); /* the old stream's end is not the new one's */
+    peer_segments_drop(&l, 5, found); /* the old stream's end leaves the new segment */
     segment_unref(found);
     found = peer_segments_find(&l, 5, 8);
     assert_non_null(found);
@@ -348,7 +349,7 @@ static void test_lenders(void **state)
     segment_unref(found);
     assert_null(peer_segments_find(&l, 5, 8));
     assert_int_equal(peer_segments_put(&l, 0, 9, &name[0], why), 1);
-    assert_int_equal(peer_segments_put(&l, 2, 9, &name[0], why), 1); /* in the next generation */
+    assert_int_equal(peer_segments_put(&l, 2, 9, &name[0], why), 1); /* joins the next generation */
     peer_segments_leave(&l, 9);
     assert_null(peer_segments_find(&l, 0, 9));
     assert_null(peer_segments_find(&l, 2, 9));
@@ -368,7 +369,9 @@ static void test_lenders(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_read, test_bounds, test_wrong_names, test_another_process,
-                     test_forged_files, test_what_is_no_file, test_stamps, test_lenders,
-                     test_only_the_owner_writes, test_no_memory);
+    return RUN_TESTS(segment_is_read_by_reference, offsets_outside_are_refused,
+                     wrong_names_are_refused, other_process_reads_segment, forged_files_are_refused,
+                     devices_and_pipes_are_not_opened, stamp_changes_with_each_write,
+                     each_number_has_one_segment, only_the_owner_writes,
+                     missing_memory_is_an_error);
 }

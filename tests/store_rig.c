@@ -42,7 +42,7 @@ struct store_answer store_rig_send(struct store *s, const struct net_frame_head 
     store_piece(s, head, &piece, 1 + (uint64_t)head->member, now_ns, &a);
     if (a.kind == PIECE_REFUSED && a.why != a.text)
         snprintf(a.text, sizeof a.text, "%s", a.why);
-    a.why = NULL; /* it would point into this function's answer */
+    a.why = NULL; /* it would point to a local variable */
     return a;
 }
 
