@@ -2,7 +2,7 @@
     weir-ps --ps_hosts=localhost:2222 --checkpoint_dir=gpt &
     python3 char_gpt_weir.py --ps_hosts=localhost:2222 --n_workers=2 --task_index=0 &
     python3 char_gpt_weir.py --ps_hosts=localhost:2222 --n_workers=2 --task_index=1
-Any process may be killed and started again; the same line with --join is one worker more."""
+Any process may be killed and started again; the same line with --join adds a worker."""
 import hashlib
 import os
 import sys
