@@ -130,7 +130,7 @@ static enum status read_model(struct worker *w)
                               .classes = d->classes,
                               .has_targets = d->targets != NULL,
                               .may_lack = !w->train && !d->targets};
-    if (!dataset_has_labels(d)) { /* one output, until add_classes finds the number */
+    if (!dataset_has_labels(d)) { /* outputs: one, until add_classes finds their number */
         data.has_targets = 1;
         data.classes = 1;
     }
@@ -436,7 +436,7 @@ static enum status open_checkpoints(struct worker *w)
         .keep = (int)o->keep_checkpoint_max,
     };
     enum status st = o->checkpoint_dir ? alone_writer_create(&cfg, &w->saver) : ST_OK;
-    if (st == ST_OK && w->saver && w->rounded) /* as in the steps so far */
+    if (st == ST_OK && w->saver && w->rounded) /* the steps so far used this rounding */
         net_rounding_get(alone_writer_rounding(w->saver), w->rounded, w->model->n_layers);
     return st;
 }

@@ -30,8 +30,8 @@ struct worker {
     struct net_status joined;                    /* --join: the job at that time */
     struct gpus gpus;
     int gpu_number[DEVICE_MAX];  /* CUDA's numbers of the chosen GPUs */
-    int n_cores;                 /* cores that it uses */
-    struct thread_pool *threads; /* for loops over parameters outside the towers */
+    int n_cores;                 /* number of cores that this process uses */
+    struct thread_pool *threads; /* threads for loops over parameters outside the towers */
     const struct backend *cpu;
     struct tower_plan towers;
     struct model *model;
@@ -40,10 +40,10 @@ struct worker {
     struct chunks *chunks;
     struct dataset *train, *test, *validation; /* test, validation: NULL: none */
     struct validation validated;
-    struct updates watched;                /* for `waiting`: updates that are waited for */
+    struct updates watched;                /* updates that `waiting` watches */
     struct job_data data;                  /* description of the data for the servers */
     struct job_normal normal;              /* normalisation of the samples */
-    struct dataset_range range;            /* of the training samples, if they are exported */
+    struct dataset_range range;            /* range of the training samples' values */
     struct trained_on trained_on;          /* --evaluate, --predict: description in the file */
     char *told;                            /* description of data and model in checkpoints */
     struct job_validation validation_data; /* description of the validation data for the servers */
@@ -73,8 +73,8 @@ struct worker {
     int signal;           /* received signal; 0: none */
     int ended_by;         /* signal that ended the run at once; 0: none */
     int ready;            /* trainer and exchange can be stopped */
-    int training;         /* with servers, whose job it can leave in order */
-    int trained;          /* all steps are done, or it has left; it ends without more steps */
+    int training;         /* training with servers, whose job it can leave in order */
+    int trained;          /* all steps are done, or it has left: it ends without more steps */
     bool stepped;         /* the trainer computes no more steps */
     bool stopped;         /* the job was stopped by request before its last step */
     _Atomic bool is_torn; /* training was stopped inside a step */

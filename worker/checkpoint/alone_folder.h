@@ -25,7 +25,7 @@ struct alone_folder_config {
     const struct net_job *job;
     double epochs; /* epochs that determined the number of steps; 0: the steps were given */
     const struct chunks *chunks;
-    const char *trained_on; /* as in struct net_join */
+    const char *trained_on; /* description of data and model, see struct net_join */
     /* updates of the local kind; they continue from the checkpoint found */
     struct updates *updates;
 };
@@ -35,7 +35,7 @@ struct alone_folder {
     int lock_fd;      /* -1: none */
     struct checkpoint_lease lease;
     char id[FOLDER_ID_BYTES];     /* empty: it could not be created */
-    char name[ALONE_NAME_BYTES];  /* of this process, in the lease and in files */
+    char name[ALONE_NAME_BYTES];  /* name of this process in the lease and in files */
     uint64_t generation;          /* generation of the files that this process writes */
     int64_t step;                 /* step that training continues from; 0: it begins */
     uint64_t position;            /* position of the step's first sample */

@@ -47,9 +47,9 @@ enum { DATA_CSV_NAME_BYTES = 48 };
 /* The feature with the largest numbers, if they exceed all others more than a hundred times. A
  * value. */
 struct data_csv_scale {
-    int64_t column;        /* from 1; 0: none */
-    float largest, others; /* largest absolute values: its own, and of all other features */
-    char name[DATA_CSV_NAME_BYTES]; /* "": none */
+    int64_t column;        /* number of its column, from 1; 0: there is no such feature */
+    float largest, others; /* largest absolute values: of this feature, and of all others */
+    char name[DATA_CSV_NAME_BYTES]; /* name of the column; "": the file has no names */
 };
 
 struct data_csv {
@@ -60,8 +60,9 @@ struct data_csv {
     /* lists of the names of labels or targets, and of ignored columns */
     char *label_names, *ignored_names;
     char *columns; /* list of the names of the samples' columns; NULL: none */
-    /* one letter per column: f feature, l label, t target, i ignored; then, after a ;, the targets'
-     * numbers if they are not in the file's order: "tft;1,0". NULL: columns were found by name */
+    /* letters, one per column: f feature, l label, t target, i ignored; then, after a ;, the
+     * targets' numbers if they are not in the file's order: "tft;1,0". NULL: columns were found by
+     * name */
     char *roles;
     struct data_csv_scale scale; /* set if `describe` is */
 };

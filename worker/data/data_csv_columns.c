@@ -434,7 +434,7 @@ done:
     return st;
 }
 
-enum { ORDER_BYTES = 6 }; /* of a target's number and the character before it */
+enum { ORDER_BYTES = 6 }; /* length of a target's number and the character before it */
 
 /* Appends the targets' numbers. */
 static void say_order(const struct csv *c, char *to)

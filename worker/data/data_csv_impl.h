@@ -19,7 +19,7 @@ struct csv {
     const char *line_1;
     const struct data_csv_columns *columns;
     char between;
-    int64_t line; /* from 1 */
+    int64_t line; /* number of the current line, from 1 */
     int64_t n_columns, n_features, n_targets;
     int64_t *role;  /* [n_columns] */
     int64_t *place; /* [n_columns] index of a feature in the sample; NULL: the file's order */
@@ -31,7 +31,7 @@ struct csv {
     int are_words;
     int64_t first_line; /* line of the first label */
     struct data_words *words;
-    struct data_csv_index *names; /* of line 1 */
+    struct data_csv_index *names; /* index of the names in line 1 */
 };
 
 enum { DATA_CSV_SHOWN_BYTES = 32, DATA_CSV_COLUMN_BYTES = 80, DATA_CSV_PLACE_BYTES = 240 };

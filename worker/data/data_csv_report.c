@@ -18,7 +18,7 @@ enum { LEAST_ROWS = 10, LEAST_ROWS_WITH_GAPS = 50 };
 
 /* State of one feature over all rows. */
 struct feature {
-    int64_t column;   /* from 0 */
+    int64_t column;   /* index of the column, from 0 */
     const char *name; /* n bytes of line 1; n 0: none */
     size_t n;
     float least, most;

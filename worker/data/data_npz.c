@@ -264,7 +264,7 @@ enum status data_npz_decode(const uint8_t *bytes, uint64_t n, const char *label,
     struct zip z = {.bytes = bytes, .n = n, .label = label};
     struct member m;
     struct data_array a;
-    const uint8_t *npy = NULL; /* for compilers that do not see that open_member sets it */
+    const uint8_t *npy = NULL; /* NULL: some compilers do not see that open_member sets it */
     uint8_t *memory = NULL;
     char shown[2 * DATA_MAX_NAME], there[THERE_BYTES];
     TRY(find_list(&z));

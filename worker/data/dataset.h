@@ -18,7 +18,7 @@
 
 enum {
     DATASET_MAX_SIDE = 65536,    /* channels, height, width */
-    DATASET_MAX_ELEMS = 1 << 28, /* of a sample */
+    DATASET_MAX_ELEMS = 1 << 28, /* limit on the values of a sample */
     DATASET_MAX_CLASSES = 65536,
     DATASET_BYTE_CLASSES = 256, /* labels fit a byte */
 };
@@ -48,16 +48,16 @@ struct dataset {
     bool in_file;             /* they lie in a mapped file, and a read may wait for the disk */
     struct job_normal normal; /* normalisation; set after the open, before any read */
     struct dataset_standard standard; /* see dataset_standard.h; shared by subsets */
-    const char *path;                 /* of the samples, for log lines */
-    const char *labels_path;          /* of labels or targets, for log lines */
+    const char *path;                 /* path of the samples, for log lines */
+    const char *labels_path;          /* path of labels or targets, for log lines */
     const char *class_names; /* folders or words in CSV: a list of data_words.h; otherwise NULL */
     const char *label_names, *ignored_names, *csv_roles; /* CSV: see data_csv.h; otherwise NULL */
     const char *columns;          /* CSV: list of the names of a sample's columns; otherwise NULL */
     struct data_csv_scale scale;  /* CSV with describe set: its feature with the largest numbers */
-    const char *names;            /* of pictures to predict: see data_images.h; otherwise NULL */
+    const char *names;            /* names of pictures to predict (data_images.h); otherwise NULL */
     enum progress_style progress; /* how a reader of all samples reports its progress */
     bool has_test_beside;         /* its file also has the arrays of a test set */
-    unsigned uses;                /* of enum dataset_use: flags that apply to its format */
+    unsigned uses;                /* flags that apply to its format, of enum dataset_use */
 };
 
 /* Returns the noun for its samples in log lines: one row or one column is no image. */
@@ -71,19 +71,19 @@ static inline int dataset_has_labels(const struct dataset *d)
     return d->labels || d->targets;
 }
 
-/* Returns the row of the i-th sample, */
+/* Returns the row of the i-th sample. */
 static inline int64_t dataset_row(const struct dataset *d, int64_t i)
 {
     return d->rows ? (int64_t)d->rows[i] : i;
 }
 
-/* its pixels, of a set of bytes, */
+/* Returns the pixels of the i-th sample. The set must have bytes. */
 static inline const uint8_t *dataset_bytes(const struct dataset *d, int64_t i)
 {
     return d->bytes + dataset_row(d, i) * shape_elems(&d->sample);
 }
 
-/* its label, of a set of labels, and its targets, of a set of targets. */
+/* Returns the label of the i-th sample. The set must have labels. */
 static inline int32_t dataset_label(const struct dataset *d, int64_t i)
 {
     return d->labels[dataset_row(d, i)];
@@ -105,10 +105,10 @@ struct dataset_request {
     const char *dir_flag;      /* flag that named dir, without "--"; NULL: data_dir */
     const char *part;          /* "train", "test" or "validation" */
     const char *data, *labels; /* files used instead of dir; NULL: none; labels NULL: in data */
-    const char *images_name, *labels_name; /* in files with several arrays; NULL: images, labels */
-    const char *label_column;              /* of a CSV file: name or number; NULL: see data_csv.h */
-    const char *target_columns; /* instead of a label, "a,b": names or numbers; NULL: none */
-    const char *ignore_columns; /* names or numbers of ignored columns, "a,b"; NULL: none */
+    const char *images_name, *labels_name; /* names of arrays in the files; NULL: images, labels */
+    const char *label_column;              /* CSV: name or number; NULL: see data_csv.h */
+    const char *target_columns;            /* CSV: names or numbers of targets, "a,b"; NULL: none */
+    const char *ignore_columns; /* CSV: names or numbers of ignored columns, "a,b"; NULL: none */
     int csv_header;             /* CSV: enum data_csv_header, whether line 1 names the columns */
     bool describe, warn;        /* CSV: log the role of each column; warn of doubtful ones */
     const char *class_names;    /* CSV: numbers the words, see data_csv.h; NULL: numbered here */
@@ -117,7 +117,7 @@ struct dataset_request {
     int64_t features;   /* CSV: number that a sample must have; 0: any */
     bool may_be_absent; /* if neither dir nor data has it, there is no set, which is no error */
     bool to_predict;    /* labels may be missing, and pictures' names are kept */
-    enum progress_style progress; /* for slow reads */
+    enum progress_style progress; /* style of progress reports during slow reads */
     bool nhwc;                    /* samples of rank 3 are (H,W,C) instead of (C,H,W) */
 };
 

@@ -30,9 +30,9 @@ struct cuda_api {
     int (*memory)(size_t *bytes, int device);
     int (*attribute)(int *value, int attribute, int device);
     int (*pci)(char *id, int size, int device);
-    int (*uuid)(struct cuda_uuid *uuid, int device); /* of the GPU */
+    int (*uuid)(struct cuda_uuid *uuid, int device); /* UUID of the GPU */
     /* Older drivers lack these two. */
-    int (*uuid_v2)(struct cuda_uuid *uuid, int device); /* of the MIG instance, if it is one */
+    int (*uuid_v2)(struct cuda_uuid *uuid, int device); /* UUID of the MIG instance, if any */
     int (*error_string)(int error, const char **text);
 };
 

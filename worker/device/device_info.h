@@ -38,10 +38,10 @@ struct device_load {
     enum device_load_state state;
     char why[DEVICE_WHY_SIZE]; /* reason why the load is unknown */
     uint64_t total_bytes, used_bytes, free_bytes;
-    int percent;     /* when it last computed; -1: unknown (MIG) */
-    int n_processes; /* processes that compute on it; -1: unknown */
+    int percent;     /* utilisation, 0 to 100; -1: unknown (MIG) */
+    int n_processes; /* number of processes that compute on it; -1: unknown */
     int pid[DEVICE_MAX_PIDS];
-    int n_pids; /* in pid: the first of the processes */
+    int n_pids; /* number of entries in pid: the first of the processes */
 };
 
 /* Health of a GPU. */

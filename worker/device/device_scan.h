@@ -7,9 +7,9 @@
 #include "worker/device/device_info.h"
 
 enum {
-    /* A GPU is idle if no process computes on it, its utilisation is at most IDLE_PERCENT, */
+    /* A GPU is idle if no process computes on it, and its utilisation and used memory are at most
+     * these bounds. The larger bound of memory counts: part of the memory is the driver's. */
     DEVICE_IDLE_PERCENT = 10,
-    /* and its used memory, part of which is the driver's, is at most the larger of both bounds. */
     DEVICE_IDLE_MEMORY_MB = 1024,
     DEVICE_IDLE_MEMORY_PERCENT = 2,
     DEVICE_LABEL_SIZE = 3 * DEVICE_NAME_SIZE,

@@ -29,7 +29,7 @@ struct devices_request {
     int is_default;   /* no flag asked for a GPU: a missing driver is not logged */
     int wait_seconds; /* auto: wait this long for the requested number; 0: no waiting */
     const char *lock_dir;
-    double memory_fraction; /* of each GPU, for this process; 0: no limit */
+    double memory_fraction; /* share of each GPU's memory for this process; 0: no limit */
     int allow_growth;       /* the fraction is only a limit, and not allocated at once */
     /* [DEVICE_MAX] auto without a number: the GPUs, by CUDA's numbers, that the placement names,
      * instead of the first free one. NULL: none. */

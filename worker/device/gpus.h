@@ -16,7 +16,7 @@
 struct gpus_request {
     struct devices_request choice;
     const char *backend_dir;
-    double memory_fraction; /* of the GPU's memory, for this process; 0: no limit */
+    double memory_fraction; /* share of the GPU's memory for this process; 0: no limit */
     int allow_growth;       /* 0: a fraction is allocated at once; see gpus_growth */
 };
 

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 enum {
-    EVENT_HISTOGRAM_SIDE = 8 * 16 + 1, /* of one sign; the first is next to zero */
+    EVENT_HISTOGRAM_SIDE = 8 * 16 + 1, /* buckets of one sign; the first is next to zero */
     EVENT_HISTOGRAM_BUCKETS = 2 * EVENT_HISTOGRAM_SIDE
 };
 

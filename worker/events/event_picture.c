@@ -8,13 +8,13 @@
 
 enum { COLUMNS = 4, SIDE = 64, FRAME = 3, GAP = 2, BYTES = 3 };
 enum { GLYPH_WIDTH = 3, GLYPH_HEIGHT = 5, ZOOM = 2, TEXT_HEIGHT = GLYPH_HEIGHT * ZOOM + 4 };
-enum { TEXT_MARGIN = 2, LEAST_CELL = 64 }; /* for "100/200" */
+enum { TEXT_MARGIN = 2, LEAST_CELL = 64 }; /* LEAST_CELL fits the text "100/200" */
 
 struct event_picture {
     struct shape sample;
     int enlarged, skipped;       /* factors; one of them is 1 */
     int across, down;            /* pixels of a drawn sample */
-    int cell_width, cell_height; /* with frame, text and gap */
+    int cell_width, cell_height; /* size of a drawn sample with frame, text and gap */
     int width, height;
     uint8_t pixel[]; /* [height][width][BYTES] */
 };

@@ -14,7 +14,7 @@ enum { EVENT_SAMPLES = 16 };
 struct event_sample {
     int64_t item; /* index in the set; -1: not evaluated */
     int named;    /* predicted class */
-    float output; /* of that class */
+    float output; /* output of the predicted class */
 };
 
 /* A value; begins with event_samples_clear. */

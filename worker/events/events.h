@@ -21,11 +21,11 @@ enum { EVENTS_HISTOGRAMS_AUTO = -1, EVENTS_MOST_HPARAMS = 24 };
 
 struct events_config {
     const char *folder;      /* --logdir; borrowed, as all pointers below */
-    int64_t summary_steps;   /* between figures; at least 1 */
+    int64_t summary_steps;   /* steps between figures; at least 1 */
     int64_t histogram_steps; /* 0: no histograms; AUTO: as figures, but at least 30 s apart */
     const struct updates *updates;
     struct optim_config optim;          /* reports its learning rate, by this worker's steps */
-    int own_pace;                       /* as in struct trainer_config */
+    int own_pace;                       /* see struct trainer_config */
     struct event_graph_source graph;    /* task: the index, if known */
     const struct event_hparam *hparams; /* [n_hparams] copied, but not their texts */
     int n_hparams;

@@ -31,21 +31,21 @@ struct model {
     int classes;
     int classes_param; /* parameter whose first extent "classes": "auto" has decided; -1: none */
     int n_layers;
-    struct layer *layers; /* in the order of execution; the last is the loss */
+    struct layer *layers; /* layers in the order of execution; the last is the loss */
     const char **device;  /* [n_layers] "cpu:0", from the file; NULL: not given */
     int n_after;
     struct model_after *after; /* first < then */
-    int n_params;              /* in the order of their layers */
+    int n_params;              /* number of parameters, which are in the order of their layers */
     struct net_param *params;  /* name, shape, rule, keep */
     struct model_init *inits;  /* [n_params] */
     char *text;                /* its JSON text with "auto" resolved, for workers that join later */
-    int hidden_units;          /* --hidden_units that it was read with; 0: as in the text */
+    int hidden_units;          /* value of --hidden_units at the read; 0: the text's */
 };
 
 /* Properties of the training data that a model may refer to ("auto"). */
 struct model_data {
     struct shape sample; /* (C,H,W) */
-    int classes;         /* or number of targets of each sample */
+    int classes;         /* number of classes, or of targets of a sample */
     bool has_targets;
     bool may_lack; /* the data may lack classes, of which the network may have more */
 };

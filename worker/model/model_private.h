@@ -10,7 +10,7 @@
 enum {
     MODEL_MAX_DIM = 65536,      /* filters, units, input extents */
     MODEL_MAX_WINDOW = 1024,    /* kernel, stride and padding */
-    MODEL_MAX_BYTES = 1 << 20,  /* of a model file */
+    MODEL_MAX_BYTES = 1 << 20,  /* size of a model file */
     MODEL_MAX_OUTPUT = 1 << 28, /* elements of one layer's output, one sample */
     MODEL_MAX_CLASSES = 65536,
     MODEL_MAX_VOCABULARY = LAYER_MAX_VOCABULARY,

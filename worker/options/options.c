@@ -346,7 +346,7 @@ void options_settle_outer(struct options *o, int64_t n_samples, int64_t n_params
     const struct net_job job = {.sync_mode = o->sync_mode,
                                 .n_workers = o->n_workers,
                                 .train_steps = options_train_steps(o, n_samples)};
-    if (!o->outer_known) /* else adopted from the job */
+    if (!o->outer_known) /* a known one was adopted from the job */
         job_settings_outer(&o->job, &job, o->optim.kind >= OPTIM_ADAGRAD, n_params, &o->outer);
     o->outer_known = 1;
 }

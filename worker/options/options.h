@@ -16,7 +16,7 @@
 /* Numbers of --mean or --std. */
 struct options_list {
     int n;         /* 0: not given, or measured */
-    bool measured; /* to be measured over the training samples */
+    bool measured; /* values are computed from the training samples */
     float value[JOB_MAX_CHANNELS];
 };
 
@@ -90,17 +90,18 @@ struct options {
     int gpu_allow_growth;            /* -1: not given */
     const char *placement;           /* see worker/place/placement.h; NULL: none */
     int soft_placement, log_placement;
-    double validation_split;                  /* share of the training set; 0: none */
-    const char *validation_dir;               /* NULL: none */
-    int64_t early_stopping;                   /* evaluations; 0: none */
-    const char *evaluate, *predict;           /* a file of parameters; NULL: no */
-    const char *output;                       /* of predict */
-    const char *checkpoint_dir, *servers_dir; /* of a worker alone; of the servers; NULL: none */
-    const char *restore;                      /* NULL: the newest of checkpoint_dir */
-    int take_over;                            /* checkpoint_dir, from an owner that is alive */
-    int64_t save_steps, save_secs;            /* 0: not by that */
-    int64_t keep_checkpoint_max;              /* 0: all */
-    int list_devices, self_test;              /* below 0: no; 0: prints text; else JSON */
+    double validation_split;        /* share of the training set; 0: none */
+    const char *validation_dir;     /* NULL: none */
+    int64_t early_stopping;         /* evaluations; 0: none */
+    const char *evaluate, *predict; /* file of parameters; NULL: the flag was not given */
+    const char *output;             /* file of --predict's results */
+    const char *checkpoint_dir,
+        *servers_dir;              /* folders of a worker alone, of the servers; NULL: none */
+    const char *restore;           /* NULL: the newest of checkpoint_dir */
+    int take_over;                 /* checkpoint_dir is claimed although its owner may live */
+    int64_t save_steps, save_secs; /* interval; 0: none of this kind */
+    int64_t keep_checkpoint_max;   /* 0: all */
+    int list_devices, self_test;   /* below 0: no; 0: prints text; else JSON */
     int64_t self_test_seconds;
 };
 

@@ -154,7 +154,7 @@ enum status options_check_outputs(const struct options *o)
         {"train_labels", o->typed.train_labels},
         {"test_data", o->typed.test_data},
         {"test_labels", o->typed.test_labels},
-        {"model", access(o->model, F_OK) == 0 ? o->model : NULL}, /* or a name */
+        {"model", access(o->model, F_OK) == 0 ? o->model : NULL}, /* otherwise a name */
     };
     enum status st = check_export_end(o->export_file);
     if (st == ST_OK)

@@ -12,10 +12,10 @@
 struct batch_split_request {
     const struct placement *placement;
     int n_layers;
-    const struct backend *cpu; /* for layers on the CPU in towers of GPUs */
-    int n_threads;             /* for these layers; 0: the cores divided by the towers */
+    const struct backend *cpu; /* backend of layers on the CPU in towers of GPUs */
+    int n_threads;             /* threads for these layers; 0: the cores divided by the towers */
     int n_cores;
-    enum backend_precision precision; /* for these layers, as far as the CPU supports it */
+    enum backend_precision precision; /* precision of these layers, if the CPU supports it */
     int batch;
 };
 

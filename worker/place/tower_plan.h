@@ -39,10 +39,10 @@ struct tower_spec {
 struct tower_plan_request {
     const struct gpus *gpus; /* borrowed while the towers live */
     const struct backend *cpu;
-    int cpu_towers; /* 0: none beside GPUs, one without GPUs */
+    int cpu_towers; /* number of CPU towers; 0: none beside GPUs, one without GPUs */
     int towers_per_gpu;
     int batch, cpu_batch;
-    /* of a CPU tower; 0: the cores not used by GPU towers, divided by the CPU towers */
+    /* threads of a CPU tower; 0: the cores not used by GPU towers, divided by the CPU towers */
     int n_threads;
     int n_cores;
     enum backend_precision precision; /* the CPU has no tf32, and bf16 only on some models */

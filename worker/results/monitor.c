@@ -12,8 +12,8 @@
 
 enum {
     FRESH_MS = 1000,
-    STALL_S = 60,    /* a step that lasts longer than this, */
-    STALL_STEPS = 10 /* and longer than so many earlier ones, is stalled */
+    STALL_S = 60,    /* a step is stalled if it lasts longer than this, */
+    STALL_STEPS = 10 /* longer than this many mean steps */
 };
 
 struct monitor {

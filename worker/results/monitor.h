@@ -11,7 +11,7 @@
 
 enum monitor_phase {
     MONITOR_SETTING_UP,
-    MONITOR_WAITING, /* for the servers; from here on `updates` exist */
+    MONITOR_WAITING, /* waits for the servers; `updates` exist in this and later phases */
     MONITOR_TRAINING,
     MONITOR_ENDING, /* evaluates, writes its outputs */
     MONITOR_N_PHASES

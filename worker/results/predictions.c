@@ -19,8 +19,8 @@ struct predictions {
     enum format format;
     struct durable file;
     int is_open;
-    int64_t n;               /* added */
-    const char *file_name;   /* of the next sample */
+    int64_t n;               /* number of samples added */
+    const char *file_name;   /* name of the next sample's file */
     const char **class_name; /* [classes] begin of each name; NULL: no names */
     char *row;               /* text or bytes of one sample */
 };

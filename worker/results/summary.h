@@ -14,7 +14,7 @@ struct summary {
     double test_auc;                 /* NaN: also without exactly two classes */
     const struct validation *validation;
     int64_t n_params;           /* elements */
-    char parameters_sha256[65]; /* of all parameters in order, float32 */
+    char parameters_sha256[65]; /* digest of all parameters in order, float32 */
     struct net_exchange_stats stats;
 };
 

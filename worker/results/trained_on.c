@@ -329,7 +329,7 @@ enum status trained_on_text(const struct trained_on_source *s, char **out)
     TRY(trained_on_metadata(s, &texts, pairs, &n));
     for (int i = 0; i < n && st == ST_OK; i++)
         st = add_pair(o, pairs[i], &bytes);
-    if (!json_object_get(o, "column_std")) /* one is useless without the other */
+    if (!json_object_get(o, "column_std")) /* the mean is useless without the standard deviation */
         json_object_del(o, "column_mean");
     *out = st == ST_OK ? json_dumps(o, JSON_COMPACT) : NULL;
     st = *out ? ST_OK : ST_NOMEM;

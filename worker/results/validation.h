@@ -21,14 +21,14 @@ struct validation {
     _Atomic int64_t waits_ns;   /* time since which ps 0 makes this worker wait; 0: it does not */
     int is_last;                /* training is over: the wait for ps 0 is limited */
     struct job_validation data;
-    int64_t train_steps; /* of the job: the evaluation at the last step ends nothing */
+    int64_t train_steps; /* steps of the job: the evaluation at the last one ends nothing */
     int64_t local_steps; /* steps of this worker per step of the servers; at least 1 */
     int64_t eval_every;  /* a multiple of local_steps */
     /* number of evaluations without a better one that ends training; 0: never */
     int64_t early_stopping;
     int known; /* there was an evaluation; then all fields below are set */
     int64_t step;
-    double loss, accuracy; /* of the last one */
+    double loss, accuracy; /* results of the last evaluation */
     struct validation_best best;
     /* the best one before, until the new one's checkpoint is on the disk */
     struct validation_best before;

@@ -35,7 +35,7 @@ struct task {
 struct outcome {
     int works;
     char why[WHY_SIZE];   /* reason if it does not work */
-    char description[96]; /* of the backend */
+    char description[96]; /* backend's description */
     double step_ms;
     uint64_t memory_bytes;
     struct self_test_difference difference;

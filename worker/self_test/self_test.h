@@ -15,7 +15,7 @@
 
 struct self_test_config {
     int as_json;
-    const char *gpus;        /* as --gpus; auto[:N]: every GPU; none is no error */
+    const char *gpus;        /* value of --gpus; auto[:N]: every GPU; none is no error */
     const char *backend_dir; /* NULL: beside the program */
     int seconds;             /* limit for the test of one device */
 };

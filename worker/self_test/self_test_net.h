@@ -21,8 +21,8 @@ enum { SELF_TEST_BATCH = 8, SELF_TEST_SEED = 21 };
 
 struct self_test_net {
     struct model *model;
-    int64_t n_elems; /* of all parameters */
-    float *flat;     /* their values */
+    int64_t n_elems; /* number of values of all parameters */
+    float *flat;     /* values of all parameters */
     const float **params;
     uint8_t *pixels, *labels;
     const uint8_t **images;

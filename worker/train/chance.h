@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 enum chance {
-    CHANCE_BETTER,  /* or too little training to judge */
+    CHANCE_BETTER,  /* result better than a guess, or too little training to judge */
     CHANCE_GUESS,   /* accuracy and loss are those of a guess */
     CHANCE_DIVERGED /* the loss is far above that of a guess */
 };

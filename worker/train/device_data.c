@@ -14,7 +14,7 @@ struct copy {
 };
 
 struct device_data {
-    struct copy copies[2 * TOWERS_MAX]; /* of the training and the test sets */
+    struct copy copies[2 * TOWERS_MAX]; /* copies of the training and the test sets */
     int n;
 };
 

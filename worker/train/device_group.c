@@ -7,7 +7,7 @@ struct device_group {
     const struct backend *backend;
     struct backend_group *group;
     int n, deterministic;
-    int rank[TOWERS_MAX]; /* by tower */
+    int rank[TOWERS_MAX]; /* rank of each tower */
     int device[TOWERS_MAX];
     float weight[TOWERS_MAX];
 };

@@ -12,7 +12,7 @@ enum { EVALUATE_BATCH = 250 };
 struct evaluate_sums {
     int64_t n, right; /* samples; those whose largest output is that of the label */
     double loss;      /* sum over samples */
-    double auc;       /* of evaluate_run; NaN: not two classes, or a class has no sample */
+    double auc;       /* AUC of evaluate_run; NaN: not two classes, or a class has no sample */
 };
 
 struct evaluate_visitor {

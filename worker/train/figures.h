@@ -14,9 +14,9 @@ extern const double figures_bounds[FIGURES_BOUNDS];
 
 struct figures_view {
     int member;                       /* index; -1: unknown so far */
-    int64_t global_step, train_steps; /* of the job; 0: unknown so far */
-    int64_t steps, images;            /* of this worker */
-    float loss;                       /* of the last step; may be NaN */
+    int64_t global_step, train_steps; /* steps of the job; 0: unknown so far */
+    int64_t steps, images;            /* steps and samples of this worker */
+    float loss;                       /* loss of the last step; may be NaN */
     int64_t n_nonfinite;              /* losses that were not finite */
     /* first step of the losses that were not finite until now; 0: the last one was finite */
     int64_t nonfinite_since;
@@ -40,9 +40,9 @@ struct figures_losses {
 struct figures {
     pthread_mutex_t lock; /* guards the fields below */
     struct figures_view now;
-    struct figures_losses losses; /* not moved yet */
+    struct figures_losses losses; /* losses that `now` does not include yet */
     int batch;                    /* samples of a step */
-    int64_t images_before;        /* of the last note */
+    int64_t images_before;        /* samples read until the last note */
 };
 
 void figures_init(struct figures *f);

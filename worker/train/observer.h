@@ -15,7 +15,7 @@ struct evaluate_visitor;
 struct trainer_figures {
     int64_t number; /* number of the step: in lockstep the job's, otherwise this process's own */
     int64_t global_step, local_steps, images; /* totals as in struct trainer_result */
-    int is_last; /* of the job; more steps may follow in modes without lockstep */
+    int is_last; /* last step of the job; modes without lockstep may run more */
     float loss;
     float accuracy; /* on the step's samples; NaN: they have no classes */
     /* time since the begin of training that the first tower waited for parameters */
@@ -35,7 +35,7 @@ struct trainer_values {
 };
 
 struct trainer_observer {
-    void *ctx; /* of all callbacks */
+    void *ctx; /* argument of all callbacks */
     /* Called when training begins, and again after the end of a generation: reports of steps after
      * start->step are then invalid. */
     void (*start)(void *ctx, const struct net_start *start);

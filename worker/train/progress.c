@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { WHOM_BYTES = 76 }; /* of a program's name in the bar */
+enum { WHOM_BYTES = 76 }; /* length of a program's name in the bar */
 
 struct progress {
     struct progress_config cfg;

@@ -19,14 +19,14 @@ struct progress_config {
     int64_t log_every;       /* steps between lines; a line is also logged every PROGRESS_LINE_MS */
     int64_t warm_up_images;  /* images of the steps that the speed excludes */
     int batch;               /* samples of a step */
-    const char *unit;        /* of the speed: images, or another noun for samples */
+    const char *unit;        /* noun for samples in the speed, such as images */
     struct figures *figures; /* receive each update, too; NULL: none */
 };
 
 struct progress_point {
     int64_t local_step, global_step;
-    float loss;     /* of the step */
-    int64_t images; /* read by this worker since the start */
+    float loss;     /* loss of the step */
+    int64_t images; /* samples that this worker has read since the start */
     int64_t epoch;  /* pass over the training set, from 1; 0: unknown */
 };
 

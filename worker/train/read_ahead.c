@@ -12,9 +12,9 @@ struct read_ahead {
     int index;
     pthread_t thread;
     pthread_mutex_t lock; /* guards the three fields below */
-    int started;          /* and not ended */
+    int started;          /* a call was requested and has not ended */
     int ends;
-    enum status st; /* of the last call that ended */
+    enum status st; /* status of the last call that ended */
     pthread_cond_t changed;
 };
 

@@ -17,23 +17,23 @@ struct tower {
     struct tower_spec spec;
     int index;
     struct split_tower *stages;
-    float *grads;      /* flat block, as params; NULL: rounded to */
-    uint16_t *grads16; /* the wire's dtype, on the device */
-    void *own_grads;   /* one of the two if the tower owns it, otherwise NULL */
+    float *grads;      /* flat block, like params; NULL: grads16 is used */
+    uint16_t *grads16; /* flat block, rounded to the wire's dtype on the device */
+    void *own_grads;   /* block of grads or grads16 if the tower owns it, otherwise NULL */
     /* segment that contains them, or NULL: holds a reference, because a device may use them until
      * its plan is destroyed */
     struct segment *segment;
     float **grad_of;        /* [n_params] into grads; NULL: see below */
     uint16_t **grad16_of;   /* [n_params] into grads16; NULL: not rounded */
     const float **param_of; /* [n_params] into params */
-    struct net_place place; /* of the worker */
+    struct net_place place; /* place of the worker */
     struct dataset_order *order;
     const struct backend_data *data; /* data set on its device; NULL: it is not there */
-    struct tower_batch now;          /* of the current step */
+    struct tower_batch now;          /* batch of the current step */
     struct read_ahead *reader;       /* NULL: batches are read when needed */
     struct tower_batch ahead;        /* batch that it reads or has read */
-    uint64_t ahead_at;               /* its position */
-    int64_t ahead_step;              /* its step */
+    uint64_t ahead_at;               /* position of `ahead` */
+    int64_t ahead_step;              /* step of `ahead` */
     int is_ahead;                    /* 0: no batch that may still be used */
     int64_t n_ahead;                 /* batches read ahead that were used */
 };

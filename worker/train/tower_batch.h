@@ -9,16 +9,16 @@
 
 struct tower_batch {        /* each list has [n] entries */
     uint32_t *item;         /* index in the set */
-    uint64_t *position;     /* in the order of reading */
-    const uint8_t **images; /* of a set of bytes */
-    uint8_t *labels;        /* of a set of bytes */
-    float **rows, *floats;  /* of other sets: rows in `floats`; NULL for a set of bytes */
-    int32_t *classes;       /* of other sets */
+    uint64_t *position;     /* position in the order of reading */
+    const uint8_t **images; /* samples of a set of bytes */
+    uint8_t *labels;        /* labels of a set of bytes */
+    float **rows, *floats;  /* samples of other sets: rows in `floats`; NULL for a set of bytes */
+    int32_t *classes;       /* labels of other sets */
     const float **targets;  /* rows of the set, used instead of labels */
     struct job_augment augment;
     uint64_t seed;    /* seed of the augmentation */
     uint8_t *changed; /* augmented samples of bytes; NULL: none */
-    float *plain;     /* one sample of floats before its augmentation; NULL: none */
+    float *plain;     /* sample of floats before its augmentation; NULL: none */
 };
 
 /* Creates a batch of up to n samples of this set. b: zeroed, except augment and seed, of the

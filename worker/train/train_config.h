@@ -14,7 +14,7 @@
 /* Result of the parameters of a step on the validation data. */
 struct trainer_evaluation {
     int64_t step;
-    uint64_t generation; /* of the servers; 0: there are none */
+    uint64_t generation; /* number of the servers' generation; 0: no servers */
     uint64_t ps0;        /* ps 0 that made its plan */
     /* index and number of the parts of the set, one for each worker that evaluates */
     int part, n_parts;
@@ -34,7 +34,7 @@ struct trainer_config {
      * workers the test set; NULL */
     const struct dataset *validation;
     struct updates *updates;
-    /* for loops over parameters if the towers' backend has no threads for them */
+    /* threads for loops over parameters if the towers' backend has none for them */
     struct thread_pool *threads;
     /* flat block, updated by the exchange, or by the trainer if training stays on a device */
     float *params;
@@ -45,13 +45,13 @@ struct trainer_config {
     const struct tower_spec *towers;
     int n_towers;
     int batch;             /* samples of a worker's step */
-    int local_steps;       /* number of them per step of the servers; 0: one */
-    enum dtype push_dtype; /* of contributions on the wire */
+    int local_steps;       /* steps of the worker per step of the servers; 0: one */
+    enum dtype push_dtype; /* format of contributions on the wire */
     int64_t train_steps;   /* global steps (of the workers), if the start does not name them */
     int64_t eval_every;    /* steps; 0: only at the end */
     int64_t log_every;
     enum progress_style progress;
-    struct figures *figures; /* of each step; NULL: none */
+    struct figures *figures; /* receive figures of each step; NULL: none */
     uint64_t seed;
     struct job_augment augment; /* changes of training samples, drawn by the seed */
     bool params_on_host;    /* parameters are updated on the host, although a device could do it */
@@ -59,7 +59,7 @@ struct trainer_config {
     float clip_norm;        /* limit of the norm of all gradients of a step; 0: no limit here */
     /* a contribution that is not finite counts with weight 0; otherwise it ends the run */
     bool skip_nonfinite;
-    int64_t max_nonfinite;                   /* limit of their number */
+    int64_t max_nonfinite;                   /* limit on the number of such contributions */
     struct sample_log *sample_log;           /* NULL: none */
     const struct trainer_observer *observer; /* NULL: none */
     bool cuda_graphs; /* if training stays on a device, each step is one graph */

@@ -9,17 +9,17 @@
 
 struct trainer_result {
     int64_t local_steps, global_step;
-    int64_t images;         /* read by this worker */
-    double elapsed_seconds; /* of training, without the final evaluation */
+    int64_t images;         /* number of samples read by this worker */
+    double elapsed_seconds; /* duration of training, without the final evaluation */
     double images_per_second;
-    int64_t warm_up_images; /* first ones, on a GPU, that images_per_second excludes */
-    float loss;             /* of the last step */
+    int64_t warm_up_images; /* first images, on a GPU, that images_per_second excludes */
+    float loss;             /* loss of the last step */
     int64_t skipped;        /* contributions that were not finite and counted with weight 0 */
-    int member;             /* this worker's index */
+    int member;             /* index of this worker */
     int64_t train_steps;    /* last step of the job, which the servers may have set */
     /* steps that the job was configured for; 0: the servers did not report it */
     int64_t asked_steps;
-    bool left; /* it left the job, which continues, as requested (leave_soon) */
+    bool left; /* the worker left the job, which continues, as requested (leave_soon) */
 };
 
 struct trainer;
@@ -43,6 +43,6 @@ const struct net_param *trainer_bad_param(const struct trainer *t);
  * without any: does nothing. is_last: after run: if the result of all parts is unavailable, the
  * first worker evaluates all of them. */
 enum status trainer_validate(struct trainer *t, int64_t step, int is_last);
-size_t trainer_memory_bytes(const struct trainer *t); /* of all plans */
+size_t trainer_memory_bytes(const struct trainer *t); /* returns the memory of all plans */
 
 #endif

@@ -32,7 +32,7 @@ enum { TRAINER_WHAT_BYTES = 400 };
 struct step_share {
     float loss;
     int n_correct;
-    uint64_t position; /* of its first sample, in the order of all passes */
+    uint64_t position; /* position of its first sample in the order of all passes */
 };
 
 struct contribution {
@@ -44,15 +44,15 @@ struct trainer {
     struct trainer_config cfg;
     struct tower **towers;
     struct device_group *group;         /* NULL: none */
-    struct contribution *contributions; /* the first one's block receives the sum */
+    struct contribution *contributions; /* the sum is in the block of the first */
     int n_contributions;
-    int follows;      /* the job has decided which layers are rounded: */
-    uint8_t *rounded; /* its choice; NULL: by the backend's rule */
+    int follows;      /* `rounded` is the job's choice */
+    uint8_t *rounded; /* layers that the job chose to round; NULL: by the backend's rule */
     struct crew crew; /* threads for loops over contributions */
     struct tower *eval;
     struct trainer_config validation_cfg; /* cfg, with the validation data as test set */
     struct tower *validate;               /* NULL: no validation data */
-    _Atomic int ended;                    /* by `validated` */
+    _Atomic int ended;                    /* the callback `validated` ended training */
     struct device_data *data;
     pthread_mutex_t progress_lock; /* guards `progress` against trainer_wait of another thread */
     struct progress *progress;
@@ -80,7 +80,7 @@ struct trainer {
     struct trainer_result result;  /* written by the last tower of a step, read after run */
     int64_t steps_before;          /* local steps in earlier generations */
     int skipping; /* a layer of the current step was not finite; used by the pushing thread */
-    char skipped_for[TRAINER_WHAT_BYTES]; /* which one, and why */
+    char skipped_for[TRAINER_WHAT_BYTES]; /* name of that layer, and the reason */
 };
 
 /* trainer_state.c */
@@ -114,7 +114,7 @@ void trainer_push_layer_chunks(const struct trainer *t, int layer, int *first, i
 /* Fetches the gradients of a layer whose backward was called, and pushes them when all towers
  * have. */
 enum status trainer_push_layer(struct trainer *t, struct tower *w, int layer, int64_t step);
-int64_t trainer_push_lowest_version(struct trainer *t); /* of all chunks; -1: some have none */
+int64_t trainer_push_lowest_version(struct trainer *t); /* -1: some chunks have none */
 /* Returns the step that the job has reached: without lockstep, that of the slowest chunk. */
 int64_t trainer_push_global_step(struct trainer *t, int64_t local_step);
 

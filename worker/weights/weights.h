@@ -17,7 +17,7 @@ struct weights_request {
     const char *flag, *path; /* "init": flag of the path in errors; path NULL: not given */
     const char *map;         /* NULL: none */
     const struct chunks *chunks;
-    bool whole; /* to compute with them: a file that Weir wrote must have no other tensors */
+    bool whole; /* inference: a file that Weir wrote must have no other tensors */
 };
 
 struct weights_result {

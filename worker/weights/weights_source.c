@@ -19,7 +19,7 @@ enum { BLOCK = 4096 }; /* elements converted at a time */
 
 struct weights_source {
     const char *flag, *path;       /* borrowed */
-    struct safetensors_file *file; /* one of these is set */
+    struct safetensors_file *file; /* NULL: `checkpoint` is set */
     struct checkpoint_restore *checkpoint;
     struct weights_tensor *tensors;
     int n;

@@ -30,7 +30,7 @@ int weights_source_is_checkpoint(const char *path);
 /* Returns the tensors, sorted by name. */
 struct weights_tensor *weights_source_tensors(struct weights_source *s, int *n);
 struct weights_tensor *weights_source_find(struct weights_source *s,
-                                           const char *name); /* or NULL */
+                                           const char *name); /* NULL: no such tensor */
 /* Finds the tensor that has this name without the parts of PyTorch's wrappers: `_orig_mod`
  * (torch.compile) and similar ones anywhere, `module` (DataParallel) in front, any number of times
  * and in any order. *out NULL: no such tensor. ST_MISMATCH: there are two. */
