@@ -226,7 +226,9 @@ void __wrap_unary_batch_init(struct unary_batch *b, const uint8_t *data, size_t 
 
 void __wrap_unary_batch_end(struct unary_batch *b, char *text, size_t room)
 {
-    snprintf(text, room, "%s", b->code == GRPC_STATUS_OK ? "" : "the server cannot be reached");
+    text[0] = 0;
+    if (b->code != GRPC_STATUS_OK)
+        snprintf(text, room, "the server cannot be reached");
 }
 
 static enum status pack(const void *from, size_t size, uint8_t **data, size_t *bytes)

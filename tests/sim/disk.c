@@ -114,7 +114,7 @@ static struct name *add(const char *text, struct inode *inode)
     if (i == MAX_NAMES || strlen(text) >= NAME_BYTES)
         sim_fail("bound", "no room for the file %s", text);
     n_names += i == n_names;
-    snprintf(names[i].text, NAME_BYTES, "%s", text);
+    memcpy(names[i].text, text, strlen(text) + 1);
     names[i].inode = inode;
     return &names[i];
 }

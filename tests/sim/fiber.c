@@ -21,8 +21,8 @@ struct fiber {
     bool has_begun, is_done;
     bool hurries;   /* its node dies */
     int n_hurried;  /* its waits since then, which did not wait */
-    const void *on; /* object that it waits for; NULL: none, or only the time */
-    int64_t number; /* number of its wait */
+    int index;      /* place in `fibers` */
+    int64_t number; /* number of its wait, from next_number() */
     bool is_posted; /* it was woken, and its timer is posted */
     void *(*fn)(void *arg);
     void *arg;
@@ -31,6 +31,7 @@ struct fiber {
 
 /* A new fiber reuses the place of a fiber that is done, and its stack. */
 static struct fiber *fibers[MAX_FIBERS], *running;
+static const void *waits_on[MAX_FIBERS]; /* object that each waits for; NULL: none, or only time */
 static char *stacks[MAX_FIBERS];
 static int n_fibers;
 static int64_t n_waits;
@@ -108,7 +109,15 @@ static void place_fiber(struct fiber *f)
         stacks[i] = malloc(STACK_BYTES);
     CHECK(stacks[i]);
     fibers[i] = f;
+    waits_on[i] = NULL;
+    f->index = i;
     f->stack = stacks[i];
+}
+
+/* Returns a number that no wait of the run has; a timer finds the fiber by it. */
+static int64_t next_number(const struct fiber *f)
+{
+    return ++n_waits * MAX_FIBERS + f->index;
 }
 
 static void post_fiber(struct fiber *f, int64_t delay)
@@ -129,7 +138,7 @@ struct fiber *fiber_start(int node, void *(*fn)(void *arg), void *arg)
     f->node = node;
     f->fn = fn;
     f->arg = arg;
-    f->number = ++n_waits;
+    f->number = next_number(f);
     CHECK(getcontext(&f->context) == 0);
     f->context.uc_stack.ss_sp = f->stack;
     f->context.uc_stack.ss_size = STACK_BYTES;
@@ -151,11 +160,9 @@ bool fiber_is_running(void)
 
 void fiber_timer(int64_t number)
 {
-    for (int i = 0; i < n_fibers; i++)
-        if (fibers[i]->number == number && !fibers[i]->is_done) {
-            run_fiber(fibers[i]);
-            return;
-        }
+    struct fiber *f = fibers[number % MAX_FIBERS];
+    if (f->number == number && !f->is_done)
+        run_fiber(f);
 }
 
 bool fiber_wait(const void *on, int64_t until_ns)
@@ -165,13 +172,13 @@ bool fiber_wait(const void *on, int64_t until_ns)
         to_world(false);
         return ++f->n_hurried < MANY_HURRIED;
     }
-    f->on = on;
+    waits_on[f->index] = on;
     f->is_posted = false;
-    f->number = ++n_waits;
+    f->number = next_number(f);
     if (until_ns != INT64_MAX)
         sim_timer(f->node, until_ns > sim.now ? until_ns - sim.now : 0, TIMER_FIBER, f->number);
     to_world(false);
-    f->on = NULL;
+    waits_on[f->index] = NULL;
     f->number = 0;
     return f->is_posted;
 }
@@ -179,7 +186,7 @@ bool fiber_wait(const void *on, int64_t until_ns)
 void fiber_wake(const void *on)
 {
     for (int i = 0; i < n_fibers; i++)
-        if (fibers[i]->on == on && !fibers[i]->is_done && !fibers[i]->is_posted)
+        if (waits_on[i] == on && !fibers[i]->is_done && !fibers[i]->is_posted)
             post_fiber(fibers[i], a_little(fibers[i]->node));
 }
 

@@ -18,6 +18,7 @@ void sim_start(int node)
     if (n->state == NODE_UP || n->state == NODE_PAUSED || n->gone)
         return;
     n->state = NODE_UP;
+    sim.has_changed = true;
     n->life++;
     n->incarnation = sim_draw(&sim.identity) | 1;
     n->held = NULL;
@@ -34,6 +35,7 @@ void sim_kill(int node, bool power)
     if (n->state != NODE_UP && n->state != NODE_PAUSED)
         return;
     n->state = NODE_DOWN;
+    sim.has_changed = true;
     n->is_closed = false;
     sim_net_node_died(node, power);
     if (power)
@@ -47,6 +49,7 @@ void sim_ended(int node, int status)
     struct sim_node *n = &sim.node[node];
     STORY("%s ends with %d", n->name, status);
     n->state = NODE_ENDED;
+    sim.has_changed = true;
     n->status = status;
     n->is_closed = false;
     sim_net_node_died(node, false);
@@ -56,6 +59,7 @@ void sim_ended(int node, int status)
 void sim_pause(int node, bool on)
 {
     struct sim_node *n = &sim.node[node];
+    sim.has_changed = true;
     if (on && n->state == NODE_UP) {
         n->state = NODE_PAUSED;
     } else if (!on && n->state == NODE_PAUSED) {

@@ -81,6 +81,7 @@ static void supervise_node(int node)
     if (n->status != EXIT_RETRY && n->status != SIM_TERM_STATUS)
         sim_fail("end", "%s ended with exit status %d", n->name, n->status);
     n->state = NODE_DOWN;
+    sim.has_changed = true;
     sim_post(sim_between(&sim.identity, 10, 3000) * SIM_MS, EV_START, -1)->a = node;
 }
 
@@ -175,11 +176,16 @@ static void end_world(void)
             sim_kill(i, false);
 }
 
+/* Runs the world until its end. The end is looked for only after a process started or ended, or a
+ * server learnt how its job ends: sim.has_changed. */
 static void run_all(void)
 {
     start_all();
     sim_faults_begin();
-    while ((!is_over() && !is_done()) || server_is_ending()) {
+    for (;;) {
+        if (sim.has_changed && (is_over() || is_done()) && !server_is_ending())
+            break;
+        sim.has_changed = false;
         struct sim_event *e = sim_next();
         if (!e || sim.now > sim.end_ns)
             sim_fail("liveness", "the job does not end, %s",

@@ -116,6 +116,28 @@ static int draw_node(struct sim_random *r, const struct sim_schedule *s)
     return i < n_servers ? i : SIM_SERVERS + i - n_servers;
 }
 
+/* Returns about the duration of the job without faults. */
+static int64_t job_us(const struct sim_schedule *s)
+{
+    return s->option[OPT_steps] * s->option[OPT_compute_ms] * 2000;
+}
+
+/* Returns how often the mark occurs in many runs. */
+static int most_marks(enum sim_mark mark)
+{
+    switch (mark) {
+    case MARK_push:
+    case MARK_version:
+    case MARK_disk:
+        return 40;
+    case MARK_join:
+    case MARK_leave:
+        return 10;
+    default:
+        return 4;
+    }
+}
+
 static void draw_fault(struct sim_random *r, const struct sim_schedule *s, const int *weight,
                        struct sim_fault *f)
 {
@@ -135,9 +157,9 @@ static void draw_fault(struct sim_random *r, const struct sim_schedule *s, const
         f->other = (int)sim_between(r, 1, (int)s->option[OPT_servers] - 1);
     f->mark = sim_chance(r, 50) ? MARK_start : (enum sim_mark)sim_below(r, SIM_N_MARKS);
     if (f->mark == MARK_start) {
-        f->after_us = sim_below(r, sim_chance(r, 50) ? span : 2000000);
+        f->after_us = sim_below(r, sim_chance(r, 30) ? span : 1000000 + job_us(s));
     } else {
-        f->nth = (int)sim_between(r, 1, sim_chance(r, 50) ? 4 : 40);
+        f->nth = (int)sim_between(r, 1, sim_chance(r, 50) ? 3 : most_marks(f->mark));
         f->after_us = sim_chance(r, 30) ? 0 : draw_log(r, 0, 1000000);
     }
     f->ms = sim_chance(r, 20) ? sim_between(r, 10000, 60000) : draw_log(r, 1, 3000);

@@ -106,6 +106,7 @@ static void on_started(void *ctx)
 static void set_flag(struct server *s, bool *what)
 {
     *what = true;
+    sim.has_changed = true;
     fiber_wake(s);
 }
 

@@ -95,8 +95,8 @@ struct sim {
     struct sim_random ties, identity, memory;
     struct sim_node node[SIM_NODES];
     int marks[SIM_N_MARKS];
-    bool has_story, is_calm; /* it is printed; no fault strikes any more */
-    uint32_t job_done;       /* life of ps 0 that found the job done; 0: none */
+    bool has_story, is_calm, has_changed; /* is_calm: no fault strikes; has_changed: see run.c */
+    uint32_t job_done;                    /* life of ps 0 that found the job done; 0: none */
     uint32_t job_failed; /* life of ps 0 that found that all workers ended with errors; 0: none */
     const char *check;   /* name of the check that failed; NULL: none has */
     char why[400];

@@ -154,7 +154,7 @@ static int leave_job(struct worker *w, enum status st)
         net_exchange_leave_failed(w->x, st == ST_OK, w->quits ? "it diverged" : "", LEAVE_MS);
     else
         STORY("%s ends without leaving: %s", sim.node[w->node].name, status_text(st));
-    if (w->quits && st != ST_OK)
+    if (w->quits)
         return EXIT_PERMANENT;
     return leaves ? 0 : st == ST_CANCELLED ? EXIT_RETRY : status_exit_code(st);
 }
@@ -163,9 +163,8 @@ static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     enum status st = train(w);
-    if (w->diverges && st == ST_REFUSED)
-        w->quits = true;
-    if (w->quits && (st == ST_INTERNAL || st == ST_REFUSED) && !w->is_dying) {
+    w->quits = st == ST_INTERNAL || (w->diverges && st == ST_REFUSED);
+    if (w->quits && !w->is_dying) {
         sim.node[w->node].quit = sim.node[w->node].life;
         STORY("%s ends with an error", sim.node[w->node].name);
     }
