@@ -186,10 +186,10 @@ static int serve_job(struct ps_cluster *c, struct app *app)
                                           .n_threads = ps_set_up_n_threads(opt.threads),
                                           .handler = service_handler(service),
                                           .pause = {ps_shutdown_signal_pending, app}};
-    TRY(net_server_bind(&net, &server)); /* from here on no other process uses the port, */
+    TRY(net_server_bind(&net, &server)); /* from here on no other process uses the port */
     if (*c->pages)
         TRY(http_listen(c->pages, &pages_fd));
-    TRY(ps_set_up_node(c, app)); /* and the folder has all that the last one wrote */
+    TRY(ps_set_up_node(c, app)); /* the previous process has written all its files */
     TRY(node_start(app->node, service));
     TRY(ps_region_start(app->region, service));
     const struct admin_config status_config = {.service = service,

@@ -44,7 +44,7 @@ bool region_must_wait(struct ps_region *r, int64_t version, int64_t train_steps)
 {
     const struct piece *pieces = region_rewind_pieces(r);
     int must = r->is_alone || ps_region_is_gate(&r->cfg, version, train_steps);
-    for (int i = 0; pieces && i < r->chunks->n_chunks; i++) /* made again: adopted again */
+    for (int i = 0; pieces && i < r->chunks->n_chunks; i++) /* adopted, and made again */
         must |= pieces[i].adopted == version;
     return must;
 }
@@ -58,9 +58,8 @@ static int on_waits(void *ctx, int64_t version, int64_t train_steps)
     return must;
 }
 
-/* Records a made version. A contribution is the version of the gate less the overlap, or the
- * first one after it that is made: the gate's own at the latest, also while the parent's step is
- * unknown. */
+/* Records a made version. The contribution is the first version made since `overlap` versions
+ * before the gate; at the latest it is the gate's own, also while the parent's step is unknown. */
 void region_made(struct ps_region *r, int chunk, int64_t version, int waits_now, struct buf *value)
 {
     struct piece *p = &region_rewind_pieces(r)[chunk];
@@ -68,7 +67,7 @@ void region_made(struct ps_region *r, int chunk, int64_t version, int waits_now,
         p->waiting = version;
         p->since_ns = clock_now_ns();
     }
-    bool is_new = version > p->adopted; /* otherwise a generation that ended has it made again */
+    bool is_new = version > p->adopted; /* otherwise it is made again */
     if (is_new && !p->sent && (waits_now || (p->due >= 0 && version >= p->due - r->cfg.overlap))) {
         p->sent = buf_ref(value);
         p->sent_at = version;
@@ -131,9 +130,9 @@ struct run *region_run(const struct ps_region *r)
     return NULL;
 }
 
-/* Makes the chunk's version that waits. Returns false if it no longer waits. A generation that
- * begins at the same time reaches the version again: the wait is cleared before the present run is
- * looked up, so that no later wait is cleared. */
+/* Makes the chunk's version that waits. Returns false if it no longer waits. The wait is cleared
+ * before the look-up of the present run: a generation that begins at the same time reaches the
+ * version again, and its wait must stay. */
 static bool adopt_now(struct ps_region *r, const struct region_chunk_adoption *w)
 {
     pthread_mutex_lock(&r->lock);
@@ -142,7 +141,7 @@ static bool adopt_now(struct ps_region *r, const struct region_chunk_adoption *w
     pthread_mutex_unlock(&r->lock);
     struct run *run = region_run(r);
     pthread_mutex_lock(&r->lock);
-    int over = r->next != NULL; /* before there is a run that must not be changed */
+    int over = r->next != NULL; /* set before the run that must not change */
     pthread_mutex_unlock(&r->lock);
     int made_now = run && !over && region_chunks_adopt(r, run, w);
     if (run)
@@ -161,8 +160,8 @@ void region_make_own(struct ps_region *r, int chunk, int64_t version)
 }
 
 /* Adopts the chunk again: a generation of the region ended after the chunk was adopted, and before
- * all were, so that the chunk waits again, with an earlier version. The caller holds the lock,
- * which is released during the adoption. */
+ * all chunks were, so that the chunk waits again, with an earlier version. The caller holds the
+ * lock, which is released during the adoption. */
 static void adopt_again(struct ps_region *r, int chunk) REQUIRES(r->lock)
 {
     struct piece *p = &r->pieces[chunk];
@@ -270,8 +269,8 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
         return st;
     }
     int64_t version = p->waiting;
-    /* If the waiting version is the contributed one, it becomes the parent's, whose bits the sum of
-     * differences need not have; and so it is for all regions at the end. */
+    /* The contributed version, and the job's last one, become the parent's version itself: a sum of
+     * differences might have other bits. */
     int last = version >= r->train_steps;
     int counted = p->sent && from == (const float *)p->sent->data;
     int whole = last || (counted && version == p->sent_at);
@@ -281,7 +280,7 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
     p->kept = !to;
     p->mixed = counted && r->cfg.overlap_mix >= 0;
     const struct outer_adoption how = {to, whole ? NULL : from, p->mixed, r->cfg.overlap_mix};
-    region_rewind_note(r, version, &r->adopting); /* before the version exists */
+    region_rewind_note(r, version, &r->adopting); /* recorded before the version exists */
     pthread_mutex_unlock(&r->lock);
     /* if it no longer waits, the next generation reaches it again */
     adopt_now(r, &(struct region_chunk_adoption){chunk, version, how, 0});
@@ -307,7 +306,7 @@ void region_contribute_rest(struct ps_region *r, int chunk)
     struct piece *p = &r->pieces[chunk];
     pthread_mutex_lock(&r->lock);
     if (p->last && p->sent && p->sent_at < r->train_steps) {
-        if (p->counted) /* otherwise the next contribution includes both */
+        if (p->counted) /* otherwise the next contribution includes it */
             memcpy(r->before + c->first, p->sent->data, (size_t)c->n_elems * sizeof(float));
         buf_unref(p->sent);
         p->sent = buf_ref(p->last);

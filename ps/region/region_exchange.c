@@ -163,7 +163,7 @@ static void resume_from(struct ps_region *r, int64_t version)
         int64_t guess = ps_region_gates(&r->cfg, version, r->train_steps);
         *had = (struct checkpoint_parent_version){guess == r->step, guess, crc32c, r->slots_since};
     }
-    /* otherwise other regions reached that round on another way, after the parent had lost it */
+    /* on a mismatch the parent had lost that round, and other regions made it differently */
     bool is_same = had->version != r->step || had->crc32c == crc32c;
     r->held = is_same ? had->version : -1;
     pthread_mutex_unlock(&r->lock);
