@@ -88,14 +88,14 @@ void coordinator_wake_at(const struct coordinator_state *c, struct coordinator_o
         out->wake_ns = c->now + in;
 }
 
-int coordinator_note_claim(struct coordinator_state *c, uint64_t claim)
+bool coordinator_note_claim(struct coordinator_state *c, uint64_t claim)
 {
     uint64_t other = term_epoch(claim);
     if (!term_is_possible(claim) || other > c->epoch + MOST_EPOCHS)
-        return 0;
+        return false;
     if (claim && other >= c->epoch)
         c->epoch = other + 1;
-    return 1;
+    return true;
 }
 
 void coordinator_fence(struct coordinator_state *c, int is_unsure, struct coordinator_out *out)

@@ -23,7 +23,7 @@ void coordinator_folders_free(struct coordinator_folders *f)
     *f = (struct coordinator_folders){0};
 }
 
-int coordinator_folders_any_own(const struct coordinator_folders *f)
+bool coordinator_folders_any_own(const struct coordinator_folders *f)
 {
     int any = 0;
     for (int i = 0; i < f->n; i++)

@@ -7,6 +7,7 @@
 #define PS_COORDINATOR_COORDINATOR_FOLDERS_H
 #include "checkpoint/restore.h"
 #include "net/wire/plan.h"
+#include <stdbool.h>
 
 struct coordinator_folder {
     char address[CONTROL_TEXT_BYTES];
@@ -24,7 +25,7 @@ struct coordinator_folders {
 };
 
 void coordinator_folders_free(struct coordinator_folders *f);
-int coordinator_folders_any_own(const struct coordinator_folders *f);
+bool coordinator_folders_any_own(const struct coordinator_folders *f);
 /* Returns the server's folder; NULL: no report of it has arrived. */
 const struct coordinator_folder *coordinator_folders_at(const struct coordinator_folders *f,
                                                         const char *address);

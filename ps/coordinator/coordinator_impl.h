@@ -43,8 +43,8 @@ void coordinator_add_line(struct coordinator_out *out, const struct coordinator_
 void coordinator_order_disk(struct coordinator_state *c, struct coordinator_out *out,
                             enum disk_task disk, uint32_t *op);
 /* Raises the epoch above that of `claim`, the term of another ps 0 that a worker or server
- * reported; plans use it once it is recorded. Returns 0: the claim is not credible. */
-int coordinator_note_claim(struct coordinator_state *c, uint64_t claim);
+ * reported; plans use it once it is recorded. Returns false if the claim is not credible. */
+bool coordinator_note_claim(struct coordinator_state *c, uint64_t claim);
 /* Ends this ps 0: another one has replaced it, or (is_unsure) may have. */
 void coordinator_fence(struct coordinator_state *c, int is_unsure, struct coordinator_out *out);
 /* Requests a step for when the awake clock shows this time. */
@@ -107,11 +107,11 @@ void reconfigure_on_planned(struct coordinator_state *c, const struct coordinato
                             struct coordinator_out *out);
 void reconfigure_on_found(struct coordinator_state *c, const struct coordinator_event *e);
 void reconfigure_step(struct coordinator_state *c, struct coordinator_out *out);
-int reconfigure_all_stopped(const struct coordinator_state *c);
+bool reconfigure_all_stopped(const struct coordinator_state *c);
 /* Returns true if the plan in force cannot begin any more: it is made again once there are
  * enough workers. */
 bool reconfigure_plan_is_void(const struct coordinator_state *c);
-int reconfigure_all_done(const struct coordinator_state *c); /* all made all steps and left */
+bool reconfigure_all_done(const struct coordinator_state *c); /* all made all steps and left */
 
 /* Functions of checkpoint_schedule.c. */
 void checkpoint_schedule_step(struct coordinator_state *c, struct coordinator_out *out);

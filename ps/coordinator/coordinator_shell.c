@@ -370,8 +370,8 @@ static struct net_control *copy_control(const struct net_control *c)
 }
 
 /* Replaces an unread message of the same sender. The caller holds l->lock. */
-static int replace_unread(struct coordinator_shell *l, struct net_control *c, uint64_t call,
-                          uint64_t *old)
+static bool replace_unread(struct coordinator_shell *l, struct net_control *c, uint64_t call,
+                           uint64_t *old)
 {
     for (int i = 0; i < l->n_mail; i++) {
         struct coordinator_mail *m = &l->mail[i];
@@ -383,9 +383,9 @@ static int replace_unread(struct coordinator_shell *l, struct net_control *c, ui
         free(m->control);
         m->control = c;
         m->call = call;
-        return 1;
+        return true;
     }
-    return 0;
+    return false;
 }
 
 static void refuse_call(struct coordinator_shell *l, uint64_t call, const char *refused,
@@ -397,15 +397,15 @@ static void refuse_call(struct coordinator_shell *l, uint64_t call, const char *
     l->cfg.reply(l->cfg.ctx, call, &reply);
 }
 
-static int post_control(struct coordinator_shell *l, const struct net_control *c, uint64_t call,
-                        uint64_t *old)
+static bool post_control(struct coordinator_shell *l, const struct net_control *c, uint64_t call,
+                         uint64_t *old)
 {
     struct coordinator_mail m = {
         .kind = COORDINATOR_CONTROL, .call = call, .control = copy_control(c)};
     int done = 0;
     *old = 0;
     if (!m.control) /* the server calls again */
-        return 0;
+        return false;
     pthread_mutex_lock(&l->lock);
     if (l->n_mail < COORDINATOR_MAX_MAIL)
         done = replace_unread(l, m.control, call, old);
@@ -415,10 +415,10 @@ static int post_control(struct coordinator_shell *l, const struct net_control *c
     }
     pthread_mutex_unlock(&l->lock);
     if (done)
-        return 1;
+        return true;
     message_control_free(m.control);
     free(m.control);
-    return 0;
+    return false;
 }
 
 void coordinator_shell_control(struct coordinator_shell *l, const struct net_control *c,

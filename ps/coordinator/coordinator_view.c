@@ -129,11 +129,11 @@ void coordinator_view_server(const struct coordinator_state *c, int server,
     }
 }
 
-static int set_line(struct coordinator_line *out, enum coordinator_line_id id, int server,
-                    int64_t a0, int64_t a1)
+static bool set_line(struct coordinator_line *out, enum coordinator_line_id id, int server,
+                     int64_t a0, int64_t a1)
 {
     *out = (struct coordinator_line){.id = id, .server = server, .worker = -1, .arg = {a0, a1, 0}};
-    return 1;
+    return true;
 }
 
 int coordinator_view_server_behind(const struct coordinator_state *c, int from)
@@ -159,14 +159,14 @@ static int n_workers(const struct coordinator_state *c)
     return n;
 }
 
-static int waits_for_workers(const struct coordinator_state *c, struct coordinator_line *out)
+static bool waits_for_workers(const struct coordinator_state *c, struct coordinator_line *out)
 {
     set_line(out, WAIT_WORKERS, -1, server_registry_lowest(c), n_workers(c));
     out->arg[2] = c->min_workers > 0 ? c->min_workers : 1;
-    return 1;
+    return true;
 }
 
-static int waits_in_stop(const struct coordinator_state *c, struct coordinator_line *out)
+static bool waits_in_stop(const struct coordinator_state *c, struct coordinator_line *out)
 {
     int slot = server_registry_find_lost(c) >= 0 ? -1 : coordinator_view_server_behind(c, 0);
     if (slot < 0)
@@ -211,16 +211,16 @@ static int silent_server(const struct coordinator_state *c)
     return -1;
 }
 
-int coordinator_view_waits_for(const struct coordinator_state *c, struct coordinator_line *out)
+bool coordinator_view_waits_for(const struct coordinator_state *c, struct coordinator_line *out)
 {
     if (c->finished || c->job_failed)
-        return 0;
+        return false;
     if (!c->recorded)
         return set_line(out, WAIT_EPOCH, -1, c->epoch_failed, 0);
     if (c->pending == PENDING_FIND)
         return set_line(out, WAIT_FIND, -1, (c->awake - c->pending_since) / (1000 * MS), 0);
     if (c->pending == PENDING_PLAN)
-        return 0;
+        return false;
     if (c->failed != ST_OK && c->awake < c->not_before)
         return set_line(out, c->phase == PHASE_EMPTY ? WAIT_PLAN_FAILED : WAIT_FIND_FAILED, -1,
                         c->failed, 0);
@@ -249,7 +249,7 @@ int coordinator_view_waits_for(const struct coordinator_state *c, struct coordin
                         coordinator_servers(c)[find_unreached(c)].number, 0);
     if (c->epoch != c->recorded && c->epoch_failed != ST_OK)
         return set_line(out, WAIT_RAISE, -1, c->epoch_failed, 0);
-    return 0;
+    return false;
 }
 
 uint64_t coordinator_view_generation(const struct coordinator_state *c)

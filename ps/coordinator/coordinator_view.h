@@ -84,9 +84,9 @@ struct coordinator_server_view {
 void coordinator_view_server(const struct coordinator_state *c, int server,
                              struct coordinator_server_view *out);
 
-/* Writes the line about the cause of the wait of training or the end. Returns 0 for no such
+/* Writes the line about the cause of the wait of training or the end. Returns false for no such
  * cause: only for time, workers' steps or a first worker. */
-int coordinator_view_waits_for(const struct coordinator_state *c, struct coordinator_line *out);
+bool coordinator_view_waits_for(const struct coordinator_state *c, struct coordinator_line *out);
 uint64_t
 coordinator_view_generation(const struct coordinator_state *c); /* of the plan in force; 0: none */
 uint64_t coordinator_view_settled(const struct coordinator_state *c); /* settled last; 0: none */

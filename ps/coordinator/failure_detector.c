@@ -201,7 +201,7 @@ static bool is_late(struct coordinator_state *c, struct coordinator_worker *w,
     return false;
 }
 
-static int waits_to_join(const struct coordinator_state *c, const struct coordinator_worker *w)
+static bool waits_to_join(const struct coordinator_state *c, const struct coordinator_worker *w)
 {
     return w->waits && !w->in_plan && w->removed != w->incarnation &&
            (w->refused != w->incarnation || c->awake >= w->refused_until);

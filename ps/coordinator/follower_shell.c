@@ -333,7 +333,7 @@ static bool sort_folder(struct follower_shell *f)
     return is_own;
 }
 
-static int note_folder(struct follower_shell *f)
+static bool note_folder(struct follower_shell *f)
 {
     const char *ps0 = f->reply.folder;
     if (strcmp(ps0, f->ps0_folder) != 0) {

@@ -21,22 +21,22 @@ static void enter_phase(struct coordinator_state *c, enum coordinator_phase phas
     c->number++;
 }
 
-int reconfigure_all_stopped(const struct coordinator_state *c)
+bool reconfigure_all_stopped(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++) {
         const struct coordinator_server *s = &coordinator_servers(c)[i];
         if (s->number >= 0 && (s->stop != c->stop || !s->stopped || !s->incarnation))
-            return 0;
+            return false;
     }
-    return 1;
+    return true;
 }
 
-int reconfigure_all_done(const struct coordinator_state *c)
+bool reconfigure_all_done(const struct coordinator_state *c)
 {
     int n = 0;
     for (int i = 0; i < c->max_workers; i++) {
         if (coordinator_workers(c)[i].in_plan && !coordinator_workers(c)[i].done)
-            return 0;
+            return false;
         n += coordinator_workers(c)[i].in_plan;
     }
     return n > 0;
@@ -319,12 +319,12 @@ static bool is_outside(const struct coordinator_state *c, const struct coordinat
     return s->number >= 0 && s->generation != c->generation;
 }
 
-static int all_inside(const struct coordinator_state *c)
+static bool all_inside(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++)
         if (is_outside(c, &coordinator_servers(c)[i]))
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
 /* Plans a generation from the checkpoint that a find returned. */

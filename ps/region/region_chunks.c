@@ -51,7 +51,8 @@ static void send_value(struct ps_region *r, const struct run *run, struct net_ga
     buf_unref(item->value);
 }
 
-int region_chunks_adopt(struct ps_region *r, struct run *run, const struct region_chunk_adoption *w)
+bool region_chunks_adopt(struct ps_region *r, struct run *run,
+                         const struct region_chunk_adoption *w)
 {
     const struct outer_adoption *how = &w->how;
     int mixed = how->to && how->from && how->mixed;
@@ -69,7 +70,7 @@ int region_chunks_adopt(struct ps_region *r, struct run *run, const struct regio
         send_value(r, run, &item, how->to, mixed ? NULL : how->from);
     else
         send_item(r, run, &item);
-    return 1;
+    return true;
 }
 
 static bool has_others(const struct run *run)

@@ -19,8 +19,8 @@ struct region_chunk_adoption {
 };
 /* Makes a version that waits (outer_adopt). On another server it is made a little later, if it
  * still waits. */
-int region_chunks_adopt(struct ps_region *r, struct run *run,
-                        const struct region_chunk_adoption *w);
+bool region_chunks_adopt(struct ps_region *r, struct run *run,
+                         const struct region_chunk_adoption *w);
 /* Sets the first versions of all chunks of the run; other servers receive them once. Returns
  * true if all chunks have one. */
 bool region_chunks_set_first(struct ps_region *r, struct run *run, int64_t version,

@@ -1,5 +1,6 @@
 /* ps/service/join_queue.c - see join_queue.h. */
 #include "ps/service/join_queue.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -38,7 +39,7 @@ static size_t host_bytes(const char *peer)
     return colon ? (size_t)(colon - peer) : strlen(peer);
 }
 
-static int same_host(const char *a, const char *b)
+static bool same_host(const char *a, const char *b)
 {
     size_t n = host_bytes(a);
     return n == host_bytes(b) && memcmp(a, b, n) == 0;

@@ -277,7 +277,7 @@ void answer_owed(struct store *s, struct chunk_state *c)
     }
 }
 
-static int waits_since(const struct store *s, const struct chunk_state *c, int64_t since_ns)
+static bool waits_since(const struct store *s, const struct chunk_state *c, int64_t since_ns)
 {
     if (s->mode != CONSISTENCY_SSP)
         return c->sum.n_counted > 0 && !c->pending && c->sum.since_ns < since_ns;
@@ -285,22 +285,22 @@ static int waits_since(const struct store *s, const struct chunk_state *c, int64
     for (int m = 0; m < s->n_members; m++) {
         const struct waiter *w = &c->waiters[m];
         if (w->pusher && w->push_ns < since_ns && is_ahead(s, c, m, limit))
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
-int answer_missing(const struct store *s, const struct chunk_state *c, int64_t since_ns,
-                   int *missing)
+bool answer_missing(const struct store *s, const struct chunk_state *c, int64_t since_ns,
+                    int *missing)
 {
     int ssp = s->mode == CONSISTENCY_SSP;
     if (!waits_since(s, c, since_ns))
-        return 0;
+        return false;
     int64_t lowest = ssp ? lowest_clock(s, c) : 0;
     for (int m = 0; m < s->n_members; m++) {
         const struct waiter *w = &c->waiters[m];
         missing[m] +=
             ssp ? w->clock == lowest && !atomic_load(&s->left[m]) : w->counted_step != c->version;
     }
-    return 1;
+    return true;
 }

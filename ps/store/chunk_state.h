@@ -78,11 +78,11 @@ struct store {
     int *fragment;                 /* by chunk; NULL: every chunk has a turn in each step */
     struct buf *nothing;           /* no bytes: the payload of a version that was kept */
     _Atomic uint64_t *incarnation; /* by member; 0: not admitted */
-    _Atomic int *left;             /* by member, nonzero: it has left once; never cleared */
-    _Atomic int hold_last;   /* nonzero: version train_steps is made, but not sent to pushes */
-    _Atomic bool is_stopped; /* true once every chunk is stopped */
-    _Atomic int sums;        /* nonzero: a member needs the versions' checksums */
-    _Atomic int n_restarts;  /* members that joined again without having left */
+    _Atomic bool *left;            /* by member: it has left once; never cleared */
+    _Atomic bool hold_last;        /* version train_steps is made, but not sent to pushes */
+    _Atomic bool is_stopped;       /* true once every chunk is stopped */
+    _Atomic bool sums;             /* a member needs the versions' checksums */
+    _Atomic int n_restarts;        /* members that joined again without having left */
 };
 
 /* A piece that passed validation. Borrowed for the call of store_piece. */
@@ -125,10 +125,10 @@ void answer_piece(struct store *s, struct chunk_state *c, const struct arrival *
 void answer_owed(struct store *s, struct chunk_state *c);
 /* Returns true if a pull of version `number` has to wait, as the last version is held back. */
 bool answer_withholds_last(const struct store *s, int64_t number);
-/* Returns nonzero if a member has waited since before since_ns; then adds 1 to missing[m] of each
+/* Returns true if a member has waited since before since_ns; then adds 1 to missing[m] of each
  * member that it waits for. */
-int answer_missing(const struct store *s, const struct chunk_state *c, int64_t since_ns,
-                   int *missing);
+bool answer_missing(const struct store *s, const struct chunk_state *c, int64_t since_ns,
+                    int *missing);
 
 /* Returns the `samples` field of an answer for the chunk to the member. */
 uint64_t answer_samples(const struct store *s, const struct chunk_state *c, int member);

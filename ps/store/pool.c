@@ -18,8 +18,8 @@ struct shelf {
 struct ps_pool {
     _Atomic int refs;
     int keep, n_shelves;
-    _Atomic int closed;    /* nonzero: the owner has ended, and nothing is kept */
-    _Atomic int is_logged; /* nonzero: a log line reported that the segment has no memory */
+    _Atomic bool closed;    /* the owner has ended, and nothing is kept */
+    _Atomic bool is_logged; /* a log line reported that the segment has no memory */
     struct shelf *shelves;
     struct segment *segment;   /* NULL: none */
     _Atomic int segment_users; /* the owner, and every buffer of the segment in use */

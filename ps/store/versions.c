@@ -69,7 +69,7 @@ void version_encode(const struct chunk_state *c, struct chunk_version *v)
 /* Size of a chunk whose update is long enough to move the thread to another core. */
 enum { TURN_BYTES = 64 << 10 };
 
-static int begin_turn(struct store *s, const struct chunk_state *c)
+static bool begin_turn(struct store *s, const struct chunk_state *c)
 {
     return s->cfg.turns && c->n * sizeof(float) >= TURN_BYTES && core_turns_begin(s->cfg.turns);
 }
@@ -132,7 +132,7 @@ static size_t compute_version(struct store *s, struct chunk_state *c, const stru
         optim_begin_since(&s->job.optim, (uint64_t)c->version + 1,
                           outer ? (uint64_t)outer->slots_since(outer->ctx) : 0, &u.step);
     next->summed = u.sums;
-    int turn = begin_turn(s, c);
+    bool turn = begin_turn(s, c);
     u.threads = turn ? NULL : s->cfg.threads; /* all cores have their own work */
     size_t bad = ps_update_run(&u, &next->crc32c);
     if (turn)
@@ -144,7 +144,7 @@ static size_t compute_version(struct store *s, struct chunk_state *c, const stru
     return bad;
 }
 
-static int gives_samples(const struct store *s, const struct chunk_state *c)
+static bool gives_samples(const struct store *s, const struct chunk_state *c)
 {
     return s->samples && c->chunk == 0;
 }
