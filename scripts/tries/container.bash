@@ -1,11 +1,11 @@
-# The image of packaging/docker/Dockerfile as users get it, by podman and without a registry: a
-# bookworm of debootstrap's stands for debian:bookworm-slim. Builds it, and runs in it, as a user
-# that is not root, with a read-only root, no capabilities and a /dev/shm of 64 MB: a worker alone
-# that is stopped and goes on; a server and a worker that share 150 MB of parameters; the commands
-# of examples/kubernetes/job.yaml, each in a network namespace of its own, with the servers' health
-# asked as Kubernetes asks it, and one pod of each kind killed.
+# Tries the image of packaging/docker/Dockerfile, by podman and without a registry: a bookworm of
+# debootstrap replaces debian:bookworm-slim. Builds it, and runs in it, as a user that is not root,
+# with a read-only root, no capabilities and a /dev/shm of 64 MB: a worker alone that is stopped and
+# resumes; a server and a worker that share 150 MB of parameters; the commands of
+# examples/kubernetes/job.yaml, each in its own network namespace, with Kubernetes' requests for the
+# servers' health, and one pod of each kind killed.
 #   scripts/try container [FOLDER]    5 GB below FOLDER; left out, a temporary one, removed after
-# With podman, runc, iproute2, python3-yaml and python3-grpcio; ten minutes.
+# Needs podman, runc, iproute2, python3-yaml and python3-grpcio, and ten minutes.
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of scripts/try
 needs podman podman
 needs runc runc
@@ -34,7 +34,7 @@ wait_for() { # SECONDS COMMAND...
         sleep 0.2
     done
 }
-# podman's own limits may be above what this process may set.
+# podman's own limits may be above those that this process may set.
 as_users() { # PODMAN'S FLAGS... IMAGE COMMAND...
     run_podman run --ulimit nofile=1024:1024 --ulimit nproc=2000:2000 --read-only --tmpfs /tmp \
         --cap-drop all --security-opt no-new-privileges --shm-size 64m "$@"
@@ -64,7 +64,7 @@ run_podman images --format '{{.Repository}}:{{.Tag}} {{.Size}}'
 as_users --rm --network none --entrypoint sh localhost/weir -c \
     'id && df -h /dev/shm | tail -1 && ! touch /x 2>&1 && weir-worker --version'
 
-say "a worker alone, stopped by SIGTERM, goes on"
+say "a worker alone, stopped by SIGTERM, resumes"
 run_podman volume create alone >/dev/null
 alone() {
     as_users --network none -v alone:/var/lib/weir "$@" localhost/weir --job_name=worker \
@@ -117,7 +117,7 @@ ps_line=$(command_of StatefulSet) worker_line=$(command_of Job)
 start() { # NAME: as its pod
     local name=$1 line
     local flags="--worker_timeout=20 --train_steps=400 --log_every=1 --model=lenet5 --save_steps=50"
-    line=${worker_line/ &/" $flags &"} # its command is followed by others
+    line=${worker_line/ &/" $flags &"} # further commands follow its own
     case $name in weir-ps-*) line="$ps_line $flags" ;; esac
     run_podman rm --force --time 0 "$name" >/dev/null 2>&1 || true
     as_users -d --name "$name" --hostname "$name" "${hosts[@]}" -v "$name:/var/lib/weir" \
@@ -126,14 +126,14 @@ start() { # NAME: as its pod
 }
 for name in "${pods[@]}"; do start "$name"; done
 wait_for 120 says weir-worker-0 "global step: 60\)"
-for name in weir-ps-0 weir-ps-1; do # an empty request: all of it; SERVING is 1 in field 1
+for name in weir-ps-0 weir-ps-1; do # an empty request; SERVING is 1 in field 1
     ip netns exec "$id-$name" /usr/bin/python3 -c 'import grpc
 ask = grpc.insecure_channel("127.0.0.1:2222").unary_unary("/grpc.health.v1.Health/Check")
 answer = ask(b"", timeout=10)
 assert answer == b"\x08\x01", answer
 print("health: SERVING")'
 done
-for name in weir-worker-1 weir-ps-1; do # a pod that is killed has another in its place
+for name in weir-worker-1 weir-ps-1; do # another pod replaces a killed one
     run_podman kill --signal KILL "$name" >/dev/null
     ends_with 137 "$name"
     start "$name"
@@ -142,7 +142,7 @@ done
 for name in "${pods[@]}"; do ends_with 0 "$name"; done
 run_podman logs weir-worker-0 2>&1 | grep "test accuracy"
 
-say "after the end: servers come back, and the last worker, which ends with 0"
+say "after the end: servers restart, and the last worker, which ends with 0"
 for name in weir-ps-0 weir-ps-1 weir-worker-2; do start "$name"; done
 for name in weir-worker-2 weir-ps-0 weir-ps-1; do ends_with 0 "$name"; done
 run_podman logs weir-worker-2 2>&1 | grep "nothing is left to train"

@@ -1,15 +1,14 @@
-# scripts/gpu_check from start to end where there is no card, in a fresh bookworm made by
-# debootstrap, with what scripts/setup installs and nothing else: over the emulation, with the
-# stand-ins for nvidia-smi and compute-sanitizer; first without PyTorch, then with one in a venv,
-# which computes on the CPU. The CUDA toolkit is this machine's, mounted there. With PyPI; an hour
-# on two cores and 12 GB.
-#   scripts/try gpu_check FOLDER     what is there of an earlier run is used again
+# Runs scripts/gpu_check from start to end without a card, in a fresh bookworm made by debootstrap,
+# with only the packages of scripts/setup: over the emulation, with stand-ins for nvidia-smi and
+# compute-sanitizer; first without PyTorch, then with one in a venv, which computes on the CPU. The
+# CUDA toolkit is this machine's, mounted there. Needs PyPI, an hour on two cores and 12 GB.
+#   scripts/try gpu_check FOLDER     uses the files of an earlier run in FOLDER
 #   PYTORCH=DIR          a venv of this machine's /usr/bin/python3 that has PyTorch, mounted there
 #                        at the same path; left out, bench/train --setup2 makes build/venv-torch2
 #   CUDA=DIR             the toolkit, with cuDNN's headers in its include (/usr/local/cuda)
-#   CMAKE_FLAGS="..."    for the build, as -DWEIR_CUDA_ARCHITECTURES=90
-#   CCACHE=DIR           a ccache's folder, mounted and used, as the build is most of the time
-# Exit 0: both runs passed every stage. What the runs said stays in FOLDER/without.log and
+#   CMAKE_FLAGS="..."    for the build, such as -DWEIR_CUDA_ARCHITECTURES=90
+#   CCACHE=DIR           folder of a ccache, which saves most of the time of the build
+# Exit 0: both runs passed every stage. The output of the runs stays in FOLDER/without.log and
 # FOLDER/with.log, the reports in FOLDER/without and FOLDER/with.
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of scripts/try
 [ $# = 1 ] || missing "a folder; see the top of scripts/tries/gpu_check.bash"
@@ -19,7 +18,7 @@ cuda=$(realpath "${CUDA:-/usr/local/cuda}")
 begin "$1"
 there=/tmp/weir/source
 inner=(${CCACHE:+CCACHE_DIR=/ccache CCACHE_BASEDIR=/tmp CCACHE_NOHASHDIR=1})
-lend() { # DIR PLACE: read-only, but for a ccache
+lend() { # DIR PLACE: read-only, except a ccache
     mkdir -p "$root$2"
     mount_at "$root$2" --bind "$1"
     [ "$1" = "${CCACHE:-}" ] || mount -o remount,ro,bind "$root$2"
@@ -37,7 +36,7 @@ mount_at "$root/dev/shm" -t tmpfs tmpfs
 lend "$cuda" /usr/local/cuda
 [ -z "${CCACHE:-}" ] || lend "$CCACHE" /ccache
 mkdir -p "$root$there"
-# what is not in the tree any more; the build stays
+# files that are no longer in the tree; the build stays
 find "$root$there" -xdev -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
 copy_source "$root$there"
 
@@ -49,7 +48,7 @@ flags+=" ${CCACHE:+-DCMAKE_CXX_COMPILER_LAUNCHER=ccache}"
 [ -z "${flags// /}" ] || logged log in_source "cmake -S . -B build -G Ninja $flags"
 
 failed=0
-# course NAME WHAT [FLAG]: WHAT stands in what gpu_check says
+# course NAME TEXT [FLAG]: TEXT is in the output of gpu_check
 course() {
     say "scripts/gpu_check --emulated, $1 PyTorch"
     local status=0
@@ -64,7 +63,7 @@ course() {
         failed=1
     fi
 }
-# an earlier run's venv, which is in the build, is not to be found
+# hides an earlier run's venv, which is in the build
 course without '^=== PyTorch: skipped, no PyTorch that sees a card' --python=/usr/bin/python3
 if [ -n "${PYTORCH:-}" ]; then
     venv=$(realpath "$PYTORCH")

@@ -1,9 +1,9 @@
-# The Debian packages as users get them: builds weir (and weir-cuda where the CUDA backend can be
-# built), has lintian look at them, installs weir with apt in a fresh bookworm, reads its manual
-# page, trains there on Debian's Fashion-MNIST, removes it, and says what is left.
+# Tries the Debian packages: builds weir (and weir-cuda if the CUDA backend can be built), checks
+# them with lintian, installs weir with apt in a fresh bookworm, reads its manual page, trains there
+# on Debian's Fashion-MNIST, removes it, and prints the files that are left.
 #   scripts/try packages [FOLDER]    1 GB below FOLDER; left out, a temporary one, removed after
-#   CMAKE_FLAGS="..."                more for cmake, as -DWEIR_CUDA_OBJECTS=DIR
-# With lintian; some minutes. The packages stay in FOLDER/packages.
+#   CMAKE_FLAGS="..."                more flags for cmake, such as -DWEIR_CUDA_OBJECTS=DIR
+# Needs lintian, and some minutes. The packages stay in FOLDER/packages.
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of scripts/try
 needs lintian lintian
 needs dpkg-shlibdeps dpkg-dev
@@ -13,7 +13,7 @@ claim_folder
 finish() { if [ -n "$keep" ]; then rm -rf "$root"; else rm -rf "$folder"; fi; }
 inner=(DEBIAN_FRONTEND=noninteractive)
 apt_install() { logged log inside sh -c "apt-get -qq -y install --no-install-recommends $*"; }
-# Every file and folder but those of the system's own book-keeping.
+# Lists every file and folder except those of the system's own records.
 list() {
     find "$root" -xdev \( -path "$root/proc" -o -path "$root/tmp" -o -path "$root/var/cache" -o \
         -path "$root/var/log" -o -path "$root/var/lib/apt" -o -path "$root/var/lib/dpkg" \) \
@@ -31,14 +31,14 @@ rm -rf "$folder/packages/_CPack_Packages"
 ls -l "$folder/packages"
 
 say "lintian"
-lintian --allow-root "$folder"/packages/*.deb || true # what it finds is to be looked at
+lintian --allow-root "$folder"/packages/*.deb || true # read its findings
 
 say "a fresh bookworm"
 rm -rf "$root"
 fresh bookworm "$root"
 mount_at "$root/proc" -t proc proc
 cp "$folder"/packages/*.deb "$root/tmp"
-# What Weir needs is there before, so that what is left is Weir's alone.
+# Weir's dependencies are installed before, so that all files that are left are Weir's.
 depends=$(dpkg-deb -f "$folder"/packages/weir_*.deb Depends |
     sed 's/([^)]*)//g; s/|[^,]*//g; s/,/ /g')
 inside apt-get -qq update
@@ -47,7 +47,7 @@ list >"$folder/before"
 
 say "apt-get install ./weir"
 apt_install '/tmp/weir_*.deb'
-inside weir-worker --help | sed -n 1,3p # not head: the program writes on
+inside weir-worker --help | sed -n 1,3p # not head: the program continues to write
 inside weir-ps --version
 inside weirctl --version
 inside man weir-worker | sed -n 1,4p
@@ -69,5 +69,5 @@ fi
 say "apt-get purge"
 inside sh -c 'apt-get -qq -y purge "weir*"' >"$folder/log" 2>&1
 list >"$folder/after"
-diff "$folder/before" "$folder/after" || fail "the lines above differ from what was there before"
+diff "$folder/before" "$folder/after" || fail "the files in the lines above are new or missing"
 say "nothing is left of $(wc -l <"$folder/before") files and folders before and after"

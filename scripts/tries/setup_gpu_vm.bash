@@ -1,9 +1,9 @@
-# scripts/setup_gpu_vm in fresh systems made by debootstrap: all is real, dpkg, apt, awk, sed, the
-# archive's packages, the build of Weir, but for what needs a card or NVIDIA's repository: there
-# curl brings a keyring that is none, apt and dpkg are not told of NVIDIA's packages, and nvidia-smi
-# finds a card. Some minutes and 3 GB a system.
+# Tries scripts/setup_gpu_vm in fresh systems made by debootstrap. dpkg, apt, awk, sed, the
+# archive's packages and the build of Weir are real. Everything that needs a card or NVIDIA's
+# repository is imitated: curl fetches a false keyring, apt and dpkg do not see NVIDIA's packages,
+# and nvidia-smi finds a card. Needs some minutes and 3 GB for each system.
 #   scripts/try setup_gpu_vm [--build] FOLDER SYSTEM...    SYSTEM: bookworm, jammy, noble
-#   --build     builds and installs Weir there, too (on the CPU: CUDA is not to be had)
+#   --build     builds and installs Weir there, too (for the CPU, without CUDA)
 #   UBUNTU_KEYRING=FILE   Ubuntu's archive keyring, for jammy and noble (package ubuntu-keyring)
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of scripts/try
 build=no
@@ -19,7 +19,7 @@ stub() { # NAME, its text on standard input
     { echo '#!/bin/bash' && cat; } >"$root/stubs/$1"
     chmod +x "$root/stubs/$1"
 }
-# The machine that the system has: a T4, and a kernel whose headers the archive has.
+# Imitates the machine: a T4, and a kernel whose headers the archive has.
 make_machine() {
     local device=$root/machine/sys/bus/pci/devices/0000:00:04.0 name
     rm -rf "$root/machine" "$root/stubs" "$root/source"
@@ -37,7 +37,7 @@ make_machine() {
 while [ "$1" != -o ]; do shift; done
 echo "this is no package" >"$2"
 END
-    stub sha256sum <<<'cat >/dev/null' # of a file that cannot be had here
+    stub sha256sum <<<'cat >/dev/null' # of a file that is not available here
     stub nvidia-smi <<<'echo "GPU 0: Tesla T4 (UUID: GPU-1)"'
     for name in dpkg apt-get apt-mark apt-cache; do
         stub "$name" <"$folder/nvidia_stub"
@@ -52,8 +52,8 @@ END
         stub weir-worker <<<'echo "GPU is running!"'
     fi
 }
-# The four of apt and dpkg, which know nothing of NVIDIA's packages: those are taken out of their
-# arguments and written down.
+# Wraps the four programs of apt and dpkg, which have no NVIDIA packages: these are removed from
+# their arguments and recorded.
 cat >"$folder/nvidia_stub" <<'END'
 name=${0##*/} left=() taken=no
 case "$name $1" in
@@ -88,7 +88,7 @@ for system in "$@"; do
     rm -f "$root/nvidia"
     flags=--root=/machine steps=7
     [ $build = no ] || steps=5
-    if [ "$system" = jammy ]; then # has none of what Weir needs
+    if [ "$system" = jammy ]; then # lacks all dependencies of Weir
         flags+=' --no_weir' steps=5
     fi
     say "$system: kernel $kernel; a dry run"
@@ -99,9 +99,9 @@ for system in "$@"; do
     status=0
     # shellcheck disable=SC2086
     inside /source/scripts/setup_gpu_vm $flags || status=$?
-    say "$system: it ended with $status; NVIDIA's packages that it asked for:"
+    say "$system: it ended with $status; it requested these packages of NVIDIA:"
     cat "$root/nvidia"
-    # Weir is built, and the script sees that it is without CUDA, which cannot be had here.
+    # Weir is built, and the script detects that it has no CUDA, which is not available here.
     if [ $build = yes ] && [ "$system" != jammy ]; then
         [ $status = 1 ]
         inside /source/build-vm/bin/worker --self_test 2>&1 | tail -n 2

@@ -1,11 +1,11 @@
-# The wheel as pip's users get it: a fresh bookworm with python3 and python3-venv, and no compiler,
-# no header and none of the libraries that Weir needs. The commands of docs/guide/own-model.md
-# ("From nothing to two workers") are typed there as they stand, PyTorch comes from the Python
-# packages' index; then the same with a worker killed and started again, to the same bits;
-# weir.Cluster in two versions side by side; pip uninstall, which leaves nothing.
+# Tries the wheel in a fresh bookworm with python3 and python3-venv, without a compiler, headers and
+# the libraries that Weir needs. Types the commands of docs/guide/own-model.md ("From nothing to two
+# workers") there as they stand, with PyTorch from the Python packages' index. Then it does the same
+# with a worker killed and started again, to the same bits; runs weir.Cluster in two versions side
+# by side; and runs pip uninstall, which leaves nothing.
 #   scripts/try wheel [--wheel=FILE] [FOLDER]   FILE left out: scripts/make_wheel makes one;
 #       15 GB below FOLDER; left out, a temporary one, removed when all is well
-# With 3 GB from the packages' index; a quarter of an hour.
+# Needs 3 GB from the packages' index, and a quarter of an hour.
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of scripts/try
 wheel=
 case ${1:-} in --wheel=*) wheel=$(realpath -e "${1#--wheel=}") && shift || exit 2 ;; esac
@@ -22,12 +22,12 @@ finish() {
 }
 inner=(PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_QUIET=1
     ${PIP_CERT:+PIP_CERT=/etc/ca.crt} ${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"})
-# The page's commands are the section's lines that are set in by four spaces.
+# The page's commands are the section's lines that are indented by four spaces.
 page=$(awk '/^#/ { on = /From nothing to two workers/ } on && /^    / { print substr($0, 5) }' \
     docs/guide/own-model.md)
-# The same, with the numbers of the processes that run beside: each has to end well.
+# The same, with the numbers of the background processes: each must end with 0.
 page_run=$(sed 's/ &$/ \& started+=" $!"/' <<<"$page")
-# For each shell in there: what still runs when it ends would go on for ever.
+# For each shell there: processes that still run when it ends would run without end.
 ends="trap 'kill \$(jobs -p) 2>/dev/null || :' EXIT"
 line_with() { grep -- "$1" <<<"$page" | sed 's/ &$//'; }
 
@@ -41,7 +41,7 @@ ls -l "$wheel"
 say "a fresh bookworm"
 rm -rf "$root"
 fresh bookworm "$root" --include=python3,python3-venv
-echo "127.0.0.1 localhost" >"$root/etc/hosts" # which every installed system has
+echo "127.0.0.1 localhost" >"$root/etc/hosts" # every installed system has this
 [ -z "${PIP_CERT:-}" ] || cp "$PIP_CERT" "$root/etc/ca.crt"
 mount_at "$root/proc" -t proc proc
 mkdir -p "$root/root/try"
@@ -60,7 +60,7 @@ $page_run
 for pid in \$started; do wait \$pid; done"
 bits=$(sed -n 's/.*SHA-256 of the weights: //p' "$folder/run" | sort -u)
 grep -E "^step (0|199) |SHA-256" "$folder/run"
-[ "$(grep -c "SHA-256 of the weights" "$folder/run")" = 2 ] || fail "not both workers have ended"
+[ "$(grep -c "SHA-256 of the weights" "$folder/run")" = 2 ] || fail "a worker has not ended"
 [ "$(wc -w <<<"$bits")" = 1 ] || fail "the workers have different bits"
 inside sh -c 'cd /root/try && . env/bin/activate && python3 -m weir'
 
@@ -80,7 +80,7 @@ wait \$ps
 grep -m 1 ^step again.log
 grep SHA-256 again.log
 grep -hq 'weights: $bits' 0.log && grep -hq 'weights: $bits' again.log" ||
-    fail "it ends otherwise: $root/root/try/killed"
+    fail "it ends with other bits: $root/root/try/killed"
 
 say "two versions, each in its environment, at the same time"
 cat >"$root/root/try/other_version.py" <<'END'
@@ -130,7 +130,7 @@ $ends
 two/bin/pip install two/weir-*.whl
 env/bin/python version.py & one=\$!
 two/bin/python version.py
-wait \$one" || fail "they do not go together"
+wait \$one" || fail "the two versions do not work side by side"
 
 say "pip uninstall"
 inside bash -euc 'cd /root/try && env/bin/pip uninstall -y weir && find env -iname "*weir*"' \
