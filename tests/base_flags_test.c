@@ -20,7 +20,7 @@ static const struct flag flags[] = {
     {"sync_replicas", FLAG_BOOL, &sync_on, 0, 0, NULL, NULL, "Together", NULL},
     {"unsaid", FLAG_BOOL, &unsaid, 0, 0, NULL, NULL, "Or not", NULL},
     {"sync_mode", FLAG_INT, NULL, 5, 6, NULL, NULL, "",
-     NULL}, /* in both lists: its own definition counts */
+     NULL}, /* the own definition of a flag in both lists counts */
     {"sync_mode", FLAG_CHOICE, &mode, 0, 0, NULL, "sync|async", "How", NULL},
     {"list", FLAG_MAYBE, &list, 0, 0, NULL, "text|json", "Print", NULL},
     {"folder", FLAG_STRING, &folder, 0, 0, "DIR", NULL, "Where", NULL},

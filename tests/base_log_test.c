@@ -269,7 +269,7 @@ static void withheld_lines_reported_later(void **state)
     size_t n = 0;
     turn_away();
     log_start();
-    kind.limit.used = LOG_LIMIT_BURST; /* one more line is allowed in 20 ms */
+    kind.limit.used = LOG_LIMIT_BURST; /* another line is allowed in 20 ms */
     kind.limit.since_ns = clock_now_ns() - LOG_LIMIT_MS * 1000000LL + 20000000;
     log_write_few(&kind, LOG_LEVEL_WARN, "late");
     while (read(pipe_fd[0], &byte, 1) == 1 && byte != '\n')

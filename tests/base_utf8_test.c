@@ -60,7 +60,7 @@ static void text_not_utf8_is_masked(void **state)
     masked("", "");
     masked("a\x1b \xc3\xbc\xe2\x82\xac", "a\x1b \xc3\xbc\xe2\x82\xac");
     masked("a\xff\x62", "a?b");
-    masked("\xc3\xbc\xff\xc3\xbc", "?????"); /* one invalid byte masks the whole text */
+    masked("\xc3\xbc\xff\xc3\xbc", "?????"); /* an invalid byte masks the whole text */
     masked("b\xe2\x82", "b??");
 }
 

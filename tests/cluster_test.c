@@ -218,7 +218,7 @@ static void test_nodes(void **state)
 
 static void test_counts(void **state)
 {
-    int n[5] = {[4] = -7}; /* and one after it, which must not change */
+    int n[5] = {[4] = -7}; /* the last entry must not change */
     assert_int_equal(slurm_counts_expand("2(x3),1", n, 4), ST_OK);
     assert_memory_equal(n, ((int[]){2, 2, 2, 1, -7}), sizeof n);
     assert_int_equal(slurm_counts_expand("3,2(x2),1", n, 4), ST_OK);

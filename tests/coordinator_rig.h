@@ -11,7 +11,7 @@ enum { TIMEOUT_MS = 1000, LOOK_EVERY_MS = 100, MOST_MS = 60000, SERVERS = 4, STE
 
 struct rig_server {
     uint64_t generation, ps0;        /* ps0: ps 0 that planned it */
-    uint64_t heard_ps0, heard_epoch; /* of the ps 0 whose orders it followed last */
+    uint64_t heard_ps0, heard_epoch; /* identity of the ps 0 whose orders it followed last */
     uint64_t order;
     int phase;
     int restarts;   /* number of restarts, each as another process */
@@ -30,27 +30,28 @@ struct rig {
     uint64_t call, generation;
     struct coordinator_worker_event worker[2];
     struct rig_server server[SERVERS];
-    int n_servers;                        /* number of servers in that call */
-    int n_plans, n_manifests;             /* made so far; ordered */
-    int no_memory;                        /* number of the next plans that fail */
-    int disk_hangs;                       /* manifests are not written */
-    enum status manifest_st, owner_st;    /* of manifests, and of checks of the folder's owner */
-    enum status find_st;                  /* of searches for a checkpoint */
-    char no_last[640];                    /* text of the last LINE_CHECKPOINT_NO_LAST */
-    char given_up[640];                   /* text of the last checkpoint that was given up */
-    uint32_t manifest;                    /* order that is in progress; 0: none */
-    int lines[COORDINATOR_N_LINES];       /* number of each line */
+    int n_servers;            /* number of servers in that call */
+    int n_plans, n_manifests; /* made so far; ordered */
+    int no_memory;            /* number of the next plans that fail */
+    int disk_hangs;           /* manifests are not written */
+    enum status manifest_st,
+        owner_st;                   /* results of manifests, and of checks of the folder's owner */
+    enum status find_st;            /* result of searches for a checkpoint */
+    char no_last[640];              /* text of the last LINE_CHECKPOINT_NO_LAST */
+    char given_up[640];             /* text of the last checkpoint that was given up */
+    uint32_t manifest;              /* order that is in progress; 0: none */
+    int lines[COORDINATOR_N_LINES]; /* number of each line */
     int64_t line_ns[COORDINATOR_N_LINES]; /* time of the first one */
     int has_folder, holds_last;           /* start values of ps 0's new store */
     int epoch_hangs;                      /* epochs are not recorded */
     uint32_t epoch_op;                    /* order to record `epoch` in progress */
     uint64_t epoch;
-    uint64_t claim;       /* of a worker */
-    int64_t found;        /* by the next search for a checkpoint; 0: none */
+    uint64_t claim;       /* claim of a worker */
+    int64_t found;        /* step that the next search for a checkpoint finds; 0: none */
     uint64_t passed_over; /* generation whose checkpoint the last search left out */
     int fenced, unsure;   /* unsure: fenced, since the folder's owner is unknown */
     int n_failed, n_finished, n_done;
-    int64_t train_steps; /* of the last plan; 0: as the job began */
+    int64_t train_steps; /* steps of the last plan; 0: as the job began */
 };
 
 void rig_step(struct rig *r, struct coordinator_event e);

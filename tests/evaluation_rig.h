@@ -19,13 +19,13 @@ struct rig {
     int disk_busy;              /* it is still writing an earlier file */
     int n_plans, n_manifests;
     struct coordinator_manifest_view manifest; /* the last manifest */
-    int64_t train_steps;                       /* of the last plan; 0: unchanged */
+    int64_t train_steps;                       /* steps of the last plan; 0: unchanged */
     enum status manifest_st, best_st;
     int best_hangs;   /* the file `best` is not written: */
     uint32_t best_op; /* this order */
     struct best_evaluation recorded;
     int64_t found;                        /* step of the newest checkpoint; 0: none */
-    uint64_t incarnation;                 /* of the server, after its first */
+    uint64_t incarnation;                 /* incarnations of the server after its first */
     int n_finished, n_fenced, is_patient; /* is_patient: no evaluation ends the job early */
     int lines[COORDINATOR_N_LINES];
     struct coordinator_worker_event worker[2];

@@ -96,7 +96,7 @@ void fault_io_stop(void)
                 __real_rename(n->to, n->from);
             if (n->is_new)
                 __real_unlink(n->to);
-            if (n->is_folder) { /* with all its contents */
+            if (n->is_folder) { /* deletes it with all its contents */
                 char lost[PATH_MAX + 8];
                 snprintf(lost, sizeof lost, "%s.lost", n->to);
                 __real_rename(n->to, lost);

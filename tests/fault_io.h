@@ -7,7 +7,7 @@
 
 enum fault_kind {
     FAULT_NONE,    /* count only */
-    FAULT_FULL,    /* from this call on writes fail, all other calls work */
+    FAULT_FULL,    /* writes fail from this call on, all other calls work */
     FAULT_PAUSED,  /* the process stops itself before the call (SIGSTOP) */
     FAULT_ERROR,   /* the call fails with `err`; a write does half its work first */
     FAULT_ERRORS,  /* this call and all later ones fail */

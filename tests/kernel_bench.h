@@ -35,8 +35,8 @@ struct bench {
 
 extern const struct backend *backend; /* the tested backend */
 extern double bench_tolerance_f32;    /* tolerance of the backend */
-extern double
-    bench_tolerance; /* of the running test; bench_tolerance_f32, unless the test sets it */
+extern double bench_tolerance; /* tolerance of the running test; bench_tolerance_f32, unless the
+                                  test sets it */
 
 /* Opens the backend: argv[1], or WEIR_TEST_BACKEND, or "cpu"; its folder: argv[2], or the build's.
  * Returns the return value of main if there is no such backend, otherwise 0. */

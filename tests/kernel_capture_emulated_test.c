@@ -100,7 +100,7 @@ static void test_calls(void **state)
     long long graphs = calls_of(b, "cudaGraphLaunch", BENCH_BATCH);
     assert_in_range(graphs, 2, most_graphs(b) + 1);
     assert_int_equal(calls_of(b, "cudaStreamBeginCapture", BENCH_BATCH), 0);
-    assert_int_equal(calls_of(b, "a launch", BENCH_BATCH), 1); /* that of the images */
+    assert_int_equal(calls_of(b, "a launch", BENCH_BATCH), 1); /* the launch for the images */
     assert_true(calls_of(a, "a launch", BENCH_BATCH) > 2 * graphs);
     long long all_a = calls_of(a, NULL, BENCH_BATCH), all_b = calls_of(b, NULL, BENCH_BATCH);
     print_message("%lld calls a step, %lld with graphs, %lld of which launch one\n", all_a, all_b,

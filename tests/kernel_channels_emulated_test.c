@@ -51,7 +51,7 @@ static void test_transposes(void **state)
         memset(down, 0x55, (size_t)n * sizeof *down);
         assert_int_equal(gpu_transpose_down(NULL, src, down, m), 0);
         assert_memory_equal(down, half, (size_t)n * sizeof *down);
-        /* and back */
+        /* transposes back */
         assert_int_equal(
             gpu_transpose_up(NULL, half, got, (struct gpu_matrices){m.n, m.columns, m.rows}), 0);
         dtype_encode(DTYPE_BF16, down, got, (size_t)n);
@@ -188,7 +188,7 @@ static void test_max_pools(void **state)
          .kernel_w = 2,
          .stride_h = 2,
          .stride_w = 2},
-        {.planes = 6, /* one row more than the tiles cover */
+        {.planes = 6, /* a row more than the tiles cover */
          .in_h = 7,
          .in_w = 4,
          .out_h = 3,

@@ -249,8 +249,8 @@ static void test_shapes(void **state)
         {2, 32, 28, 28, {5, 1}, {2, 2}},  /* MNIST's */
         {2, 9, 28, 28, {3, 2}, {0, 1}},   /* SAME with a stride */
         {2, 9, 28, 28, {7, 2}, {2, 3}},   /* SAME with a stride */
-        {1, 1, 5, 5, {5, 1}, {0, 0}},     /* one output cell */
-        {1, 1, 1, 1, {3, 1}, {1, 1}},     /* one input cell */
+        {1, 1, 5, 5, {5, 1}, {0, 0}},     /* a single output cell */
+        {1, 1, 1, 1, {3, 1}, {1, 1}},     /* a single input cell */
         {3, 2, 2, 3, {7, 1}, {3, 3}},     /* a kernel larger than the image */
         {2, 3, 4, 4, {3, 2}, {3, 3}},     /* outputs of only padding */
         {2, 7, 42, 42, {3, 1}, {1, 1}},   /* the largest square */

@@ -185,7 +185,7 @@ static void check(const struct form *f, uint32_t tuning, enum backend_precision 
         if (calls(&j, tuning, precision, cudnn[k]) == taken)
             fail_msg("%d channels of %d, kernel %d, stride %d: %s is %s", f->channels, f->side,
                      f->kernel, f->stride, cudnn[k], taken ? "called" : "not called");
-        if (taken && precision == BACKEND_FP32) /* in tf32 the dense layer rounds */
+        if (taken && precision == BACKEND_FP32) /* the dense layer rounds in tf32 */
             check_grads(&j);
     }
     job_free(&j);

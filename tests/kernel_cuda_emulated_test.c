@@ -578,9 +578,9 @@ static void test_bias_relu_pool_in_one_pass(void **state)
         {PLANES, 11, 7, 6, 4, 3, 3, 2, 2, 1, 1}, /* overlapping, padded on both sides */
         {PLANES, 9, 5, 5, 3, 2, 2, 2, 2, 0, 0},  /* padded only after the image */
         {PLANES, 7, 10, 2, 3, 2, 2, 3, 3, 0,
-         0}, /* with gaps, and a remainder that no window covers */
+         0}, /* windows with gaps, and a remainder that no window covers */
         {PLANES, 5, 13, 5, 7, 3, 4, 1, 2, 2, 3}, /* neither square nor padded equally */
-        {PLANES, 3, 4, 3, 4, 1, 1, 1, 1, 0, 0},  /* of one cell */
+        {PLANES, 3, 4, 3, 4, 1, 1, 1, 1, 0, 0},  /* windows of a single cell */
     };
     for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
         struct gpu_window w = windows[i];

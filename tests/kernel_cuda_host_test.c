@@ -342,7 +342,7 @@ static void test_a_chain_has_two_buffers(void **state)
     }
     assert_int_equal(d.ops[5].dy, -1);
     assert_int_equal(d.ops[0].edge[0].dx, -1);
-    assert_int_equal(d.buffers[0].elems, 2 * 50); /* of 4, 2, 0 */
+    assert_int_equal(d.buffers[0].elems, 2 * 50); /* largest of layers 4, 2, 0 */
     assert_int_equal(d.buffers[1].elems, 2 * 700);
     gpu_diffs_destroy(&d);
 }

@@ -196,7 +196,7 @@ static struct rig *rig_create(const struct layout *layout, int net)
 
 static void rig_destroy(struct rig *g)
 {
-    for (int k = 0; k < g->layout->n; k++) /* in another order than that of arrival */
+    for (int k = 0; k < g->layout->n; k++) /* the order differs from that of arrival */
         backend->plan_destroy(g->rank[k].plan);
     backend->group_destroy(g->group);
     for (int i = 0; i < g->r->n_params; i++) {

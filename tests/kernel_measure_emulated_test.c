@@ -36,8 +36,8 @@ static const struct net net = {"two convolutions", 3, 10, 10, build};
 
 /* Calls and results of a plan's passes. */
 struct seen {
-    int timings, runs, fixed_runs; /* of all passes */
-    int first_timings;             /* of the first */
+    int timings, runs, fixed_runs; /* counts of all passes */
+    int first_timings;             /* count of the first pass */
     float value[MAX_VALUES];
     int n;
 };
@@ -104,7 +104,7 @@ static void test_the_fastest_that_is_allowed_is_run(void **state)
         plain(b, cfg.precision, &want);
         passes(b, &cfg, &got);
         assert_int_equal(got.first_timings, N_PRODUCTS);
-        assert_int_equal(got.timings, 2 * N_PRODUCTS); /* of two sizes */
+        assert_int_equal(got.timings, 2 * N_PRODUCTS); /* products of two sizes */
         assert_int_equal(got.fixed_runs, got.runs);
         assert_same_values(&got, &want);
     }
@@ -166,7 +166,7 @@ static void test_a_timing_that_fails(void **state)
             fault_set(0);
             fault_only(NULL);
             assert_int_equal(got.timings, 2 * N_PRODUCTS - 1);
-            assert_int_equal(got.fixed_runs, got.runs - 2); /* of the two whole batches */
+            assert_int_equal(got.fixed_runs, got.runs - 2); /* runs of the two whole batches */
             assert_same_values(&got, &want);
         }
     }

@@ -38,7 +38,7 @@ static const struct net net = {"three convolutions", 3, 7, 9, build};
 /* Result of a training step: the loss' input, and the gradients, with those of the biases. */
 struct step {
     struct emulation_graphs graphs;
-    long long n_launches; /* of Weir's own kernels */
+    long long n_launches; /* launches of Weir's own kernels */
     float grad[N_PARAMS][MAX_VALUES];
     int64_t n[N_PARAMS];
     size_t memory_bytes;

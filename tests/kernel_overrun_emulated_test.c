@@ -104,7 +104,7 @@ static int seen(const char *library, int (*job)(float *, int, struct CUstream_st
     if (child == 0)
         _exit(work(library, job, over));
     assert_int_equal(waitpid(child, &status, 0), child);
-    /* by abort(), or by a sanitizer */
+    /* ended by abort(), or by a sanitizer */
     int ended =
         !WIFEXITED(status) || (WEXITSTATUS(status) != NOT_SEEN && WEXITSTATUS(status) != BROKEN);
     assert_true(ended || WEXITSTATUS(status) == NOT_SEEN);

@@ -20,7 +20,7 @@ enum { FROZEN = 1 }; /* the first bias: an average that keeps its value */
 static const uint64_t first = 3;
 static const struct backend *backend;
 static int is_emulated;
-static uint32_t tuning; /* of the plans that are created */
+static uint32_t tuning; /* tuning of the plans that are created */
 
 /* Functions of the emulation (tests/emulation/errors.h). */
 static void (*fault_set)(long long number), (*fault_only)(const char *name);
@@ -86,7 +86,7 @@ static struct bench *bench_create(int device)
 {
     struct bench *b = calloc(1, sizeof *b);
     assert_non_null(b);
-    b->stride = BATCH + 2; /* for example that of the second of two workers */
+    b->stride = BATCH + 2; /* the stride of the second of two workers, for example */
     b->r = reference_create(1, SIDE, SIDE, BATCH, SEED);
     build(b->r);
     for (int k = 0; k < b->r->n_params; k++) {

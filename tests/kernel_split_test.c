@@ -35,7 +35,7 @@ struct split {
     int compares; /* compares crossing tensors with the reference */
 };
 
-static enum backend_precision precision; /* of the plans to be created */
+static enum backend_precision precision; /* precision of the plans to be created */
 
 static struct split *split_create(const struct net *net, int n,
                                   const struct backend *const *backends,

@@ -123,7 +123,7 @@ static void test_residual(void **state)
     for (size_t i = 0; i < N; i++) {
         assert_true(fabs(given[i] - sent[i] - (double)residual[i]) < 1e-3);
         assert_true(sent[i] > 0);
-        assert_true(fabsf(residual[i]) < 8); /* of about 20 that each received */
+        assert_true(fabsf(residual[i]) < 8); /* the sum of about 20 that each received */
     }
 }
 

@@ -73,7 +73,7 @@ static void test_slurm(void **state)
     librig_close(&r);
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
         setenv(variables[i][0], variables[i][1], 1);
-    for (int own = 2; own >= 0; own -= 2) { /* as the second worker, and as the server */
+    for (int own = 2; own >= 0; own -= 2) { /* first as the second worker, then as the server */
         char port[16];
         set_port("SLURM_PROCID", "%d", own);
         set_port("SLURM_LOCALID", "%d", own);

@@ -62,7 +62,7 @@ static void test_events_beside(void **state)
         assert_int_equal(weir_push(r.w, 0, r.m.gradient, 3), WEIR_OK);
     }
     pthread_join(thread, (void **)&n);
-    assert_in_range(n[WEIR_EVENT_BEGAN], 1, 2); /* one event if the thread was late */
+    assert_in_range(n[WEIR_EVENT_BEGAN], 1, 2); /* a late thread receives a single event */
     assert_int_equal(n[WEIR_EVENT_REBASED], 1);
     assert_true(n[WEIR_EVENT_READY] > 0);
     free(n);

@@ -22,8 +22,8 @@ struct tiny {
     uint64_t incarnation[TINY_CHUNKS];
     int answer;                  /* enum join_answer */
     int generation;              /* pieces of other generations are answered by REBASE */
-    struct net_place place;      /* for replies to joins; n_members 0: none */
-    const struct hosts *servers; /* for replies to joins, by server 0; NULL: none */
+    struct net_place place;      /* place in replies to joins; n_members 0: none */
+    const struct hosts *servers; /* servers in replies to joins, by server 0; NULL: none */
     int64_t end;                 /* not 0: REBASE instead of an answer with this version or later */
     int hold;                    /* drops requests */
     int say_taken;               /* answers pushes that request it by TAKEN, first */
@@ -39,7 +39,7 @@ struct tiny {
     int n_shared;               /* pushes by reference */
     int n_asked;                /* pushes that request TAKEN */
     int n_soon;                 /* requests of members to leave */
-    int last_member, last_rank; /* of a join, of a frame */
+    int last_member, last_rank; /* sender of the last join, and of the last frame */
     struct net_stream *held;    /* stream of the last dropped piece */
     struct net_frame_head held_head;
 };

@@ -61,7 +61,7 @@ static void queue_is_bounded(void **state)
     }
     assert_int_equal(shaper_put(&s, 5 * MS, 1000, &due), SHAPER_FULL);
     assert_int_equal(shaper_put(&s, 5 * MS + 1, 1000, &due), SHAPER_FULL);
-    assert_int_equal(shaper_put(&s, 6 * MS, 1000, &due), SHAPER_SENT); /* one packet has left */
+    assert_int_equal(shaper_put(&s, 6 * MS, 1000, &due), SHAPER_SENT); /* a packet has left */
     assert_int_equal(due, 16 * MS);
     assert_int_equal(shaper_put(&s, 900 * MS, 1000, &due), SHAPER_SENT);
     assert_int_equal(due, 900 * MS); /* the bucket is full again, with no more than one packet */

@@ -170,7 +170,7 @@ static void draws_depend_on_seed_pass_item_only(void **state)
     }
     assert_true(items < 3 && passes < 3 && seeds < 3);
     const struct job_augment flips = {
-        .flip = 1}; /* one more kind of change does not alter the draws of other kinds */
+        .flip = 1}; /* another kind of change does not alter the draws of this one */
     for (int64_t i = 0; i < ITEMS; i++)
         assert_int_equal(augment_draw(&flips, &s, 9, 3, i).flip, first[i].flip);
 }

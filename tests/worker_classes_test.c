@@ -52,7 +52,7 @@ static void classes_without_samples_are_warned_of(void **state)
           "y.npy: 996 of its 1000 classes have no training sample (the first of them: class 3; "
           "class 999, the last of all, has 1)");
     d = set_of(healthy, 4);
-    d.class_names = "ant\nbee\ncat\ndog"; /* and the last class has no sample */
+    d.class_names = "ant\nbee\ncat\ndog"; /* the last class has no sample either */
     check(&d, ST_OK, "class 3 ('dog');");
     assert_non_null(strstr(capture_text, "remove the folders that are empty"));
     d.labels = NULL;

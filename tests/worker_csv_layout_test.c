@@ -67,11 +67,11 @@ static void check_rows(const struct wanted *w, enum data_csv_header header)
 static void sample_with_numbers_of_the_names_stays_a_sample(void **state)
 {
     static const struct wanted files[] = {
-        {"1,7,9\n4,5,6\n", "0\n1\n2", "label", 2, {1, 7, 9}}, /* one of the names is a number */
+        {"1,7,9\n4,5,6\n", "0\n1\n2", "label", 2, {1, 7, 9}}, /* a single name is a number */
         {"2,7,1\n4,5,6\n", "0\n1\n2", "label", 2, {2, 7, 1}}, /* two of them are */
         {"2,7,1\n4,5,6\n", "1\na\nb", "label", 2, {2, 7, 1}}, /* other names are words */
         {"4,5,6,3\n7,8,9,2\n", "0\n1\n2", "3", 2, {4, 5, 6}}, /* the label's name is a number */
-        {"7,8,9\n1,2,3\n", "\na\nb", "label", 2, {7, 8, 9}},  /* one column has no name */
+        {"7,8,9\n1,2,3\n", "\na\nb", "label", 2, {7, 8, 9}},  /* a column has no name */
         {"0,1,2\n4,5,6\n", "2\n1\n3", "label", 2, {0, 1, 2}},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)

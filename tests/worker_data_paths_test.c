@@ -37,7 +37,7 @@ static void path_that_is_not_there_is_named_with_its_flag(void **state)
     check_bad(&(struct dataset_request){.part = "test", .data = "/nowhere/x.csv"}, ST_NOT_FOUND,
               "--test_data=/nowhere/x.csv: there is no such file or folder", "");
     snprintf(path, sizeof path, "%s/x.idx", dir);
-    folder_rig_save(path, "\0\0\x08\2\0\0\0\1\0\0\0\1\7", 13); /* one sample of one byte */
+    folder_rig_save(path, "\0\0\x08\2\0\0\0\1\0\0\0\1\7", 13); /* a sample of one byte */
     check_bad(&(struct dataset_request){.part = "train", .data = path, .labels = "/nowhere/y.npy"},
               ST_NOT_FOUND, "--train_labels=/nowhere/y.npy: there is no such file", "");
     unlink(path);

@@ -376,7 +376,7 @@ static void whole_numbers_of_any_size_are_read(void **state)
     static const struct {
         const char *descr;
         int bytes;
-        int64_t numbers[N]; /* one sample each */
+        int64_t numbers[N]; /* a number per sample */
     } kinds[] = {{"<i8", 8, {0, 1, 255, 256, 50000, 1048575}},
                  {">i4", 4, {0, -1, 255, -70000, 50000, 1048575}},
                  {"<u2", 2, {0, 1, 255, 256, 50000, 65535}},

@@ -631,7 +631,7 @@ static void visible_and_busy(void **unused)
     says("GPU 0 is named by CUDA_VISIBLE_DEVICES, too, but busy: --gpus=auto:2 trains on it never");
     assert_int_equal(choose("auto:2"), ST_OK);
     expect_cards("1,0");
-    setenv("CUDA_VISIBLE_DEVICES", "0,3,2,1", 1); /* one of them is lost */
+    setenv("CUDA_VISIBLE_DEVICES", "0,3,2,1", 1); /* a lost card is among them */
     assert_int_equal(choose("auto"), ST_OK);
     expect_cards("1");
     says(

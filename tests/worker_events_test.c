@@ -300,7 +300,7 @@ static void files_follow_each_other(void **state)
                          ST_OK);
         assert_true(event_writer_put(w, &digit, 1));
         event_writer_destroy(w);
-        if (i == 0) { /* of a host whose clock is ahead */
+        if (i == 0) { /* a file of a host whose clock is ahead */
             snprintf(later, sizeof later, "%s/events.out.tfevents.4000000000.other.1.0", folder);
             FILE *f = fopen(later, "w");
             fputs("later", f);
@@ -373,7 +373,7 @@ static void full_disk_is_waited_out(void **state)
 /* Writes the events that fit, and the session event once there is room in memory. */
 static void full_disk_keeps_events_that_fit(void **state)
 {
-    enum { BLOCK = EVENT_WRITER_RING_BYTES / 8 - 4 }; /* with their sizes, this fills the ring */
+    enum { BLOCK = EVENT_WRITER_RING_BYTES / 8 - 4 }; /* fills the ring, with the records' sizes */
     static char block[BLOCK], all[8 << 20];
     char folder[100];
     struct event_writer *w;

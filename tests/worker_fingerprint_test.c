@@ -71,7 +71,7 @@ static void equal_sets_have_equal_fingerprints(void **state)
 {
     fill();
     struct job_data a = take("/"), b = take("/usr");
-    expect_same(&a, &b); /* in any folder */
+    expect_same(&a, &b); /* the folder does not count */
     assert_int_equal(a.n_train, N);
     assert_int_equal(a.n_test, N_TEST);
     assert_int_equal(a.classes, 10);

@@ -148,7 +148,7 @@ static void too_many_skipped_steps_end_run(void **state)
     struct trainer_result result;
     make(&r, 1, 1, 2);
     trainer_destroy(r.trainer);
-    r.cfg.fault_nonfinite = 4; /* in steps 3, 7, 11 */
+    r.cfg.fault_nonfinite = 4; /* steps 3, 7, 11 */
     assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
     assert_int_equal(CAPTURE(trainer_run(r.trainer, &r.start, &result)), ST_INVALID);
     assert_non_null(strstr(capture_text, "worker 3, step 11"));

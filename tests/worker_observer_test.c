@@ -5,13 +5,13 @@
 #include <math.h>
 #include <string.h>
 
-enum { STEPS = 15, BATCH = 4 }; /* as in the rig */
+enum { STEPS = 15, BATCH = 4 }; /* the rig has the same */
 
 static struct {
     int n_starts, n_steps, n_params, n_gradients, n_last;
     int64_t wanted;             /* every so many steps */
-    double value[STEPS + 1];    /* of the first element */
-    double gradient[STEPS + 1]; /* of the first element */
+    double value[STEPS + 1];    /* value of the first element */
+    double gradient[STEPS + 1]; /* gradient of the first element */
 } seen;
 
 static void on_start(void *ctx, const struct net_start *start)

@@ -24,7 +24,7 @@ static const struct layer layers[N] = {
 
 struct row {
     const char *rules;
-    const char *device[N]; /* from the model file */
+    const char *device[N]; /* device in the model file */
     int n_gpus, cpu_towers, soft;
     const char *spots; /* a letter per layer: c CPU, o the tower's own, 0.. a GPU; NULL: an error */
     const char *words[4]; /* required in the log; with soft: n_lines lines */

@@ -89,7 +89,7 @@ static void test_towers_of_both_kinds(void **state)
     r.cpu_towers = 2;
     assert_int_equal(tower_plan_make(&r, &towers), ST_OK);
     check_parts(4, (int[]){25, 25, 25, 25});
-    assert_int_equal(towers.tower[3].own.n_threads, 3); /* one core for each GPU's thread */
+    assert_int_equal(towers.tower[3].own.n_threads, 3); /* each GPU's thread has a core */
     r.cpu_batch = 5;
     r.towers_per_gpu = 2;
     r.n_threads = 7;

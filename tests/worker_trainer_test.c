@@ -300,7 +300,7 @@ static int losses_read(double loss[16])
     int n = 0, step;
     for (const char *at = capture_text; (at = strstr(at, "training step ")) != NULL; at++) {
         assert_int_equal(sscanf(at, "training step %d done", &step), 1);
-        assert_int_equal(step, n + 1); /* in order, each once */
+        assert_int_equal(step, n + 1); /* each once, in order */
         loss[n++] = atof(strstr(at, "loss ") + 5);
     }
     return n;

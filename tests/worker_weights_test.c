@@ -208,7 +208,7 @@ static void test_norms_and_embeddings_go_by_pytorchs_names(void **state)
         {"_fsdp_wrapped_module.words.weight", "module.module.block.norm.weight",
          "block._checkpoint_wrapped_module.norm.bias"},
         {"words/weights", "block.norm/gamma", "block.norm/beta"},
-        {"e.weight", "n.weight", "n.bias"}, /* by a map */
+        {"e.weight", "n.weight", "n.bias"}, /* names by a map */
         {"_orig_mod.e.weight", "_orig_mod.n.weight", "_orig_mod.n.bias"},
     };
     enum { FIRST_MAPPED = sizeof names / sizeof *names - 2 };

@@ -101,7 +101,7 @@ static void gemm_run(const void *args)
             g->c[i + (size_t)j * (size_t)g->ldc] = g->relu && !(c > 0.0f) ? 0.0f : c;
         }
     for (int j = 0; j < g->n && g->bias_grad != NULL; j++) {
-        double sum = 0; /* of factors, which may be rounded */
+        double sum = 0; /* sum of factors, which may be rounded */
         for (int l = 0; l < g->k; l++)
             sum += emulation_factor(g->b[j + (size_t)l * (size_t)g->ldb], g->bits);
         g->bias_grad[j] = (float)(sum * g->sound);

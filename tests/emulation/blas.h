@@ -7,7 +7,7 @@ enum emulation_lt {
     EMULATION_LT_ALL,     /* it computes all products */
     EMULATION_LT_UNKNOWN, /* its heuristic does not support the product, */
     EMULATION_LT_NONE,    /* finds no algorithm for it, */
-    EMULATION_LT_RUN      /* or one that cannot run */
+    EMULATION_LT_RUN      /* finds one that cannot run */
 };
 void emulation_lt_refuse(enum emulation_lt what);
 /* Returns the number of products since the last call that were queued with a bias, or with its

@@ -56,10 +56,10 @@ struct descriptor {
     int is_final;
     struct value value[MOST_ATTRIBUTES];
     int n_values;
-    int engine;               /* of a configuration or engine that is filled in; -1: it is not */
-    struct descriptor *graph; /* of a configuration or engine */
-    struct work work;         /* of a graph */
-    cudnnHandle_t handle;     /* of a graph */
+    int engine; /* engine of a configuration or engine that is filled in; -1: it is not */
+    struct descriptor *graph; /* graph of a configuration or engine */
+    struct work work;         /* work of a graph */
+    cudnnHandle_t handle;     /* handle of a graph */
 };
 
 /* An attribute: its number of values, and the descriptors that it belongs to. */
@@ -583,7 +583,7 @@ struct call {
     int64_t workspace_bytes;
     int engine;
     double sound;
-    struct emulation_work used; /* of workspace */
+    struct emulation_work used; /* used part of the workspace */
 };
 
 /* Parts of x, w and y: two are factors, the third one holds sums of their products. Calls f for all

@@ -16,7 +16,7 @@ enum emulation_engine {
     ENGINE_TC_TOO,   /* the same */
     ENGINE_LOOSE,    /* no fixed order */
     ENGINE_FIXED,    /* no special property */
-    ENGINE_PLAIN,    /* from the other mode of the heuristics; no workspace */
+    ENGINE_PLAIN,    /* a proposal of the other mode of the heuristics; no workspace */
     N_ENGINES
 };
 
@@ -26,7 +26,7 @@ struct emulation_graphs {
     int engine[N_ENGINES]; /* runs */
     int way[EMULATION_N_WAYS];
     int with_bias, with_relu;
-    int not_last; /* with a tensor whose channels are not last */
+    int not_last; /* runs with a tensor whose channels are not last */
 };
 /* Returns the counts since the last call, and resets them. */
 void emulation_graphs_take(struct emulation_graphs *out);

@@ -16,7 +16,7 @@ struct node {
     void (*queue)(struct CUstream_st *s, const void *args);
     void *args;
     size_t bytes;
-    int is_place, place; /* or this position of the graph is passed; or awaited */
+    int is_place, place; /* a position of the graph is passed, or awaited */
 };
 
 /* For each lane, the preceding nodes. */

@@ -37,7 +37,8 @@ struct emulation_place {
     uint64_t capture; /* its number; 0: the event was not recorded in a capture */
     int at;
 };
-struct emulation_place emulation_graph_record(struct CUstream_st *s); /* of the captured stream */
+struct emulation_place
+emulation_graph_record(struct CUstream_st *s); /* position of the captured stream */
 /* Makes the stream, captured or about to be, wait for the position; returns CUDA's error. */
 cudaError_t emulation_graph_wait(struct CUstream_st *s, struct emulation_place place);
 /* Invalidates the capture; returns the code. */

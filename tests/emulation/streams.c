@@ -45,7 +45,7 @@ struct CUstream_st {
     enum temper temper;
     struct emulation_capture capture;
     struct host_call *host_calls;
-    struct CUstream_st *next; /* in the list of all streams */
+    struct CUstream_st *next; /* next in the list of all streams */
 };
 
 struct CUevent_st {

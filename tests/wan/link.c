@@ -30,14 +30,14 @@
 
 enum {
     BATCH = 64,             /* packets to read before due ones are written */
-    MOST_PACKETS = 1 << 19, /* in flight in one direction */
+    MOST_PACKETS = 1 << 19, /* packets in flight in one direction */
     TUN_PACKETS = 4096,     /* packets in the kernel's queue before a read */
     IP_BYTES = 65535,
 };
 
 struct packet {
     int64_t due_ns;
-    uint64_t number; /* of two packets with the same due time the first is written first */
+    uint64_t number; /* number, which orders packets with the same due time */
     int n_bytes;
     unsigned char bytes[];
 };

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 struct shaper_config {
-    int64_t delay_ns;    /* one way, without the queue */
+    int64_t delay_ns;    /* delay of one way, without the queue */
     int64_t jitter_ns;   /* <= delay_ns; 0: packets keep their order, otherwise each has delay_ns +-
                             jitter_ns, uniformly, and may overtake others */
     double loss;         /* share of all sent packets, in [0, 1], each independent */

@@ -63,7 +63,7 @@ static void emulation_fiber_main()
         }
         me->begun = EMULATION_JUMPS;
         if (!EMULATION_JUMPS)
-            return; /* to uc_link */
+            return; /* returns to uc_link */
         emulation_leave(me);
     }
 }
