@@ -31,7 +31,7 @@ enum { LEASE_ADDRESS_BYTES = 256, LEASE_HOST_BYTES = 65 };
 struct checkpoint_lease {
     uint64_t epoch; /* 0: no lease */
     uint64_t incarnation;
-    char address[LEASE_ADDRESS_BYTES]; /* of ps 0; empty: the lease cannot be read */
+    char address[LEASE_ADDRESS_BYTES]; /* address of ps 0; empty: the lease cannot be read */
     char host[LEASE_HOST_BYTES]; /* name of its machine; empty: an older Weir wrote the lease */
 };
 
@@ -73,8 +73,8 @@ enum status checkpoint_folder_is(const char *folder, const char *id);
 
 struct checkpoint_folder_check {
     const unsigned char *here; /* [n_files] 1: this file is in this folder; NULL: all are */
-    int64_t deadline_ns;       /* for files that are missing or short: another client's view of a
-                                  network folder is late */
+    int64_t deadline_ns;       /* time limit for files that are missing or short, since a client's
+                                  view of a network folder may be late */
     /* Waits until that time, or shorter. Returns 1 to cancel. NULL: files are checked only once. */
     int (*wait)(void *ctx, int64_t until_ns);
     void *ctx;

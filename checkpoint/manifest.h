@@ -58,7 +58,7 @@ struct checkpoint_manifest {
      * NULL: all are in the manifest's */
     char (*folder)[FOLDER_ID_BYTES];
     int *shard;       /* [chunks->n_chunks] file that has the chunk; NULL: not recorded */
-    char *trained_on; /* as in struct net_join, from the member that joined last; NULL: not known */
+    char *trained_on; /* text of the member that joined last (struct net_join); NULL: not known */
     struct checkpoint_progress progress;
 };
 
@@ -75,7 +75,7 @@ void checkpoint_manifest_free(struct checkpoint_manifest *m); /* NULL is fine */
 
 /* Entry for one of a folder's manifests. */
 struct checkpoint_manifest_place {
-    struct checkpoint_id id; /* from the manifest; from its name if it cannot be read */
+    struct checkpoint_id id; /* id in the manifest, or in its name if it cannot be read */
     bool old;                /* about to be removed */
     int n_files;
     bool readable; /* false: `why` names the fault */

@@ -8,7 +8,7 @@
 
 struct tensor {
     int slot;         /* -1: values */
-    int64_t first, n; /* in the flat block of all parameters */
+    int64_t first, n; /* elements of the flat block of all parameters */
     int64_t version;
     int file;
     const struct safetensors_entry *entry;

@@ -79,7 +79,7 @@ static enum status read_slot(const struct checkpoint_restore *r, int slot, int64
         struct tensor *t = &r->tensors[i];
         if (i >= r->n_tensors || t->slot != slot || t->first > first) {
             LOG_E("%s/%s: has no elements from %" PRId64 " on", r->folder, r->name, first);
-            return ST_NOT_FOUND; /* one server's part; a whole checkpoint has all elements */
+            return ST_NOT_FOUND; /* only a server's part may lack elements */
         }
         int64_t skip = first - t->first, some = t->n - skip < n ? t->n - skip : n;
         enum status st = read_tensor(r, t, skip, some, dst);

@@ -15,10 +15,10 @@ enum { NAME_BYTES = CHUNKS_MAX_NAME + 80, N_FIXED = 17, VALUE_BYTES = 72 };
 struct table {
     struct safetensors_tensor *tensors;
     char (*names)[NAME_BYTES];
-    char (*keys)[NAME_BYTES + 8]; /* of the versions */
+    char (*keys)[NAME_BYTES + 8]; /* keys of the versions */
     char (*values)[VALUE_BYTES];
     const char *(*metadata)[2];
-    char *lists; /* of members and addresses, each with its 0 */
+    char *lists; /* texts of members and addresses, each with its 0 */
     char *samples;
     int n_tensors, n_metadata;
 };

@@ -44,7 +44,7 @@ struct net_exchange_config {
     int64_t first_line_ms;       /* time until the first such line before the join; 0: 1000 */
     struct thread_pool *threads; /* threads that help to copy versions out of a server's memory;
                                     borrowed; NULL: only the network's thread copies */
-    int step_ms;                 /* with wire_auto: assumed duration of a step; 0: 100 */
+    int step_ms;                 /* assumed duration of a step, if wire_auto; 0: 100 */
     bool shared_memory;          /* payloads to and from servers on this host pass by segment.h */
     int event_fd; /* eventfd above 0 that is incremented when a wait may have become ready: an
                     answer arrived, or the generation or the exchange has ended; 0: none */

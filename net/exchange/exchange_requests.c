@@ -233,7 +233,7 @@ enum status exchange_request_first(struct link *l, bool init)
             continue;
         struct send_queue_item item = {
             .kind = PIECE_PULL, .chunk = (uint32_t)i, .dtype = whole_dtype(x, i)};
-        if (init) { /* in full precision, because it becomes the servers' value */
+        if (init) { /* full precision, because it becomes the servers' value */
             enum status st = copy_first_value(x, i);
             if (st != ST_OK)
                 return st;

@@ -11,8 +11,8 @@
 
 enum {
     FETCH_AGAIN_MS = 100,
-    QUICK_MS = 1000, /* after a quicker message the next one may be larger, */
-    SLOW_MS = 4000,  /* and after a slower one it should be smaller */
+    QUICK_MS = 1000, /* a quicker message may be followed by a larger one */
+    SLOW_MS = 4000,  /* a slower message should be followed by a smaller one */
 };
 
 struct fetch_client {

@@ -13,7 +13,7 @@ enum {
     FIRST_LINE_MS = 1000,
     TELL_AGAIN_MS = 1000,
     DOUBT_MS = 300,        /* time without a server after which the session contacts ps 0, */
-    DOUBT_AGAIN_MS = 1000, /* and shortest interval between such contacts */
+    DOUBT_AGAIN_MS = 1000, /* shortest interval between such contacts */
     ACTIONS_OF_SETTLE = 4, /* room for actions that concern no link */
 };
 

@@ -106,8 +106,8 @@ struct session {
     bool has_first_values; /* params hold first values where no version was fetched yet */
     uint64_t generation;   /* 0: none yet */
     uint64_t ps0;          /* incarnation of the ps 0 that made its plan */
-    uint64_t heard;        /* newest generation that a server has reported, */
-    uint64_t heard_ps0;    /* and the ps 0 that made its plan */
+    uint64_t heard;        /* newest generation that a server has reported */
+    uint64_t heard_ps0;    /* incarnation of the ps 0 that made its plan */
     struct net_place place;
     int64_t now_ns, tell_ns;    /* tell_ns: in WANTED, earliest time of the leave call */
     int64_t doubt_ns;           /* earliest time to contact ps 0 because of other servers */

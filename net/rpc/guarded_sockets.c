@@ -32,7 +32,7 @@ struct socket {
 };
 
 static struct socket *_Atomic blocks[BLOCKS]; /* BLOCK descriptors each; NULL: none was guarded */
-static _Atomic uint64_t ports[PORTS / WORD];  /* one bit for each port */
+static _Atomic uint64_t ports[PORTS / WORD];  /* bit for each port */
 /* True if gRPC waits by poll(), which would report bytes that are not read again and again; epoll
  * reports them once. */
 static _Atomic bool is_poll;

@@ -35,8 +35,8 @@ struct send_queue_item {
     uint64_t shared_offset; /* 1 + offset in this program's segment: the piece contains the
                                offset, and data is not read; 0: data is sent */
     uint64_t shared_stamp;  /* stamp there */
-    bool shared, ask_taken; /* as in struct net_piece */
-    uint64_t samples;       /* as in struct net_piece */
+    bool shared, ask_taken; /* fields of struct net_piece */
+    uint64_t samples;       /* field of struct net_piece */
     /* Called once gRPC does not read data any more; from any thread. */
     void (*release)(void *owner);
     void *owner;

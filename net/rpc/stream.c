@@ -56,7 +56,7 @@ struct net_stream {
     size_t limit; /* bytes of payload that may wait in the queue */
     enum { READER_NONE, READER_ONE, READER_MIXED } reads; /* readers of this server's segment */
     struct net_frame_head reader;                         /* READER_ONE: that member */
-    struct buf **lent;                                    /* by chunk: references, n_lent of them */
+    struct buf **lent;                                    /* [n_lent] references, by chunk */
     size_t n_lent;
     int half_closed, paused, corked, ending;
     grpc_status_code code;

@@ -33,7 +33,7 @@ bool security_has_token(void);
 struct security_identity {
     const char *cert, *client_cert; /* PEM; the latter for connections as a client */
     const char *key, *ca;           /* PEM */
-    uint64_t number;                /* from 1 on */
+    uint64_t number;                /* number of the identity, from 1 on */
 };
 /* Returns a reference to the identity in use; NULL: no TLS. */
 const struct security_identity *security_identity_now(void);

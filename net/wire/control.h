@@ -75,8 +75,8 @@ struct net_control {
     int n_missing;
     struct net_missing *missing;       /* the receiver becomes its owner, as of `parts` */
     char folder[CONTROL_FOLDER_BYTES]; /* id of its checkpoint folder; empty: none, or not known */
-    bool knows_parts;                  /* the server has read its own folder, */
-    int n_parts;                       /* and these are the newest files in it */
+    bool knows_parts;                  /* the server has read its own folder */
+    int n_parts;                       /* newest files in it */
     struct net_part *parts;
 };
 

@@ -34,7 +34,7 @@ struct net_fetched {
     const float *value, *slots;
     size_t n_value, n_slots; /* counts of numbers; n_slots is for all slots together, and may be
                                 0 */
-    const uint64_t *samples; /* as in weir.proto; unchecked */
+    const uint64_t *samples; /* numbers of weir.proto; unchecked */
     size_t n_samples;
 };
 

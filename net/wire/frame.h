@@ -59,9 +59,10 @@ struct net_piece {
     uint64_t step;
     float weight;
     uint32_t crc32c;
-    bool unsummed;    /* not from the wire: crc32c is 0, which is valid because the peer is on this
-                         host, or the payload passed by reference */
-    enum dtype dtype; /* of the payload; PULL: of the requested version; from the wire: unchecked */
+    bool unsummed; /* not from the wire: crc32c is 0, which is valid because the peer is on this
+                      host, or the payload passed by reference */
+    enum dtype
+        dtype; /* dtype of the payload; PULL: of the requested version; from the wire: unchecked */
     char why[FRAME_MAX_WHY + 1];
     struct net_payload payload;
     /* Position of the payload in the sender's segment (segment.h), instead of a payload: 1 +

@@ -26,13 +26,13 @@ enum {
     JOB_ARITHMETIC_BYTES = 160,
 };
 enum job_sync_mode { JOB_SYNC, JOB_ASYNC, JOB_SSP, JOB_N_MODES };
-#define JOB_SYNC_MODES "sync|async|ssp"    /* in the order above */
+#define JOB_SYNC_MODES "sync|async|ssp"    /* words in the order above */
 #define JOB_VECTOR_LOOPS "; vector loops " /* begins the last part of an arithmetic */
 
 /* Validation data that the members evaluate, each its part, and the schedule. */
 struct net_validation {
     struct job_validation data; /* n 0: unset */
-    int64_t every, patience;    /* as in struct net_evaluation */
+    int64_t every, patience;    /* fields of struct net_evaluation */
 };
 
 struct net_job {
@@ -47,7 +47,7 @@ struct net_job {
                                  n_workers (backup workers); 0: n_workers */
     int64_t staleness;        /* ssp: steps that a worker may be ahead of the slowest, >= 0 */
     float delay_compensation; /* async, ssp: DC-ASGD's lambda, >= 0; 0: none */
-    enum dtype push_dtype, version_dtype; /* of the payloads of contributions and of versions */
+    enum dtype push_dtype, version_dtype; /* dtypes of contributions and of versions */
     bool wire_auto;          /* a member's: both dtypes are its proposal, and it uses the job's */
     double validation_split; /* held-out share of the training set, by the seed; below 1; 0: none */
     int batch;               /* samples of one member's contribution; 0: unset */
@@ -57,8 +57,8 @@ struct net_job {
     struct optim_config local; /* the member's optimizer in local steps; total_steps counts those */
     int fragments;             /* parts exchanged in turns (fragments.h); below 2: no turns */
     struct job_data data;
-    struct job_normal normal;   /* for all samples */
-    struct job_augment augment; /* for training samples */
+    struct job_normal normal;   /* applied to all samples */
+    struct job_augment augment; /* applied to training samples */
     struct net_validation validation;
     char arithmetic[JOB_ARITHMETIC_BYTES]; /* a member's libraries, "oneDNN v2.6.3, AVX2, 4 threads;
                                               vector loops AVX2"; a job's: its first member's,
@@ -119,7 +119,7 @@ struct net_leave {
     int member; /* its index */
     uint64_t incarnation;
     bool done; /* it has made its last step */
-    bool soon; /* to ps 0: it continues until the next generation, which must exclude it */
+    bool soon; /* it continues until ps 0 makes the next generation, which must exclude it */
     uint64_t generation;           /* generation of that last step; 0: unset, the server's */
     char error[LEAVE_ERROR_BYTES]; /* not empty: it ends for good with this error; printable UTF-8
                                       when received */
@@ -127,7 +127,7 @@ struct net_leave {
 
 enum join_answer {
     JOIN_WELCOME, /* the server has parameters, or will have them: wait in PULL */
-    JOIN_INIT,    /* as WELCOME, and the member must send INIT for each chunk of this server */
+    JOIN_INIT,    /* WELCOME, and the member must send INIT for each chunk of this server */
     JOIN_REFUSED, /* the member must not try again; `why` contains the difference */
     JOIN_RETRY,   /* try again later (the server still serves another job); `why` contains the
                      reason */
@@ -144,7 +144,7 @@ struct net_join_reply {
     int n_chunks;
     struct segment_name segment; /* segment in which versions may lie */
     struct net_place place;      /* WELCOME, INIT; n_members 0: ranks equal indices */
-    struct hosts servers; /* from ps 0 alone, otherwise n is 0; the receiver becomes its owner */
+    struct hosts servers; /* only from ps 0, otherwise n is 0; the receiver becomes its owner */
 };
 
 #endif

@@ -11,8 +11,8 @@ enum { JOB_MAX_CHANNELS = 64, JOB_NUMBERS_BYTES = JOB_MAX_CHANNELS * 16 };
 /* Normalisation: a number x of channel c becomes (x - mean[c]) / std[c], in float. */
 struct job_normal {
     int n;                        /* channels of a sample; 0: numbers stay as they are */
-    float mean[JOB_MAX_CHANNELS]; /* in the samples' unit, after bytes are divided by 255 */
-    float std[JOB_MAX_CHANNELS];  /* in the same unit; above 0 */
+    float mean[JOB_MAX_CHANNELS]; /* number in the samples' unit, after bytes are divided by 255 */
+    float std[JOB_MAX_CHANNELS];  /* number in the same unit; above 0 */
 };
 
 /* Random changes to a training sample (worker/data/augment.h), in pixels; 0: none. */

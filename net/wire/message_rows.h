@@ -63,7 +63,7 @@ struct message_room; /* memory that a message points to until it is packed */
 
 struct message_type {
     const ProtobufCMessageDescriptor *wire;
-    size_t bytes; /* of the plain struct */
+    size_t bytes; /* size of the plain struct */
     const struct message_row *rows;
     size_t n_rows;
     /* Hooks; NULL: none. `problem` is called before the rows; it returns a sentence, or NULL. */

@@ -10,14 +10,14 @@
 
 struct net_place {
     int member; /* its index, which never changes */
-    int rank;   /* in this generation's frames and sums: 0 to n_members - 1, by index */
+    int rank;   /* number in this generation's frames and sums: 0 to n_members - 1, by index */
     int n_members;
     int64_t first_step; /* first step of the generation */
     uint64_t position;  /* position of first_step's first sample */
     int64_t train_steps;
     int64_t asked_steps;          /* steps that the job was to have when it began; 0: unset */
-    int region, n_regions;        /* in a region: each n_regions-th sample, from number `region`
-                                     on, is read by this region; n_regions 0: all are */
+    int region, n_regions;        /* a region reads each n_regions-th sample, from number
+                                     `region` on; n_regions 0: there are no regions */
     int64_t contributed;          /* lockstep: the last version up to first_step that contains a
                                      contribution of the member; 0: none */
     struct net_rounding rounding; /* rounding of the job */

@@ -58,9 +58,9 @@ struct net_plan {
     int *shard;             /* [n_chunks] number of the chunk's server */
     enum plan_source source;
     char restore[CONTROL_TEXT_BYTES];     /* CHECKPOINT: the manifest's name */
-    uint64_t before;                      /* MEMORY: the generation that it continues, */
-    struct hosts holders;                 /* its servers, */
-    int *held_by;                         /* and [n_chunks] each chunk's position in `holders` */
+    uint64_t before;                      /* MEMORY: the generation that it continues */
+    struct hosts holders;                 /* its servers */
+    int *held_by;                         /* [n_chunks] each chunk's position in `holders` */
     int n_contributed;                    /* lockstep alone: contributions of all members up to
                                              `step`, */
     struct net_contribution *contributed; /* present or former, by index */

@@ -81,7 +81,7 @@ struct net_status_checkpoints {
     int64_t next_ms; /* until the next one by time; -1: not by time, one is being made, or training
                         has stopped */
     uint64_t owner;  /* incarnation of the ps 0 that answers, as in its folder's lease */
-    bool is_ending;  /* that ps 0 is shutting down */
+    bool is_ending;  /* ps 0 is shutting down */
 };
 
 struct net_status {
@@ -100,10 +100,10 @@ struct net_status {
     char model_name[STATUS_MODEL_BYTES]; /* name in that text; empty: not known */
     int hidden_units;
     int n_members, n_servers;
-    struct net_status_member *members; /* by rank, then joiners */
+    struct net_status_member *members; /* members by rank, then joiners */
     struct net_status_server *servers;
     struct net_status_checkpoints checkpoints;
-    struct net_best best;               /* from ps 0: the best step, whose checkpoint is kept */
+    struct net_best best;               /* best step, whose checkpoint is kept; only from ps 0 */
     char change[CONTROL_TEXT_BYTES];    /* change in progress; empty: none */
     char waiting[STATUS_WAITING_BYTES]; /* workers and servers that training waits for; empty: none,
                                            or not for long */
@@ -142,7 +142,7 @@ enum command_answer { COMMAND_REFUSED, COMMAND_ACCEPTED, COMMAND_DONE, COMMAND_N
 
 struct net_command_reply {
     enum command_answer answer;
-    char text[CONTROL_TEXT_BYTES]; /* one sentence */
+    char text[CONTROL_TEXT_BYTES]; /* a sentence */
     uint64_t wanted; /* a checkpoint's: complete when checkpoints.given has reached this number */
 };
 
