@@ -16,9 +16,9 @@ struct admin_config {
     struct ps_region *region;     /* borrowed; NULL: none */
     const struct hosts *ps_hosts; /* borrowed for ever, as the next */
     const struct hosts *worker_hosts;
-    const char *folder; /* of checkpoints; borrowed for ever; NULL: none are kept */
+    const char *folder; /* folder of checkpoints; borrowed for ever; NULL: none are kept */
     int self;
-    int pages_fd; /* as ps_monitor_config's listen_fd; -1: no pages */
+    int pages_fd; /* see ps_monitor_config's listen_fd; -1: no pages */
     int task;
 };
 

@@ -26,8 +26,8 @@
 #include <unistd.h>
 
 enum { STOP_GRACE_MS = 2000, COMMAND_MS = 10000, LOOK_MS = 50 };
-enum { WORKERS_MS = 10000 }; /* for workers to receive the region's end */
-enum { END_S = 15 };         /* for all work after the last checkpoint */
+enum { WORKERS_MS = 10000 }; /* time for workers to receive the region's end */
+enum { END_S = 15 };         /* time for all work after the last checkpoint */
 
 static struct ps_options opt;
 
@@ -177,7 +177,7 @@ static int serve_job(struct ps_cluster *c, struct app *app)
     int pages_fd = -1;
     TRY(ps_set_up_reserve(&opt, c));
     TRY(ps_set_up_region(c, app));
-    /* with one worker, or with most parameters in one layer, all workers wait for one update */
+    /* all workers may wait for one update: with one worker, or one large layer */
     TRY(thread_pool_create(ps_set_up_n_threads(opt.update_threads), &app->threads));
     const struct service_config cfg = ps_set_up_service_config(c, app);
     TRY(service_create(&cfg, &service));
@@ -186,10 +186,10 @@ static int serve_job(struct ps_cluster *c, struct app *app)
                                           .n_threads = ps_set_up_n_threads(opt.threads),
                                           .handler = service_handler(service),
                                           .pause = {ps_shutdown_signal_pending, app}};
-    TRY(net_server_bind(&net, &server)); /* from here on no other process uses the port */
+    TRY(net_server_bind(&net, &server)); /* no other process uses the port from here on */
     if (*c->pages)
         TRY(http_listen(c->pages, &pages_fd));
-    TRY(ps_set_up_node(c, app)); /* the previous process has written all its files */
+    TRY(ps_set_up_node(c, app)); /* the folder has all that the previous process wrote */
     TRY(node_start(app->node, service));
     TRY(ps_region_start(app->region, service));
     const struct admin_config status_config = {.service = service,

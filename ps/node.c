@@ -31,20 +31,20 @@ struct node {
     struct node_config cfg;
     char restore_folder[PATH_MAX];
     char folder_id[FOLDER_ID_BYTES];
-    struct own_folder *own_folder; /* of a server other than ps 0 */
+    struct own_folder *own_folder; /* NULL at ps 0 */
     /* The fields of ps 0 until it starts its coordinator. */
     struct checkpoint_restore *restore;
     struct hosts servers;
     uint64_t incarnation;
-    struct checkpoint_lease lease; /* of the owner that was checked, then of this process' claim */
+    struct checkpoint_lease lease; /* lease of the checked owner, then of this process' claim */
     int is_claimed;                /* true if the lease is of this process' claim */
-    int64_t over_ms;               /* as done_ms of coordinator_shell.h, follower_shell.h */
+    int64_t over_ms;               /* see done_ms of coordinator_shell.h, follower_shell.h */
     char restored[CONTROL_TEXT_BYTES];
     struct net_server *_Atomic server; /* server that receives the calls */
     struct checkpoint_writer *writer;
     struct coordinator_shell *coordinator; /* ps 0 */
     struct follower_shell *follower;       /* every server */
-    struct peer_client *client;            /* of a server other than ps 0: to ps 0 */
+    struct peer_client *client;            /* connection to ps 0; NULL at ps 0 */
 };
 
 /* Writes the path of the mark that this server runs: a server that finds its own mark at its
@@ -119,7 +119,7 @@ static enum status claim_and_find(struct node *s)
     st = checkpoint_folder_claim(s->cfg.folder, s->incarnation, s->cfg.ps_hosts->addr[0], 0,
                                  &s->lease, &s->lease);
     s->is_claimed = st == ST_OK;
-    if (st != ST_IO && st != ST_FULL) /* else training waits for the folder */
+    if (st != ST_IO && st != ST_FULL) /* training waits for a folder that fails with one of these */
         TRY(st);
     TRY(find_restore(s));
     if (s->restore)

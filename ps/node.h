@@ -15,18 +15,18 @@ struct node_config {
     bool take_over;      /* claim the folder although its owner is alive; false: that is an error */
     int self;            /* 0: ps 0 */
     int joining;         /* the server is not in the list of servers yet */
-    const char *address; /* of this server; borrowed for ever */
+    const char *address; /* address of this server; borrowed for ever */
     const struct hosts *ps_hosts; /* borrowed for ever; joining: ps 0 at least */
     int64_t save_steps, save_ms;  /* 0: not by steps, not by time */
     int keep;
     int64_t max_model_bytes, worker_timeout_ms;
-    int min_workers, serves;     /* as in coordinator_start */
+    int min_workers, serves;     /* see coordinator_start */
     void (*refused)(void *ctx);  /* this process cannot belong to the job; logged */
     void (*replaced)(void *ctx); /* another ps 0 has taken over; logged */
     void (*unsure)(void *ctx);   /* another ps 0 may have taken over; logged; a restart may help */
     void (*over)(void *ctx);     /* this server has no work left; logged */
     void (*failed)(void *ctx);   /* this server has no work left, since the job failed; logged */
-    const struct coordinator_region_hooks *region; /* as coordinator_shell_config's */
+    const struct coordinator_region_hooks *region; /* see coordinator_shell_config */
     void *ctx;
 };
 

@@ -31,7 +31,7 @@ struct ps_region_options {    /* docs/guide/regions.md */
 struct ps_options {
     struct ps_region_options region;
     const char *ps_hosts, *worker_hosts, *job_name;
-    int64_t task_index;           /* from the flag, or set by ps_options_find_cluster */
+    int64_t task_index;           /* number from the flag, or set by ps_options_find_cluster */
     int64_t slurm_ps, slurm_port; /* slurm_ps 0: not given */
     const char *address, *bind;   /* "": not given */
     int serve, join, drain;
@@ -58,10 +58,10 @@ struct ps_options {
 };
 
 struct ps_cluster {
-    struct hosts ps, workers, parents, joining; /* joining: its own address, with --join */
-    struct cluster found;                       /* as found; its lists are ps and workers above */
-    int self;                                   /* index in ps; -1: the server joins */
-    const char *address;                        /* of this server */
+    struct hosts ps, workers, parents, joining; /* joining: address of this server, with --join */
+    struct cluster found; /* result of cluster_find; shares the lists ps and workers */
+    int self;             /* index in ps; -1: the server joins */
+    const char *address;  /* address of this server */
     char bind[BIND_BYTES];
     char pages[HTTP_ADDRESS_BYTES]; /* --metrics_port; empty: none */
 };

@@ -9,10 +9,9 @@ struct ps_waits_config {
     const struct net_status *status; /* complete except for `waiting` */
     bool lacks_workers;              /* the status' change waits for workers, not for servers */
     int n_hosts;                     /* workers of --worker_hosts */
-    const int *late; /* by rank: chunks that have waited for its contribution longer than steps
-                        last; NULL: none has */
-    const int64_t *evaluates; /* by rank: step whose evaluation lacks its part, -1: none; NULL: no
-                                 evaluation lacks a part */
+    const int *late; /* [ranks] chunks that wait for a member longer than steps last; NULL: none */
+    const int64_t *evaluates; /* [ranks] step whose evaluation lacks a member's part, -1: none;
+                                 NULL: no step */
     const char *parent;       /* text of ps_region_waits; NULL, "": no wait for a parent group */
 };
 

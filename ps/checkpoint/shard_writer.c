@@ -24,7 +24,7 @@ struct shard_writer {
     void (*changed)(void *ctx);
     void *ctx;
     pthread_t thread;
-    struct shard_writer_order order; /* in progress; owner and release: still to release */
+    struct shard_writer_order order; /* order in progress; owner and release: still to release */
     struct snapshot *capture;
 
     pthread_mutex_t lock; /* guards all fields below */
@@ -36,7 +36,7 @@ struct shard_writer {
     bool ended;  /* the thread has ended, but for its return */
     bool left;   /* destroyed while a file was being written */
     struct shard_writer_state state;
-    int64_t busy_step; /* of the file that is being written */
+    int64_t busy_step; /* step of the file that is being written */
 };
 
 static void on_captured(void *ctx)

@@ -20,8 +20,8 @@
 enum {
     LOOK_MS = 500,
     FRESH_MS = 1000,
-    STALL_S = 60,    /* a step that lasts longer, */
-    STALL_STEPS = 10 /* and longer than so many steps did, is stalled */
+    STALL_S = 60,    /* a step is stalled if it lasts longer than this, */
+    STALL_STEPS = 10 /* longer than this many mean steps */
 };
 
 static double unix_now(void)

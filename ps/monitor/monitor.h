@@ -15,7 +15,7 @@
 struct service;
 
 struct ps_monitor_config {
-    int listen_fd; /* from http/listen.h; the monitor owns it, even if create fails */
+    int listen_fd; /* socket of http_listen; the monitor owns it, even if create fails */
     const char
         *folder; /* folder of checkpoints; borrowed to the program's end; NULL: none are kept */
     int task;

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 
 enum {
-    REPORT_MS = 1000,   /* least time between two reports of a worker, */
-    REPORT_EACH_MS = 8, /* and of any workers: more workers report more rarely */
+    REPORT_MS = 1000,   /* least time between two reports of a worker */
+    REPORT_EACH_MS = 8, /* the same for all workers' reports: more workers report more rarely */
     SPEED_REPORTS = 5,  /* a speed counts until so many reports in a row are missing */
     REFUSED_LINE_MS = 60000
 };

@@ -12,11 +12,11 @@
 #include <string.h>
 
 enum {
-    MOST_VALUES = 8,     /* of one chunk, queued for one receiver */
-    CALL_MS = 5000,      /* first timeout of a call: a slow line gets fewer letters at a time, */
-    CALL_MAX_MS = 60000, /* and a timeout up to this */
-    AGAIN_MS = 20,       /* first pause before a retry; each pause is twice as long, */
-    AGAIN_MAX_MS = 1000, /* up to this */
+    MOST_VALUES = 8,     /* limit on values of one chunk that are queued for one receiver */
+    CALL_MS = 5000,      /* first timeout of a call; a slow line gets fewer letters at a time, */
+    CALL_MAX_MS = 60000, /* longest timeout of a call */
+    AGAIN_MS = 20,       /* first pause before a retry; each pause is twice as long */
+    AGAIN_MAX_MS = 1000, /* longest pause before a retry */
     LINE_MS = 5000,      /* a letter that waits this long gets a log line */
 };
 
@@ -25,7 +25,7 @@ struct letter {
     uint64_t generation, ps0;
     int from, to;
     struct net_gate_item item;
-    char addr[]; /* of the receiver */
+    char addr[]; /* address of the receiver */
 };
 
 struct peer {

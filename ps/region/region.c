@@ -360,7 +360,7 @@ void region_forget(struct ps_region *r)
         version = r->pieces[i].adopted < version ? r->pieces[i].adopted : version;
     r->gate = ps_region_gates(&r->cfg, version, r->train_steps);
     r->due = next_gate(r, version);
-    /* from the time when all chunks waited, which workers need, to the last answer */
+    /* waited_ns: from the time when all chunks waited, which workers need, to the last answer */
     if (r->gate_since_ns > 0)
         r->waited_ns += waited_since(r, r->gate_since_ns);
     r->gate_since_ns = 0;

@@ -36,7 +36,7 @@ struct service;
 
 struct ps_region_config {
     const struct hosts *parents; /* the parent group's servers; borrowed to the program's end */
-    const char *address;         /* of this server; borrowed to the program's end */
+    const char *address;         /* address of this server; borrowed to the program's end */
     int index, n_regions;        /* 0 to n_regions - 1 */
     int64_t steps;               /* steps of a worker from gate to gate, >= 1 */
     /* Number of fragments, one of which is exchanged at each gate; below 2: all is exchanged. */
@@ -49,12 +49,12 @@ struct ps_region_config {
     /* Kind (enum optim_kind) of the parent's servers: sgd to nesterov; < 0: by the number of
      * exchanges. */
     int outer;
-    double outer_rate, outer_momentum;    /* of that optimizer; < 0: by the model's size */
-    enum dtype push_dtype, version_dtype; /* of the exchange with the parent */
-    bool wire_auto;                       /* the parent's job chooses them by all lines, */
-    int step_ms;                          /* and assumes this duration of a step */
-    int64_t parent_timeout;               /* in seconds; 0: it waits for the parent without limit */
-    const char *folder; /* of checkpoints, borrowed to the program's end; NULL: none */
+    double outer_rate, outer_momentum;    /* settings of that optimizer; < 0: by the model's size */
+    enum dtype push_dtype, version_dtype; /* formats of the exchange with the parent */
+    bool wire_auto;                       /* the parent's job chooses the formats by all lines */
+    int step_ms;                          /* duration of a step that wire_auto assumes */
+    int64_t parent_timeout;               /* limit in seconds on a wait for the parent; 0: none */
+    const char *folder; /* folder of checkpoints, borrowed to the program's end; NULL: none */
     /* The region cannot continue: this process is to exit with 1; logged. */
     void (*refused)(void *ctx);
     /* Called if the region waits for the parent, which has not been reached for that time; `why` is

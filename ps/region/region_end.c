@@ -125,7 +125,7 @@ void region_end_alone(struct ps_region *r, int64_t silent_s)
 {
     char parents[REGION_NAME_BYTES], changes[CHANGES_BYTES], end[REGION_TEXT_BYTES];
     char why[REGION_TEXT_BYTES];
-    int64_t version = r->stuck_at; /* from before the cancel */
+    int64_t version = r->stuck_at; /* version that waited at the cancel */
     int complete = version >= r->train_steps;
     region_name_parents(r, parents);
     name_changes(r, version, changes);

@@ -114,7 +114,7 @@ static enum status start_exchange(struct ps_region *r)
     if (st == ST_OK) {
         r->step = s.step;
         r->parent_has = s.place.contributed;
-        /* in lockstep the versions of a generation contain all members' contributions */
+        /* versions of a generation in lockstep contain all members' contributions */
         r->last_counted = s.step > s.place.first_step ? s.step : s.place.contributed;
     }
     return st;

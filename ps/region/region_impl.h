@@ -28,13 +28,13 @@ struct adoptions {
 };
 
 struct ps_region {
-    struct ps_region_config asked; /* in steps of a worker */
-    struct ps_region_config cfg;   /* in versions, once the job is known */
+    struct ps_region_config asked; /* config in steps of a worker */
+    struct ps_region_config cfg;   /* config in versions; valid once the job is known */
     int64_t steps_each;            /* steps of a worker that make a version, at least 1 */
     struct outer_hooks outer;
     struct service *service;
-    struct mail *mail; /* to the region's other servers */
-    uint64_t begun;    /* used by the exchanging thread: the run whose first versions were sent */
+    struct mail *mail; /* letters to the region's other servers */
+    uint64_t begun;    /* run whose first values were sent; used by the exchanging thread */
     pthread_t thread, drift_thread, watch_thread;
     int has_thread, has_drift_thread, has_watch_thread;
     /* Used by watch_thread: asks ps 0 of the parent group during a wait. */
@@ -52,7 +52,7 @@ struct ps_region {
     bool ended; /* the exchange has ended, with success or not */
     /* Time without the parent after which the exchange was cancelled; 0: it was not. */
     int64_t silent_s;
-    int64_t stuck_at; /* the region's version that waited then; -1: it had no values */
+    int64_t stuck_at; /* version of the region that waited then; -1: it had no values */
     /* Nonzero: a gate was passed without an answer: each version waits until it arrives. */
     int is_alone;
     int64_t due;           /* next gate; -1: unknown */
@@ -70,13 +70,13 @@ struct ps_region {
     float *before, *change; /* base as the round began; the contribution */
     /* Fields of the exchanging thread: */
     struct net_job job; /* the parent's job */
-    int *fragment;      /* by chunk; NULL: all have a turn at each gate */
+    int *fragment;      /* [n_chunks] fragment of each chunk; NULL: all have a turn at each gate */
     int64_t train_steps;
     int64_t gate, n_gates; /* gates passed; gates of the job */
     int64_t held, step;   /* the parent's versions: the base of the values, and the one in `base` */
     int64_t parent_has;   /* last version with a contribution of the region; 0: none */
     int64_t last_counted; /* the same at its last join, of any generation */
-    float weight;         /* of a contribution */
+    float weight;         /* weight of a contribution */
     int64_t line_ns;
     double exchange_s; /* duration of the last round, from contribution to answer */
 };

@@ -22,9 +22,9 @@ struct piece {
     int mixed;         /* see struct outer_adoption */
     bool counted;      /* the parent has `sent`; only the exchanging thread uses it, given and
                          rest */
-    uint64_t heard_in; /* for another server's chunk: the generation of its last report, */
-    int64_t heard;     /* and twice the reported version, plus 1 if that waits */
-    struct buf *read;  /* for such a chunk: its value, as requested */
+    uint64_t heard_in; /* generation of the last report on another server's chunk */
+    int64_t heard;     /* twice the version in that report, plus 1 if it waits */
+    struct buf *read;  /* value of another server's chunk, as requested */
     struct buf *proposal; /* its first value, while `base` is in use */
     /* Steps of the parent in this round that received the contribution, and the later rest (at
      * the job's end); -1: none. */

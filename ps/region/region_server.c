@@ -21,8 +21,8 @@ struct region_server {
     bool is_logged;        /* a line reported that the group is no region */
     float *nothing;        /* zeros, as many as the largest possible chunk has */
     pthread_mutex_t lock;  /* guards the fields below */
-    struct net_plan *plan; /* in force, or about to be; NULL: none with gates */
-    int self;              /* this server's number in it */
+    struct net_plan *plan; /* plan in force, or about to be; NULL: none with gates */
+    int self;              /* number of this server in the plan */
     bool alone;            /* each version waits */
     int64_t slots_since;
     int64_t *reported; /* [n_chunks] gate before which a version was last reported; 0: none */

@@ -26,7 +26,7 @@
 struct service;
 struct region_server;
 struct region_server_config {
-    const char *address;       /* of this server in plans; borrowed to the program's end */
+    const char *address;       /* address of this server in plans; borrowed to the program's end */
     bool expects;              /* the flags declare the group a region */
     void (*failed)(void *ctx); /* no memory, or ps 0 refused a letter: the server is to exit */
     void *ctx;
