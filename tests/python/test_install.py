@@ -155,7 +155,7 @@ class Install(harness.Test):
         others = root + "/lib/others"
         with open(others, "w", encoding="utf-8"):
             pass
-        self.assertIn("DESTDIR has to be as it was",
+        self.assertIn("set DESTDIR as at the installation",
                       self.cmake("-P", script, BUILD, status=PERMANENT).replace("\n ", ""))
         self.cmake("-P", script, BUILD, DESTDIR=staged)
         left = [os.path.join(d, n) for d, ds, ns in os.walk(staged) for n in ns + ds]
