@@ -3,6 +3,7 @@
  * Owns: the memory of a run. Threads: one. Errors: sim_fail ends the run. */
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
+#include "tests/sim/process.h"
 #include "tests/sim/random.h"
 #include "tests/sim/schedule.h"
 #include <setjmp.h>
@@ -44,46 +45,6 @@ struct sim_event {
     int64_t b;
     void *p;
     struct sim_event *next;
-};
-
-struct net_stream;
-struct sim_call;
-struct sim_msg;
-struct sim_ops { /* handlers of one kind of process */
-    void (*start)(int node);
-    void (*die)(int node); /* frees its memory; net.c informs its peers */
-    void (*request)(int node, struct sim_call *call);
-    void (*reply)(int node, struct sim_call *call);
-    void (*message)(int node, struct net_stream *s, struct sim_msg *m);
-    void (*closed)(int node, struct net_stream *s);
-    void (*timer)(int node, int what, int64_t number);
-    void (*disk)(int node);
-    void (*term)(int node);
-    void (*call_lost)(int node, struct sim_call *call); /* the client no longer waits */
-};
-
-enum sim_state { NODE_ABSENT, NODE_UP, NODE_PAUSED, NODE_DOWN, NODE_ENDED };
-struct sim_node {
-    const struct sim_ops *ops;
-    enum sim_state state;
-    uint32_t life;
-    uint64_t incarnation;
-    int status;                  /* exit status */
-    int64_t slow;                /* faults that slow its steps down */
-    int64_t disk_until;          /* time until which its disk hangs */
-    uint32_t disk_stuck;         /* life in which its disk never answers; 0: none */
-    int disk_full;               /* faults that fill its disk */
-    int gone;                    /* > 0: its host is gone for good, and replace_gone() counts */
-    bool reads_damaged;          /* the next checkpoint that it reads is damaged */
-    int begin_fails;             /* plans that it will fail to begin */
-    bool is_late;                /* the next rename of a manifest kills it */
-    uint64_t damaged_generation; /* identity of the checkpoint that it reads damaged; 0: none */
-    int64_t damaged_step;
-    bool is_closed; /* it is up, but no call or stream reaches it */
-    uint32_t quit;  /* life that ended for good, with an error; 0: none */
-    struct sim_random random;
-    struct sim_event *held, **held_end; /* events that arrived while it is paused */
-    char name[24];
 };
 
 struct sim {

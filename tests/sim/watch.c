@@ -242,6 +242,23 @@ enum status __wrap_checkpoint_folder_claim(const char *folder, uint64_t incarnat
     return st;
 }
 
+/* Returns true if the node reads this checkpoint damaged. It stays damaged. */
+static bool reads_damaged(const struct sim_node *n, struct checkpoint_id id)
+{
+    for (int i = 0; i < n->n_damaged; i++)
+        if (n->damaged[i].generation == id.generation && n->damaged[i].step == id.step)
+            return true;
+    return false;
+}
+
+static bool is_damaged_anywhere(struct checkpoint_id id)
+{
+    for (int i = 0; i < SIM_SERVERS; i++)
+        if (reads_damaged(&sim.node[i], id))
+            return true;
+    return false;
+}
+
 /* Checks that a ps 0 restores no older checkpoint than the newest when it claimed the folder,
  * unless a server finds that one damaged. */
 static void check_restored(const struct watch *w, const struct net_plan *first)
@@ -249,9 +266,8 @@ static void check_restored(const struct watch *w, const struct net_plan *first)
     struct checkpoint_name is = {.kind = CHECKPOINT_NAME_OTHER};
     if (first->source == PLAN_CHECKPOINT)
         checkpoint_name_parse(first->restore, &is);
-    for (int i = 0; i < SIM_SERVERS; i++)
-        if (sim.node[i].damaged_generation == w->claimed.generation)
-            return;
+    if (is_damaged_anywhere(w->claimed))
+        return;
     if (checkpoint_names_compare(is.id, w->claimed) < 0)
         sim_fail("restore", "ps 0 restores step %lld, but the newest checkpoint is of step %lld",
                  (long long)is.id.step, (long long)w->claimed.step);
@@ -361,7 +377,8 @@ enum status __wrap_checkpoint_folder_check_files(const char *folder,
     return __real_checkpoint_folder_check_files(folder, m, how, why);
 }
 
-/* Returns true if the folder has a manifest that is older than the given checkpoint. */
+/* Returns true if the folder has a manifest that is older than the given checkpoint, and that all
+ * servers can read. */
 static bool has_older(struct checkpoint_id than)
 {
     struct checkpoint_name is;
@@ -369,7 +386,7 @@ static bool has_older(struct checkpoint_id than)
     for (const char *text; (text = disk_next_name(&at));) {
         checkpoint_name_parse(text, &is);
         if (is.kind == CHECKPOINT_NAME_MANIFEST && !is.old &&
-            checkpoint_names_compare(is.id, than) < 0)
+            checkpoint_names_compare(is.id, than) < 0 && !is_damaged_anywhere(is.id))
             return true;
     }
     return false;
@@ -382,13 +399,11 @@ static bool is_damaged(const struct checkpoint_restore *r)
     struct sim_node *n = &sim.node[sim.running];
     const struct checkpoint_manifest *m = checkpoint_restore_manifest(r);
     const struct checkpoint_id id = {m->generation, m->step};
-    if (n->reads_damaged && has_older(id)) {
+    if (n->reads_damaged && n->n_damaged < SIM_DAMAGED && has_older(id)) {
         n->reads_damaged = false;
-        n->damaged_generation = id.generation;
-        n->damaged_step = id.step;
+        n->damaged[n->n_damaged++] = (struct sim_checkpoint){id.generation, id.step};
     }
-    if (!n->damaged_generation || n->damaged_generation != id.generation ||
-        n->damaged_step != id.step)
+    if (!reads_damaged(n, id))
         return false;
     STORY("%s finds the checkpoint of step %lld damaged", n->name, (long long)id.step);
     sim_mark(MARK_unread);
