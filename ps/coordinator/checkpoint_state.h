@@ -12,10 +12,10 @@ struct checkpoint_schedule {
     enum checkpoint_schedule_why why;
     int taken; /* all servers hold its chunks, so it no longer depends on the generation */
     uint64_t order, generation;
-    int64_t step, last_step; /* of the checkpoint being made, of the last one made; -1: none */
+    int64_t step, last_step; /* steps of the checkpoint being made, of the last one; -1: none */
     uint64_t unsaved;        /* generation whose last step is released without a checkpoint */
     uint64_t to_release;     /* generation to release once the owner is checked; 0: none */
-    int64_t release_since, look_at; /* awake clock: that request, next check */
+    int64_t release_since, look_at; /* awake clock: time of that request; time of the next check */
     int looks;                      /* `op` is the check of the owner */
     int n_files, hold_last;         /* servers of the order; last HOLD_LAST sent to ps 0's store */
     int factor; /* multiplies the lead of an order's step over training; doubled by each order that
@@ -25,7 +25,7 @@ struct checkpoint_schedule {
                            disk; 0: none */
     int64_t save_at, not_before, line; /* awake clock */
     int64_t pace_at, pace_step, ahead; /* awake clock; steps of training in AHEAD_MS */
-    uint64_t wanted, accepted, given;  /* by COMMAND; given: made or given up */
+    uint64_t wanted, accepted, given;  /* numbers of COMMANDs: received, accepted, answered */
     uint32_t op;                       /* disk order MANIFEST, SWEEP or OWNER under way; 0: none */
     int64_t op_since;
     int no_last;         /* this process ends without the last checkpoint */

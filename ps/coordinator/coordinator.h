@@ -29,16 +29,16 @@
 enum { COORDINATOR_MAX_ACTIONS = 64, COORDINATOR_ADDRESS_BYTES = 96 };
 
 struct coordinator_start {
-    uint64_t incarnation;        /* of this process; random, not 0 */
-    const char *address;         /* of ps 0 */
-    const struct hosts *servers; /* of the job at its start; ps 0 first */
+    uint64_t incarnation;        /* random number of this process, not 0 */
+    const char *address;         /* address of ps 0 */
+    const struct hosts *servers; /* servers of the job at its start; ps 0 first */
     int64_t save_steps, save_ms; /* 0: not by steps, not by time */
     int64_t worker_timeout_ms;   /* longest absence of a worker */
     int min_workers, serves;     /* 0: one, but the job waits for all; servers stay after the job */
     int has_folder, is_claimed;  /* checkpoints are kept; this process has claimed the folder */
-    uint64_t epoch;              /* of that claim, else of the last claim before; 0: none */
-    int64_t last_step;           /* of the checkpoint to resume from; -1: none */
-    int has_all_steps;           /* that checkpoint is of its job's last step */
+    uint64_t epoch;              /* epoch of that claim, else of the last claim before; 0: none */
+    int64_t last_step;           /* step of the checkpoint to resume from; -1: none */
+    int has_all_steps;           /* the checkpoint has all steps of its job */
     int64_t done_ms; /* > 0: restarted; a finished job ends if no worker joins in this time */
     struct best_evaluation best; /* recorded in the folder */
 };
@@ -56,7 +56,7 @@ enum coordinator_command_kind {
     X(START)     /* first, once */                                                                 \
     X(TIMER)     /* the time of wake_ns has passed */                                              \
     X(CONTROL)   /* a server's whole state; `call` waits for the reply */                          \
-    X(CLOSED)    /* that call can receive no reply any more */                                     \
+    X(CLOSED)    /* `call` can receive no reply any more */                                        \
     X(JOB)       /* a first worker that fits asks to join; it retries */                           \
     X(WORKERS)   /* the complete list of workers */                                                \
     X(COMMAND)   /* a request of an operator, or of this process as it ends */                     \
@@ -71,7 +71,7 @@ enum coordinator_event_kind {
 
 struct coordinator_event {
     enum coordinator_event_kind kind;
-    int64_t lowest, highest; /* in every event: versions of ps 0's own store, as in net_control */
+    int64_t lowest, highest; /* every event: versions of ps 0's own store, see net_control */
     uint64_t call;           /* CONTROL, CLOSED */
     uint32_t op;             /* DISK, PLANNED */
     enum status st;          /* DISK, PLANNED */
@@ -87,7 +87,7 @@ struct coordinator_event {
             const int *member; /* NULL: 0 to n_members - 1 */
         } job;
         struct {
-            uint64_t generation, claim; /* of ps 0's store; highest of any worker */
+            uint64_t generation, claim; /* generation of ps 0's store; workers' highest claim */
             int n;
             const struct coordinator_worker_event *worker;
         } workers;
@@ -106,8 +106,8 @@ enum disk_task { DISK_EPOCH, DISK_FIND, DISK_MANIFEST, DISK_SWEEP, DISK_BEST, DI
 
 /* X(name): actions. */
 #define COORDINATOR_ACTIONS(X)                                                                     \
-    X(REPLY)     /* to `call`; coordinator_view_fill_reply fills it, at once */                    \
-    X(PLAN)      /* make coordinator_view_next_plan's, then PLANNED: it is in force */             \
+    X(REPLY)     /* reply to `call` at once; coordinator_view_fill_reply fills it */               \
+    X(PLAN)      /* make the plan of coordinator_view_next_plan; PLANNED: it is in force */        \
     X(DISK)      /* begin the order, then DISK; the state machine does not wait */                 \
     X(HOLD_LAST) /* ps 0's store holds back the last version (arg 1) or not (0) */                 \
     X(LINE)      /* log it */                                                                      \

@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum {
-    CHECK_MS = 60000, /* for files of other servers to appear here, on a network folder */
+    CHECK_MS = 60000, /* time for other servers' files to appear on a network folder */
     LEAVE_MS = 2000,
     MEMORY_MS = 50, /* retry interval after a failed allocation */
 };
@@ -115,7 +115,7 @@ static void spare_checkpoints(struct coordinator_disk *d, struct checkpoint_swee
                      (int)(mark ? (size_t)(mark - p->restore) : strlen(p->restore)), p->restore);
             checkpoint_name_parse(name, &is);
             sweep_folder->base = is.id;
-            if (is.id.generation == 0) /* of epoch 0: the name does not contain the generation */
+            if (is.id.generation == 0) /* a name of epoch 0 does not contain the generation */
                 sweep_folder->keep = 0;
         }
         if (l->disk_found) {

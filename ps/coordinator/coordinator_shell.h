@@ -34,22 +34,22 @@ struct coordinator_region_hooks {
 
 struct coordinator_shell_config {
     struct service *service;
-    const char *folder;                 /* of checkpoints, borrowed for ever; NULL: none */
-    const char *folder_id;              /* of the folder, borrowed for ever; empty: it has none */
-    const struct hosts *hosts;          /* of --ps_hosts, borrowed for ever */
+    const char *folder;                 /* folder of checkpoints, borrowed for ever; NULL: none */
+    const char *folder_id;              /* id of the folder, borrowed for ever; empty: none */
+    const struct hosts *hosts;          /* hosts of --ps_hosts, borrowed for ever */
     const struct hosts *servers;        /* servers at the job's start; borrowed for create */
     int64_t save_steps, save_ms;        /* 0: not by steps, not by time */
     int keep;                           /* number of checkpoints kept; 0: all */
-    const char *restore_path;           /* of --restore, borrowed for ever; NULL: not given */
-    struct checkpoint_restore *restore; /* to resume from, owned; NULL: none */
-    char restored[CONTROL_TEXT_BYTES];  /* its name in the plan */
-    uint64_t incarnation;               /* of this process, not 0 */
-    struct checkpoint_lease lease;      /* of the folder; epoch 0: no lease exists */
+    const char *restore_path;           /* path of --restore, borrowed for ever; NULL: not given */
+    struct checkpoint_restore *restore; /* checkpoint to resume from, owned; NULL: none */
+    char restored[CONTROL_TEXT_BYTES];  /* name of that checkpoint in the plan */
+    uint64_t incarnation;               /* number of this process, not 0 */
+    struct checkpoint_lease lease;      /* lease of the folder; epoch 0: no lease exists */
     int is_claimed;            /* this process has claimed it; else the claim follows later */
-    int64_t max_model_bytes;   /* of parameters held here */
+    int64_t max_model_bytes;   /* limit of the parameters held here */
     int64_t worker_timeout_ms; /* longest absence of a worker */
-    int min_workers, serves;   /* as coordinator_start's */
-    int64_t done_ms;           /* as coordinator_start's */
+    int min_workers, serves;   /* see coordinator_start */
+    int64_t done_ms;           /* see coordinator_start */
     /* Answers a call that coordinator_shell_control received. */
     void (*reply)(void *ctx, uint64_t call, const struct net_control_reply *reply);
     /* Another ps 0 has claimed the folder or, if is_unsure, may have: the folder does not
@@ -109,14 +109,14 @@ struct coordinator_plans_snapshot {
     struct net_plan *plan; /* plan in force; NULL: none yet */
     int n_servers;
     struct coordinator_shell_server *servers; /* ps 0 first */
-    char change[CONTROL_TEXT_BYTES]; /* what ps 0 waits for, in one sentence; empty: nothing */
+    char change[CONTROL_TEXT_BYTES]; /* sentence on the wait of ps 0; empty: it does not wait */
     bool lacks_workers;              /* the change waits for workers, not for servers */
     int64_t last_step, order_step;   /* checkpoints: last complete one, one being made; -1: none */
     struct best_evaluation best;     /* best evaluation whose checkpoint is kept */
-    int64_t next_ms;                 /* as coordinator_view_next_ms */
-    uint64_t incarnation;            /* of this process, as in its folder's lease */
+    int64_t next_ms;                 /* see coordinator_view_next_ms */
+    uint64_t incarnation;            /* number of this process, as in its folder's lease */
     bool is_ending;                  /* this process is shutting down */
-    uint64_t wanted, given;          /* requested by coordinator_shell_request; made or given up */
+    uint64_t wanted, given;          /* counts of coordinator_shell_request: requested, done */
 };
 enum status coordinator_plans_snapshot(struct coordinator_shell *l,
                                        struct coordinator_plans_snapshot *out);

@@ -58,7 +58,7 @@ struct coordinator_disk;
 
 struct coordinator_shell {
     struct coordinator_shell_config cfg;
-    uint64_t incarnation;            /* of this process */
+    uint64_t incarnation;            /* number of this process */
     struct coordinator_state *state; /* changed by the thread, under the lock */
     struct hosts servers;            /* servers at a job's start */
     pthread_t thread, disk_thread;
@@ -72,7 +72,7 @@ struct coordinator_shell {
     pthread_mutex_t lock; /* guards all fields below, and `plan` where it changes */
     pthread_cond_t wake;
     char folder_id[FOLDER_ID_BYTES]; /* empty: none, or not read yet */
-    struct net_plan *plan;           /* in force: the last of `kept`; NULL */
+    struct net_plan *plan;           /* plan in force, the last of `kept`; NULL: none */
     int64_t wake_ns;
     int news, changed, stopping, finished;
     int n_mail, mail_room;
@@ -86,13 +86,13 @@ struct coordinator_shell {
         int answered, cancelled;
         struct net_control_reply reply;
     } own;
-    struct coordinator_folders folders; /* by slot; only the thread changes it */
+    struct coordinator_folders folders; /* [slots] servers' folders; only the thread changes it */
     struct coordinator_saved saved;
-    int searches;                          /* the disk must search for a first job's checkpoint, */
-    uint64_t searched;                     /* its last search saw folders.version one less */
+    int searches;                          /* the disk must search for a first job's checkpoint */
+    uint64_t searched;                     /* 1 + folders.version of the last search; 0: none */
     int64_t next_line_ns;                  /* earliest time of the next line about that wait */
-    struct checkpoint_restore *disk_found; /* found by FIND, for the plan that follows; */
-    char disk_name[CONTROL_TEXT_BYTES];    /* its name in the plan */
+    struct checkpoint_restore *disk_found; /* checkpoint found by FIND, for the plan that follows */
+    char disk_name[CONTROL_TEXT_BYTES];    /* name of that checkpoint in the plan */
 };
 
 /* Queues an event (coordinator_shell.c); releases the lock while it waits for memory. An event

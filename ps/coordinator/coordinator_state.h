@@ -6,7 +6,7 @@
 #include "ps/coordinator/coordinator_view.h"
 #include "ps/coordinator/evaluation_state.h"
 
-#define MS ((int64_t)1000000) /* in nanoseconds */
+#define MS ((int64_t)1000000) /* nanoseconds in a millisecond */
 
 enum coordinator_phase {
     PHASE_EMPTY,    /* no job: ps 0 waits for the first worker */
@@ -20,15 +20,15 @@ enum coordinator_pending { PENDING_NONE, PENDING_FIND, PENDING_PLAN };
 
 enum server_life {
     LIFE_NONE,     /* a free slot */
-    LIFE_EXPECTED, /* in the plan or the first list, but without a call in this life of ps 0 */
+    LIFE_EXPECTED, /* named by the plan or the first list, without a call to this ps 0 */
     LIFE_KNOWN     /* the server has called */
 };
 
 struct coordinator_server {
     enum server_life life;
-    int number; /* in the plan in force; -1: none */
+    int number; /* number in the plan in force; -1: none */
     char address[CONTROL_TEXT_BYTES];
-    uint64_t incarnation; /* of the process that called last */
+    uint64_t incarnation; /* number of the process that called last */
     int held_number;      /* number in the settled generation */
     uint64_t held;        /* incarnation that holds its share of the settled generation; 0: none */
     uint64_t generation;  /* generation of ours that it is in; 0: none */
@@ -41,14 +41,14 @@ struct coordinator_server {
     int64_t claimed; /* awake clock: until then no other process may use this address */
     int leaving, drained, forgotten;  /* it or an operator asked that it leaves; and it is gone */
     int given_up;                     /* an operator ended the wait for its chunks */
-    uint64_t stop;                    /* last Stop that it carried out, */
-    int stopped;                      /* and completed */
-    int64_t lowest, highest;          /* of its chunks' versions */
+    uint64_t stop;                    /* last Stop that the server carried out */
+    int stopped;                      /* the server has completed that Stop */
+    int64_t lowest, highest;          /* versions of its chunks */
     uint64_t wanted, accepted, given; /* checkpoints that it requested */
-    uint64_t order;                   /* checkpoint order that it works on; its state: */
+    uint64_t order; /* checkpoint order that the server works on, and its state in `phase` */
     int phase;
     struct coordinator_file file;
-    int ordered; /* number in the checkpoint being made; -1 */
+    int ordered; /* number in the checkpoint being made; -1: none */
 };
 
 enum worker_lot { LOT_NONE, LOT_STAYS, LOT_DONE, LOT_LATE, LOT_LEAVES, LOT_REMOVED, LOT_JOINS };
@@ -82,7 +82,7 @@ struct coordinator_state {
         contact_at, bytes;
     int started, has_folder, all_steps_before, save_by_steps;
     uint64_t incarnation, epoch, recorded; /* epoch: to be recorded; recorded: in use by plans */
-    uint64_t n, ignored;                   /* of the last plan; last claim that was not credible */
+    uint64_t n, ignored; /* number n in the last plan's term; last claim not believed */
     int64_t save_steps, save_ms, worker_timeout_ms, done_ms;
     int min_workers;
     int serves; /* the servers stay after the job */
@@ -95,15 +95,15 @@ struct coordinator_state {
 
     enum coordinator_phase phase;
     enum coordinator_pending pending;
-    uint32_t op, epoch_op; /* of the pending work; of DISK_EPOCH, 0: none */
+    uint32_t op, epoch_op; /* orders: the pending work; DISK_EPOCH; 0: none */
     int64_t pending_since;
     enum status failed, epoch_failed; /* errors of the last find or plan, and of the last epoch */
     int64_t not_before, epoch_at;     /* awake clock: next attempts */
 
-    int64_t train_steps, first_step;    /* of the job */
+    int64_t train_steps, first_step;    /* steps of the job */
     int lockstep, lives_on, from_start; /* from_start: no checkpoint existed */
-    uint64_t generation, settled, base; /* in force; settled last; base: as settled, 0: none */
-    int n_members, n_numbers;           /* of the plan in force, or of the first list */
+    uint64_t generation, settled, base; /* plan in force; settled last; base of the next, 0: none */
+    int n_members, n_numbers;           /* sizes of the plan in force, or of the first list */
     int64_t plan_step;
     enum plan_source plan_source;
     uint64_t stop;                    /* number of the last Stop */

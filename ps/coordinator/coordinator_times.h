@@ -8,13 +8,13 @@ enum {
     SILENT_MS = 15000,     /* a server without a call for so long is silent */
     FRESH_MS = 6000,       /* a server may join if it has called within this time */
     BEAT_MS = 3000,        /* ps 0 answers a call without news after this time */
-    CLOSED_MS = 20,        /* a server that ended its call makes another within this time; */
-    AGAIN_MS = 500,        /* and calls again this long after an answer, at the latest */
+    CLOSED_MS = 20,        /* a server that ended its call makes another within this time */
+    AGAIN_MS = 500,        /* longest time between an answer and the server's next call */
     OVERDUE_MS = 3500,     /* BEAT_MS + AGAIN_MS: a server that runs has called within */
     FIRST_CALL_MS = 4000,  /* a server that still runs calls a new ps 0 within this time */
     LINE_MS = 5000,        /* interval of the lines about a wait */
-    REJOIN_MS = 10000,     /* least time for a live worker to enter a new generation; */
-    SPEAK_MS = 2000,       /* once it has entered, time until its first message */
+    REJOIN_MS = 10000,     /* least time for a live worker to enter a new generation */
+    SPEAK_MS = 2000,       /* time from its entry to its first message */
     RETRY_MS = 1000,       /* pause after a checkpoint that was given up, or a failed plan */
     ANSWER_MS = 3000,      /* time for a server to accept an order */
     PACE_MS = 100,         /* interval over which the pace of training is measured */
@@ -26,10 +26,10 @@ enum {
     LAST_MS = 30000,       /* at the end: time for all to stop, and for the snapshot */
     WRITE_MS = 300000,     /* time for the slowest file after the first, and for the manifest */
     BEST_MS = 30000,       /* time for all servers to hold the best evaluation's chunks */
-    LOOK_MS = 1000,        /* most time that the awake clock counts between two steps, */
-    STEP_MS = 500,         /* which follow each other at least this often */
-    REFUSE_MS = 10000,     /* a worker that did not reach a server may not join for so long, */
-    REFUSE_MAX_MS = 600000 /* doubled each time up to this */
+    LOOK_MS = 1000,        /* most time that the awake clock counts between two steps */
+    STEP_MS = 500,         /* longest interval between two steps */
+    REFUSE_MS = 10000,     /* a worker that did not reach a server may not join for so long */
+    REFUSE_MAX_MS = 600000 /* limit of REFUSE_MS, which doubles each time */
 };
 
 #endif

@@ -10,7 +10,7 @@
  * none is made. */
 struct best_evaluation {
     int known;
-    uint64_t generation; /* of the checkpoint */
+    uint64_t generation; /* generation of the checkpoint */
     int64_t step;
     double loss, accuracy; /* loss: finite */
     struct job_validation data;
@@ -22,7 +22,7 @@ struct coordinator_worker_event {
     uint64_t incarnation; /* 0: no process has joined under this index yet */
     int waits;            /* the worker waits and has no place in the plan */
     int64_t missing_ms;   /* time without a stream at ps 0; -1: it has one */
-    int joined, leaving, failed, done, spoke, asked, came; /* as in roster_entry (service.h) */
+    int joined, leaving, failed, done, spoke, asked, came; /* see roster_entry (service.h) */
     const char *address;                                   /* name in log lines */
 };
 

@@ -77,7 +77,7 @@ enum coordinator_server_kind {
     SERVER_NONE
 };
 struct coordinator_server_view {
-    int number;                        /* in the plan in force; -1: it has no place in it */
+    int number;                        /* number in the plan in force; -1: it has no place in it */
     enum coordinator_server_kind kind; /* NONE: not worth a line */
     int64_t heard_ms, up_ms;           /* time since its last call, its first; -1: never */
 };
@@ -87,21 +87,24 @@ void coordinator_view_server(const struct coordinator_state *c, int server,
 /* Writes the line about the cause of the wait of training or the end. Returns false for no such
  * cause: only for time, workers' steps or a first worker. */
 bool coordinator_view_waits_for(const struct coordinator_state *c, struct coordinator_line *out);
-uint64_t
-coordinator_view_generation(const struct coordinator_state *c); /* of the plan in force; 0: none */
-uint64_t coordinator_view_settled(const struct coordinator_state *c); /* settled last; 0: none */
+/* Returns the generation of the plan in force; 0: none. */
+uint64_t coordinator_view_generation(const struct coordinator_state *c);
+/* Returns the generation that settled last; 0: none. */
+uint64_t coordinator_view_settled(const struct coordinator_state *c);
 bool coordinator_view_is_settled(const struct coordinator_state *c);
 bool coordinator_view_is_ending(const struct coordinator_state *c); /* this ps 0 is shutting down */
-int64_t
-coordinator_view_last_step(const struct coordinator_state *c); /* of the last checkpoint; -1 */
-bool coordinator_view_lacks_last(const struct coordinator_state *c);    /* true: no last one */
-int64_t coordinator_view_order_step(const struct coordinator_state *c); /* being made; -1 */
+/* Returns the step of the last checkpoint; -1: none. */
+int64_t coordinator_view_last_step(const struct coordinator_state *c);
+/* Returns true if this ps 0 ends without the last checkpoint. */
+bool coordinator_view_lacks_last(const struct coordinator_state *c);
+/* Returns the step of the checkpoint being made; -1: none. */
+int64_t coordinator_view_order_step(const struct coordinator_state *c);
 /* Returns the time until the next checkpoint by time begins, whatever step was ordered; -1: not
  * by time, one is being made, or training stands. */
 int64_t coordinator_view_next_ms(const struct coordinator_state *c);
-uint64_t coordinator_view_wanted(
-    const struct coordinator_state *c); /* checkpoints requested by COMMAND so far */
-uint64_t coordinator_view_given(const struct coordinator_state *c); /* of these, made or given up */
+/* Returns the number of COMMAND's requests so far, and how many of them ended. */
+uint64_t coordinator_view_wanted(const struct coordinator_state *c);
+uint64_t coordinator_view_given(const struct coordinator_state *c);
 /* Returns true if a first JOB is accepted now; else `line` has the reason (LINE_NONE: one is
  * under way). */
 bool coordinator_view_takes_job(const struct coordinator_state *c, struct coordinator_line *line);

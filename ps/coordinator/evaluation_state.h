@@ -12,7 +12,7 @@ struct evaluation_part {
 };
 
 struct evaluation_state {
-    uint64_t generation, ps0; /* of the last evaluation, as the next fields; 0: none yet */
+    uint64_t generation, ps0; /* generation and ps 0 of the last evaluation; 0: none yet */
     int64_t step;
     int n_parts, n_heard;
     struct job_validation data;

@@ -68,7 +68,7 @@ void failure_detector_note_missing(struct coordinator_state *c, int slot,
     for (int i = 0; i < c->max_workers; i++) {
         if (!coordinator_workers(c)[i].in_plan)
             continue;
-        while (k < n && list[k].member < i) /* in ascending order, as sent */
+        while (k < n && list[k].member < i) /* members arrive in ascending order */
             k++;
         int missing = k < n && list[k].member == i;
         set_missing(c, slot, i, missing);

@@ -10,10 +10,10 @@
 #include "base/lane.h"
 
 struct folder_look {
-    const char *folder, *address; /* of this server; borrowed for ever */
-    uint64_t generation;          /* of this server's store; 0: it has none */
+    const char *folder, *address; /* address of this server; both borrowed for ever */
+    uint64_t generation;          /* generation of this server's store; 0: it has none */
     bool has_all_steps;           /* without a generation: the newest checkpoint has all steps */
-    bool is_left_out;             /* in a generation: a newer one runs without this server */
+    bool is_left_out;             /* a generation newer than the server's runs without it */
     void (*end)(void *ctx, const struct folder_look *look); /* not once the lane is destroyed */
     void *ctx;
 };

@@ -20,7 +20,7 @@
 enum { FOLLOWER_MAX_ACTIONS = 12 };
 
 struct follower_start {
-    uint64_t incarnation; /* of this process; random, not 0 */
+    uint64_t incarnation; /* random number of this process, not 0 */
     int keeps_checkpoints;
     int64_t done_ms; /* > 0: in a restarted process, a job that has all its steps counts as done if
                         ps 0 does not answer within this time */
@@ -32,7 +32,7 @@ struct follower_store {
     uint64_t ps0;        /* incarnation of the ps 0 that made its plan */
     int stopped, ended;  /* no step is made any more; all members made all steps and left */
     int64_t lowest, highest;
-    uint64_t unreadable; /* as in struct net_control */
+    uint64_t unreadable; /* see struct net_control */
 };
 
 /* X(name): events. */
@@ -109,12 +109,12 @@ struct follower {
     struct follower_start start;
     struct follower_store store;
     int64_t now;
-    uint64_t leader, epoch; /* of ps 0: incarnation, epoch; 0: no reply yet */
+    uint64_t leader, epoch; /* incarnation and epoch of ps 0; 0: no reply yet */
     uint64_t seen, serial;
-    uint64_t order, taken, order_generation; /* of checkpoints: last; given to writer */
+    uint64_t order, taken, order_generation; /* checkpoint orders: the last one; the writer's */
     int64_t order_step;
     uint64_t stop, settled, applying;
-    enum part_phase phase; /* of the accepted order */
+    enum part_phase phase; /* state of the writer's order */
     uint64_t bytes;
     uint32_t crc32c;
     uint64_t wanted, given;

@@ -16,14 +16,15 @@ struct net_control_reply;
 struct follower_shell_config {
     struct service *service;
     struct checkpoint_writer *writer; /* NULL: no checkpoints */
-    const char *addr, *address;    /* of ps 0; of this server; all strings are borrowed for ever */
-    const char *folder;            /* of checkpoints; NULL: none */
-    const char *folder_id;         /* empty: it has none */
-    struct own_folder *own_folder; /* of the folder; NULL: none, or it is ps 0's */
+    const char *addr,
+        *address;          /* addresses of ps 0, this server; all texts are borrowed for ever */
+    const char *folder;    /* folder of checkpoints; NULL: none */
+    const char *folder_id; /* empty: it has none */
+    struct own_folder *own_folder; /* object of the folder; NULL: none, or it is ps 0's */
     const char *restore_folder;    /* folder of --restore's checkpoint */
     int self, n_servers;           /* not used if joining */
     int joining;                   /* the server joins after the job began */
-    int64_t done_ms;               /* as follower_start's */
+    int64_t done_ms;               /* see follower_start */
     /* Make and cancel a control call, like peer_client_control and peer_client_cancel. */
     enum status (*call)(void *peer, const struct net_control *request, int64_t deadline_ms,
                         struct net_control_reply *reply, char *why);

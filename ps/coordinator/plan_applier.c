@@ -29,8 +29,8 @@ struct plan_applier {
     pthread_cond_t wake;
     struct net_plan *next;              /* next plan to apply; NULL: none */
     struct checkpoint_restore *restore; /* checkpoint for it; NULL: the one that it names */
-    uint64_t asked, taken; /* generations: of the last plan, of the one applied last, */
-    uint64_t busy;         /* of the one being applied; 0: none */
+    uint64_t asked, taken; /* generations of the last plan and of the plan applied last */
+    uint64_t busy;         /* generation being applied; 0: none */
     uint64_t failing;      /* generation of the plan that failed last; 0: no plan failed */
     int64_t failing_ns;    /* time of that plan's first failure */
     int64_t again_ms;      /* back-off until its next try */
@@ -226,7 +226,7 @@ void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
     uint64_t busy = t->busy;
     pthread_cond_broadcast(&t->wake);
     pthread_mutex_unlock(&t->lock);
-    if (busy) /* that plan is replaced, and its holders may be gone */
+    if (busy) /* the new plan replaces that one, whose holders may be gone */
         generation_cancel(t->cfg.service, busy);
     net_plan_free(old);
     checkpoint_restore_close(old_restore);

@@ -16,9 +16,9 @@
 
 struct plan_applier_config {
     struct service *service;
-    const char *folder;         /* folder of the manifests that plans name, */
-    const char *restore_folder; /* or, with PLAN_RESTORE_MARK; both are borrowed for ever */
-    const char *address;        /* of this server; borrowed for ever */
+    const char *folder;         /* folder of the manifests in plans; both borrowed for ever */
+    const char *restore_folder; /* folder if the name ends with PLAN_RESTORE_MARK */
+    const char *address;        /* address of this server; borrowed for ever */
     void (*changed)(void *ctx); /* a plan was applied, or could not be */
     void *ctx;
 };

@@ -277,7 +277,7 @@ static void decide_source(struct coordinator_state *c, int lost, struct coordina
     /* no worker can join, and all count as present */
     int cannot_begin = again && !c->workers_generation && c->failed != ST_OK;
     if (c->stop_asked && (census.n_next == 0 || cannot_begin) &&
-        !c->serves) /* with --serve the next worker ends it */
+        !c->serves) /* --serve: the next worker ends it */
         end_without_workers(c, out);
     else if (!goes_on && !c->finishing)
         end_if_failed(c, out);
@@ -448,7 +448,7 @@ static void publish_plan(struct coordinator_state *c, struct coordinator_out *ou
     checkpoint_schedule_cancel(c);
     take_workers(c, out);
     const struct coordinator_server *lost = c->lost >= 0 ? &coordinator_servers(c)[c->lost] : NULL;
-    /* for a worker or server that could not enter before */
+    /* the epoch was raised for a worker or server that could not enter before */
     bool is_raised = c->generation && term_epoch(c->next_generation) != term_epoch(c->generation);
     if (lost)
         coordinator_add_line(
@@ -459,7 +459,7 @@ static void publish_plan(struct coordinator_state *c, struct coordinator_out *ou
                                                                             : 0,
                                             {c->next_source == PLAN_CHECKPOINT, c->next_step,
                                              (int64_t)c->next_generation}});
-    if (is_raised && c->from_start && !c->lives_on && c->next_step <= 0) /* else logged before */
+    if (is_raised && c->from_start && !c->lives_on && c->next_step <= 0) /* not logged yet */
         coordinator_add_line(out, &(struct coordinator_line){LINE_JOB_ANEW, -1, -1, {0, 0, 0}});
     if (c->next_source != PLAN_MEMORY) {
         evaluation_rewind(c, c->next_source == PLAN_CHECKPOINT ? c->next_step : 0);
@@ -478,7 +478,7 @@ static void publish_plan(struct coordinator_state *c, struct coordinator_out *ou
     c->plan_source = c->next_source;
     c->plan_step = c->next_step;
     failure_detector_begin(c, is_raised);
-    c->ckpt.hold_last = c->has_folder; /* as a new store begins */
+    c->ckpt.hold_last = c->has_folder; /* same as in a new store */
     c->redo = 0;
     enter_phase(c, PHASE_BEGINNING);
 }
