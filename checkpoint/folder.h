@@ -25,6 +25,7 @@
 #ifndef CHECKPOINT_FOLDER_H
 #define CHECKPOINT_FOLDER_H
 #include "checkpoint/manifest.h"
+#include <stdbool.h>
 
 enum { LEASE_ADDRESS_BYTES = 256, LEASE_HOST_BYTES = 65 };
 
@@ -72,11 +73,11 @@ enum status checkpoint_folder_id(const char *folder, char id[FOLDER_ID_BYTES]);
 enum status checkpoint_folder_is(const char *folder, const char *id);
 
 struct checkpoint_folder_check {
-    const unsigned char *here; /* [n_files] 1: this file is in this folder; NULL: all are */
+    const unsigned char *here; /* [n_files] true: this file is in this folder; NULL: all are */
     int64_t deadline_ns;       /* time limit for files that are missing or short, since a client's
                                   view of a network folder may be late */
-    /* Waits until that time, or shorter. Returns 1 to cancel. NULL: files are checked only once. */
-    int (*wait)(void *ctx, int64_t until_ns);
+    /* Waits until that time, or shorter. Returns true to cancel. NULL: files are checked once. */
+    bool (*wait)(void *ctx, int64_t until_ns);
     void *ctx;
 };
 /* Checks, before the manifest is written, that each file exists with its size and a header with its

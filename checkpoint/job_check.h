@@ -5,8 +5,8 @@
 #include "checkpoint/manifest.h"
 #include "net/wire/job.h"
 
-/* Checks the job of a first member against this server alone. n_workers: number in --worker_hosts;
- * 0: not set. ST_OK, or ST_INVALID with a sentence. */
+/* Checks the job of a first member, which sets the job of this server. n_workers: number in
+ * --worker_hosts; 0: not set. ST_OK, or ST_INVALID with a sentence. */
 enum status checkpoint_job_check_first(const struct net_join *join, int n_workers, char *why,
                                        size_t why_bytes);
 /* Compares with the running job. Values that the member leaves out (0) are not compared: a worker

@@ -1,16 +1,17 @@
 /* checkpoint/manifest.h - the manifest of a checkpoint: one step of one job, with all servers'
  * files.
  *
- * A checkpoint of N servers is N files (shard_file.h), in a folder that they share or each in its
- * server's own, and in ps 0's folder, by the names in names.h, its manifest, written last: without
- * it there is no checkpoint. It is one line of JSON that ends in ,"crc32c":"XXXXXXXX"}: the CRC-32C
- * of the text before. `checkpoint` is TensorFlow's text file: the newest, and those kept.
+ * A checkpoint of N servers consists of N files (shard_file.h) and a manifest, with the names of
+ * names.h. Servers share a folder, or each writes its file to its own folder; the manifest is in ps
+ * 0's folder. It is written last, and without it the files are not a checkpoint. It is one line of
+ * JSON that ends in ,"crc32c":"XXXXXXXX"}: the CRC-32C of the text before. The file `checkpoint` is
+ * TensorFlow's text file, which names the newest checkpoint, and all that are kept.
  *
  * Owns:    a manifest that was read owns its lists and its table of parameters.
  * Threads: values; only one thread at a time writes in a folder.
- * Errors:  writing: ST_IO, ST_NOMEM, logged. Reading: ST_NOT_FOUND; ST_CORRUPT: what is in the
- * file; ST_IO, ST_NOMEM (also: no descriptors): it could not be read now, and may be good. Not
- *          logged; `why` gets a sentence. */
+ * Errors:  writing: ST_IO, ST_NOMEM, logged. Reading: ST_NOT_FOUND; ST_CORRUPT: the
+ *          contents are not valid; ST_IO, ST_NOMEM (also: no descriptors): it could not be read
+ *          now, and may be good. Not logged; `why` receives a sentence. */
 #ifndef CHECKPOINT_MANIFEST_H
 #define CHECKPOINT_MANIFEST_H
 #include "base/hosts.h"

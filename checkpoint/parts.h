@@ -40,8 +40,8 @@ struct checkpoint_keep {
     struct checkpoint_id writing; /* ps 0's current order; generation 0: none */
     struct checkpoint_id ordered; /* last order, whatever its result: it may still be being written;
                                      its finished parts do not stay because of this */
-    /* Called just before each removal; returns 1 to keep the part. May be NULL. */
-    int (*needs)(void *ctx, struct checkpoint_id id);
+    /* Called just before each removal; returns true to keep the part. May be NULL. */
+    bool (*needs)(void *ctx, struct checkpoint_id id);
     void *ctx;
 };
 /* Removes the remaining parts of this server (written at this address, or for this ps 0 at any

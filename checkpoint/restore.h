@@ -67,7 +67,7 @@ bool checkpoint_restore_has_all_steps(
     /* returns true if it is of its job's last step; NULL is fine */
     const struct checkpoint_restore *r);
 void checkpoint_restore_close(struct checkpoint_restore *r); /* NULL is fine */
-/* Returns the manifest; opened from parts, its files are those parts alone. */
+/* Returns the manifest. If the checkpoint was opened from parts, its files are only these parts. */
 const struct checkpoint_manifest *checkpoint_restore_manifest(const struct checkpoint_restore *r);
 /* Returns true if the file is in this folder. */
 bool checkpoint_restore_has_file(const struct checkpoint_restore *r, int file);

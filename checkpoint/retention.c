@@ -30,7 +30,7 @@ struct listing {
     int n_entries;
     struct checkpoint_manifest_place *places; /* newest first */
     int n_places;
-    unsigned char *keeps; /* [n_places] nonzero: the manifest stays */
+    unsigned char *keeps; /* [n_places] true: the manifest stays */
 };
 
 static bool join_path(char path[PATH_MAX], const char *folder, const char *name)

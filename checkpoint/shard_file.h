@@ -3,7 +3,7 @@
  * name has a space):
  *
  *   - `conv1/weights`: a whole parameter, with its own shape;
- *   - `fc1/weights [4096:8192]`: a part of a parameter that lies in several chunks, flat;
+ *   - `fc1/weights [4096:8192]`: a part of a parameter that has several chunks, flat;
  *   - `fc1/weights slot 0 [...]`: the same range of the optimizer's first slot, `slot 1` of its
  *     second.
  *

@@ -24,7 +24,7 @@ int ps_shutdown_open_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
-int ps_shutdown_signal_pending(void *ctx, int ms)
+bool ps_shutdown_signal_pending(void *ctx, int ms)
 {
     const struct app *app = ctx;
     struct pollfd fd = {.fd = app->signal_fd, .events = POLLIN};

@@ -6,12 +6,13 @@
 #ifndef PS_SHUTDOWN_H
 #define PS_SHUTDOWN_H
 #include "ps/app.h"
+#include <stdbool.h>
 
 /* Makes the main thread receive signals by a descriptor; all other threads inherit the mask.
  * Returns the descriptor, or < 0 with errno set. */
 int ps_shutdown_open_signals(void);
-int ps_shutdown_signal_pending(void *app, int ms); /* nonzero: a signal is pending */
-int ps_shutdown_take_signal(struct app *app);      /* returns its number */
+bool ps_shutdown_signal_pending(void *app, int ms); /* true: a signal is pending */
+int ps_shutdown_take_signal(struct app *app);       /* returns its number */
 /* Requests of the parts, which pass the app as ctx. */
 void ps_shutdown_on_refused(void *ctx);
 void ps_shutdown_on_done(void *ctx);

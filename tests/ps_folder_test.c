@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -545,7 +546,7 @@ struct late {
     int n_waits, cancel_at, appear_at;
 };
 
-static int wait_late(void *ctx, int64_t until_ns)
+static bool wait_late(void *ctx, int64_t until_ns)
 {
     struct late *l = ctx;
     assert_true(until_ns > 0);

@@ -11,6 +11,7 @@
 #include "tests/folder_rig.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <sys/stat.h>
 
 enum { N_ELEMS = 8, FOR_EVER = 1 << 30 };
@@ -418,10 +419,10 @@ static void server_keeps_unreadable_parts(void **state)
     assert_true(exists(older_part));
 }
 
-static int wait_once(void *ctx, int64_t until_ns)
+static bool wait_once(void *ctx, int64_t until_ns)
 {
     ++*(int *)ctx;
-    return 0;
+    return false;
 }
 
 /* The file is checked before its manifest is written. */

@@ -121,7 +121,7 @@ static void note_ended(struct link *l, const struct net_piece *p)
     struct exchange_chunk *c = &x->chunks[p->chunk];
     bool tell = 0;
     pthread_mutex_lock(&x->lock);
-    int is_answer = !c->queued && c->item.kind != PIECE_NONE;
+    bool is_answer = !c->queued && c->item.kind != PIECE_NONE;
     pthread_mutex_unlock(&x->lock);
     if (!is_answer)
         return;
@@ -262,7 +262,7 @@ done:
 enum status exchange_request_answer(struct link *l, const struct net_piece *p)
 {
     struct net_exchange *x = l->x;
-    int is_its = p->chunk < (uint32_t)x->n_chunks && x->server[p->chunk] == l->index;
+    bool is_its = p->chunk < (uint32_t)x->n_chunks && x->server[p->chunk] == l->index;
     if (is_its && (p->kind == PIECE_TAKEN || p->kind == PIECE_REBASE)) {
         (p->kind == PIECE_TAKEN ? note_taken : note_ended)(l, p);
         return ST_OK;

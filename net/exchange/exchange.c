@@ -149,7 +149,7 @@ done:
 /* The caller holds the lock. */
 static bool all_idle(const struct net_exchange *x)
 {
-    int idle = x->n_leaves == 0;
+    bool idle = x->n_leaves == 0;
     for (int i = 0; x->links && i < x->n_links; i++)
         idle = idle && link_idle(x->links[i]);
     for (const struct link *l = x->retired; l; l = l->next_retired)

@@ -53,7 +53,8 @@ struct net_exchange {
                                    written */
     int64_t wake_ns;            /* time of the session's next TIMER event */
     int64_t over_asked_ms;      /* silence of ps 0 at the last call of is_over; 0: not called yet */
-    int closing, n_waiting;     /* n_waiting: callers that are in net_exchange_start or _wait */
+    bool closing;               /* net_exchange_destroy was called */
+    int n_waiting;              /* callers that are in net_exchange_start or _wait */
     _Atomic int64_t waits_ns;   /* time when the first of these callers began to wait, or of the
                                    last answer */
     int64_t left_ns;            /* time when the last caller's deadline passed; 0: it received

@@ -45,7 +45,7 @@ static void forget_all(struct net_exchange *x)
     exchange_request_forget_all(x);
 }
 
-/* Carries out the part of an action that concerns memory alone. Returns the link for the other
+/* Carries out the part of an action that only concerns memory. Returns the link for the other
  * part; the link stays until exchange_session_unuse_link. */
 static struct link *apply_action(struct net_exchange *x, const struct session_action *a,
                                  struct step *step)
@@ -239,7 +239,7 @@ void exchange_session_step_link(struct link *l, struct session_event *e)
     struct net_exchange *x = l->x;
     int64_t now = clock_now_ns();
     pthread_mutex_lock(&x->lock);
-    int known = step_link(l, e, now, &step);
+    bool known = step_link(l, e, now, &step);
     pthread_mutex_unlock(&x->lock);
     if (known)
         step_on(x, &step, now);
@@ -256,7 +256,7 @@ void exchange_session_end_call(struct link *l, struct session_event *e, const ch
     exchange_request_queue_clear(l);
     utf8_copy_words(l->reason, sizeof l->reason, reason);
     x->offered = set;
-    int known = step_link(l, e, now, &step);
+    bool known = step_link(l, e, now, &step);
     x->offered = NULL;
     pthread_mutex_unlock(&x->lock);
     if (known)
@@ -271,7 +271,7 @@ void exchange_session_report_busy(struct link *l)
     int64_t now = clock_now_ns();
     pthread_mutex_lock(&x->lock);
     e.busy = l->n_under_way > 0;
-    int known = e.busy != l->told_busy && (l->told_busy = e.busy, step_link(l, &e, now, &step));
+    bool known = e.busy != l->told_busy && (l->told_busy = e.busy, step_link(l, &e, now, &step));
     pthread_mutex_unlock(&x->lock);
     if (known)
         step_on(x, &step, now);
@@ -343,8 +343,8 @@ static enum status join_all(struct net_exchange *x)
 
 /* Reads the versions of `step` again. In lockstep this member's last process may have ended in the
  * middle of a step, after it had pushed to some chunks, which have advanced since. The step is
- * repeated from its start, with the versions of then (I4); without this member no chunk advances
- * further. */
+ * repeated from its start, with the versions of that time (I4); without this member no chunk
+ * advances further. */
 static enum status go_back(struct net_exchange *x, int64_t step)
 {
     enum status st = ST_OK;

@@ -29,7 +29,7 @@ static void set_call(struct link *l, grpc_call *call)
     grpc_call_ref(call);
     pthread_mutex_lock(&l->x->lock);
     l->call = call;
-    int cancelled = l->cancelled;
+    bool cancelled = l->cancelled;
     pthread_mutex_unlock(&l->x->lock);
     if (cancelled)
         grpc_call_cancel(call, NULL);
@@ -148,7 +148,7 @@ static enum bidi_next on_received(void *ctx, grpc_byte_buffer *message)
     if (!message)
         return BIDI_PAUSE;
     pthread_mutex_lock(&l->x->lock);
-    int cancelled = l->cancelled;
+    bool cancelled = l->cancelled;
     pthread_mutex_unlock(&l->x->lock);
     /* The offer may belong to an earlier generation, in which the server had other chunks. */
     if (cancelled) {
@@ -195,9 +195,9 @@ static void on_ended(void *ctx, const char *reason)
 
 static const struct bidi_handler stream_handler = {on_received, on_written, on_sent, on_ended};
 
-/* Maps the server's memory. A server that names its memory has mapped ours. Two programs that read
- * each other's memory are on one host, so payloads need no checksum; equal addresses do not prove
- * that, they may be two ends of a tunnel. */
+/* Maps the server's memory. A server that names its memory has mapped this program's. Two programs
+ * that read each other's memory are on one host, so payloads need no checksum; equal addresses do
+ * not prove that, they may be two ends of a tunnel. */
 static void open_arena(struct link *l)
 {
     struct net_exchange *x = l->x;
@@ -317,7 +317,7 @@ static void report_failed(struct link *l, grpc_status_code code, const char *tex
     exchange_session_end_call(l, &e, text[0] ? text : "no answer", NULL);
 }
 
-static void on_join(struct grpc_runtime_op *op, int ok)
+static void on_join(struct grpc_runtime_op *op, bool ok)
 {
     struct link *l = (struct link *)((char *)op - offsetof(struct link, join_op));
     grpc_byte_buffer *message = l->join.incoming;
@@ -387,7 +387,7 @@ static enum status leave_status(grpc_status_code code)
     return code == GRPC_STATUS_DEADLINE_EXCEEDED ? ST_DEADLINE : ST_UNAVAILABLE;
 }
 
-static void on_left(struct grpc_runtime_op *op, int ok)
+static void on_left(struct grpc_runtime_op *op, bool ok)
 {
     struct leave_call *c = (struct leave_call *)op;
     struct link *l = c->link;

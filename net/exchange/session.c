@@ -1,5 +1,5 @@
 /* net/exchange/session.c - see session.h. session_step has the rules of each event. settle_session
- * has the rules that depend on the state alone, whatever event led to it: which links must be
+ * has the rules that depend only on the state, not on the last event: which links must be
  * joined, cancelled or sent a leave message, and whether a START or a LEAVE has ended. */
 #include "net/exchange/session.h"
 #include <string.h>
@@ -143,7 +143,7 @@ static void end_call(struct session *s, int i, bool asked, struct session_out *o
 {
     struct session_link *l = &s->link[i];
     int wanted = is_wanted(s, i), cancelled = l->cancel != DO_NOTHING;
-    int was_stream = l->phase != LINK_JOINING && !cancelled && l->progress != PROGRESS_NONE;
+    bool was_stream = l->phase != LINK_JOINING && !cancelled && l->progress != PROGRESS_NONE;
     l->cancel = DO_NOTHING;
     l->phase = wanted ? LINK_DOWN : LINK_HELD;
     /* This session cancelled the call for a join that is due at once: no stream was lost. */
@@ -296,7 +296,7 @@ static void turn_back(struct session *s, int i, struct session_out *out)
 static void take_welcome(struct session *s, const struct session_event *e, struct session_out *out)
 {
     enum verdict verdict = judge_generation(s, e);
-    int fits = 1;
+    bool fits = 1;
     if (verdict == VERDICT_NEXT)
         fits = e->map != MAP_BAD && set_servers(s, e, out);
     else if (verdict == VERDICT_IN_STEP && e->link == 0)
@@ -481,8 +481,8 @@ static void settle_start(struct session *s, struct session_out *out)
     struct session_link *first = &s->link[0];
     if (s->leave == LEAVE_REPORTED && is_active(s) && s->state != SESSION_ASKING && !is_up(first))
         rebase_links(s, out);
-    int is_nobody = s->leave == LEAVE_WANTED && s->generation == 0;
-    if ((s->leave == LEAVE_REPORTED || is_nobody) && s->state == SESSION_ASKING) {
+    bool is_outside = s->leave == LEAVE_WANTED && s->generation == 0;
+    if ((s->leave == LEAVE_REPORTED || is_outside) && s->state == SESSION_ASKING) {
         s->state = SESSION_REBASED;
         add_action(out, ACTION_OUT, 0);
     }

@@ -39,20 +39,20 @@ void bidi_release(struct bidi *b)
 static void start_op(struct bidi *b, struct grpc_runtime_op *op, const grpc_op *ops, size_t n)
 {
     if (!grpc_runtime_op_start(op, b->call, ops, n))
-        op->done(op, 0);
+        op->done(op, false);
 }
 
-static void on_meta(struct grpc_runtime_op *op, int ok)
+static void on_meta(struct grpc_runtime_op *op, bool ok)
 {
     bidi_release((struct bidi *)((char *)op - offsetof(struct bidi, meta_op)));
 }
 
-static void on_status(struct grpc_runtime_op *op, int ok)
+static void on_status(struct grpc_runtime_op *op, bool ok)
 {
     bidi_release((struct bidi *)((char *)op - offsetof(struct bidi, status_op)));
 }
 
-static void on_end(struct grpc_runtime_op *op, int ok)
+static void on_end(struct grpc_runtime_op *op, bool ok)
 {
     struct bidi *b = (struct bidi *)((char *)op - offsetof(struct bidi, end_op));
     pthread_mutex_lock(b->lock);
@@ -61,7 +61,7 @@ static void on_end(struct grpc_runtime_op *op, int ok)
     bidi_release(b);
 }
 
-static void on_sent(struct grpc_runtime_op *op, int ok)
+static void on_sent(struct grpc_runtime_op *op, bool ok)
 {
     struct bidi *b = (struct bidi *)((char *)op - offsetof(struct bidi, send_op));
     if (b->outgoing)
@@ -76,7 +76,7 @@ static void on_sent(struct grpc_runtime_op *op, int ok)
     bidi_release(b);
 }
 
-static void on_recv(struct grpc_runtime_op *op, int ok)
+static void on_recv(struct grpc_runtime_op *op, bool ok)
 {
     struct bidi *b = (struct bidi *)((char *)op - offsetof(struct bidi, recv_op));
     grpc_byte_buffer *message = ok ? b->incoming : NULL;
@@ -102,7 +102,7 @@ void bidi_init(struct bidi *b, const struct bidi_handler *handler, void *ctx, pt
     grpc_runtime_op_init(&b->status_op, on_status);
 }
 
-static void set_call(struct bidi *b, grpc_call *call, int n_ops, int sending)
+static void set_call(struct bidi *b, grpc_call *call, int n_ops, bool sending)
 {
     b->call = call;
     b->outgoing = NULL;
@@ -124,7 +124,7 @@ void bidi_open(struct bidi *b, grpc_call *call)
     grpc_op end = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
     struct credentials_metadata shown;
     credentials_metadata_init(&shown);
-    set_call(b, call, 4, 0); /* three batches, and the operation that the caller holds */
+    set_call(b, call, 4, false); /* three batches, and the operation that the caller holds */
     meta[0].data.send_initial_metadata.metadata = &shown.entry;
     meta[0].data.send_initial_metadata.count = shown.n;
     meta[1].data.recv_initial_metadata.recv_initial_metadata = &b->initial;

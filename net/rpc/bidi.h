@@ -45,10 +45,11 @@ struct bidi {
                                               status, at a client */
     grpc_status_code code;
     grpc_slice details;
-    int cancelled;       /* at a server: the call was cancelled */
-    int n_ops;           /* operations that have not returned; the lock guards this and the next
-                            two */
-    int sending, broken; /* a message is being sent; no further message can be sent */
+    int cancelled; /* at a server: nonzero if the call was cancelled (gRPC sets it) */
+    int n_ops;     /* operations that have not returned; the lock guards this and the next
+                      two */
+    bool sending;  /* a message is being sent */
+    bool broken;   /* no further message can be sent */
 };
 
 void bidi_init(struct bidi *b, const struct bidi_handler *handler, void *ctx,

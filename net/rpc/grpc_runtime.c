@@ -55,7 +55,7 @@ grpc_channel_args grpc_runtime_args(const struct grpc_runtime_setting *settings,
 }
 
 void grpc_runtime_op_init(struct grpc_runtime_op *op,
-                          void (*done)(struct grpc_runtime_op *op, int ok))
+                          void (*done)(struct grpc_runtime_op *op, bool ok))
 {
     op->done = done;
     atomic_init(&op->armed, 0);

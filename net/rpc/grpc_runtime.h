@@ -1,7 +1,7 @@
 /* net/rpc/grpc_runtime.h - the process's use of gRPC-core: set-up, completion queue, operations.
  * Every tag passed to gRPC is a struct grpc_runtime_op; the poller that removes it from the
- * queue calls `done`. No gRPC function is called while one of our locks is held, because gRPC
- * may call back (a slice's destroy function) on the calling thread. Private to net/: only this
+ * queue calls `done`. No gRPC function is called while a lock of this program is held, because
+ * gRPC may call back (a slice's destroy function) on the calling thread. Private to net/: only this
  * header, and those that include it, contain gRPC's types.
  * Owns:    a pollers object owns its queue and threads.
  * Threads: any.
@@ -24,11 +24,11 @@ void grpc_runtime_init(void);
 void grpc_runtime_shutdown(void);
 
 struct grpc_runtime_op {
-    void (*done)(struct grpc_runtime_op *op, int ok);
+    void (*done)(struct grpc_runtime_op *op, bool ok);
     _Atomic int armed; /* makes the starter's writes visible to `done` */
 };
 void grpc_runtime_op_init(struct grpc_runtime_op *op,
-                          void (*done)(struct grpc_runtime_op *op, int ok));
+                          void (*done)(struct grpc_runtime_op *op, bool ok));
 /* Starts a batch of operations. Returns false if gRPC refuses it; `done` is then never called. */
 bool grpc_runtime_op_start(struct grpc_runtime_op *op, grpc_call *call, const grpc_op *ops,
                            size_t n_ops);

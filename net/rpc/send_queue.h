@@ -1,7 +1,7 @@
 /* net/rpc/send_queue.h - queues the pieces for one stream and encodes them into frames. Many
  * small pieces form one frame (up to about SEND_QUEUE_FRAME_BYTES of payload). gRPC receives a
- * payload by reference, except one of at most SEND_QUEUE_COPY_BYTES: a slice of its own costs
- * more than copying so few bytes. Items belong to the caller, who gets each back when it is
+ * payload by reference, except one of at most SEND_QUEUE_COPY_BYTES: a separate slice
+ * costs more than copying so few bytes. Items belong to the caller, and return to it when they are
  * removed from the queue.
  * Owns:    nothing but the list.
  * Threads: none of its own; the stream's lock covers all but send_queue_frame, which calls gRPC

@@ -42,7 +42,7 @@ const char *const server_method_paths[N_METHODS] = {
 
 static void arm_slot(struct net_server *s);
 
-static void on_message(struct grpc_runtime_op *op, int ok)
+static void on_message(struct grpc_runtime_op *op, bool ok)
 {
     struct server_call *c = (struct server_call *)op;
     uint8_t *data = NULL;
@@ -85,7 +85,7 @@ static void reply_at_once(struct server_call *c, grpc_status_code code, const ch
     ops[2].data.send_status_from_server.status_details = &details;
     grpc_runtime_op_init(&c->op, server_reply_done);
     server_reply_count(c, 0);
-    int ok = grpc_runtime_op_start(&c->op, c->call, ops, 3);
+    bool ok = grpc_runtime_op_start(&c->op, c->call, ops, 3);
     grpc_slice_unref(details);
     if (!ok)
         server_reply_free_call(c);
@@ -108,13 +108,13 @@ static void serve_call(struct server_call *c)
     net_stream_open(s, call);
 }
 
-static void on_call(struct grpc_runtime_op *op, int ok)
+static void on_call(struct grpc_runtime_op *op, bool ok)
 {
     struct server_call *c = (struct server_call *)op;
     struct net_server *s = c->server;
     if (!ok) { /* the server stops, or the call ended before it was accepted */
         pthread_mutex_lock(&s->lock);
-        int stopping = s->stopping;
+        bool stopping = s->stopping;
         pthread_mutex_unlock(&s->lock);
         if (!stopping)
             arm_slot(s);
@@ -157,7 +157,7 @@ static void arm_slot(struct net_server *s)
         server_reply_free_call(c);
 }
 
-static void on_shutdown(struct grpc_runtime_op *op, int ok)
+static void on_shutdown(struct grpc_runtime_op *op, bool ok)
 {
     struct net_server *s =
         (struct net_server *)((char *)op - offsetof(struct net_server, shutdown_op));
@@ -274,7 +274,7 @@ int net_server_port(const struct net_server *s)
 void net_server_stop(struct net_server *s, int64_t grace_ms)
 {
     pthread_mutex_lock(&s->lock);
-    int idle = !s->started || s->stopping;
+    bool idle = !s->started || s->stopping;
     s->stopping = 1;
     pthread_mutex_unlock(&s->lock);
     if (idle)

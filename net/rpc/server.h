@@ -75,10 +75,10 @@ struct net_admin_handlers {
     int (*reported)(void *ctx, const struct net_report *report);
 };
 
-/* Function that waits for `ms`. It returns nonzero if the server must not try again, because the
+/* Function that waits for `ms`. It returns true if the server must not try again, because the
  * program has other work, such as to shut down. */
 struct net_server_pause {
-    int (*wait)(void *ctx, int ms);
+    bool (*wait)(void *ctx, int ms);
     void *ctx;
 };
 
@@ -101,8 +101,8 @@ enum status net_server_bind(const struct net_server_config *cfg, struct net_serv
 void net_server_start(struct net_server *s, const struct net_admin_handlers *admin);
 /* Binds the port and starts the server. */
 enum status net_server_create(const struct net_server_config *cfg, struct net_server **out);
-int net_server_port(const struct net_server *s); /* the bound port, also if addr asked for 0 */
-/* Refuses new calls, lets queued answers go out for at most grace_ms, then ends every call. */
+int net_server_port(const struct net_server *s); /* the bound port, also if addr has port 0 */
+/* Refuses new calls, sends queued answers for at most grace_ms, then ends every call. */
 void net_server_stop(struct net_server *s, int64_t grace_ms);
 void net_server_destroy(struct net_server *s); /* stops first; NULL is fine */
 

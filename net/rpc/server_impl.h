@@ -64,7 +64,7 @@ struct net_server {
 
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
-    int started, stopping, shut;
+    bool started, stopping, shut;
     int n_calls; /* calls of any kind that still hold memory */
     struct net_stream *streams;
     struct server_call *watches;
@@ -93,7 +93,7 @@ void server_reply_call_gone(struct net_server *s);
  * NULL: only the status is sent. */
 void server_reply_send(struct server_call *c, uint8_t *data, size_t bytes, grpc_status_code code,
                        const char *text);
-void server_reply_done(struct grpc_runtime_op *op, int ok);
+void server_reply_done(struct grpc_runtime_op *op, bool ok);
 /* Sends the encoded answer, or the error that prevented it. */
 void server_reply_send_packed(struct server_call *c, enum status st, uint8_t *data, size_t n);
 /* Ends a call whose message cannot be answered, and logs the reason. */

@@ -69,7 +69,7 @@ static void reply_over(struct server_call *c)
         server_reply_free_call(c);
 }
 
-void server_reply_done(struct grpc_runtime_op *op, int ok)
+void server_reply_done(struct grpc_runtime_op *op, bool ok)
 {
     reply_over((struct server_call *)op);
 }

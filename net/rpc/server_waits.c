@@ -45,7 +45,7 @@ void net_server_control_reply(struct net_server *s, uint64_t call,
     server_reply_send_packed(c, st, out, n);
 }
 
-static void on_control_closed(struct grpc_runtime_op *op, int ok)
+static void on_control_closed(struct grpc_runtime_op *op, bool ok)
 {
     struct server_call *c =
         (struct server_call *)((char *)op - offsetof(struct server_call, close_op));
@@ -66,7 +66,7 @@ static void watch_control(struct server_call *c)
     close.data.recv_close_on_server.cancelled = &c->cancelled;
     grpc_runtime_op_init(&c->close_op, on_control_closed);
     if (!grpc_runtime_op_start(&c->close_op, c->call, &close, 1))
-        on_control_closed(&c->close_op, 0);
+        on_control_closed(&c->close_op, false);
 }
 
 static void accept_control(struct server_call *c, const uint8_t *data, size_t bytes)
@@ -126,12 +126,12 @@ static void watch_op_done(struct server_call *c)
     server_reply_free_call(c);
 }
 
-static void on_watch_sent(struct grpc_runtime_op *op, int ok)
+static void on_watch_sent(struct grpc_runtime_op *op, bool ok)
 {
     watch_op_done((struct server_call *)op);
 }
 
-static void on_watch_closed(struct grpc_runtime_op *op, int ok)
+static void on_watch_closed(struct grpc_runtime_op *op, bool ok)
 {
     watch_op_done((struct server_call *)((char *)op - offsetof(struct server_call, close_op)));
 }

@@ -35,9 +35,9 @@ struct net_stream {
     bool stop_seen;                 /* net_server_stop has ended the stream; under the same lock */
 
     struct unauthenticated_call unauthenticated; /* used until a member sends a frame */
-    _Atomic int trusted;
+    _Atomic bool trusted;
 
-    _Atomic int local; /* its member and this server read each other's memory */
+    _Atomic bool local; /* its member and this server read each other's memory */
     struct net_span *spans;
     size_t spans_room;
     struct net_frame_head last_head;     /* head of the frame that is being processed */
@@ -58,7 +58,7 @@ struct net_stream {
     struct net_frame_head reader;                         /* READER_ONE: that member */
     struct buf **lent;                                    /* [n_lent] references, by chunk */
     size_t n_lent;
-    int half_closed, paused, corked, ending;
+    bool half_closed, paused, corked, ending;
     grpc_status_code code;
     char text[FRAME_MAX_WHY + 1];
 };
@@ -169,19 +169,19 @@ static void start_send(struct net_stream *s, struct send_queue_batch *batch)
 static void advance_stream(struct net_stream *s)
 {
     struct send_queue_batch batch = {.n = 0};
-    int resume = 0, end = 0;
+    bool resume = false, end = false;
     pthread_mutex_lock(&s->lock);
     if (s->paused && !s->ending && !s->bidi.broken && s->queue.n <= STREAM_MAX_QUEUE / 2) {
-        s->paused = 0;
+        s->paused = false;
         bidi_begin_read(&s->bidi);
-        resume = 1;
+        resume = true;
     }
-    int gather = s->corked && s->queue.bytes < SEND_QUEUE_EAGER_BYTES;
+    bool gather = s->corked && s->queue.bytes < SEND_QUEUE_EAGER_BYTES;
     if (bidi_may_send(&s->bidi) && !gather) {
         if (send_queue_take(&s->queue, &batch)) {
             bidi_begin_send(&s->bidi);
         } else if (s->ending || (s->half_closed && s->n_unanswered <= 0)) {
-            s->ending = end = 1;
+            s->ending = end = true;
             bidi_begin_close(&s->bidi);
         }
     }
@@ -346,7 +346,7 @@ void net_stream_open(struct net_server *server, grpc_call *call)
         s->next->prev = s;
     server->streams = s;
     s->stop_seen = server->stopping;
-    int stopping = server->stopping;
+    bool stopping = server->stopping;
     pthread_mutex_unlock(&server->lock);
     unauthenticated_calls_enter(&server->unauthenticated, &s->unauthenticated, call);
     bidi_accept(&s->bidi, call);

@@ -1,5 +1,5 @@
 /* net/rpc/unary.h - calls of one request and one reply. The calling thread waits for the reply
- * on a queue of its own. Calls between servers and those of operators use it; the traffic of
+ * on its own queue. Calls between servers and those of operators use it; the traffic of
  * workers during training does not. Private to net/.
  * Owns:    a channel, which connects when it is used.
  * Threads: one calls, any may cancel.

@@ -7,7 +7,7 @@
  * of the host that has the most (the newcomer's own host if it has as many), so that a host that
  * floods the list displaces its own calls.
  * Owns:    nothing; an entry is part of its call, and leaves the list before the call is freed.
- * Threads: any. gRPC is called, so the caller holds none of our locks.
+ * Threads: any. gRPC is called, so the caller must not hold a lock.
  * Private to net/. */
 #ifndef NET_RPC_UNAUTHENTICATED_CALLS_H
 #define NET_RPC_UNAUTHENTICATED_CALLS_H

@@ -1,4 +1,4 @@
-/* net/security/file_reader.h - reads files in a thread of its own. A file system that does not
+/* net/security/file_reader.h - reads files in a separate thread. A file system that does not
  * answer (a hung NFS mount) stops that thread; all other threads use the values that were read
  * before, after at most one wait.
  *

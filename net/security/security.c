@@ -370,8 +370,8 @@ bool security_has_token(void)
 
 void security_warn_plain(const char *addr)
 {
-    static _Atomic int told;
-    if (us.tls || hosts_is_loopback(addr) || atomic_exchange(&told, 1))
+    static _Atomic bool is_logged;
+    if (us.tls || hosts_is_loopback(addr) || atomic_exchange(&is_logged, true))
         return;
     LOG_W(
         "%s is not a loopback address: traffic is %s; let only a trusted network or IPSec reach it, or start all programs with --tls_cert, --tls_key and --tls_ca",

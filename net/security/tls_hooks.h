@@ -1,7 +1,7 @@
 /* net/security/tls_hooks.h - extends the TLS handshakes of gRPC's servers: only TLS 1.3, the
  * fastest cipher first, and the reason of a refusal in the log and in an alert to the peer. It
  * replaces functions of OpenSSL that gRPC calls by name. The programs can do that; libweir
- * cannot, but it is no server. tls_client.h is the client's part.
+ * cannot, but it is not a server. tls_client.h is the client's part.
  *
  * None of it decides who is admitted: OpenSSL checks certificates as gRPC configures it, and
  * roles are checked through gRPC's own interface (net/rpc/credentials.h). Without these hooks,

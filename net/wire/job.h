@@ -139,7 +139,7 @@ struct net_join_reply {
     uint64_t generation; /* generation of the server; RETRY: or 0 */
     uint64_t ps0;        /* the ps 0 that made its plan, as in struct net_plan */
     int64_t step;        /* lowest version of this server's chunks; -1 before INIT is complete */
-    int *server;         /* shard map, n_chunks numbers; from ps 0 alone, otherwise NULL; malloc'd,
+    int *server;         /* shard map, n_chunks numbers; only from ps 0, otherwise NULL; malloc'd,
                             and the receiver becomes its owner */
     int n_chunks;
     struct segment_name segment; /* segment in which versions may lie */

@@ -20,7 +20,7 @@ struct job_data {
     /* CRC-32C of samples as they lie in memory, and of labels as 32-bit little-endian numbers */
     uint32_t train_samples, train_labels, test_samples, test_labels;
     uint32_t class_names; /* CRC-32C of the classes' names in the order of their labels; 0: unset */
-    bool own;             /* each member has data of its own: --data_shard=own */
+    bool own;             /* each member has its own data: --data_shard=own */
     bool standardized;    /* the samples' columns are standardized: --standardize */
     bool files; /* `name` is the path of --train_data, which has only the training samples */
     char
@@ -47,7 +47,7 @@ static inline int64_t job_evaluations(int64_t behind, int64_t upto, int64_t ever
 
 /* Returns ST_OK if two members may train together with these data, or one of them has no
  * description. Returns ST_MISMATCH with a sentence that names the first difference and both
- * folders. If each member has data of its own, only the shape of samples, the kind of labels and
+ * folders. If each member has its own data, only the shape of samples, the kind of labels and
  * the names of classes must agree. */
 enum status job_data_compare(const struct job_data *here, const struct job_data *there, char *why,
                              size_t why_bytes);

@@ -1,4 +1,4 @@
-/* net/wire/job_steps.h - decides the number of steps of a job. If members have data of their own
+/* net/wire/job_steps.h - decides the number of steps of a job. If members have their own data
  * (--data_shard=own), each may compute a different number from the same --epochs: then the job's
  * number applies. The optimizer of rounds (local_steps), whose default depends on the steps, is
  * then the job's, too.
@@ -19,8 +19,8 @@ enum job_outer {
 
 /* Returns the number of steps that the job was to have when it began. */
 int64_t job_asked_steps(const struct net_job *job);
-/* Returns true if the member uses the job's steps instead of its own: both have data of their
- * own, and compute steps from the same --epochs. */
+/* Returns true if the member uses the job's steps instead of its own: both have their own
+ * data, and compute steps from the same --epochs. */
 bool job_steps_follow(const struct net_job *job, const struct net_job *member);
 /* Sets the steps, and the counts on which the schedules of learning rates depend. */
 void job_set_steps(struct net_job *job, int64_t steps);

@@ -18,7 +18,7 @@
 /* MESSAGE_PROTOCOL rises with each change that an older program would misunderstand or lack. Each
  * request contains its sender's number; the receiver refuses another number with a sentence that
  * names both.
- * 1  until plans. 2  plans, stops, TAKEN, status and commands, fetches. 3  who made a plan.
+ * 1  until plans. 2  plans, stops, TAKEN, status and commands, fetches. 3  the ps 0 of a plan.
  * 4  contributions of weight 0; schedules, clipping and the data set in the job. 5  regions.
  * 6  gates in plans: regions of several servers; fragments in the job.
  * Reports are an exception, since only operators read them: a field with another meaning gets a new

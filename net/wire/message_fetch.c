@@ -1,4 +1,4 @@
-/* net/wire/message_fetch.c - see message.h: chunks that go from server to server. */
+/* net/wire/message_fetch.c - see message.h: chunks that move from server to server. */
 #include "base/digest.h"
 #include "net/wire/message_impl.h"
 #include <stdio.h>

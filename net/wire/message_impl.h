@@ -26,14 +26,14 @@ enum status message_encode(const void *wire, uint8_t **data, size_t *bytes);
 
 /* Returns zeros for a hook, which are freed with the room; NULL: no memory. */
 void *message_alloc(struct message_room *room, size_t n, size_t bytes);
-/* Reads, and writes, a message that is part of another. *wire lies in the room. */
+/* Reads, and writes, a message that is part of another. *wire belongs to the room. */
 enum status message_read(const struct message_type *type, const void *wire, void *plain, char *why);
 enum status message_write(const struct message_type *type, const void *plain,
                           struct message_room *room, void **wire);
 /* Writes a further table's fields into a message. */
 enum status message_fill(const struct message_type *type, const void *plain,
                          struct message_room *room, void *wire);
-/* Frees what a struct that was read points to, and sets those pointers to NULL. */
+/* Frees the memory of a struct that was read, and sets its pointers to NULL. */
 void message_release(const struct message_type *type, void *plain);
 /* Writes the sentence; returns ST_INVALID. */
 enum status message_invalid(char why[MESSAGE_WHY_BYTES], const char *text);

@@ -3,7 +3,7 @@
  * A message has two forms: the struct that protobuf-c decodes ("wire") and the struct that the
  * programs use ("plain"). A table has one row for each field: where it lies in both, its bounds,
  * and the sentence that refuses a value outside them. message.c walks the rows in both directions;
- * hooks of the type add what a row cannot express.
+ * hooks of the type add rules that a row cannot express.
  *
  *     #define OF Weir__V1__LeaveRequest, struct net_leave
  *     static const struct message_row leave_rows[] = {
@@ -71,7 +71,7 @@ struct message_type {
     /* `read` is called after the rows. ST_INVALID (with a sentence), ST_CORRUPT, ST_NOMEM. */
     enum status (*read)(const void *wire, void *plain, char *why);
     enum status (*write)(const void *plain, void *wire, struct message_room *room);
-    void (*release)(void *plain); /* frees what `read` has made */
+    void (*release)(void *plain); /* frees memory that `read` has allocated */
 };
 #define MESSAGE_TYPE(...) MESSAGE_TYPE_(__VA_ARGS__)
 #define MESSAGE_TYPE_(W, P, name, list)                                                            \

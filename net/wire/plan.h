@@ -61,7 +61,7 @@ struct net_plan {
     uint64_t before;                      /* MEMORY: the generation that it continues */
     struct hosts holders;                 /* its servers */
     int *held_by;                         /* [n_chunks] each chunk's position in `holders` */
-    int n_contributed;                    /* lockstep alone: contributions of all members up to
+    int n_contributed;                    /* only in lockstep: contributions of all members up to
                                              `step`, */
     struct net_contribution *contributed; /* present or former, by index */
     struct net_gates gates;

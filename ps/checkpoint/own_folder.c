@@ -180,7 +180,7 @@ static void forget(struct own_folder *k, const struct checkpoint_part *gone)
 }
 
 /* Returns nonzero if the checkpoint was ordered after the sweep in progress was requested. */
-static int needs(void *ctx, struct checkpoint_id id)
+static bool needs(void *ctx, struct checkpoint_id id)
 {
     struct own_folder *k = ctx;
     pthread_mutex_lock(&k->lock);

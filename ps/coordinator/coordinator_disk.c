@@ -85,7 +85,7 @@ static void record_epoch(struct coordinator_disk *d, struct coordinator_disk_req
     coordinator_disk_post(d, &m, NULL, NULL);
 }
 
-static int wait_until(void *ctx, int64_t until_ns)
+static bool wait_until(void *ctx, int64_t until_ns)
 {
     struct coordinator_disk *d = ctx;
     pthread_mutex_lock(&d->lock);
