@@ -16,10 +16,9 @@ struct net_control_reply;
 struct follower_shell_config {
     struct service *service;
     struct checkpoint_writer *writer; /* NULL: no checkpoints */
-    const char *addr,
-        *address;          /* addresses of ps 0, this server; all texts are borrowed for ever */
-    const char *folder;    /* folder of checkpoints; NULL: none */
-    const char *folder_id; /* empty: it has none */
+    const char *addr, *address;    /* addresses of ps 0, this server; texts are borrowed for ever */
+    const char *folder;            /* folder of checkpoints; NULL: none */
+    const char *folder_id;         /* empty: it has none */
     struct own_folder *own_folder; /* object of the folder; NULL: none, or it is ps 0's */
     const char *restore_folder;    /* folder of --restore's checkpoint */
     int self, n_servers;           /* not used if joining */

@@ -201,7 +201,7 @@ static enum join_answer judge_generation(struct service *s, struct run *r, int r
     int known = !claims && rival_is_known(&r->members[rank], req->incarnation, clock_now_ns());
     if (claims || (stopped && !untold && !behind && !known))
         *news |= note_stopped(&r->members[rank], req);
-    if (untold) { /* by its index it might be admitted in place of another member */
+    if (untold) { /* the index alone might admit it in place of another member */
         why = "this server has not received generation " TERM_FMT " from ps:0 yet";
     } else if (behind) {
         why = !other  ? "this server has not reached generation " TERM_FMT " yet"

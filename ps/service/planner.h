@@ -31,11 +31,11 @@ struct planner_next {
     enum plan_source source;
     int64_t step;
     uint64_t position;   /* position of that step in the samples */
-    const char *restore; /* CHECKPOINT: the manifest's name, */
-    /* and the members that had contributed (net_plan) */
+    const char *restore; /* CHECKPOINT: the manifest's name */
+    /* CHECKPOINT: members that had contributed (net_plan) */
     const struct net_contribution *contributed;
     int n_contributed;
-    const int *member; /* in ascending order */
+    const int *member; /* indices in ascending order */
     int n_members;
     const struct hosts *servers;
     int64_t train_steps; /* earlier end of the job; 0: unchanged */

@@ -45,8 +45,8 @@ struct run {
     size_t n_bytes;        /* bytes of the parameters held here */
     struct store *store;
     struct square_sender *squares; /* NULL: the server sends no norms */
-    struct member *members;        /* by rank; the service's lock guards it */
-    _Atomic int64_t *heard_ns;     /* by rank: time of the member's last piece; 0: none */
+    struct member *members;        /* [ranks] members; the service's lock guards them */
+    _Atomic int64_t *heard_ns;     /* [ranks] time of the member's last piece; 0: none */
     bool has_chunks0;              /* ps 0 has chunks, so that members send pieces to it */
     /* nonzero: all members are done; the service's lock guards this and the fields below */
     int ended;
@@ -58,11 +58,11 @@ struct run {
 
 struct run_config {
     const struct net_plan *plan;
-    const char *address;                      /* of this server */
+    const char *address;                      /* address of this server */
     struct store_config store;                /* all but the fields that the plan sets */
-    const struct checkpoint_restore *restore; /* for the source CHECKPOINT */
-    struct run *before;         /* for MEMORY: this server's run of plan->before; NULL: none */
-    struct shard_fetch *gather; /* for MEMORY; borrowed for the call */
+    const struct checkpoint_restore *restore; /* CHECKPOINT: source of the values */
+    struct run *before;         /* MEMORY: this server's run of plan->before; NULL: none */
+    struct shard_fetch *gather; /* MEMORY: object that fetches; borrowed for the call */
 };
 enum status run_create(const struct run_config *cfg, struct run **out);
 struct run *run_ref(struct run *r);

@@ -13,7 +13,7 @@
 
 /* State of one stream; only the thread that handles its frames, one by one, uses it. */
 struct caller {
-    uint64_t number;            /* of the table of streams */
+    uint64_t number;            /* number of the stream in the table of streams */
     struct run *run;            /* run that it sends to, a reference; NULL at first */
     struct net_frame_head head; /* last head that enter_run checked */
     bool is_local;              /* it is counted in `turns` */
@@ -91,7 +91,7 @@ static struct run *enter_run(struct service *s, const struct net_frame_head *hea
         service_roster_changed(s);
     if (r && !net_stream_is_local(stream))
         store_sum(r->store);
-    if (r) /* for each chunk an answer to a PUSH and one to a PULL may be in flight */
+    if (r) /* answers to a PUSH and to a PULL may be in flight for each chunk */
         net_stream_set_limit(stream, 2 * r->n_bytes);
     run_unref(old);
     return r;

@@ -23,19 +23,19 @@ struct service_config {
     const char *address;              /* its own in plans; NULL: its entry of ps_hosts */
     const struct hosts *ps_hosts;     /* all servers of the first plan */
     const struct hosts *worker_hosts; /* n = 0: any worker may join */
-    int64_t max_model_bytes;          /* of the parameters held here */
-    int max_workers;                  /* of a job, with waiting joiners; 0: JOB_MAX_WORKERS */
+    int64_t max_model_bytes;          /* limit of the parameters held here */
+    int max_workers;                  /* limit of a job, with waiting joiners; 0: JOB_MAX_WORKERS */
     int64_t first_wait_ms; /* longest wait for worker 0 to begin a job; 0: none; -1: no limit */
     bool serve;            /* another job may follow one that is done */
-    bool shared_memory;    /* with workers on this host */
+    bool shared_memory;    /* workers on this host may share memory with this server */
     struct thread_pool *threads;     /* shared by the updates; borrowed; NULL: none */
     bool hold_last;                  /* handover_hold_last for each run at its start */
     int64_t straggler_ms;            /* a step that waited longer gets a log line; 0: none */
     int64_t wait_line_ms;            /* interval of the lines on awaited workers; 0: 5000 */
     bool no_ticker;                  /* no thread and no such lines */
-    const struct outer_hooks *outer; /* for ps 0's stores and plans with gates; NULL: none */
+    const struct outer_hooks *outer; /* hooks for ps 0's stores and plans with gates; NULL: none */
     int region, n_regions;           /* region of the members' samples; 0, 0: no region */
-    int fault_keep_chunks;           /* for tests: the server refuses to hand chunks on */
+    int fault_keep_chunks;           /* tests: the server refuses to hand chunks on */
     void (*started)(void *ctx);      /* a generation has begun; a callback may be NULL */
     /* Called before a generation begins: the old store has stopped, the new one does not exist. */
     enum status (*beginning)(void *ctx, const struct net_plan *plan);
@@ -58,7 +58,7 @@ struct service_stats {
     bool no_chunks; /* the job runs and there are no chunks here */
     int64_t began;  /* step at which this process entered the job */
     uint64_t received_bytes, sent_bytes; /* payload */
-    double seconds;                      /* from the first plan to the last leave, or to now */
+    double seconds;                      /* time from the first plan to the last leave, or to now */
 };
 
 /* Returns the number of steps that were made while this process was in the job. */
@@ -68,7 +68,7 @@ static inline int64_t service_steps_made(const struct service_stats *s)
 }
 
 struct generation_state {
-    uint64_t generation; /* in force here; 0: none yet */
+    uint64_t generation; /* generation in force here; 0: none yet */
     uint64_t ps0;        /* incarnation of the ps 0 that made its plan */
     /* At ps 0: highest generation of another ps 0 that a worker reported and that this one's
      * plan did not exceed; 0: none. */
@@ -92,7 +92,7 @@ struct roster_entry {
     int spoke;          /* it had a stream in this generation */
     int came;           /* it joined in this generation, and need only send a piece */
     int asked;          /* it is here and asks for the next generation: this one is over */
-    char address[96];   /* of its host; may be empty */
+    char address[96];   /* address of its host; may be empty */
 };
 
 struct run;                /* ps/service/run.h */

@@ -31,7 +31,7 @@ struct admission_format {
  * that a member's flags set, or else the one that the slowest line asks for. Only the last process
  * of each member counts, while it keeps asking. */
 struct admission_formats {
-    struct admission_format *asked; /* by index; an entry may be unused */
+    struct admission_format *asked; /* [n_asked] entries of the members; an entry may be unused */
     int n_asked;
     int64_t since_ns; /* time of the first request; 0: none */
     bool is_logged;   /* a line reported the choice */
@@ -40,9 +40,9 @@ struct admission_formats {
 };
 
 struct service {
-    struct service_config cfg; /* with an address */
+    struct service_config cfg; /* copy of the config, always with an address */
     struct stream_table *streams;
-    pthread_mutex_t change; /* one begin at a time */
+    pthread_mutex_t change; /* held during a begin, so that there is only one at a time */
     pthread_mutex_t lock;   /* guards run, its members, and the fields below up to the ticker */
     pthread_cond_t wake;
     struct run *_Atomic run; /* NULL before the first plan; written under the lock */
@@ -59,13 +59,13 @@ struct service {
     int n_removed;
     int has_all_steps;       /* see admission_set_all_steps */
     char closed[512];        /* reason to refuse every join; "": joins are open */
-    struct late_total *late; /* of the job's earlier generations, by index */
+    struct late_total *late; /* [n_late] members' totals of the job's earlier generations */
     int n_late;
     struct pulse pulse;
     struct net_path_watch path; /* used by the ticker alone */
     pthread_t ticker;
     int has_ticker;
-    struct shard_fetch *gather; /* of the begin in progress */
+    struct shard_fetch *gather; /* object that fetches for the begin in progress */
     _Atomic uint64_t received_bytes, sent_bytes;
     struct core_turns turns;         /* counts the members on this host as busy */
     pthread_mutex_t trained_on_lock; /* its holder locks nothing else */

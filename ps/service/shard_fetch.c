@@ -23,7 +23,7 @@ struct kept {
     uint64_t before, ps0;
     int64_t step;
     int n;                        /* chunks of the job; 0: nothing is kept */
-    struct handover_chunk *chunk; /* by number; value NULL: not kept */
+    struct handover_chunk *chunk; /* [n] chunks; value NULL: not kept */
 };
 
 struct shard_fetch {

@@ -11,7 +11,7 @@
 struct place {
     pthread_mutex_t lock;      /* guards stream and number */
     struct net_stream *stream; /* NULL: closed */
-    uint64_t number;           /* of the present or last stream */
+    uint64_t number;           /* number of the present stream, or of the last one */
     int next_free;             /* the table's lock guards it */
 };
 

@@ -23,9 +23,9 @@ struct aggregate_copy {
 
 struct aggregate {
     struct ps_pool *pool; /* borrowed */
-    int shelf;            /* of the pool */
+    int shelf;            /* shelf of the pool */
     int n_members;
-    enum dtype dtype;              /* of the contributions */
+    enum dtype dtype;              /* format of the contributions */
     bool whole;                    /* the last one is added to the sum, too */
     bool may_overflow;             /* the sum may be infinite, and its reader checks that */
     size_t n;                      /* elements */

@@ -39,7 +39,7 @@ struct chunk_state {
     int shelf;                /* its place in ps_store.owned, and in the pool */
     size_t n;                 /* elements */
     size_t n_slots;           /* slots per element: job_n_slots, or 0 */
-    enum dtype version_dtype; /* of the versions sent to members; in blocks: of changes */
+    enum dtype version_dtype; /* format of versions sent to members; in blocks: of changes */
     const struct net_param *param;
     pthread_mutex_t lock; /* guards all fields below */
     int64_t version;      /* number of the present version; -1 before the first */
@@ -68,17 +68,17 @@ struct store {
     struct ps_pool *pool;
     struct segment *segment; /* versions in their wire form, for members on this host; NULL: none */
     struct stragglers *stragglers;
-    struct ps_norm *norm; /* of each step; NULL: this store does not clip by the norm */
+    struct ps_norm *norm; /* norms of the steps; NULL: this store does not clip by the norm */
     /* Guarded by the lock of the model's first chunk; NULL: another server has that chunk, or
      * members derive their samples themselves. */
     struct ps_samples *samples;
     int n_owned; /* chunks */
     struct chunk_state *owned;
-    int *shelf_of;                 /* chunk -> index in owned, or -1 */
-    int *fragment;                 /* by chunk; NULL: every chunk has a turn in each step */
-    struct buf *nothing;           /* no bytes: the payload of a version that was kept */
-    _Atomic uint64_t *incarnation; /* by member; 0: not admitted */
-    _Atomic bool *left;            /* by member: it has left once; never cleared */
+    int *shelf_of;       /* chunk -> index in owned, or -1 */
+    int *fragment;       /* [n_chunks] fragment; NULL: each chunk has a turn in each step */
+    struct buf *nothing; /* no bytes: the payload of a version that was kept */
+    _Atomic uint64_t *incarnation; /* [n_members] incarnation admitted; 0: none */
+    _Atomic bool *left;            /* [n_members] the member has left once; never cleared */
     _Atomic bool hold_last;        /* version train_steps is made, but not sent to pushes */
     _Atomic bool is_stopped;       /* true once every chunk is stopped */
     _Atomic bool sums;             /* a member needs the versions' checksums */

@@ -26,8 +26,8 @@ struct consistency_push {
     int64_t version;    /* the chunk's present version */
     int64_t last;       /* the job's last version */
     int n_counted;      /* contributions received for the next version */
-    int64_t last_step;  /* of the member's last counted contribution here; -1: none */
-    bool same_process;  /* that contribution was sent by the pushing process */
+    int64_t last_step;  /* step of the member's last counted contribution here; -1: none */
+    bool same_process;  /* the pushing process sent that contribution */
     bool awaits_answer; /* this process waits for the answer to a push of this step */
 };
 
@@ -41,7 +41,7 @@ enum verdict_kind {
 
 struct verdict {
     enum verdict_kind kind;
-    int slot; /* for COUNT; below the number of contributions of a version */
+    int slot; /* COUNT: below the number of contributions of a version */
 };
 
 struct verdict consistency_verdict(enum consistency_mode mode, const struct consistency_push *p);

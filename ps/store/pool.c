@@ -11,7 +11,7 @@ struct shelf {
     pthread_mutex_t lock;
     struct buf *idle[PS_POOL_MAX_KEEP]; /* lock guards it and n_idle */
     int n_idle;
-    size_t offset, stride; /* of the buffers in the segment */
+    size_t offset, stride; /* place of the buffers in the segment: the first, distance */
     int n_places, n_made;  /* places in the segment, possible and made; lock guards n_made */
 };
 

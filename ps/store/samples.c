@@ -10,7 +10,7 @@ struct ps_samples {
     int n_members;
     uint64_t *in_hand;       /* [n_members] 1 + the first sample of a member's batch; 0: no batch */
     int *counted, n_counted; /* members whose batches make the next version */
-    uint64_t *again;         /* to reassign, ascending */
+    uint64_t *again;         /* batches to reassign, ascending */
     size_t n_again, at;
 };
 

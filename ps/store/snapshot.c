@@ -15,7 +15,7 @@ struct snapshot {
     void *ctx;
     int64_t step;
     _Atomic int n_left;           /* chunks that are not held yet */
-    struct snapshot_chunk *chunk; /* by the store's order; each guarded by its chunk's lock */
+    struct snapshot_chunk *chunk; /* [n_owned] chunks; its chunk's lock guards each */
 };
 
 enum status snapshot_create(struct store *store, void (*done)(void *ctx), void *ctx,
@@ -104,7 +104,7 @@ enum status snapshot_begin(struct snapshot *s, int64_t step)
     struct store *store = s->store;
     int ok = 1;
     s->step = step;
-    atomic_store(&s->n_left, store->n_owned + 1); /* one of them stands for this function */
+    atomic_store(&s->n_left, store->n_owned + 1); /* plus 1 until this function ends */
     for (int i = 0; i < store->n_owned && ok; i++) {
         struct chunk_state *c = &store->owned[i];
         pthread_mutex_lock(&c->lock);

@@ -16,8 +16,8 @@ struct snapshot_chunk {
     int chunk;
     int64_t version;   /* the step; a later one is possible where chunks advance independently */
     struct buf *value; /* NULL: not held yet */
-    struct buf *slots; /* one after the other; NULL: none */
-    uint64_t *samples; /* of the model's first chunk, at that moment (samples.h); else NULL */
+    struct buf *slots; /* slots, one after the other; NULL: none */
+    uint64_t *samples; /* samples of the model's first chunk at that time (samples.h) */
     size_t n_samples;
 };
 

@@ -35,8 +35,8 @@ struct store_answer {
     uint32_t chunk;
     uint64_t step;
     struct buf *payload; /* sent as a whole; NULL: no payload */
-    enum dtype dtype;    /* of the payload */
-    uint32_t crc32c;     /* of the payload */
+    enum dtype dtype;    /* format of the payload */
+    uint32_t crc32c;     /* checksum of the payload */
     bool replaced;       /* REFUSED: another process has this one's place */
     uint64_t samples;    /* 1 + the first sample of the receiver's next step; 0: not reported */
     const char *why;     /* REFUSED: points to static text or into `text` */
@@ -55,7 +55,7 @@ struct store_config {
      * bring a list. */
     uint64_t position;
     int64_t max_bytes;                /* limit of the memory that create allocates */
-    const struct hosts *worker_hosts; /* to name workers in the log; borrowed; NULL: by number */
+    const struct hosts *worker_hosts; /* names of workers in the log; borrowed; NULL: by number */
     int64_t straggler_ms; /* a step that waited longer for a worker gets a line; 0: none */
     /* Called, if the servers clip by the norm, with the squares of all chunks here at this step,
      * ascending, for clip_receive_squares of the other servers; no lock held. May be NULL where no
@@ -63,9 +63,9 @@ struct store_config {
     void (*squares)(void *ctx, int64_t step, const double *square, int n);
     void *squares_ctx;
     bool hold_last;                  /* handover_hold_last from the start */
-    const struct outer_hooks *outer; /* of a region (outer.h); borrowed; NULL: no region */
+    const struct outer_hooks *outer; /* hooks of a region (outer.h); borrowed; NULL: no region */
     bool shared_memory;              /* members on this host can read the versions' memory */
-    struct core_turns *turns;        /* of updates, where members here use all cores; NULL: none */
+    struct core_turns *turns;        /* cores of updates, where members here use all; NULL: none */
     struct thread_pool *threads;     /* shared by updates; borrowed; NULL: one thread each */
     /* Sends an answer to a member's earlier piece on the stream `from`; the payload is borrowed for
      * the call. */

@@ -18,12 +18,12 @@ struct ps_term {
     struct net_payload payload;
     float weight;
     float limit;          /* largest accepted magnitude in `arrived`; 0: any finite one */
-    struct net_span span; /* of a payload that lies in a copy */
+    struct net_span span; /* place of a payload that lies in a copy */
 };
 
 struct ps_update {
     const struct net_param *param; /* its rule decides: optimizer or average */
-    struct optim_step step;        /* from optim_begin; not read for averages */
+    struct optim_step step;        /* scalars of optim_begin; not read for averages */
     size_t n;                      /* elements of the chunk */
     const float *sum;              /* weighted sum of the earlier contributions; NULL: none */
     /* Contributions to add to the sum, in this order, all of dtype. Without any the sum alone
@@ -47,7 +47,7 @@ struct ps_update {
      * slot. */
     enum dtype wire_dtype;
     bool sums;                   /* compute the checksum */
-    struct thread_pool *threads; /* that share the pass; NULL: the caller's thread alone */
+    struct thread_pool *threads; /* threads that share the pass; NULL: the caller's thread alone */
     void *wire; /* output: encoded; NULL where wire_dtype is fp32: members receive `value` */
     /* Output: first element of `value` that is not finite; SIZE_MAX: none, or the version is the
      * one before. */

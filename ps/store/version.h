@@ -13,12 +13,12 @@
 
 struct chunk_version {
     struct buf *value; /* fp32; NULL: there is no such version */
-    struct buf *wire;  /* of `dtype` */
+    struct buf *wire;  /* bytes in `dtype` */
     struct buf *slots; /* the optimizer's, one after the other; NULL: none, or released */
     enum dtype dtype;
     bool kept;       /* it equals the one before, since the chunk had no turn (fragments.h) */
     bool summed;     /* crc32c is set, once for all answers */
-    uint32_t crc32c; /* of wire */
+    uint32_t crc32c; /* checksum of wire */
 };
 
 static inline void chunk_version_drop(struct chunk_version *v)

@@ -14,7 +14,7 @@ struct waiter {
     uint64_t pusher;    /* incarnation that waits for its push's answer; 0: none */
     uint64_t push_from; /* stream of the push */
     int64_t push_step;
-    enum piece_kind push_kind; /* of the answer */
+    enum piece_kind push_kind; /* kind of the answer */
     int64_t push_ns;           /* time of the push */
     uint64_t puller;           /* incarnation that waits for version pull_step; 0: none */
     uint64_t pull_from;
