@@ -51,8 +51,7 @@ void coordinator_disk_post(struct coordinator_disk *d, const struct coordinator_
     checkpoint_restore_close(found);
 }
 
-/* Reads the folder's id if that failed at the start, so that servers learn whether they share it.
- */
+/* Reads the folder's id if that failed at the start: servers compare it with their own. */
 static void reread_folder_id(struct coordinator_disk *d)
 {
     if (d->folder_id[0] || checkpoint_folder_id(d->folder, d->folder_id) != ST_OK)

@@ -27,8 +27,7 @@ struct evaluation_state {
                       would delete files of `ordered`; 0: none */
     struct best_evaluation ordered; /* known 0: training rolled back behind it */
     int64_t from; /* evaluations are counted from this step if no best exists for these data */
-    int ends; /* the job ends at `end_step`: n_since evaluations brought no loss below that of best
-               */
+    int ends;     /* the job ends at `end_step`: n_since evaluations brought no lower loss */
     int64_t end_step, n_since;
     int ended; /* the job has ended early, at train_steps; generations above `ended_in` have this
                   end */
