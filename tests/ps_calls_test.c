@@ -17,7 +17,7 @@ struct rig {
     struct coordinator_state *c;
     int64_t now;
     uint64_t call;
-    enum answer answer[64]; /* by call */
+    enum answer answer[64]; /* answers by call */
     uint64_t plan;          /* the generation to make; 0: none */
 };
 
@@ -78,7 +78,7 @@ static uint64_t ask(struct rig *r, uint64_t incarnation, uint64_t seen, uint64_t
                                        .n_servers = 2,
                                        .incarnation = incarnation,
                                        .generation = generation,
-                                       .ps0 = generation ? 5 : 0, /* of an earlier life */
+                                       .ps0 = generation ? 5 : 0, /* ps 0 of an earlier life */
                                        .address = "h:2",
                                        .seen = seen,
                                        .lowest = -1,

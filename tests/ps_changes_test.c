@@ -167,7 +167,7 @@ static void receivers_have_the_bits_of_the_server(void **state)
             for (int64_t step = 0; step < STEPS; step++)
                 step_all(&f, step, step % 7 == 3 ? 0 : 2); /* 0: all skip */
             assert_int_equal(f.n_changes, STEPS * N_MEMBERS);
-            assert_int_equal(f.n_whole, 2 * STEPS * N_MEMBERS); /* of "mean" and "b" */
+            assert_int_equal(f.n_whole, 2 * STEPS * N_MEMBERS); /* "mean" and "b" */
             teardown(&f);
         }
 }

@@ -233,7 +233,7 @@ static void snapshot_holds_one_step_until_its_end(void **state)
     assert_int_equal(snapshot_begin(c.snapshot[0], 4), ST_OK);
     train(&c, 2, 3);
     send(&c, 0, 3);
-    assert_int_equal(c.n_done, 0); /* one chunk has reached the step, and the rest have not */
+    assert_int_equal(c.n_done, 0); /* a single chunk has reached the step */
     for (int i = 1; i < c.chunks->n_chunks; i++)
         send(&c, i, 3);
     assert_int_equal(c.n_done, 1);

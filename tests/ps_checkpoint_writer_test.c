@@ -191,7 +191,7 @@ static void order_of_another_run_fails(void **state)
     assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
     checkpoint_writer_order(r->saver, 4, 8, 0);
     assert_int_equal(wait_for_end(r), PART_FAILED);
-    /* one that waits for a step when the next generation begins is released by the next order */
+    /* the next order releases an order that waits for a step when the next generation begins */
     p = plan_of(r, 9, 1, r->first, 0);
     assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
     init_values(r);

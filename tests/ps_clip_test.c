@@ -350,7 +350,7 @@ static void invalid_parts_are_refused(void **state)
     struct group g;
     setup(&g, 2, OPTIM_SGD, 0.5f);
     const struct part early = {.from = 1, .n = 1, .step = 0};
-    assert_int_equal(send_part(&g, 0, &early), SQUARES_REFUSED); /* one step beyond "no version" */
+    assert_int_equal(send_part(&g, 0, &early), SQUARES_REFUSED); /* a step beyond "no version" */
     init_all(&g);
     int n = g.chunks->n_chunks / 2;
     const struct part wrong[] = {{.from = 1, .n = n + 1, .step = 0},
@@ -416,7 +416,7 @@ static void skipped_contributions_are_left_out(void **state)
         read_all(&g, after, 2 + k);
         for (int i = 0; i < N_W + N_V; i++)
             moved += pow((double)after[i] - (double)before[i], 2);
-        double want = 0.5 * (double)g.job.optim.learning_rate; /* as large as the limit allows */
+        double want = 0.5 * (double)g.job.optim.learning_rate; /* largest move within the limit */
         assert_true(fabs(sqrt(moved) - want) < 1e-3 * want);
         memcpy(before, after, sizeof before);
     }

@@ -211,7 +211,7 @@ static void found_checkpoint_stays_until_it_is_planned(void **state)
     assert_true(exists("weir-1.1-5.json") && exists("weir-1.1-5-0-of-1.safetensors"));
     pthread_mutex_lock(&l.lock);
     struct checkpoint_restore *found = l.disk_found;
-    l.disk_found = NULL; /* as coordinator_plan_publish does */
+    l.disk_found = NULL; /* coordinator_plan_publish does the same */
     pthread_mutex_unlock(&l.lock);
     checkpoint_restore_close(found);
     put_in_force(second, PLAN_CHECKPOINT, "weir-1.1-5.json", first);
@@ -222,7 +222,7 @@ static void found_checkpoint_stays_until_it_is_planned(void **state)
 /* A name without a generation does not identify its checkpoint, so no manifest is deleted. */
 static void checkpoint_of_an_earlier_version_stays(void **state)
 {
-    put_in_force(7, PLAN_FIRST, "", 7); /* of epoch 0 */
+    put_in_force(7, PLAN_FIRST, "", 7); /* epoch 0 */
     save(7, 5);
     assert_true(exists("weir-5.json"));
     put_in_force(first, PLAN_FIRST, "", first);
@@ -267,7 +267,7 @@ static void unreadable_checkpoint_is_searched_again(void **state)
     assert_int_equal(carry_out(DISK_FIND).st, ST_IO);
     assert_int_equal(capture_lines(), 0);
     make_readable(part);
-    l.folders.version++; /* or after 10 s */
+    l.folders.version++; /* the folders have changed, or 10 s have passed */
     struct coordinator_mail m = carry_out(DISK_FIND);
     assert_int_equal(m.st, ST_OK);
     assert_int_equal(m.step, 8);
@@ -403,7 +403,7 @@ static void failed_search_is_repeated(void **state)
         if (i == 2)
             make_readable(part);
         l.folders.version += i == 2;
-        l.searched = l.folders.version + 1; /* as coordinator_folders_can_restore sets it */
+        l.searched = l.folders.version + 1; /* coordinator_folders_can_restore sets it so */
         coordinator_disk_search(&l);
         assert_int_equal(carry_out(DISK_SWEEP).st, ST_OK); /* it follows the search */
         assert_int_equal(l.searched, i < 2 ? 0 : l.folders.version + 1);

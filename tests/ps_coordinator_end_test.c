@@ -516,7 +516,7 @@ static void serving_servers_wait_for_the_next_job(void **state)
     rig_step(&r, (struct coordinator_event){
                      .kind = COORDINATOR_JOB,
                      .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2}});
-    assert_int_equal(r.train_steps, 0); /* as the job began */
+    assert_int_equal(r.train_steps, 0); /* unchanged since the job began */
     assert_false(r.c->job_done || r.c->stop_asked);
     free(r.c);
 }
@@ -571,7 +571,7 @@ static void failed_plan_is_retried_and_logged_once(void **state)
     rig_changes(&r, MOST_MS);
     assert_int_equal(r.no_memory, 0);
     assert_int_equal(r.lines[WAIT_FIND_FAILED], 1);
-    r.no_memory = 30; /* in another change */
+    r.no_memory = 30; /* the same in another change */
     r.n_servers++;
     rig_changes(&r, MOST_MS);
     assert_int_equal(r.lines[WAIT_FIND_FAILED], 2);

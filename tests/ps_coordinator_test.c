@@ -4,7 +4,7 @@
 #include "tests/coordinator_rig.h"
 #include <stdlib.h>
 
-enum { WRITE_MS = 300000 }; /* for a disk, as in coordinator_times.h */
+enum { WRITE_MS = 300000 }; /* time for a disk, like that of coordinator_times.h */
 /* Returns the time in ms until the job continues without worker 1, which has died. */
 static int64_t wait_for_plan(struct rig *r)
 {

@@ -184,7 +184,7 @@ static void check_sent(struct fixture *f, int chunk, int64_t step)
         assert_int_equal(s->kind, PIECE_APPLIED);
         assert_int_equal(s->step, step);
         assert_int_equal(s->dtype, f->job.version_dtype);
-        assert_ptr_equal(s->payload, f->seen[0].payload); /* one buffer for all */
+        assert_ptr_equal(s->payload, f->seen[0].payload); /* all members get the same buffer */
         dtype_decode(s->dtype, decoded, s->payload->data, whole->bytes / sizeof(float));
         for (size_t i = 0; i < whole->bytes / sizeof(float); i++)
             if ((double)decoded[i] != rounded(s->dtype, (double)value[i]))
@@ -217,7 +217,7 @@ enum { N_JOBS = sizeof jobs / sizeof *jobs };
 
 static void training_matches_double_precision(void **state)
 {
-    static const double unit[] = {0x1p-24, 0x1p-8, 0x1p-11}; /* of rounding, by dtype */
+    static const double unit[] = {0x1p-24, 0x1p-8, 0x1p-11}; /* unit of rounding, by dtype */
     static double own[N_ELEMS], exact[N_ELEMS];
     static float first[N_ELEMS], got[N_ELEMS];
     for (int j = 0; j < N_JOBS; j++) {
@@ -315,7 +315,7 @@ static void wrong_dtype_is_refused(void **state)
     refused(&f, PIECE_INIT, DTYPE_F16, "fp32");
     init_all(&f);
     refused(&f, PIECE_PUSH, DTYPE_F32, "bf16");
-    refused(&f, PIECE_PUSH, DTYPE_F16, "bf16"); /* of the right length */
+    refused(&f, PIECE_PUSH, DTYPE_F16, "bf16"); /* the length is right */
     refused(&f, PIECE_PULL, DTYPE_BF16, "fp16");
     train(&f, 2, 3); /* the refusals changed nothing */
     teardown(&f);

@@ -169,7 +169,7 @@ static void restarted_ps0_saves_the_last_best_again(void **state)
     free(r.c);
     eval_open_ps0(&r, (struct coordinator_start){.has_folder = 1, .has_all_steps = 1}, STEPS);
     v.step = STEPS;
-    assert_int_equal(eval_ask(&r, &v), EVALUATION_WAIT); /* for the first plan */
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_WAIT); /* it waits for the first plan */
     v.step--;
     assert_int_equal(eval_ask(&r, &v), EVALUATION_GO);
     free(r.c);

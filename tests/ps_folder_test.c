@@ -312,7 +312,7 @@ static struct checkpoint_lease before; /* owner of the folder when the child beg
 static void fill_folder(void)
 {
     folder_rig_empty(folder);
-    assert_int_equal(save(5, 3), ST_OK); /* of a version before epochs */
+    assert_int_equal(save(5, 3), ST_OK); /* written by a version before epochs */
     before = claim(11);
     assert_int_equal(save(checkpoint_term(before.epoch, 2), 4), ST_OK);
 }
@@ -455,7 +455,7 @@ static void sweep_spares_the_checkpoint_in_progress(void **state)
     assert_int_equal(write_part(now, 1, 2, NULL, &w), ST_OK);
     put("weir-1.4-12-0-of-2.safetensors.7-1.tmp", "half");
     put("weir-1.4-11-0-of-2.safetensors.7-1.tmp", "half");
-    put("weir-1.4-60-1-of-2.safetensors.7-1.tmp", "half"); /* by a server without chunks */
+    put("weir-1.4-60-1-of-2.safetensors.7-1.tmp", "half"); /* written by a server without chunks */
     put("weir-2.1-11-0-of-2.safetensors.7-1.tmp", "half");
     put("weir-9-0-of-2.safetensors.7.tmp", "half");
     put("weir-1.3-10.json.7-1.tmp", "half");
@@ -496,7 +496,7 @@ static void sweep_frees_a_full_disk(void **state)
     fault_io_set(folder, FAULT_FULL, 1, ENOSPC);
     enum status st = CAPTURE(sweep(&l, 2, ALL_WRITTEN));
     fault_io_set(folder, FAULT_NONE, 0, 0);
-    assert_int_equal(st, ST_FULL); /* of `checkpoint` */
+    assert_int_equal(st, ST_FULL); /* status of `checkpoint` */
     assert_non_null(strstr(capture_text, "No space left"));
     assert_false(exists("weir-1.1-9-0-of-2.safetensors") || exists("weir-1.1-2.json"));
     assert_false(exists("weir-1.1-1-0-of-2.safetensors") ||
@@ -654,7 +654,7 @@ static void emptied_folder_has_no_list_of_kept_checkpoints(void **state)
     assert_int_equal(rename(away, folder), 0);
     folder_rig_empty(folder);
     assert_int_equal(CAPTURE(checkpoint_retention_sweep(folder, &sweep)),
-                     ST_OK); /* and its lease exists */
+                     ST_OK); /* its lease exists */
     assert_true(exists("lease-1"));
     assert_int_equal(CAPTURE(checkpoint_retention_list_of(folder, id, &list, &n)), ST_NOT_FOUND);
     assert_int_equal(checkpoint_folder_id(folder, (char[FOLDER_ID_BYTES]){0}), ST_OK);
@@ -707,7 +707,7 @@ static void server_deletes_only_its_own_parts(void **state)
     keep = (struct checkpoint_keep){
         .kept = kept + 1, .n_kept = 1, .generation = checkpoint_term(1, 9)};
     assert_int_equal(checkpoint_parts_clean(folder, "b:2", &keep),
-                     ST_OK); /* by the list of a fenced ps 0 */
+                     ST_OK); /* the list is that of a fenced ps 0 */
     assert_true(exists("weir-2.1-5-1-of-2.safetensors"));
     assert_false(exists("weir-1.1-1-1-of-2.safetensors"));
     keep = (struct checkpoint_keep){.kept = kept, .n_kept = 2, .generation = checkpoint_term(3, 1)};

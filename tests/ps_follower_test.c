@@ -14,7 +14,7 @@ static struct net_plan some_plan; /* the follower reads the generation beside it
 
 struct rig {
     struct follower f;
-    struct follower_out out; /* of the last step */
+    struct follower_out out; /* actions of the last step */
     int64_t now;
 };
 

@@ -202,7 +202,7 @@ static void last_version_waits_for_its_release(void **state)
     assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_INIT);
     assert_int_equal(join(&r, 1, 11, 2, &reply), JOIN_WELCOME);
     fill(&r, 99, 2);
-    assert_int_equal(fill(&r, 99, 2), PIECE_DUPLICATE); /* as after a lost stream */
+    assert_int_equal(fill(&r, 99, 2), PIECE_DUPLICATE); /* a repeat */
     fill(&r, 100, 2);
     assert_int_equal(fill(&r, 100, 2), PIECE_NONE);
     teardown(&r);
@@ -252,7 +252,7 @@ static void first_member_makes_the_plan_without_a_coordinator(void **state)
     assert_int_equal(r.n_started, 1);
     fill(&r, 0, 2);
     assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_WELCOME);
-    assert_int_equal(join(&r, 2, 12, 3, &reply), JOIN_REFUSED); /* of another job */
+    assert_int_equal(join(&r, 2, 12, 3, &reply), JOIN_REFUSED); /* its job is another one */
     leave(&r, (struct net_leave){.member = 0, .incarnation = 10, .done = 1});
     assert_int_equal(r.n_done, 0);
     leave(&r, (struct net_leave){.member = 1, .incarnation = 12, .done = 1});
@@ -431,7 +431,7 @@ static void generation_from_memory_shares_buffers(void **state)
     handover_drop(&is);
     run_unref(run);
     assert_int_equal(atomic_load(&old->refs), 2); /* the service holds it */
-    generation_settle(r.service, 1);              /* of a generation that is over */
+    generation_settle(r.service, 1);              /* the generation is over */
     assert_int_equal(atomic_load(&old->refs), 2);
     generation_settle(r.service, 2);
     assert_int_equal(atomic_load(&old->refs), 1);
@@ -487,7 +487,7 @@ static void roster_distinguishes_leaving_and_left(void **state)
     start_two(&r);
     leave(&r, (struct net_leave){.member = 1, .incarnation = 12, .soon = 1});
     struct people p = people_of(&r);
-    assert_false(p.members[1].leaving); /* of another process */
+    assert_false(p.members[1].leaving); /* another process asked to leave */
     people_free(&p);
     r.n_changed = 0;
     leave(&r, (struct net_leave){.member = 1, .incarnation = 11, .soon = 1});
@@ -502,7 +502,7 @@ static void roster_distinguishes_leaving_and_left(void **state)
     leave(&r, (struct net_leave){.member = 1, .incarnation = 11});
     struct net_leave done = {.member = 0, .incarnation = 10, .done = 1};
     leave(&r, done);
-    p = people_of(&r); /* with steps that the servers have lost, since it has not joined again */
+    p = people_of(&r); /* the servers have lost its steps */
     assert_true(p.members[0].leaving && !p.members[0].done && !state_of(&r).ended);
     assert_int_equal(p.n_members, 1);
     people_free(&p);
@@ -750,7 +750,7 @@ static void moved_chunk_keeps_its_bits(void **state)
     }
     log_init("test", -1, LOG_LEVEL_ERROR + 1);
     struct net_plan *gone = shared_plan(node, 3, first, second);
-    gone->before = 1; /* which was released */
+    gone->before = 1; /* the generation was released */
     assert_int_equal(begin(&node[0].rig, gone), ST_NOT_FOUND);
     generation_cancel(node[0].rig.service, 3);
     assert_int_equal(begin(&node[0].rig, shared_plan(node, 3, first, second)), ST_CANCELLED);

@@ -311,7 +311,7 @@ static void data_of_each_worker_are_not_compared(void **state)
     restored(&m, &j, "is of another data set: shape of a sample: the checkpoint has 1x2x3");
     j.job.data = m.job.data; /* each worker has a part of its own */
     j.job.data.labels = JOB_LABELS_TARGETS;
-    restored(&m, &j, NULL); /* one of them has not described its data */
+    restored(&m, &j, NULL); /* a member has not described its data */
     m.job.data.labels = JOB_LABELS_CLASSES;
     restored(&m, &j, "is of another data set: labels: the checkpoint has class labels in ");
 }
@@ -368,7 +368,7 @@ static void default_rate_of_async_may_differ(void **state)
     j.job.n_workers = 3;
     j.job.optim.learning_rate = 1 / 3.0f;
     restored(&m, &j, NULL);
-    m.job.optim.learning_rate = 0.4f; /* from the command line */
+    m.job.optim.learning_rate = 0.4f; /* set on the command line */
     restored(&m, &j, "--outer_learning_rate: the checkpoint has 0.4");
 }
 

@@ -25,8 +25,8 @@ struct rig {
     float learning_rate;
     int wire_auto;
     enum job_sync_mode mode;
-    enum dtype dtype;            /* in both directions */
-    uint64_t generation, ps0;    /* of a joiner: its generation, and the ps 0 that made its plan */
+    enum dtype dtype;            /* format in both directions */
+    uint64_t generation, ps0;    /* generation of a joiner, and the ps 0 that made its plan */
     struct net_join_reply reply; /* the last one */
     int n_changes;               /* calls to the coordinator */
 };
@@ -90,7 +90,7 @@ static void repeated_refusals_make_few_lines(void **state)
         assert_int_equal(answer, JOIN_REFUSED);
         lines += capture_lines();
     }
-    assert_in_range(lines, 1, LOG_LIMIT_BURST + 1); /* one more if this lasts 10 s */
+    assert_in_range(lines, 1, LOG_LIMIT_BURST + 1); /* a further line, if this lasts 10 s */
     teardown(&r);
 }
 
@@ -261,7 +261,7 @@ static void format_of_an_ended_process_expires(void **state)
     setup(&r, &cfg);
     fake_time_stop();
     assert_int_equal(join_for(&r, 1, 0, DTYPE_INT8), JOIN_RETRY);
-    assert_int_equal(join_for(&r, 1, 1, DTYPE_F32), JOIN_RETRY); /* with other flags */
+    assert_int_equal(join_for(&r, 1, 1, DTYPE_F32), JOIN_RETRY); /* its flags are different */
     assert_int_equal(join_for(&r, 2, 1, DTYPE_INT4), JOIN_RETRY);
     fake_time_move(11000);
     assert_int_equal(join_for(&r, 1, 1, DTYPE_F32), JOIN_RETRY);
@@ -366,7 +366,7 @@ static void member_of_another_ps0_is_reported(void **state)
     setup(&r, &cfg);
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
     r.generation = r.reply.generation;
-    assert_int_equal(join(&r, 1, 11, 2), JOIN_WELCOME); /* of the same ps 0 */
+    assert_int_equal(join(&r, 1, 11, 2), JOIN_WELCOME); /* its ps 0 is the same */
     assert_int_equal(claim_of(&r), 0);
     r.ps0 = 77;
     for (uint64_t more = 0; more < 2; more++) {
@@ -461,7 +461,7 @@ static void full_job_refuses_workers(void **state)
     assert_string_equal(r.reply.why, "a job of 3 workers; --max_workers=2 of this server");
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
     assert_int_equal(join(&r, 1, 11, 2), JOIN_WELCOME);
-    assert_int_equal(join(&r, -1, 12, 0), JOIN_RETRY); /* those two have not sent a piece yet */
+    assert_int_equal(join(&r, -1, 12, 0), JOIN_RETRY); /* neither of the two has sent a piece yet */
     assert_string_equal(r.reply.why,
                         "the job has 2 workers, and accepts no more: --max_workers=2 of "
                         "ps:0; worker 0 is missing and can be removed");

@@ -51,7 +51,7 @@ static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t fro
 static void contribute(struct store *s, const struct chunks *chunks, const struct net_job *job,
                        int member, int64_t step)
 {
-    static const uint8_t zeros[4096]; /* in every dtype */
+    static const uint8_t zeros[4096]; /* zeros in every dtype */
     for (int c = 0; c < N_CHUNKS; c++) {
         size_t n = dtype_bytes(job->push_dtype, (size_t)chunks->chunks[c].n_elems);
         struct net_frame_head head = {GENERATION, (uint32_t)member, 5};
@@ -94,7 +94,7 @@ static void run_store(const struct net_job *job)
     for (int64_t step = 0; step < STEPS; step++) {
         if (step == WARM_UP)
             before = atomic_load(&n_allocations);
-        for (int k = 0; k < job->n_workers; k++) { /* in order and out of order */
+        for (int k = 0; k < job->n_workers; k++) { /* both in order and out of order */
             int m = step % 2 ? job->n_workers - 1 - k : k;
             contribute(s, chunks, job, m, step);
         }

@@ -22,7 +22,7 @@ struct rig {
     float first[N];
     int n_first, n_made, n_waits, n_answers;
     int64_t made;
-    float value[N]; /* of that version, from the hook */
+    float value[N]; /* value of that version, from the hook */
     int64_t since;
     int n_stopped;
 };
@@ -283,7 +283,8 @@ static void gates_follow_the_steps(void **state)
                 for (int64_t v = 1; v <= last; v++) {
                     if (ps_region_is_gate(&c, v, last)) {
                         assert_int_equal(ps_region_gate_version(&c, ++n, last), v);
-                        assert_true(v - overlap >= before); /* one exchange at a time */
+                        assert_true(v - overlap >=
+                                    before); /* at most a single exchange at a time */
                         before = v;
                     }
                     assert_int_equal(ps_region_gates(&c, v, last), n);

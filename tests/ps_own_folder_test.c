@@ -287,7 +287,7 @@ static void replaced_folder_is_read_again(void **state)
     assert_non_null(f);
     assert_false(own_folder_id(k, now));
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(durable_put(path, home, strlen(home)), ST_OK); /* for later looks */
+    assert_int_equal(durable_put(path, home, strlen(home)), ST_OK); /* later looks find it */
     fputs(home, f);
     fclose(f);
     wait_change(3);
@@ -326,7 +326,7 @@ static void own_parts_are_reported_first(void **state)
 }
 
 struct asked {
-    enum status st[3]; /* by step */
+    enum status st[3]; /* status by step */
     int n;
 };
 

@@ -26,7 +26,7 @@ struct rig {
     struct chunks *chunks;
     struct net_job job;
     int shard[N_CHUNKS];
-    struct service *service; /* of one server */
+    struct service *service; /* service of one server */
     struct plan_applier *applier;
     pthread_mutex_t lock; /* guards n_changed */
     pthread_cond_t wake;

@@ -201,7 +201,7 @@ static void plan_from_checkpoint_has_its_contributions(void **state)
     assert_int_equal(q->before, 0);
     assert_int_equal(q->holders.n, 0);
     assert_null(q->held_by);
-    assert_int_equal(q->n_contributed, 0); /* as the checkpoint records */
+    assert_int_equal(q->n_contributed, 0); /* the checkpoint records so */
     assert_string_equal(q->restore, "weir-60.json");
     assert_memory_equal(p->shard, q->shard, (size_t)p->chunks->n_chunks * sizeof *p->shard);
     net_plan_free(p);

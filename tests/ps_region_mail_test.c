@@ -17,7 +17,7 @@ static struct {
     enum squares_answer answer;
     int closed; /* calls wait until it opens */
     int n_calls, n_accepted, most, cancelled, n_refused;
-    uint64_t generation; /* of the last call */
+    uint64_t generation; /* generation of the last call */
 } line = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 struct peer_client {

@@ -8,7 +8,7 @@
 
 static struct {
     struct net_exchange_wait wait;
-    enum status st; /* of the request */
+    enum status st; /* status of the request */
     const char *why;
     bool is_unanswered;
     int n_askers, n_created;

@@ -31,7 +31,7 @@ static void list_assigns_each_batch_once(void **state)
     assert_int_equal(ps_samples_in_hand(s, 0), 50);
     assert_int_equal(ps_samples_in_hand(s, 2), 40); /* unchanged until it has counted */
     ps_samples_counted(s, 2);
-    assert_int_equal(ps_samples_in_hand(s, 2), 40); /* and until its version is made */
+    assert_int_equal(ps_samples_in_hand(s, 2), 40); /* unchanged until its version is made */
     ps_samples_made(s);
     assert_list(s, 2, (uint64_t[]){60, 50});
     assert_int_equal(ps_samples_in_hand(s, 2), 60);
@@ -80,7 +80,7 @@ static void impossible_lists_are_refused(void **state)
 struct rig {
     struct chunks *chunks;
     struct store *store;
-    uint64_t assigned[MEMBERS]; /* in the last answer that had a payload; 0: none */
+    uint64_t assigned[MEMBERS]; /* samples in the last answer that had a payload; 0: none */
     int life[MEMBERS];
 };
 
@@ -245,7 +245,7 @@ static void next_store_assigns_the_batches_in_hand_first(void **state)
                                           .n_samples = t.n_samples};
         assert_int_equal(copied ? handover_copy(r.store, 0, &c) : handover_give(r.store, 0, &t),
                          ST_OK);
-        t.samples[0] = 0; /* as a foreign server may send it */
+        t.samples[0] = 0; /* a foreign server may send it */
         const struct handover_copied wrong = {.version = t.version,
                                               .value = t.value->data,
                                               .n_value = N_ELEMS,

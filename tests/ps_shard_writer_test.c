@@ -174,7 +174,7 @@ static void hanging_file_is_given_up(void **state)
     order(r, 2, 2, 0);
     shard_writer_state(r->writer, &s);
     assert_true(s.order == 2 && s.phase == PART_FAILED && s.failure == ST_BUSY && s.busy);
-    assert_int_equal(n_released, 1); /* of order 2, which is not kept */
+    assert_int_equal(n_released, 1); /* order 2, which is not kept */
     shard_writer_fail(r->writer, 3, 0, ST_RANGE);
     shard_writer_state(r->writer, &s);
     assert_true(s.order == 3 && s.phase == PART_FAILED && s.busy);

@@ -296,7 +296,7 @@ static void first_values_can_be_held(void **state)
     for (int j = -1; j < N_FREE; j++) {
         struct rig r;
         setup(&r, j < 0 ? &sync_job : &free_jobs[j]);
-        assert_int_equal(snapshot_begin(r.snapshot, -1), ST_RANGE); /* that is no version */
+        assert_int_equal(snapshot_begin(r.snapshot, -1), ST_RANGE); /* -1 is no version */
         begin(&r, 0, ST_OK);
         bring(&r, 0, 0);
         bring(&r, 1, 0);
@@ -316,7 +316,7 @@ static void stopped_store_holds_its_versions(void **state)
     bring_to(&r, 5, 4, 5);
     handover_stop(r.store);
     begin(&r, 3, ST_RANGE);
-    begin(&r, 5, ST_RANGE); /* one of them never reaches it */
+    begin(&r, 5, ST_RANGE); /* a chunk never reaches it */
     begin(&r, 4, ST_OK);
     check(&r, 1, 4, 4, 4);
     teardown(&r);

@@ -13,7 +13,7 @@
 enum {
     N_MEMBERS = 3,
     GENERATION = 7,
-    N_ELEMS = 1024 + 300 + 5, /* of the model below */
+    N_ELEMS = 1024 + 300 + 5, /* elements of the model below */
     N_CHUNKS = 3,
     MAX_ANSWERS = 64,
 };
@@ -263,7 +263,7 @@ static void versions_are_immutable(void **state)
     }
     for (int i = 0; i < HELD - 1; i++)
         buf_unref(held[i]);
-    teardown(&f); /* one is still held, as by a slow stream */
+    teardown(&f); /* a slow stream still holds a version */
     assert_int_equal(digest_crc32c(0, held[HELD - 1]->data, held[HELD - 1]->bytes), crc[HELD - 1]);
     buf_unref(held[HELD - 1]);
 }
@@ -367,8 +367,7 @@ static void pulls_wait_for_their_version(void **state)
     f.from = 1;
     assert_int_equal(act(&f, PIECE_PULL, 0, 0, 3, NULL), PIECE_NONE);
     f.from = 2;
-    assert_int_equal(act(&f, PIECE_PULL, 0, 0, 3, NULL),
-                     PIECE_NONE); /* one request waits, not two */
+    assert_int_equal(act(&f, PIECE_PULL, 0, 0, 3, NULL), PIECE_NONE); /* a single request waits */
     f.from = 3;
     assert_int_equal(act(&f, PIECE_PUSH, 0, 0, 1, NULL), PIECE_NONE);
     f.from = 4;
@@ -473,7 +472,7 @@ static void invalid_pieces_are_refused(void **state)
 {
     static float before[N_ELEMS], after[N_ELEMS];
     struct fixture f;
-    setup(&f, JOB_SYNC, OPTIM_SGD, 1); /* one member: any accepted push has an effect */
+    setup(&f, JOB_SYNC, OPTIM_SGD, 1); /* a single member: any accepted push has an effect */
     init_all(&f);
     store_rig_read_all(f.store, f.chunks, 0, before);
     BAD(PIECE_REBASE, s.head.generation = 8);
@@ -486,7 +485,7 @@ static void invalid_pieces_are_refused(void **state)
     BAD(PIECE_REFUSED, s.piece.kind = PIECE_NONE);
     BAD(PIECE_REFUSED, s.piece.kind = PIECE_APPLIED);
     BAD(PIECE_REFUSED, s.piece.kind = (enum piece_kind)12345);
-    BAD(PIECE_REFUSED, s.piece.kind = PIECE_PULL); /* with a payload */
+    BAD(PIECE_REFUSED, s.piece.kind = PIECE_PULL); /* a pull has no payload */
     BAD(PIECE_REFUSED, s.piece.payload.bytes -= 4);
     BAD(PIECE_REFUSED, s.piece.payload.bytes = 0);
     BAD(PIECE_REFUSED, s.piece.chunk = 1); /* another chunk's length */

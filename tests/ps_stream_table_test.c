@@ -18,7 +18,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int stand_still, n_standing;
 
 static struct stream_table *streams;
-static _Atomic uint64_t number; /* of the open stream; 0: none */
+static _Atomic uint64_t number; /* number of the open stream; 0: none */
 static _Atomic int n_closed;
 
 void __real_net_stream_send(struct net_stream *stream, const struct net_frame_head *head,

@@ -27,7 +27,7 @@ static void updates_visit_each_core(void **state)
     if (n < 2)
         skip_because("one core");
     for (int i = 0; i < n; i++) {
-        assert_int_equal(core_turns_begin(&t), 0); /* one core is free */
+        assert_int_equal(core_turns_begin(&t), 0); /* a core is free */
         core_turns_busy(&t, 1);
     }
     for (int i = 0; i < 3 * n; i++) {

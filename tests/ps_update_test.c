@@ -30,8 +30,8 @@ struct input {
     enum dtype push, wire;
     size_t n;
     float *old, *sum, *base, *slots; /* slots: before the update */
-    uint8_t *bytes;                  /* of the contribution that arrived */
-    uint8_t *term[MAX_TERMS];        /* of all terms, in their order; for that one: bytes */
+    uint8_t *bytes;                  /* bytes of the contribution that arrived */
+    uint8_t *term[MAX_TERMS];        /* bytes of all terms, in their order */
 };
 
 /* The outputs of a case. */

@@ -75,7 +75,7 @@ static void stalled_region_names_its_parent(void **state)
 static void computing_workers_are_not_named(void **state)
 {
     struct job *j = training();
-    j->member[1].awaited = 4; /* for 100 ms */
+    j->member[1].awaited = 4; /* chunks that wait for more than 100 ms */
     assert_string_equal(named(j), "");
 }
 
