@@ -61,7 +61,7 @@ struct link {
                                       generation */
     bool lends;                     /* the server has mapped this program's segment */
     int n_under_way;                /* number of pending requests */
-    bool told_busy;                 /* the session's last report of them was "busy" */
+    bool told_busy;                 /* the session's last report of pending requests was "busy" */
     struct net_frame_head head;
     struct request_queue queue;
     size_t in_flight; /* bytes sent that the server has acknowledged neither by an answer nor by

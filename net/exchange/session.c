@@ -5,14 +5,14 @@
 #include <string.h>
 
 enum {
-    QUICK_MS = 5, /* first pause between joins while servers change their generation, */
+    QUICK_MS = 5, /* first pause between joins while servers change their generation */
     QUICK_MAX_MS = 20,
     QUICK_FOR_MS = 3000, /* time after a server's first answer in which pauses stay short */
     BACKOFF_MS = 100,
     FIRST_MAX_BACKOFF_MS = 500, /* longest pause until the first answer: servers are starting */
     FIRST_LINE_MS = 1000,
     TELL_AGAIN_MS = 1000,
-    DOUBT_MS = 300,        /* time without a server after which the session contacts ps 0, */
+    DOUBT_MS = 300,        /* time without a server after which the session contacts ps 0 */
     DOUBT_AGAIN_MS = 1000, /* shortest interval between such contacts */
     ACTIONS_OF_SETTLE = 4, /* room for actions that concern no link */
 };

@@ -74,9 +74,9 @@ struct session_link {
     enum link_progress progress;
     enum session_do cancel; /* cancelling the active call */
     enum session_do tell;   /* sending the leave message */
-    bool idle;              /* its server has no chunks, so no caller waits for it */
+    bool idle;              /* the server has no chunks, so no caller waits for this link */
     bool busy;              /* requests are pending */
-    bool waits;             /* its server answers, and makes this member wait */
+    bool waits;             /* the server answers, and makes this member wait */
     bool lost;              /* a log line has reported its stream as lost, and another
                               must report its return */
     bool answers;           /* the last join was answered, even if with "retry" */
@@ -89,7 +89,7 @@ struct session_link {
 struct session_config {
     int max_servers;
     int member;            /* this member's index; -1: ps 0 assigns one */
-    bool may_move;         /* it joins a running job, and ps 0 may assign another index */
+    bool may_move;         /* the member joins a running job, and ps 0 may assign another index */
     bool can_renew;        /* the member can compute its first values again */
     int64_t wait_line_ms;  /* pause between lines on a missing server */
     int64_t first_line_ms; /* time until the first such line before the join; 0: 1000 */

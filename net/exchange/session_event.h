@@ -40,7 +40,7 @@ struct session_event {
     enum status st;
     enum join_answer answer;
     uint64_t generation;
-    uint64_t ps0; /* incarnation of the ps 0 that made its plan */
+    uint64_t ps0; /* incarnation of the ps 0 that made the generation's plan */
     int64_t step; /* lowest version on the server; -1: it has no values */
     struct net_place place;
     enum session_map map;
@@ -95,8 +95,7 @@ enum { SESSION_ACTIONS = 64 };
 
 struct session_out {
     int n;
-    bool more;       /* when these actions are carried out, step again with TIMER at the
-                       same time */
+    bool more;       /* more actions follow: after these, step again with TIMER at the same time */
     int64_t wake_ns; /* time of the next TIMER; INT64_MAX: never */
     struct session_action act[SESSION_ACTIONS];
 };

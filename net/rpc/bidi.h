@@ -41,15 +41,14 @@ struct bidi {
     grpc_call *call;
     struct grpc_runtime_op meta_op, recv_op, send_op, end_op, status_op;
     grpc_byte_buffer *incoming, *outgoing;
-    grpc_metadata_array initial, trailing; /* this and the next two: the server's metadata and
-                                              status, at a client */
+    grpc_metadata_array initial, trailing; /* metadata and status of the server, as a client
+                                              receives them; so are the next two */
     grpc_status_code code;
     grpc_slice details;
     int cancelled; /* at a server: nonzero if the call was cancelled (gRPC sets it) */
-    int n_ops;     /* operations that have not returned; the lock guards this and the next
-                      two */
-    bool sending;  /* a message is being sent */
-    bool broken;   /* no further message can be sent */
+    int n_ops;    /* operations that have not returned; the lock guards this and the fields below */
+    bool sending; /* a message is being sent */
+    bool broken;  /* no further message can be sent */
 };
 
 void bidi_init(struct bidi *b, const struct bidi_handler *handler, void *ctx,

@@ -35,7 +35,7 @@ void credentials_explain(char *text, size_t room);
 struct caller {
     unsigned certificate;         /* roles of its certificate; all roles without TLS */
     unsigned token;               /* roles of its token; all roles without tokens */
-    bool has_token;               /* it shows a token, valid or not */
+    bool has_token;               /* the caller shows a token, valid or not */
     char name[CALLER_NAME_BYTES]; /* name in its certificate; empty: it has none */
 };
 void credentials_read_caller(grpc_call *call, const grpc_metadata_array *metadata,

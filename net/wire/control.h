@@ -33,8 +33,8 @@ struct net_plan; /* plan.h */
 /* A member that has no stream to the sender now. */
 struct net_missing {
     int member; /* index */
-    int64_t ms; /* time since then */
-    bool came;  /* it has joined here in this generation, but sent no frame yet */
+    int64_t ms; /* time without a stream */
+    bool came;  /* the member has joined here in this generation, but sent no frame yet */
 };
 
 /* A server's file of a checkpoint, in a folder that ps 0 does not share. */
@@ -54,29 +54,30 @@ struct net_kept {
 struct net_control {
     int server, n_servers;            /* number, and number of servers; while joining: 0 */
     uint64_t incarnation;             /* random at process start, not 0 */
-    uint64_t generation;              /* generation of its job; 0: it has no job */
-    uint64_t ps0;                     /* ps 0 that made its plan, as in struct net_plan */
-    uint64_t heard_ps0, heard_epoch;  /* the ps 0 that was obeyed last; 0: none yet */
+    uint64_t generation;              /* generation of the server's job; 0: it has no job */
+    uint64_t ps0;                     /* ps 0 that made its plan, see struct net_plan */
+    uint64_t heard_ps0, heard_epoch;  /* ps 0 that was obeyed last: incarnation, epoch; 0: none */
     uint64_t unreadable;              /* generation of the plan in force if it cannot begin here,
                                          because its checkpoint is damaged; 0: none */
     uint64_t seen;                    /* number of the last reply; 0: none yet */
     uint64_t serial;                  /* number of this request; a process counts upwards */
     uint64_t wanted;                  /* checkpoints requested at this server so far */
-    uint64_t order;                   /* the last checkpoint order that was accepted; 0: none */
+    uint64_t order;                   /* checkpoint order that was accepted last; 0: none */
     int phase;                        /* progress of that order: enum part_phase */
     uint64_t bytes;                   /* size of the checkpoint's file, once it is written */
     uint32_t crc32c;                  /* CRC-32C of that file's header, once it is written */
     char address[CONTROL_TEXT_BYTES]; /* address of the server */
     bool joining;                     /* the server was not in the job when it began */
     bool leaving;                     /* the server asks to hand on its chunks and leave */
-    uint64_t stop;                    /* the last Stop that was obeyed; 0: none */
+    uint64_t stop;                    /* Stop that was obeyed last; 0: none */
     bool stopped;                     /* versions here do not change any more */
     int64_t lowest, highest;          /* range of versions here; -1: a chunk has none yet */
     int n_missing;
-    struct net_missing *missing;       /* the receiver becomes its owner, as of `parts` */
-    char folder[CONTROL_FOLDER_BYTES]; /* id of its checkpoint folder; empty: none, or not known */
+    struct net_missing *missing;       /* list whose owner the receiver becomes; so is `parts` */
+    char folder[CONTROL_FOLDER_BYTES]; /* id of the server's checkpoint folder; empty: none or
+                                          unknown */
     bool knows_parts;                  /* the server has read its own folder */
-    int n_parts;                       /* newest files in it */
+    int n_parts;                       /* number of the newest files in that folder */
     struct net_part *parts;
 };
 
@@ -104,9 +105,8 @@ struct net_control_reply {
     bool failed;           /* closing: the job failed, because all its workers ended with an
                               error */
     char folder[CONTROL_FOLDER_BYTES]; /* id of ps 0's folder */
-    bool knows_kept;                   /* files of checkpoints that are not in `kept` may be
-                                          deleted, */
-    bool older_stay;                   /* except those older than the last of `kept` */
+    bool knows_kept; /* checkpoints' files that are not in `kept` may be deleted */
+    bool older_stay; /* files older than the last of `kept` may not be deleted */
     int n_kept;
     struct net_kept *kept;          /* newest first; the receiver becomes its owner */
     char later[CONTROL_TEXT_BYTES]; /* not sent. Not empty: there is no answer, and the call ends

@@ -19,7 +19,7 @@ enum gate_kind {
     /* sent by ps 0 */
     GATE_BEGIN, /* the chunk's first version */
     GATE_WHOLE, /* replaces the version that waits */
-    GATE_ADD,   /* is added to the version that waits */
+    GATE_ADD,   /* adds the value to the version that waits */
     GATE_OWN,   /* the version that waits becomes valid as computed */
     GATE_READ,  /* requests the present value */
     GATE_MIX,   /* averages: weight `mix` for the version that waits, 1 - `mix` for this value */
@@ -40,8 +40,8 @@ struct net_gate_item {
 };
 
 struct net_gate {
-    uint64_t generation, ps0; /* > 0; as in struct net_plan */
-    int server;               /* the caller's number in the plan */
+    uint64_t generation, ps0; /* > 0; see struct net_plan */
+    int server;               /* number of the caller in the plan */
     int n;                    /* 1 to GATE_MAX_ITEMS */
     struct net_gate_item *item;
 };

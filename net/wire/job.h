@@ -95,19 +95,18 @@ const char *job_check_mode(const struct net_job *job);
 const char *job_check_asked(const struct net_job *job);
 
 struct net_join {
-    int member;           /* its index: --task_index, or from ps 0; -1: ps 0 must assign one
-                             (job.n_workers is 0) */
+    int member;           /* index of the member; -1: ps 0 must assign one (job.n_workers is 0) */
     uint64_t incarnation; /* random at process start, never 0 */
-    const char *address;  /* name of its host, printable ASCII without spaces, JOB_ADDRESS_BYTES
-                             with its end; NULL or empty: unset; on the server valid for the call */
+    const char *address;  /* name of the member's host, printable ASCII without spaces; NULL or
+                             empty: unset; on the server valid for the call */
     struct net_job job;
     const struct chunks *chunks; /* decoded on the server: owned by net, valid for the call */
     struct segment_name segment; /* segment in which contributions may lie */
     uint64_t generation;         /* generation that other servers have reported; 0: none yet */
-    uint64_t ps0;                /* the ps 0 that made its plan, as in struct net_plan */
+    uint64_t ps0;                /* ps 0 that made that generation's plan, see net_plan */
     const char *model; /* the network's JSON text, at most JOB_MAX_MODEL_BYTES; NULL: unset; on the
                           server valid for the call */
-    int hidden_units;  /* units of its first dense layer; 0: as in the text */
+    int hidden_units;  /* units of the network's first dense layer; 0: as in the text */
     const char *trained_on; /* JSON text on data and model, see worker/results/trained_on.h, at most
                                JOB_MAX_TRAINED_ON_BYTES; NULL: unset; on the server valid for the
                                call */
@@ -116,13 +115,13 @@ struct net_join {
 enum { LEAVE_ERROR_BYTES = 400 };
 
 struct net_leave {
-    int member; /* its index */
+    int member; /* index of the member */
     uint64_t incarnation;
-    bool done; /* it has made its last step */
-    bool soon; /* it continues until ps 0 makes the next generation, which must exclude it */
-    uint64_t generation;           /* generation of that last step; 0: unset, the server's */
-    char error[LEAVE_ERROR_BYTES]; /* not empty: it ends for good with this error; printable UTF-8
-                                      when received */
+    bool done;           /* the member has made its last step */
+    bool soon;           /* the member continues until ps 0 makes the next generation, without it */
+    uint64_t generation; /* generation of the last step; 0: unset, the server's */
+    char error[LEAVE_ERROR_BYTES]; /* error that ends the member for good; empty: none; printable
+                                      UTF-8 when received */
 };
 
 enum join_answer {
@@ -137,7 +136,7 @@ struct net_join_reply {
     enum join_answer answer;
     char why[512];
     uint64_t generation; /* generation of the server; RETRY: or 0 */
-    uint64_t ps0;        /* the ps 0 that made its plan, as in struct net_plan */
+    uint64_t ps0;        /* ps 0 that made that generation's plan, see net_plan */
     int64_t step;        /* lowest version of this server's chunks; -1 before INIT is complete */
     int *server;         /* shard map, n_chunks numbers; only from ps 0, otherwise NULL; malloc'd,
                             and the receiver becomes its owner */

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct net_place {
-    int member; /* its index, which never changes */
+    int member; /* index of the member, which never changes */
     int rank;   /* number in this generation's frames and sums: 0 to n_members - 1, by index */
     int n_members;
     int64_t first_step; /* first step of the generation */

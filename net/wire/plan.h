@@ -24,7 +24,7 @@ enum plan_source {
 
 /* The last version for which a member's contribution counted. */
 struct net_contribution {
-    int member;      /* its index */
+    int member;      /* index of the member */
     int64_t version; /* above 0 */
 };
 
@@ -34,8 +34,8 @@ struct net_gates {
     int64_t steps;       /* steps between two gates; 0: the group is not a region */
     int64_t overlap;     /* steps before a gate at which ps 0 already receives the version */
     int64_t slots_since; /* the version at which the optimizer's slots were zero */
-    bool alone;          /* at first every version waits, until ps 0 allows the servers to
-                            continue without */
+    bool alone; /* at first each version waits, until ps 0 allows the servers to continue without
+                   the parent */
 };
 /* Returns true if that version waits. The last version does, and no version so shortly before
  * it that its exchange would not be over. */
@@ -49,7 +49,7 @@ struct net_plan {
     uint64_t generation; /* > 0 */
     uint64_t ps0;        /* incarnation of the ps 0 that made it, since a ps 0 that lost its
                             epoch may use a number again; 0: no ps 0 (tests) */
-    int64_t step;        /* its first version; 0 with PLAN_FIRST */
+    int64_t step;        /* first version of the generation; 0 with PLAN_FIRST */
     uint64_t position;   /* position of that step's first sample */
     struct net_job job;  /* n_workers: value of the job's first member */
     struct chunks *chunks;
@@ -59,11 +59,11 @@ struct net_plan {
     enum plan_source source;
     char restore[CONTROL_TEXT_BYTES];     /* CHECKPOINT: the manifest's name */
     uint64_t before;                      /* MEMORY: the generation that it continues */
-    struct hosts holders;                 /* its servers */
+    struct hosts holders;                 /* servers of that generation */
     int *held_by;                         /* [n_chunks] each chunk's position in `holders` */
-    int n_contributed;                    /* only in lockstep: contributions of all members up to
-                                             `step`, */
-    struct net_contribution *contributed; /* present or former, by index */
+    int n_contributed;                    /* lockstep: number of members, present or former, that
+                                             contributed up to `step` */
+    struct net_contribution *contributed; /* [n_contributed] ascending by member */
     struct net_gates gates;
 };
 

@@ -9,18 +9,18 @@
 #include <stdint.h>
 
 struct net_squares {
-    uint64_t generation, ps0; /* > 0; as in struct net_plan */
+    uint64_t generation, ps0; /* > 0; see struct net_plan */
     int64_t step;             /* >= 0 */
-    int server;               /* its number in the plan */
-    int n;                    /* > 0: its chunks */
-    double *square;           /* [n] sum of squares of the mean gradient of each, ascending */
+    int server;               /* number of the server in the plan */
+    int n;                    /* number of its chunks, > 0 */
+    double *square;           /* [n] sum of squares of each chunk's mean gradient, by chunk */
 };
 
 enum squares_answer {
     SQUARES_TAKEN,   /* accepted, now or before */
-    SQUARES_LATER,   /* not now: the sender must repeat it soon */
+    SQUARES_LATER,   /* the server cannot accept them yet: the sender must repeat them soon */
     SQUARES_OVER,    /* the generation is over here: the sender must stop */
-    SQUARES_REFUSED, /* they do not fit; `why` contains the reason */
+    SQUARES_REFUSED, /* the squares do not fit; `why` contains the reason */
     SQUARES_N_ANSWERS
 };
 

@@ -30,7 +30,7 @@ enum {
 enum member_state {
     MEMBER_EXPECTED, /* has not joined yet */
     MEMBER_TRAINING,
-    MEMBER_MISSING, /* was here and has no stream now */
+    MEMBER_MISSING, /* had a stream, and has none now */
     MEMBER_JOINING, /* waits to become a member */
     MEMBER_LEAVING,
     MEMBER_LEFT,
@@ -41,16 +41,16 @@ enum member_state {
 struct net_status_member {
     int member, rank; /* index; rank in the generation, -1: none */
     enum member_state state;
-    char address[STATUS_ADDRESS_BYTES]; /* address, or the one that it joined from; empty: not
-                                           known */
-    int64_t ms;                         /* MISSING: time since then */
-    int64_t times, recent_times;    /* sync: steps in which it was the last, in the job, and of the
-                                       last n_recent steps */
-    double seconds, recent_seconds; /* waits of other members in them */
+    char address[STATUS_ADDRESS_BYTES]; /* address, or the one that the member joined from; empty:
+                                           not known */
+    int64_t ms;                         /* MISSING: time without a stream */
+    int64_t times, recent_times;    /* sync: steps whose last contribution was the member's: in the
+                                       job, in the last n_recent steps */
+    double seconds, recent_seconds; /* time that other members waited in these steps */
     int64_t skipped;                /* contributions that counted with weight 0, in the job */
-    int awaited; /* chunks for which members now wait because of it, STATUS_AWAITED_MS or longer */
-    char refused[STATUS_REFUSAL_BYTES]; /* why the last process for this absent worker was refused;
-                                           empty: none */
+    int awaited; /* chunks for which members wait for this one now, STATUS_AWAITED_MS or longer */
+    char refused[STATUS_REFUSAL_BYTES]; /* reason why the last process for this absent worker was
+                                           refused; empty: none */
     int64_t refused_ms;                 /* time since that refusal */
 };
 
@@ -64,22 +64,22 @@ enum server_state {
 };
 
 struct net_status_server {
-    int server; /* its number; -1: not in the generation */
+    int server; /* number of the server; -1: not in the generation */
     enum server_state state;
     char address[CONTROL_TEXT_BYTES];
-    uint64_t bytes; /* bytes of the parameters that it has */
+    uint64_t bytes; /* size of the server's parameters */
     int n_chunks;
-    int64_t heard_ms, up_ms; /* since ps 0 last, and first, received its message; -1: never */
+    int64_t heard_ms, up_ms; /* time since ps 0 last, and first, received its message; -1: never */
 };
 
 struct net_status_checkpoints {
-    char folder[CONTROL_TEXT_BYTES]; /* empty: there are none, or the server that answers is not ps
-                                        0 */
+    char folder[CONTROL_TEXT_BYTES]; /* folder of checkpoints; empty: none, or the server that
+                                        answers is not ps 0 */
     int64_t last, ordered;           /* steps of the last complete checkpoint, and of the one being
                                         made; -1: none */
-    uint64_t wanted, given;          /* requested by commands; of these, made or abandoned */
-    int64_t next_ms; /* until the next one by time; -1: not by time, one is being made, or training
-                        has stopped */
+    uint64_t wanted, given;          /* counts of commands' requests: received; made or abandoned */
+    int64_t next_ms; /* time until the next one by time; -1: not by time, one is being made, or
+                        training has stopped */
     uint64_t owner;  /* incarnation of the ps 0 that answers, as in its folder's lease */
     bool is_ending;  /* ps 0 is shutting down */
 };
@@ -89,7 +89,7 @@ struct net_status {
     uint64_t generation; /* 0: no job yet */
     enum status_state state;
     int64_t first_step;    /* first step of the generation */
-    int64_t step, highest; /* lowest and highest version of the server's chunks; -1 */
+    int64_t step, highest; /* range of versions of the server's chunks; -1: none */
     uint64_t position;     /* position of step's first sample in all passes; if each chunk advances
                               by itself: number of samples that counted */
     double steps_per_s;    /* present speed; 0: no step for unusually long */
