@@ -93,7 +93,7 @@ struct backend_group {
     int n, arrived;
     uint64_t sums;
     float weight[MAX_TOWERS], mean[MAX_TOWERS];
-    pthread_mutex_t lock; /* guards the others */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
     int cancelled;
 };

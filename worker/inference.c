@@ -32,7 +32,7 @@ done:
 }
 
 /* Returns true if the outputs are those of classes. Without labels, training decides. */
-static int has_classes(const struct worker *w)
+static bool has_classes(const struct worker *w)
 {
     const struct dataset *d = w->test;
     if (dataset_has_labels(d))

@@ -255,7 +255,7 @@ done:
     return st;
 }
 
-static int is_given(const struct options_list *l)
+static bool is_given(const struct options_list *l)
 {
     return l->n > 0 || l->measured;
 }

@@ -70,7 +70,7 @@ enum status set_up_threads(struct worker *w)
     return thread_pool_create(trains ? n_own_threads(w) : 1, &w->threads);
 }
 
-static int are_alike(const struct tower_device *a, const struct tower_device *b)
+static bool are_alike(const struct tower_device *a, const struct tower_device *b)
 {
     return a->backend == b->backend && a->n_threads == b->n_threads && a->precision == b->precision;
 }

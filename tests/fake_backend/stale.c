@@ -1,5 +1,5 @@
-/* tests/fake_backend/stale.c - a backend of another build: its version is FAKE_ABI, or there is
- * none, and its table is not one that could be read. */
+/* tests/fake_backend/stale.c - a backend of another build: its version is FAKE_ABI, or missing, and
+ * its table is unreadable. */
 #include "kernels/backend_abi.h"
 
 #if defined(FAKE_ABI)

@@ -1,11 +1,11 @@
 /* tests/fake_backend/wrong.c - the CPU backend with one error: each gradient of weights is a little
- * too large. What a test of it must find. */
+ * too large. A test of the backend must detect this. */
 #include "kernels/backend_abi.h"
 #include <dlfcn.h>
 #include <stddef.h>
 
 static const struct backend *right;
-static struct backend_plan_config cfg; /* of the last plan */
+static struct backend_plan_config cfg; /* configuration of the last plan */
 
 static enum status plan_create(const struct backend_plan_config *c, struct plan **out)
 {

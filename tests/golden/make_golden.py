@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/MODEL.json: the losses of 50 steps (of large models fewer) that PyTorch takes
-with each model that comes with Weir, and with those in tests/golden/models, from Weir's own first
-values, on the same batches and with the same dropout; in float64, so that only Weir rounds.
-tests/python/test_golden.py then holds Weir against them, and needs no PyTorch. To be run where a
-layer, a loss, an optimizer or a model has changed, or the order of samples has:
+"""Writes tests/golden/MODEL.json: the losses of 50 steps (fewer for large models) of PyTorch with
+each model of Weir, and with those in tests/golden/models, from Weir's own first values, on the same
+batches and with the same dropout; in float64, so that only Weir rounds.
+tests/python/test_golden.py then compares Weir with them, without PyTorch. Run it again after a
+change of a layer, a loss, an optimizer, a model, or the order of samples:
 
     pip install torch numpy && tests/golden/make_golden.py [MODEL...]      # build/bin must be built
 """
@@ -156,7 +156,7 @@ class Net:
 
 
 def first_values(path, folder):
-    """Weir's own, by a step that moves them by less than a float can say."""
+    """Returns Weir's own first values, by a step whose change is too small for a float."""
     export = os.path.join(folder, "first")
     with open(path, encoding="utf-8") as f:
         norms = any(layer["type"] == "batch_norm" for layer in json.load(f)["layers"])

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes tests/golden/predictions: for each of some small networks of PyTorch 2 its state dict as
-safetensors, by PyTorch's own names; samples as bytes; and the probabilities that PyTorch gives to
-each of them, in float64, so that only Weir rounds. The same network as a model file, and the map of
-names where it needs one, stand there, too, by hand.
-tests/python/test_golden_predictions.py then holds Weir against them, and needs no PyTorch.
+safetensors, by PyTorch's own names; samples as bytes; and PyTorch's probabilities for each of
+them, in float64, so that only Weir rounds. The folder also contains the same network as a model
+file, and its map of names if it needs one, both written by hand.
+tests/python/test_golden_predictions.py then compares Weir with them, without PyTorch.
 
     pip install torch safetensors && tests/golden/make_predictions.py [NETWORK...]
 """
@@ -81,8 +81,8 @@ class Words(nn.Module):
 
 
 def shaken(net, batch):
-    """As after some training: no parameter is what all networks start with, statistics are those of
-    samples, and outputs differ widely."""
+    """Changes a network as training would: no parameter has its usual first value, statistics are
+    those of samples, and outputs differ widely."""
     for name, p in net.named_parameters():
         if p.dim() == 1 or "norm" in name:
             p.data += 0.3 * torch.randn_like(p)

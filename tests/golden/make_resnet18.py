@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/golden/torchvision/resnet18.json: the names and shapes of the state dict of
-torchvision's resnet18, and the probabilities that this network gives to some samples with the
-numbers of golden.torch_state as parameters, in float64.
-tests/python/test_resnet18.py then holds examples/models/resnet18.json against them, and needs no
+torchvision's resnet18, and this network's probabilities for some samples with the numbers of
+golden.torch_state as parameters, in float64.
+tests/python/test_resnet18.py then compares examples/models/resnet18.json with them, without
 PyTorch.
 
     pip install torch torchvision numpy && tests/golden/make_resnet18.py

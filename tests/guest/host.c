@@ -1,8 +1,8 @@
-/* guest/host.c - a host of libweir that checks what the library does to its process: it loads the
- * library, trains as a member of two jobs, one after the other, closes each handle and unloads the
- * library. What belongs to the whole process is then as it was before; each difference is a line,
- * and the exit code is 1. gRPC keeps what the first job had it open (epoll, eventfd).
- *     host LIBRARY [SETTING VALUE]... */
+/* tests/guest/host.c - a host of libweir that checks the library's effects on its process: it loads
+ * the library, trains as a member of two jobs, one after the other, closes each handle and unloads
+ * the library. Afterwards the state of the whole process must be unchanged; each difference is
+ * reported in a line, and the exit code is 1. gRPC keeps the descriptors that the first job opened
+ * (epoll, eventfd). Usage: host LIBRARY [SETTING VALUE]... */
 #include "libweir/weir.h"
 #include <dirent.h>
 #include <dlfcn.h>
@@ -31,7 +31,7 @@ static void expect(int ok, const char *what)
         printf("host: libweir has changed %s\n", what);
 }
 
-/* An allocator of the host's own for jansson: its memory is no memory of free(). */
+/* An allocator of the host for jansson: free() cannot release its memory. */
 static void *take(size_t bytes)
 {
     char *p = malloc(bytes + HEAD_BYTES);
@@ -44,7 +44,7 @@ static void give_back(void *p)
         free((char *)p - HEAD_BYTES);
 }
 
-struct common { /* what all of a process has in common */
+struct common { /* State of the whole process. */
     struct sigaction actions[N_SIGNALS];
     sigset_t blocked;
     mode_t mask;
@@ -95,7 +95,7 @@ static int count(const char *folder)
     return n;
 }
 
-/* Until the folder has no more entries than before; gRPC ends its threads on its own time. */
+/* Waits until the folder has no more entries than before; gRPC ends its threads some time later. */
 static int returns_to(const char *folder, int before)
 {
     const struct timespec pause = {.tv_nsec = 10000000};
@@ -115,7 +115,7 @@ static long resident_bytes(void)
     return resident * sysconf(_SC_PAGESIZE);
 }
 
-/* Large arrays that are freed go back to the kernel. */
+/* Checks that freed large arrays return to the kernel. */
 static void check_malloc(void)
 {
     char *arrays[N_ARRAYS];
@@ -133,7 +133,8 @@ static void check_malloc(void)
 /* A function of the library; the conversion is POSIX's. */
 #define FUNCTION(name) __typeof__(name) *name##_ = (__typeof__(name) *)dlsym(library, #name)
 
-/* A child that was forked meanwhile is refused, and ends its copy of the handle without a wait. */
+/* A child that was forked while the handle was open is refused, and ends its copy of the handle
+ * without a wait. */
 static void check_fork(struct weir *w, void *library)
 {
     FUNCTION(weir_next);

@@ -180,8 +180,9 @@ class Harness(unittest.TestCase):
                                   check=True)
         self.assertEqual(done.stdout, "2 2 5\n", done.stderr)
         self.assertEqual(done.stderr.splitlines(), [
-            "skipped none: no moon here", "skipped some: skips: 2 moons are needed",
-            "skipped groups: skips: 2 moons are needed", "skipped bad: skips: 2 moons are needed",
+            "skipped none: no moon here", "skipped some: test_skips: 2 moons are needed",
+            "skipped groups: test_skips: 2 moons are needed",
+            "skipped bad: test_skips: 2 moons are needed",
             "skipped python: T.test_it_1: because", "skipped liar: says so and ends with 0"])
 
     def test_data_depends_on_seed_only(self):

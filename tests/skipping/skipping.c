@@ -1,42 +1,43 @@
-/* tests/skipping/skipping.c - a cmocka program that passes, skips and fails as its argument says:
- * tests/python/test_harness.py looks at its exit status, and at what scripts/ctest_report makes of
- * it. */
+/* tests/skipping/skipping.c - a cmocka program that passes, skips and fails, depending on its
+ * argument: tests/python/test_harness.py checks its exit status, and the report of
+ * scripts/ctest_report. */
 #include "tests/check.h"
 #include "tests/skip.h"
 #include <string.h>
 
 enum { MANY = 77 }; /* failed tests, which are no skip */
 
-static void passes(void **state)
+static void test_passes(void **state)
 {
     assert_null(*state);
 }
 
-static void skips(void **state)
+static void test_skips(void **state)
 {
     skip_because("%d moons are needed", 2);
 }
 
-static void skips_mutely(void **state)
+static void test_skips_mutely(void **state)
 {
     skip();
 }
 
-static void fails(void **state)
+static void test_fails(void **state)
 {
     assert_non_null(*state);
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest good[] = {cmocka_unit_test(passes)};
-    const struct CMUnitTest some[] = {cmocka_unit_test(passes), cmocka_unit_test(skips)};
-    const struct CMUnitTest mute[] = {cmocka_unit_test(passes), cmocka_unit_test(skips_mutely)};
-    const struct CMUnitTest bad[] = {cmocka_unit_test(skips), cmocka_unit_test(fails)};
+    const struct CMUnitTest good[] = {cmocka_unit_test(test_passes)};
+    const struct CMUnitTest some[] = {cmocka_unit_test(test_passes), cmocka_unit_test(test_skips)};
+    const struct CMUnitTest mute[] = {cmocka_unit_test(test_passes),
+                                      cmocka_unit_test(test_skips_mutely)};
+    const struct CMUnitTest bad[] = {cmocka_unit_test(test_skips), cmocka_unit_test(test_fails)};
     struct CMUnitTest many[MANY];
     const char *how = argc > 1 ? argv[1] : "good";
     for (int i = 0; i < MANY; i++)
-        many[i] = (struct CMUnitTest)cmocka_unit_test(fails);
+        many[i] = (struct CMUnitTest)cmocka_unit_test(test_fails);
     if (strcmp(how, "none") == 0)
         return skip_program("no %s here", "moon");
     if (strcmp(how, "some") == 0)

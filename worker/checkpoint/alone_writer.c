@@ -337,7 +337,7 @@ enum status alone_writer_best(struct alone_writer *s, int64_t step,
     return st;
 }
 
-int alone_writer_best_is_kept(struct alone_writer *s)
+bool alone_writer_best_is_kept(struct alone_writer *s)
 {
     pthread_mutex_lock(&s->lock);
     wait_until_written(s);

@@ -34,9 +34,9 @@ enum status alone_writer_at_step(void *ctx, int64_t step);
  * but its id. */
 enum status alone_writer_best(struct alone_writer *s, int64_t step,
                               const struct checkpoint_best *best);
-/* Waits for the write in progress. Returns 1 if the last checkpoint of alone_writer_best is on the
- * disk and recorded; 0: writing it failed. */
-int alone_writer_best_is_kept(struct alone_writer *s);
+/* Waits for the write in progress. Returns true if the last checkpoint of alone_writer_best is on
+ * the disk and recorded; 0: writing it failed. */
+bool alone_writer_best_is_kept(struct alone_writer *s);
 /* Reads the folder's record of the best checkpoint, of a step up to the current one. ST_NOT_FOUND:
  * none; ST_IO: it cannot be read now (logged). */
 enum status alone_writer_found_best(const struct alone_writer *s, struct checkpoint_best *out);

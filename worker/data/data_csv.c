@@ -275,7 +275,7 @@ done:
     return st;
 }
 
-static int is_blank(const struct csv *c)
+static bool is_blank(const struct csv *c)
 {
     return data_csv_line_end(c, c->at) == c->at;
 }

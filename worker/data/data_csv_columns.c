@@ -231,9 +231,9 @@ static enum status mixed_line(const struct csv *c, int64_t column)
     return ST_CORRUPT;
 }
 
-/* Returns 1 if the fields of line 1 are 0, 1, 2, ... or 1, 2, 3, ..., with which programs name
+/* Returns true if the fields of line 1 are 0, 1, 2, ... or 1, 2, 3, ..., with which programs name
  * columns without names. Three such columns may be a sample. */
-static int counts_up(const struct csv *c)
+static bool counts_up(const struct csv *c)
 {
     const char *end = data_csv_line_end(c, c->at), *p = c->at;
     double number, first = 0;

@@ -322,7 +322,7 @@ static char *join_names(const struct names *n)
 }
 
 /* Returns true if pictures lie in the folder itself; its first entry decides. */
-static int is_flat(const char *dir, const struct names *names)
+static bool is_flat(const char *dir, const struct names *names)
 {
     char path[PATH_MAX];
     struct stat info;

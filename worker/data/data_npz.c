@@ -49,7 +49,7 @@ static enum status log_corrupt(const struct zip *z, uint64_t at, const char *wha
     return ST_CORRUPT;
 }
 
-static int has_bytes(const struct zip *z, uint64_t at, uint64_t bytes, const char *magic)
+static bool has_bytes(const struct zip *z, uint64_t at, uint64_t bytes, const char *magic)
 {
     return at <= z->n && bytes <= z->n - at && memcmp(z->bytes + at, magic, 4) == 0;
 }

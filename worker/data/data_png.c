@@ -13,7 +13,7 @@
 
 enum { MARK = 8, AROUND = 12 }; /* bytes before the chunks; bytes of a chunk besides its content */
 
-static int is_needed(const uint8_t *kind)
+static bool is_needed(const uint8_t *kind)
 {
     int may_be_left_out = kind[0] & 0x20;
     return !may_be_left_out;

@@ -66,7 +66,7 @@ static inline const char *dataset_unit(const struct dataset *d)
     return d->sample.dim[1] > 1 && d->sample.dim[2] > 1 ? "images" : "samples";
 }
 
-static inline int dataset_has_labels(const struct dataset *d)
+static inline bool dataset_has_labels(const struct dataset *d)
 {
     return d->labels || d->targets;
 }
@@ -95,7 +95,7 @@ static inline const float *dataset_targets(const struct dataset *d, int64_t i)
 }
 
 /* Returns true if its samples can be sent to a backend as bytes. */
-static inline int dataset_is_bytes(const struct dataset *d)
+static inline bool dataset_is_bytes(const struct dataset *d)
 {
     return d->bytes && (d->targets || d->classes <= DATASET_BYTE_CLASSES) && d->normal.n == 0;
 }

@@ -33,18 +33,18 @@ static const struct {
     {"", NULL, 0}, /* a folder of that name, with a folder of pictures for each class */
 };
 
-/* Returns 1 if the file exists, or an error other than "not found" occurred, which opening it
+/* Returns true if the file exists, or an error other than "not found" occurred, which opening it
  * repeats. */
-static int is_there(const char *dir, const char *part, const char *name, int may_be_gzipped,
-                    char path[PATH_MAX])
+static bool is_there(const char *dir, const char *part, const char *name, int may_be_gzipped,
+                     char path[PATH_MAX])
 {
     for (int i = 0; i <= may_be_gzipped; i++) {
         if (snprintf(path, PATH_MAX, "%s/%s%s%s", dir, part, name, i ? ".gz" : "") >= PATH_MAX)
-            return 0;
+            return false;
         if (access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR))
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 static enum status copy_path(const char *from, char to[PATH_MAX])
@@ -115,17 +115,17 @@ static const char *get_mnist(char path[PATH_MAX])
     return is_there ? path : "scripts/get_mnist";
 }
 
-static int is_picture(const char *name)
+static bool is_picture(const char *name)
 {
     static const char *const ends[] = {".png", ".jpg", ".jpeg"};
     size_t n = strlen(name);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (n > strlen(ends[i]) && strcasecmp(name + n - strlen(ends[i]), ends[i]) == 0)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
-static int has_picture(const char *dir)
+static bool has_picture(const char *dir)
 {
     DIR *d = opendir(dir);
     int found = 0;
@@ -138,7 +138,7 @@ static int has_picture(const char *dir)
 
 /* Returns true for folders only, unless their names show that they are not classes; *with: how many
  * of them have a picture. */
-static int holds_classes(const char *dir, int *with)
+static bool holds_classes(const char *dir, int *with)
 {
     DIR *d = opendir(dir);
     char path[PATH_MAX];

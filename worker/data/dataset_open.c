@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static int is_safetensors(const struct data_file *f)
+static bool is_safetensors(const struct data_file *f)
 {
     uint64_t length = 0;
     for (int i = 0; i < 8 && f->n > 8; i++)
@@ -21,19 +21,19 @@ static int is_safetensors(const struct data_file *f)
     return f->n > 8 && f->bytes[8] == '{' && length <= SAFETENSORS_MAX_HEADER && f->mapped;
 }
 
-static int is_npz(const struct data_file *f)
+static bool is_npz(const struct data_file *f)
 {
     return f->n >= 4 && (memcmp(f->bytes, "PK\3\4", 4) == 0 || memcmp(f->bytes, "PK\5\6", 4) == 0);
 }
 
-static int has_names(const struct data_file *f)
+static bool has_names(const struct data_file *f)
 {
     return is_safetensors(f) || is_npz(f);
 }
 
 /* Returns true for files of torch.save ("NAME/data.pkl" and more in a zip archive) and of
  * pickle.dump. */
-static int is_pickled(const struct data_file *f)
+static bool is_pickled(const struct data_file *f)
 {
     const uint8_t *b = f->bytes;
     uint64_t n = f->n > 30 ? b[26] | (uint64_t)b[27] << 8 : 0;
@@ -98,7 +98,7 @@ static enum status check_labels(const struct source *s)
 }
 
 /* Returns true for the channels of grey, RGB or RGBA. */
-static int is_pixel(int64_t n)
+static bool is_pixel(int64_t n)
 {
     return n == 1 || n == 3 || n == 4;
 }
@@ -191,7 +191,7 @@ static enum status read_labels(struct source *s)
 }
 
 /* Returns true by the file's name, because CSV has no magic number. */
-static int is_csv(const char *path)
+static bool is_csv(const char *path)
 {
     size_t n = strlen(path);
     if (n > 3 && strcmp(path + n - 3, ".gz") == 0)
@@ -200,7 +200,7 @@ static int is_csv(const char *path)
            (strncmp(path + n - 4, ".csv", 4) == 0 || strncmp(path + n - 4, ".tsv", 4) == 0);
 }
 
-static int is_folder(const char *path)
+static bool is_folder(const char *path)
 {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);

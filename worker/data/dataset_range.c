@@ -51,11 +51,11 @@ static float largest_possible(const struct dataset_range *r)
     return r->floats ? INFINITY : fmaxf(1, largest(r));
 }
 
-int dataset_range_fits(const struct dataset_range *a, const struct dataset_range *b)
+bool dataset_range_fits(const struct dataset_range *a, const struct dataset_range *b)
 {
     float times = a->floats == b->floats ? TIMES_OF_ONE_TYPE : TIMES;
     if (largest(a) == 0 || largest(b) == 0)
-        return 1;
+        return true;
     const struct dataset_range *low = largest(a) < largest(b) ? a : b, *high = low == a ? b : a;
     return largest(high) <= times * largest_possible(low);
 }

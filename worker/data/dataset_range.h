@@ -16,9 +16,9 @@ struct dataset_range {
 };
 
 enum status dataset_range_measure(const struct dataset *d, struct dataset_range *out);
-/* Returns 0 if the largest number of one set is more than 8 times the other's, for whole numbers
- * and floats, or more than 100 times, for sets of one type. */
-int dataset_range_fits(const struct dataset_range *a, const struct dataset_range *b);
+/* Returns false if the largest number of one set is more than 8 times the other's, for whole
+ * numbers and floats, or more than 100 times, for sets of one type. */
+bool dataset_range_fits(const struct dataset_range *a, const struct dataset_range *b);
 /* Writes "whole numbers divided by 255, from 0 to 1". */
 const char *dataset_range_text(const struct dataset_range *r, char dst[DATASET_RANGE_TEXT_BYTES]);
 

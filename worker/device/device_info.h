@@ -4,6 +4,7 @@
  * Threads: none. Errors: none. */
 #ifndef WORKER_DEVICE_DEVICE_INFO_H
 #define WORKER_DEVICE_DEVICE_INFO_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -157,18 +157,18 @@ int device_nvml_count(const struct device_nvml *n)
 
 /* Compares the hexadecimal digits, which are the same in CUDA and NVML behind different
  * prefixes. */
-static int same_uuid(const char *a, const char *b)
+static bool same_uuid(const char *a, const char *b)
 {
     return strlen(a) > 4 && strlen(b) > 4 && strcasecmp(a + 4, b + 4) == 0;
 }
 
-static int has_uuid(const struct nvml_api *api, struct nvml_handle *h, const char *uuid)
+static bool has_uuid(const struct nvml_api *api, struct nvml_handle *h, const char *uuid)
 {
     char own[UUID_BUFFER] = "";
     return api->uuid(h, own, sizeof own) == NVML_SUCCESS && same_uuid(own, uuid);
 }
 
-static int has_pci(const struct nvml_api *api, struct nvml_handle *h, const char *pci)
+static bool has_pci(const struct nvml_api *api, struct nvml_handle *h, const char *pci)
 {
     struct nvml_pci own;
     unsigned domain, bus, device;

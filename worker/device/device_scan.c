@@ -91,7 +91,7 @@ void device_scan_health(const struct device_scan *s, int i, struct device_health
         *out = (struct device_health){INT_MIN, -1, -1, -1, -1};
 }
 
-int device_scan_is_idle(const struct device_load *load, char *why)
+bool device_scan_is_idle(const struct device_load *load, char *why)
 {
     const uint64_t mb = 1 << 20;
     uint64_t most = load->total_bytes / 100 * DEVICE_IDLE_MEMORY_PERCENT;
@@ -99,7 +99,7 @@ int device_scan_is_idle(const struct device_load *load, char *why)
         most = DEVICE_IDLE_MEMORY_MB * mb;
     why[0] = '\0';
     if (load->state == DEVICE_LOAD_NO_NVML)
-        return 1;
+        return true;
     if (load->state != DEVICE_LOAD_KNOWN) {
         snprintf(why, DEVICE_WHY_SIZE, "%s (%.150s)",
                  load->state == DEVICE_LOAD_LOST ? "it is lost" : "its load is unknown", load->why);
@@ -121,7 +121,7 @@ int device_scan_is_idle(const struct device_load *load, char *why)
     return why[0] == '\0';
 }
 
-int device_scan_may_lag(const struct device_load *load)
+bool device_scan_may_lag(const struct device_load *load)
 {
     char why[DEVICE_WHY_SIZE];
     struct device_load rest = *load;

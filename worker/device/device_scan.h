@@ -35,10 +35,10 @@ void device_scan_close(struct device_scan *s);
 void device_scan_load(const struct device_scan *s, int i, struct device_load *out);
 void device_scan_health(const struct device_scan *s, int i, struct device_health *out);
 /* Returns 1, or 0 with why[DEVICE_WHY_SIZE]. Unknown values do not count against the GPU. */
-int device_scan_is_idle(const struct device_load *load, char *why);
-/* Returns 1 if only its utilisation makes it busy. NVML reports that up to a second late (and as
+bool device_scan_is_idle(const struct device_load *load, char *why);
+/* Returns true if only its utilisation makes it busy. NVML reports that up to a second late (and as
  * 100 % after the driver has started), so the job may have ended already. */
-int device_scan_may_lag(const struct device_load *load);
+bool device_scan_may_lag(const struct device_load *load);
 /* Writes "GPU 2 (NVIDIA H200, GPU-8932f937-..., 0000:3b:00.0)", at most DEVICE_LABEL_SIZE. */
 void device_scan_label(const struct device_info *d, char *out, size_t size);
 /* Writes the devices that CUDA hides, as a clause that begins with "; "; otherwise "". */

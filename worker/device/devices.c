@@ -35,7 +35,7 @@ static int next_entry(const char **list, const char **entry)
     return n;
 }
 
-static int is_number(const char *s, int n)
+static bool is_number(const char *s, int n)
 {
     int digits = 0;
     while (digits < n && isdigit((unsigned char)s[digits]))
@@ -43,14 +43,14 @@ static int is_number(const char *s, int n)
     return n > 0 && n <= 4 && digits == n;
 }
 
-static int is_uuid(const char *s, int n)
+static bool is_uuid(const char *s, int n)
 {
     if (n < 5 || n >= DEVICE_UUID_SIZE || (strncmp(s, "GPU-", 4) && strncmp(s, "MIG-", 4)))
-        return 0;
+        return false;
     for (int i = 4; i < n; i++)
         if (!isxdigit((unsigned char)s[i]) && s[i] != '-')
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
 /* Returns the kind of a --gpus text; -1: invalid. *n: largest number of GPUs for auto. */
@@ -93,7 +93,7 @@ enum status devices_check(const char *gpus, int wait_seconds)
     return ST_OK;
 }
 
-int devices_may_be_none(const char *gpus)
+bool devices_may_be_none(const char *gpus)
 {
     int n, kind = kind_of(gpus, &n);
     return kind == KIND_AUTO || kind == KIND_NONE;

@@ -48,16 +48,16 @@ struct devices {
 
 /* Checks only the syntax. */
 enum status devices_check(const char *gpus, int wait_seconds);
-/* Returns 1 if `gpus` (a valid text) allows to use the CPU when there is no GPU. */
-int devices_may_be_none(const char *gpus);
+/* Returns true if `gpus` (a valid text) allows to use the CPU when there is no GPU. */
+bool devices_may_be_none(const char *gpus);
 /* Chooses. n = 0 with ST_OK: the CPU; the reason is logged. */
 enum status devices_choose(const struct devices_request *request, struct devices *out);
 void devices_release(struct devices *d);
 
 struct device_scan;
-/* Returns 1 if auto would choose s->gpu[i] now; 0: why[DEVICE_CLAIM_WHY_SIZE] has the reason. */
-int devices_auto_accepts(const struct devices_request *r, const struct device_scan *s, int i,
-                         char *why);
+/* Returns true if auto would choose s->gpu[i] now; 0: why[DEVICE_CLAIM_WHY_SIZE] has the reason. */
+bool devices_auto_accepts(const struct devices_request *r, const struct device_scan *s, int i,
+                          char *why);
 /* Finds the entries of s->gpu without reserving them: all for all and auto (none is no error for
  * auto), none, or the listed ones. chosen[DEVICE_MAX]. */
 enum status devices_find(const char *gpus, const struct device_scan *s, int *chosen, int *n);

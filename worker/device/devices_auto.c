@@ -15,17 +15,18 @@ enum {
     LOOK_AGAIN_MS = 1500, /* NVML's utilisation is that of its last sample period, 1/6 to 1 s */
 };
 
-static int has_pid(const struct device_holders *h, int pid)
+static bool has_pid(const struct device_holders *h, int pid)
 {
     for (int i = 0; i < h->n; i++)
         if (h->holder[i].pid == pid)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
-/* Returns 1 if only processes with reserved parts use the GPU, and the requested part is free. */
-static int fits_beside(const struct device_load *load, const struct device_holders *others,
-                       const struct device_claim_request *want, char *why)
+/* Returns true if only processes with reserved parts use the GPU, and the requested part is free.
+ */
+static bool fits_beside(const struct device_load *load, const struct device_holders *others,
+                        const struct device_claim_request *want, char *why)
 {
     struct device_load rest = *load;
     rest.used_bytes = 0;
@@ -39,24 +40,24 @@ static int fits_beside(const struct device_load *load, const struct device_holde
         rest.n_processes -= others->holder[i].pid == 0;
     double bytes = (double)load->total_bytes * want->parts / DEVICE_CLAIM_WHOLE;
     if (!device_scan_is_idle(&rest, why))
-        return 0;
+        return false;
     if (load->state != DEVICE_LOAD_KNOWN || want->is_cap || (double)load->free_bytes >= bytes)
-        return 1;
+        return true;
     snprintf(why, DEVICE_WHY_SIZE, "only %.1f of its %.1f GB of memory are free",
              (double)load->free_bytes / 1e9, (double)load->total_bytes / 1e9);
-    return 0;
+    return false;
 }
 
-static int has_gpu(const struct devices *d, const struct device_info *gpu)
+static bool has_gpu(const struct devices *d, const struct device_info *gpu)
 {
     for (int i = 0; i < d->n; i++)
         if (d->gpu[i].ordinal == gpu->ordinal)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
-static int may_take(const struct devices_request *r, const struct device_scan *s, int i,
-                    const struct devices *out)
+static bool may_take(const struct devices_request *r, const struct device_scan *s, int i,
+                     const struct devices *out)
 {
     return (r->named == NULL || r->named[i]) && !has_gpu(out, &s->gpu[i]);
 }
@@ -88,8 +89,8 @@ static enum answer take_one(const struct devices_request *r, const struct device
     return others.n == 0 && device_scan_may_lag(&load) ? LAGS : REFUSED;
 }
 
-int devices_auto_accepts(const struct devices_request *r, const struct device_scan *s, int i,
-                         char *why)
+bool devices_auto_accepts(const struct devices_request *r, const struct device_scan *s, int i,
+                          char *why)
 {
     struct devices *d = calloc(1, sizeof *d);
     snprintf(why, DEVICE_CLAIM_WHY_SIZE, "out of memory");

@@ -13,9 +13,9 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* Returns 1 if the driver's GPU is the backend's. A MIG instance has a UUID of its own, which not
- * every runtime reports; then the PCI address is compared. */
-static int is_same(const struct device_info *gpu, const struct backend_device *d)
+/* Returns true if the driver's GPU is the backend's. A MIG instance has a UUID of its own, which
+ * not every runtime reports; then the PCI address is compared. */
+static bool is_same(const struct device_info *gpu, const struct backend_device *d)
 {
     char text[DEVICE_UUID_SIZE];
     device_cuda_uuid(d->uuid, 0, text);
@@ -48,7 +48,7 @@ done:
     return st;
 }
 
-static int growth_is_true(const char *value)
+static bool growth_is_true(const char *value)
 {
     return strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0;
 }

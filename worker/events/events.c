@@ -217,7 +217,7 @@ static void begin_figures(struct events *ev)
 }
 
 /* Returns true if histograms are due: at least 30 s apart, and at most a 200th of the time. */
-static int is_time_for_values(struct events *ev, int64_t now_ns)
+static bool is_time_for_values(struct events *ev, int64_t now_ns)
 {
     int64_t apart_ns = AUTO_SECONDS * INT64_C(1000000000);
     int64_t share_ns = atomic_load(&ev->values_took_ns) * AUTO_SHARE;

@@ -69,8 +69,8 @@ const char *model_type_name(enum layer_kind kind);
 
 /* Writes the initial values of all parameters, flat, in order: a pure function of (model, seed). */
 void model_init_params(const struct model *m, uint64_t seed, float *flat);
-/* Returns 1 if every element of this parameter starts with the same number, such as biases with
+/* Returns true if every element of this parameter starts with the same number, such as biases with
  * 0. */
-int model_init_is_constant(const struct model *m, int param);
+bool model_init_is_constant(const struct model *m, int param);
 
 #endif

@@ -10,7 +10,7 @@
 /* Used if there are no data: those of MNIST. */
 static const struct model_data without_data = {{3, {1, 28, 28}}, 10, 0, 0};
 
-static int says(const json_t *obj, const char *key, const char *word)
+static bool says(const json_t *obj, const char *key, const char *word)
 {
     const char *text = json_string_value(json_object_get(obj, key));
     return text && strcmp(text, word) == 0;

@@ -9,7 +9,7 @@
 
 static const char image[] = "image"; /* name of the model's input as a layer's input */
 
-static int is_name(const char *s, size_t bytes)
+static bool is_name(const char *s, size_t bytes)
 {
     size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
     return n > 0 && n < bytes && s[n] == 0;

@@ -126,7 +126,7 @@ static float init_value(const struct model_init *init, uint64_t key)
     return (float)init->scale;
 }
 
-int model_init_is_constant(const struct model *m, int param)
+bool model_init_is_constant(const struct model *m, int param)
 {
     return m->inits[param].kind == INIT_CONSTANT;
 }

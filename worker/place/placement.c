@@ -404,12 +404,12 @@ void placement_destroy(struct placement *p)
     free(p);
 }
 
-int placement_spans(const struct placement *p)
+bool placement_spans(const struct placement *p)
 {
     return p->spans;
 }
 
-int placement_keeps_on_host(const struct placement *p)
+bool placement_keeps_on_host(const struct placement *p)
 {
     return p->on_host;
 }

@@ -47,10 +47,10 @@ void placement_destroy(struct placement *p); /* NULL is fine */
 int placement_numbers(const struct placement_request *r, uint8_t *named, int n);
 /* Checks only the syntax of --placement. */
 enum status placement_check(const char *rules);
-/* Returns 1 for one tower over several devices instead of one tower per device. */
-int placement_spans(const struct placement *p);
-/* Returns 1 if a rule keeps parameters on the host that could stay on a GPU. */
-int placement_keeps_on_host(const struct placement *p);
+/* Returns true for one tower over several devices instead of one tower per device. */
+bool placement_spans(const struct placement *p);
+/* Returns true if a rule keeps parameters on the host that could stay on a GPU. */
+bool placement_keeps_on_host(const struct placement *p);
 /* Returns the device of a layer in the tower whose own device is `own`. */
 int placement_device(const struct placement *p, int layer, int own);
 /* Logs one line per layer (--log_device_placement). n_towers > 1: with the tower's number. */

@@ -172,14 +172,14 @@ void placement_rules_free(struct placement_rules *r)
     *r = (struct placement_rules){0};
 }
 
-int placement_rule_fits(const struct placement_rule *rule, const char *name, const char *type)
+bool placement_rule_fits(const struct placement_rule *rule, const char *name, const char *type)
 {
     if (rule->of == PLACEMENT_OF_TYPES)
         return fnmatch(rule->pattern + sizeof type_prefix - 1, type, 0) == 0;
     return rule->of == PLACEMENT_OF_LAYERS && fnmatch(rule->pattern, name, 0) == 0;
 }
 
-int placement_rule_fits_param(const struct placement_rule *rule, const char *name)
+bool placement_rule_fits_param(const struct placement_rule *rule, const char *name)
 {
     return rule->of == PLACEMENT_OF_PARAMS && fnmatch(rule->pattern, name, 0) == 0;
 }

@@ -15,6 +15,7 @@
 #ifndef WORKER_PLACE_PLACEMENT_RULES_H
 #define WORKER_PLACE_PLACEMENT_RULES_H
 #include "base/status.h"
+#include <stdbool.h>
 
 enum {
     PLACEMENT_MAX_INDEX = 9999,  /* largest device number in a rule */
@@ -58,9 +59,9 @@ void placement_rules_free(struct placement_rules *r);
 int placement_rules_find(const struct placement_rules *r, const char *name, const char *type);
 /* Returns the first rule that matches a parameter, "fc1/weights", or -1. */
 int placement_rules_find_param(const struct placement_rules *r, const char *name);
-/* Returns 1 if this rule matches the layer or the parameter, regardless of earlier rules. */
-int placement_rule_fits(const struct placement_rule *rule, const char *name, const char *type);
-int placement_rule_fits_param(const struct placement_rule *rule, const char *name);
+/* Returns true if this rule matches the layer or the parameter, regardless of earlier rules. */
+bool placement_rule_fits(const struct placement_rule *rule, const char *name, const char *type);
+bool placement_rule_fits_param(const struct placement_rule *rule, const char *name);
 
 #define PLACEMENT_SPELLINGS                                                                        \
     "cpu, gpu, gpu:K, /device:GPU:K, /job:localhost/replica:0/task:0/gpu:K or round_robin"

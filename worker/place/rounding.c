@@ -148,7 +148,7 @@ done:
     return st;
 }
 
-static int is_product(const struct layer *l)
+static bool is_product(const struct layer *l)
 {
     return l->kind == LAYER_CONV2D || l->kind == LAYER_DENSE;
 }

@@ -373,7 +373,7 @@ enum status split_tower_output(struct split_tower *s, float *dst)
     return ST_UNSUPPORTED;
 }
 
-int split_tower_grads_are_late(const struct split_tower *s)
+bool split_tower_grads_are_late(const struct split_tower *s)
 {
     int late = 0;
     for (int i = 0; i < s->cfg.n; i++)

@@ -49,9 +49,9 @@ enum status split_tower_result(struct split_tower *s, float *loss, int *n_correc
 /* Copies the output of the last layer, n x elems(out) floats. ST_UNSUPPORTED: its device does not
  * provide it. */
 enum status split_tower_output(struct split_tower *s, float *dst);
-/* Returns 1 if some backward only queues its work, so that gradients are available after
+/* Returns true if some backward only queues its work, so that gradients are available after
  * wait_grads. */
-int split_tower_grads_are_late(const struct split_tower *s);
+bool split_tower_grads_are_late(const struct split_tower *s);
 enum status split_tower_wait_grads(struct split_tower *s, int layer);
 
 #endif

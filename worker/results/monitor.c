@@ -30,14 +30,14 @@ static double step_age_s(const struct figures_view *v)
     return (double)(clock_now_ns() - v->moved_ns) * 1e-9;
 }
 
-static int is_stalled(const struct figures_view *v)
+static bool is_stalled(const struct figures_view *v)
 {
     double mean = v->steps > 0 ? v->seconds / (double)v->steps : 0;
     double limit = STALL_STEPS * mean > STALL_S ? STALL_STEPS * mean : STALL_S;
     return step_age_s(v) > limit;
 }
 
-static int is_ready(enum monitor_phase phase, const struct figures_view *v)
+static bool is_ready(enum monitor_phase phase, const struct figures_view *v)
 {
     return phase == MONITOR_ENDING || (phase == MONITOR_TRAINING && !is_stalled(v));
 }

@@ -34,7 +34,7 @@ static enum format format_of(const char *path)
     return (enum format)i;
 }
 
-int predictions_format_known(const char *path)
+bool predictions_format_known(const char *path)
 {
     return format_of(path) < FORMAT_N;
 }

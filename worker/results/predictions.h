@@ -13,11 +13,12 @@
 #ifndef WORKER_RESULTS_PREDICTIONS_H
 #define WORKER_RESULTS_PREDICTIONS_H
 #include "base/status.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 #define PREDICTIONS_ENDS ".csv, .jsonl, .npy"
-/* Returns 0 if the name has none of these ends. */
-int predictions_format_known(const char *path);
+/* Returns false if the name has none of these ends. */
+bool predictions_format_known(const char *path);
 
 struct predictions_config {
     const char *path;

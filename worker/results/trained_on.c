@@ -199,8 +199,9 @@ bool trained_on_default_data(const struct trained_on *t)
     return strcmp(t->data, here.name) == 0 || strcmp(t->data, DATASET_DEFAULT_DIR) == 0;
 }
 
-/* Returns 1 if the names are UTF-8, as JSON requires; a folder may have any name. of: "classes". */
-static int can_be_kept(const char *names, const char *of)
+/* Returns true if the names are UTF-8, as JSON requires; a folder may have any name. of: "classes".
+ */
+static bool can_be_kept(const char *names, const char *of)
 {
     size_t n = strlen(names);
     json_t *text = n <= MOST_NAMES_BYTES ? json_string(names) : NULL;

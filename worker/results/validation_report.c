@@ -17,15 +17,15 @@ enum {
     PARTS_MS = 300000
 };
 
-/* st, why: of the last call. Returns 1 if it is time to stop reporting. */
-static int is_over(const struct validation *v, const struct trainer_evaluation *e, enum status st,
-                   int64_t begin_ns, const char *why)
+/* st, why: of the last call. Returns true if it is time to stop reporting. */
+static bool is_over(const struct validation *v, const struct trainer_evaluation *e, enum status st,
+                    int64_t begin_ns, const char *why)
 {
     int64_t waited_ms = (clock_now_ns() - begin_ns) / 1000000;
     if (e->is_stopped(e->ctx))
-        return 1;
+        return true;
     if (v->is_last && st == ST_OK && waited_ms >= PARTS_MS)
-        return 1; /* other workers left without their parts: this worker evaluates all of it */
+        return true; /* other workers left without their parts: this worker evaluates all of it */
     int gives_up = st != ST_OK && st != ST_UNAVAILABLE && st != ST_DEADLINE;
     if (v->is_last && st != ST_OK && waited_ms >= LAST_MS)
         gives_up = 1;

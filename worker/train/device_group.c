@@ -12,7 +12,7 @@ struct device_group {
     float weight[TOWERS_MAX];
 };
 
-static int may_join(const struct tower_spec *spec, const struct backend *backend)
+static bool may_join(const struct tower_spec *spec, const struct backend *backend)
 {
     return spec->n_others == 0 && spec->own.backend == backend && backend->group_create != NULL;
 }

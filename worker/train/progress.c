@@ -35,14 +35,14 @@ void progress_lines_begin(struct progress_lines *l)
     l->line_ns = clock_now_ns();
 }
 
-/* Returns 1 if a line is due, and assumes that it is written now. */
-static int is_due(struct progress_lines *l)
+/* Returns true if a line is due, and assumes that it is written now. */
+static bool is_due(struct progress_lines *l)
 {
     int64_t now_ns = clock_now_ns();
     if (now_ns - l->line_ns < PROGRESS_LINE_MS * (int64_t)1000000)
-        return 0;
+        return false;
     l->line_ns = now_ns;
-    return 1;
+    return true;
 }
 
 void progress_lines_note(struct progress_lines *l, const char *what, int64_t done, int64_t all)

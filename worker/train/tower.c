@@ -12,7 +12,7 @@ static enum status no_memory(const struct tower *t, const char *what)
     return ST_NOMEM;
 }
 
-static int is_rounded(const struct tower *t)
+static bool is_rounded(const struct tower *t)
 {
     const struct trainer_config *cfg = t->cfg;
     int is_16 = cfg->push_dtype == DTYPE_BF16 || cfg->push_dtype == DTYPE_F16;

@@ -157,7 +157,7 @@ static enum status round_all(struct trainer *t, const uint8_t *rounded)
     return st;
 }
 
-static int is_rounded_so(const uint8_t *a, const uint8_t *b, size_t n)
+static bool is_rounded_so(const uint8_t *a, const uint8_t *b, size_t n)
 {
     return a && b ? memcmp(a, b, n) == 0 : a == b;
 }

@@ -78,7 +78,7 @@ static size_t bad_element(const struct trainer *t, int param)
     return atomic_load(&s.bad);
 }
 
-static int is_finite(const struct trainer *t, int param)
+static bool is_finite(const struct trainer *t, int param)
 {
     const struct net_param *p = &t->cfg.chunks->params[param];
     size_t n = (size_t)p->n_elems;

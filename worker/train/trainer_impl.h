@@ -86,20 +86,20 @@ struct trainer {
 /* trainer_state.c */
 
 /* Returns true after trainer_stop, or if a tower failed. */
-int trainer_state_is_stopped(struct trainer *t);
+bool trainer_state_is_stopped(struct trainer *t);
 /* Ends all towers; the first status is that of the run. */
 void trainer_state_fail(struct trainer *t, enum status st);
 /* Returns true if towers begin no further step before the next start. */
-int trainer_state_generation_ended(struct trainer *t);
+bool trainer_state_generation_ended(struct trainer *t);
 /* Returns true if the step's parameters are not available: it does not count. */
-int trainer_state_is_invalid(struct trainer *t, int64_t step);
+bool trainer_state_is_invalid(struct trainer *t, int64_t step);
 /* Returns true if a tower may abandon the step: no other tower waits for it within it. */
-int trainer_state_may_skip(struct trainer *t, int64_t step);
+bool trainer_state_may_skip(struct trainer *t, int64_t step);
 /* Removes ST_REBASED from an exchange's answer; `invalid`: the step that it invalidates, or
  * INT64_MAX. */
 enum status trainer_state_note_rebased(struct trainer *t, enum status st, int64_t invalid);
-/* Returns 0 if the tower has ended its last step before all begin again. */
-int trainer_state_begin_step(struct trainer *t, int64_t step);
+/* Returns false if the tower has ended its last step before all begin again. */
+bool trainer_state_begin_step(struct trainer *t, int64_t step);
 
 /* Runs a tower's steps from t->first_step to the last one (trainer_step.c). */
 enum status trainer_step_run(struct trainer *t, struct tower *w);

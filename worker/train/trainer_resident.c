@@ -20,12 +20,12 @@ struct run {
     struct trainer_result result;
 };
 
-int trainer_resident_fits(const struct trainer_config *cfg, const struct tower *tower)
+bool trainer_resident_fits(const struct trainer_config *cfg, const struct tower *tower)
 {
     const struct backend *b = tower->spec.own.backend;
     const struct updates *x = cfg->updates;
     if (cfg->params_on_host)
-        return 0;
+        return false;
     const struct optim_config *rule = x->ops->rule ? x->ops->rule(x->ctx) : NULL;
     return rule && rule->clip_value == 0 && rule->clip_norm == 0 && !cfg->at_step &&
            !cfg->validation && !cfg->own_pace && !cfg->sample_log && cfg->push_delay_ms == 0 &&

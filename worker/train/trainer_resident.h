@@ -20,8 +20,8 @@ struct trainer_resident {
     void (*step_done)(void *ctx, const struct trainer_result *r, int n_correct);
 };
 
-/* Returns 1 if this tower can train so. Otherwise nothing is logged. */
-int trainer_resident_fits(const struct trainer_config *cfg, const struct tower *tower);
+/* Returns true if this tower can train so. Otherwise nothing is logged. */
+bool trainer_resident_fits(const struct trainer_config *cfg, const struct tower *tower);
 /* Trains from `step` to the end; cfg->params are then the last ones. *done false: there is no
  * memory for it, logged, and nothing has changed. */
 enum status trainer_resident_run(const struct trainer_resident *r, int64_t step,

@@ -3,7 +3,7 @@
 #include "worker/train/device_group.h"
 #include "worker/train/trainer_impl.h"
 
-int trainer_state_is_stopped(struct trainer *t)
+bool trainer_state_is_stopped(struct trainer *t)
 {
     return atomic_load(&t->stopped) || atomic_load(&t->failed) != ST_OK;
 }
@@ -33,7 +33,7 @@ void trainer_stop(struct trainer *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-int trainer_state_generation_ended(struct trainer *t)
+bool trainer_state_generation_ended(struct trainer *t)
 {
     pthread_mutex_lock(&t->lock);
     int ended = t->last_step != INT64_MAX;
@@ -41,7 +41,7 @@ int trainer_state_generation_ended(struct trainer *t)
     return ended;
 }
 
-int trainer_state_is_invalid(struct trainer *t, int64_t step)
+bool trainer_state_is_invalid(struct trainer *t, int64_t step)
 {
     pthread_mutex_lock(&t->lock);
     int invalid = step >= t->invalid_from;
@@ -49,7 +49,7 @@ int trainer_state_is_invalid(struct trainer *t, int64_t step)
     return invalid;
 }
 
-int trainer_state_may_skip(struct trainer *t, int64_t step)
+bool trainer_state_may_skip(struct trainer *t, int64_t step)
 {
     return !t->group && trainer_state_is_invalid(t, step);
 }
@@ -68,7 +68,7 @@ enum status trainer_state_note_rebased(struct trainer *t, enum status st, int64_
     return ST_OK;
 }
 
-int trainer_state_begin_step(struct trainer *t, int64_t step)
+bool trainer_state_begin_step(struct trainer *t, int64_t step)
 {
     pthread_mutex_lock(&t->lock);
     int go = step <= t->last_step;

@@ -101,21 +101,21 @@ static int job_done(struct trainer *t, int64_t step)
     return trainer_push_global_step(t, step) >= t->cfg.train_steps;
 }
 
-/* Returns 1 if an evaluation is due. On the validation data, also when training continues from a
+/* Returns true if an evaluation is due. On the validation data, also when training continues from a
  * checkpoint: the process that wrote it may have been killed before it evaluated. Otherwise by the
  * job's steps: not for one that was evaluated before training rolled back, or before this process
  * joined. */
-static int evaluation_is_due(struct trainer *t, int64_t step)
+static bool evaluation_is_due(struct trainer *t, int64_t step)
 {
     if (t->cfg.eval_every <= 0)
-        return 0;
+        return false;
     if (t->cfg.validation)
         return step > 0 && step % t->cfg.eval_every == 0;
     int64_t n = trainer_push_global_step(t, step) / t->cfg.eval_every;
     if (n <= t->n_evaluated)
-        return 0;
+        return false;
     t->n_evaluated = n;
-    return 1;
+    return true;
 }
 
 enum status trainer_step_run(struct trainer *t, struct tower *w)

@@ -21,7 +21,7 @@ static const char *shape_text(const struct shape *s, char text[SHAPE_BYTES])
 }
 
 /* Compares shapes without extents of 1, which do not change the order of values. */
-static int shape_fits(const struct shape *a, const struct shape *b)
+static bool shape_fits(const struct shape *a, const struct shape *b)
 {
     int i = 0, k = 0;
     for (;;) {
@@ -32,7 +32,7 @@ static int shape_fits(const struct shape *a, const struct shape *b)
         if (i == a->n_dims || k == b->n_dims)
             return i == a->n_dims && k == b->n_dims;
         if (a->dim[i++] != b->dim[k++])
-            return 0;
+            return false;
     }
 }
 

@@ -57,7 +57,7 @@ static char *trimmed(char *text)
     return text;
 }
 
-static int is_layer_of(const char *layer, const char *param)
+static bool is_layer_of(const char *layer, const char *param)
 {
     size_t n = strlen(layer);
     return strncmp(param, layer, n) == 0 && param[n] == '/';

@@ -49,7 +49,7 @@ static enum status table_take(struct weights_source *s, int n)
     return ST_NOMEM;
 }
 
-static int is_count(const char *dtype)
+static bool is_count(const char *dtype)
 {
     return dtype[0] == 'I' || dtype[0] == 'U' || strcmp(dtype, "BOOL") == 0;
 }
@@ -128,7 +128,7 @@ done:
     return st;
 }
 
-int weights_source_is_checkpoint(const char *path)
+bool weights_source_is_checkpoint(const char *path)
 {
     struct stat st;
     size_t n = strlen(path);

@@ -25,8 +25,8 @@ struct weights_source;
 /* Opens the file or the checkpoint. flag: name of the path in errors. */
 enum status weights_source_open(const char *flag, const char *path, struct weights_source **out);
 void weights_source_close(struct weights_source *s); /* NULL is fine */
-/* Returns 1 for the path of a checkpoint, 0 for that of a safetensors file. */
-int weights_source_is_checkpoint(const char *path);
+/* Returns true for the path of a checkpoint, false for that of a safetensors file. */
+bool weights_source_is_checkpoint(const char *path);
 /* Returns the tensors, sorted by name. */
 struct weights_tensor *weights_source_tensors(struct weights_source *s, int *n);
 struct weights_tensor *weights_source_find(struct weights_source *s,
