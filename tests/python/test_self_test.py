@@ -144,7 +144,7 @@ class WithGpus(SelfTest):
         (line,) = self.self_test("--self_test", "--gpus=1", env=env)[1:-1]
         self.assertRegex(line, LABEL % (1, uuid(3), 0x3d) + "GPU is running!")
         self.self_test("--self_test", "--gpus=1,4", env=env, status=PERMANENT)
-        self.assertIn("'4' is no GPU that CUDA shows", self.errors)
+        self.assertIn("'4' is not a GPU that CUDA shows", self.errors)
 
     def test_results_as_json(self):
         self.machine(card(0), card(1, more="wrong=1"))

@@ -76,13 +76,13 @@ static bool read_any_number(const char *field, size_t n, double *out)
     return 1;
 }
 
-int data_csv_read_number(const char *field, size_t n, double *out)
+bool data_csv_read_number(const char *field, size_t n, double *out)
 {
     double value;
     if (!read_any_number(field, n, &value) || !isfinite((float)value))
-        return 0;
+        return false;
     *out = value;
-    return 1;
+    return true;
 }
 
 const char *data_csv_show(const char *field, size_t n, char dst[DATA_CSV_SHOWN_BYTES])

@@ -90,15 +90,15 @@ done:
     return st;
 }
 
-static int lacks_labels(const struct csv *c)
+static bool lacks_labels(const struct csv *c)
 {
     const struct data_csv_columns *k = c->columns;
     const char *first = k->targets ? k->targets : k->label ? k->label : "label";
     int64_t second;
     if (!k->may_lack)
-        return 0;
+        return false;
     if (k->label && strcmp(k->label, DATA_CSV_NO_LABEL) == 0)
-        return 1;
+        return true;
     return c->n_features == k->features && find_name(c, first, strcspn(first, ","), &second) < 0;
 }
 

@@ -53,8 +53,8 @@ const char *data_csv_line_end(const struct csv *c, const char *p);
 /* Returns the field at *p without blanks and one pair of quotes around it, and sets *p behind its
  * separator; NULL at the end of the line. */
 const char *data_csv_next_field(const struct csv *c, const char **p, const char *end, size_t *n);
-/* Returns 0 if the field is not a finite number. */
-int data_csv_read_number(const char *field, size_t n, double *out);
+/* Returns false if the field is not a finite number. */
+bool data_csv_read_number(const char *field, size_t n, double *out);
 /* Copies a field as printable ASCII, cut to the size of dst. */
 const char *data_csv_show(const char *field, size_t n, char dst[DATA_CSV_SHOWN_BYTES]);
 /* Refuses bytes that are not text, with their line and the fix (data_csv_text.c). */

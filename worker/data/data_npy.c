@@ -19,65 +19,65 @@ static void skip_blanks(struct text *t)
         t->at++;
 }
 
-/* Skips blanks and `c`. Returns 0 if c is not there. */
-static int skip_char(struct text *t, char c)
+/* Skips blanks and `c`. Returns false if c is not there. */
+static bool skip_char(struct text *t, char c)
 {
     skip_blanks(t);
     if (t->at == t->end || *t->at != c)
-        return 0;
+        return false;
     t->at++;
-    return 1;
+    return true;
 }
 
-static int take_quoted(struct text *t, char *dst, int room)
+static bool take_quoted(struct text *t, char *dst, int room)
 {
     skip_blanks(t);
     if (t->at == t->end || (*t->at != '\'' && *t->at != '"'))
-        return 0;
+        return false;
     char quote = *t->at++;
     for (int n = 0; t->at < t->end && n < room - 1; n++) {
         char c = *t->at++;
         if (c == quote) {
             dst[n] = 0;
-            return 1;
+            return true;
         }
         if (c < ' ' || c > '~')
-            return 0;
+            return false;
         dst[n] = c;
     }
-    return 0;
+    return false;
 }
 
-static int take_word(struct text *t, const char *word)
+static bool take_word(struct text *t, const char *word)
 {
     size_t n = strlen(word);
     skip_blanks(t);
     if ((size_t)(t->end - t->at) < n || memcmp(t->at, word, n) != 0)
-        return 0;
+        return false;
     t->at += n;
-    return 1;
+    return true;
 }
 
-static int take_number(struct text *t, int64_t *out)
+static bool take_number(struct text *t, int64_t *out)
 {
     int64_t v = 0;
     skip_blanks(t);
     if (t->at == t->end || *t->at < '0' || *t->at > '9')
-        return 0;
+        return false;
     for (; t->at < t->end && *t->at >= '0' && *t->at <= '9'; t->at++) {
         if (v > INT64_MAX / 10 - 1)
-            return 0;
+            return false;
         v = v * 10 + (*t->at - '0');
     }
     if (t->at < t->end && *t->at == 'L') /* Python 2 */
         t->at++;
     *out = v;
-    return 1;
+    return true;
 }
 
 /* Copies the list of fields in the dtype of records, cut to the room. Returns 0: such an array is
  * not supported. */
-static int take_fields(struct text *t, char dst[DESCR_BYTES])
+static bool take_fields(struct text *t, char dst[DESCR_BYTES])
 {
     int n = 0, depth = 0;
     for (; t->at < t->end && n < DESCR_BYTES - 1; n++) {
@@ -90,23 +90,23 @@ static int take_fields(struct text *t, char dst[DESCR_BYTES])
         }
     }
     dst[n] = 0;
-    return 0;
+    return false;
 }
 
 /* Reads (), (3,) or (3, 4). Too many dims are not a shape. */
-static int take_shape(struct text *t, struct data_array *a)
+static bool take_shape(struct text *t, struct data_array *a)
 {
     a->n_dims = 0;
     if (!skip_char(t, '('))
-        return 0;
+        return false;
     while (!skip_char(t, ')')) {
         if (a->n_dims == DATA_MAX_DIMS || !take_number(t, &a->dim[a->n_dims++]))
-            return 0;
+            return false;
         if (skip_char(t, ','))
             continue;
         return skip_char(t, ')');
     }
-    return 1;
+    return true;
 }
 
 /* Refuses an unsupported dtype. */
@@ -170,16 +170,16 @@ static enum status bad_header(const char *label, const struct text *t, uint64_t 
 }
 
 /* Reads the dict: each key once, in any order. */
-static int read_dict(struct text *t, struct data_array *a, char descr[DESCR_BYTES], int *fortran)
+static bool read_dict(struct text *t, struct data_array *a, char descr[DESCR_BYTES], int *fortran)
 {
     char key[32];
     unsigned seen = 0;
     if (!skip_char(t, '{'))
-        return 0;
+        return false;
     while (!skip_char(t, '}')) {
         int good, what;
         if (!take_quoted(t, key, sizeof key) || !skip_char(t, ':'))
-            return 0;
+            return false;
         skip_blanks(t);
         if (strcmp(key, "descr") == 0) {
             what = 1;
@@ -194,11 +194,11 @@ static int read_dict(struct text *t, struct data_array *a, char descr[DESCR_BYTE
             good = strcmp(key, "shape") == 0 && take_shape(t, a);
         }
         if (!good || (seen & (unsigned)what))
-            return 0;
+            return false;
         seen |= (unsigned)what;
         if (!skip_char(t, ',')) {
             if (!skip_char(t, '}'))
-                return 0;
+                return false;
             break;
         }
     }

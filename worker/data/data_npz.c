@@ -77,31 +77,32 @@ static enum status find_list(struct zip *z)
     return ST_OK;
 }
 
-/* Reads the values that the entry has in its zip64 extra field. Returns 0 if they are missing. */
-static int read_extra(const uint8_t *extra, uint64_t n, struct member *m)
+/* Reads the values that the entry has in its zip64 extra field. Returns false if they are missing.
+ */
+static bool read_extra(const uint8_t *extra, uint64_t n, struct member *m)
 {
     uint64_t *const wanted[3] = {&m->unpacked, &m->packed, &m->place};
     if (m->unpacked != UINT32_MAX && m->packed != UINT32_MAX && m->place != UINT32_MAX)
-        return 1;
+        return true;
     for (uint64_t at = 0; n - at >= 4;) {
         uint64_t kind = little_endian(extra + at, 2), bytes = little_endian(extra + at + 2, 2);
         at += 4;
         if (bytes > n - at)
-            return 0;
+            return false;
         for (int i = 0; kind == 1 && i < 3; i++) {
             if (*wanted[i] != UINT32_MAX)
                 continue;
             if (bytes < 8)
-                return 0;
+                return false;
             *wanted[i] = little_endian(extra + at, 8);
             at += 8;
             bytes -= 8;
         }
         if (kind == 1)
-            return 1;
+            return true;
         at += bytes;
     }
-    return 0;
+    return false;
 }
 
 enum { THERE_BYTES = 300 };

@@ -24,30 +24,30 @@ int device_claim_parts(double fraction)
     return parts < 1 ? 1 : parts > DEVICE_CLAIM_WHOLE ? DEVICE_CLAIM_WHOLE : (int)parts;
 }
 
-/* Parses the part of a claim's file name behind the GPU's key. Returns 0 if the name is not a
+/* Parses the part of a claim's file name behind the GPU's key. Returns false if the name is not a
  * claim's. */
-static int read_name(const char *s, struct device_holder *out)
+static bool read_name(const char *s, struct device_holder *out)
 {
     char how[4] = "";
     int end = 0;
     if (sscanf(s, "%9d-%7d-%3[a-z]-%*16[0-9a-f].lock%n", &out->pid, &out->parts, how, &end) != 3 ||
         end == 0 || s[end] != '\0' || out->pid < 0 || out->parts < 0 ||
         out->parts > DEVICE_CLAIM_WHOLE)
-        return 0;
+        return false;
     out->is_cap = strcmp(how, "cap") == 0;
     return out->is_cap || strcmp(how, "now") == 0;
 }
 
-/* Returns 1 if the claim's process lives, and fills *out. */
-static int read_claim(const char *path, const char *name, struct device_holder *out)
+/* Returns true if the claim's process lives, and fills *out. */
+static bool read_claim(const char *path, const char *name, struct device_holder *out)
 {
     struct stat st;
     *out = (struct device_holder){.pid = 0};
     if (!read_name(name, out))
-        return 0;
+        return false;
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
-        return 0;
+        return false;
     int lives = 0;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
         lives = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
@@ -56,14 +56,14 @@ static int read_claim(const char *path, const char *name, struct device_holder *
     }
     close(fd);
     if (!lives)
-        return 0;
+        return false;
     /* The number in the name may belong to another container; the kernel's number is valid here. */
     out->pid = device_lock_holder(&st);
     if (out->pid != 0)
         process_info(out->pid, &out->who);
     process_info_user(st.st_uid, out->who.user);
     out->since = (int64_t)st.st_mtime;
-    return 1;
+    return true;
 }
 
 enum status device_claim_list(const char *dir, const char *key, struct device_holders *out)

@@ -51,23 +51,23 @@ static const char *const names[] = {
 enum { N_NAMES = sizeof names / sizeof *names, N_NEEDED = N_NAMES - 2 };
 _Static_assert(sizeof(struct cuda_api) == N_NAMES * sizeof(void *), "one name for each function");
 
-static int load_driver(struct cuda_api *api, char *why)
+static bool load_driver(struct cuda_api *api, char *why)
 {
     void *so = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (so == NULL) {
         snprintf(why, DEVICE_WHY_SIZE, "there is no NVIDIA driver (%.180s)", dlerror());
-        return 0;
+        return false;
     }
     for (int i = 0; i < N_NAMES; i++) {
         void *f = dlsym(so, names[i]);
         if (f == NULL && i < N_NEEDED) {
             snprintf(why, DEVICE_WHY_SIZE, "libcuda.so.1 has no %s; the NVIDIA driver is too old",
                      names[i]);
-            return 0;
+            return false;
         }
         memcpy((char *)api + (size_t)i * sizeof f, &f, sizeof f);
     }
-    return 1;
+    return true;
 }
 
 /* Returns the known remedy for this error of the driver; "" if its text suffices. */

@@ -55,7 +55,8 @@ enum status devices_choose(const struct devices_request *request, struct devices
 void devices_release(struct devices *d);
 
 struct device_scan;
-/* Returns true if auto would choose s->gpu[i] now; 0: why[DEVICE_CLAIM_WHY_SIZE] has the reason. */
+/* Returns true if auto would choose s->gpu[i] now; otherwise why[DEVICE_CLAIM_WHY_SIZE] has the
+ * reason. */
 bool devices_auto_accepts(const struct devices_request *r, const struct device_scan *s, int i,
                           char *why);
 /* Finds the entries of s->gpu without reserving them: all for all and auto (none is no error for

@@ -104,9 +104,9 @@ bool devices_auto_accepts(const struct devices_request *r, const struct device_s
 }
 
 /* Reserves idle GPUs, up to `most`, then those with room beside other fractions; reasons: why each
- * other GPU was refused. Returns 1 if another look may find one more. */
-static int take_idle(const struct devices_request *r, const struct device_scan *s, int most,
-                     struct devices *out, struct devices_text *reasons)
+ * other GPU was refused. Returns true if another look may find one more. */
+static bool take_idle(const struct devices_request *r, const struct device_scan *s, int most,
+                      struct devices *out, struct devices_text *reasons)
 {
     int choosing = -1, passes = r->memory_fraction > 0 ? 2 : 1, lags = 0;
     device_lock_wait(r->lock_dir, "choose", DEVICES_CHOOSE_WAIT_MS, &choosing);
@@ -217,7 +217,7 @@ enum status devices_auto_choose(const struct devices_request *r, const struct de
     int64_t deadline = clock_deadline_ns((int64_t)r->wait_seconds * 1000), next_line = 0;
     int looks = r->wait_seconds * 1000LL >= LOOK_AGAIN_MS ? 0 : 1;
     for (;;) {
-        int lags = take_idle(r, s, most, out, &reasons);
+        bool lags = take_idle(r, s, most, out, &reasons);
         int64_t left_ms = (deadline - clock_now_ns()) / 1000000;
         if (out->n == most || (left_ms <= 0 && (!lags || looks == 0)))
             break;

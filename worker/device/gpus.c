@@ -64,7 +64,7 @@ enum status gpus_growth_check(const char *value)
     return ST_INVALID;
 }
 
-int gpus_growth(int flag, const char *value)
+bool gpus_growth(int flag, const char *value)
 {
     int before = flag > 0, is_true = value ? growth_is_true(value) : before;
     if (flag >= 0 && is_true != before)

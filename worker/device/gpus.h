@@ -34,6 +34,6 @@ enum status gpus_check(const struct devices *chosen, const struct backend *backe
  * not set) is neither true nor false. */
 enum status gpus_growth_check(const char *value);
 /* Returns 1 or 0 by TensorFlow's rule: that variable overrides the flag (-1: not given). */
-int gpus_growth(int flag, const char *value);
+bool gpus_growth(int flag, const char *value);
 
 #endif

@@ -35,7 +35,7 @@ struct event event_begin(struct event_buf *b, double wall_time, int64_t step)
     return e;
 }
 
-int event_end(struct event *e)
+bool event_end(struct event *e)
 {
     struct event_buf *b = e->b;
     uint8_t crc[CRC_BYTES] = {0};
@@ -45,14 +45,14 @@ int event_end(struct event *e)
     if (b->overflow) {
         b->n = e->record;
         b->overflow = 0;
-        return 0;
+        return false;
     }
     uint8_t *head = b->data + e->record, *tail = b->data + b->n - CRC_BYTES;
     put_little(head, (uint64_t)(tail - head) - HEAD_BYTES, LENGTH_BYTES);
     put_little(head + LENGTH_BYTES, event_masked_crc(head, LENGTH_BYTES), CRC_BYTES);
     put_little(tail, event_masked_crc(head + HEAD_BYTES, (size_t)(tail - head) - HEAD_BYTES),
                CRC_BYTES);
-    return 1;
+    return true;
 }
 
 void event_file_version(struct event *e)

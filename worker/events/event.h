@@ -9,6 +9,7 @@
 #define WORKER_EVENTS_EVENT_H
 #include "worker/events/event_buf.h"
 #include "worker/events/event_histogram.h"
+#include <stdbool.h>
 
 /* Returns the CRC in the form that records have. */
 uint32_t event_masked_crc(const void *data, size_t n);
@@ -20,8 +21,9 @@ struct event {
 
 /* Begins an event. wall_time: seconds since 1970. */
 struct event event_begin(struct event_buf *b, double wall_time, int64_t step);
-/* Ends the record in the buffer. Returns 0 if it did not fit; then the buffer is as before it. */
-int event_end(struct event *e);
+/* Ends the record in the buffer. Returns false if it did not fit; then the buffer is as before it.
+ */
+bool event_end(struct event *e);
 
 /* Writes the first event of a file. */
 void event_file_version(struct event *e);

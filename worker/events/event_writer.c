@@ -317,7 +317,7 @@ void event_writer_session(struct event_writer *w, const void *record, size_t n)
     pthread_mutex_unlock(&w->lock);
 }
 
-int event_writer_put(struct event_writer *w, const void *records, size_t n)
+bool event_writer_put(struct event_writer *w, const void *records, size_t n)
 {
     pthread_mutex_lock(&w->lock);
     size_t owed = w->owes_session ? w->n_session : 0, all = owed + n;

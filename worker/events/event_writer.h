@@ -13,6 +13,7 @@
 #ifndef WORKER_EVENTS_EVENT_WRITER_H
 #define WORKER_EVENTS_EVENT_WRITER_H
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,9 +33,9 @@ enum status event_writer_create(const struct event_writer_config *cfg, struct ev
 /* Sets the record that is written before the next one, and at the top of a file that replaces a
  * lost one, behind the version: at most 128 bytes. */
 void event_writer_session(struct event_writer *w, const void *record, size_t n);
-/* Puts one or more whole records, which are written together. Returns 0 if there is no room; that
- * is counted. */
-int event_writer_put(struct event_writer *w, const void *records, size_t n);
+/* Puts one or more whole records, which are written together. Returns false if there is no room;
+ * that is counted. */
+bool event_writer_put(struct event_writer *w, const void *records, size_t n);
 /* Writes the remaining records if possible, and logs those that are lost. NULL is fine. */
 void event_writer_destroy(struct event_writer *w);
 

@@ -16,12 +16,12 @@ static bool says(const json_t *obj, const char *key, const char *word)
     return text && strcmp(text, word) == 0;
 }
 
-static int set_number(json_t *obj, const char *key, int64_t value)
+static bool set_number(json_t *obj, const char *key, int64_t value)
 {
     return json_object_set_new(obj, key, json_integer(value)) == 0;
 }
 
-static int set_input(json_t *root, const struct shape *s)
+static bool set_input(json_t *root, const struct shape *s)
 {
     json_t *list = json_array();
     int good = list != NULL;
@@ -30,10 +30,10 @@ static int set_input(json_t *root, const struct shape *s)
     if (good)
         return json_object_set_new(root, "input", list) == 0;
     json_decref(list);
-    return 0;
+    return false;
 }
 
-static int set_units(json_t *root, int *changed, int *head)
+static bool set_units(json_t *root, int *changed, int *head)
 {
     size_t i;
     json_t *layer;

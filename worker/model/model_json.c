@@ -48,56 +48,56 @@ static void skip_value(struct cursor *c)
     }
 }
 
-/* Moves to the next item of an object or list; returns 0 at its end. */
-static int next_item(struct cursor *c)
+/* Moves to the next item of an object or list; returns false at its end. */
+static bool next_item(struct cursor *c)
 {
     skip_value(c);
     if (c->p >= c->end || *c->p != ',')
-        return 0;
+        return false;
     c->p++;
     skip_space(c);
     return c->p < c->end;
 }
 
 /* Moves from an object to the value of `key`; *line: line of the key. */
-static int enter_member(struct cursor *c, const char *key, int *line)
+static bool enter_member(struct cursor *c, const char *key, int *line)
 {
     size_t n = strlen(key);
     skip_space(c);
     if (c->p >= c->end || *c->p != '{')
-        return 0;
+        return false;
     c->p++;
     skip_space(c);
     do {
         const char *start = c->p;
         int at = c->line;
         if (start >= c->end || *start != '"')
-            return 0;
+            return false;
         skip_string(c);
         int found = (size_t)(c->p - start) == n + 2 && memcmp(start + 1, key, n) == 0;
         skip_space(c);
         if (c->p >= c->end || *c->p != ':')
-            return 0;
+            return false;
         c->p++;
         skip_space(c);
         if (found) {
             *line = at;
-            return 1;
+            return true;
         }
     } while (next_item(c));
-    return 0;
+    return false;
 }
 
 /* Moves from a list to its n-th element. */
-static int enter_element(struct cursor *c, int n)
+static bool enter_element(struct cursor *c, int n)
 {
     if (c->p >= c->end || *c->p != '[')
-        return 0;
+        return false;
     c->p++;
     skip_space(c);
     while (n-- > 0) {
         if (!next_item(c))
-            return 0;
+            return false;
     }
     return c->p < c->end;
 }

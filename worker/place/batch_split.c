@@ -80,13 +80,13 @@ static void place_tower(const struct batch_split_request *r, const struct batch_
     t->n_others = s->n_devices;
 }
 
-static int any_on_cpu(const struct batch_split_request *r, const struct tower_plan *t)
+static bool any_on_cpu(const struct batch_split_request *r, const struct tower_plan *t)
 {
     for (int i = 0; i < t->n; i++)
         for (int k = 0; t->tower[i].stage_of && k < r->n_layers; k++)
             if (t->tower[i].stage_of[k] == 1)
-                return 1;
-    return 0;
+                return true;
+    return false;
 }
 
 /* Returns the CPU's precision: that of its own towers, which is logged already; without any it is

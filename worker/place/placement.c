@@ -101,9 +101,9 @@ static const char *names_text(const struct placement *p, char *dst, size_t bytes
     return dst;
 }
 
-/* Returns 1 if the rule decides a layer or parameter. *shown: one that it matches, but an earlier
- * rule, *taker, decides. */
-static int rule_decides(const struct placement *p, int rule, const char **shown, int *taker)
+/* Returns true if the rule decides a layer or parameter. *shown: one that it matches, but an
+ * earlier rule, *taker, decides. */
+static bool rule_decides(const struct placement *p, int rule, const char **shown, int *taker)
 {
     const struct placement_rule *r = &p->rules.rule[rule];
     *shown = NULL;
@@ -116,12 +116,12 @@ static int rule_decides(const struct placement *p, int rule, const char **shown,
         int first = is_param ? placement_rules_find_param(&p->rules, name)
                              : placement_rules_find(&p->rules, name, type);
         if (first == rule)
-            return 1;
+            return true;
         if (*shown == NULL)
             *taker = first;
         *shown = *shown ? *shown : name;
     }
-    return 0;
+    return false;
 }
 
 /* Refuses a rule that decides nothing: it is misspelt, or an earlier rule matches all of its

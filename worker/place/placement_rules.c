@@ -23,16 +23,17 @@ static int index_read(const char *s)
     return v;
 }
 
-/* Parses "/task:12" if *s begins so, and moves *s behind it. Returns 0 if its number is invalid. */
-static int part_read(const char **s, const char *part, int *out)
+/* Parses "/task:12" if *s begins so, and moves *s behind it. Returns false if its number is
+ * invalid. */
+static bool part_read(const char **s, const char *part, int *out)
 {
     size_t n = strlen(part);
     char number[8];
     if (strncasecmp(*s, part, n) != 0)
-        return 1;
+        return true;
     size_t digits = strspn(*s + n, "0123456789");
     if (digits == 0 || digits >= sizeof number)
-        return 0;
+        return false;
     memcpy(number, *s + n, digits);
     number[digits] = '\0';
     *out = index_read(number);
@@ -42,7 +43,7 @@ static int part_read(const char **s, const char *part, int *out)
 
 /* Parses TensorFlow's process in front of the device, if there is one. *task: the worker, -1: not
  * named. */
-static int process_read(const char **s, int *task)
+static bool process_read(const char **s, int *task)
 {
     static const char job[] = "/job:", here[] = "localhost", worker[] = "worker";
     int replica = 0, number = -1, is_worker = 0;
@@ -51,43 +52,43 @@ static int process_read(const char **s, int *task)
         size_t n = strcspn(name, "/");
         is_worker = n == sizeof worker - 1 && strncmp(name, worker, n) == 0;
         if (!is_worker && !(n == sizeof here - 1 && strncmp(name, here, n) == 0))
-            return 0;
+            return false;
         if (name[n] != '/')
-            return 0;
+            return false;
         *s = name + n;
     }
     if (!part_read(s, "/replica:", &replica) || replica != 0 || !part_read(s, "/task:", &number))
-        return 0;
+        return false;
     *task = is_worker ? number : -1;
     return is_worker || number <= 0;
 }
 
-int placement_rules_read_target(const char *device, struct placement_target *out)
+bool placement_rules_read_target(const char *device, struct placement_target *out)
 {
     static const char long_form[] = "/device:";
     const char *s = device;
     int task;
     if (strcasecmp(s, "round_robin") == 0) {
         *out = (struct placement_target){PLACEMENT_ROUND_ROBIN, 0, -1};
-        return 1;
+        return true;
     }
     if (!process_read(&s, &task))
-        return 0;
+        return false;
     if (strncasecmp(s, long_form, sizeof long_form - 1) == 0)
         s += sizeof long_form - 1;
     else if (*s == '/')
         s++;
     int is_gpu = strncasecmp(s, "gpu", 3) == 0;
     if (!is_gpu && strncasecmp(s, "cpu", 3) != 0)
-        return 0;
+        return false;
     s += 3;
     int index = *s == ':' ? index_read(s + 1) : 0;
     if ((*s != '\0' && *s != ':') || index < 0)
-        return 0;
+        return false;
     out->kind = !is_gpu ? PLACEMENT_ON_CPU : *s ? PLACEMENT_ON_GPU : PLACEMENT_ON_OWN_GPU;
     out->index = index;
     out->task = task;
-    return 1;
+    return true;
 }
 
 /* Returns the text without the spaces around it. */

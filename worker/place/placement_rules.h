@@ -50,8 +50,8 @@ struct placement_rules {
     char *text;
 };
 
-/* Parses the request in `device`; returns 0 if it is invalid. */
-int placement_rules_read_target(const char *device, struct placement_target *out);
+/* Parses the request in `device`; returns false if it is invalid. */
+bool placement_rules_read_target(const char *device, struct placement_target *out);
 /* Parses the rules. text NULL: no rules. */
 enum status placement_rules_read(const char *text, struct placement_rules *out);
 void placement_rules_free(struct placement_rules *r);

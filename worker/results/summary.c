@@ -73,8 +73,8 @@ static enum status write_json(const char *path, json_t *j)
     return st;
 }
 
-/* Returns 0 if there is no memory. */
-static int add_validation(json_t *j, const struct validation *v)
+/* Returns false if there is no memory. */
+static bool add_validation(json_t *j, const struct validation *v)
 {
     json_t *more = json_pack("{s:o, s:o, s:b}", "validation_accuracy", figure(v->accuracy),
                              "validation_loss", figure(v->loss), "stopped_early", v->stopped_early);

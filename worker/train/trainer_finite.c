@@ -103,10 +103,10 @@ static float value_of(const struct trainer *t, int param, size_t at)
     return value;
 }
 
-/* Returns 1 and describes the problem if a layer's gradients are not finite. Its parameters do not
- * change during the call: none of its chunks is in flight. */
-static int layer_problem(const struct trainer *t, const struct layer *l,
-                         char what[TRAINER_WHAT_BYTES])
+/* Returns true and describes the problem if a layer's gradients are not finite. Its parameters do
+ * not change during the call: none of its chunks is in flight. */
+static bool layer_problem(const struct trainer *t, const struct layer *l,
+                          char what[TRAINER_WHAT_BYTES])
 {
     for (int i = 0; i < l->n_params; i++) {
         int param = l->param[i];
@@ -126,21 +126,21 @@ static int layer_problem(const struct trainer *t, const struct layer *l,
         else
             snprintf(what, TRAINER_WHAT_BYTES, "the gradient of '%s' (layer '%s') is not finite",
                      p->name, l->name);
-        return 1;
+        return true;
     }
-    return 0;
+    return false;
 }
 
-static int loss_problem(const struct trainer *t, int64_t step, char what[TRAINER_WHAT_BYTES])
+static bool loss_problem(const struct trainer *t, int64_t step, char what[TRAINER_WHAT_BYTES])
 {
     for (int i = 0; i < t->cfg.n_towers; i++) {
         float loss = t->share[i][step & 1].loss;
         if (isfinite(loss))
             continue;
         snprintf(what, TRAINER_WHAT_BYTES, "the loss of tower %d is %g", i, (double)loss);
-        return 1;
+        return true;
     }
-    return 0;
+    return false;
 }
 
 static enum status refuse_step(const struct trainer *t, int64_t step, const char *what)

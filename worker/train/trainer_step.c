@@ -92,11 +92,11 @@ done:
     return st;
 }
 
-/* Returns 1 if the job has had its updates before step `step`. Without lockstep all towers see the
- * same result, because versions change only with this worker's own pushes, which begin after all
- * towers have passed this point. Each step advances every chunk that is not at its end, so the loop
- * ends. */
-static int job_done(struct trainer *t, int64_t step)
+/* Returns true if the job has had its updates before step `step`. Without lockstep all towers see
+ * the same result, because versions change only with this worker's own pushes, which begin after
+ * all towers have passed this point. Each step advances every chunk that is not at its end, so the
+ * loop ends. */
+static bool job_done(struct trainer *t, int64_t step)
 {
     return trainer_push_global_step(t, step) >= t->cfg.train_steps;
 }

@@ -63,12 +63,12 @@ static bool is_layer_of(const char *layer, const char *param)
     return strncmp(param, layer, n) == 0 && param[n] == '/';
 }
 
-static int names_something(const struct chunks *chunks, const char *left)
+static bool names_something(const struct chunks *chunks, const char *left)
 {
     for (int i = 0; i < chunks->n_params; i++)
         if (strcmp(chunks->params[i].name, left) == 0 || is_layer_of(left, chunks->params[i].name))
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 static enum status add_line(struct weights_map *m, const char *path, int number, char *text,

@@ -4,7 +4,7 @@
 
 /* "global_step" shows that Weir wrote the file: a missing mean or std then means that none was
  * used. In other files both keys must exist, because they may have another meaning. */
-int weights_origin_read(const struct safetensors_file *f, struct weights_origin *out)
+bool weights_origin_read(const struct safetensors_file *f, struct weights_origin *out)
 {
     const char *mean = safetensors_metadata(f, "mean"), *std = safetensors_metadata(f, "std");
     const char *step = safetensors_metadata(f, "global_step");
@@ -13,9 +13,9 @@ int weights_origin_read(const struct safetensors_file *f, struct weights_origin 
     if (mean && std) {
         n.n = job_input_numbers_parse(mean, n.mean);
         if (n.n < 1 || job_input_numbers_parse(std, n.std) != n.n || job_input_normal_problem(&n))
-            return 0;
+            return false;
     }
     out->normal_known = (mean && std) || step;
     out->normal = n;
-    return 1;
+    return true;
 }

@@ -261,13 +261,13 @@ enum status weights_source_find_wrapped(struct weights_source *s, const char *na
     return ST_MISMATCH;
 }
 
-int weights_source_origin(const struct weights_source *s, struct weights_origin *out)
+bool weights_source_origin(const struct weights_source *s, struct weights_origin *out)
 {
     if (s->file)
         return weights_origin_read(s->file, out);
     const struct checkpoint_manifest *m = checkpoint_restore_manifest(s->checkpoint);
     *out = (struct weights_origin){m->step, 1, m->job.normal};
-    return 1;
+    return true;
 }
 
 static void convert_values(const struct safetensors_entry *e, const void *raw, int64_t n,

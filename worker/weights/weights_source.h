@@ -36,8 +36,8 @@ struct weights_tensor *weights_source_find(struct weights_source *s,
  * and in any order. *out NULL: no such tensor. ST_MISMATCH: there are two. */
 enum status weights_source_find_wrapped(struct weights_source *s, const char *name,
                                         struct weights_tensor **out);
-/* Returns 0 if its description of the normalisation is invalid. */
-int weights_source_origin(const struct weights_source *s, struct weights_origin *out);
+/* Returns false if its description of the normalisation is invalid. */
+bool weights_source_origin(const struct weights_source *s, struct weights_origin *out);
 /* Reads all n_elems of a tensor of floats, as floats; checks its checksum, if there is one.
  * ST_INVALID: a value is not finite, or does not fit a float. */
 enum status weights_source_read(struct weights_source *s, const struct weights_tensor *t,
