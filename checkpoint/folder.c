@@ -197,8 +197,8 @@ struct tidying {
     enum status st;
 };
 
-/* Renames back a manifest that the previous owner was about to remove: training may continue from
- * it. */
+/* Renames back a manifest that the previous owner was about to remove: training may resume there.
+ */
 static void rename_back(void *ctx, const char *name)
 {
     struct tidying *t = ctx;

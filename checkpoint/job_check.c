@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Texts for a difference. Both programs log the sentence, so it names the servers and the worker.
- */
+/* Texts for a difference. Both programs log it, so it names the servers and the worker. */
 #define SERVERS_HAVE "the servers have"
 #define HAVE SERVERS_HAVE " %" PRId64 ", the worker has %" PRId64
 #define HAVE_TEXTS SERVERS_HAVE " %s, the worker has %s"
@@ -296,8 +295,8 @@ enum status checkpoint_job_check(const struct net_job *job, const struct chunks 
 }
 
 /* Returns true if --data_shard may differ. If each worker had its own part, the job can resume with
- * the same data for all workers only if these are the data in the checkpoint, those of its first
- * worker. */
+ * the same data for all workers only if these are those of its first worker, as in the checkpoint.
+ */
 static bool shard_may_differ(const struct job_data *here, const struct job_data *there)
 {
     struct job_data as_there = *here;

@@ -1,5 +1,4 @@
-/* checkpoint/job_check.h - checks that a joining member belongs to the job. No state. Threads: any.
- */
+/* checkpoint/job_check.h - checks that a joining member belongs to the job. Threads: any. */
 #ifndef CHECKPOINT_JOB_CHECK_H
 #define CHECKPOINT_JOB_CHECK_H
 #include "checkpoint/manifest.h"

@@ -48,8 +48,7 @@ static bool is_complete(const struct checkpoint_manifest *m, const struct net_jo
            checkpoint_job_check_restored(m, join, why, sizeof why) == ST_OK;
 }
 
-/* Returns true if ps 0 shut down in order. *since: time of the servers' last claim of the folder.
- */
+/* Returns true if ps 0 shut down in order. *since: time of the last claim of the folder. */
 static bool ended_in_order(const struct job_over *o, struct timespec *since)
 {
     struct stat file;

@@ -7,8 +7,7 @@
 
 /* Returns the object for the manifest, JSON null for an unknown data set; NULL: out of memory. */
 json_t *manifest_data_to_json(const struct job_data *d);
-/* Reads the object; NULL and JSON null (from older versions): unknown. Returns false if malformed.
- */
+/* Reads the object; NULL or JSON null (older versions): unknown. Returns false if malformed. */
 bool manifest_data_from_json(const json_t *o, struct job_data *out);
 
 #endif

@@ -75,8 +75,7 @@ static enum status servers_from_json(const json_t *list, struct hosts *servers)
     return ST_OK;
 }
 
-/* Reads pairs of a member's index and a version; the list is missing if no member has contributed.
- */
+/* Reads pairs of a member's index and a version; NULL if no member has contributed. */
 static enum status contributed_from_json(const json_t *list, int64_t step,
                                          struct checkpoint_progress *p)
 {

@@ -16,8 +16,7 @@ struct checkpoint_part {
     struct safetensors_written file; /* its size, its header's checksum */
 };
 
-/* Returns true if the server at `address` wrote the file; false: another server, or an unknown one.
- */
+/* Returns true if the server at `address` wrote the file; false: another one, or unknown. */
 bool checkpoint_part_is_from(const struct safetensors_file *f, int server, const char *address);
 
 /* Lists the parts that the server at `address` wrote (NULL: any server), newest first. Files of

@@ -212,8 +212,7 @@ static enum status read_manifest(struct checkpoint_restore *r, char why[MANIFEST
     return checkpoint_manifest_read(path, &r->m, why);
 }
 
-/* Opens the files. A file that its server wrote to its own folder may have been copied to this one.
- */
+/* Opens the files. A file in its server's own folder may have been copied to this one. */
 static enum status open_files(struct checkpoint_restore *r,
                               const struct checkpoint_restore_query *q, int *n_elsewhere,
                               char why[MANIFEST_WHY_BYTES])

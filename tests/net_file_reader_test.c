@@ -1,5 +1,4 @@
-/* tests/net_file_reader_test.c - file_reader.h with a read that hangs until the test releases it.
- */
+/* tests/net_file_reader_test.c - file_reader.h with a read that hangs until it is released. */
 #include "base/log.h"
 #include "net/security/file_reader.h"
 #include "tests/capture.h"

@@ -12,14 +12,14 @@ static const struct net_path_suspect first = {"10.0.0.1", 40001, 2222, 1500, 0},
 
 static void one_connection_proves_nothing(void **state)
 {
-    struct net_path_watch w = {.said_ns = 0};
+    struct net_path_watch w = {.logged_ns = 0};
     for (int i = 3; i < 30; i++)
         assert_false(net_path_note(&w, &first, i * S));
 }
 
 static void later_connection_to_host_is_proof(void **state)
 {
-    struct net_path_watch w = {.said_ns = 0};
+    struct net_path_watch w = {.logged_ns = 0};
     assert_false(net_path_note(&w, &first, 3 * S));
     assert_false(net_path_note(&w, &first, 10 * S));
     assert_false(net_path_note(&w, &elsewhere, 13 * S));
@@ -29,7 +29,7 @@ static void later_connection_to_host_is_proof(void **state)
 
 static void two_connections_cut_at_once_prove_nothing(void **state)
 {
-    struct net_path_watch w = {.said_ns = 0};
+    struct net_path_watch w = {.logged_ns = 0};
     for (int i = 3; i < 10; i++) {
         assert_false(net_path_note(&w, &first, i * S));
         assert_false(net_path_note(&w, &second, i * S + S / 2));
@@ -38,14 +38,14 @@ static void two_connections_cut_at_once_prove_nothing(void **state)
 
 static void old_connection_proves_nothing(void **state)
 {
-    struct net_path_watch w = {.said_ns = 0};
+    struct net_path_watch w = {.logged_ns = 0};
     assert_false(net_path_note(&w, &first, 3 * S));
     assert_false(net_path_note(&w, &second, 63 * S));
 }
 
 static void oldest_suspect_is_replaced(void **state)
 {
-    struct net_path_watch w = {.said_ns = 0};
+    struct net_path_watch w = {.logged_ns = 0};
     struct net_path_suspect s = elsewhere;
     assert_false(net_path_note(&w, &first, 3 * S));
     for (int i = 0; i < NET_PATH_SUSPECTS; i++) {
@@ -59,7 +59,7 @@ static void oldest_suspect_is_replaced(void **state)
 
 static void process_without_connections_has_no_suspect(void **state)
 {
-    struct net_path_watch w = {.said_ns = 0};
+    struct net_path_watch w = {.logged_ns = 0};
     assert_int_equal(net_path_look(&w, 0), 0);
 }
 

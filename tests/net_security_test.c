@@ -79,8 +79,7 @@ static void token_grants_its_roles(void **state)
     tokens_free(&t);
 }
 
-/* One secret may have several roles, in one line or in several; old and new tokens are both valid.
- */
+/* One secret may have several roles, in one line or several; old and new tokens are valid. */
 static void token_may_have_several_roles(void **state)
 {
     struct tokens t;

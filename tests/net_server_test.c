@@ -196,8 +196,7 @@ static void joins_out_of_bounds_are_refused(void **state)
     }
 }
 
-/* A JoinReply with an invalid list of servers: the reader frees only memory that it has allocated.
- */
+/* A JoinReply has an invalid list of servers: the reader frees only what it has allocated. */
 static void replies_out_of_bounds_are_refused(void **state)
 {
     static const uint8_t no_address[] = {0x6a, 1, 0x1a}; /* server_address: one odd byte */

@@ -28,7 +28,7 @@ struct world {
     enum call call[MAX_SERVERS];
     int cancelled[MAX_SERVERS];   /* nonzero: that call is cancelled */
     int64_t ends_ns[MAX_SERVERS]; /* calm: time of its answer */
-    int n_goodbyes, n_soon;       /* leave messages and requests without an answer yet */
+    int n_leaves, n_soon;         /* leave messages and requests without an answer yet */
     int begun, out, left, failed;
     int64_t wake_ns;
     uint64_t digest; /* hash of all actions */
@@ -110,7 +110,7 @@ static void do_action(struct world *w, const struct session_event *e,
         renumber(w, e);
         break;
     case ACTION_LEAVE_CALL:
-        *(a->soon ? &w->n_soon : &w->n_goodbyes) += 1;
+        *(a->soon ? &w->n_soon : &w->n_leaves) += 1;
         break;
     case ACTION_BEGIN:
         w->begun++;
@@ -119,7 +119,7 @@ static void do_action(struct world *w, const struct session_event *e,
         w->out++;
         break;
     case ACTION_LEFT:
-        assert_int_equal(w->n_goodbyes, 0);
+        assert_int_equal(w->n_leaves, 0);
         w->left++;
         break;
     case ACTION_FAIL:
@@ -285,7 +285,7 @@ static uint64_t run_wild(uint64_t seed)
             struct session_event e = draw_event(&w, 1);
             w.now += (int64_t)draw(&w, draw(&w, 10) ? 20 : 4000) * MS;
             if (e.kind == EVENT_LEAVE_ANSWER && e.link < w.s->n_links && !e.soon)
-                w.n_goodbyes -= w.s->link[e.link].tell == DO_STARTED;
+                w.n_leaves -= w.s->link[e.link].leave == DO_STARTED;
             step(&w, &e);
             if (w.s->state >= SESSION_LEAVING && more > 40)
                 more = 40;
@@ -361,9 +361,9 @@ static void leave_always_ends(void **state)
         for (int i = 0; i < w.s->n_links; i++) {
             const struct session_event told = {
                 .kind = EVENT_LEAVE_ANSWER, .link = i, .st = draw(&w, 2) ? ST_OK : ST_DEADLINE};
-            assert_int_equal(w.left, w.n_goodbyes == 0);
-            if (w.s->link[i].tell == DO_STARTED) {
-                w.n_goodbyes--;
+            assert_int_equal(w.left, w.n_leaves == 0);
+            if (w.s->link[i].leave == DO_STARTED) {
+                w.n_leaves--;
                 step(&w, &told);
             }
         }

@@ -68,7 +68,7 @@ static void complete_request(struct link *l, struct exchange_chunk *c, const str
     c->version = (int64_t)p->step;
     x->waits_ns = clock_now_ns();
     x->samples = p->samples ? p->samples : x->samples;
-    bool tell = exchange_request_set_item(l, c, &request_none);
+    bool must_report = exchange_request_set_item(l, c, &request_none);
     exchange_request_acked(l, c);
     x->stats.received_bytes += p->payload.bytes;
     if (p->shared_offset)
@@ -83,7 +83,7 @@ static void complete_request(struct link *l, struct exchange_chunk *c, const str
     buf_unref(sent);
     if (first)
         exchange_session_step_link(l, &fetched);
-    if (tell)
+    if (must_report)
         exchange_session_report_busy(l);
 }
 
@@ -119,7 +119,7 @@ static void note_ended(struct link *l, const struct net_piece *p)
     struct net_exchange *x = l->x;
     struct session_event e = {.kind = EVENT_REBASE};
     struct exchange_chunk *c = &x->chunks[p->chunk];
-    bool tell = 0;
+    bool must_report = false;
     pthread_mutex_lock(&x->lock);
     bool is_answer = !c->queued && c->item.kind != PIECE_NONE;
     pthread_mutex_unlock(&x->lock);
@@ -130,14 +130,14 @@ static void note_ended(struct link *l, const struct net_piece *p)
     if (c->item.kind != PIECE_NONE) {
         trace_span(c->begin_ns, TRACE_EXCHANGE, "request", (int)p->chunk, p->chunk,
                    (int64_t)c->item.step);
-        tell = exchange_request_set_item(l, c, &request_none);
+        must_report = exchange_request_set_item(l, c, &request_none);
         c->ended = 1;
         exchange_request_acked(l, c);
         pthread_cond_broadcast(&x->ready);
         exchange_session_notify(x);
     }
     pthread_mutex_unlock(&x->lock);
-    if (tell)
+    if (must_report)
         exchange_session_report_busy(l);
 }
 

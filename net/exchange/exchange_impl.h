@@ -59,8 +59,8 @@ struct net_exchange {
                                    last answer */
     int64_t left_ns;            /* time when the last caller's deadline passed; 0: it received
                                    its answer */
-    int64_t said_ns;            /* time of the last log line about a server that cannot be
-                                   reached */
+    int64_t logged_ns;          /* time of the last log line about a server that cannot be
+                                 reached */
     int n_begun, n_out, n_left; /* numbers of STARTs and LEAVEs that have ended */
     int n_leaves;               /* pending leave calls */
     int64_t leave_ms;           /* timeout of each leave call */

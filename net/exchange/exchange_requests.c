@@ -174,7 +174,7 @@ void exchange_request_forget_all(struct net_exchange *x)
         exchange_request_queue_clear(l);
         l->in_flight = 0;
         l->n_under_way = 0;
-        l->fetched = l->told_busy = false;
+        l->fetched = l->reported_busy = false;
     }
     for (int i = 0; i < x->n_chunks; i++) {
         x->chunks[i].item.kind = PIECE_NONE;
@@ -189,7 +189,7 @@ bool exchange_request_set_item(struct link *l, struct exchange_chunk *c,
 {
     l->n_under_way += (item->kind != PIECE_NONE) - (c->item.kind != PIECE_NONE);
     c->item = *item;
-    return (l->n_under_way > 0) != l->told_busy;
+    return (l->n_under_way > 0) != l->reported_busy;
 }
 
 void exchange_request_queue_all(struct link *l)
@@ -258,7 +258,7 @@ static enum status start_request(struct net_exchange *x, int chunk,
         return ST_RANGE;
     struct exchange_chunk *c = &x->chunks[chunk];
     struct link *l = NULL;
-    bool tell = 0;
+    bool must_report = false;
     pthread_mutex_lock(&x->lock);
     enum status st = exchange_session_status(x);
     if (st == ST_OK && c->ended)
@@ -268,11 +268,11 @@ static enum status start_request(struct net_exchange *x, int chunk,
     if (st == ST_OK) {
         l = x->links[x->server[chunk]];
         c->begin_ns = trace_begin();
-        tell = exchange_request_set_item(l, c, item);
+        must_report = exchange_request_set_item(l, c, item);
         queue_chunk(x, l, c);
     }
     pthread_mutex_unlock(&x->lock);
-    if (tell)
+    if (must_report)
         exchange_session_report_busy(l);
     if (l)
         link_pump(l, 0);

@@ -70,7 +70,7 @@ static struct link *apply_action(struct net_exchange *x, const struct session_ac
         l = x->links[a->link];
         x->stats.reconnects += a->line == LINE_LOST;
         if (a->line == LINE_WAITING)
-            x->said_ns = clock_now_ns();
+            x->logged_ns = clock_now_ns();
         snprintf(step->reason, sizeof step->reason, "%s", l->reason);
         break;
     case ACTION_SET_SERVERS:
@@ -271,7 +271,8 @@ void exchange_session_report_busy(struct link *l)
     int64_t now = clock_now_ns();
     pthread_mutex_lock(&x->lock);
     e.busy = l->n_under_way > 0;
-    bool known = e.busy != l->told_busy && (l->told_busy = e.busy, step_link(l, &e, now, &step));
+    bool known =
+        e.busy != l->reported_busy && (l->reported_busy = e.busy, step_link(l, &e, now, &step));
     pthread_mutex_unlock(&x->lock);
     if (known)
         step_on(x, &step, now);

@@ -61,7 +61,7 @@ struct link {
                                       generation */
     bool lends;                     /* the server has mapped this program's segment */
     int n_under_way;                /* number of pending requests */
-    bool told_busy;                 /* the session's last report of pending requests was "busy" */
+    bool reported_busy;             /* the session's last report of pending requests was "busy" */
     struct net_frame_head head;
     struct request_queue queue;
     size_t in_flight; /* bytes sent that the server has acknowledged neither by an answer nor by
@@ -86,7 +86,8 @@ void exchange_session_step_link(struct link *l, struct session_event *e);
  * which the exchange changes to; or NULL. */
 void exchange_session_end_call(struct link *l, struct session_event *e, const char *reason,
                                struct server_set *set);
-void exchange_session_report_busy(struct link *l); /* called if n_under_way and told_busy differ */
+/* Reports "busy" or "idle" to the session; called if n_under_way and reported_busy differ. */
+void exchange_session_report_busy(struct link *l);
 void exchange_session_unuse_link(struct link *l);
 
 #endif

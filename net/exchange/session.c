@@ -11,7 +11,7 @@ enum {
     BACKOFF_MS = 100,
     FIRST_MAX_BACKOFF_MS = 500, /* longest pause until the first answer: servers are starting */
     FIRST_LINE_MS = 1000,
-    TELL_AGAIN_MS = 1000,
+    REPORT_AGAIN_MS = 1000,
     DOUBT_MS = 300,        /* time without a server after which the session contacts ps 0 */
     DOUBT_AGAIN_MS = 1000, /* shortest interval between such contacts */
     ACTIONS_OF_SETTLE = 4, /* room for actions that concern no link */
@@ -394,9 +394,9 @@ static void on_leave(struct session *s, const struct session_event *e)
     s->done = e->done;
     s->leave_st = ST_OK;
     for (int i = 0; i < s->n_links; i++) {
-        int knows = s->link[i].progress != PROGRESS_NONE || s->leave != LEAVE_STAYS;
-        bool tells_all = (e->done || e->failed) && s->generation > 0;
-        s->link[i].tell = knows || tells_all ? DO_DUE : DO_NOTHING;
+        bool is_member = s->link[i].progress != PROGRESS_NONE || s->leave != LEAVE_STAYS;
+        bool informs_all = (e->done || e->failed) && s->generation > 0;
+        s->link[i].leave = is_member || informs_all ? DO_DUE : DO_NOTHING;
     }
 }
 
@@ -405,9 +405,9 @@ static void on_leave_answer(struct session *s, const struct session_event *e)
     struct session_link *l = &s->link[e->link];
     if (e->soon && s->leave == LEAVE_REPORTING) {
         s->leave = e->st == ST_OK ? LEAVE_REPORTED : LEAVE_WANTED;
-        s->tell_ns = s->now_ns + TELL_AGAIN_MS * MS;
-    } else if (!e->soon && l->tell == DO_STARTED) {
-        l->tell = DO_NOTHING;
+        s->report_ns = s->now_ns + REPORT_AGAIN_MS * MS;
+    } else if (!e->soon && l->leave == DO_STARTED) {
+        l->leave = DO_NOTHING;
         if (e->st != ST_OK)
             s->leave_st = e->st;
     }
@@ -444,7 +444,7 @@ static void handle_event(struct session *s, const struct session_event *e, struc
         break;
     case EVENT_LEAVE_SOON:
         s->leave = s->leave == LEAVE_STAYS ? LEAVE_WANTED : s->leave;
-        s->tell_ns = s->now_ns;
+        s->report_ns = s->now_ns;
         break;
     case EVENT_LEAVE:
         on_leave(s, e);
@@ -530,13 +530,13 @@ static bool can_report_leave(const struct session *s)
 
 static void settle_leave(struct session *s, struct session_out *out)
 {
-    if (can_report_leave(s) && s->now_ns >= s->tell_ns) {
+    if (can_report_leave(s) && s->now_ns >= s->report_ns) {
         s->leave = LEAVE_REPORTING;
         add_action(out, ACTION_LEAVE_CALL, 0)->soon = 1;
     }
     int waits = 0;
     for (int i = 0; i < s->n_links; i++)
-        waits |= s->link[i].tell != DO_NOTHING;
+        waits |= s->link[i].leave != DO_NOTHING;
     if (s->state == SESSION_LEAVING && !waits) {
         s->state = SESSION_LEFT;
         add_action(out, ACTION_LEFT, 0)->st = s->leave_st;
@@ -556,8 +556,8 @@ static void settle_link(struct session *s, int i, struct session_out *out)
     if (l->cancel == DO_DUE) {
         l->cancel = DO_STARTED;
         add_action(out, ACTION_CANCEL, i);
-    } else if (l->tell == DO_DUE && s->state == SESSION_LEAVING) {
-        l->tell = DO_STARTED;
+    } else if (l->leave == DO_DUE && s->state == SESSION_LEAVING) {
+        l->leave = DO_STARTED;
         add_action(out, ACTION_LEAVE_CALL, i)->done = s->done;
     } else if (l->phase == LINK_DOWN && l->retry_ns <= s->now_ns) {
         l->phase = LINK_JOINING;
@@ -573,15 +573,15 @@ static void settle_session(struct session *s, struct session_out *out)
     settle_start(s, out);
     settle_leave(s, out);
     settle_doubt(s, out);
-    if (can_report_leave(s) && s->tell_ns < out->wake_ns)
-        out->wake_ns = s->tell_ns;
+    if (can_report_leave(s) && s->report_ns < out->wake_ns)
+        out->wake_ns = s->report_ns;
     for (int i = 0; i < s->n_links; i++) {
         struct session_link *l = &s->link[i];
         out->more = out->n >= SESSION_ACTIONS - ACTIONS_OF_SETTLE;
         if (out->more)
             return;
         settle_link(s, i, out);
-        out->more |= l->cancel == DO_DUE || l->tell == DO_DUE;
+        out->more |= l->cancel == DO_DUE || l->leave == DO_DUE;
         if (l->phase == LINK_DOWN && l->retry_ns < out->wake_ns)
             out->wake_ns = l->retry_ns;
     }

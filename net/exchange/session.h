@@ -73,7 +73,7 @@ struct session_link {
     enum link_phase phase;
     enum link_progress progress;
     enum session_do cancel; /* cancelling the active call */
-    enum session_do tell;   /* sending the leave message */
+    enum session_do leave;  /* sending the leave message */
     bool idle;              /* the server has no chunks, so no caller waits for this link */
     bool busy;              /* requests are pending */
     bool waits;             /* the server answers, and makes this member wait */
@@ -109,7 +109,7 @@ struct session {
     uint64_t heard;        /* newest generation that a server has reported */
     uint64_t heard_ps0;    /* incarnation of the ps 0 that made its plan */
     struct net_place place;
-    int64_t now_ns, tell_ns;    /* tell_ns: in WANTED, earliest time of the leave call */
+    int64_t now_ns, report_ns;  /* report_ns: in WANTED, earliest time of the leave call */
     int64_t doubt_ns;           /* earliest time to contact ps 0 because of other servers */
     struct session_link link[]; /* [2 * max_servers]; the second half is SET_SERVERS' scratch */
 };

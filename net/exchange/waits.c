@@ -38,6 +38,6 @@ void net_exchange_waits(struct net_exchange *x, struct net_exchange_wait *out)
     if (lost >= 0)
         memcpy(out->reason, l->reason, sizeof out->reason);
     out->is_asked = lost >= 0 && x->session->link[lost].answers;
-    out->is_said = x->said_ns >= x->waits_ns;
+    out->is_said = x->logged_ns >= x->waits_ns;
     pthread_mutex_unlock(&x->lock);
 }

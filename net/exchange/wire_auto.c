@@ -54,13 +54,13 @@ static void propose(struct net_exchange *x, const struct net_line *line)
 }
 
 /* Counts a failed connection to ps 0 as a failed join, and waits before the next one. */
-static enum status await_ps0(struct net_exchange *x, int64_t began_ns, int64_t *said_ns,
+static enum status await_ps0(struct net_exchange *x, int64_t began_ns, int64_t *logged_ns,
                              const char *why) REQUIRES(x->lock)
 {
     int64_t now = clock_now_ns(), deadline = clock_deadline_ns(PAUSE_MS);
     x->links[0]->silent_ns = now - began_ns;
-    if (now - *said_ns >= x->cfg.wait_line_ms * INT64_C(1000000)) {
-        *said_ns = now;
+    if (now - *logged_ns >= x->cfg.wait_line_ms * INT64_C(1000000)) {
+        *logged_ns = now;
         LOG_W("waiting for ps:0 (%s) since %lld s: %s", x->links[0]->addr,
               (long long)((now - began_ns) / 1000000000), why);
     }

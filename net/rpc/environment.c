@@ -18,8 +18,7 @@ int net_environment_threads(void)
                                                    : n);
 }
 
-/* Returns the first word of the list that is a strategy of gRPC; NULL: the list has no such word.
- */
+/* Returns the first word of the list that is a strategy of gRPC; NULL: it has no such word. */
 static const char *find_strategy(const char *list)
 {
     static const char *const known[] = {"all", "epoll1", "poll"};

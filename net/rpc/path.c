@@ -83,9 +83,9 @@ static bool is_suspect(int fd, int port, struct net_path_suspect *s)
 static void log_lost_packets(struct net_path_watch *w, const struct net_path_suspect *s,
                              int64_t now_ns)
 {
-    if (w->said_ns && now_ns - w->said_ns < FORGET_MS * MS)
+    if (w->logged_ns && now_ns - w->logged_ns < FORGET_MS * MS)
         return;
-    w->said_ns = now_ns;
+    w->logged_ns = now_ns;
     LOG_W(
         "packets of %d bytes to %s are lost while smaller ones arrive: a link on the way has a smaller MTU, and the ICMP messages about it are dropped; on both hosts set a smaller MTU (ip link set dev DEVICE mtu 1280), or let TCP probe for it (sysctl -w net.ipv4.tcp_mtu_probing=1)",
         s->packet_bytes, s->host);

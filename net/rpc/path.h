@@ -27,11 +27,10 @@ struct net_path_suspect {
 
 struct net_path_watch { /* begins as zeros */
     struct net_path_suspect suspect[NET_PATH_SUSPECTS];
-    int64_t said_ns; /* time of the last log line; 0: none */
+    int64_t logged_ns; /* time of the last log line; 0: none */
 };
 
-/* Records a suspect as seen now. Returns true if an earlier connection to the same host ended so.
- */
+/* Records a suspect as seen now. Returns true if an earlier one to the same host has ended. */
 bool net_path_note(struct net_path_watch *w, const struct net_path_suspect *s, int64_t now_ns);
 /* Examines this process's TCP connections to this port (0: to all ports). Returns the size of the
  * packets that are lost on one of them, and logs it once a minute with the fix; 0: none known. */

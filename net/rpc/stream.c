@@ -70,8 +70,7 @@ void net_stream_ref(struct net_stream *s)
     atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
 }
 
-/* Frees the stream with its last reference: until then senders may use the call and change trust.
- */
+/* Frees the stream with its last reference; until then senders may use its call. */
 void net_stream_unref(struct net_stream *s)
 {
     struct net_server *server = s->server;

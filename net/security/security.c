@@ -48,7 +48,7 @@ static struct file_reader identity_reader =
 static struct file_reader token_reader =
     FILE_READER(read_tokens, "the tokens read before stay in use");
 
-static bool is_given(const char *path)
+static bool is_set(const char *path)
 {
     return path && *path;
 }
@@ -344,7 +344,7 @@ static enum status start_token(void)
 enum status security_start(const struct security_config *cfg)
 {
     enum status st = ST_OK;
-    int n = is_given(cfg->cert) + is_given(cfg->key) + is_given(cfg->ca);
+    int n = is_set(cfg->cert) + is_set(cfg->key) + is_set(cfg->ca);
     us.cfg = *cfg;
     if (n != 0 && n != N_FILES) {
         LOG_E("--tls_cert, --tls_key and --tls_ca go together; set all three or none");
@@ -352,7 +352,7 @@ enum status security_start(const struct security_config *cfg)
     }
     if (n > 0)
         TRY(start_tls());
-    if (is_given(cfg->token_file))
+    if (is_set(cfg->token_file))
         TRY(start_token());
 done:
     return st;

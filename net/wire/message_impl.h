@@ -11,8 +11,7 @@
 /* Highest step, position and generation: beyond any training, and sums of two do not overflow. */
 #define MESSAGE_MAX_STEP ((int64_t)1 << 62)
 
-/* An allocator with a limit, since a few bytes on the wire can make protobuf-c allocate far more.
- */
+/* An allocator with a limit, since a few bytes on the wire can decode to far more memory. */
 struct budget {
     ProtobufCAllocator allocator;
     size_t left;

@@ -88,8 +88,7 @@ struct message_type {
     MESSAGE_ROW(ROW_NUMBER, W, P, w, p, .wire_number = MESSAGE_NUMBER(W, w),                       \
                 .plain_number = MESSAGE_NUMBER(P, p), .more = plus, .least = min, .most = max,     \
                 .why = text)
-/* Integer, enum or bool. NUMBER: within bounds; ANY: without bounds; MORE1: 1 larger on the wire.
- */
+/* Integer, enum or bool. NUMBER: with bounds; ANY: without; MORE1: 1 larger on the wire. */
 #define NUMBER(of, w, p, min, max, text) MORE(of, w, p, 0, min, max, text)
 #define ANY(of, w, p) MORE(of, w, p, 0, 0, 0, NULL)
 #define MORE1(of, w, p, min, max, text) MORE(of, w, p, 1, min, max, text)
