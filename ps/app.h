@@ -19,15 +19,15 @@ struct app {
     const struct ps_options *opt;
     int signal_fd, event_fd;
     _Atomic int job_done, refused, over, failed;
-    _Atomic int replaced;    /* replaced by another ps 0, which continues the region */
-    _Atomic int unsure;      /* it may have been replaced: the folder does not answer */
+    _Atomic int replaced;    /* another ps 0 has replaced this process and continues the region */
+    _Atomic int unsure;      /* perhaps replaced: the folder does not answer */
     const char *error;       /* error at the end (error_of), for the region's parent */
     _Atomic int parent_lost; /* the region's last update did not reach the parent */
     _Atomic int cut_off;     /* the parent was lost before the last step, so the region ends */
     char why[WHY_BYTES];     /* reason for cut_off, written once, before it is set */
     struct node *node;
     struct thread_pool *threads; /* threads for updates */
-    struct ps_region *region;    /* ps 0's; NULL: not a region */
+    struct ps_region *region;    /* region of ps 0; NULL: not a region */
     struct region_server *part;  /* region's part of the servers other than ps 0 */
     struct coordinator_region_hooks hooks;
     int ended;      /* shut down in order */

@@ -36,11 +36,11 @@ struct own_folder {
     bool has_keep; /* `keep` is pending; this module owns its list */
     struct checkpoint_keep keep;
     char home[FOLDER_ID_BYTES];
-    char id[FOLDER_ID_BYTES]; /* the folder's; empty: none */
+    char id[FOLDER_ID_BYTES]; /* id of the folder; empty: none */
     int asked, answered;      /* number of requests to read the id, and of answers */
-    uint64_t n_ordered;       /* orders so far; the last of them: */
+    uint64_t n_ordered;       /* number of orders so far; `ordered` has the last of them */
     struct checkpoint_id ordered[MAX_ORDERED];
-    /* N_ordered when `keep`, or the sweep in progress, was requested. */
+    /* values of n_ordered when `keep`, and the sweep in progress, were requested */
     uint64_t keep_ordered, swept_ordered;
 };
 

@@ -10,7 +10,8 @@ enum checkpoint_schedule_why { WHY_STEPS, WHY_TIME, WHY_ASKED, WHY_BEST, WHY_LAS
 struct checkpoint_schedule {
     enum checkpoint_schedule_phase phase;
     enum checkpoint_schedule_why why;
-    int taken; /* all servers hold its chunks, so it no longer depends on the generation */
+    int taken; /* all servers hold the checkpoint's chunks, so it no longer depends on the
+                  generation */
     uint64_t order, generation;
     int64_t step, last_step; /* steps of the checkpoint being made, of the last one; -1: none */
     uint64_t unsaved;        /* generation whose last step is released without a checkpoint */
@@ -18,8 +19,8 @@ struct checkpoint_schedule {
     int64_t release_since, look_at; /* awake clock: time of that request; time of the next check */
     int looks;                      /* `op` is the check of the owner */
     int n_files, hold_last;         /* servers of the order; last HOLD_LAST sent to ps 0's store */
-    int factor; /* multiplies the lead of an order's step over training; doubled by each order that
-                   arrives too late */
+    int factor; /* factor of the lead of an order's step over training; each order that arrives too
+                   late doubles it */
     int64_t ordered, taken_at, first_file; /* awake clock */
     int64_t past_since; /* awake clock: first of the orders that all arrived too late, or met a busy
                            disk; 0: none */

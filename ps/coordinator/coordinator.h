@@ -53,7 +53,7 @@ enum coordinator_command_kind {
 
 /* X(name): events. */
 #define COORDINATOR_EVENTS(X)                                                                      \
-    X(START)     /* first, once */                                                                 \
+    X(START)     /* first event, sent once */                                                      \
     X(TIMER)     /* the time of wake_ns has passed */                                              \
     X(CONTROL)   /* a server's whole state; `call` waits for the reply */                          \
     X(CLOSED)    /* `call` can receive no reply any more */                                        \
@@ -80,7 +80,7 @@ struct coordinator_event {
         const struct net_control *control;
         const struct net_evaluation *evaluation;
         struct {
-            int64_t train_steps, step; /* step: where the job resumes; 0: at its start */
+            int64_t train_steps, step; /* step: the job resumes here; 0: at its start */
             int lockstep, from_checkpoint, lives_on; /* lives_on: older than this process */
             uint64_t claim; /* generation of another ps 0, which the worker was in; 0: none */
             int n_members;
@@ -96,8 +96,8 @@ struct coordinator_event {
             int index;
         } command;
         struct {
-            int64_t step;   /* FIND, MANIFEST: of the checkpoint; SWEEP, OWNER: -1 */
-            uint64_t epoch; /* EPOCH: the recorded one, at least the ordered one */
+            int64_t step;   /* step of the checkpoint (FIND, MANIFEST); -1: SWEEP, OWNER */
+            uint64_t epoch; /* EPOCH: recorded epoch, at least the ordered one */
         } disk;
     };
 };
@@ -110,7 +110,7 @@ enum disk_task { DISK_EPOCH, DISK_FIND, DISK_MANIFEST, DISK_SWEEP, DISK_BEST, DI
     X(PLAN)      /* make the plan of coordinator_view_next_plan; PLANNED: it is in force */        \
     X(DISK)      /* begin the order, then DISK; the state machine does not wait */                 \
     X(HOLD_LAST) /* ps 0's store holds back the last version (arg 1) or not (0) */                 \
-    X(LINE)      /* log it */                                                                      \
+    X(LINE)      /* log the line */                                                                \
     X(FAILED)    /* all workers failed: send COORDINATOR_FINISH, and exit with an error */         \
     X(FENCED)    /* another ps 0 replaced this one (arg 0), or may have (1): end this process */   \
     X(DONE)      /* the job has all its steps, and no worker is left to end it */                  \

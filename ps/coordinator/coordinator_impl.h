@@ -111,11 +111,12 @@ bool reconfigure_all_stopped(const struct coordinator_state *c);
 /* Returns true if the plan in force cannot begin any more: it is made again once there are
  * enough workers. */
 bool reconfigure_plan_is_void(const struct coordinator_state *c);
-bool reconfigure_all_done(const struct coordinator_state *c); /* all made all steps and left */
+/* Returns true if all workers made all steps and left. */
+bool reconfigure_all_done(const struct coordinator_state *c);
 
 /* Functions of checkpoint_schedule.c. */
 void checkpoint_schedule_step(struct coordinator_state *c, struct coordinator_out *out);
-void checkpoint_schedule_cancel(struct coordinator_state *c); /* at a Stop */
+void checkpoint_schedule_cancel(struct coordinator_state *c); /* called at a Stop */
 void checkpoint_schedule_written(struct coordinator_state *c, const struct coordinator_event *e,
                                  struct coordinator_out *out);
 /* Abandons a checkpoint that needs a file of server `slot`, which was restarted. */

@@ -31,20 +31,20 @@ struct coordinator_server {
     uint64_t incarnation; /* number of the process that called last */
     int held_number;      /* number in the settled generation */
     uint64_t held;        /* incarnation that holds its share of the settled generation; 0: none */
-    uint64_t generation;  /* generation of ours that it is in; 0: none */
-    uint64_t claim;       /* term of another ps 0 that it reported; 0: none */
-    uint64_t unreadable;  /* generation of ours whose checkpoint it cannot read; 0: none */
-    int obeyed;           /* it has received a reply of ours, and obeyed it */
-    uint64_t call, seen;  /* its unanswered call, 0: none; last reply that it received */
-    uint64_t serial;      /* serial number of its last request */
+    uint64_t generation;  /* generation of this ps 0 that the server is in; 0: none */
+    uint64_t claim;       /* term of another ps 0 that the server reported; 0: none */
+    uint64_t unreadable;  /* generation whose checkpoint the server cannot read; 0: none */
+    int obeyed;           /* the server has obeyed a reply of this ps 0 */
+    uint64_t call, seen;  /* unanswered call of the server, 0: none; last reply that it received */
+    uint64_t serial;      /* serial number of the server's last request */
     int64_t heard, first, called; /* awake clock; first: of this incarnation */
-    int64_t claimed; /* awake clock: until then no other process may use this address */
+    int64_t claimed; /* awake clock: time until which no other process may use this address */
     int leaving, drained, forgotten;  /* it or an operator asked that it leaves; and it is gone */
     int given_up;                     /* an operator ended the wait for its chunks */
     uint64_t stop;                    /* last Stop that the server carried out */
     int stopped;                      /* the server has completed that Stop */
-    int64_t lowest, highest;          /* versions of its chunks */
-    uint64_t wanted, accepted, given; /* checkpoints that it requested */
+    int64_t lowest, highest;          /* versions of the server's chunks */
+    uint64_t wanted, accepted, given; /* numbers of checkpoints that the server requested */
     uint64_t order; /* checkpoint order that the server works on, and its state in `phase` */
     int phase;
     struct coordinator_file file;
@@ -57,16 +57,16 @@ struct coordinator_worker {
     uint64_t incarnation;
     uint64_t removed; /* incarnation that an operator removed */
     int8_t in_plan, waits, joined, leaving, failed, done, spoke, asked;
-    int8_t wanted;     /* it asked to join before the plan named it */
+    int8_t wanted;     /* the worker asked to join before the plan named it */
     int8_t remove;     /* an operator asked to remove any process of this index */
-    int8_t late;       /* it was late when the Stop was sent */
-    int missed_by;     /* slot of a server that misses it; -1 */
-    int8_t heard;      /* a server that misses it had contact in this generation */
-    int8_t came;       /* it joined at a server that misses it, but sent nothing yet */
+    int8_t late;       /* the worker was late when the Stop was sent */
+    int missed_by;     /* slot of a server that misses the worker; -1: none */
+    int8_t heard;      /* a server that misses the worker had contact in this generation */
+    int8_t came;       /* the worker joined at a server that misses it, but sent nothing yet */
     int64_t joined_at; /* awake clock */
     int64_t since;     /* awake clock: start of its absence at any server; INT64_MAX: present */
     int64_t contact;   /* awake clock: last contact with ps 0, in any generation */
-    int64_t left_step; /* step of a plan that left it out while it had not failed; -1 */
+    int64_t left_step; /* step of a plan that left out the worker without its failure; -1: none */
     int64_t refused_until, refuse_ms; /* awake clock: excluded because it did not reach a server */
     uint64_t refused;                 /* incarnation that is excluded */
     enum worker_lot lot;

@@ -29,7 +29,7 @@ struct follower_start {
 /* State of the store. */
 struct follower_store {
     uint64_t generation; /* 0: no job */
-    uint64_t ps0;        /* incarnation of the ps 0 that made its plan */
+    uint64_t ps0;        /* incarnation of the ps 0 that made the plan */
     int stopped, ended;  /* no step is made any more; all members made all steps and left */
     int64_t lowest, highest;
     uint64_t unreadable; /* see struct net_control */
@@ -57,12 +57,12 @@ struct follower_event {
     enum follower_event_kind kind;
     enum status st;
     int has_all_steps, left_out; /* LOOKED */
-    uint64_t generation;         /* LOOKED: the one that LOOK named */
+    uint64_t generation;         /* LOOKED: generation that LOOK named */
     union {                      /* borrowed for the step */
         const struct follower_start *start;
         const struct net_control_reply *reply;
         const struct follower_store *store;
-        const struct net_control *snapshot; /* its order, phase, bytes, crc32c */
+        const struct net_control *snapshot; /* SNAPSHOT: order, phase, bytes, crc32c */
     };
 };
 

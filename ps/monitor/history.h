@@ -10,8 +10,8 @@
 enum { HISTORY_POINTS = 512 }; /* even */
 
 struct history_point {
-    double unix_s;  /* its end */
-    double seconds; /* duration that it covers */
+    double unix_s;  /* time of its end */
+    double seconds; /* duration that the point covers */
     int64_t step;   /* step at that time; -1: none yet */
     double loss_sum;
     int64_t n_losses;

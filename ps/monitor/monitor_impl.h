@@ -19,10 +19,10 @@ enum monitor_seen { NOT_SEEN, SEEN, REMOVED };
 struct monitor_worker {
     struct net_report last; /* life 0: no report yet */
     int64_t at_ns;
-    double images_per_s; /* between the last two reports; NaN: unknown */
+    double images_per_s; /* speed between the last two reports; NaN: unknown */
     double loss;         /* mean of the last report with losses; NaN: unknown */
     enum monitor_seen seen;
-    bool has_reported; /* a report of it was accepted at some time */
+    bool has_reported; /* a report of the worker was accepted at some time */
 };
 
 /* State of the job, recorded once a second; totals continue where training goes back to an earlier
@@ -33,9 +33,9 @@ struct monitor_pulse {
     int64_t step;        /* -1: no step yet, or no chunks */
     uint64_t position;
     int no_chunks, ended;
-    int64_t began; /* first step of the generation, */
+    int64_t began; /* first step of the generation */
     uint64_t began_position;
-    int64_t steps, samples; /* made since this process was started */
+    int64_t steps, samples; /* counts since this process was started */
 };
 
 struct monitor_disk {
@@ -46,15 +46,15 @@ struct ps_monitor {
     struct ps_monitor_config cfg;
     struct http_server *http;
     int64_t start_ns;
-    struct monitor_pulse window[MONITOR_WINDOW]; /* the newest first */
+    struct monitor_pulse window[MONITOR_WINDOW]; /* [n_window] newest first */
     int n_window;
     int64_t moved_ns;             /* time of the last new step, or of the job's arrival; 0: none */
-    double moved_unix_s;          /* the same time as Unix time */
+    double moved_unix_s;          /* moved_ns as Unix time */
     int64_t paced_step, paced_ns; /* start of the generation's pace */
     double step_s;                /* duration of a step, up to the last move; 0: unknown */
     struct history history;
-    struct net_status status; /* a copy, */
-    int64_t status_ns;        /* made at this time; 0: none */
+    struct net_status status; /* copy of the status */
+    int64_t status_ns;        /* time of that copy; 0: none */
     struct service_stats stats;
     int64_t saved_step; /* last checkpoint whose time is known; -1: none */
     double saved_unix_s;
@@ -62,7 +62,7 @@ struct ps_monitor {
 
     pthread_mutex_t lock;           /* guards the fields below */
     struct monitor_worker *workers; /* [JOB_MAX_WORKERS] by index */
-    int n_workers;                  /* 1 + the highest index that reported */
+    int n_workers;                  /* highest index that reported plus 1 */
     double loss_sum;                /* sum of the losses reported since the last pulse */
     int64_t n_losses;
     int64_t refused_ns; /* time of the last line on a report of a worker outside the job; 0: none */

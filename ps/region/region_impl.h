@@ -22,8 +22,8 @@ struct adoption {
 enum { N_ADOPTIONS = 64 }; /* more than are made while a checkpoint is written */
 /* Adoptions since the region began, or went back to a checkpoint. */
 struct adoptions {
-    struct checkpoint_parent_version restored; /* the checkpoint's record */
-    struct adoption list[N_ADOPTIONS];         /* the newest last */
+    struct checkpoint_parent_version restored; /* record of the checkpoint */
+    struct adoption list[N_ADOPTIONS];         /* [n], the newest last */
     int n;
 };
 
@@ -61,22 +61,22 @@ struct ps_region {
     int64_t gate_since_ns; /* time at which the last adopted chunk began to wait; 0: none */
     int64_t waited_ns;     /* total time that workers waited for the parent */
     int64_t slots_since;   /* version at which the optimizer's slots were zero */
-    struct adoptions taken, taken_before; /* before: of generations below `since` */
+    struct adoptions taken, taken_before; /* adoptions; before: of generations below `since` */
     uint64_t since;
-    struct checkpoint_parent_version adopting; /* the version in base, which is being adopted */
+    struct checkpoint_parent_version adopting; /* version in `base`, which is being adopted */
     struct chunks *chunks;  /* NULL: no job yet; not changed once a run has begun */
     struct piece *pieces;   /* [n_chunks] */
-    float *base;            /* the parent's version `held`; at first the members' first values */
-    float *before, *change; /* base as the round began; the contribution */
+    float *base;            /* version `held` of the parent; at first the members' first values */
+    float *before, *change; /* copy of `base` at the begin of the round; the contribution */
     /* Fields of the exchanging thread: */
-    struct net_job job; /* the parent's job */
+    struct net_job job; /* job of the parent */
     int *fragment;      /* [n_chunks] fragment of each chunk; NULL: all have a turn at each gate */
     int64_t train_steps;
-    int64_t gate, n_gates; /* gates passed; gates of the job */
-    int64_t held, step;   /* the parent's versions: the base of the values, and the one in `base` */
-    int64_t parent_has;   /* last version with a contribution of the region; 0: none */
-    int64_t last_counted; /* the same at its last join, of any generation */
-    float weight;         /* weight of a contribution */
+    int64_t gate, n_gates; /* number of gates passed; of gates of the job */
+    int64_t held, step;    /* parent's versions: base of the values; the one in `base` */
+    int64_t parent_has;    /* last version with a contribution of the region; 0: none */
+    int64_t last_counted;  /* value of parent_has at the region's last join, of any generation */
+    float weight;          /* weight of a contribution */
     int64_t line_ns;
     double exchange_s; /* duration of the last round, from contribution to answer */
 };

@@ -15,8 +15,8 @@ struct join_queue_entry {
     int member; /* index that the process asked for or received */
     uint64_t incarnation;
     int64_t heard_ns;
-    char peer[96];    /* host:port that it connected from */
-    char address[96]; /* its name for its host; may be empty */
+    char peer[96];    /* address (host:port) that the process connected from */
+    char address[96]; /* name by which the process calls its host; may be empty */
 };
 
 struct join_queue {

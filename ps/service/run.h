@@ -21,26 +21,26 @@ struct member {
     uint64_t expected;      /* process that was here, or waited, before this generation; 0: none */
     int joined;             /* the member was, or asked to be, in this or an earlier generation */
     int known;              /* the member was in one of them, and a log line reported it */
-    int leaving;            /* will leave, or left, before the job's end */
-    int failed;             /* left for good, with an error */
-    int done;               /* left after its last step */
-    int spoke;              /* sent a piece over some stream in this generation */
-    int came;               /* was welcomed in this generation, and need only send a piece */
-    uint64_t stream;        /* stream that it last used; 0: none */
-    int64_t missing_ns;     /* time since which it has no stream; 0: it has one */
-    int asked;              /* it asked to join after the run stopped, or for a higher generation */
+    int leaving;            /* the member will leave, or left, before the job's end */
+    int failed;             /* the member left for good, with an error */
+    int done;               /* the member left after its last step */
+    int spoke;              /* the member sent a piece over some stream in this generation */
+    int came;               /* welcomed in this generation; the member need only send a piece */
+    uint64_t stream;        /* stream that the member last used; 0: none */
+    int64_t missing_ns;     /* time since which the member has no stream; 0: it has one */
+    int asked;              /* asked to join after the run stopped, or for a higher generation */
     int64_t rival_first_ns; /* first time that another process asked for its place; 0: none did */
     int64_t rival_last_ns;
     char peer[96];
-    char address[96]; /* its name for its host; may be empty */
+    char address[96]; /* name by which the member calls its host; may be empty */
 };
 
 struct run {
     _Atomic int refs;
     struct net_plan *plan;
-    uint64_t generation;   /* the plan's; so are `job` and `chunks` */
-    struct net_job job;    /* its n_workers is that of the job's first member */
-    struct chunks *chunks; /* the plan's chunks */
+    uint64_t generation;   /* generation of the plan */
+    struct net_job job;    /* job of the plan, with n_workers of the job's first member */
+    struct chunks *chunks; /* chunks of the plan */
     int self;              /* this server's number in the plan; -1: it has no chunks */
     size_t n_bytes;        /* bytes of the parameters held here */
     struct store *store;

@@ -69,11 +69,11 @@ static inline int64_t service_steps_made(const struct service_stats *s)
 
 struct generation_state {
     uint64_t generation; /* generation in force here; 0: none yet */
-    uint64_t ps0;        /* incarnation of the ps 0 that made its plan */
+    uint64_t ps0;        /* incarnation of the ps 0 that made the plan in force */
     /* At ps 0: highest generation of another ps 0 that a worker reported and that this one's
      * plan did not exceed; 0: none. */
     uint64_t claim;
-    bool stopped; /* no chunk changes any more */
+    bool stopped; /* chunks do not change any more */
     /* Lowest and highest version here; lowest is -1 while a chunk has none, and train_steps if
      * there are no chunks; highest is -1 if there is no version. */
     int64_t lowest, highest;
@@ -84,15 +84,15 @@ struct generation_state {
 struct roster_entry {
     int member; /* index */
     uint64_t incarnation;
-    int64_t missing_ms; /* time without a stream, or since it was expected back; -1: it is here */
-    int joined;         /* it was in this generation or an earlier one */
-    int leaving;        /* it asked to leave, or left, before the job's end */
-    int failed;         /* it left for good, with an error; `leaving` is set, too */
-    int done;           /* it left after its last step */
-    int spoke;          /* it had a stream in this generation */
-    int came;           /* it joined in this generation, and need only send a piece */
-    int asked;          /* it is here and asks for the next generation: this one is over */
-    char address[96];   /* address of its host; may be empty */
+    int64_t missing_ms; /* time without a stream, or since its return was due; -1: it is here */
+    int joined;         /* the member was in this generation or an earlier one */
+    int leaving;        /* the member asked to leave, or left, before the job's end */
+    int failed;         /* the member left for good, with an error; `leaving` is set, too */
+    int done;           /* the member left after its last step */
+    int spoke;          /* the member had a stream in this generation */
+    int came;           /* the member joined in this generation, and need only send a piece */
+    int asked;          /* the process is here and asks for the next generation: this one is over */
+    char address[96];   /* address of the member's host; may be empty */
 };
 
 struct run;                /* ps/service/run.h */

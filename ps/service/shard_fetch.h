@@ -17,11 +17,11 @@
 #include "ps/store/store.h"
 
 struct shard_fetch_request {
-    const struct net_plan *plan; /* its source is MEMORY */
-    int self;                    /* this server's number in the plan */
-    const char *address;         /* this server's, written like the plan's holders */
-    struct store *to;            /* has no values yet */
-    struct store *before;        /* this server's store of the generation before; NULL: none */
+    const struct net_plan *plan; /* plan with the source MEMORY */
+    int self;                    /* number of this server in the plan */
+    const char *address;         /* address of this server, written like the plan's holders */
+    struct store *to;            /* store without values */
+    struct store *before;        /* store of this server in the generation before; NULL: none */
 };
 
 #define SHARD_FETCH_ALL UINT64_MAX

@@ -36,7 +36,7 @@ enum chunk_pending {
 
 struct chunk_state {
     int chunk;
-    int shelf;                /* its place in ps_store.owned, and in the pool */
+    int shelf;                /* index in ps_store.owned and in the pool */
     size_t n;                 /* elements */
     size_t n_slots;           /* slots per element: job_n_slots, or 0 */
     enum dtype version_dtype; /* format of versions sent to members; in blocks: of changes */
@@ -62,7 +62,7 @@ struct chunk_state {
 
 struct store {
     struct store_config cfg;
-    struct net_job job; /* its n_workers is not used: members join and leave */
+    struct net_job job; /* job, except n_workers: members join and leave */
     enum consistency_mode mode;
     int n_members, lockstep;
     struct ps_pool *pool;
@@ -72,9 +72,9 @@ struct store {
     /* Guarded by the lock of the model's first chunk; NULL: another server has that chunk, or
      * members derive their samples themselves. */
     struct ps_samples *samples;
-    int n_owned; /* chunks */
+    int n_owned; /* number of chunks of this server */
     struct chunk_state *owned;
-    int *shelf_of;       /* chunk -> index in owned, or -1 */
+    int *shelf_of;       /* [n_chunks] index in owned; -1: not owned */
     int *fragment;       /* [n_chunks] fragment; NULL: each chunk has a turn in each step */
     struct buf *nothing; /* no bytes: the payload of a version that was kept */
     _Atomic uint64_t *incarnation; /* [n_members] incarnation admitted; 0: none */

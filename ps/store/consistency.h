@@ -12,16 +12,16 @@
 
 enum consistency_mode {
     CONSISTENCY_SYNC,   /* the contributions of all members make a version */
-    CONSISTENCY_BACKUP, /* sync with backup workers: the first so many contributions do */
-    CONSISTENCY_ASYNC,  /* each contribution does */
-    CONSISTENCY_SSP,    /* each does, and a member far ahead waits for its answer */
+    CONSISTENCY_BACKUP, /* sync with backup workers: the first N contributions make a version */
+    CONSISTENCY_ASYNC,  /* each contribution makes a version */
+    CONSISTENCY_SSP,    /* ASYNC, but a member far ahead waits for its answer */
     CONSISTENCY_N_MODES
 };
 enum consistency_mode consistency_mode_of(const struct net_job *job);
 
 /* A push, and its chunk's record of it. */
 struct consistency_push {
-    int64_t step; /* version that it was computed on */
+    int64_t step; /* version that the contribution was computed on */
     int member;
     int64_t version;    /* the chunk's present version */
     int64_t last;       /* the job's last version */
@@ -35,7 +35,7 @@ enum verdict_kind {
     VERDICT_COUNT,     /* contribution number `slot` to the next version */
     VERDICT_DUPLICATE, /* counted before: the answer is the present version */
     VERDICT_STALE,     /* too late to count: the answer is the present version */
-    VERDICT_WAIT,  /* no action; its answer follows with a later version, or with the store's end */
+    VERDICT_WAIT,  /* no action; the answer follows with a later version, or with the store's end */
     VERDICT_REFUSE /* computed on a version that does not exist yet */
 };
 

@@ -17,12 +17,12 @@
 struct ps_term {
     struct net_payload payload;
     float weight;
-    float limit;          /* largest accepted magnitude in `arrived`; 0: any finite one */
+    float limit;          /* limit of magnitudes in `arrived`; 0: any finite value */
     struct net_span span; /* place of a payload that lies in a copy */
 };
 
 struct ps_update {
-    const struct net_param *param; /* its rule decides: optimizer or average */
+    const struct net_param *param; /* parameter, whose rule decides: optimizer or average */
     struct optim_step step;        /* scalars of optim_begin; not read for averages */
     size_t n;                      /* elements of the chunk */
     const float *sum;              /* weighted sum of the earlier contributions; NULL: none */
@@ -33,7 +33,7 @@ struct ps_update {
     int n_terms, arrived;
     enum dtype dtype;
     float scale;        /* makes the sum a mean: 1 / total weight */
-    const float *old;   /* the version before */
+    const float *old;   /* value of the version before */
     const float *slots; /* the optimizer's slots of the version before; NULL: none */
     int n_slots;
     bool residual; /* the last slot is the rounding residual of the wire form */
@@ -42,7 +42,7 @@ struct ps_update {
     const float *base;  /* version that the contribution was computed on; NULL: no compensation */
 
     float *value;     /* output: the new version */
-    float *new_slots; /* output: its slots; may be `slots` */
+    float *new_slots; /* output: slots of the new version; may be `slots` */
     /* Format that members receive; in blocks: changes, with the rounding residual in the last
      * slot. */
     enum dtype wire_dtype;

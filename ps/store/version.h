@@ -12,11 +12,11 @@
 #include <stdint.h>
 
 struct chunk_version {
-    struct buf *value; /* fp32; NULL: there is no such version */
+    struct buf *value; /* value in fp32; NULL: there is no such version */
     struct buf *wire;  /* bytes in `dtype` */
-    struct buf *slots; /* the optimizer's, one after the other; NULL: none, or released */
+    struct buf *slots; /* slots of the optimizer, one after the other; NULL: none, or released */
     enum dtype dtype;
-    bool kept;       /* it equals the one before, since the chunk had no turn (fragments.h) */
+    bool kept;       /* equal to the version before, since the chunk had no turn (fragments.h) */
     bool summed;     /* crc32c is set, once for all answers */
     uint32_t crc32c; /* checksum of wire */
 };

@@ -8,7 +8,7 @@
 /* A contribution to the next version. */
 struct contribution {
     int member;
-    int slot; /* its number among the contributions of the version */
+    int slot; /* number among the contributions of the version */
     const struct net_payload *payload;
     float weight;
     /* Version that it was computed on, to compensate its delay; NULL: none, or the present one. */
