@@ -1,9 +1,9 @@
-/* ps/checkpoint/own_folder.h - a server's folder that no other server manages: records the parts of
- * checkpoints that lie whole in it, and removes the parts that ps 0 does not keep. If ps 0 uses the
+/* ps/checkpoint/own_folder.h - a server's folder that no other server manages: records the complete
+ * parts of checkpoints in it, and removes the parts that ps 0 does not keep. If ps 0 uses the
  * folder too, ps 0 removes the parts: then this module is never begun, and does nothing.
  *
- * It reads the parts that lie there as it begins once, completely. Parts that this process writes
- * later are whole without a check.
+ * At its begin the module reads the present parts once, completely. Parts that this process writes
+ * later count as complete without a check.
  *
  * Owns:    one thread, which alone waits for the disk; a list of parts.
  * Threads: any; `changed` is called by its own thread, with no lock held.
@@ -42,9 +42,9 @@ void own_folder_add(struct own_folder *k, const struct checkpoint_part *written)
 /* Requests the removal of the parts that `keep` does not list; replaces a request that is still
  * pending. The list and the id are copied. */
 void own_folder_sweep(struct own_folder *k, const struct checkpoint_keep *keep);
-/* Returns at most CONTROL_MAX_PARTS parts, newest first: this server's own, then the newest of
- * other servers, which report their own parts. Returns false if the parts are not known yet, or
- * without memory. *out is malloc'd, and contains parts of any checkpoint. */
+/* Copies at most CONTROL_MAX_PARTS parts of any checkpoint, newest first: this server's own, then
+ * the newest of other servers, which report their own parts. The caller frees *out. Returns false
+ * if the parts are not known yet, or without memory. */
 bool own_folder_parts(struct own_folder *k, struct net_part **out, int *n);
 
 #endif

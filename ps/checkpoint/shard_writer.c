@@ -241,8 +241,8 @@ static void set_state(struct shard_writer *w, enum use use, enum part_phase phas
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Sets the state to that of a new order, FAILED at first; whether the file of the order before is
- * still being written does not change. */
+/* Sets the state of a new order, at first FAILED. The fields on a write in progress, which may be
+ * of an earlier order, stay. */
 static void begin_state(struct shard_writer *w, uint64_t order, uint64_t generation, int64_t step)
 {
     pthread_mutex_lock(&w->lock);

@@ -1,8 +1,9 @@
 /* ps/region/region.h - a group of servers that is a region: it trains with its own workers, and as
  * one member of a parent group exchanges its changes with other regions (docs/guide/regions.md).
  *
- *     gates: every `steps`-th version, and the last; held: the parent's version that it began with
- *     at the gate less `overlap`: contribution = held - value, one for all of the region's workers
+ *     gate: every `steps`-th version, and the last one
+ *     held: the parent's version that the region's values are based on
+ *     `overlap` versions before a gate: contribution = held - value, one for the whole region
  *     at the gate: value += the parent's next version - the contributed value
  *              or: value = overlap_mix * value + (1 - overlap_mix) * the parent's next version
  *
