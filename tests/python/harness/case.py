@@ -10,16 +10,18 @@ from .data import make_data
 from .files import read_json, write_file
 from .job import Job
 from .process import Process, check_output, run
-from .settings import MODELS, PATIENCE, models_dir, program, source
+from .settings import PATIENCE, models_dir, program, source
 
 
 class Test(unittest.TestCase):
     """Base of the tests: processes that are cleaned up, a scratch folder, synthetic data."""
     SECONDS = 100  # times PATIENCE: no test lasts so long
     _data = None
+    _digests = {}  # results of undisturbed_digest()
 
     def setUp(self):
         self.processes = []
+        self._at_end = []  # calls of at_end()
         self.records, self.n_records = [], 0  # files of record()
         self._dir = None
         # If this test hangs, prints the stack of every thread and ends the program.
@@ -101,19 +103,31 @@ class Test(unittest.TestCase):
         messages."""
         return self.start(name or which, [program(which), *flags], **kwargs)
 
-    def run_worker(self, *flags, status=0, seconds=60, data=None, model="softmax"):
-        """Runs a worker alone to its end; returns the collected process."""
-        process = self.start_program(
-            "worker", "--models_dir=" + MODELS, "--model=" + model, "--progress=lines",
-            "--data_dir=" + (data or self.data()), *flags)
+    def start_alone(self, *flags, data=None, model="softmax", name="worker", prefix=(), **kwargs):
+        """Starts a worker alone. data: its folder; None: the small data set; False: the flags name
+        the data. model=None: a file names the model. prefix: the command that runs the program."""
+        named = [models_dir(model), "--model=" + model] if model else []
+        if data is not False:
+            named.append("--data_dir=" + (data or self.data()))
+        return self.start(name, [*prefix, program("worker"), *named, "--progress=lines", *flags],
+                          **kwargs)
+
+    def run_worker(self, *flags, status=0, seconds=60, **kwargs):
+        """Runs a worker alone to its end; returns the collected process. kwargs: arguments of
+        start_alone()."""
+        process = self.start_alone(*flags, **kwargs)
         process.wait(seconds, status)
         return process
 
+    def train_alone(self, *flags, status=0, **kwargs):
+        """Runs a worker alone to its end; returns the process, and its summary if it succeeds."""
+        worker = self.run_worker("--summary_json=" + self.path("summary.json"), *flags,
+                                 status=status, **kwargs)
+        return worker, None if status else self.figures()
+
     def digest_alone(self, *flags, model="small"):
         """Runs a worker alone to its end; returns the digest of its parameters."""
-        self.run_worker("--summary_json=" + self.path("summary.json"), models_dir(model), *flags,
-                        model=model)
-        return self.figures()["parameters_sha256"]
+        return self.train_alone(*flags, model=model)[1]["parameters_sha256"]
 
     def job(self, **kwargs):
         return Job(self, **kwargs)
@@ -122,9 +136,23 @@ class Test(unittest.TestCase):
         """Returns a job whose processes have been started. kwargs: arguments of Job."""
         return Job(self, **kwargs).start(ps_flags, worker_flags)
 
+    def undisturbed_digest(self, **kwargs):
+        """Returns the digest of the parameters with which an undisturbed job ends; the job runs
+        once for equal arguments of Job."""
+        key = repr(sorted(kwargs.items()))
+        if key not in Test._digests:
+            summaries = self.started_job(**kwargs).finish(120)
+            Test._digests[key] = summaries[0]["parameters_sha256"]
+        return Test._digests[key]
+
     def kill(self, *processes):
         for process in processes:
             process.kill()
+
+    def kill_any(self, *processes):
+        """Kills processes that may have ended by themselves; None is no process."""
+        for process in filter(None, processes):
+            process.stop(signal.SIGKILL, status=None)
 
     def wait_all(self, processes, seconds=60, status=0):
         """Collects the exits, which must have this status (None: any)."""
@@ -152,8 +180,22 @@ class Test(unittest.TestCase):
         for part in parts:
             self.assertIn(part, text)
 
+    def at_end(self, end):
+        """Ends the test with this call, before the check that it has collected all processes. A
+        failed test makes no such calls."""
+        self._at_end.append(end)
+
+    def stop_at_end(self, process):
+        """Ends the test with a SIGTERM of the process, if it still runs; returns the process."""
+        self.at_end(lambda: process.status is None and process.stop())
+        return process
+
     def tearDown(self):
-        left = [p.name for p in self.processes if not p._end()]
-        if self._dir is not None:
-            self._dir.cleanup()
+        try:
+            for end in reversed(self._at_end if self._outcome.success else []):
+                end()
+        finally:
+            left = [p.name for p in self.processes if not p._end()]
+            if self._dir is not None:
+                self._dir.cleanup()
         self.assertEqual(left, [], "the test did not collect these processes")

@@ -36,6 +36,13 @@ def make_data(folder, n_train=2400, n_test=500, seed=7, size=28):
         write_idx(os.path.join(folder, prefix + "-labels-idx1-ubyte"), (n,), labels)
 
 
+def npy(descr, shape, content):
+    """Returns the bytes of an .npy file."""
+    head = ("{'descr': '%s', 'fortran_order': False, 'shape': %s, }\n" %
+            (descr, tuple(shape))).encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + content
+
+
 def write_idx(path, dims, payload):
     with open(path, "wb") as f:
         f.write(struct.pack(">HBB", 0, 8, len(dims)) + struct.pack(">%dI" % len(dims), *dims))

@@ -54,6 +54,17 @@ def safetensors_metadata(path):
         return json.loads(f.read(n)).get("__metadata__", {})
 
 
+def change_metadata(path, to, change):
+    """Copies a safetensors file; change() returns the __metadata__ of the copy from that of the
+    file."""
+    content = read_bytes(path)
+    begin = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:begin])
+    header["__metadata__"] = change(header["__metadata__"])
+    text = json.dumps(header).encode()
+    write_file(to, struct.pack("<Q", len(text)) + text + content[begin:])
+
+
 def read_safetensors(path):
     """Returns {name: (shape, floats as array.array)} of a file with float32 tensors."""
     with open(path, "rb") as f:

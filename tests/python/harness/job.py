@@ -1,4 +1,5 @@
 """A job: a group of servers and its workers."""
+import json
 import os
 
 from .files import read_json
@@ -42,20 +43,30 @@ class Job:
         return ["--ps_hosts=" + ",".join(self.ps_hosts),
                 "--worker_hosts=" + ",".join(self.worker_hosts)]
 
-    def start_ps(self, task=0, *flags, wait=True, env=None):
-        argv = [program("ps"), *self.hosts(), "--job_name=ps", "--task_index=%d" % task]
+    def start_ps(self, task=0, *flags, wait=True, env=None, prefix=()):
+        argv = [*prefix, program("ps"), *self.hosts(), "--job_name=ps", "--task_index=%d" % task]
         self.ps[task] = self.test.start("ps:%d" % task, argv + list(flags), ready=wait,
                                        env=env)
         if wait:
             self.test.assertEqual(self.ps[task].wait_ready(), self.ps_hosts[task])
         return self.ps[task]
 
+    def restart_ps(self, task, *flags, **kwargs):
+        """Kills a server, and starts it again with these flags."""
+        self.ps[task].kill()
+        return self.start_ps(task, *flags, **kwargs)
+
+    def restart_worker(self, task, *flags):
+        """Kills a worker, and starts it again with these flags."""
+        self.workers[task].kill()
+        return self.start_worker(task, *flags)
+
     def summary_path(self, task):
         return os.path.join(self.test.dir(), "summary-%s-%d.json" %
                             (self.worker_hosts[task].split(":")[1], task))
 
-    def start_worker(self, task=0, *flags, env=None):
-        argv = [program("worker"), *self.hosts(), "--job_name=worker",
+    def start_worker(self, task=0, *flags, env=None, prefix=()):
+        argv = [*prefix, program("worker"), *self.hosts(), "--job_name=worker",
                 "--task_index=%d" % task, "--summary_json=" + self.summary_path(task)]
         if task == self.held:
             argv.append("--record_samples=" + self.gate.path)
@@ -72,9 +83,9 @@ class Job:
         for i in range(len(self.ps)):
             self.start_ps(i, *flags)
 
-    def start_workers(self, *flags):
+    def start_workers(self, *flags, **kwargs):
         for i in range(len(self.workers)):
-            self.start_worker(i, *flags)
+            self.start_worker(i, *flags, **kwargs)
 
     def join_worker(self, name, *flags, env=None):
         """Starts a worker that joins with these flags, and no flags of the job."""
@@ -100,10 +111,15 @@ class Job:
             if process and process.status is None:
                 process.kill()
 
-    def ctl(self, *words, seconds=60):
-        """Runs weirctl; returns its stdout."""
+    def ctl(self, *words, seconds=60, check=True):
+        """Runs weirctl; returns its stdout. check: weirctl must succeed."""
         return check_output([program("weirctl"), "--ps_hosts=" + ",".join(self.ps_hosts), *words],
-                            timeout=seconds * PATIENCE)
+                            timeout=seconds * PATIENCE, check=check)
+
+    def report(self, command="status"):
+        """Returns weirctl's JSON; for members and servers, their list."""
+        found = json.loads(self.ctl("--json", command))
+        return found if command == "status" else found[command]
 
     def finish(self, seconds=60, *digest):
         """Waits until every process exited with 0; returns the workers' summaries in task order.
@@ -115,6 +131,12 @@ class Job:
         for want in digest:
             for s in summaries:
                 self.test.assertEqual(s["parameters_sha256"], want)
+        return summaries
+
+    def finish_alike(self, seconds=60):
+        """Does the same as finish(); all workers must end with the same parameters."""
+        summaries = self.finish(seconds)
+        self.test.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1, summaries)
         return summaries
 
     def summary(self, task):

@@ -41,6 +41,12 @@ def run(argv, **kwargs):
                                    "text": True, "check": False, **kwargs})
 
 
+def capture(argv, seconds=60, **kwargs):
+    """Runs a command to its end, in so many seconds at most; returns its status and, as text,
+    stdout and stderr."""
+    return run(argv, **{"stderr": subprocess.PIPE, "timeout": seconds * PATIENCE, **kwargs})
+
+
 def check_output(argv, **kwargs):
     """Runs a command that must succeed; returns its stdout as text."""
     return subprocess.run(argv, stdout=subprocess.PIPE, **{"text": True, "check": True,

@@ -22,6 +22,8 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 for name in [n for n in os.environ if n in ("TF_CONFIG", "PYTHONUNBUFFERED") or
              n.startswith("SLURM_")]:
     del os.environ[name]
+# Runs a program whose files cannot grow past a few bytes, as on a full disk.
+FULL_DISK = ["/bin/sh", "-c", 'ulimit -f 8; exec "$@"', "sh"]
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 # Loopback address of this test program alone: programs that run at once share no port.

@@ -1,4 +1,4 @@
-"""Help for plain clients, which use gRPC's Python module."""
+"""Help for plain clients, which use gRPC's Python module, and their checksum."""
 import atexit
 import os
 import select
@@ -17,6 +17,25 @@ def join(call, request, seconds=20):
         if reply.answer != type(reply).RETRY or time.monotonic() > deadline:
             return reply
         select.select([], [], [], 0.01)
+
+
+def _crc_table():
+    table = []
+    for i in range(256):
+        for _ in range(8):
+            i = i >> 1 ^ (0x82f63b78 if i & 1 else 0)
+        table.append(i)
+    return table
+
+
+_CRC_TABLE = _crc_table()
+
+
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc = crc >> 8 ^ _CRC_TABLE[(crc ^ byte) & 255]
+    return crc ^ 0xffffffff
 
 
 _kept = []
