@@ -8,8 +8,9 @@ import signal
 import unittest
 
 import harness
+from harness import crc32c
 import test_wire
-from test_wire import WHY_NOT, Stream, crc32c
+from test_wire import Stream
 
 MB = 1 << 20
 N_CHUNKS = 16  # chunks of 1 MB
@@ -28,13 +29,8 @@ def memory(process, field):
     raise harness.Failure("%s: no %s" % (process.name, field))
 
 
-@unittest.skipIf(WHY_NOT, WHY_NOT)
 @unittest.skipIf(harness.SANITIZE, "a sanitizer's memory is not the program's")
-class Server(harness.Test):
-    @classmethod
-    def setUpClass(cls):
-        cls.pb, cls.pb_grpc = test_wire.generate("weir")
-
+class Server(test_wire.Client):
     def start_job(self, n_workers, optimizer="sgd", **changes):
         self.cluster = self.job(n_workers=n_workers)
         self.ps = self.cluster.start_ps(0)
@@ -49,14 +45,8 @@ class Server(harness.Test):
             setattr(job, name, value)
         streams = []
         for member in range(n_workers):
-            import grpc
-            channel = grpc.insecure_channel(self.cluster.ps_hosts[0],
-                                            options=[("grpc.use_local_subchannel_pool", 1)])
-            self.addCleanup(harness.keep(channel).close)
-            stub = self.pb_grpc.WeirStub(channel)
-            reply = harness.join(stub.Join, pb.JoinRequest(protocol=harness.PROTOCOL, member=member,
-                                                           incarnation=7 + member, job=job))
-            self.assertIn(reply.answer, (pb.JoinReply.WELCOME, pb.JoinReply.INIT), reply)
+            stub = self.connect(self.cluster.ps_hosts[0])
+            reply = self.join_as(stub, job, member)
             streams.append(Stream(self, stub, generation=reply.generation, member=member,
                                   incarnation=7 + member))
         return streams
@@ -165,9 +155,7 @@ class Client(harness.Test):
         """A worker whose server is stopped waits, and allocates nothing."""
         flags = ["--batch_size=8", "--learning_rate=0.01", "--intra_op_threads=1",
                  "--log_every=1", "--train_steps=100000"]
-        alone = self.start_program("worker", *flags, "--models_dir=" + harness.MODELS,
-                                   "--model=deep_mnist", "--progress=lines",
-                                   "--data_dir=" + self.data(), name="alone")
+        alone = self.start_alone(*flags, model="deep_mnist", name="alone")
         least = self.highest(alone, self.STEPS)
         alone.stop()
         job = self.started_job(n_workers=1, model="deep_mnist", flags=[*flags, "--wire_dtype=bf16"])
@@ -203,8 +191,7 @@ class Rollbacks(harness.Test):
         job.workers[0].hold()
         before = memory(job.ps[0], "VmHWM")
         for n in range(1, 4):
-            job.ps[1].kill()
-            job.start_ps(1, *flags)
+            job.restart_ps(1, *flags)
             harness.until(lambda: job.ps[0].output().count("resumes from step") >= n,
                           "the checkpoint is loaded again")
         grown = memory(job.ps[0], "VmHWM") - before

@@ -2,44 +2,15 @@
 or ends the call with a reason, and then accepts the right frame."""
 # label: cluster sanitize
 import array
-import importlib
-import os
 import struct
-import subprocess
-import sys
-import tempfile
 import unittest
 
 import harness
+from harness import crc32c
+from test_wire import WHY_NOT, generate
 
-try:
+if not WHY_NOT:
     import grpc
-    import grpc_tools
-    WHY_NOT = None
-except ImportError as e:
-    WHY_NOT = "needs python3-grpcio and python3-grpc-tools (%s); scripts/setup installs them" % e
-
-
-def messages():
-    """Returns the Python module that protoc makes of net/wire/weir.proto."""
-    with tempfile.TemporaryDirectory() as out:
-        subprocess.run([sys.executable, "-m", "grpc_tools.protoc", "-I" + harness.SOURCE,
-                        "--python_out=" + out, harness.source("net/wire/weir.proto")], check=True)
-        sys.path.insert(0, os.path.join(out, "net/wire"))
-        try:
-            return importlib.import_module("weir_pb2")
-        finally:
-            del sys.path[0]
-
-
-def crc32c(data):
-    crc = 0xffffffff
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
-    return crc ^ 0xffffffff
-
 
 VALUES = array.array("f", range(6)).tobytes()
 GRADIENT = array.array("f", [1] * 6).tobytes()
@@ -50,7 +21,7 @@ MEMBER, INCARNATION = 0, 77
 class BadFrames(harness.Test):
     @classmethod
     def setUpClass(cls):
-        cls.pb = messages()
+        cls.pb, _ = generate("weir")
 
     def setUp(self):
         super().setUp()

@@ -9,7 +9,8 @@ import time
 import unittest
 
 import harness
-from test_bad_frames import WHY_NOT, crc32c, messages
+from harness import crc32c
+from test_wire import WHY_NOT, generate
 
 if not WHY_NOT:
     import grpc
@@ -63,7 +64,7 @@ class Follower:
 class Coordinate(harness.Test):
     @classmethod
     def setUpClass(cls):
-        cls.pb = messages()
+        cls.pb, _ = generate("weir")
 
     def start_ps0(self, n_ps, *flags, n_workers=1, n_chunks=0):
         pb = self.pb

@@ -3,13 +3,12 @@
 undisturbed run."""
 # label: cluster sanitize waits long
 import re
-import signal
 import unittest
 
 import ckpt_folder
 import generations
 import harness
-import test_bad_frames
+import test_wire
 
 
 class Generations(generations.Test):
@@ -21,8 +20,7 @@ class Generations(generations.Test):
             flags = self.ckpt("--keep_checkpoint_max=0")
             job.start(flags)
             saved = int(job.ps[0].wait_line(r"checkpoint at step (\d+): ").group(1))
-            self.kill(job.ps[task])
-            job.start_ps(task, *flags)
+            job.restart_ps(task, *flags)
             job.gate.open()
             m = job.ps[0].wait_line(r"ps:%d \(%s\) was restarted and has lost its parameters: "
                                     r"training goes back to the checkpoint at step (\d+) "
@@ -36,7 +34,7 @@ class Generations(generations.Test):
         """Calls ps:0 as ps:1, each time as another process. Returns the call's error, or None if
         ps:0 accepts the call and so does not answer within so many seconds."""
         import grpc
-        pb = test_bad_frames.messages()
+        pb, _ = test_wire.generate("weir")
         channel = grpc.insecure_channel(job.ps_hosts[0])
         self.addCleanup(harness.keep(channel).close)
         coordinate = channel.unary_unary(
@@ -59,7 +57,7 @@ class Generations(generations.Test):
             return None
         return call
 
-    @unittest.skipIf(test_bad_frames.WHY_NOT, test_bad_frames.WHY_NOT)
+    @unittest.skipIf(test_wire.WHY_NOT, test_wire.WHY_NOT)
     def test_unauthenticated_peer_cannot_replace_live_server(self):
         """While ps:1 is alive, no other process can roll the job back, or send workers away, in its
         name. It counts as alive if it calls again within half a second (tests/ps_calls_test.c). If
@@ -72,9 +70,7 @@ class Generations(generations.Test):
                 self.check(job)
                 self.assertNotIn("generation 1.2", job.ps[0].output())
                 return
-            for process in (*job.workers, *job.ps):
-                if process:
-                    process.stop(signal.SIGKILL, status=None)
+            self.kill_any(*job.workers, *job.ps)
         self.fail("ps:0 accepted the peer each time")
 
     def all_are_refused(self, job):
@@ -99,7 +95,7 @@ class Generations(generations.Test):
                 job.workers[0].wait_line("training step %d done" % (5 + (n - 20) // 2))
         return True
 
-    @unittest.skipIf(test_bad_frames.WHY_NOT, test_bad_frames.WHY_NOT)
+    @unittest.skipIf(test_wire.WHY_NOT, test_wire.WHY_NOT)
     def test_place_of_vanished_server_is_free_after_seconds(self):
         """If the host of ps:1 vanishes, its place is free after a few seconds, and not before
         (test_unauthenticated_peer_cannot_replace_live_server)."""
@@ -113,8 +109,7 @@ class Generations(generations.Test):
             return re.search(r"ps:1 \(.*\) was restarted", job.ps[0].output())
         with harness.paused(job.ps[1]):
             harness.until(is_accepted, "ps:0 never accepted the peer")
-            for process in (*job.workers, *job.ps):
-                self.kill(process)
+            job.kill()
 
     def test_rollback_goes_to_restored_checkpoint(self):
         """--restore names an old checkpoint beside newer ones. A server that dies before the new
@@ -124,15 +119,13 @@ class Generations(generations.Test):
         job.start(self.ckpt("--keep_checkpoint_max=0"))
         saved = int(job.ps[0].wait_line(r"checkpoint at step (\d+): ").group(1))
         job.ps[0].wait_line(r"checkpoint at step (?!%d:)\d+: " % saved)
-        for process in (*job.ps, *job.workers):
-            self.kill(process)
+        job.kill()
         old = ckpt_folder.path(self.path("ckpt"), saved)
         job = self.slow_job(2)
         job.start(["--checkpoint_dir=" + self.path("ckpt"), "--restore=" + old, "--save_secs=0"])
         job.workers[0].wait_line("training step %d done" % (saved + 3))
-        self.kill(job.ps[1])
-        job.start_ps(1, "--checkpoint_dir=" + self.path("ckpt"), "--save_secs=0",
-                     "--restore=" + old)
+        job.restart_ps(1, "--checkpoint_dir=" + self.path("ckpt"), "--save_secs=0",
+                       "--restore=" + old)
         job.ps[0].wait_line("ps:1 .* was restarted and has lost its parameters: training goes "
                             "back to the checkpoint at step %d " % saved)
         self.check(job)
@@ -143,8 +136,7 @@ class Generations(generations.Test):
             job = self.slow_job(n_ps, hold=30)
             job.start(self.ckpt())
             job.ps[0].wait_line(r"checkpoint at step \d+: ")
-            self.kill(job.ps[0])
-            job.start_ps(0, *self.ckpt())
+            job.restart_ps(0, *self.ckpt())
             job.gate.open()
             job.ps[0].wait_line("resumes from step")
             self.wait_lines(job.ps[1:], "was restarted; training continues from the step that it "

@@ -4,11 +4,10 @@ outside, and all programs end with 0; and the typed answers to a foreign client.
 import contextlib
 import re
 import struct
-import unittest
 
 import harness
+from harness import crc32c
 import test_wire
-from test_wire import WHY_NOT, Stream, crc32c
 
 N_CHUNKS = 2  # the weights of softmax fill one, and leave no room for the biases
 QUICK = ["--batch_size=20", "--learning_rate=0.01", "--seed=3", "--intra_op_threads=1",
@@ -128,21 +127,14 @@ class Modes(Case):
                 job = self.start_job([*mode, "--train_steps=300", "--log_every=5",
                                       "--fault_push_delay_ms=10"], first=1)
                 job.workers[1].wait_line("training step 5 done")
-                job.workers[1].kill()
-                job.start_worker(1)
+                job.restart_worker(1)
                 self.check(job, 300)
 
 
-@unittest.skipIf(WHY_NOT, WHY_NOT)
-class TypedAnswers(harness.Test):
+class TypedAnswers(test_wire.Client):
     """Answers to a foreign client, with chunks of 1024 floats on two servers."""
 
-    @classmethod
-    def setUpClass(cls):
-        cls.pb, cls.pb_grpc = test_wire.generate("weir")
-
     def open(self, n_workers=1, n_ps=1, **job):
-        import grpc
         self.cluster = self.job(n_ps=n_ps, n_workers=n_workers)
         pb, self.streams, self.stubs = self.pb, [], []
         wire = pb.Job(n_workers=n_workers, sync_mode="sync", train_steps=3, seed=1,
@@ -150,16 +142,11 @@ class TypedAnswers(harness.Test):
         wire.parameters.add(name="w", dims=[2048])
         wire.MergeFrom(pb.Job(**job))
         for task in range(n_ps):
-            self.cluster.start_ps(task)
-            channel = grpc.insecure_channel(self.cluster.ps_hosts[task])
-            self.addCleanup(harness.keep(channel).close)
-            self.stubs.append(self.pb_grpc.WeirStub(channel))
+            self.stop_at_end(self.cluster.start_ps(task))
+            self.stubs.append(self.connect(self.cluster.ps_hosts[task]))
         for member in range(n_workers):
-            request = pb.JoinRequest(protocol=harness.PROTOCOL, member=member,
-                                     incarnation=7 + member, job=wire)
             for stub in self.stubs:
-                reply = harness.join(stub.Join, request)
-                self.assertIn(reply.answer, (pb.JoinReply.WELCOME, pb.JoinReply.INIT), reply)
+                reply = self.join_as(stub, wire, member)
                 if reply.server:
                     self.shards = list(reply.server)
                 self.generation = reply.generation
@@ -167,7 +154,7 @@ class TypedAnswers(harness.Test):
 
     def stream(self, member=0, server=0, **head):
         head = {"generation": self.generation, "member": member, "incarnation": 7 + member, **head}
-        return Stream(self, self.stubs[server], **head)
+        return self.open_stream(self.stubs[server], **head)
 
     def check(self, answer, kind, step=0, value=None):
         self.assertEqual(self.pb.Piece.Kind.Name(answer.kind), kind, answer)
@@ -177,10 +164,6 @@ class TypedAnswers(harness.Test):
             self.assertEqual(answer.payload, b"")
         else:
             self.assertEqual(answer.payload, struct.pack("<1024f", *([value] * 1024)))
-
-    def end(self):
-        for ps in self.cluster.ps:
-            ps.stop()
 
     def test_duplicate_and_stale_answered(self):
         self.open()
@@ -192,8 +175,6 @@ class TypedAnswers(harness.Test):
         self.check(s.ask("PUSH", 0, 0, self.ones), "STALE", 2, -1)
         self.check(s.ask("PUSH", 0, 2, self.ones), "APPLIED", 3, -1.5)
         self.check(s.ask("PUSH", 0, 3, self.ones), "STALE", 3, -1.5)  # the job has 3 steps
-        s.close()
-        self.end()
 
     def test_wrong_shard_answered(self):
         self.open(n_ps=2)
@@ -207,8 +188,6 @@ class TypedAnswers(harness.Test):
                 self.check(answer, "WRONG_SHARD")
                 self.assertEqual(answer.chunk, elsewhere)
             self.check(s.ask("PULL", there), "VERSION", 0, 0)  # the stream lives on
-            s.close()
-        self.end()
 
     def test_other_generation_answered_with_rebase(self):
         self.open()
@@ -220,8 +199,6 @@ class TypedAnswers(harness.Test):
             self.check(old.ask("PULL", 0), "REBASE")
             old.close()
         self.check(s.ask("PULL", 0), "VERSION", 0, 0)
-        s.close()
-        self.end()
 
     def test_late_contribution_of_backup_worker_stale(self):
         """Two of three contributions count. The third is answered with STALE and the version made
@@ -235,9 +212,6 @@ class TypedAnswers(harness.Test):
         self.check(s[2].receive(), "APPLIED", 1, -0.25)
         self.check(s[1].ask("PUSH", 0, 0, self.ones), "STALE", 1, -0.25)
         self.check(s[2].ask("PUSH", 0, 0, self.ones), "DUPLICATE", 1, -0.25)
-        for one in s:
-            one.close()
-        self.end()
 
     def test_ssp_delays_answer_of_fast_worker(self):
         self.open(n_workers=2, sync_mode="ssp", staleness=1, train_steps=100)
@@ -247,7 +221,7 @@ class TypedAnswers(harness.Test):
         self.check(fast.ask("PUSH", 0, 0, self.ones), "APPLIED", 1, -0.5)
         fast.send("PUSH", 0, 1, self.ones)  # two steps ahead: counted, not answered
         self.check(fast.ask("PULL", 0, 3), "VERSION", 2, -1)
-        fast.call.cancel()
+        fast.cancel()
         fast = self.stream(0)
         fast.send("PUSH", 0, 1, self.ones)  # nor is its repetition
         self.check(fast.ask("PULL", 0, 3), "VERSION", 2, -1)
@@ -260,9 +234,6 @@ class TypedAnswers(harness.Test):
         self.stubs[0].Leave(self.pb.LeaveRequest(member=1, incarnation=8, done=True),
                             timeout=10 * harness.PATIENCE)
         self.check(fast.receive(), "APPLIED", 4, -2)  # a worker that has left is not waited for
-        fast.close()
-        slow.close()
-        self.end()
 
 
 harness.main(__name__)

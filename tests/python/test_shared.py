@@ -9,11 +9,11 @@ import signal
 import socket
 import struct
 import tempfile
-import unittest
 
 import harness
+from harness import crc32c
 import test_wire
-from test_wire import WHY_NOT, Stream, crc32c
+from test_wire import Stream
 
 ON = r"ps:%d \(\S+\) is on this host: payloads through shared memory"
 HEAD, N = 4096, 1024  # size of a segment's head; floats of a chunk
@@ -66,9 +66,8 @@ class Programs(Case):
         job = self.job(n_workers=n_workers, model="mlp", flags=[
             "--batch_size=20", "--train_steps=100000", "--log_every=5", "--intra_op_threads=1"])
         job.start()
-        for w in job.workers:
-            w.wait_line(ON % 0)
-            w.wait_line("training step 5 done")
+        self.wait_lines(job.workers, ON % 0)
+        self.wait_lines(job.workers, "training step 5 done")
         return job
 
     def test_segments_of_killed_worker_released(self):
@@ -78,14 +77,12 @@ class Programs(Case):
         self.assertEqual(segments_in(job.ps[0]), 3)
         for _ in range(3):
             job.workers[1].kill()
-            self.wait_for(lambda: segments_in(job.ps[0]) == 2)
-            job.start_worker(1)
-            job.workers[1].wait_line(ON % 0)
+            harness.until(lambda: segments_in(job.ps[0]) == 2, "the worker's segment is released")
+            job.start_worker(1).wait_line(ON % 0)
             job.workers[1].wait_line("training step [0-9]+ done")
             self.assertEqual(segments_in(job.ps[0]), 3)
-        for worker in job.workers:  # the servers wait for the last worker that leaves in order
-            worker.kill()
-        self.wait_for(lambda: segments_in(job.ps[0]) == 1)
+        self.kill(*job.workers)  # the servers wait for the last worker that leaves in order
+        harness.until(lambda: segments_in(job.ps[0]) == 1, "the workers' segments are released")
         job.ps[0].stop()
         self.assertEqual(os.listdir("/dev/shm"), left)
 
@@ -96,8 +93,8 @@ class Programs(Case):
         self.assertEqual(segments_in(job.ps[0]), 5)
         for left in (3, 2, 1):
             job.workers[left].stop(signal.SIGTERM, status=0)
-            self.wait_for(lambda: segments_in(job.ps[0]) == 1 + left)
-        self.kill(*job.workers[:1], *job.ps)
+            harness.until(lambda: segments_in(job.ps[0]) == 1 + left, "its segment is released")
+        self.kill(job.workers[0], job.ps[0])
 
     def test_segments_of_killed_ps_released(self):
         left = os.listdir("/dev/shm")
@@ -107,13 +104,6 @@ class Programs(Case):
         job.workers[0].wait_line("connection to ps:0 .* lost")
         job.workers[0].stop(signal.SIGINT, status=130)
         self.assertEqual(os.listdir("/dev/shm"), left)
-
-    def wait_for(self, condition):
-        import time
-        deadline = time.monotonic() + 20 * harness.PATIENCE
-        while not condition():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
 
 
 class Segment:
@@ -157,14 +147,9 @@ class Arena:
         return data, struct.unpack("<Q", self.map[at - 64:at - 56])[0] == answer.shared_stamp
 
 
-@unittest.skipIf(WHY_NOT, WHY_NOT)
-class Clients(harness.Test):
+class Clients(test_wire.Client):
     """Foreign members; two chunks of 1024 floats."""
     address = None  # the server's; None: the harness' choice
-
-    @classmethod
-    def setUpClass(cls):
-        cls.pb, cls.pb_grpc = test_wire.generate("weir")
 
     def open(self, **job):
         import grpc
@@ -178,22 +163,17 @@ class Clients(harness.Test):
         if self.address:
             self.cluster.ps_hosts = ["%s:%d" % (self.address,
                                                 harness.free_ports(1, self.address)[0])]
-        self.cluster.start_ps(0)
-        channel = grpc.insecure_channel(self.cluster.ps_hosts[0])
-        self.addCleanup(harness.keep(channel).close)
-        self.stub = self.pb_grpc.WeirStub(channel)
+        self.stop_at_end(self.cluster.start_ps(0))
+        self.stub = self.connect(self.cluster.ps_hosts[0])
 
     def join(self, segment=None, member=0):
-        request = self.pb.JoinRequest(protocol=harness.PROTOCOL, member=member,
-                                      incarnation=7 + member, job=self.wire, segment=segment)
-        reply = harness.join(self.stub.Join, request)
-        self.assertIn(reply.answer, (self.pb.JoinReply.WELCOME, self.pb.JoinReply.INIT), reply)
+        reply = self.join_as(self.stub, self.wire, member, segment=segment)
         self.generation = reply.generation
         return reply
 
     def stream(self, member=0):
-        return Stream(self, self.stub, generation=self.generation, member=member,
-                      incarnation=7 + member)
+        return self.open_stream(self.stub, generation=self.generation, member=member,
+                                incarnation=7 + member)
 
     def init(self, s):
         for c in range(2):
@@ -231,8 +211,6 @@ class Clients(harness.Test):
         s.close()
         plain = self.stream()  # a client that does not declare to read there receives all of it
         self.check(plain.ask("PULL", 1), "VERSION", 20, want)
-        plain.close()
-        self.cluster.ps[0].stop()
 
     def test_same_address_does_not_prove_same_host(self):
         """Both ends of a tunnel may have the same address: payloads need checksums, unless the
@@ -253,8 +231,6 @@ class Clients(harness.Test):
         arena = Arena(self, self.join(name).segment)
         s = self.stream()
         self.check(s.ask("PUSH", 0, 1, ones, crc32c=0, shared=True), "APPLIED", 2, [-1] * N, arena)
-        s.close()
-        self.cluster.ps[0].stop()
 
     def test_client_without_segment_served(self):
         self.open()
@@ -262,8 +238,6 @@ class Clients(harness.Test):
         s = self.stream()
         self.init(s)
         self.check(s.ask("PUSH", 0, 0, struct.pack("<%df" % N, *[1] * N)), "APPLIED", 1, [-0.5] * N)
-        s.close()
-        self.cluster.ps[0].stop()
 
     def liars(self):
         """Yields names that belong to no segment, or to a wrong one."""
@@ -304,7 +278,6 @@ class Clients(harness.Test):
             s.close()
         self.assertGreater(step, 15)
         self.assertEqual(segments_in(self.cluster.ps[0]), 1)
-        self.cluster.ps[0].stop()
 
     def arena(self):
         """Returns the name of the server's segment, which an honest member receives when it
@@ -317,7 +290,7 @@ class Clients(harness.Test):
     def ends(self, *words, segment=None, **piece):
         """Sends a wrong push, and checks that its stream ends, with the words."""
         self.join(segment.name(self.pb) if segment else None)
-        s = self.stream()
+        s = Stream(self, self.stub, generation=self.generation, member=0, incarnation=7)
         values = {"crc32c": 0, "payload": b"", **piece}
         s.send("PUSH", 0, 0, values.pop("payload"), **values)
         text = ""
@@ -351,8 +324,6 @@ class Clients(harness.Test):
                       shared_bytes=rng.getrandbits(32), segment=segment)
         # Other streams continue, nothing has counted.
         self.check(s.ask("PULL", 0), "VERSION", 0, [0] * N)
-        s.close()
-        self.cluster.ps[0].stop()
 
     def test_slow_reader_never_reads_torn_buffer(self):
         """A lent buffer stays unchanged until the next answer, however far the other members are;
@@ -390,9 +361,6 @@ class Clients(harness.Test):
             at = version - 12 + k
             self.check(answer, "VERSION", at, [-0.5 * at] * N,
                        arenas[2] if answer.shared_offset else None)
-        for one in s + more:
-            one.close()
-        self.cluster.ps[0].stop()
 
     def test_two_members_on_one_stream_served_by_tcp(self):
         """An answer to one member does not show what the other one has read: neither borrows a
@@ -407,8 +375,6 @@ class Clients(harness.Test):
         self.check(s.ask("PULL", 0, shared=True), "VERSION", 0, [0] * N)
         s.head["member"], s.head["incarnation"] = 0, 7
         self.check(s.ask("PULL", 0, shared=True), "VERSION", 0, [0] * N)
-        s.close()
-        self.cluster.ps[0].stop()
 
 
 harness.main(__name__)

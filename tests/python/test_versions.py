@@ -2,7 +2,6 @@
 """Programs of two versions in one job: a refused worker, server or weirctl exits with one line that
 names both protocols."""
 # label: cluster
-import unittest
 from concurrent import futures
 
 import harness
@@ -14,12 +13,7 @@ MIX = "the caller speaks protocol %d, this server protocol %d; run the same vers
 OTHERS = (1, harness.PROTOCOL + 1)
 
 
-@unittest.skipIf(test_wire.WHY_NOT, test_wire.WHY_NOT)
-class Versions(harness.Test):
-    @classmethod
-    def setUpClass(cls):
-        cls.pb, cls.pb_grpc = test_wire.generate("weir")
-
+class Versions(test_wire.Client):
     def test_clients_of_other_versions_refused(self):
         """An older and a newer worker and server call our server."""
         pb, job = self.pb, self.job(n_workers=1)

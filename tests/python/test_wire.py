@@ -13,6 +13,7 @@ import tempfile
 import unittest
 
 import harness
+from harness import crc32c
 
 try:
     import grpc
@@ -41,25 +42,6 @@ def generate(*names):
             del sys.path[0]
 
 
-def crc_table():
-    table = []
-    for i in range(256):
-        for _ in range(8):
-            i = i >> 1 ^ (0x82f63b78 if i & 1 else 0)
-        table.append(i)
-    return table
-
-
-TABLE = crc_table()
-
-
-def crc32c(data):
-    crc = 0xffffffff
-    for byte in data:
-        crc = crc >> 8 ^ TABLE[(crc ^ byte) & 255]
-    return crc ^ 0xffffffff
-
-
 def to_bf16(values):
     """Returns the values rounded to the nearest bf16, ties to even; no infinities here."""
     bits = struct.unpack("<%dI" % len(values), struct.pack("<%df" % len(values), *values))
@@ -77,6 +59,7 @@ class Stream:
 
     def __init__(self, test, stub, **head):
         self.test, self.head, self.out, self.seen = test, head, queue.Queue(), []
+        self.is_open = True
         self.call = stub.Exchange(iter(self.out.get, None), timeout=60 * harness.PATIENCE)
 
     def send(self, kind, chunk, step=0, payload=b"", **changes):
@@ -98,15 +81,49 @@ class Stream:
         self.send(*args, **kwargs)
         return self.receive()
 
+    def cancel(self):
+        self.is_open = False
+        self.call.cancel()
+
     def close(self):
         """Closes the sending side; the call must end well."""
+        if not self.is_open:
+            return
+        self.is_open = False
         self.out.put(None)
         self.test.assertEqual(list(self.call), [])
         self.test.assertEqual(self.call.code(), grpc.StatusCode.OK)
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
-class Wire(harness.Test):
+class Client(harness.Test):
+    """Base of tests with foreign members."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.pb, cls.pb_grpc = generate("weir")
+
+    def connect(self, address):
+        """Returns a stub with a connection of its own."""
+        channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+        self.addCleanup(harness.keep(channel).close)
+        return self.pb_grpc.WeirStub(channel)
+
+    def join_as(self, stub, job, member=0, **more):
+        """Joins as this member, which must succeed; returns the reply."""
+        reply = harness.join(stub.Join, self.pb.JoinRequest(
+            protocol=harness.PROTOCOL, member=member, incarnation=7 + member, job=job, **more))
+        self.assertIn(reply.answer, (self.pb.JoinReply.WELCOME, self.pb.JoinReply.INIT), reply)
+        return reply
+
+    def open_stream(self, stub, **head):
+        """Returns a stream that the end of the test closes."""
+        stream = Stream(self, stub, **head)
+        self.at_end(stream.close)
+        return stream
+
+
+class Wire(Client):
     @classmethod
     def setUpClass(cls):
         cls.health, cls.health_grpc, cls.pb, cls.pb_grpc = generate("health", "weir")
@@ -120,14 +137,7 @@ class Wire(harness.Test):
         self.gradient = [struct.pack("<%df" % n, *([0.5] * n)) for n in LENGTHS]
         self.server_job = self.job(n_workers=1)
         self.ps = self.server_job.start_ps(0)
-        self.stub = self.connect()
-
-    def connect(self):
-        channel = grpc.insecure_channel(self.server_job.ps_hosts[0],
-                                        options=[("grpc.use_local_subchannel_pool", 1)])
-        self.addCleanup(harness.keep(channel).close)
-        self.channel = channel
-        return self.pb_grpc.WeirStub(channel)
+        self.stub = self.connect(self.server_job.ps_hosts[0])
 
     def join_request(self, member=0, incarnation=7, n_workers=1, **changes):
         pb = self.pb
@@ -144,7 +154,7 @@ class Wire(harness.Test):
             self.ps.stop()
             self.server_job = self.job(n_workers=n_workers)
             self.ps = self.server_job.start_ps(0)
-            self.stub = self.connect()
+            self.stub = self.connect(self.server_job.ps_hosts[0])
         reply = harness.join(self.stub.Join,
                              self.join_request(n_workers=n_workers, **changes))
         self.assertEqual(reply.answer, self.pb.JoinReply.INIT, reply)
@@ -194,7 +204,7 @@ class Wire(harness.Test):
     def test_early_pull_waits_for_first_values(self):
         """Member 1 pulls before the first values exist; both gradients count, by weight."""
         stream = self.join(n_workers=2)
-        pb, stub = self.pb, self.connect()
+        pb, stub = self.pb, self.connect(self.server_job.ps_hosts[0])
         reply = harness.join(stub.Join, self.join_request(member=1, incarnation=8, n_workers=2))
         self.assertEqual(reply.answer, pb.JoinReply.WELCOME, reply)
         other = Stream(self, stub, generation=reply.generation, member=1, incarnation=8)
@@ -257,7 +267,8 @@ class Wire(harness.Test):
         values = dict(kind="PUSH", chunk=0, step=0, payload=self.gradient[0])
         changes = {k: piece.pop(k) for k in list(piece) if k not in values}
         values.update(piece)
-        stream = Stream(self, self.connect(), generation=self.generation, member=0, incarnation=7)
+        stream = Stream(self, self.connect(self.server_job.ps_hosts[0]),
+                        generation=self.generation, member=0, incarnation=7)
         stream.send(values["kind"], values["chunk"], values["step"], values["payload"], **changes)
         try:
             answer = stream.receive()
@@ -291,7 +302,9 @@ class Wire(harness.Test):
         self.finish(stream, 0)
 
     def test_health_check_answers(self):
-        stub = self.health_grpc.HealthStub(self.channel)
+        channel = grpc.insecure_channel(self.server_job.ps_hosts[0])
+        self.addCleanup(harness.keep(channel).close)
+        stub = self.health_grpc.HealthStub(channel)
         for service in ("", "weir.v1.Weir"):
             reply = stub.Check(self.health.HealthCheckRequest(service=service),
                                timeout=10 * harness.PATIENCE)
