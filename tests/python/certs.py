@@ -63,6 +63,14 @@ class Certs:
         return self.flags(name)
 
 
+def for_job(folder, *hosts):
+    """Returns a new CA with certificates for servers ("ps") on these hosts, and for workers."""
+    own = Certs(folder)
+    own.make("ps", "ps", *(hosts or ("localhost", harness.LOOPBACK)))
+    own.make("worker", "worker")
+    return own
+
+
 def write_secret(path, text):
     """Replaces a file at once, as the file's owner does; no other user can read the file."""
     with open(path + ".new", "w", encoding="utf-8",

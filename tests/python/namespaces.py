@@ -16,9 +16,9 @@ def run(*argv, stdin=None, cwd=None):
 class Namespace:
     """A network namespace that lives as long as its holder, which ends with this program's pipe."""
 
-    def __init__(self, argv=("unshare", "--net", "sh", "-c", "echo up; exec cat")):
+    def __init__(self, argv=("unshare", "--net", "sh", "-c", "echo up; exec cat"), test=None):
         """argv: another command that holds the namespace, prints "up" and exits with the end of its
-        stdin."""
+        stdin. test: the namespace ends with it."""
         self.holder = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                        stderr=subprocess.PIPE)
         if self.holder.stdout.readline() != b"up\n":
@@ -27,6 +27,8 @@ class Namespace:
             raise harness.Failure("unshare: %s" % why)
         self.pid = self.holder.pid  # id of a process in the namespace
         self.enter = ["nsenter", "--target=%d" % self.pid, "--net"]
+        if test:
+            test.addCleanup(self.close)
 
     def ip(self, *lines):
         """Runs each line as an `ip` command."""
@@ -56,12 +58,13 @@ class Namespace:
 class Network:
     """n namespaces, each with one link to a bridge that has a namespace of its own."""
 
-    def __init__(self, n):
-        self.switch, self.hosts = Namespace(), []
+    def __init__(self, n, test=None):
+        """test: the network ends with it."""
+        self.switch, self.hosts = Namespace(test=test), []
         self.n_cuts = {}  # (sender, receiver): number of one-way cuts
         self.switch.ip("link add name bridge type bridge", "link set bridge up")
         for i in range(n):
-            host = Namespace()
+            host = Namespace(test=test)
             self.hosts.append(host)
             self.switch.ip("link add name port%d type veth peer name up0 netns %d" %
                            (i, host.holder.pid),
@@ -104,19 +107,6 @@ class Network:
     def close(self):
         for space in [*self.hosts, self.switch]:
             space.close()
-
-
-class Placed:
-    """Replaces the test in a job whose processes run in a namespace."""
-
-    def __init__(self, test, space):
-        self.test, self.space = test, space
-
-    def start(self, name, argv, **kwargs):
-        return self.test.start(name, [*self.space.enter, *argv], **kwargs)
-
-    def __getattr__(self, name):
-        return getattr(self.test, name)
 
 
 def why_not(bridge=False):

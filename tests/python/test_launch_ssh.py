@@ -40,8 +40,7 @@ def why_not():
 class LaunchSsh(harness.Test):
     def setUp(self):
         super().setUp()
-        self.net = namespaces.Network(3)
-        self.addCleanup(self.net.close)
+        self.net = namespaces.Network(3, test=self)
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)  # required by sshd
         for name in ("host", "user"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.path(name)],

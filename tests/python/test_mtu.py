@@ -2,10 +2,10 @@
 ICMP messages are dropped. The worker or server whose packets are lost names the cause. If TCP
 searches for a size that passes (tcp_mtu_probing), the job runs to its end."""
 # label: net waits long
-import subprocess
 import sys
 import unittest
 
+import certs
 import harness
 import namespaces
 
@@ -28,10 +28,7 @@ class Hole(harness.Test):
 
     def setUp(self):
         super().setUp()
-        self.hosts = [namespaces.Namespace() for _ in range(2)]
-        self.router = namespaces.Namespace()
-        for space in (*self.hosts, self.router):
-            self.addCleanup(space.close)
+        *self.hosts, self.router = (namespaces.Namespace(test=self) for _ in range(3))
         for i, host in enumerate(self.hosts):
             self.router.ip("link add name to%d type veth peer name up0 netns %d" % (i, host.pid),
                            "address add 10.84.%d.1/24 dev to%d" % (i + 1, i),
@@ -63,10 +60,8 @@ class Hole(harness.Test):
     def begin(self, ps_flags=(), worker_flags=()):
         job = self.job(n_ps=1, n_workers=1, model="softmax", flags=FLAGS)
         job.ps_hosts, job.worker_hosts = ["10.84.1.2:2221"], ["10.84.2.2:2223"]
-        job.test = namespaces.Placed(self, self.hosts[0])
-        job.start_ps(0, *ps_flags)
-        job.test = namespaces.Placed(self, self.hosts[1])
-        job.start_worker(0, *worker_flags)
+        job.start_ps(0, *ps_flags, prefix=self.hosts[0].enter)
+        job.start_worker(0, *worker_flags, prefix=self.hosts[1].enter)
         return job
 
     def check(self, job, who, receiver):
@@ -99,14 +94,8 @@ class Hole(harness.Test):
         for host in range(2):
             self.lose_large(to=host)
         self.search()
-        make = harness.source("scripts/make_certs")
-        flags = []
-        for words in (("ps", "ps", "10.84.1.2"), ("worker", "worker")):
-            subprocess.run([make, self.dir(), *words], check=True, stdout=subprocess.DEVNULL)
-            flags.append(["--tls_%s=%s" % (flag, self.path(name)) for flag,
-                          name in (("cert", words[0] + ".pem"), ("key", words[0] + ".key"),
-                                   ("ca", "ca.pem"))])
-        self.end(self.begin(*flags))
+        own = certs.for_job(self.dir(), "10.84.1.2")
+        self.end(self.begin(own.flags("ps"), own.flags("worker")))
 
 
 harness.main(__name__)

@@ -21,16 +21,12 @@ WHY_NOT = namespaces.why_not()
 class Netns(harness.Test):
     def setUp(self):
         super().setUp()
-        self.six, self.seven = Namespace(), Namespace()
-        self.addCleanup(self.seven.close)
-        self.addCleanup(self.six.close)
-        run("ip", "link", "add", "weir6", "netns", str(self.six.holder.pid), "type", "veth",
-            "peer", "name", "weir7", "netns", str(self.seven.holder.pid))
+        self.six, self.seven = Namespace(test=self), Namespace(test=self)
+        self.six.ip("link add weir6 type veth peer name weir7 netns %d" % self.seven.pid)
         for space, device, address in ((self.six, "weir6", "192.168.1.6/24"),
                                        (self.seven, "weir7", "192.168.1.7/24")):
-            run(*space.enter, "ip", "address", "add", address, "dev", device)
-            run(*space.enter, "ip", "link", "set", device, "up")
-            run(*space.enter, "ip", "link", "set", "lo", "up")
+            space.ip("address add %s dev %s" % (address, device), "link set %s up" % device,
+                     "link set lo up")
 
     def launch(self, name, space, command, *flags):
         env = dict(os.environ, PATH=harness.BIN + ":" + os.environ["PATH"])

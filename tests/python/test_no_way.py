@@ -14,22 +14,16 @@ WHY_NOT = namespaces.why_not(bridge=True)
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class NoWay(harness.Test):
-    def setUp(self):
-        super().setUp()
-        self.net = namespaces.Network(4)
-        self.addCleanup(self.net.close)
-
     def test_unreachable_worker_dropped_and_admitted_again(self):
+        self.net = namespaces.Network(4, test=self)
         job = self.job(n_ps=2, n_workers=2, model="lenet5", flags=FLAGS)
         job.ps_hosts = [self.net.address(i) + ":2221" for i in range(2)]
         job.worker_hosts = [self.net.address(i) + ":2223" for i in (2, 3)]
         for i in (1, 0):
-            job.test = namespaces.Placed(self, self.net.hosts[i])
-            job.start_ps(i, "--worker_timeout=1", wait=False)
+            job.start_ps(i, "--worker_timeout=1", wait=False, prefix=self.net.hosts[i].enter)
         self.set_link(False)
         for i in range(2):
-            job.test = namespaces.Placed(self, self.net.hosts[2 + i])
-            job.start_worker(i)
+            job.start_worker(i, prefix=self.net.hosts[2 + i].enter)
         job.ps[0].wait_line("worker 1 .* reaches ps:0 but not ps:1 .*: training continues without "
                             "it from step [0-9]+; it may rejoin after 10 s", 60)
         job.workers[0].wait_line(r"generation 1\.2 from step [0-9]+: 1 worker, 2 servers")

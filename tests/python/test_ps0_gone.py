@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import unittest
 
 import ckpt_folder
@@ -37,15 +36,6 @@ int link(const char *from, const char *to)
 """
 WHY_NOT = namespaces.why_not(bridge=True)
 class Ps0Gone(harness.Test):
-    want = None
-
-    def undisturbed(self):
-        """Returns the parameters' digest of an undisturbed run, made once."""
-        if Ps0Gone.want is None:
-            job = self.started_job(n_workers=2, model="small", flags=FLAGS)
-            Ps0Gone.want = job.finish(120)[0]["parameters_sha256"]
-        return Ps0Gone.want
-
     def folder(self, name="ckpt"):
         return self.path(name)
 
@@ -60,8 +50,7 @@ class Ps0Gone(harness.Test):
         return job
 
     def check(self, job):
-        for s in job.finish(120):
-            self.assertEqual(s["parameters_sha256"], self.undisturbed())
+        job.finish(120, self.undisturbed_digest(n_workers=2, model="small", flags=FLAGS))
 
     def test_ps_0_restored_at_another_address(self):
         """The folder exists, ps 0's address does not: all programs are started with another
@@ -126,8 +115,7 @@ class Ps0Gone(harness.Test):
         ps.wait_line("--take_over: %s is claimed from ps:0 at %s, which is running" %
                      (self.folder(), old.ps_hosts[0]))
         old.ps[0].ends(1, new.ps_hosts[0] + " has claimed it since")
-        for process in (ps, old.workers[0]):
-            process.stop(signal.SIGKILL, status=None)
+        self.kill_any(ps, old.workers[0])
 
     def test_later_of_two_claims_loses(self):
         """Two jobs begin in one folder: the job whose claim is later ends, although it had found
@@ -150,7 +138,7 @@ class Ps0Gone(harness.Test):
         old.start_ps(0, *self.ckpt())
         ps = new.start_ps(0, *self.ckpt("--take_over"))
         old.ps[0].ends(1, new.ps_hosts[0] + " has claimed it since")
-        ps.stop(signal.SIGKILL, status=None)
+        self.kill_any(ps)
 
     def test_claim_resumes_from_last_checkpoint_of_old_owner(self):
         """A ps 0 that claims the folder resumes from the old owner's last checkpoint before the
@@ -172,11 +160,6 @@ class Ps0Gone(harness.Test):
         self.assertEqual((summary["global_step"], summary["parameters_sha256"]),
                          (60, old.summary(0)["parameters_sha256"]))
 
-    @staticmethod
-    def status(job):
-        return subprocess.run([harness.program("weirctl"), "status", "--ps_hosts=" +
-                               job.ps_hosts[0]], stdout=subprocess.PIPE, text=True).stdout
-
     def test_folder_of_job_that_shuts_down_retried(self):
         """The last checkpoint waits for ps:1: a ps 0 that starts then exits with 138, for a
         retry."""
@@ -186,11 +169,11 @@ class Ps0Gone(harness.Test):
         new = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
         with harness.paused(old.ps[1]):
             old.ps[0].popen.send_signal(signal.SIGTERM)
-            harness.until(lambda: " stopped, step" in self.status(old), "ps:0 waits for ps:1")
+            harness.until(lambda: " stopped, step" in old.ctl("status", check=False),
+                          "ps:0 waits for ps:1")
             self.assertIn("belongs to a job whose ps:0, at %s, is shutting down" % old.ps_hosts[0],
                           new.start_ps(0, *self.ckpt(), wait=False).wait_output(60, 138))
-        for process in (*old.ps, *old.workers):
-            process.stop(signal.SIGKILL, status=None)
+        self.kill_any(*old.ps, *old.workers)
 
     def test_replaced_ps_0_changes_nothing_in_folder(self):
         """A ps 0 was paused and replaced. When it continues, it does not change the list of servers
@@ -205,40 +188,31 @@ class Ps0Gone(harness.Test):
             new.finish(60)
             new.ps[0].wait_line("claimed from " + old.ps_hosts[0])
             servers = os.path.join(self.folder(), "servers")
-            self.assertIn(new.ps_hosts[0], self.read(servers))
+            self.assertIn(new.ps_hosts[0], harness.read_text(servers))
             drain = self.start_program("ps", "--leave=1", "--ps_hosts=" + old.ps_hosts[0],
                                        name="drain")
         drain.wait(30, None)  # it exits before or after it has made a plan without ps:1
         old.ps[0].ends(1, "has claimed it since")
-        self.assertNotIn(old.ps_hosts[0], self.read(servers))
-        for process in (*old.workers, old.ps[1]):
-            process.popen.send_signal(signal.SIGKILL)
-            process.wait(30, None)
-
-    def read(self, path):
-        return harness.read_text(path)
+        self.assertNotIn(old.ps_hosts[0], harness.read_text(servers))
+        self.kill_any(*old.workers, old.ps[1])
 
     @unittest.skipIf(WHY_NOT, WHY_NOT)
     def test_machine_of_ps_0_replaced_at_same_address(self):
         """Another machine has the address and the folder of one that vanished: no other program is
         restarted."""
-        net = namespaces.Network(3)
-        self.addCleanup(net.close)
+        net = namespaces.Network(3, test=self)
         job = self.job(n_ps=2, n_workers=2, model="small", flags=SLOW)
         job.ps_hosts = [net.address(0) + ":2221", net.address(1) + ":2221"]
         job.worker_hosts = ["%s:%d" % (net.address(1), port) for port in (2223, 2224)]
-        job.test = namespaces.Placed(self, net.hosts[1])
-        job.start_ps(1, *self.ckpt(), wait=False)
+        job.start_ps(1, *self.ckpt(), wait=False, prefix=net.hosts[1].enter)
         job.brake_from(25)
-        job.start_workers()
-        job.test = namespaces.Placed(self, net.hosts[0])
-        job.start_ps(0, *self.ckpt())
+        job.start_workers(prefix=net.hosts[1].enter)
+        job.start_ps(0, *self.ckpt(), prefix=net.hosts[0].enter)
         job.ps[0].wait_line(r"checkpoint at step [1-9]\d: ")
         net.link(0, False)
         job.ps[0].kill()
         net.hosts[2].ip("address add %s/24 dev up0" % net.address(0))
-        job.test = namespaces.Placed(self, net.hosts[2])
-        job.start_ps(0, *self.ckpt())
+        job.start_ps(0, *self.ckpt(), prefix=net.hosts[2].enter)
         job.ps[0].wait_line("resumes from step", 60)
         job.ps[1].wait_line("was restarted; training continues from the step that it announces", 60)
         self.check(job)

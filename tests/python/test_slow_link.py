@@ -17,13 +17,8 @@ WHY_NOT = namespaces.why_not(bridge=True)
 class SlowLink(harness.Test):
     def setUp(self):
         super().setUp()
-        self.net = namespaces.Network(3)
-        self.addCleanup(self.net.close)
+        self.net = namespaces.Network(3, test=self)
         self.hosts = [self.net.address(i) + ":2221" for i in range(3)]
-
-    def undisturbed(self):
-        job = self.started_job(n_workers=2, model="lenet5", flags=FLAGS)
-        return job.finish(120)[0]["parameters_sha256"]
 
     def ckpt(self):
         return ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=8"]
@@ -34,9 +29,8 @@ class SlowLink(harness.Test):
         job.ps_hosts = self.hosts[:2]
         job.worker_hosts = ["%s:%d" % (self.net.address(0), port) for port in (2223, 2224)]
         for i in (1, 0):
-            job.test = namespaces.Placed(self, self.net.hosts[i])
-            job.start_ps(i, *self.ckpt())
-        job.start_workers()
+            job.start_ps(i, *self.ckpt(), prefix=self.net.hosts[i].enter)
+        job.start_workers(prefix=self.net.hosts[0].enter)
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         return job
 
@@ -46,14 +40,18 @@ class SlowLink(harness.Test):
         return command.wait_output(30)
 
     def check(self, job):
-        want = self.undisturbed()
-        job.finish(120, want)
+        job.finish(120, self.undisturbed_digest(n_workers=2, model="lenet5", flags=FLAGS))
 
-    def join(self):
+    def slow_join(self, job, kbit):
+        """Starts a server that joins by a link of this rate; returns it once chunks arrive."""
+        self.net.limit(2, kbit, to=True)
         argv = [*self.net.hosts[2].enter, harness.program("ps"), "--join",
                 "--ps_hosts=" + self.hosts[0], "--address=" + self.hosts[2],
                 "--checkpoint_dir=" + self.path("ckpt")]
-        return self.start("ps:join", argv, ready=True)
+        joined = self.start("ps:join", argv, ready=True)
+        job.ps[0].wait_line("ps:2 .* joins at step .* move to it")
+        joined.wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
+        return joined
 
     def slow_leave(self, job):
         """Drains ps 1, whose chunks would need minutes to move."""
@@ -68,10 +66,7 @@ class SlowLink(harness.Test):
         """A joiner's chunks would need minutes; it is drained, and training continues at its
         step."""
         job = self.begin()
-        self.net.limit(2, 40, to=True)
-        joined = self.join()
-        job.ps[0].wait_line("ps:2 .* joins at step .* move to it")
-        joined.wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
+        joined = self.slow_join(job, 40)
         self.assertIn("hands on its chunks and ends", self.drain(2))
         joined.wait(60)
         # The order is that of ps 0, or of a server which received it earlier.
@@ -85,9 +80,7 @@ class SlowLink(harness.Test):
         """SIGTERM: the joiner exits, though its chunks are still arriving; the job continues
         without it."""
         job = self.begin()
-        self.net.limit(2, 40, to=True)
-        joined = self.join()
-        joined.wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
+        joined = self.slow_join(job, 40)
         joined.stop(seconds=30)
         self.assertIn("before the transfer was cancelled", joined.output())
         self.assertNotIn("MB received from", joined.output())  # it did not wait for them
@@ -101,18 +94,14 @@ class SlowLink(harness.Test):
         self.slow_leave(job)
         job.ps[0].stop(seconds=60)
         self.assertIn("before the transfer was cancelled", job.ps[0].output())
-        job.test = namespaces.Placed(self, self.net.hosts[0])
-        job.start_ps(0, *self.ckpt())
+        job.start_ps(0, *self.ckpt(), prefix=self.net.hosts[0].enter)
         self.net.limit(1, 0, to=False)
         self.check(job)
 
     def test_slow_joiner_is_not_dropped(self):
         """A slow joiner receives all chunks, however rarely ps 0 receives its calls."""
         job = self.begin()
-        self.net.limit(2, 150, to=True)
-        joined = self.join()
-        job.ps[0].wait_line("ps:2 .* joins at step .* move to it")
-        joined.wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
+        joined = self.slow_join(job, 150)
         joined.wait_line(r"chunks, .* MB received from " + self.hosts[0], 60)
         joined.wait_line(r"chunks, .* MB received from " + self.hosts[1], 60)
         self.net.limit(2, 0, to=True)

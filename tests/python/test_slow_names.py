@@ -31,22 +31,23 @@ class SlowNames(harness.Test):
     def setUp(self):
         super().setUp()
         self.space = namespaces.Namespace(("unshare", "--net", "--mount", "sh", "-c",
-                                           "echo up; exec cat"))
-        self.addCleanup(self.space.close)
+                                           "echo up; exec cat"), test=self)
         self.space.enter.append("--mount")
         self.space.ip("link set lo up", "link add here type veth peer name there",
                       "address add 10.85.0.1/24 dev here", "link set here up", "link set there up",
                       "neighbour add 10.85.0.9 lladdr 02:00:00:00:00:09 dev here")
         self.lay_over("/etc/resolv.conf", "nameserver 10.85.0.9\nnameserver 127.0.0.2\n")
         self.lay_over("/etc/nsswitch.conf", "hosts: files dns\n")
-        self.placed = namespaces.Placed(self, self.space)
+
+    def start(self, name, argv, **kwargs):
+        return super().start(name, [*self.space.enter, *argv], **kwargs)
 
     def lay_over(self, path, text):
         own = self.write(os.path.basename(path), text)
         namespaces.run(*self.space.enter, "mount", "--bind", own, path)
 
     def start_ps(self, name, address, *flags, ready=True):
-        ps = self.placed.start(
+        ps = self.start(
             name, [harness.program("ps"), "--ps_hosts=" + address, "--worker_hosts=127.0.0.1:1",
                    "--checkpoint_dir=" + self.path("folder"), *flags], ready=ready)
         if ready:
@@ -54,7 +55,7 @@ class SlowNames(harness.Test):
         return ps
 
     def name_server(self):
-        named = self.placed.start("named", ["python3", "-B", "-c", NAMED])
+        named = self.start("named", ["python3", "-B", "-c", NAMED])
         named.wait_line("answers")
         return named
 
@@ -70,7 +71,7 @@ class SlowNames(harness.Test):
         first.stop()
 
     def worker(self, name, address, *flags):
-        return self.placed.start(name, [harness.program("worker"), "--ps_hosts=" + address,
+        return self.start(name, [harness.program("worker"), "--ps_hosts=" + address,
                                         "--batch_size=12", "--progress=lines",
                                         "--data_dir=" + self.data(), *flags])
 

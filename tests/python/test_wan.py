@@ -47,9 +47,8 @@ def socket_in(space, address):
 class Line(harness.Test):
     def line(self, **flags):
         """Returns two namespaces, the line, and a socket at each end."""
-        spaces = [namespaces.Namespace(), namespaces.Namespace()]
+        spaces = [namespaces.Namespace(test=self) for _ in range(2)]
         for space in spaces:
-            self.addCleanup(space.close)
             # Otherwise the kernel sends packets itself.
             space.sysctl("net/ipv6/conf/default/disable_ipv6", 1)
         link = wan.Link(*spaces, "wan0", "wan0", **flags)
@@ -101,10 +100,8 @@ class Line(harness.Test):
             *FLAGS, "--hidden_units=32", "--train_steps=20", "--local_steps=10",
             "--wire_dtype=auto"])
         job.ps_hosts, job.worker_hosts = ["10.0.0.1:2221"], ["10.0.0.2:2222"]
-        job.test = namespaces.Placed(self, spaces[0])
-        job.start_ps(0)
-        job.test = namespaces.Placed(self, spaces[1])
-        job.start_worker(0)
+        job.start_ps(0, prefix=spaces[0].enter)
+        job.start_worker(0, prefix=spaces[1].enter)
         m = job.workers[0].wait_line("number format for the line to ps:0 .*: (int[48]): "
                                      r"([\d.]+) Mbit/s, ([\d.]+) ms, .* \(10 steps of 100 ms\)")
         self.assertLess(float(m.group(2)), 4.5)
@@ -179,19 +176,18 @@ class Cluster(harness.Test):
         places = [(0, 1), (1, 0)]
         job.ps_hosts = [net.address(0) + ":2221"]
         job.worker_hosts = [net.address(*p) + ":2223" for p in places]
-        job.test = namespaces.Placed(self, net.regions[0].hosts[0])
-        job.start_ps(0, "--shared_memory=off", "--worker_timeout=120")
+        job.start_ps(0, "--shared_memory=off", "--worker_timeout=120",
+                     prefix=net.regions[0].hosts[0].enter)
         for i, (region, host) in enumerate(places):
-            job.test = namespaces.Placed(self, net.regions[region].hosts[host])
-            job.start_worker(i, *(["--export=" + self.export()] if i == 1 else []))
+            job.start_worker(i, *(["--export=" + self.export()] if i == 1 else []),
+                             prefix=net.regions[region].hosts[host].enter)
         return job
 
     def export(self):
         return self.path("parameters.safetensors")
 
     def undisturbed(self, *flags, model="softmax"):
-        job = self.started_job(n_workers=2, model=model, flags=[*FLAGS, *flags])
-        return job.finish()[0]["parameters_sha256"]
+        return self.undisturbed_digest(n_workers=2, model=model, flags=[*FLAGS, *flags])
 
     def parameter_bytes(self):
         """Returns parts of the final parameters, as they are sent."""
