@@ -11,7 +11,6 @@ import select
 import socket
 import ssl
 import struct
-import tempfile
 import threading
 
 import certs
@@ -181,10 +180,23 @@ class Flood(harness.Test):
         job.workers[0].wait_line("training step 10 done")
         return job
 
+    def wait_steps(self, job, n):
+        """Waits until the job has trained so many steps more."""
+        step = int(re.findall(r"training step (\d+) done", job.workers[0].output())[-1])
+        job.workers[0].wait_line("training step %d done" % (step + n))
+
+    def callers(self, job, path, polite=True):
+        """Returns four peers, each with 50 calls of this path."""
+        peers = [Peer(self, job.ps_hosts[0], polite) for _ in range(4)]
+        for peer in peers:
+            peer.receive(1)
+            for _ in range(50):
+                peer.call(path)
+        return peers
+
     def finish(self, job):
         """Checks that the job continues, and that no member of it was cut off."""
-        step = int(re.findall(r"training step (\d+) done", job.workers[0].output())[-1])
-        job.workers[0].wait_line("training step %d done" % (step + 50))
+        self.wait_steps(job, 50)
         for worker in job.workers:
             self.assertNotRegex(worker.output(), "connection to .* lost")
         self.kill(*job.workers, *job.ps)
@@ -220,11 +232,7 @@ class Flood(harness.Test):
         """The server ends the oldest of 200 calls that hold half a message."""
         job = self.long_job()
         before = memory(job.ps[0], "VmRSS")
-        peers = [Peer(self, job.ps_hosts[0], polite) for _ in range(4)]
-        for peer in peers:
-            peer.receive(1)
-            for _ in range(50):
-                peer.call(path)
+        peers = self.callers(job, path, polite)
         self.hold(peers, MB)
         self.await_ends(peers)
         grown = memory(job.ps[0], "VmRSS") - before
@@ -242,11 +250,7 @@ class Flood(harness.Test):
         honest.receive(1)
         call = honest.call("/weir.v1.Weir/Join")
         self.hold([honest], MB)
-        peers = [Peer(self, job.ps_hosts[0]) for _ in range(4)]
-        for peer in peers:
-            peer.receive(1)
-            for _ in range(50):
-                peer.call("/weir.v1.Weir/Join")
+        peers = self.callers(job, "/weir.v1.Weir/Join")
         self.hold(peers, 1024)
         job.ps[0].wait_line("more than %d calls of unknown peers" % GUESTS)
         self.assertTrue(honest.receive(0.2))
@@ -300,8 +304,7 @@ class Flood(harness.Test):
         with Garbage(job.ps_hosts[0], begin):
             job.ps[0].wait_line(r"the host of the client at 127\.0\.0\.1:\d+ floods this server: "
                                 "more than 100 of its connections in a second ended without a call")
-            step = int(re.findall(r"training step (\d+) done", job.workers[0].output())[-1])
-            job.workers[0].wait_line("training step %d done" % (step + 500))
+            self.wait_steps(job, 500)
             if not flags[0]:
                 honest = Peer(self, job.ps_hosts[0], source="127.0.0.2")
                 call = honest.call("/weir.v1.Weir/NoSuchMethod")
@@ -319,13 +322,10 @@ class Flood(harness.Test):
         self.garbage(PREFACE + frame(SETTINGS, 0, 0))
 
     def test_garbage_instead_of_tls_does_no_harm(self):
-        with tempfile.TemporaryDirectory(prefix="weir-certs-") as folder:
-            own = certs.Certs(folder)
-            own.make("ps", "ps", harness.LOOPBACK)
-            own.make("worker", "worker")
-            for begin in (b"", b"\x16\x03\x01\x0f\xfb"):  # no TLS; the head of a ClientHello
-                with self.subTest(begin):
-                    self.garbage(begin, (own.flags("ps"), own.flags("worker")))
+        own = certs.for_job(self.path("certs"))
+        for begin in (b"", b"\x16\x03\x01\x0f\xfb"):  # no TLS; the head of a ClientHello
+            with self.subTest(begin):
+                self.garbage(begin, (own.flags("ps"), own.flags("worker")))
 
     def test_http_1_client_named_and_closed(self):
         """A client that speaks HTTP/1 is named, and its connection closed."""
@@ -371,22 +371,19 @@ class Flood(harness.Test):
 
     def test_attacks_over_tls_cut_off(self):
         """Both attacks over TLS, by a client with a certificate of the job's CA."""
-        with tempfile.TemporaryDirectory(prefix="weir-certs-") as folder:
-            own = certs.Certs(folder)
-            own.make("ps", "ps", harness.LOOPBACK)
-            own.make("worker", "worker")
-            context = ssl.create_default_context(cafile=own.path("ca.pem"))
-            context.check_hostname = False
-            context.load_cert_chain(own.path("worker.pem"), own.path("worker.key"))
-            context.set_alpn_protocols(["h2"])
+        own = certs.for_job(self.path("certs"))
+        context = ssl.create_default_context(cafile=own.path("ca.pem"))
+        context.check_hostname = False
+        context.load_cert_chain(own.path("worker.pem"), own.path("worker.key"))
+        context.set_alpn_protocols(["h2"])
 
-            def connect(test, address):
-                return Peer(test, address, wrap=context.wrap_socket)
-            for sends, line in ((rapid_resets, "it reset more than 100 calls in a second"),
-                                (endless_header, "it sent a header of more than 64 KB")):
-                with self.subTest(line):
-                    flags = own.flags("ps"), own.flags("worker")
-                    self.finish(self.attack(sends, line, flags, connect))
+        def connect(test, address):
+            return Peer(test, address, wrap=context.wrap_socket)
+        for sends, line in ((rapid_resets, "it reset more than 100 calls in a second"),
+                            (endless_header, "it sent a header of more than 64 KB")):
+            with self.subTest(line):
+                flags = own.flags("ps"), own.flags("worker")
+                self.finish(self.attack(sends, line, flags, connect))
 
     def test_excess_connections_do_not_stop_listening(self):
         """There are more connections than the process may have files: it continues to listen."""

@@ -78,9 +78,7 @@ class Libweir(harness.Test):
         self.assertEqual(self.done([self.start("alone", script)]), want)
 
     def test_tls_and_token_accepted(self):
-        own = certs.Certs(self.path("certs"))
-        own.make("ps", "ps", "localhost", harness.LOOPBACK)
-        own.make("worker", "worker")
+        own = certs.for_job(self.path("certs"))
         token = self.write("token", "ps,worker %s\n" % ("secret" * 6))
         os.chmod(token, 0o600)
         ps = self.ps(*own.flags("ps"), "--token_file=" + token)

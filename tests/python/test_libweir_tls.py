@@ -18,11 +18,8 @@ HOST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tls_host.py")
 def setUpModule():
     global folder, own, foreign
     folder = tempfile.TemporaryDirectory(prefix="weir-certs-")
-    own = certs.Certs(os.path.join(folder.name, "own"))
-    foreign = certs.Certs(os.path.join(folder.name, "foreign"))
-    for each in (own, foreign):
-        each.make("ps", "ps", "localhost", harness.LOOPBACK)
-        each.make("worker", "worker")
+    own = certs.for_job(os.path.join(folder.name, "own"))
+    foreign = certs.for_job(os.path.join(folder.name, "foreign"))
     own.make_special("site", "DNS:elsewhere", usage="serverAuth")
 
 
@@ -33,22 +30,25 @@ def tearDownModule():
 @unittest.skipIf(harness.SANITIZE, "the library is loaded into a Python without a sanitizer")
 class LibweirTls(harness.Test):
     def s_server(self, name, *words):
-        """Starts OpenSSL's own server with this certificate; returns (process, address)."""
+        """Starts OpenSSL's own server with this certificate; returns its address."""
         address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
         server = self.start("s_server", ["openssl", "s_server", "-accept", address, "-www",
                                          "-cert", own.path(name + ".pem"), "-key",
                                          own.path(name + ".key"), *words])
         server.wait_line("ACCEPT")
-        return server, address
+        self.at_end(lambda: server.stop(status=None))
+        return address
 
     def ps(self, *flags):
+        """Starts a ps; returns its address."""
         job = self.job(n_workers=1)
-        return job.start_ps(0, *flags), job.ps_hosts[0]
+        self.stop_at_end(job.start_ps(0, *flags))
+        return job.ps_hosts[0]
 
     def host(self, address, line, *flags):
         """Starts a member, waits for the line with the pattern, and checks the host's own
         connections: they use TLS 1.2, to a server with a certificate that libweir would refuse."""
-        site, site_address = self.s_server("site", "-tls1_2")
+        site_address = self.s_server("site", "-tls1_2")
         p = self.start("host", [sys.executable, "-B", HOST, LIBRARY, site_address, line,
                                 "ps_hosts=" + address, "n_workers=1", "task_index=0",
                                 "train_steps=1", *(f[2:] for f in flags)])
@@ -57,15 +57,12 @@ class LibweirTls(harness.Test):
         p.wait_line("unloaded: True")
         p.wait_line("own connection after: TLSv1.2")
         p.wait(30)
-        site.stop(status=None)
-        return p
 
     def test_server_of_tls_1_2_refused(self):
         for words in (["-tls1_2"], ["-no_tls1_3"]):
-            server, address = self.s_server("ps", "-alpn", "h2", *words)
+            address = self.s_server("ps", "-alpn", "h2", *words)
             self.host(address, "the server at %s is refused: it offers no TLS 1.3$" %
                       re.escape(harness.LOOPBACK), *own.flags("worker"))
-            server.stop(status=None)
 
     def test_servers_with_bad_certificates_refused(self):
         own.make("ps", "expired_ps", harness.LOOPBACK, days=-1)
@@ -77,21 +74,18 @@ class LibweirTls(harness.Test):
                 (own.flags("elsewhere"), at + r"\(CN=elsewhere\) does not name this host; make"),
                 ([], "the server there does not speak TLS: start it with --tls_cert")]:
             with self.subTest(line):
-                ps, address = self.ps(*flags)
-                self.host(address, line, *own.flags("worker"))
-                ps.stop()
+                self.host(self.ps(*flags), line, *own.flags("worker"))
 
     def test_server_with_certificate_of_worker_refused(self):
         own.make_special("posing", "URI:weir://role/worker,IP:" + harness.LOOPBACK,
                          usage="serverAuth,clientAuth")
-        server, address = self.s_server("posing", "-alpn", "h2")
+        address = self.s_server("posing", "-alpn", "h2")
         self.host(address, r"\(CN=posing\) is for the role worker, and a server's must be for ps",
                   *own.flags("worker"))
-        server.stop(status=None)
 
     def test_members_with_bad_certificates_refused_by_server(self):
         own.make("worker", "expired", days=-1)
-        ps, address = self.ps(*own.flags("ps"))
+        address = self.ps(*own.flags("ps"))
         at = "the server at %s refuses this program, whose certificate is " % \
             re.escape(harness.LOOPBACK)
         for flags, line in [
@@ -100,13 +94,11 @@ class LibweirTls(harness.Test):
                  at + r".*worker\.pem \(unknown CA\): it is not signed by a CA of the server's")]:
             with self.subTest(line):
                 self.host(address, line, *flags)
-        ps.stop()
 
     def test_member_joins_beside_own_tls(self):
         """A good server is accepted; the host's own connections do not change here either."""
-        ps, address = self.ps(*own.flags("ps"), "--serve")
+        address = self.ps(*own.flags("ps"), "--serve")
         self.host(address, "is on this host: payloads through shared memory", *own.flags("worker"))
-        ps.stop()
 
 
 harness.main(__name__)

@@ -2,51 +2,18 @@
 """A server whose port is still in use retries for a while, and a signal ends that. A server without
 the port disturbs no other process."""
 # label: cluster address
-import contextlib
 import os
 import re
 import signal
 import socket
-import threading
 
 import ckpt_folder
 import harness
+from relay import Relay
 
 FLAGS = ["--batch_size=12", "--train_steps=24", "--seed=5", "--chunk_bytes=32768",
          "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
 WAITS = r"W .* is in use, by a program that may be ending; trying again for 10 s"
-
-
-class Nat:
-    """Listens at one address and forwards everything to another, like NAT and docker -p."""
-
-    def __init__(self, outside, inside):
-        self.inside = inside
-        self.listener = socket.create_server(outside)
-        self.sockets = [self.listener]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):  # closed
-            while True:
-                near = self.listener.accept()[0]
-                far = socket.create_connection(self.inside)
-                self.sockets += [near, far]
-                for a, b in ((near, far), (far, near)):
-                    threading.Thread(target=self._carry, args=(a, b), daemon=True).start()
-
-    def _carry(self, a, b):
-        with contextlib.suppress(OSError):
-            while data := a.recv(1 << 16):
-                b.sendall(data)
-        with contextlib.suppress(OSError):
-            b.shutdown(socket.SHUT_WR)
-
-    def close(self):
-        for s in self.sockets:
-            with contextlib.suppress(OSError):
-                s.shutdown(socket.SHUT_RDWR)
-            s.close()
 
 
 class Listen(harness.Test):
@@ -56,7 +23,7 @@ class Listen(harness.Test):
         job = self.job(n_workers=1, flags=["--train_steps=3"])
         host, port = job.ps_hosts[0].split(":")
         (inner,) = harness.free_ports(1)
-        nat = Nat((host, int(port)), (host, inner))
+        nat = Relay((host, inner), at=(host, int(port)))
         self.addCleanup(nat.close)
         ps = job.start_ps(0, "--bind=%s:%d" % (host, inner))
         ps.wait_line("listening on %s:%d; other programs connect to %s" %
@@ -126,8 +93,7 @@ class Listen(harness.Test):
         """Both servers of a job are started a second time with the same flags. The second ones
         exit, and until then neither call ps 0 nor claim the folder; training continues as if they
         did not exist."""
-        job = self.started_job(n_ps=2, model="lenet5", flags=FLAGS)
-        want = job.finish(120)[0]["parameters_sha256"]
+        want = self.undisturbed_digest(n_ps=2, model="lenet5", flags=FLAGS)
         folder = self.path("ckpt")
         flags = ["--checkpoint_dir=" + folder, "--save_steps=6"]
         job = self.job(n_ps=2, model="lenet5", flags=[*FLAGS, "--fault_push_delay_ms=4"])

@@ -1,18 +1,18 @@
 """TLS and tokens with real certificates: a job over them; refusals, with the reason on both sides;
 the permissions of each role; new files without a restart."""
 # label: cluster sanitize
-import contextlib
 import os
 import re
 import shutil
 import socket
 import subprocess
 import tempfile
-import threading
 import unittest
 
 import certs
 import harness
+import preload
+from relay import Relay
 
 TRAIN = ["--train_steps=6", "--batch_size=12", "--intra_op_threads=1", "--log_every=1"]
 RETRY, USAGE = 138, 2
@@ -66,69 +66,13 @@ int open(const char *path, int flags, ...)
 def setUpModule():
     global folder, own, foreign
     folder = tempfile.TemporaryDirectory(prefix="weir-certs-")
-    own = certs.Certs(os.path.join(folder.name, "own"))
-    foreign = certs.Certs(os.path.join(folder.name, "foreign"))
-    own.make("ps", "ps", "localhost", harness.LOOPBACK)
-    own.make("worker", "worker")
+    own = certs.for_job(os.path.join(folder.name, "own"))
+    foreign = certs.for_job(os.path.join(folder.name, "foreign"))
     own.make("admin", "admin")
-    foreign.make("ps", "ps", "localhost", harness.LOOPBACK)
-    foreign.make("worker", "worker")
 
 
 def tearDownModule():
     folder.cleanup()
-
-
-class Relay:
-    """Stands between a server and its clients, and can cut all their connections."""
-
-    def __init__(self, to):
-        self.to, self.pairs, self.lock = to, [], threading.Lock()
-        self.listener = socket.create_server((harness.LOOPBACK, 0))
-        self.address = "%s:%d" % self.listener.getsockname()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-                server = socket.create_connection(self.to)
-            except OSError:
-                return
-            with self.lock:
-                self.pairs.append((client, server))
-            for a, b in ((client, server), (server, client)):
-                threading.Thread(target=self._carry, args=(a, b), daemon=True).start()
-
-    @staticmethod
-    def _carry(a, b):
-        try:
-            while data := a.recv(1 << 16):
-                b.sendall(data)
-        except OSError:
-            pass
-        for s in (a, b):
-            with contextlib.suppress(OSError):
-                s.shutdown(socket.SHUT_RDWR)
-
-    def inject(self, data, client):
-        """Sends data to the server in the connection of that client, which the server names
-        HOST:PORT."""
-        with self.lock:
-            (server,) = [s for _, s in self.pairs if "%s:%d" % s.getsockname() == client]
-            server.sendall(data)
-
-    def cut(self):
-        with self.lock:
-            for pair in self.pairs:
-                for s in pair:
-                    with contextlib.suppress(OSError):
-                        s.shutdown(socket.SHUT_RDWR)
-            self.pairs.clear()
-
-    def close(self):
-        self.listener.close()
-        self.cut()
 
 
 class Secured(harness.Test):
@@ -140,16 +84,15 @@ class Secured(harness.Test):
         return p.stdout
 
     def server(self, *flags, **options):
-        """Starts a server alone, which waits for workers; returns (process, its address)."""
+        """Starts a server alone, which waits for workers until the test ends; returns (process, its
+        address)."""
         job = self.job(n_workers=1)
-        return job.start_ps(0, *flags, **options), job.ps_hosts[0]
+        return self.stop_at_end(job.start_ps(0, *flags, **options)), job.ps_hosts[0]
 
     def hangs(self):
         """Returns the environment of a program with HANGS, and a function: it makes this file hang,
         or none."""
-        library, marker = (self.path(n) for n in ("hangs.so", "hanging"))
-        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library, "-ldl"],
-                       input=HANGS, text=True, check=True)
+        library, marker = preload.library(self, HANGS), self.path("hanging")
 
         def hang(path):
             if path:
@@ -157,10 +100,6 @@ class Secured(harness.Test):
             else:
                 os.unlink(marker)
         return dict(os.environ, LD_PRELOAD=library, HANGS=marker), hang
-
-    def stop(self, *servers):
-        for ps in servers:
-            ps.stop()
 
 
 class Tls(Secured):
@@ -208,7 +147,6 @@ class Tls(Secured):
                 status = 1 if flags else RETRY
                 self.assertRegex(self.ctl(addr, *flags, "status", status=status), client)
                 ps.wait_line(r"the client at 127\.\S+:\d+ is refused: (its certificate )?" + server)
-        self.stop(ps)
 
     def test_foreign_clients_refused_by_alerts(self):
         """Foreign clients receive TLS' own alerts."""
@@ -228,7 +166,6 @@ class Tls(Secured):
             p.stdout.close()
             self.assertRegex(text, client)
             ps.wait_line("is refused: " + server)
-        self.stop(ps)
 
     def test_server_chooses_cipher(self):
         """Servers choose the cipher from the client's offer, whatever its order (libweir's, other
@@ -242,7 +179,6 @@ class Tls(Secured):
                                    "-CAfile", own.path("ca.pem"), "-ciphersuites", offered],
                                   input=b"", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             self.assertIn(b"New, TLSv1.3, Cipher is TLS_" + chosen, done.stdout)
-        self.stop(ps)
 
     def test_log_of_strangers_is_limited(self):
         """However many strangers connect, few lines report them, and they hide no line of another
@@ -258,7 +194,6 @@ class Tls(Secured):
         ps.wait_line(r"\(CN=worker\) is not signed by a CA")
         self.assertNotIn("did not continue the handshake", ps.output())
         self.assertLessEqual(ps.output().count("it does not speak TLS"), 12)
-        self.stop(ps)
 
     def test_bad_server_certificates_refused(self):
         """Runs a server with these files, and compares the messages of a client and of the
@@ -286,7 +221,7 @@ class Tls(Secured):
                                  client)
                 if server:
                     ps.wait_line(server)
-                self.stop(ps)
+                ps.stop()
 
     def test_server_with_worker_certificate_refused(self):
         """A program with a worker's certificate cannot replace a server."""
@@ -334,7 +269,6 @@ class Tls(Secured):
             self.assertEqual(code(name, "/grpc.health.v1.Health/Check"), grpc.StatusCode.OK, name)
         ps.wait_line(r"/Command from ipv4:\S+ refused: Command is for the role admin; the caller's "
                      r"certificate \(CN=worker\) is for the role worker")
-        self.stop(ps)
 
     def test_commands_need_admin_role(self):
         ps, addr = self.server(*own.flags("ps"))
@@ -342,7 +276,6 @@ class Tls(Secured):
         for name, why in (("worker", "role admin; the caller's certificate"), ("ps", "role ps")):
             self.assertIn(why, self.ctl(addr, *own.flags(name), "drain", "1", status=1))
         self.assertNotIn("role", self.ctl(addr, *own.flags("admin"), "drain", "1", status=1))
-        self.stop(ps)
 
     def test_add_prints_needed_certificate_use(self):
         """The command that prints how to join a job also prints the use that the certificate
@@ -358,10 +291,33 @@ class Tls(Secured):
         second.wait_line("step")
         self.kill(second, *job.workers, *job.ps)
 
-    def test_new_certificates_used_without_restart(self):
-        """Both sides read new files; unusable ones change nothing."""
+    def copy_of_own(self):
         names = certs.Certs(self.path("own"))
         shutil.copytree(own.folder, names.folder)
+        return names
+
+    def renew(self, names, role, *hosts):
+        """Replaces the certificate of that role by another one."""
+        names.make(role, "renewed", *hosts)
+        for end in (".key", ".pem"):
+            os.rename(names.path("renewed" + end), names.path(role + end))
+
+    def relayed_job(self, names):
+        """Returns (relay, server, worker) of a job in training; the worker has its certificate from
+        `names`."""
+        (port,) = harness.free_ports(1)
+        relay = Relay((harness.LOOPBACK, port))
+        self.addCleanup(relay.close)
+        job = self.job(n_workers=1, flags=[*TRAIN, "--train_steps=1000000", "--shared_memory=off"])
+        job.ps_hosts = [relay.address]
+        ps = job.start_ps(0, *own.flags("ps"), "--bind=%s:%d" % (harness.LOOPBACK, port))
+        worker = job.start_worker(0, *names.flags("worker"))
+        worker.wait_line("step 2 done")
+        return relay, ps, worker
+
+    def test_new_certificates_used_without_restart(self):
+        """Both sides read new files; unusable ones change nothing."""
+        names = self.copy_of_own()
         ps, addr = self.server(*names.flags("ps"))
         names.make("worker", "worker", days=-1)
         job = self.job(n_workers=1, flags=TRAIN)
@@ -373,9 +329,7 @@ class Tls(Secured):
         self.ctl(addr, *own.flags("admin"), "status")
         ps.wait_line(r"files have changed and cannot be used: \S+ps\.pem holds no certificate in "
                      "PEM; those read before stay in use")
-        names.make("ps", "renewed", harness.LOOPBACK)
-        for end in (".key", ".pem"):
-            os.rename(names.path("renewed" + end), names.path("ps" + end))
+        self.renew(names, "ps", harness.LOOPBACK)
         self.ctl(addr, *own.flags("admin"), "status")
         ps.wait_line(r"TLS: new certificate read from \S+ps\.pem: CN=renewed")
         names.make("worker", "worker")
@@ -386,8 +340,7 @@ class Tls(Secured):
     @unittest.skipIf(harness.SANITIZE, "a sanitizer's runtime must be the first library")
     def test_hung_certificate_file_blocks_no_client(self):
         """A file system does not answer: the old certificate stays in use."""
-        names = certs.Certs(self.path("own"))
-        shutil.copytree(own.folder, names.folder)
+        names = self.copy_of_own()
         env, hang = self.hangs()
         ps, addr = self.server(*names.flags("ps"), env=env)
         hang(names.path("ps.key"))
@@ -395,31 +348,18 @@ class Tls(Secured):
             self.ctl(addr, *own.flags("admin"), "status")
         ps.wait_line(re.escape(names.path("ps.key")) + " cannot be read: its file system has not "
                      "answered for 1 s; the certificate read before stays in use")
-        names.make("ps", "renewed", harness.LOOPBACK)
-        for end in (".key", ".pem"):
-            os.rename(names.path("renewed" + end), names.path("ps" + end))
+        self.renew(names, "ps", harness.LOOPBACK)
         hang(None)
         ps.wait_line(re.escape(names.path("ps.key")) + " can be read again")
         self.ctl(addr, *own.flags("admin"), "status")
         ps.wait_line(r"TLS: new certificate read from \S+ps\.pem: CN=renewed")
-        self.stop(ps)
 
     def test_next_connection_uses_new_certificate(self):
         """A client whose connection was cut opens the next one with the new certificate, although
         the old one is still valid."""
-        names = certs.Certs(self.path("own"))
-        shutil.copytree(own.folder, names.folder)
-        (port,) = harness.free_ports(1)
-        relay = Relay((harness.LOOPBACK, port))
-        self.addCleanup(relay.close)
-        job = self.job(n_workers=1, flags=[*TRAIN, "--train_steps=1000000", "--shared_memory=off"])
-        job.ps_hosts = [relay.address]
-        ps = job.start_ps(0, *own.flags("ps"), "--bind=%s:%d" % (harness.LOOPBACK, port))
-        worker = job.start_worker(0, *names.flags("worker"))
-        worker.wait_line("step 2 done")
-        names.make("worker", "renewed")
-        for end in (".key", ".pem"):
-            os.rename(names.path("renewed" + end), names.path("worker" + end))
+        names = self.copy_of_own()
+        relay, ps, worker = self.relayed_job(names)
+        self.renew(names, "worker")
         relay.cut()
         worker.wait_line(r"TLS: new certificate read from \S+worker\.pem: CN=renewed")
         step = worker.global_step()
@@ -428,14 +368,7 @@ class Tls(Secured):
 
     def test_altered_record_ends_connection_only(self):
         """An altered record ends its connection like a cut; no program is refused for it."""
-        (port,) = harness.free_ports(1)
-        relay = Relay((harness.LOOPBACK, port))
-        self.addCleanup(relay.close)
-        job = self.job(n_workers=1, flags=[*TRAIN, "--train_steps=1000000", "--shared_memory=off"])
-        job.ps_hosts = [relay.address]
-        ps = job.start_ps(0, *own.flags("ps"), "--bind=%s:%d" % (harness.LOOPBACK, port))
-        worker = job.start_worker(0, *own.flags("worker"))
-        worker.wait_line("step 2 done")
+        relay, ps, worker = self.relayed_job(own)
         # A record in the handshake of a second connection would be refused.
         client = ps.wait_line(r"worker 0 joined from ipv4:(\S+)").group(1)
         relay.inject(b"\x17\x03\x03\x00\x20" + bytes(32), client)
@@ -487,7 +420,6 @@ class Plain(Secured):
         self.assertNotIn("loopback", text)
         ps, _ = self.server("--bind=0.0.0.0")
         ps.wait_line("0.0.0.0:.* is not a loopback address: traffic is neither encrypted")
-        self.stop(ps)
 
 
 class Tokens(Secured):
@@ -519,7 +451,6 @@ class Tokens(Secured):
             job.start_worker(0, *flags).ends(1, r"ps:0 \(\S+\) refuses this worker: .*" + why)
             ps.wait_line(r"/Join from ipv4:\S+ refused: .*" + why)
         self.assertNotIn("another-token", ps.output())
-        self.stop(ps)
 
     def test_token_roles_open_their_methods(self):
         import grpc
@@ -558,7 +489,6 @@ class Tokens(Secured):
             self.assertRegex(self.ctl(addr, *flags, "drain", "1", status=1), why)
         self.assertNotIn("role", self.ctl(addr, *own.flags("admin"), self.of("admin"), "drain",
                                           "1", status=1))
-        self.stop(ps)
 
     def test_new_tokens_used_without_restart(self):
         path = self.token_file("0123456789abcdef")
@@ -576,7 +506,6 @@ class Tokens(Secured):
         certs.write_secret(path, "fedcba9876543210\n")
         self.ctl(addr, new, "status")
         self.assertIn("token differs from this server's", self.ctl(addr, old, "status", status=1))
-        self.stop(ps)
 
     @unittest.skipIf(harness.SANITIZE, "a sanitizer's runtime must be the first library")
     def test_hung_token_file_blocks_no_client(self):

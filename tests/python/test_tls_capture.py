@@ -2,15 +2,16 @@
 first values and tokens, those of a job with TLS contain none."""
 # label: net
 import ctypes
+import math
 import random
 import socket
 import struct
-import tempfile
 import threading
 import unittest
 
 import certs
 import harness
+import weights
 
 ETH_P_ALL, SOL_SOCKET, SO_ATTACH_FILTER, SO_RCVBUFFORCE, PACKET_OUTGOING = 3, 1, 26, 33, 4
 TOKEN = "0123456789-token-on-the-wire"
@@ -86,16 +87,10 @@ class Capture:
 def write_first_values(path):
     """Writes the parameters of the softmax model; returns their bytes."""
     rng = random.Random(11)
-    tensors, body, header = {"weights": (10, 784), "biases": (10,)}, b"", []
-    for name, shape in tensors.items():
-        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        begin = len(body)
-        body += struct.pack("<%df" % n, *(rng.uniform(-0.01, 0.01) for _ in range(n)))
-        header.append('"softmax/%s":{"dtype":"F32","shape":[%s],"data_offsets":[%d,%d]}' %
-                      (name, ",".join(map(str, shape)), begin, len(body)))
-    text = ("{%s}" % ",".join(header)).encode()
-    harness.write_file(path, struct.pack("<Q", len(text)) + text + body)
-    return body
+    weights.write(path, {
+        "softmax/" + name: ("F32", shape, weights.random_values(rng, math.prod(shape), -0.01, 0.01))
+        for name, shape in {"weights": (10, 784), "biases": (10,)}.items()})
+    return b"".join(v.tobytes() for _, v in harness.read_safetensors(path).values())
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
@@ -115,12 +110,9 @@ class OnTheWire(harness.Test):
         values = self.path("values.safetensors")
         body = write_first_values(values)
         places = range(0, len(body) - SAMPLE, 1000)
-        with tempfile.TemporaryDirectory(prefix="weir-certs-") as folder:
-            own = certs.Certs(folder)
-            ps = own.make("ps", "ps", harness.LOOPBACK)
-            worker = own.make("worker", "worker")
-            plain, _ = self.run_job(values, [], [])
-            secured, dropped = self.run_job(values, ps, worker)
+        own = certs.for_job(self.path("certs"))
+        plain, _ = self.run_job(values, [], [])
+        secured, dropped = self.run_job(values, own.flags("ps"), own.flags("worker"))
         self.assertEqual(dropped, 0)  # no packet was missed
         self.assertGreater(len(secured), 3 * len(body))  # values there, gradients, versions
         found = sum(body[at:at + SAMPLE] in plain for at in places)
