@@ -1,9 +1,7 @@
 """Jobs of several regions, for tests: a parent group, and groups of at least one server each."""
-import json
 import random
 import select
 import socket
-import subprocess
 import threading
 
 import harness
@@ -97,13 +95,9 @@ class Test(harness.Test):
 
     def parent_waits_for(self, member):
         """Waits until the parent's server has the contributions of all other members."""
-        def report(what):
-            argv = [harness.program("weirctl"), "--json", "--ps_hosts=" + self.parents.ps_hosts[0],
-                    what]
-            done = subprocess.run(argv, stdout=subprocess.PIPE, check=False)
-            return json.loads(done.stdout)[what] if done.returncode == 0 else None
-        (server,) = report("servers")
-        harness.until(lambda: report("members")[member]["awaited_chunks"] == server["chunks"],
+        (server,) = self.parents.report("servers")
+        harness.until(lambda: self.parents.report("members")[member]["awaited_chunks"] ==
+                      server["chunks"],
                       "the parent to have all but the contribution of region %d" % member)
 
     def check_drift_to_the_end(self, every, region=(), flags=()):

@@ -2,9 +2,6 @@
 """Which worker settles a job, and how many workers the job admits: an early worker with wrong flags
 does not lock out the other workers, and a worker above the limit receives the reason."""
 # label: cluster
-import json
-import signal
-
 import harness
 
 FLAGS = ["--batch_size=20", "--train_steps=20", "--seed=3"]
@@ -64,8 +61,7 @@ class Admission(harness.Test):
 
     def missing(self, job):
         """Returns the state of worker 0 at ps 0, once ps 0 misses it."""
-        p = self.start_program("weirctl", "--json", "--ps_hosts=" + job.ps_hosts[0], "members")
-        member = json.loads(p.wait_output(30))["members"][0]
+        member = job.report("members")[0]
         return member if member["state"] == "missing" else None
 
     def test_hung_worker_keeps_its_place_until_removed(self):
@@ -81,11 +77,9 @@ class Admission(harness.Test):
         twin = job.start_worker(1)
         twin.wait_line("waiting for .*another process is worker 1: .*; if that one hangs, kill it, "
                        "or: weirctl remove-worker 1")
-        self.start_program("weirctl", "--ps_hosts=" + job.ps_hosts[0], "remove-worker",
-                           "1").wait(30)
+        job.ctl("remove-worker", "1")
         twin.wait_line(r"training step \d+ done")
-        for process in (hung, *job.workers, *job.ps):
-            process.stop(signal.SIGKILL, status=None)
+        self.kill_any(hung, *job.workers, *job.ps)
 
     def test_worker_above_limit_refused(self):
         job = self.started_job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",

@@ -27,20 +27,12 @@ class Alone(harness.Test):
     def folder(self, name="ckpt"):
         return self.path(name)
 
-    def begin(self, *more, folder=None, model="small", flags=FLAGS, prefix=(), env=None):
+    def begin(self, *more, folder=None, flags=FLAGS, model="small", **kwargs):
         """Starts a worker alone; its summary is in self.figures()."""
-        argv = [*prefix, harness.program("worker"), harness.models_dir(model), "--model=" + model,
-                "--progress=lines", "--data_dir=" + self.data(), "--summary_json=" + self.summary(),
-                *flags]
-        if folder is not False:
-            argv.append("--checkpoint_dir=" + (folder or self.folder()))
-        return self.start("worker", argv + list(more), env=env)
-
-    def summary(self):
-        return self.path("summary.json")
-
-    def figures(self):
-        return harness.read_json(self.summary())
+        folder_flags = [] if folder is False else [
+            "--checkpoint_dir=" + (folder or self.folder())]
+        return self.start_alone("--summary_json=" + self.path("summary.json"), *flags,
+                                *folder_flags, *more, model=model, **kwargs)
 
     def undisturbed(self, model="small"):
         """Returns the digest of the undisturbed run, made once for each model."""
@@ -159,9 +151,8 @@ class Alone(harness.Test):
         self.assertEqual([f for f in os.listdir(folder) if ".part" in f or "tmp" in f], [])
 
     def servers(self, n_ps, *more):
-        job = self.job(n_ps=n_ps, n_workers=1, model="small", flags=[*FLAGS, *more])
-        job.start(["--checkpoint_dir=" + self.folder()])
-        return job
+        return self.started_job(n_ps=n_ps, n_workers=1, model="small", flags=[*FLAGS, *more],
+                                ps_flags=["--checkpoint_dir=" + self.folder()])
 
     def test_job_moves_from_worker_to_servers_and_back(self):
         """The job runs alone, with two servers, alone, and with one server, each stopped by
@@ -249,8 +240,7 @@ class Alone(harness.Test):
         """No file may grow past a few bytes, as on a full disk. The worker logs that and continues
         to train. The last checkpoint is lost, so another start may help, and does."""
         want = self.undisturbed()
-        worker = self.begin("--save_steps=10",
-                            prefix=["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh"])
+        worker = self.begin("--save_steps=10", prefix=harness.FULL_DISK)
         worker.wait(120, 138)
         self.assert_ends_as(want, 0)
         self.assertRegex(worker.output(), "cannot write: File too large.*ulimit -f")

@@ -349,8 +349,6 @@ STEPS = ["--batch_size=20", "--train_steps=40", "--seed=3", "--learning_rate=0.0
 class Peers(BadInput):
     """A job of two workers, of which one has joined: faults at its server must not change the
     result."""
-    undisturbed = None
-
     def half_job(self):
         job = self.job(flags=STEPS)
         job.start_ps(0)
@@ -360,10 +358,7 @@ class Peers(BadInput):
     def finish(self, job):
         """Starts the other worker: the job must end as if undisturbed."""
         job.start_worker(1)
-        digests = {s["parameters_sha256"] for s in job.finish()}
-        if Peers.undisturbed is None:
-            Peers.undisturbed = self.started_job(flags=STEPS).finish()[0]["parameters_sha256"]
-        self.assertEqual(digests, {Peers.undisturbed})
+        job.finish(60, self.undisturbed_digest(flags=STEPS))
 
     def intruder(self, job, *flags, model="softmax"):
         # Worker 0 settles the job when it joins, and then waits for worker 1.

@@ -29,8 +29,7 @@ class Checkpoint(harness.Test):
         return ckpt_folder.steps(folder or self.folder())
 
     def undisturbed(self, n_workers=2, n_ps=1, flags=FLAGS, model="small"):
-        job = self.started_job(n_ps=n_ps, n_workers=n_workers, model=model, flags=flags)
-        return job.finish(120)[0]["parameters_sha256"]
+        return self.undisturbed_digest(n_ps=n_ps, n_workers=n_workers, model=model, flags=flags)
 
     def ps_flags(self, *more, folder=None):
         return ["--checkpoint_dir=" + (folder or self.folder()), *more]
@@ -42,10 +41,20 @@ class Checkpoint(harness.Test):
         self.wait_all(job.ps, 60, ps_status)
         self.kill(*job.workers)
 
+    def slow_job(self, n_ps, *more, delay=4, flags=FLAGS, n_workers=2):
+        """Starts a job with slow steps. more: flags of the servers."""
+        return self.started_job(n_ps=n_ps, n_workers=n_workers, model="small",
+                                flags=[*flags, "--fault_push_delay_ms=%d" % delay],
+                                ps_flags=self.ps_flags(*more))
+
+    def saving_job(self, n_ps=1):
+        """Returns a slow job with two checkpoints."""
+        job = self.slow_job(n_ps, "--save_steps=8")
+        harness.until(lambda: len(self.manifests()) >= 2, "two checkpoints")
+        return job
+
     def start_and_stop(self, n_ps, at, *more, flags=FLAGS, n_workers=2):
-        job = self.job(n_ps=n_ps, n_workers=n_workers, model="small",
-                       flags=[*flags, "--fault_push_delay_ms=4"])
-        job.start(self.ps_flags(*more))
+        job = self.slow_job(n_ps, *more, flags=flags, n_workers=n_workers)
         job.workers[0].wait_line("training step %d done" % at)
         self.stop_all(job)
         return job
@@ -75,8 +84,7 @@ class Checkpoint(harness.Test):
     def test_save_steps_writes_and_retains_checkpoints(self):
         """--save_steps, the end of the job, retention, and TensorFlow's file."""
         for n_ps in (1, 2):
-            job = self.job(n_ps=n_ps, model="small", flags=[*FLAGS, "--fault_push_delay_ms=2"])
-            job.start(self.ps_flags("--save_steps=10", "--keep_checkpoint_max=2"))
+            job = self.slow_job(n_ps, "--save_steps=10", "--keep_checkpoint_max=2", delay=2)
             job.finish(120)
             steps = re.findall(r"checkpoint at step (\d+): /", job.ps[0].output())
             steps = [int(s) for s in steps]
@@ -98,10 +106,8 @@ class Checkpoint(harness.Test):
         """kill -9 of all processes: the job resumes from the last whole checkpoint, before a
         damaged one."""
         want = self.undisturbed()
-        job = self.job(n_ps=2, model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
-        job.start(self.ps_flags("--save_steps=8"))
-        harness.until(lambda: len(self.manifests()) >= 2, "two checkpoints")
-        self.kill(*job.ps, *job.workers)
+        job = self.saving_job(2)
+        job.kill()
         before, newest = self.manifests()[-2:]
         self.assertGreaterEqual(newest, 16)
         path = ckpt_folder.path(self.folder(), newest, "-1-of-2.safetensors")
@@ -152,8 +158,7 @@ class Checkpoint(harness.Test):
         job.start(flags)
         harness.until(lambda: len(self.manifests()) >= 2, "two checkpoints")
         for i in range(2):
-            job.ps[i].kill()
-            job.start_ps(i, *flags)
+            job.restart_ps(i, *flags)
             m = job.ps[0].wait_line(r"resumes from step (\d+)|goes back to the checkpoint at step "
                                     r"(\d+)" if i == 0 else r"goes back .* at step ((\d+))")
             step = int(m.group(1) or m.group(2))
@@ -168,7 +173,7 @@ class Checkpoint(harness.Test):
                     pass  # it was closed just now
         harness.until(lambda: not [name for name in links() if ".safetensors" in name and
                                    name.endswith("(deleted)")], "files are kept open")
-        self.kill(*job.workers, *job.ps)
+        job.kill()
 
     def test_checkpoint_of_another_job_refused(self):
         """The server and the worker name the difference and the remedy."""
@@ -209,9 +214,7 @@ class Checkpoint(harness.Test):
         the job resumes from the checkpoint before. Without one, training waits for the damaged
         one."""
         want = self.undisturbed(n_ps=2)
-        job = self.job(n_ps=2, model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
-        job.start(self.ps_flags("--save_steps=8"))
-        harness.until(lambda: len(self.manifests()) >= 2, "two checkpoints")
+        job = self.saving_job(2)
         self.stop_all(job, signal.SIGKILL, -signal.SIGKILL)
         steps = self.manifests()
         shutil.copytree(self.folder(), self.folder("copy"))
@@ -245,9 +248,7 @@ class Checkpoint(harness.Test):
         """At its start ps 0 exits with one line, and does not resume from an older checkpoint by
         itself."""
         want = self.undisturbed()
-        job = self.job(model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
-        job.start(self.ps_flags("--save_steps=8"))
-        harness.until(lambda: len(self.manifests()) >= 2, "two checkpoints")
+        job = self.saving_job()
         self.stop_all(job, signal.SIGKILL, -signal.SIGKILL)
         newest = self.manifests()[-1]
         before = self.manifests()
@@ -270,8 +271,7 @@ class Checkpoint(harness.Test):
         """Training waits for the newest checkpoint, and resumes from it once it can be read."""
         flags = [f.replace("train_steps=40", "train_steps=60") for f in FLAGS]
         want = self.undisturbed(n_ps=2, flags=flags)
-        job = self.job(n_ps=2, model="small", flags=[*flags, "--fault_push_delay_ms=12"])
-        job.start(self.ps_flags())
+        job = self.slow_job(2, flags=flags, delay=12)
         for n in range(1, 3):
             job.workers[0].wait_line("training step %d done" % (8 * n))
             with harness.paused(job.workers[1]):  # training has passed the last checkpoint's step
@@ -281,8 +281,7 @@ class Checkpoint(harness.Test):
                     continue
                 newest = self.manifests()[-1]
                 path = self.make_unreadable(newest)
-                job.ps[1].kill()
-                job.start_ps(1, *self.ps_flags())
+                job.restart_ps(1, *self.ps_flags())
                 job.ps[0].wait_line("cannot be read now: %s " % os.path.basename(path))
                 os.rename(path + ".away", path)
         job.finish(120, want)
@@ -296,7 +295,7 @@ class Checkpoint(harness.Test):
         harness.until(lambda: os.path.exists(os.path.join(self.folder(), "lease-1")), "no lease")
         os.mkdir(os.path.join(self.folder(), "weir-1.1-10-0-of-1.safetensors"))
         job.start_workers()
-        self.assertEqual(job.finish(60)[0]["parameters_sha256"], want)
+        job.finish(60, want)
         out = job.ps[0].output()
         self.assertRegex(out, r"weir-\S*10-0-of-1.safetensors: cannot write: Is a dir")
         self.assertIn("checkpoint at step 10 given up", out)
@@ -319,10 +318,7 @@ class Checkpoint(harness.Test):
         """No file may grow past a few bytes, as on a full disk."""
         want = self.undisturbed(model="softmax")
         job = self.job(model="softmax", flags=FLAGS)
-        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh", harness.program("ps"),
-                *job.hosts(), "--job_name=ps", "--task_index=0", *self.ps_flags("--save_steps=10")]
-        job.ps[0] = self.start("ps:0", argv, ready=True)
-        job.ps[0].wait_ready()
+        job.start_ps(0, *self.ps_flags("--save_steps=10"), prefix=harness.FULL_DISK)
         job.start_workers()
         for s in self.finish_without_last(job):
             self.assertEqual(s["parameters_sha256"], want)
@@ -347,8 +343,7 @@ class Checkpoint(harness.Test):
         from it."""
         want = self.undisturbed()
         self.disk(8)
-        job = self.job(model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
-        job.start(self.ps_flags("--save_steps=8"))
+        job = self.slow_job(1, "--save_steps=8")
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         filler = os.path.join(self.folder(), "filler")
         with harness.paused(*job.workers), open(filler, "wb", buffering=0) as f:
@@ -374,21 +369,17 @@ class Checkpoint(harness.Test):
         self.disk(2)
         job = self.job(n_ps=2, model="small", flags=[*FLAGS, *ENDLESS])
         job.start_ps(0, *self.ps_flags("--save_steps=2", "--keep_checkpoint_max=1"))
-        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh", harness.program("ps"),
-                *job.hosts(), "--job_name=ps", "--task_index=1", *self.ps_flags()]
-        job.ps[1] = self.start("ps:1", argv, ready=True)
-        job.ps[1].wait_ready()
+        job.start_ps(1, *self.ps_flags(), prefix=harness.FULL_DISK)
         job.start_workers()
         harness.until(lambda: job.ps[0].output().count("given up: ps:1") >= 4, "attempts")
         with harness.paused(*job.workers):
             harness.until(lambda: not glob.glob(self.folder() + "/*.safetensors"),
                           "nothing of the failed attempts is left")
         self.assertNotIn("No space left", job.ps[0].output())
-        job.ps[1].kill()
-        job.start_ps(1, *self.ps_flags())
+        job.restart_ps(1, *self.ps_flags())
         job.ps[0].wait_line("checkpoint at step [0-9]+: ")
         self.assertNotEqual(self.manifests(), [])
-        self.kill(*job.workers, *job.ps)
+        job.kill()
 
     def test_read_only_disk_makes_training_wait(self):
         """A start that cannot be recorded: training waits, with a line that names the cause, and
@@ -433,12 +424,10 @@ class Checkpoint(harness.Test):
         """kill -9 of the only server, also before its first checkpoint: the workers roll back with
         it, and the job ends with the same bits."""
         want = self.undisturbed()
-        job = self.job(model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
-        job.start(self.ps_flags("--save_steps=8"))
+        job = self.slow_job(1, "--save_steps=8")
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         for generation in range(2, 5):
-            job.ps[0].kill()
-            job.start_ps(0, *self.ps_flags("--save_steps=8"))
+            job.restart_ps(0, *self.ps_flags("--save_steps=8"))
             self.wait_lines(job.workers, r"generation %d\.1 from step \d+: " % generation)
         for summary in job.finish(120):
             self.assertEqual(summary["parameters_sha256"], want)
@@ -464,8 +453,7 @@ class Checkpoint(harness.Test):
         for n, more in enumerate([*range(6), *[1] * 30]):
             if n >= 6 and n_killed:  # otherwise none of those moments was early enough
                 break
-            job = self.job(model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
-            job.start(self.ps_flags("--save_steps=8"))
+            job = self.slow_job(1, "--save_steps=8")
             job.ps[0].wait_line(r"checkpoint at step \d+: ")
             job.workers[0].wait_line("training step 39 done" if more else "Training elapsed time")
             until = time.monotonic() + more * 0.004
@@ -524,8 +512,7 @@ class Checkpoint(harness.Test):
             ps.stop()
             self.assertNotIn("given up", ps.output())  # there was nothing to wait for
         self.assertEqual(self.manifests(), [])
-        job = self.job(n_ps=2, model="small", flags=[*FLAGS, "--fault_push_delay_ms=4"])
-        job.start(self.ps_flags("--save_steps=5"))
+        job = self.slow_job(2, "--save_steps=5")
         # A running checkpoint postpones the next one.
         job.ps[0].wait_line(r"checkpoint at step [1-9]\d")
         self.kill(*job.workers)

@@ -70,13 +70,11 @@ class Clip(harness.Test):
     @staticmethod
     def kill_server(job, ps_flags):
         job.workers[0].wait_line("training step 6 done")
-        job.ps[1].kill()
-        job.start_ps(1, *ps_flags)
+        job.restart_ps(1, *ps_flags)
 
     def kill_worker_and_server(self, job, ps_flags):
         job.workers[0].wait_line("training step 3 done")
-        job.workers[1].kill()
-        job.start_worker(1)
+        job.restart_worker(1)
         self.kill_server(job, ps_flags)
 
     def test_clip_value_with_several_workers_same_bits(self):

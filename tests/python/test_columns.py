@@ -28,11 +28,7 @@ class Columns(harness.Test):
         return round(random.Random(column + str(i)).gauss(0, 1) + 3 * (i % 3 == ord(column) % 3), 3)
 
     def worker(self, *flags, status=0):
-        argv = [harness.program("worker"), "--models_dir=" + harness.MODELS, "--model=softmax",
-                "--progress=lines", "--intra_op_threads=1", *flags]
-        process = self.start("worker", argv)
-        process.wait(60, status)
-        return process
+        return self.run_worker("--intra_op_threads=1", *flags, data=False, status=status)
 
     def train(self, *flags):
         self.write("train.csv", "id,a,b,kind,c", ["id", "a", "b", "kind", "c"])

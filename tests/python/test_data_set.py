@@ -2,16 +2,16 @@
 """The data set belongs to the job: a worker with another one is refused with the difference, unless
 each worker has data of its own. A resumed job continues with the data of its checkpoint."""
 # label: cluster
-import json
 import os
 import random
 import re
-import subprocess
 import tempfile
 
 import harness
 
 FLAGS = ["--batch_size=20", "--train_steps=100000000", "--seed=3", "--fault_push_delay_ms=2"]
+OWN = ["--batch_size=5", "--seed=3", "--data_shard=own"]
+ROUNDS = [*OWN, "--local_steps=10", "--optimizer=adam"]
 
 
 class DataSet(harness.Test):
@@ -27,35 +27,35 @@ class DataSet(harness.Test):
 
     def status(self, job):
         """Returns the data of the job in weirctl status: as a table and as JSON."""
-        command = [harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0]]
-        table = subprocess.run(command + ["status"], stdout=subprocess.PIPE, check=True, text=True)
-        data = subprocess.run(command + ["status", "--json"], stdout=subprocess.PIPE, check=True)
-        return table.stdout, json.loads(data.stdout)["job"]["data"]
+        return job.ctl("status"), job.report()["job"]["data"]
+
+    def begin(self, flags, *of_worker, **kwargs):
+        """Starts a job's server and worker 0, which joins. kwargs: arguments of Job."""
+        job = self.job(flags=flags, **kwargs)
+        job.start_ps(0)
+        job.start_worker(0, *of_worker)
+        job.ps[0].wait_line("worker 0 joined")
+        return job
 
     def test_other_data_set_refused(self):
-        job = self.job(flags=FLAGS)
-        ps = job.start_ps(0)
-        first = job.start_worker(0)
-        ps.wait_line("worker 0 joined")
+        job = self.begin(FLAGS)
         text = (r"another data set: CRC-32C of the training labels: the servers have "
                 r"[0-9a-f]{8} in %s, the worker has [0-9a-f]{8} in %s "
                 % (self.data(), self.other.name))
         job.start_worker(1, "--data_dir=" + self.other.name).ends(1, "refused this worker: " + text)
-        ps.wait_line("worker 1 from .* refused: " + text)
+        job.ps[0].wait_line("worker 1 from .* refused: " + text)
         job.start_worker(1)
-        first.wait_line("training step")
+        job.workers[0].wait_line("training step")
         joiner = job.join_worker("joiner", "--data_dir=" + self.other.name)
         joiner.ends(1, "refused this worker: " + text)
         table, data = self.status(job)
         self.assertIn("data: %s; 2400 training and 500 test samples of 1x28x28 in 10 classes" %
                       self.data(), table)
         self.assertEqual((data["training_samples"], data["own_shards"]), (2400, False))
-        self.kill(*job.workers, ps)
+        job.kill()
 
     def test_own_shards_may_differ(self):
-        job = self.job(flags=[*FLAGS, "--data_shard=own"])
-        ps = job.start_ps(0)
-        job.start_worker(0)
+        job = self.begin([*FLAGS, "--data_shard=own"])
         job.start_worker(1, "--data_dir=" + self.other.name)
         job.workers[0].wait_line("training step")
         table, data = self.status(job)
@@ -64,7 +64,7 @@ class DataSet(harness.Test):
         self.kill(job.workers[1])
         wrong = job.start_worker(1, "--data_shard=same")
         wrong.ends(1, "another data set: --data_shard: the servers have own, the worker has same")
-        self.kill(job.workers[0], ps)
+        self.kill(job.workers[0], job.ps[0])
 
     def test_own_shards_need_a_named_folder(self):
         """The default folder cannot be a worker's own part: neither with --data_shard=own, nor for
@@ -95,11 +95,8 @@ class DataSet(harness.Test):
         """A label is the place of a folder in sorted order: parts that lack a folder would be mixed
         up."""
         first, second = (self.pictures(*p) for p in (("a", ["ant", "bee"]), ("b", ["bee", "cat"])))
-        job = self.job(data=first, flags=["--batch_size=10", "--train_steps=4", "--seed=3",
-                                          "--data_shard=own"])
-        ps = job.start_ps(0)
-        job.start_worker(0)
-        ps.wait_line("worker 0 joined")
+        job = self.begin(["--batch_size=10", "--train_steps=4", "--seed=3", "--data_shard=own"],
+                         data=first)
         wrong = job.start_worker(1, "--data_dir=" + second)
         wrong.ends(1, r"another data set: names of the classes \(all workers need the same; "
                    r"a folder may be empty, a CSV file's words may be numbers\): the servers "
@@ -107,20 +104,22 @@ class DataSet(harness.Test):
         job.start_worker(1, "--data_dir=" + self.pictures("c", ["ant", "bee"]))
         job.finish()
 
+    def csv(self, name, labels):
+        """Makes a folder with a CSV file of samples with these labels."""
+        self.new_folder(name)
+        self.write(name + "/train.csv", "width,height,label\n" + "".join(
+            "%d,%d,%s\n" % (i % 5, i % 3, label) for i, label in enumerate(labels)))
+        return self.path(name)
+
     def part(self, name, n):
         """Makes a folder with a CSV file of n samples."""
-        folder = self.new_folder(name)
-        with open(os.path.join(folder, "train.csv"), "w", encoding="ascii") as f:
-            f.write("width,height,label\n")
-            f.writelines("%d,%d,%d\n" % (i % 5, i % 3, i % 2) for i in range(n))
-        return folder
+        return self.csv(name, [i % 2 for i in range(n)])
 
     def test_own_shards_train_the_steps_of_worker_0(self):
         """--epochs counts worker 0's part; each other worker logs the passes over its own part."""
         for first, other, n, of_other in ((40, 20, 20, 2), (20, 40, 40, 0.5)):
             steps = first // 10
-            flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--epochs=1"]
-            job = self.job(data=self.part("first%d" % first, first), flags=flags)
+            job = self.job(data=self.part("first%d" % first, first), flags=[*OWN, "--epochs=1"])
             job.start_ps(0)
             own = job.start_worker(1, "--data_dir=" + self.part("other%d" % other, other))
             job.start_worker(0)
@@ -134,8 +133,7 @@ class DataSet(harness.Test):
     def test_own_shards_decay_over_the_steps_of_worker_0(self):
         """Local steps at a falling rate end with the bits of a job in which all workers have the
         steps as a flag."""
-        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=2",
-                 "--lr_schedule=linear"]
+        flags = [*OWN, "--local_steps=2", "--lr_schedule=linear"]
         first, other, ends = self.part("first", 240), self.part("other", 120), []
         for steps in ("--epochs=1", "--train_steps=24"):
             job = self.job(data=first, flags=flags + [steps])
@@ -145,19 +143,17 @@ class DataSet(harness.Test):
             ends.append(job.finish())
         for epochs, typed in zip(*ends):
             self.assertEqual(epochs["global_step"], 24)
-            self.assertEqual(epochs["parameters_sha256"], typed["parameters_sha256"])
+            self.assert_same(epochs, typed, "parameters_sha256")
 
     def test_own_shards_share_the_default_outer_optimizer(self):
         """The default depends on the steps: sgd after adam below five rounds, otherwise
         nesterov."""
-        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
-                 "--optimizer=adam"]
         for first, other, kind in ((600, 300, "nesterov"), (300, 600, "sgd")):
-            steps, parts, ends = first // 10, [], []
-            for name, n in (("first", first), ("other", other)):
-                parts.append(self.part("%s%d" % (name, n), n))
+            steps, ends = first // 10, []
+            parts = [self.part("%s%d" % part, part[1])
+                     for part in (("first", first), ("other", other))]
             for given in ("--epochs=1", "--train_steps=%d" % steps):
-                job = self.job(data=parts[0], flags=flags + [given])
+                job = self.job(data=parts[0], flags=[*ROUNDS, given])
                 ps = job.start_ps(0)
                 job.start_worker(0)
                 job.start_worker(1, "--data_dir=" + parts[1])
@@ -175,12 +171,7 @@ class DataSet(harness.Test):
 
     def test_own_shards_refuse_another_outer_optimizer_flag(self):
         """Only a worker without the flag adopts the job's optimizer."""
-        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
-                 "--optimizer=adam", "--epochs=1"]
-        job = self.job(data=self.part("first", 600), flags=flags)
-        ps = job.start_ps(0)
-        job.start_worker(0)
-        ps.wait_line("worker 0 joined")
+        job = self.begin([*ROUNDS, "--epochs=1"], data=self.part("first", 600))
         other = "--data_dir=" + self.part("other", 300)
         for typed, said in (("--outer_optimizer=sgd",
                              "--outer_optimizer: the servers have nesterov, the worker has sgd"),
@@ -192,8 +183,6 @@ class DataSet(harness.Test):
 
     def test_own_shards_accept_equal_outer_momentum_0(self):
         """Equal flags make one job, though one worker's default is sgd, which has no momentum."""
-        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
-                 "--optimizer=adam", "--epochs=1"]
         parts = {n: self.part("of%d" % n, n) for n in (600, 300)}
         typed = "--outer_momentum=0"
         for first, other, kind, said in (
@@ -201,10 +190,8 @@ class DataSet(harness.Test):
                 (300, 600, "sgd", "--outer_optimizer: the servers have sgd, the worker has "
                                   "nesterov")):
             part = "--data_dir=" + parts[other]
-            job = self.job(data=parts[first], flags=flags)
-            ps = job.start_ps(0)
-            job.start_worker(0, typed)
-            ps.wait_line("2 workers, sync, %s, %d steps" % (kind, first // 100))
+            job = self.begin([*ROUNDS, "--epochs=1"], typed, data=parts[first])
+            job.ps[0].wait_line("2 workers, sync, %s, %d steps" % (kind, first // 100))
             job.start_worker(1, part, "--outer_momentum=0.25").ends(1, said)
             job.start_worker(1, part, typed).wait_line(
                 "%d rounds, each 10 steps of a worker by adam, then one of the servers by %s"
@@ -213,26 +200,18 @@ class DataSet(harness.Test):
 
     def test_own_shards_restore_outer_optimizer_at_new_servers(self):
         """A ps 0 without a checkpoint, which replaces a dead one, adopts the job of any worker."""
-        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
-                 "--optimizer=adam", "--epochs=1"]
-        job = self.job(data=self.part("first", 600), flags=flags)
-        ps = job.start_ps(0)
-        first = job.start_worker(0, "--fault_push_delay_ms=5000")
+        job = self.begin([*ROUNDS, "--epochs=1"], "--fault_push_delay_ms=5000",
+                         data=self.part("first", 600))
         job.start_worker(1, "--data_dir=" + self.part("other", 300)).wait_line("6 rounds, each")
-        self.kill(first, ps)
+        self.kill(job.workers[0], job.ps[0])
         job.start_ps(0).wait_line("2 workers, sync, nesterov, 6 steps")
         job.start_worker(0)
         job.finish()
 
     def test_own_shards_keep_steps_after_part_of_worker_0_grew(self):
         """Worker 0 is restarted with a larger part: the job keeps its original number of steps."""
-        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--epochs=1"]
-        job = self.job(data=self.part("first", 40), flags=flags)
-        ps = job.start_ps(0)
-        first = job.start_worker(0)
-        ps.wait_line("worker 0 joined")
-        self.kill(first)
-        job.start_worker(0, "--data_dir=" + self.part("grown", 80))
+        job = self.begin([*OWN, "--epochs=1"], data=self.part("first", 40))
+        job.restart_worker(0, "--data_dir=" + self.part("grown", 80))
         job.start_worker(1)
         self.assertEqual({w["global_step"] for w in job.finish()}, {4})
         self.assertIn("the job runs 4 steps, from --epochs=1 at its start; worker 0's part has 80 "
@@ -242,9 +221,7 @@ class DataSet(harness.Test):
 
     def test_own_shards_resume_with_outer_optimizer_of_checkpoint(self):
         """More --epochs make more rounds, but the checkpoint has the slots of its optimizer."""
-        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10",
-                 "--optimizer=adam"]
-        job = self.job(data=self.part("first", 300), flags=flags)
+        job = self.job(data=self.part("first", 300), flags=ROUNDS)
         other = "--data_dir=" + self.part("other", 600)
         saves = "--checkpoint_dir=" + self.path("saved")
         for epochs, rounds in ((1, 3), (2, 6)):
@@ -259,8 +236,7 @@ class DataSet(harness.Test):
 
     def test_own_shards_resume_with_steps_of_late_worker_0(self):
         """After a checkpoint with all steps, only worker 0's part determines the new steps."""
-        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--local_steps=10"]
-        job = self.job(data=self.part("first", 300), flags=flags)
+        job = self.job(data=self.part("first", 300), flags=[*OWN, "--local_steps=10"])
         other = "--data_dir=" + self.part("other", 600)
         saves = "--checkpoint_dir=" + self.path("saved")
         job.start_ps(0, saves)
@@ -275,8 +251,7 @@ class DataSet(harness.Test):
 
     def test_own_shards_resume_with_recorded_steps_without_worker_0(self):
         """Restored servers do not add steps for another worker's part."""
-        flags = ["--batch_size=5", "--seed=3", "--data_shard=own", "--epochs=1"]
-        job = self.job(data=self.part("first", 40), flags=flags)
+        job = self.job(data=self.part("first", 40), flags=[*OWN, "--epochs=1"])
         other = "--data_dir=" + self.part("other", 80)
         saves = "--checkpoint_dir=" + self.path("saved")
         job.start_ps(0, saves)
@@ -291,11 +266,7 @@ class DataSet(harness.Test):
 
     def test_own_shards_refuse_other_steps_by_flag(self):
         """Another --train_steps or --epochs is an error; the refusal names the right flags."""
-        flags = ["--batch_size=5", "--seed=3", "--data_shard=own"]
-        job = self.job(data=self.part("big", 40), flags=flags)
-        ps = job.start_ps(0)
-        job.start_worker(0, "--epochs=1")
-        ps.wait_line("worker 0 joined")
+        job = self.begin(OWN, "--epochs=1", data=self.part("big", 40))
         small = self.part("small", 20)
         for steps, said in (("--train_steps=2",
                              "--train_steps: the servers have 4, the worker has 2; with "
@@ -306,26 +277,16 @@ class DataSet(harness.Test):
         job.start_worker(1, "--train_steps=4", "--data_dir=" + small)
         job.finish()
 
-    def words(self, name, classes):
-        """Makes a folder with a CSV file that has these words as labels."""
-        folder = self.new_folder(name)
-        with open(os.path.join(folder, "train.csv"), "w", encoding="ascii") as f:
-            f.write("width,height,label\n")
-            f.writelines("%d,%d,%s\n" % (i, i % 3, classes[i % len(classes)]) for i in range(20))
-        return folder
-
     def test_own_shards_need_equal_label_words(self):
         """The numbers of words depend on the words of a part; numeric labels do not."""
-        first, second = self.words("a", ["ant", "bee"]), self.words("b", ["bee", "cat/dog"])
-        job = self.job(data=first, flags=["--batch_size=10", "--train_steps=4", "--seed=3",
-                                          "--data_shard=own"])
-        ps = job.start_ps(0)
-        job.start_worker(0)
-        ps.wait_line("worker 0 joined")
+        first, second = (self.csv(name, labels * 10) for name, labels in (
+            ("a", ["ant", "bee"]), ("b", ["bee", "cat/dog"])))
+        job = self.begin(["--batch_size=10", "--train_steps=4", "--seed=3", "--data_shard=own"],
+                         data=first)
         wrong = job.start_worker(1, "--data_dir=" + second)
         wrong.ends(1, "another data set: names of the classes .* a CSV file's words may be "
                    "numbers.* in %s, the worker has [0-9a-f]{8} in %s" % (first, second))
-        job.start_worker(1, "--data_dir=" + self.words("c", ["0", "1"]))
+        job.start_worker(1, "--data_dir=" + self.csv("c", ["0", "1"] * 10))
         job.finish()
 
     def own_part(self, name, seed):
@@ -407,29 +368,26 @@ class DataSet(harness.Test):
         job.finish()
         job.ps[0].wait_line("the checkpoint at step 5 was computed with '.*, 1 thread; .*', the "
                             "job now computes with '.*, 2 threads; ")
-        self.assertNotIn("computes with", job.ps[0].output())
+        self.assertNotRegex(job.ps[0].output(), "worker [01] computes with")
 
     def test_worker_with_other_instruction_set_refused(self):
         """A worker with other instructions is refused. The log names the vector loops, but they are
         not compared: all their forms compute the same bits (kernel_forms_test)."""
-        job = self.job(flags=["--batch_size=20", "--seed=3", "--train_steps=5",
-                              "--intra_op_threads=1"])
-        ps = job.start_ps(0)
-        job.start_worker(0)
-        ps.wait_line("worker 0 joined")
+        job = self.begin(["--batch_size=20", "--seed=3", "--train_steps=5", "--intra_op_threads=1"])
         own = harness.until(lambda: self.computed_with(job), "the job has its first worker")
         library = re.match(r"oneDNN v[0-9.]+(.*), 1 thread; vector loops ", own).group(1)
         if not library:
-            self.kill(job.workers[0], ps)
+            job.kill()
             self.skipTest("this machine has no more than SSE4.1: '%s'" % own)
         isa, name = ("SSE41", "") if library == ", AVX2" else ("AVX2", ", AVX2")
         job.start_worker(1, env={**os.environ, "ONEDNN_MAX_CPU_ISA": isa})
-        ps.wait_line(r"worker 1 computes with 'oneDNN v[0-9.]+%s, 1 thread; vector loops .*', the "
-                     "job's first worker with '%s'" % (name, re.escape(own)))
+        job.ps[0].wait_line(
+            r"worker 1 computes with 'oneDNN v[0-9.]+%s, 1 thread; vector loops .*', the "
+            "job's first worker with '%s'" % (name, re.escape(own)))
         job.finish()
 
     def computed_with(self, job):
-        doc = json.loads(job.ctl("status", "--json"))
+        doc = job.report()
         return doc["job"] and doc["job"]["arithmetic"]
 
 

@@ -86,8 +86,7 @@ class Elastic(harness.Test):
         path = self.path("ckpt")
         harness.until(lambda: (ckpt_folder.steps(path) or [0])[-1] > int(alone.group(1)),
                       "a checkpoint of the joiner alone", 60)
-        job.ps[0].kill()
-        job.start_ps(0, folder, "--save_steps=10")
+        job.restart_ps(0, folder, "--save_steps=10")
         job.ps[0].wait_line("resumes from step")
         joiner.wait(120)
         job.ps[0].wait(30)

@@ -2,7 +2,6 @@
 """Figures count the work of this process: one that joined a job late, or resumed from a checkpoint,
 does not count earlier steps."""
 # label: cluster waits
-import json
 import re
 import socket
 
@@ -55,10 +54,7 @@ class Figures(harness.Test):
         job.hold(20)
         job.start()
         job.workers[0].wait_line("training step 9 done")
-        address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
-        joined = self.start_program("ps", "--join", "--ps_hosts=" + job.ps_hosts[0],
-                                    "--address=" + address, name="ps:join", ready=True)
-        joined.wait_ready()
+        joined = job.join_ps()
         step = int(job.ps[0].wait_line(r"ps:1 .* joins at step (\d+)").group(1))
         job.gate.open()
         job.finish()
@@ -108,7 +104,7 @@ class Figures(harness.Test):
         """Each of two workers of one host is found by its address."""
         job = self.started_job(model="small", flags=[*FLAGS, "--train_steps=100000000"])
         self.wait_lines(job.workers, "training step 3 done")
-        shown = json.loads(job.ctl("status", "--json"))
+        shown = job.report()
         self.assertEqual([m["address"] for m in shown["members"]],
                          ["%s:%d" % (socket.gethostname(), w.popen.pid) for w in job.workers])
         self.kill(*job.workers, *job.ps)

@@ -3,12 +3,10 @@
 the worker with 1, or it is skipped, counted, and changes no bit; and no checkpoint or export
 contains it."""
 # label: cluster long
-import json
 import math
 import os
 import re
 import shutil
-import subprocess
 
 import ckpt_folder
 import harness
@@ -156,12 +154,6 @@ class Finite(harness.Test):
         self.assertEqual(job.summary(0)["global_step"], 20)
         self.assertRegex(job.ps[0].output(), "W .*worker 1 ended with an error: worker 1, step 4: ")
 
-    def members(self, job):
-        out = subprocess.run([harness.program("weirctl"), "--json",
-                              "--ps_hosts=" + ",".join(job.ps_hosts), "members"],
-                             stdout=subprocess.PIPE, check=True, timeout=60 * harness.PATIENCE)
-        return json.loads(out.stdout)["members"]
-
     def skip(self, n_ps, n_workers, *flags, disturb=None, ps_flags=()):
         """Returns the summaries of a job in which the last worker skips each third of 20 steps."""
         job = self.job(n_ps=n_ps, n_workers=n_workers, model="small",
@@ -205,11 +197,9 @@ class Finite(harness.Test):
 
         def kill(job):
             job.workers[1].wait_line(r"\(2 so far\)")
-            job.workers[1].kill()
-            job.start_worker(1, "--fault_nonfinite=3")
+            job.restart_worker(1, "--fault_nonfinite=3")
             job.workers[1].wait_line(r"\(1 so far\)")
-            job.ps[1].kill()
-            job.start_ps(1, *ps_flags)
+            job.restart_ps(1, *ps_flags)
             return r"(5|8|11|14|17)"
 
         summaries, _ = self.skip(2, 2, "--fault_push_delay_ms=20", disturb=kill, ps_flags=ps_flags)
@@ -244,7 +234,7 @@ class Finite(harness.Test):
         job.ps[0].stop()
 
     def skipped(self, job):
-        members = self.members(job)
+        members = job.report("members")
         ok = len(members) == 2 and members[0]["skipped"] == 0 and members[1]["skipped"] >= 2
         return members if ok else None
 

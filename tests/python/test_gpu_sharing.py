@@ -78,7 +78,7 @@ class Sharing(fake_gpus.Machine):
     def endless(self, *flags):
         p = self.job("--train_steps=100000000", *flags)
         p.wait_line("training step 5 done", 60)
-        return p
+        return self.stop_at_end(p)
 
     def same(self, got, want):
         """Checks that both saw the same samples and differ only by rounding. SGD, unlike Adam,
@@ -97,14 +97,12 @@ class TwoJobs(Sharing):
         self.same(second, alone)
         self.assertEqual([t["uuid"] for t in second["towers"]], [uuid])
         self.assertIsNone(first.popen.poll())
-        third = self.endless("--gpus=0", "--gpu_memory_fraction=0.4")
+        self.endless("--gpus=0", "--gpu_memory_fraction=0.4")
         (gpu,) = self.gpus(env=self.here(self.visible))
         self.assertGreaterEqual(gpu["used_bytes"], 0.8 * memory * 0.99)
         if not fake_gpus.REAL:  # the emulation's libraries use no memory of their own
             self.assertLess(gpu["used_bytes"], 0.8 * memory + (12 << 20))
         self.assertEqual(gpu["n_processes"], 2)
-        first.stop()
-        third.stop()
 
     def test_equal_fractions_share_a_card_until_full(self):
         """Fractions are added up: the second worker shares the card, the third has no place."""
@@ -140,14 +138,12 @@ class TwoJobs(Sharing):
         second.stop()
         self.assertEqual([t["uuid"] for t in self.run_job("--gpu_memory_fraction=0.5")["towers"]],
                          [uuid])
-        first.stop()
 
     def test_free_card_preferred_to_shared_one(self):
         uuids, _ = self.cards(2)
-        first = self.endless("--gpu_memory_fraction=0.4")
+        self.endless("--gpu_memory_fraction=0.4")
         second = self.run_job("--gpu_memory_fraction=0.4")
         self.assertEqual([t["uuid"] for t in second["towers"]], uuids[1:])
-        first.stop()
 
     def test_memory_of_unreserved_programs_found_at_allocation(self):
         """The worker finds the memory of programs without a reservation when it allocates its
@@ -166,14 +162,12 @@ class TwoJobs(Sharing):
         if not fake_gpus.REAL:
             self.assertIn(" 293.6 MB of its memory", errors[0])
             self.assertIn(" only 115.3 MB of its 419.4 MB are free", errors[0])
-        first.stop()
 
     def test_auto_chooses_idle_card(self):
         uuids, _ = self.cards(2)
-        first = self.endless()
+        self.endless()
         second = self.run_job()
         self.assertEqual([t["uuid"] for t in second["towers"]], uuids[1:])
-        first.stop()
 
     def all_cards(self):
         """Returns the UUID of the machine's only card, which no variable names."""
@@ -190,7 +184,6 @@ class TwoJobs(Sharing):
         self.assertEqual([t["device_type"] for t in done["towers"]], ["CPU"])
         self.assertRegex(second.output(), r"no GPU is free, training on the CPU: GPU 0: process "
                          r"%d .*has reserved it" % first.popen.pid)
-        first.stop()
 
     def test_auto_uses_named_card(self):
         (uuid,), _ = self.cards(1)
@@ -200,7 +193,6 @@ class TwoJobs(Sharing):
         self.assertEqual([t["uuid"] for t in self.finish(second)["towers"]], [uuid])
         self.assertRegex(second.output(), r"W .* is shared: CUDA_VISIBLE_DEVICES='%s' names it, so "
                          r"it is used, but process %d .*has reserved it" % (uuid, first.popen.pid))
-        first.stop()
 
     def test_auto_waits_with_gpu_wait(self):
         uuid = self.all_cards()

@@ -3,7 +3,6 @@ without a model needs it."""
 # label: cluster
 import json
 import os
-import struct
 
 import harness
 
@@ -15,11 +14,8 @@ LACKS = "%s does not contain its model; name the model of the training with --mo
 class KeptModel(harness.Test):
     def bare_worker(self, *flags, status=0):
         """Starts a worker without --model, unless one of these flags is it."""
-        argv = [harness.program("worker"), "--progress=lines", "--intra_op_threads=1",
-                "--data_dir=" + self.data(), "--summary_json=" + self.path("got.json"), *flags]
-        process = self.start("worker", argv)
-        process.wait(60, status)
-        return process
+        return self.run_worker("--intra_op_threads=1", "--summary_json=" + self.path("got.json"),
+                               *flags, model=None, status=status)
 
     def train(self, *flags, model="softmax"):
         self.run_worker(*TRAIN, "--export=" + self.path("m.safetensors"),
@@ -32,18 +28,13 @@ class KeptModel(harness.Test):
             worker = self.bare_worker(*flags)
             self.assertIn(KEPT % file, worker.output())
             got, want = self.figures("got.json"), self.figures("trained.json")
-            for key in ("model", "parameters_sha256", "test_accuracy", "test_loss"):
-                self.assertEqual(got[key], want[key], (file, key))
+            self.assert_same(got, want, "model", "parameters_sha256", "test_accuracy", "test_loss",
+                             about=file)
 
     def write(self, name, **metadata):
         """Writes the export with other metadata; None removes an entry."""
-        with open(self.path("m.safetensors"), "rb") as f:
-            (n,) = struct.unpack("<Q", f.read(8))
-            header, body = json.loads(f.read(n)), f.read()
-        header["__metadata__"].update(metadata)
-        header["__metadata__"] = {k: v for k, v in header["__metadata__"].items() if v is not None}
-        text = json.dumps(header).encode()
-        harness.write_file(self.path(name), struct.pack("<Q", len(text)) + text + body)
+        harness.change_metadata(self.path("m.safetensors"), self.path(name), lambda old: {
+            k: v for k, v in {**old, **metadata}.items() if v is not None})
         return self.path(name)
 
     def test_model_kept_by_export(self):

@@ -37,12 +37,6 @@ class Leaving(harness.Test):
         for p in processes:
             self.assertNotRegex(p.output(), gives_up, p.name)
 
-    def status(self, job):
-        p = self.start("weirctl", [os.path.join(harness.BIN, "weirctl"), "status",
-                                   "--ps_hosts=" + job.ps_hosts[0]])
-        p.wait(30)
-        return p.output()
-
     def test_all_workers_leave_and_one_resumes(self):
         """All workers leave by a message, the servers wait; a restarted worker resumes."""
         for n_ps, n_workers in ((1, 1), (2, 3)):
@@ -53,7 +47,7 @@ class Leaving(harness.Test):
             job.ps[0].wait_line(r"training waits at step \d+: 0 workers are present, "
                                 "--min_workers=1")
             harness.until(lambda: "waiting for workers: training waits at step" in
-                          self.status(job), "weirctl reports the missing workers")
+                          job.ctl("status"), "weirctl reports the missing workers")
             job.start_worker(0, self.record())
             job.workers = job.workers[:1]
             summary = job.finish(120)[0]

@@ -37,16 +37,6 @@ class Changes(harness.Test):
             job.start_worker(i, SLOW if i == 2 else BRISK, *record)
         return job
 
-    def join_server(self, job):
-        address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
-        ps = self.start_program("ps", "--join", "--ps_hosts=" + job.ps_hosts[0],
-                                "--address=" + address, *self.ckpt(), name="ps:join", ready=True)
-        ps.wait_ready()
-        return ps
-
-    def leave(self, job, i):
-        job.drain(i)
-
     def all_changes(self, mode, steps, before, held=False):
         """A worker joins, a server joins, both leave, a worker is dropped and returns, a server and
         then ps 0 are killed and return. before: a check at the start."""
@@ -59,22 +49,20 @@ class Changes(harness.Test):
                                  "--intra_op_threads=1", BRISK, self.record("joiner"))
         self.joiners.append(joiner)
         wait_generation(self, job, 2, 4, "2 servers")
-        third = self.join_server(job)
+        third = job.join_ps(*self.ckpt())
         wait_generation(self, job, 3, 4, "3 servers")
         joiner.stop(signal.SIGTERM, status=0)
         wait_generation(self, job, 4, 3, "3 servers")
-        self.leave(job, 2)
+        job.drain(2)
         third.wait(30)
         wait_generation(self, job, 5, 3, "2 servers")
         self.kill(job.workers[1])
         wait_generation(self, job, 6, 2, "2 servers")
         job.start_worker(1, BRISK, self.record(1))
         wait_generation(self, job, 7, 3, "2 servers")
-        self.kill(job.ps[1])
-        job.start_ps(1, *self.ckpt())
+        job.restart_ps(1, *self.ckpt())
         wait_generation(self, job, 8, 3, "2 servers")
-        self.kill(job.ps[0])
-        job.start_ps(0, *self.ckpt("--worker_timeout=1"))
+        job.restart_ps(0, *self.ckpt("--worker_timeout=1"))
         # 2.1 may have the checkpoint's two servers
         wait_generation(self, job, r"2\.1|2\.2", 3, "2 servers")
         summaries = job.finish(90)

@@ -2,9 +2,7 @@
 """--evaluate and --predict: figures are those of data that the user named, or that training used,
 and the log lines name the data."""
 # label: cluster
-import json
 import os
-import struct
 
 import harness
 
@@ -12,33 +10,10 @@ TRAIN = ["--train_steps=20", "--batch_size=20", "--seed=3", "--intra_op_threads=
 DEFAULT = "/usr/share/datasets/fashion-mnist"
 
 
-def metadata(path):
-    with open(path, "rb") as f:
-        (n,) = struct.unpack("<Q", f.read(8))
-        return json.loads(f.read(n))["__metadata__"]
-
-
-def crc32c(data):
-    crc = 0xffffffff
-    table = [0] * 256
-    for i in range(256):
-        value = i
-        for _ in range(8):
-            value = value >> 1 ^ (0x82f63b78 if value & 1 else 0)
-        table[i] = value
-    for byte in data:
-        crc = crc >> 8 ^ table[(crc ^ byte) & 255]
-    return crc ^ 0xffffffff
-
-
 class NamedData(harness.Test):
     def bare_worker(self, *flags, status=0):
         """Starts a worker without a flag for its data, unless one of these flags is it."""
-        argv = [harness.program("worker"), "--models_dir=" + harness.MODELS, "--model=softmax",
-                "--progress=lines", "--intra_op_threads=1", *flags]
-        process = self.start("worker", argv)
-        process.wait(60, status)
-        return process
+        return self.run_worker("--intra_op_threads=1", *flags, data=False, status=status)
 
     def train(self):
         self.run_worker(*TRAIN, "--export=" + self.path("m.safetensors"),
@@ -49,23 +24,18 @@ class NamedData(harness.Test):
 
     def rename_data(self, name):
         """Returns the same export as if trained on data of that name."""
-        with open(self.path("m.safetensors"), "rb") as f:
-            (n,) = struct.unpack("<Q", f.read(8))
-            header, body = json.loads(f.read(n)), f.read()
-        header["__metadata__"]["data"] = name
-        text = json.dumps(header).encode()
-        with open(self.path("renamed.safetensors"), "wb") as f:
-            f.write(struct.pack("<Q", len(text)) + text + body)
+        harness.change_metadata(self.path("m.safetensors"), self.path("renamed.safetensors"),
+                                lambda metadata: {**metadata, "data": name})
         return self.path("renamed.safetensors")
 
     def test_data_named_in_export(self):
         self.train()
-        meta = metadata(self.path("m.safetensors"))
+        meta = harness.safetensors_metadata(self.path("m.safetensors"))
         samples = harness.read_bytes(os.path.join(self.data(), "train-images-idx3-ubyte"))[16:]
         self.assertEqual(meta["data"], os.path.realpath(self.data()))
         self.assertEqual(meta["sample"], "1x28x28")
         self.assertEqual(int(meta["data_samples"]), len(samples) // 784)
-        self.assertEqual(meta["data_crc32c"], "%08x" % crc32c(samples))
+        self.assertEqual(meta["data_crc32c"], "%08x" % harness.crc32c(samples))
 
     def test_unnamed_data_refused(self):
         self.train()

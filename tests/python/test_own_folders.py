@@ -16,14 +16,6 @@ SLOW = [*FLAGS, "--fault_push_delay_ms=4"]
 
 
 class OwnFolders(harness.Test):
-    _undisturbed = None
-
-    def undisturbed(self):
-        if OwnFolders._undisturbed is None:
-            job = self.started_job(n_ps=1, model="small", flags=FLAGS)
-            OwnFolders._undisturbed = job.finish(120)[0]["parameters_sha256"]
-        return OwnFolders._undisturbed
-
     def folder(self, task):
         return self.path("disk%d" % task)
 
@@ -33,9 +25,9 @@ class OwnFolders(harness.Test):
     def manifests(self):
         return ckpt_folder.steps(self.folder(0))
 
-    def start_ps(self, job, task, *more, folder=None):
+    def start_ps(self, job, task, *more, folder=None, **kwargs):
         flags = ["--checkpoint_dir=" + (folder or self.folder(task)), *more]
-        return job.start_ps(task, *flags)
+        return job.start_ps(task, *flags, **kwargs)
 
     def begin(self, n_ps=2, *more, flags=SLOW, n_workers=2, brake=None):
         """Begins a job whose servers have a folder each."""
@@ -57,8 +49,21 @@ class OwnFolders(harness.Test):
         return job
 
     def finish(self, job):
-        want = self.undisturbed()
-        job.finish(120, want)
+        job.finish(120, self.undisturbed_digest(n_ps=1, model="small", flags=FLAGS))
+
+    def lose_folder(self):
+        """Moves the folder of ps 1 away; returns its path."""
+        aside = self.folder(1) + "-aside"
+        os.rename(self.folder(1), aside)
+        return aside
+
+    def finish_with(self, job, aside):
+        """Restarts ps 1 with the folder that it had lost; the job must end as if undisturbed."""
+        self.kill(job.ps[1])
+        shutil.rmtree(self.folder(1))
+        os.rename(aside, self.folder(1))
+        self.start_ps(job, 1)
+        self.finish(job)
 
     def test_own_folders_keep_same_checkpoints(self):
         """Each server has its own files, of the same checkpoints, and logs which kind its folder
@@ -162,30 +167,20 @@ class OwnFolders(harness.Test):
         job = self.begin()
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         self.kill(job.ps[1])
-        aside = self.folder(1) + "-aside"
-        os.rename(self.folder(1), aside)
+        aside = self.lose_folder()
         self.start_ps(job, 1)
         job.ps[0].wait_line("-1-of-2.safetensors is in no server's folder; ps:1 .* wrote it to "
                             "its own folder: restart that server with that folder")
         job.ps[0].wait_line("none of its checkpoints is complete")
-        self.kill(job.ps[1])
-        shutil.rmtree(self.folder(1))
-        os.rename(aside, self.folder(1))
-        self.start_ps(job, 1)
-        self.finish(job)
+        self.finish_with(job, aside)
 
     def test_lost_folder_at_start_makes_training_wait(self):
         """Training waits for a lost folder also if all programs are restarted."""
         self.stopped_at(16)
-        aside = self.folder(1) + "-aside"
-        os.rename(self.folder(1), aside)
+        aside = self.lose_folder()
         job = self.begin(flags=FLAGS)
         job.ps[0].wait_line("training waits to resume from step .*is in no server's folder; ps:1 ")
-        self.kill(job.ps[1])
-        shutil.rmtree(self.folder(1))
-        os.rename(aside, self.folder(1))
-        self.start_ps(job, 1)
-        self.finish(job)
+        self.finish_with(job, aside)
 
     def test_own_folders_need_the_same_servers(self):
         """One server alone lacks files, and reports that. A third server, without files, does not
@@ -210,11 +205,7 @@ class OwnFolders(harness.Test):
     def test_files_of_failed_attempts_removed(self):
         """ps 0 cannot write its file: ps 1 removes its own file of each attempt."""
         job = self.job(n_ps=2, model="small", flags=[*SLOW, "--train_steps=100000"])
-        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh", harness.program("ps"),
-                *job.hosts(), "--job_name=ps", "--task_index=0",
-                "--checkpoint_dir=" + self.folder(0), "--save_steps=2"]
-        job.ps[0] = self.start("ps:0", argv, ready=True)
-        job.ps[0].wait_ready()
+        self.start_ps(job, 0, "--save_steps=2", prefix=harness.FULL_DISK)
         self.start_ps(job, 1)
         job.start_workers()
         harness.until(lambda: job.ps[0].output().count("given up; training") >= 3, "attempts")

@@ -20,8 +20,7 @@ class Record(harness.Test):
         job.start_worker(0, "--towers=3", "--record_samples=" + self.path(0))
         job.start_worker(1, "--record_samples=" + self.path(1))
         job.workers[1].wait_line("training step 7 done")
-        job.workers[1].kill()
-        job.start_worker(1, "--record_samples=" + self.path(1))
+        job.restart_worker(1, "--record_samples=" + self.path(1))
         job.finish()
         paths = [self.path(0), self.path(1)]
         self.assertEqual(samples.wrong(paths, 40), [])

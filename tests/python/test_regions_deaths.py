@@ -42,16 +42,13 @@ class Regions(regions.Test):
                     95, steps=200, every=20, region=region, parent=keeps, keeps=True,
                     flags=["--fault_push_delay_ms=10"])
                 b.workers[0].wait_line(r"\(global step: 25\)")
-                b.workers[1].kill()
-                b.start_worker(1)
+                b.restart_worker(1)
                 b.workers[0].wait_line(r"\(global step: 50\)")
                 b.ps[0].wait_line(r"checkpoint at step \d+: ")
-                b.ps[0].kill()
-                b.start_ps(0, *self.region_flags[1])
+                b.restart_ps(0, *self.region_flags[1])
                 # Step 100 must not be reached before.
                 self.parents.ps[0].wait_line(r"checkpoint at step 4: ")
-                self.parents.ps[0].kill()
-                self.parents.start_ps(0, *self.parent_flags)
+                self.parents.restart_ps(0, *self.parent_flags)
                 gate.open()
                 self.assertEqual(self.finish(), want)
                 for i in range(2):
@@ -88,8 +85,7 @@ class Regions(regions.Test):
         with harness.paused(a.ps[0]):
             gate.open()
             self.parents.ps[0].wait_line(r"checkpoint at step 3: ")
-            self.parents.ps[0].kill()
-            self.parents.start_ps(0, *self.parent_flags)
+            self.parents.restart_ps(0, *self.parent_flags)
         self.assertEqual(self.finish(), want)
         self.assertNotIn("has continued without it", a.ps[0].output())
 
@@ -127,8 +123,7 @@ class Regions(regions.Test):
         """A parent's server without checkpoints starts again, with the regions' values."""
         gate, a, _ = self.begin_held(90, steps=200, every=20)
         a.workers[0].wait_line(r"\(global step: 50\)")
-        self.parents.ps[0].kill()
-        self.parents.start_ps(0)
+        self.parents.restart_ps(0)
         gate.open()
         self.finish()
 
@@ -139,8 +134,7 @@ class Regions(regions.Test):
                                      parent=["--worker_timeout=1"],
                                      flags=["--fault_push_delay_ms=20"])
         a.workers[0].wait_line(r"\(global step: 45\)")
-        self.parents.ps[0].kill()
-        self.parents.start_ps(0, *self.parent_flags)
+        self.parents.restart_ps(0, *self.parent_flags)
         b.ps[0].wait_line(r"checkpoint at step (7[1-9]|[89]\d): ")  # gate 7 to 9, round 3 to 5
         b.ps[0].kill()
         a.workers[0].wait_line(r"\(global step: 105\)")  # or 110: round 6 or 7

@@ -40,8 +40,7 @@ class RegionsEnd(regions.Test):
                                      region=["--parent_timeout=2"])
         a.ps[0].wait_line(r"checkpoint at step (7|14): ")
         self.lose_parent()
-        a.ps[0].kill()
-        a.start_ps(0, *self.region_flags[0])
+        a.restart_ps(0, *self.region_flags[0])
         gate.open()
         a.ps[0].ends(1, r"\(--parent_timeout\): the region ends at step 19 of 40; its changes "
                      r"since round 0 of 2 were not delivered")

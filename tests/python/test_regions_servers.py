@@ -28,10 +28,8 @@ class Servers(regions.Test):
         for after, i in ((r"2[1-9]|[3-9]\d", 1), (r"[4-9]\d|1\d\d", 0), (r"\d+", 1)):
             # This is a checkpoint of its last round.
             b.ps[0].wait_line(r"checkpoint at step (%s): " % after)
-            self.kill(b.ps[i])
-            b.start_ps(i, *self.region_flags[1])
-        self.kill(b.workers[1])
-        b.start_worker(1)
+            b.restart_ps(i, *self.region_flags[1])
+        b.restart_worker(1)
         gate.open()
         self.assertEqual(self.finish(), want)
 
@@ -45,7 +43,7 @@ class Servers(regions.Test):
         for i in range(2):
             b.start_worker(i)
         b.workers[0].wait_line(r"\(global step: 25\)")
-        more = self.start_more(b)
+        more = b.join_ps("--job_name=ps", "--drain")
         b.ps[0].wait_line(r"ps:2 .* joins at step \d+: ")
         b.workers[0].wait_line(r"\(global step: 65\)")
         more.popen.send_signal(signal.SIGTERM)
@@ -67,12 +65,6 @@ class Servers(regions.Test):
         a.workers[0].wait(30)
         self.parents.start_ps(0, *parent)
         self.finish()
-
-    def start_more(self, job):
-        (port,) = harness.free_ports(1)
-        address = "%s:%d" % (harness.LOOPBACK, port)
-        return self.start_program("ps", "--ps_hosts=" + job.ps_hosts[0], "--join",
-                                  "--address=" + address, "--job_name=ps", "--drain", name="ps:2")
 
 
 harness.main(__name__)

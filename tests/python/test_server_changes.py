@@ -158,8 +158,7 @@ class ServerChanges(generations.Test):
         job.ps[1].wait(20)
         del job.ps[1]
         job.ps[0].wait_line(r"checkpoint at step (1[6-9]|[23]\d): ")
-        self.kill(job.ps[0])
-        job.start_ps(0, *self.ckpt())
+        job.restart_ps(0, *self.ckpt())
         job.ps[0].wait_line("servers have joined or left since --ps_hosts was written")
         self.check(job)
 
@@ -186,8 +185,7 @@ class ServerChanges(generations.Test):
         self.join(job, *self.ckpt())
         job.gate.open()
         job.ps[0].wait_line("ps:2 .* joins at step")
-        self.kill(job.ps[1])
-        job.start_ps(1, *self.ckpt())
+        job.restart_ps(1, *self.ckpt())
         self.check(job, seconds=180)
 
 

@@ -2,7 +2,6 @@
 """Validation data with servers: the best checkpoint is kept and named, a job without progress ends
 for all at one step, and a restart of ps 0 changes none of that."""
 # label: cluster
-import json
 import os
 import re
 
@@ -44,12 +43,9 @@ class ValidationServers(harness.Test):
         self.assertIn("test accuracy", worker.output())
         return best
 
-    def status(self, job, *flags):
-        return job.ctl(*flags, "status", seconds=30)
-
     def shown(self, job):
         """Returns the lowest loss in the status."""
-        best = json.loads(self.status(job, "--json"))["best"]
+        best = job.report()["best"]
         return best and round(best["validation_loss"], 4)
 
     def test_best_checkpoint_shown_and_kept(self):
@@ -62,10 +58,10 @@ class ValidationServers(harness.Test):
         job.workers[0].wait_line("global step 15: validation")  # the last before the gate
         harness.until(lambda: self.shown(job) == min(self.losses(job.workers[0]).values()),
                       "the status has the lowest loss")
-        best = json.loads(self.status(job, "--json"))["best"]
+        best = job.report()["best"]
         self.assertIn("best so far: step %d, validation accuracy %.4f, validation loss %.4f\n" %
                       (best["step"], best["validation_accuracy"], best["validation_loss"]),
-                      self.status(job))
+                      job.ctl("status"))
         gate.open()
         first, second = job.finish(60)
         losses = self.losses(job.workers[0])
@@ -104,8 +100,7 @@ class ValidationServers(harness.Test):
                                ps_flags=self.keep())
         job.ps[0].wait_line("best so far: step")
         job.workers[0].wait_line("global step %d: validation" % (best + 5))
-        job.ps[0].kill()
-        job.start_ps(0, *self.keep())
+        job.restart_ps(0, *self.keep())
         got = job.finish(120)
         for i in range(2):
             self.assert_same(got[i], want[i], "global_step", "parameters_sha256")

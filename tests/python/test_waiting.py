@@ -20,12 +20,9 @@ class Looks:
         c.close()
         return body
 
-    def status(self, job, *words):
-        return job.ctl(*words, "status")
-
     def until_status(self, job, good):
         def look():
-            doc = json.loads(self.status(job, "--json"))
+            doc = job.report()
             return doc if good(doc) else None
         return harness.until(look, "the expected status")
 
@@ -48,7 +45,7 @@ class Waiting(Looks, harness.Test):
         doc = self.waits_for(job, whom)
         self.assertEqual((doc["state"], doc["steps_per_s"]), ("waiting", 0))
         self.assertGreaterEqual(doc["waiting"]["seconds"], 3)
-        text = self.status(job)
+        text = job.ctl("status")
         self.assertRegex(text, r"(?m)^ps:0: generation 1\.1, waiting, step 0 of 100000 \(sync\); "
                                r"0\.0 steps/s")
         self.assertRegex(text, r"(?m)^waiting for %s, \d+ s$" % whom)
@@ -176,7 +173,7 @@ class Waiting(Looks, harness.Test):
         self.until_status(job, lambda d: d["steps_per_s"] > 0)
         with harness.paused(worker):
             self.until_status(job, lambda d: d["steps_per_s"] == 0)
-            self.assertIsNone(json.loads(self.status(job, "--json"))["waiting"])
+            self.assertIsNone(job.report()["waiting"])
         seen = len(worker.lines)
         harness.until(lambda: len(worker.lines) > seen + 10, "the worker trains again")
         self.waits_for_none(job)
