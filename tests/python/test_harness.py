@@ -34,35 +34,33 @@ class Harness(unittest.TestCase):
                                env=dict(os.environ, WEIR_TEST_SLOWNESS="1"))
         return done.returncode, done.stdout
 
+    def check_inner(self, status, body, *words):
+        """Checks the exit status of a test program with this body, and words of its output."""
+        got, text = self.inner(body)
+        self.assertEqual(got, status, text)
+        for part in words:
+            self.assertIn(part, text)
+
     def test_good_child_passes(self):
-        status, text = self.inner("self.start('c', ['true']).wait(10)")
-        self.assertEqual(status, 0, text)
+        self.check_inner(0, "self.start('c', ['true']).wait(10)")
 
     def test_failing_child_is_reported(self):
-        status, text = self.inner(
-            "self.start('c', ['sh', '-c', 'echo last words; exit 3']).wait(10)")
-        self.assertEqual(status, 1, text)
-        self.assertIn("exit status 3, expected 0", text)
-        self.assertIn("last words", text)
+        self.check_inner(1, "self.start('c', ['sh', '-c', 'echo last words; exit 3']).wait(10)",
+                         "exit status 3, expected 0", "last words")
 
     def test_killed_child_is_reported(self):
-        status, text = self.inner("self.start('c', ['sh', '-c', 'kill -9 $$']).wait(10)")
-        self.assertEqual(status, 1, text)
-        self.assertIn("exit status -9", text)
+        self.check_inner(1, "self.start('c', ['sh', '-c', 'kill -9 $$']).wait(10)",
+                         "exit status -9")
 
     def test_hanging_child_is_reported_and_killed(self):
-        status, text = self.inner("self.start('c', ['sleep', '600']).wait(0.2)")
-        self.assertEqual(status, 1, text)
-        self.assertIn("still running", text)
+        self.check_inner(1, "self.start('c', ['sleep', '600']).wait(0.2)", "still running")
 
     def test_forgotten_child_is_reported(self):
-        status, text = self.inner("self.start('c', ['sh', '-c', 'echo alone; sleep 600'])"
-                                  ".wait_line('alone')")
-        self.assertEqual(status, 1, text)
-        self.assertIn("did not collect", text)
+        self.check_inner(1, "self.start('c', ['sh', '-c', 'echo alone; sleep 600'])"
+                         ".wait_line('alone')", "did not collect")
 
     def test_process_with_reused_number_not_killed(self):
-        status, text = self.inner("""
+        self.check_inner(0, """
             import signal
             a, b = self.start('a', ['true']), self.start('b', ['sleep', '600'])
             a.wait(10)
@@ -71,29 +69,24 @@ class Harness(unittest.TestCase):
             b.popen.send_signal(signal.SIGTERM)
             b.wait(10, -signal.SIGTERM)
             """)
-        self.assertEqual(status, 0, text)
 
     def test_missing_line_is_reported(self):
-        status, text = self.inner("""
+        self.check_inner(1, """
             c = self.start('c', ['true'])
             try:
                 c.wait_line('never', 5)
             finally:
                 c.wait(5)
-            """)
-        self.assertEqual(status, 1, text)
-        self.assertIn("ended without a line", text)
+            """, "ended without a line")
 
     def test_silent_ready_pipe_is_reported(self):
-        status, text = self.inner("""
+        self.check_inner(1, """
             c = self.start('c', ['sh', '-c', 'exit 0', 'sh'], ready=True)
             try:
                 c.wait_ready(5)
             finally:
                 c.wait(5)
-            """)
-        self.assertEqual(status, 1, text)
-        self.assertIn("ready pipe without a line", text)
+            """, "ready pipe without a line")
 
     def test_wait_still_needs_idle_or_paused_processes(self):
         """A process that computes or prints is not still; a process that waits or is paused is."""
@@ -113,7 +106,7 @@ class Harness(unittest.TestCase):
 
     def test_brake_lets_a_joiner_start(self):
         """A process that starts while the job is held is not held until it has joined."""
-        status, text = self.inner("""
+        self.check_inner(0, """
             c = self.start('c', ['sh', '-c', 'echo "(global step: 9)"; exec sleep 600'])
             d = self.start('d', ['sh', '-c', 'while sleep 0.05; do echo a line; '
                                  'test -e %s/go && echo joined as worker 1; done' % self.dir()])
@@ -128,7 +121,6 @@ class Harness(unittest.TestCase):
             for p in (c, d):
                 p.kill()
             """)
-        self.assertEqual(status, 0, text)
 
     def test_skip_is_77(self):
         for others in ((), ("pass",)):

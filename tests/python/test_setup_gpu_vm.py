@@ -168,9 +168,12 @@ class Machine:
 
 
 class SetupGpuVm(harness.Test):
-    def machine(self, *arguments):
-        top = self.path("m%d" % len(os.listdir(self.dir())))
-        return Machine(top, *arguments)
+    def machine(self, *arguments, **files):
+        """Returns a machine with these files of its world: name="text"."""
+        machine = Machine(self.path("m%d" % len(os.listdir(self.dir()))), *arguments)
+        for name, text in files.items():
+            machine.put(name, text)
+        return machine
 
     def installs(self, calls):
         """Returns [packages] of each apt-get install."""
@@ -182,6 +185,13 @@ class SetupGpuVm(harness.Test):
         self.assertEqual(status, DONE, said)
         return said, calls
 
+    def ends(self, machine, status, words, *flags, **more):
+        """Checks the end of a run, and that it prints the words; returns its calls."""
+        code, said, calls = machine.run(*flags, **more)
+        self.assertEqual(code, status, said)
+        self.assertIn(words, said)
+        return calls
+
     def refused(self, machine, words, *flags, status=REFUSED):
         code, said, calls = machine.run(*flags)
         self.assertEqual((code, calls), (status, []), said)
@@ -191,9 +201,7 @@ class SetupGpuVm(harness.Test):
 
     def refused_later(self, machine, words, *flags):
         """Checks a refusal on a machine where the script has run before."""
-        status, said, calls = machine.run(*flags)
-        self.assertEqual((status, calls), (REFUSED, []), said)
-        self.assertIn(words, said)
+        self.assertEqual(self.ends(machine, REFUSED, words, *flags), [])
 
     def test_fresh_machines_set_up(self):
         for distribution, kernel in KERNEL.items():
@@ -346,9 +354,7 @@ class SetupGpuVm(harness.Test):
     def test_reboot_continues_setup(self):
         m = self.machine()
         m.write("sys/module/nouveau/refcnt", "1")
-        status, said, calls = m.run()
-        self.assertEqual(status, REBOOT, said)
-        self.assertIn("reboot, then run this again", said)
+        calls = self.ends(m, REBOOT, "reboot, then run this again")
         self.assertFalse([c for c in calls if c.startswith("systemctl")])
         shutil.rmtree(os.path.join(m.root, "sys/module"))
         said, calls = self.good(m)
@@ -358,13 +364,10 @@ class SetupGpuVm(harness.Test):
         for name in ("no_module", "no_card"):
             m.put(name)
         self.assertEqual(m.run()[0], REBOOT)
-        status, said, _ = m.run()
-        self.assertEqual(status, FAILED, said)
-        self.assertIn("No devices were found", said)
+        self.ends(m, FAILED, "No devices were found")
 
     def test_kernel_without_headers_replaced(self):
-        m = self.machine()
-        m.put("kernel", "6.1.0-9-cloud-amd64")
+        m = self.machine(kernel="6.1.0-9-cloud-amd64")
         status, said, calls = m.run("--reboot", "--resume")
         self.assertEqual(status, REBOOT, said)
         self.assertEqual(self.installs(calls)[-1][-2:],
@@ -392,8 +395,7 @@ class SetupGpuVm(harness.Test):
 
     def test_kernel_of_another_series_keeps_its_series(self):
         """Ubuntu 24.04 with the kernel of a later release: generic is not its series."""
-        m = self.machine("ubuntu2404")
-        m.put("kernel", "6.11.0-26-generic")
+        m = self.machine("ubuntu2404", kernel="6.11.0-26-generic")
         m.put("dpkg", "installed linux-image-6.11.0-26-generic 6.11.0-26.26 linux-modules-6.11\n"
               "installed linux-image-generic 6.8.0-31.31 linux-image-6.8.0-31-generic, x\n"
               "installed linux-image-generic-hwe-24.04 6.11.0-26.26 "
@@ -422,16 +424,14 @@ class SetupGpuVm(harness.Test):
 
     def test_locks_of_a_fresh_machine_waited_for(self):
         """Its own updates hold them for a while: those of the lists, and dpkg's."""
-        m = self.machine()
-        m.put("lists_locked")
+        m = self.machine(lists_locked="")
         self.good(m)
         m.put("dpkg")
         m.run("--build", script=harness.source("scripts/setup"), source=False)
         self.assertIn("apt-get -o DPkg::Lock::Timeout=600 install ", m.calls()[-1])
 
     def test_full_disk_of_resumed_run_refused(self):
-        m = self.machine()
-        m.put("apt_fails", "libcudnn9")
+        m = self.machine(apt_fails="libcudnn9")
         self.assertEqual(m.run()[0], FAILED)
         m.remove("apt_fails")
         m.put("free_gb", "4")  # Weir is not begun
@@ -440,19 +440,13 @@ class SetupGpuVm(harness.Test):
         self.good(m)
 
     def test_wrong_keyring_refused(self):
-        m = self.machine()
-        m.put("keyring", "something else")
-        status, said, calls = m.run()
-        self.assertEqual(status, FAILED, said)
-        self.assertIn("is not the file that is known", said)
+        m = self.machine(keyring="something else")
+        calls = self.ends(m, FAILED, "is not the file that is known")
         self.assertFalse([c for c in calls if c.startswith("dpkg ")])
 
     def test_failed_step_repeated(self):
-        m = self.machine()
-        m.put("apt_fails", "libcudnn9")
-        status, said, _ = m.run()
-        self.assertEqual(status, FAILED)
-        self.assertIn("E: no route\nsetup_gpu_vm: this failed: env", said)
+        m = self.machine(apt_fails="libcudnn9")
+        self.ends(m, FAILED, "E: no route\nsetup_gpu_vm: this failed: env")
         m.remove("apt_fails")
         m.put("broken")
         status, said, calls = m.run()
@@ -463,24 +457,18 @@ class SetupGpuVm(harness.Test):
         self.assertEqual(len(self.good(m)[1]), 2)
         self.assertEqual(len(self.installs(self.good(m, "--again")[1])), 2)
         m = self.machine()
-        status, said, _ = m.run("--cuda=13.9")
-        self.assertEqual(status, FAILED, said)
-        self.assertIn("has no cuda-nvcc-13-9: use another --cuda, as 13.2", said)
+        self.ends(m, FAILED, "has no cuda-nvcc-13-9: use another --cuda, as 13.2", "--cuda=13.9")
 
     def test_debian_packages_installed(self):
         m = self.machine()
         debs = os.path.join(m.world, "debs")
         os.mkdir(debs)
         flags = ("--root=" + m.root, "--debs=debs", "--reboot", "--resume")
-        status, said, _ = m.run(*flags, source=False)
-        self.assertEqual(status, REFUSED)
-        self.assertIn("weir-cuda_*.deb are missing there", said)
+        self.ends(m, REFUSED, "weir-cuda_*.deb are missing there", *flags, source=False)
         for name in ("weir_0.1.0-1_amd64.deb", "weir-cuda_0.1.0-1_amd64.deb"):
             m.put("debs/" + name)
         m.put("apt_fails", "--simulate")
-        status, said, calls = m.run(*flags, source=False)
-        self.assertEqual(status, FAILED)
-        self.assertIn("are not for debian12", said)
+        calls = self.ends(m, FAILED, "are not for debian12", *flags, source=False)
         self.assertEqual(len(self.installs(calls)), 1)
         m.remove("apt_fails")
         m.write("sys/module/nouveau/refcnt", "1")
@@ -493,15 +481,11 @@ class SetupGpuVm(harness.Test):
             sorted(glob.glob(debs + "/*"), key=lambda p: "cuda" in p)])
 
     def test_build_without_cuda_fails(self):
-        m = self.machine()
-        m.put("no_cuda")
-        status, said, _ = m.run()
-        self.assertEqual(status, FAILED, said)
-        self.assertIn("Weir was built without CUDA", said)
+        m = self.machine(no_cuda="")
+        self.ends(m, FAILED, "Weir was built without CUDA")
 
     def test_dry_run_calls_nothing(self):
-        m = self.machine()
-        m.put("uid", "1000")
+        m = self.machine(uid="1000")
         said, calls = self.good(m, "--dry_run")
         self.assertEqual(calls, [])
         self.assertTrue(m.untouched())
@@ -510,9 +494,7 @@ class SetupGpuVm(harness.Test):
 
     def test_start_up_script_is_complete(self):
         m = self.machine()
-        status, said, _ = m.run("--print_start_up")
-        self.assertEqual(status, REFUSED, said)
-        self.assertIn("the new machine has no Weir", said)
+        self.ends(m, REFUSED, "the new machine has no Weir", "--print_start_up")
         script = self.path("start_up")
         flags = ("--root=" + m.root, "--reboot", "--source=https://example.org/weir.git")
         said, _ = self.good(m, *flags, "--print_start_up", source=False)
@@ -524,9 +506,7 @@ class SetupGpuVm(harness.Test):
         self.assertIn("GPU is running!", said)
         _, calls = self.good(m, "--source=https://example.org/other.git", "--again")
         self.assertIn(fetch % (m.root, "other.git"), calls)
-        status, said, _ = m.run("--debs=here", "--print_start_up", source=False)
-        self.assertEqual(status, REFUSED)
-        self.assertIn("write its whole path", said)
+        self.ends(m, REFUSED, "write its whole path", "--debs=here", "--print_start_up", source=False)
 
     def test_lines_of_the_page_accepted(self):
         text = harness.read_source("docs/start/cloud.md")
@@ -551,9 +531,7 @@ class SetupGpuVm(harness.Test):
     def test_cards_behind_switches_get_fabric_manager(self):
         m = self.behind_switches(self.machine())
         m.add("archive", "nvidia-fabricmanager 580.105.08-1\n")  # a version for another driver
-        status, said, _ = m.run()
-        self.assertEqual(status, FAILED, said)
-        self.assertIn("no nvidia-fabricmanager of driver 580.95.05", said)
+        self.ends(m, FAILED, "no nvidia-fabricmanager of driver 580.95.05")
         m.add("archive", "nvidia-fabricmanager-580 580.105.08-1\n"
                          "nvidia-fabricmanager-580 580.95.05-1\n")
         _, calls = self.good(m)  # the driver is there by now
