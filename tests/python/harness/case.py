@@ -123,7 +123,7 @@ class Test(unittest.TestCase):
         """Runs a worker alone to its end; returns the process, and its summary if it succeeds."""
         worker = self.run_worker("--summary_json=" + self.path("summary.json"), *flags,
                                  status=status, **kwargs)
-        return worker, None if status else self.figures()
+        return worker, None if status else read_json(self.path("summary.json"))
 
     def digest_alone(self, *flags, model="small"):
         """Runs a worker alone to its end; returns the digest of its parameters."""
