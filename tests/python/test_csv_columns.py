@@ -2,7 +2,6 @@
 """A worker logs at start which purpose each column of a CSV file has, and warns of doubtful columns
 or refuses them."""
 # label: cluster
-import json
 import random
 
 import harness
@@ -25,15 +24,14 @@ class CsvColumns(harness.Test):
     def train(self, content, *flags, status=0):
         """Returns the output of a worker that trains on a file of this content."""
         path = self.write("t.csv", content)
-        worker = self.start_program("worker", *FLAGS, "--models_dir=" + harness.MODELS,
-                                    "--model=softmax", "--train_data=" + path, *flags)
-        return worker.wait_output(60, status)
+        return self.run_worker(*FLAGS, "--train_data=" + path, *flags, data=False,
+                               status=status).output()
 
     def read(self, content, *flags, status=0):
         """Returns the output of a worker that reads a file of this content with an export."""
         path = self.write("new.csv", content)
-        worker = self.start_program("worker", "--intra_op_threads=1", "--test_data=" + path, *flags)
-        return worker.wait_output(60, status)
+        return self.run_worker("--intra_op_threads=1", "--test_data=" + path, *flags, data=False,
+                               model=None, status=status).output()
 
     def warnings(self, output):
         return [line for line in output.splitlines() if line.startswith("W ")]
@@ -200,9 +198,7 @@ class CsvColumns(harness.Test):
         rows = [[i] + r for i, r in enumerate(table())]
         path = self.path("e.safetensors")
         self.train(text(rows, ",a,b,c,d,label"), "--export=" + path)
-        with open(path, "rb") as f:
-            n = int.from_bytes(f.read(8), "little")
-            metadata = json.loads(f.read(n))["__metadata__"]
+        metadata = harness.safetensors_metadata(path)
         self.assertEqual(metadata["columns"].split("\n"), ["", "a", "b", "c", "d"])
 
 

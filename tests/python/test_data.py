@@ -21,9 +21,7 @@ class Data(harness.Test):
         return self.make_samples(form, "%s-%d" % (form, len(os.listdir(self.dir()))), *flags)
 
     def train(self, folder, *flags, model="softmax"):
-        path = self.path("summary.json")
-        self.run_worker(*FLAGS, "--summary_json=" + path, *flags, data=folder, model=model)
-        return harness.read_json(path)
+        return self.train_alone(*FLAGS, *flags, data=folder, model=model)[1]
 
     def check_same(self, forms, flags, model):
         sums = {}
@@ -210,8 +208,7 @@ class Data(harness.Test):
             with open(os.path.join(folder, part + ".csv"), "w", encoding="ascii") as f:
                 f.writelines(";".join(row[1:3] + row[:1] + row[3:]) + "\r\n" for row in rows[1:])
         self.assertEqual(self.train(folder, "--label_column=3")["parameters_sha256"], want)
-        worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=softmax",
-                                    *FLAGS, "--data_dir=" + folder, "--label_column=kind")
+        worker = self.start_alone(*FLAGS, "--label_column=kind", data=folder)
         self.assertIn("train.csv: line 1: has no column 'kind'", worker.wait_output(30, 1))
 
     def test_files_of_any_name_read(self):
@@ -230,10 +227,7 @@ class Data(harness.Test):
             self.assertIn(words, self.start("worker", flags).wait_output(30, 2))
 
     def npy(self, folder, name, descr, shape, content):
-        head = ("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }\n" % (
-            descr, "".join("%d, " % n for n in shape))).encode()
-        with open(os.path.join(folder, name), "wb") as f:
-            f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + content)
+        harness.write_file(os.path.join(folder, name), harness.npy(descr, shape, content))
 
     def says(self, folder, *words, status=1, flags=()):
         worker = self.run_worker(*FLAGS, *flags, data=folder, status=status)
@@ -241,20 +235,18 @@ class Data(harness.Test):
 
     def keras(self):
         """Writes a file of four arrays: 90 training samples and 30 test samples of 3 classes."""
-        folder, path = self.dir(), self.path("mnist.npz")
+        path = self.path("mnist.npz")
         with zipfile.ZipFile(path, "w") as z:
             for name, n in (("train", 90), ("test", 30)):
                 labels = bytes(i % 3 for i in range(n))
                 for letter, shape, content in (
                         ("x", (n, 4, 4), bytes(80 * y + i for y in labels for i in range(16))),
                         ("y", (n,), labels)):
-                    self.npy(folder, "one.npy", "|u1", shape, content)
-                    z.write(os.path.join(folder, "one.npy"), "%s_%s.npy" % (letter, name))
+                    z.writestr("%s_%s.npy" % (letter, name), harness.npy("|u1", shape, content))
         return path
 
     def with_file(self, *flags):
-        return self.start_program("worker", *FLAGS, *flags, "--models_dir=" + harness.MODELS,
-                                  "--model=softmax").wait_output(30 * harness.PATIENCE, 0)
+        return self.run_worker(*FLAGS, *flags, data=False).output()
 
     def test_npz_of_keras_read(self):
         """The worker reads both sets from the one file, with and without --test_data."""

@@ -71,8 +71,7 @@ class Determinism(harness.Test):
             for step in range(1, 41, 4):
                 job.workers[1].wait_line("training step %d done" % step)
                 time.sleep(delay.uniform(0, 0.04))
-                job.workers[1].kill()
-                job.start_worker(1)
+                job.restart_worker(1)
             for s in job.finish(120):
                 self.assertEqual(s["parameters_sha256"], undisturbed, extra)
 

@@ -5,7 +5,6 @@ bits whichever process is killed. All workers, --evaluate, --predict and a resum
 alike."""
 # label: cluster
 import array
-import json
 import os
 import shutil
 import struct
@@ -26,15 +25,25 @@ def f32(x):
 class InputTest(harness.Test):
     def train(self, *flags, **kwargs):
         """Returns the collected worker and its figures."""
-        worker = self.run_worker(*FLAGS, "--summary_json=" + self.path("summary.json"), *flags,
-                                 **kwargs)
-        return worker, self.figures()
+        return self.train_alone(*FLAGS, *flags, **kwargs)
 
-    def status(self, job):
-        """Returns weirctl's view of a job: its text, and the `job` of its JSON."""
-        command = [harness.program("weirctl"), "--ps_hosts=" + job.ps_hosts[0], "status"]
-        said = [harness.check_output(command + more) for more in ([], ["--json"])]
-        return said[0], json.loads(said[1])["job"]
+    def settle(self, first, second, refused):
+        """Starts a job of two workers with these flags, after worker 1 was refused with each of
+        `refused`: (flags, words). Returns a worker that has joined without flags, and weirctl's
+        view of the job: its text, and the `job` of its JSON."""
+        job = self.job(n_workers=2, flags=["--batch_size=20", "--train_steps=100000000",
+                                           "--seed=3", "--fault_push_delay_ms=2"])
+        job.start_ps(0)
+        job.start_worker(0, *first)
+        job.ps[0].wait_line("worker 0 joined")
+        for flags, said in refused:
+            job.start_worker(1, *flags).ends(1, "refused this worker: another job: " + said)
+        job.start_worker(1, *second)
+        job.workers[0].wait_line("training step")
+        joiner = job.join_worker("joiner", "--data_dir=" + self.data(), "--progress=lines")
+        joiner.wait_line("joined as worker 2 of 3")
+        self.at_end(lambda: self.kill(*job.workers, joiner, job.ps[0]))
+        return joiner, job.ctl("status"), job.report()["job"]
 
     def numbers(self, worker):
         """Returns mean and deviation from the worker's line."""
@@ -155,24 +164,13 @@ class Normal(InputTest):
 
     def test_normalisation_settled_by_job(self):
         """Another number is refused; a worker that joins without flags adopts the job's."""
-        job = self.job(n_workers=2, flags=["--batch_size=20", "--train_steps=100000000",
-                                           "--seed=3", "--fault_push_delay_ms=2"])
-        ps = job.start_ps(0)
-        first = job.start_worker(0, *NORMAL)
-        ps.wait_line("worker 0 joined")
-        for flags, said in (([], "--mean: the servers have 0.25, the worker has none"),
-                            (["--mean=0.25"], "--std: the servers have 0.5, the worker has 1")):
-            job.start_worker(1, *flags).ends(1, "refused this worker: another job: " + said)
-        job.start_worker(1, *NORMAL)
-        first.wait_line("training step")
-        joiner = job.join_worker("joiner", "--data_dir=" + self.data(), "--progress=lines")
-        joiner.wait_line("joined as worker 2 of 3")
+        joiner, text, doc = self.settle(NORMAL, NORMAL, (
+            ([], "--mean: the servers have 0.25, the worker has none"),
+            (["--mean=0.25"], "--std: the servers have 0.5, the worker has 1")))
         self.assertEqual(self.numbers(joiner), ("0.25", "0.5"))
-        text, doc = self.status(job)
         self.assertIn("\nsamples are normalised: mean 0.25, standard deviation 0.5\n", text)
         self.assertNotIn("augmented", text)
         self.assertEqual((doc["mean"], doc["std"], doc["augment"]), ([0.25], [0.5], None))
-        self.kill(*job.workers, joiner, ps)
 
     def test_bad_normalisation_flags_refused(self):
         self.check_bad((
@@ -306,10 +304,8 @@ class Augment(InputTest):
         _, want = self.train(*self.FLAGS)
         keep = [*self.FLAGS, "--checkpoint_dir=" + self.path("ckpt"), "--save_steps=10"]
         gate = harness.Gate(self, 150)
-        worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=softmax",
-                                    "--progress=lines", "--data_dir=" + self.data(), *FLAGS, *keep,
-                                    "--fault_push_delay_ms=2", "--record_samples=" + gate.path,
-                                    name="killed")
+        worker = self.start_alone(*FLAGS, *keep, "--fault_push_delay_ms=2",
+                                  "--record_samples=" + gate.path)
         worker.wait_line("checkpoint at step [0-9]+: /")
         worker.kill()
         _, got = self.train(*keep)
@@ -332,8 +328,7 @@ class Augment(InputTest):
             job.start()
             if killed:
                 job.workers[1].wait_line("training step 50 done")
-                job.workers[1].kill()
-                job.start_worker(1)
+                job.restart_worker(1)
             first, second = job.finish()
             self.assert_same(first, second)
             sums.append(first["parameters_sha256"])
@@ -341,24 +336,12 @@ class Augment(InputTest):
 
     def test_augmentation_settled_by_job(self):
         """Another list is refused; a worker that joins without any adopts the job's."""
-        job = self.job(n_workers=2, flags=["--batch_size=20", "--train_steps=100000000",
-                                           "--seed=3", "--fault_push_delay_ms=2"])
-        ps = job.start_ps(0)
-        first = job.start_worker(0, "--augment=crop:2,flip")
-        ps.wait_line("worker 0 joined")
-        for flags, said in (([], "none"), (["--augment=flip,crop:3"], "flip,crop:3")):
-            second = job.start_worker(1, *flags)
-            second.ends(1, "refused this worker: another job: --augment: the servers have "
-                        "flip,crop:2, the worker has " + said)
-        job.start_worker(1, "--augment=flip,crop:2")
-        first.wait_line("training step")
-        joiner = job.join_worker("joiner", "--data_dir=" + self.data(), "--progress=lines")
-        joiner.wait_line("joined as worker 2 of 3")
-        text, doc = self.status(job)
+        differs = "--augment: the servers have flip,crop:2, the worker has "
+        _, text, doc = self.settle(["--augment=crop:2,flip"], ["--augment=flip,crop:2"], (
+            ([], differs + "none"), (["--augment=flip,crop:3"], differs + "flip,crop:3")))
         self.assertIn("\ntraining samples are augmented: flip,crop:2\n", text)
         self.assertNotIn("normalised", text)
         self.assertEqual((doc["mean"], doc["std"], doc["augment"]), (None, None, "flip,crop:2"))
-        self.kill(*job.workers, joiner, ps)
 
     def test_bad_augmentation_flags_refused(self):
         self.check_bad((

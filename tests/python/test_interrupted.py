@@ -32,8 +32,7 @@ class Interrupted(harness.Test):
         job.ps[0].stop()
 
     def alone(self, *flags):
-        worker = self.start_program("worker", harness.models_dir("small"), "--model=small",
-                                    "--progress=lines", "--data_dir=" + self.data(), *FLAGS, *flags)
+        worker = self.start_alone(*FLAGS, *flags, model="small")
         worker.wait_line("training step 3 done")
         worker.stop(signal.SIGINT, status=130)
         return worker.output()

@@ -18,13 +18,8 @@ class NoTestData(harness.Test):
                                  "--test=40", "--by_class", *flags)
 
     def train(self, *flags, status=0):
-        summary = self.path("summary.json")
-        worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=softmax",
-                                    "--progress=lines", *FLAGS, "--summary_json=" + summary, *flags)
-        worker.wait(60, status)
-        if status:
-            return worker.output(), None
-        return worker.output(), harness.read_json(summary)
+        worker, figures = self.train_alone(*FLAGS, *flags, data=False, status=status)
+        return worker.output(), figures
 
     def test_training_without_test_and_validation_same_bits(self):
         folder = self.make("npz", "data")

@@ -39,9 +39,7 @@ class OwnData(harness.Test):
                                  *flags)
 
     def train(self, form, flags, *more):
-        self.run_worker(*flags, "--summary_json=" + self.path("summary.json"), *more,
-                        data=self.path(form), model="lenet5")
-        return self.figures()
+        return self.train_alone(*flags, *more, data=self.path(form), model="lenet5")[1]
 
     def check_one_result(self, results, what):
         self.assertEqual(len(set(results.values())), 1, (what, results))
@@ -150,9 +148,7 @@ class OwnData(harness.Test):
             with open(prefix + ".safetensors", "wb") as f:
                 f.write(struct.pack("<Q", len(head)) + head + samples + labels)
         else:
-            head = ("{'descr': '|u1', 'fortran_order': False, 'shape': %s, }\n" % (dims,)).encode()
-            with open(prefix + "-images.npy", "wb") as f:
-                f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + samples)
+            harness.write_file(prefix + "-images.npy", harness.npy("|u1", dims, samples))
             os.link(self.path("npy/%s-labels.npy" % part), prefix + "-labels.npy")
 
     def check_channels_last(self, trained):

@@ -8,9 +8,7 @@ import harness
 
 class Placement(harness.Test):
     def worker(self, *flags):
-        return self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=mlp",
-                                  "--train_steps=2", "--batch_size=4", "--data_dir=" + self.data(),
-                                  *flags)
+        return self.start_alone("--train_steps=2", "--batch_size=4", *flags, model="mlp")
 
     def refused(self, status, *words, flags):
         process = self.worker(*flags)
@@ -27,9 +25,8 @@ class Placement(harness.Test):
 
     def test_placement_of_two_towers_logged(self):
         process = self.worker("--towers=2", "--log_device_placement")
-        process.wait(30)
-        self.assert_has(process.output(), *(" tower_%d/hid/weights: /device:CPU:0 (default)" % tower
-                                            for tower in range(2)))
+        self.assert_has(process.wait_output(30), *(
+            " tower_%d/hid/weights: /device:CPU:0 (default)" % tower for tower in range(2)))
 
     def test_placement_by_type_parameter_and_whole_name(self):
         process = self.worker("--placement=type:dense=/job:localhost/replica:0/task:0/cpu:0,"
@@ -44,8 +41,8 @@ class Placement(harness.Test):
 
     def test_command_of_the_guide_works(self):
         """docs/guide/models.md's command literally, except for fewer steps and less data."""
-        with open(harness.source("docs/guide/models.md"), encoding="utf-8") as f:
-            section = f.read().split("\n## Which device computes which layer\n")[1]
+        section = harness.read_source("docs/guide/models.md").split(
+            "\n## Which device computes which layer\n")[1]
         command = re.search(r"^    (worker .*)$", section, re.MULTILINE).group(1)
         words = shlex.split(command.replace("--train_steps=20", "--train_steps=2"))
         self.assertIn("--train_steps=2", words)

@@ -9,7 +9,6 @@ import random
 import struct
 
 import harness
-from test_bad_frames import crc32c
 
 FLAGS = ["--models_dir=" + harness.MODELS, "--model=softmax", "--progress=lines",
          "--intra_op_threads=1"]
@@ -56,9 +55,7 @@ class Standardize(harness.Test):
                            "--export=" + self.path("m.safetensors"), *flags, status=status)
 
     def metadata(self):
-        with open(self.path("m.safetensors"), "rb") as f:
-            n = int.from_bytes(f.read(8), "little")
-            return json.loads(f.read(n))["__metadata__"]
+        return harness.safetensors_metadata(self.path("m.safetensors"))
 
     def predict(self, data, *flags):
         self.worker("--predict=" + self.path("m.safetensors"), "--test_data=" + data,
@@ -131,7 +128,8 @@ class Standardize(harness.Test):
                 continue
             del of["crc32c"], of["trained_on"]
             text = json.dumps(of, separators=(",", ":"))[:-1]
-            harness.write_file(manifest, '%s,"crc32c":"%08x"}\n' % (text, crc32c(text.encode())))
+            harness.write_file(manifest, '%s,"crc32c":"%08x"}\n' %
+                               (text, harness.crc32c(text.encode())))
         for flags in (["--evaluate=" + self.path("ck")],
                       ["--predict=" + self.path("ck"), "--output=" + self.path("p.csv")]):
             said = self.worker(*flags, "--test_data=" + self.path("test.csv"), status=1)
@@ -168,11 +166,8 @@ class Standardize(harness.Test):
         numbers = [[min(max(x, 0), 255) for x in r[:3]] for r in rows]
         for name, kind, of in (("x", "|u1", bytes(x for r in numbers for x in r)),
                                ("y", "<i4", struct.pack("<120i", *(r[3] for r in rows)))):
-            shape = "(120, 3)" if name == "x" else "(120,)"
-            head = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }" % (kind, shape)
-            head = head.encode().ljust(117) + b"\n"
-            with open(self.path(name + ".npy"), "wb") as f:
-                f.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + of)
+            harness.write_file(self.path(name + ".npy"), harness.npy(
+                kind, (120, 3) if name == "x" else (120,), of))
         both = [self.path("x.npy"), self.path("y.npy")]
         out = self.worker(*TRAIN, "--train_data=" + both[0], "--train_labels=" + both[1],
                           "--test_data=" + both[0], "--test_labels=" + both[1], "--standardize",

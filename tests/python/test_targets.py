@@ -40,9 +40,8 @@ def floats(rows):
 
 
 def npy(rows, one=False):
-    shape = "(%d,)" % len(rows) if one else "(%d, %d)" % (len(rows), len(rows[0]))
-    head = ("{'descr': '<f4', 'fortran_order': False, 'shape': %s, }\n" % shape).encode()
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + floats(rows)
+    shape = (len(rows),) if one else (len(rows), len(rows[0]))
+    return harness.npy("<f4", shape, floats(rows))
 
 
 def save(folder, part, xs, ys, form="npy"):
@@ -131,10 +130,9 @@ class Targets(harness.Test):
         return self.path(form), sets
 
     def train(self, folder, *flags, loss="mean_squared_error"):
-        worker = self.run_worker("--summary_json=" + self.path("summary.json"),
-                                 "--export=" + self.path("export"), *flags, data=folder,
-                                 model=self.model(loss))
-        return self.figures(), worker.output()
+        worker, figures = self.train_alone("--export=" + self.path("export"), *flags, data=folder,
+                                           model=self.model(loss))
+        return figures, worker.output()
 
     def check_steps(self, kind, n_targets):
         folder, ((xs, ys), test) = self.data_of(kind, n_targets=n_targets)
@@ -181,11 +179,10 @@ class Targets(harness.Test):
                                 "--early_stopping=4", "--checkpoint_dir=" + self.path("ckpt"),
                                 data=folder, model=self.model())
         self.assertRegex(again.output(), r"best so far: step \d+, validation loss: ")
-        self.run_worker("--evaluate=" + self.path("export"), "--intra_op_threads=1",
-                        "--summary_json=" + self.path("summary.json"), data=folder,
-                        model=self.model())
-        self.assertEqual(self.figures()["test_loss"], s["test_loss"])
-        self.assertIsNone(self.figures()["test_accuracy"])
+        _, figures = self.train_alone("--evaluate=" + self.path("export"), "--intra_op_threads=1",
+                                      data=folder, model=self.model())
+        self.assertEqual(figures["test_loss"], s["test_loss"])
+        self.assertIsNone(figures["test_accuracy"])
         self.check_predictions(folder, xs, ys, s["test_loss"])
 
     def predict(self, folder, end):
@@ -246,8 +243,7 @@ class Targets(harness.Test):
         job.ps[0].wait_line("orker 0")
         self.assertIn(DIFFERS, job.start_worker(1, "--data_dir=" + other).wait_output(30, 1))
         job.start_worker(1)
-        summaries = job.finish()
-        self.assertEqual(len({s["parameters_sha256"] for s in summaries}), 1)
+        summaries = job.finish_alike()
         self.assertLess(summaries[0]["test_loss"], 0.01)
 
     def test_own_shards_may_have_other_targets(self):
@@ -255,13 +251,10 @@ class Targets(harness.Test):
         targets."""
         folder, _ = self.data_of()
         classes = self.path("classes")
-        head = "{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }"
         for part, n, seed in (("train", N_TRAIN, 1), ("test", N_TEST, 2)):
             save(classes, part, *made(n, seed, "mean_squared_error"))
-            with open(os.path.join(classes, part + "-labels.npy"), "wb") as f:
-                text = (head % n).encode()
-                f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text +
-                        bytes(i % 2 for i in range(n)))
+            harness.write_file(os.path.join(classes, part + "-labels.npy"),
+                               harness.npy("|u1", (n,), bytes(i % 2 for i in range(n))))
         job = self.job(data=folder, model=self.model(one_hot=True),
                        flags=[*TRAIN, "--data_shard=own"])
         job.start_ps()
@@ -294,10 +287,8 @@ class Targets(harness.Test):
                                   model=self.path("one.json"))
         self.refused(folder, "--target_columns is for CSV files, but %s/test-images.npy is not" %
                      folder, "--target_columns=2")
-        labels = os.path.join(folder, "test-labels.npy")
-        head = ("{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }" % N_TEST).encode()
-        with open(labels, "wb") as f:
-            f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + bytes(N_TEST))
+        harness.write_file(os.path.join(folder, "test-labels.npy"),
+                           harness.npy("|u1", (N_TEST,), bytes(N_TEST)))
         self.refused(folder, "test-labels.npy has class labels")
         self.refused(folder, "--target_columns is for CSV files; the labels of",
                      "--target_columns=2")

@@ -51,15 +51,12 @@ class TensorBoard(harness.Test):
         return events
 
     def train(self, *more):
-        summary = self.path("summary.json")
-        self.run_worker(
+        return self.train_alone(
             "--train_steps=%d" % STEPS, "--batch_size=%d" % BATCH, "--learning_rate=%g" % RATE,
             "--optimizer=sgd", "--lr_schedule=linear", "--seed=3", "--intra_op_threads=1",
             "--logdir=" + self.logdir(), "--summary_steps=5", "--histogram_steps=10",
             "--eval_every=30", "--save_steps=20", "--keep_checkpoint_max=0",
-            "--checkpoint_dir=" + self.checkpoints(), "--summary_json=" + summary, *more,
-            model="mlp")
-        return harness.read_json(summary)
+            "--checkpoint_dir=" + self.checkpoints(), *more, model="mlp")[1]
 
     def checkpoints(self):
         return self.path("ckpt")

@@ -47,16 +47,11 @@ class Train(harness.Test):
         self.check_learned(self.started_job(n_ps=4, n_workers=1, flags=QUICK).finish())
 
     def test_worker_alone_learns(self):
-        path = self.path("s.json")
-        self.run_worker(*QUICK, "--summary_json=" + path)
-        self.check_learned([harness.read_json(path)])
+        self.check_learned([self.train_alone(*QUICK)[1]])
 
     def test_worker_alone_same_bits_as_job_of_one(self):
-        path = self.path("s.json")
-        self.run_worker(*QUICK, "--summary_json=" + path)
-        self.assertEqual(self.started_job(n_workers=1,
-                                          flags=QUICK).finish()[0]["parameters_sha256"],
-                         harness.read_json(path)["parameters_sha256"])
+        self.assertEqual(self.undisturbed_digest(n_workers=1, flags=QUICK),
+                         self.digest_alone(*QUICK, model="softmax"))
 
     def test_async_job_learns(self):
         job = self.started_job(flags=[*QUICK, "--sync_mode=async", "--train_steps=200"])

@@ -27,16 +27,14 @@ class Base(harness.Test):
 
     def predict(self, folder, *flags, status=0, model="softmax", file="model"):
         """Returns the output, the rows and the figures."""
-        out, summary = self.path("out.csv"), self.path("summary.json")
-        where = ["--data_dir=" + folder] if folder else []
-        worker = self.start_program("worker", "--models_dir=" + harness.MODELS, "--model=" + model,
-                                    "--intra_op_threads=1", "--predict=" + self.path(file),
-                                    "--output=" + out, "--summary_json=" + summary, *where, *flags)
-        worker.wait(60, status)
+        out = self.path("out.csv")
+        worker, figures = self.train_alone(
+            "--intra_op_threads=1", "--predict=" + self.path(file), "--output=" + out, *flags,
+            data=folder or False, model=model, status=status)
         if status:
             return worker.output(), None, None
-        with open(out, encoding="ascii", newline="") as f, open(summary, encoding="utf-8") as g:
-            return worker.output(), list(csv.reader(f)), json.load(g)
+        with open(out, encoding="ascii", newline="") as f:
+            return worker.output(), list(csv.reader(f)), figures
 
     def check(self, want, folder, *flags, **kwargs):
         """Checks a prediction without labels: the same rows, and no figures."""

@@ -17,12 +17,7 @@ STOP = [*SPLIT, "--train_steps=400", "--learning_rate=0.3", "--early_stopping=3"
 
 class Validation(harness.Test):
     def train(self, *more, status=0):
-        worker = self.run_worker(*FLAGS, "--summary_json=" + self.path("summary.json"), *more,
-                                 status=status)
-        figures = None
-        if status == 0:
-            figures = self.figures()
-        return worker, figures
+        return self.train_alone(*FLAGS, *more, status=status)
 
     def losses(self, worker):
         """Returns the losses by step from the log lines."""
@@ -90,11 +85,7 @@ class Validation(harness.Test):
         self.assertEqual((exact["parameters_sha256"], exact["stopped_early"]),
                          (want["parameters_sha256"], False))  # it has all its steps
         self.assertNotIn("--early_stopping: no better", worker.output())
-        first = harness.Process("killed", [harness.program("worker"),
-                                           "--models_dir=" + harness.MODELS, "--model=softmax",
-                                           "--progress=lines", "--data_dir=" + self.data(), *FLAGS,
-                                           *STOP, *keep, "--fault_push_delay_ms=10"])
-        self.processes.append(first)
+        first = self.start_alone(*FLAGS, *STOP, *keep, "--fault_push_delay_ms=10")
         first.wait_line("global step %d: validation" % (best + 5))
         first.kill()
         for _ in range(2):
@@ -166,13 +157,10 @@ class Validation(harness.Test):
 
     def test_unwritten_best_does_not_count(self):
         """It counts neither in the figures nor for --early_stopping."""
-        argv = ["/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh", harness.program("worker"),
-                "--models_dir=" + harness.MODELS, "--model=softmax", "--progress=lines",
-                "--data_dir=" + self.data(), *FLAGS, *SPLIT, "--train_steps=30",
-                "--early_stopping=1", "--checkpoint_dir=" + self.path("ckpt"),
-                "--summary_json=" + self.path("summary.json")]
-        worker = self.start("worker", argv)
-        worker.wait(60, 138)  # the last checkpoint is missing, too
+        worker, _ = self.train_alone(
+            *FLAGS, *SPLIT, "--train_steps=30", "--early_stopping=1",
+            "--checkpoint_dir=" + self.path("ckpt"),
+            prefix=harness.FULL_DISK, status=138)  # the last checkpoint is missing, too
         figures = self.figures()
         self.assertEqual((figures["global_step"], figures["stopped_early"]), (30, False))
         self.assertNotIn("best_step", figures)

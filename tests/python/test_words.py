@@ -29,20 +29,12 @@ def made(n, seed):
 
 
 def npy(rows, descr, form):
-    head = ("{'descr': '%s', 'fortran_order': False, 'shape': (%d, %d), }\n" %
-            (descr, len(rows), len(rows[0]))).encode()
     flat = [v for row in rows for v in row]
-    return (b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head +
-            struct.pack(form % len(flat), *flat))
+    return harness.npy(descr, (len(rows), len(rows[0])), struct.pack(form % len(flat), *flat))
 
 
 def npy_labels(labels):
-    head = ("{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }\n" % len(labels)).encode()
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + bytes(labels)
-
-
-def write(path, data):
-    harness.write_file(path, data)
+    return harness.npy("|u1", (len(labels),), bytes(labels))
 
 
 def save(folder, part, rows, labels, form):
@@ -55,17 +47,18 @@ def save(folder, part, rows, labels, form):
     elif form.startswith("idx"):
         kind, code = (0x0c, ">%di") if form == "idx_int" else (0x0b, ">%dh")
         flat = [v for row in rows for v in row]
-        write(path + "-images.idx", struct.pack(">HBBII", 0, kind, 2, len(rows), len(rows[0])) +
-              struct.pack(code % len(flat), *flat))
-        write(path + "-labels.idx", struct.pack(">HBBI", 0, 8, 1, len(labels)) + bytes(labels))
+        harness.write_file(path + "-images.idx",
+                           struct.pack(">HBBII", 0, kind, 2, len(rows), len(rows[0])) +
+                           struct.pack(code % len(flat), *flat))
+        harness.write_idx(path + "-labels.idx", (len(labels),), bytes(labels))
     elif form == "safetensors":
         weights.write(path + ".safetensors", {
             "images": ("I64", (len(rows), len(rows[0])), [v for row in rows for v in row]),
             "labels": ("I64", (len(labels),), labels)})
     else:
         descr, code = NPY.get(form, ("|u1", "%dB"))
-        write(path + "-images.npy", npy(rows, descr, code))
-        write(path + "-labels.npy", npy_labels(labels))
+        harness.write_file(path + "-images.npy", npy(rows, descr, code))
+        harness.write_file(path + "-labels.npy", npy_labels(labels))
 
 
 class Words(harness.Test):
