@@ -63,12 +63,10 @@ class Codecs(harness.Test):
         job.brake_from(300)
         job.start(keeps)
         job.workers[0].wait_line(r"\(global step: 20\)")
-        job.workers[1].kill()
-        job.start_worker(1)
+        job.restart_worker(1)
         job.workers[1].wait_line(r"training step [0-9]+ done")
         job.ps[0].wait_line("checkpoint")
-        job.ps[0].kill()
-        job.start_ps(0, *keeps)
+        job.restart_ps(0, *keeps)
         job.workers[1].wait_line("generation")
         path = self.dir() + "/joiner.json"
         join = self.start("joiner", [*job.workers[0].argv[:2], "--join", "--summary_json=" + path,
@@ -135,7 +133,7 @@ class Codecs(harness.Test):
                                         "--worker_hosts=127.0.0.1:2,127.0.0.1:3", "--task_index=0",
                                         "--wire_dtype=int8", *flags)
             self.assertIn("--wire_dtype: changes of parameters in int8 need --sync_mode=sync "
-                          "without backup workers; write --wire_dtype=int8,fp32",
+                          "without backup workers; set --wire_dtype=int8,fp32 for",
                           worker.wait_output(20, 2))
 
         worker = self.start_program("worker", "--ps_hosts=127.0.0.1:1",

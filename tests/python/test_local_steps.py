@@ -64,12 +64,10 @@ class LocalSteps(harness.Test):
         job.brake_from(400)
         for step, who in ((30, 1), (110, 0), (190, 1)):
             job.workers[1 - who].wait_line(r"\(global step: %d\)" % step)
-            job.workers[who].kill()
-            job.start_worker(who)
+            job.restart_worker(who)
             job.workers[who].wait_line(r"training step [0-9]+ done")
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
-        job.ps[0].kill()
-        job.start_ps(0, *keeps)
+        job.restart_ps(0, *keeps)
         job.workers[0].wait_line(r"\(global step: 300\)")
         job.release()
         self.assertEqual(self.digest(job), undisturbed)
@@ -116,8 +114,7 @@ class LocalSteps(harness.Test):
                 for i in range(2):
                     job.start_worker(i, "--record_samples=" + paths[i])
                 job.workers[1].wait_line(r"training step 1[2-8] done")
-                job.workers[1].kill()
-                job.start_worker(1, "--record_samples=" + paths[2])
+                job.restart_worker(1, "--record_samples=" + paths[2])
                 job.workers[1].wait_line(r"training step [0-9]+ done")
                 job.release()
                 self.digest(job)
@@ -184,7 +181,7 @@ class LocalSteps(harness.Test):
         job = self.begin(["--hidden_units=8", "--batch_size=60", "--epochs=1",
                           "--local_steps=15"])
         self.assertEqual({s["global_step"] for s in job.finish()}, {30})
-        self.assertIn("training takes 30 steps instead of 20: whole rounds of --local_steps=15",
+        self.assertIn("training runs 30 steps instead of 20: whole rounds of --local_steps=15",
                       job.workers[0].output())
 
     def test_incompatible_local_step_flags_refused(self):
