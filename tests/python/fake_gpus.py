@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 
@@ -79,9 +78,9 @@ def why_no_cards():
         return NO_EMULATION
     if not os.path.exists(CUDA):
         return "skipped: this build has no CUDA backend"
-    listed = subprocess.run([harness.program("worker"), "--list_devices=json"], env=real_env(),
-                            stdout=subprocess.PIPE, check=True, text=True)
-    why = json.loads(listed.stdout)["why_no_gpu"]
+    listed = harness.check_output([harness.program("worker"), "--list_devices=json"],
+                                  env=real_env())
+    why = json.loads(listed)["why_no_gpu"]
     return "skipped: no card here: " + why if why else ""
 
 
@@ -142,8 +141,7 @@ class Machine(harness.Test):
     def listed(self, *flags, env=None):
         """Returns (stdout, stderr) of a worker that lists its devices."""
         argv = [harness.program("worker"), "--gpu_lock_dir=" + self.locks(), *flags]
-        done = subprocess.run(argv, env=env or self.env(), stdout=subprocess.PIPE, check=True,
-                              stderr=subprocess.PIPE, text=True, timeout=20 * harness.PATIENCE)
+        done = harness.capture(argv, 20, env=env or self.env(), check=True)
         return done.stdout, done.stderr
 
     def json(self, **kwargs):

@@ -74,8 +74,7 @@ class Against(harness.Test):
         self.git("commit", "--quiet", "--message=speed: %d" % speed)
 
     def against(self, *argv, status):
-        done = subprocess.run([os.path.join(self.tree, "bench/against"), *argv], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        done = harness.capture([os.path.join(self.tree, "bench/against"), *argv])
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done
 

@@ -6,7 +6,6 @@ import glob
 import os
 import re
 import shutil
-import subprocess
 import sys
 import unittest
 
@@ -57,6 +56,12 @@ class Flags(unittest.TestCase):
                     for p in PROGRAMS}
         self.assertTrue(all(len(flags) > 10 for flags in self.own.values()), self.own)
 
+    def refused(self, program, *flags):
+        """Returns the errors of a program that exits with 2 because of these flags."""
+        done = harness.capture([harness.program(program), *flags])
+        self.assertEqual(done.returncode, 2, done.stderr)
+        return done.stderr
+
     def test_reference_page_is_up_to_date(self):
         """docs/reference/flags.md equals the output of scripts/make_flags_page for these
         programs."""
@@ -90,8 +95,8 @@ class Flags(unittest.TestCase):
         for page in (*PAGES.values(), os.path.join(SHARE, "weir-task.1")):
             for command in (["mandoc", "-T", "lint", "-W", "warning", page],
                             ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", page]):
-                done = subprocess.run(command, capture_output=True, text=True, check=False,
-                                      env=dict(os.environ, LC_ALL="C.UTF-8", MANPAGER="cat"))
+                done = harness.capture(command, env=dict(os.environ, LC_ALL="C.UTF-8",
+                                                         MANPAGER="cat"))
                 found = done.stdout if command[0] == "mandoc" else done.stderr
                 self.assertEqual((done.returncode, found), (0, ""), command)
 
@@ -101,13 +106,9 @@ class Flags(unittest.TestCase):
             paths = re.findall(r"^ +--(\w+)=(?:FILE\S*|DIR|PATH)", said(program, "--help"),
                                re.MULTILINE)
             self.assertGreater(len(paths), 3, program)
-            done = subprocess.run([harness.program(program),
-                                   *("--%s=gs://bucket/run" % f for f in paths)], check=False,
-                                  capture_output=True, text=True, timeout=60 * harness.PATIENCE)
-            self.assertEqual(done.returncode, 2, done.stderr)
+            errors = self.refused(program, *("--%s=gs://bucket/run" % f for f in paths))
             for flag in paths:
-                self.assertIn("--%s=gs://bucket/run: only paths of this machine" % flag,
-                              done.stderr)
+                self.assertIn("--%s=gs://bucket/run: only paths of this machine" % flag, errors)
 
     def test_ps_and_worker_accept_each_others_flags(self):
         """Exceptions are flags that make the other program do something else. Values are
@@ -115,17 +116,13 @@ class Flags(unittest.TestCase):
         alone = {"ps": {"list_devices", "self_test"}, "worker": {"leave"}}
         for program, other in (("ps", "worker"), ("worker", "ps")):
             given = self.own[other] - {"help", "version"}
-            done = subprocess.run([harness.program(program), *("--%s=?" % flag for flag in given)],
-                                  capture_output=True, text=True, check=False,
-                                  timeout=60 * harness.PATIENCE)
-            self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertEqual(named("\n".join(re.findall("unknown flag (--\\w+)", done.stderr))),
+            errors = self.refused(program, *("--%s=?" % flag for flag in given))
+            self.assertEqual(named("\n".join(re.findall("unknown flag (--\\w+)", errors))),
                              alone[program])
             for flag in given - self.own[program] - alone[program]:
                 row = re.search(r'^FOR_\w+\("%s", (\w+),' % flag,
                                 read(harness.source("flags/table.inc")), re.MULTILINE)
-                self.assertEqual(row.group(1) != "STRING", "--%s: '?' is " % flag in done.stderr,
-                                 flag)
+                self.assertEqual(row.group(1) != "STRING", "--%s: '?' is " % flag in errors, flag)
 
     COMMANDS = ("status", "members", "servers", "who-is-late", "checkpoint", "remove-worker",
                 "drain", "stop", "add")
@@ -142,15 +139,12 @@ class Flags(unittest.TestCase):
             momentum_factor workers num_workers train server n_workers""".split()) - set(names),
             set())
         for program in PROGRAMS:
-            done = subprocess.run([harness.program(program), *("--%s=1" % name for name, _ in rows),
-                                   "-h"], capture_output=True, text=True, check=False,
-                                  timeout=60 * harness.PATIENCE)
-            self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertIn("unknown flag -h; did you mean --help?", done.stderr)
+            errors = self.refused(program, *("--%s=1" % name for name, _ in rows), "-h")
+            self.assertIn("unknown flag -h; did you mean --help?", errors)
             for name, ours in rows:
                 if program == "weirctl" and name in self.COMMANDS:
                     continue
-                line = re.search("unknown flag --%s[;:] (.*)" % name, done.stderr).group(1)
+                line = re.search("unknown flag --%s[;:] (.*)" % name, errors).group(1)
                 if ours != "NULL":
                     self.assertIn("--" + ours, line)
                     self.assertIn(ours, self.own["worker"] | self.own["ps"], name)
@@ -160,10 +154,8 @@ class Flags(unittest.TestCase):
 
     def test_commands_typed_as_flags_refused(self):
         for command in self.COMMANDS:
-            done = subprocess.run([harness.program("weirctl"), "--" + command], capture_output=True,
-                                  text=True, check=False, timeout=60 * harness.PATIENCE)
-            self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertRegex(done.stderr, "unknown flag --%s: a command has no dashes; write "
+            self.assertRegex(self.refused("weirctl", "--" + command),
+                             "unknown flag --%s: a command has no dashes; write "
                              "weirctl --ps_hosts=HOST:PORT,... %s" % (command, command))
 
     def test_documents_name_existing_flags(self):

@@ -5,7 +5,6 @@ error."""
 import argparse
 import json
 import os
-import subprocess
 import sys
 import unittest
 
@@ -36,9 +35,7 @@ class GpuTrain(fake_gpus.Machine):
                 "--mnist_dir=" + self.dir(), "--bin=" + harness.BIN,
                 "--worker_flag=--backend_dir=" + self.backends(backend),
                 "--worker_flag=--gpu_lock_dir=" + self.locks(), "--python=" + stand_in, *flags]
-        done = subprocess.run(argv, env=self.env(**more), text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, check=False,
-                              timeout=90 * harness.PATIENCE)
+        done = harness.capture(argv, 90, env=self.env(**more))
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout, done.stderr
 

@@ -33,7 +33,7 @@ def why_not():
             return "needs %s (util-linux, iproute2)" % tool
     if not os.path.exists(RESOLV):
         return "no /etc/resolv.conf to put another one in front of"
-    done = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)
+    done = harness.capture([*UNSHARE, "true"])
     return "no namespaces can be made here: " + done.stderr.strip() if done.returncode else None
 
 

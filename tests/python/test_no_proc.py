@@ -3,7 +3,6 @@
 which it was started. If there is no such path, the worker names the missing information."""
 # label: unit
 import os
-import subprocess
 import sys
 import unittest
 
@@ -19,7 +18,7 @@ BY_DESCRIPTOR = "import os, sys; os.execve(os.open(sys.argv[1], os.O_RDONLY), sy
 
 def why_not():
     try:
-        done = subprocess.run([*WITHOUT_PROC, "true"], capture_output=True, text=True, check=False)
+        done = harness.capture([*WITHOUT_PROC, "true"])
     except OSError as e:
         return str(e)
     return "no namespace can be made here: " + done.stderr.strip() if done.returncode else None

@@ -24,8 +24,7 @@ class SelfTest(fake_gpus.Machine):
         argv = [*prefix, harness.program("worker"), "--gpu_lock_dir=" + self.locks(),
                 "--backend_dir=" + (backends or self.backends()),
                 "--self_test_seconds=%d" % (seconds * harness.SLOWNESS), *flags]
-        done = subprocess.run(argv, env=env or self.env(), stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=120 * harness.PATIENCE)
+        done = harness.capture(argv, 120, env=env or self.env())
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         self.assertEqual(os.listdir(self.locks()), [])
         self.errors = done.stderr

@@ -25,8 +25,7 @@ class Weirctl(harness.Test):
         argv = [harness.program("weirctl")]
         if hosts:
             argv.append("--ps_hosts=" + ",".join(hosts))
-        p = subprocess.run(argv + list(words), stdin=subprocess.DEVNULL, capture_output=True,
-                           text=True, timeout=seconds * harness.PATIENCE)
+        p = harness.capture(argv + list(words), seconds, stdin=subprocess.DEVNULL)
         self.assertEqual(p.returncode, status, "weirctl %s: %s%s" % (words, p.stdout, p.stderr))
         return p.stdout, p.stderr
 
@@ -43,12 +42,14 @@ class Weirctl(harness.Test):
             self.assertLess(time.monotonic(), deadline, doc)
 
     def run_job(self, delays=(2, 2), ps_flags=(), n_ps=2):
-        """Returns a job in the middle of training; delays: of each worker's pushes, in ms."""
+        """Returns a job in the middle of training, which the end of the test kills; delays: of each
+        worker's pushes, in ms."""
         job = self.job(n_ps=n_ps, n_workers=len(delays), model="small", flags=FLAGS)
         job.start_servers(*ps_flags)
         for i, ms in enumerate(delays):
             job.start_worker(i, "--fault_push_delay_ms=%d" % ms)
         self.wait_lines(job.workers, "training step 2 done")
+        self.at_end(job.kill)
         return job
 
 
@@ -84,7 +85,6 @@ class Shows(Weirctl):
             self.assertRegex(text, r"(?m)^ +%d +%s +here " % (i, host))
         other = self.json(job.ps_hosts[1:], "status")  # about itself
         self.assertEqual((other["server"], other["state"]), (1, "training"))
-        job.kill()
 
     def test_slow_worker_shown_as_late(self):
         job = self.run_job(delays=(2, 250))
@@ -104,7 +104,6 @@ class Shows(Weirctl):
                               d["members"][0]["index"] == 1)
         text = self.ctl(job.ps_hosts, "who-is-late")[0]
         self.assertRegex(text, r"(?m)^ +1 +\S+ +\d+\.\d s +\d+ ")
-        job.kill()
 
     def test_missing_member_shown(self):
         job = self.run_job()
@@ -113,7 +112,6 @@ class Shows(Weirctl):
                               lambda d: d["members"][1]["state"] == "missing")
         self.assertEqual(doc["members"][0]["state"], "training")
         self.assertGreaterEqual(doc["members"][1]["missing_s"], 0)
-        job.kill()
 
     def refused(self, doc, index):
         return [m["refused"] for m in doc["members"] if m["index"] == index][0]
@@ -170,7 +168,6 @@ class Checkpoints(Weirctl):
         self.await_json(job, ["status"], lambda d: d["checkpoints"]["given"] == 2)
         line = self.ctl(job.ps_hosts, "add", "ps", "127.0.0.1:9")[0]
         self.assertIn("--checkpoint_dir=" + folder, shlex.split(line))
-        job.kill()
 
     def test_next_checkpoint_shown(self):
         """The table has the step of the next checkpoint, and the job's arithmetic."""
@@ -180,7 +177,6 @@ class Checkpoints(Weirctl):
         line = "checkpoints: %s; last at step -; the next at step 70000" % folder
         text = harness.until(lambda: self.has_line(job, line), "the next checkpoint is shown")
         self.assertRegex(text, r"(?m)^computed with: \S.*, 1 thread; vector loops ")
-        job.kill()
 
     def test_next_checkpoint_by_time_shown(self):
         """The last step's checkpoint is always ordered, but is not the next one if checkpoints
@@ -204,7 +200,6 @@ class Checkpoints(Weirctl):
                         d["state"] == "training")
         self.assertRegex(self.ctl(job.ps_hosts, "status")[0],
                          r"last at step -; the next at step 70000, or within \d+ s\n")
-        job.kill()
 
     def has_line(self, job, line):
         text = self.ctl(job.ps_hosts, "status")[0]
@@ -215,7 +210,6 @@ class Checkpoints(Weirctl):
         _, err = self.ctl(job.ps_hosts, "checkpoint", status=1)
         self.assertIn("refused: this job keeps no checkpoints", err)
         self.assertEqual(self.json(job.ps_hosts, "checkpoint", status=1)["answer"], "refused")
-        job.kill()
 
 
 class Errors(Weirctl):
@@ -269,13 +263,11 @@ class Errors(Weirctl):
         self.assertRegex(out, "^ps:1: generation ")
         _, err = self.ctl(job.ps_hosts, "remove-worker", "1", status=RETRY)
         self.one_line(err, "not reachable")
-        job.kill()
 
     def test_command_at_other_server_refused(self):
         job = self.run_job()
         _, err = self.ctl(job.ps_hosts[1:], "remove-worker", "1", status=1)
         self.one_line(err, "refused: only ps:0 accepts commands (%s)" % job.ps_hosts[0])
-        job.kill()
 
     def test_bad_command_lines_refused(self):
         hosts = ["127.0.0.1:1"]
@@ -325,7 +317,6 @@ class Changes(Weirctl):
         self.assertIn("refused: there is no worker 1 in the job", err)
         job.start_worker(1, "--fault_push_delay_ms=2")  # a new process may join again
         self.await_json(job, ["members"], lambda d: len(d["members"]) == 3)
-        job.kill()
 
     def test_drain_removes_server(self):
         job = self.run_job()
@@ -338,7 +329,6 @@ class Changes(Weirctl):
         for index, why in ((0, "cannot leave"), (1, "there is no ps:1")):
             _, err = self.ctl(job.ps_hosts, "drain", str(index), status=1)
             self.assertIn(why, err)
-        job.kill()
 
     def test_add_prints_command_that_joins(self):
         job = self.run_job()
@@ -354,7 +344,6 @@ class Changes(Weirctl):
         self.await_json(job, ["members"], lambda d: [m["state"] for m in d["members"]] ==
                         ["training"] * 3)
         worker.kill()
-        job.kill()
 
     def at_relative_folder(self, here, name):
         """Returns a job in training, whose ps 0 has that folder of checkpoints as its flag."""
