@@ -56,13 +56,16 @@ class Launch(harness.Test):
             os.chmod(os.path.join(folder, name), 0o755)
         return folder
 
+    def argv(self):
+        return [sys.executable, harness.source("scripts/launch"), self.path("hosts"),
+                "--ssh", self.path("ssh"), "--program", self.path("task"),
+                "--logs", self.path("logs")]
+
     def launch(self, *flags, before=()):
-        folder = self.dir()
-        argv = [*before, sys.executable, harness.source("scripts/launch"),
-                os.path.join(folder, "hosts"), "--ssh", os.path.join(folder, "ssh"), "--program",
-                os.path.join(folder, "task"), "--logs", os.path.join(folder, "logs"), "--grace=5",
-                *flags]
-        return self.start("launch", argv, env={**os.environ, "SCRIPTS": folder})
+        """Starts launch; no task is left when the test has ended."""
+        self.at_end(self.check_none_left)
+        return self.start("launch", [*before, *self.argv(), "--grace=5", *flags],
+                          env={**os.environ, "SCRIPTS": self.dir()})
 
     def read(self, name):
         return harness.read_text(self.path(name)).splitlines()
@@ -96,7 +99,6 @@ class Launch(harness.Test):
         launch.wait_line("launch: worker:0 on b has ended with 138, and is started again in 1 s")
         launch.wait_line("launch: worker:1 on b has ended with 137, and is started again in 1 s")
         launch.wait_line("launch: worker:1 on b: exit status 0, 2 starts")
-        self.check_none_left()
 
     def test_permanent_error_ends_job(self):
         """A permanent error ends the job: workers, then servers, also a task that ignores
@@ -110,7 +112,6 @@ class Launch(harness.Test):
         launch.wait_line("launch: worker:2 on b: exit status 137")
         ends = self.read("ends")
         self.assertEqual([ends[0], *sorted(ends[1:])], ["worker:0", "ps:0", "ps:1"])
-        self.check_none_left()
 
     def wait_staying(self, n):
         path = self.path("staying")
@@ -122,25 +123,19 @@ class Launch(harness.Test):
         self.wait_staying(2)
         launch.stop(signal.SIGINT, status=130)
         self.assertEqual(self.read("ends"), ["worker:0", "ps:0"])
-        self.check_none_left()
 
     def test_leftover_worker_does_not_block_end(self):
         """A worker without a server does not delay the launcher."""
         self.scene("a ps=1 workers=1\n", ps_0="until [ -f staying ]; do sleep 0.05; done; exit 0",
                    worker_0="stay 0")
         self.launch("--grace=1").ends(0, "all servers have ended with 0: ends the workers")
-        self.check_none_left()
 
     def test_full_output_does_not_stop_job(self):
         """The job continues without the lines."""
         self.scene("a ps=1 workers=1\n", ps_0="exit 0", worker_0="echo x; exit 0")
-        folder = self.dir()
         with open("/dev/full", "wb", buffering=0) as full:
-            ended = subprocess.run([sys.executable, harness.source("scripts/launch"),
-                                    folder + "/hosts", "--ssh", folder + "/ssh", "--program",
-                                    folder + "/task", "--logs", folder + "/logs"], stdout=full,
-                                   stderr=subprocess.PIPE, timeout=60,
-                                   env={**os.environ, "SCRIPTS": folder})
+            ended = subprocess.run(self.argv(), stdout=full, stderr=subprocess.PIPE, timeout=60,
+                                   env={**os.environ, "SCRIPTS": self.dir()})
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertIn(b"lines are lost, the job continues", ended.stderr)
 
@@ -150,7 +145,6 @@ class Launch(harness.Test):
         launch = self.launch()
         self.wait_staying(2)
         launch.kill()
-        self.check_none_left()
 
     # The connection is lost once the launcher has seen the start.
     LOSE = ("until [ -s logs/worker-$index.log ]; do sleep 0.05; done; "
@@ -169,7 +163,6 @@ class Launch(harness.Test):
         launch.ends(0, "launch: host b is lost, and worker:0 with it")
         launch.wait_line("launch: worker:0 on b is started again in 1 s \\(1 of 1\\)")
         self.assertEqual(self.read("ends"), ["first", "second"])
-        self.check_none_left()
 
     def test_returning_host_is_no_restart(self):
         """Failed logins to a host that returns do not count as restarts."""
@@ -179,7 +172,6 @@ class Launch(harness.Test):
         launch.wait_line("launch: worker:0 on b is tried again in 2 s, for (100|99|98) s more")
         os.remove(self.path("away"))
         launch.ends(0, "launch: worker:0 on b: exit status 0, 2 starts")
-        self.check_none_left()
 
     def test_keep_going_continues_without_lost_host(self):
         """A host does not return: the other tasks continue without it."""
@@ -193,7 +185,6 @@ class Launch(harness.Test):
         launch.ends(1, "launch: the job continues without worker:1 on b")
         launch.wait_line("launch: worker:0 on a: exit status 0")
         launch.wait_line("launch: worker:1 on b: lost")
-        self.check_none_left()
 
     def test_keep_going_needs_servers(self):
         """The job cannot continue without a server."""
@@ -201,7 +192,6 @@ class Launch(harness.Test):
         launch = self.launch("--keep_going", "--host_timeout=0")
         launch.ends(1, "ps:0 on b: the host has been gone for --host_timeout=0 seconds")
         launch.wait_line("the job ends, since another start would not fix it")
-        self.check_none_left()
 
     def test_loss_of_host_not_counted_from_an_earlier_loss(self):
         """Another task of the host was lost for good earlier: the time of the new loss begins at
@@ -219,7 +209,6 @@ class Launch(harness.Test):
         self.assertGreaterEqual(int(left.group(1)), 39 - (time.monotonic() - late))
         os.remove(self.path("away"))
         launch.ends(1, "launch: worker:1 on b: exit status 0, 2 starts")
-        self.check_none_left()
 
     def test_signal_during_end_only_logged(self):
         """The first signal is only logged, so tasks have their time. SIGHUP is ignored under
@@ -237,14 +226,12 @@ class Launch(harness.Test):
         launch.wait(status=1)
         self.assertEqual(self.read("ends"), ["worker:0", "ps:0"])
         self.assertNotIn("SIGKILL to all: ", launch.output())
-        self.check_none_left()
 
     def test_missing_flock_named(self):
         self.scene("a ps=1\nb workers=1 ssh=bare\n")
         os.makedirs(self.path("bare"))
         os.symlink("/bin/bash", self.path("bare/bash"))
         self.launch().ends(2, "worker:0[|] flock is missing on this host")
-        self.check_none_left()
 
     def test_unreachable_host_named(self):
         """No task stays on the other hosts."""
@@ -252,7 +239,6 @@ class Launch(harness.Test):
         launch = self.launch("--quiet")
         launch.ends(1, "host b is not reached for worker:1: ssh: connect to host dead port 22")
         self.assertNotIn("| ", launch.output())
-        self.check_none_left()
 
     def test_bad_hosts_and_flags_refused(self):
         for hosts, flags, line in (
