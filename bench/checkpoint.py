@@ -15,32 +15,15 @@ import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 
-from common import free_ports, machine
-from train import wait_all
-
-SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LINE = re.compile(r"(\d\d):(\d\d):(\d\d\.\d+) .*training step \d+ done \(global step: (\d+)\)")
-
-
-def step_times(text):
-    """Returns the time at which each step was done, in seconds."""
-    times, day, last = {}, 0, 0
-    for h, m, s, step in LINE.findall(text):
-        now = int(h) * 3600 + int(m) * 60 + float(s)
-        day += 86400 if now < last else 0
-        times[int(step)], last = day + now, now
-    return times
+from common import SOURCE, in_turns, loopback_hosts, machine, run_weir, step_times, write_json
 
 
 def run(args, folder, every):
     """Makes a run; returns the first worker's step times, and number and MB of checkpoints."""
-    ports = free_ports(1 + args.workers)
-    hosts = ["--ps_hosts=127.0.0.1:%d" % ports[0],
-             "--worker_hosts=" + ",".join("127.0.0.1:%d" % p for p in ports[1:])]
+    hosts = loopback_hosts(args.workers)
     save = ["--checkpoint_dir=" + folder, "--save_steps=%d" % every] if every else []
     argvs = [[os.path.join(args.bin, "ps"), *hosts, "--task_index=0", *save]]
     for i in range(args.workers):
@@ -50,11 +33,9 @@ def run(args, folder, every):
                       "--data_dir=" + args.data_dir, "--batch_size=%d" % args.batch_size,
                       "--train_steps=%d" % args.steps, "--intra_op_threads=1",
                       "--progress=lines", "--log_every=1"])
-    processes = [subprocess.Popen(a, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                 for a in argvs]
-    outputs = wait_all(processes, "Weir", args.limit)
+    outputs = run_weir(argvs, args.limit)
     made = re.findall(r"checkpoint at step \d+: .*, ([\d.]+) MB", outputs[0])
-    times = step_times(outputs[1])
+    times = step_times(outputs[1].splitlines())
     if len(times) != args.steps:
         sys.exit("bench: some steps have no line:\n" + outputs[1])
     return times, len(made), float(made[0]) if made else 0
@@ -105,18 +86,15 @@ def main():
     if args.only_within:
         kinds = {"within": 2 * args.every}
     rates, pairs, made, size = {k: [] for k in kinds}, [], {}, 0
-    for i in range(args.rounds):
-        # Every second round runs backwards, so that no kind always has the cooler machine.
-        for kind in list(kinds)[::1 if i % 2 == 0 else -1]:
-            with tempfile.TemporaryDirectory(prefix="weir-bench-", dir=args.folder) as folder:
-                times, made[kind], mb = run(args, folder, kinds[kind])
-            rates[kind].append(rate(args, times))
-            size = max(size, mb)
-            if kind == "within":
-                pairs += halves(args, times)
-            print("round %d of %d: %-8s %6.0f images/s, %d checkpoints" %
-                  (i + 1, args.rounds, kind, rates[kind][-1], made[kind]), file=sys.stderr,
-                  flush=True)
+    for i, kind in in_turns(args.rounds, kinds):
+        with tempfile.TemporaryDirectory(prefix="weir-bench-", dir=args.folder) as folder:
+            times, made[kind], mb = run(args, folder, kinds[kind])
+        rates[kind].append(rate(args, times))
+        size = max(size, mb)
+        if kind == "within":
+            pairs += halves(args, times)
+        print("round %d of %d: %-8s %6.0f images/s, %d checkpoints" %
+              (i + 1, args.rounds, kind, rates[kind][-1], made[kind]), file=sys.stderr, flush=True)
     report(args, rates, pairs, made, size)
 
 
@@ -147,9 +125,7 @@ def report(args, rates, pairs, made, size):
               (1e3 * mean, 1e3 * error, len(pairs), 1e3 * (rest + mean), args.every,
                100 * result["within_cost"]))
     print("\n" + json.dumps(result))
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as f:
-            json.dump(result, f, indent=2)
+    write_json(result, args.json)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,17 @@
 """Functions that several measuring programs use. Standard library only."""
+import json
 import math
 import os
 import platform
+import re
 import socket
 import statistics
 import subprocess
+import sys
+import time
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+STEP = re.compile(r"(\d\d):(\d\d):(\d\d\.\d+) .*\(global step: (\d+)\)")
 
 
 def free_ports(n):
@@ -16,6 +23,68 @@ def free_ports(n):
     for s in sockets:
         s.close()
     return ports
+
+
+def loopback_hosts(n_workers):
+    """Returns the flags of a cluster of one server and these workers on this machine."""
+    ports = ["127.0.0.1:%d" % port for port in free_ports(1 + n_workers)]
+    return ["--ps_hosts=" + ports[0], "--worker_hosts=" + ",".join(ports[1:])]
+
+
+def wait_all(processes, what, seconds):
+    """Returns the output of the processes, in order; the run ends if one fails or hangs."""
+    deadline, outputs = time.monotonic() + seconds, []
+    try:
+        for p in processes:
+            out = p.communicate(timeout=max(1, deadline - time.monotonic()))[0]
+            if p.returncode != 0:
+                sys.exit("bench: %s failed with status %d:\n%s" % (what, p.returncode, out))
+            outputs.append(out)
+    except subprocess.TimeoutExpired:
+        sys.exit("bench: %s did not end within %d s" % (what, seconds))
+    finally:
+        for p in processes:
+            if p.poll() is None:
+                p.kill()
+            p.wait()
+    return outputs
+
+
+def run_weir(argvs, seconds):
+    """Runs programs of Weir at the same time; returns the output of each."""
+    return wait_all([subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      text=True) for argv in argvs], "Weir", seconds)
+
+
+def in_turns(n_rounds, kinds):
+    """Yields (round, kind). Every second round runs backwards, so that no kind always has the
+    cooler machine."""
+    for i in range(n_rounds):
+        for kind in list(kinds)[::1 if i % 2 == 0 else -1]:
+            yield i, kind
+
+
+def step_times(lines):
+    """Returns {global step: second} from a worker's lines, over midnight, too; a step that is made
+    again counts at its last time."""
+    times, day, last = {}, 0, 0
+    for h, m, s, step in (found.groups() for found in map(STEP.search, lines) if found):
+        now = int(h) * 3600 + int(m) * 60 + float(s)
+        day += 86400 if now < last else 0
+        times[int(step)], last = day + now, now
+    return times
+
+
+def read_json(path):
+    with open(path, encoding="utf-8") as f:
+        return json.load(f)
+
+
+def write_json(result, path, indent=2):
+    """path: None: writes nothing."""
+    if path:
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(result, f, indent=indent)
 
 
 def cpu_model():

@@ -7,28 +7,14 @@ Ends with 1 if a change stopped worker 0 for --most steps or more.
 """
 import argparse
 import os
-import re
 import statistics
 import sys
 import unittest
 
-SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from common import SOURCE, machine, step_times
+
 sys.path.insert(0, os.path.join(SOURCE, "tests/python"))
-from common import machine  # noqa: E402
 import test_elastic_proof  # noqa: E402
-
-STEP = re.compile(r"\w (\d+):(\d+):(\d+\.\d+) .*\(global step: (\d+)\)")
-
-
-def step_times(process):
-    """[(second of the day, global step)]"""
-    out = []
-    for line in process.lines:
-        m = STEP.match(line)
-        if m:
-            h, minute, s, step = m.groups()
-            out.append((int(h) * 3600 + int(minute) * 60 + float(s), int(step)))
-    return out
 
 
 class Measured(test_elastic_proof.Elastic):
@@ -39,7 +25,7 @@ class Measured(test_elastic_proof.Elastic):
         """Measures the cost of each change for worker 0, which stays: the longest time between two
         of its steps in the 25 after the order of the change, minus the median of the 20 before it,
         in steps of that median. The median is measured before each change."""
-        times = step_times(self.workers[0])
+        times = [(second, step) for step, second in step_times(self.workers[0].lines).items()]
         out = []
         for at, what in changes:
             before = [b[0] - a[0] for a, b in zip(times, times[1:]) if at - 20 <= a[1] < at]

@@ -14,13 +14,12 @@ import tempfile
 
 import common
 
-SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
 
 class Run:
     def __init__(self, args, folder, core, logdir):
         argv = ["taskset", "-c", str(core), os.path.join(args.bin, "worker"), "--gpus=none",
-                "--model=" + args.model, "--models_dir=" + os.path.join(SOURCE, "examples/models"),
+                "--model=" + args.model,
+                "--models_dir=" + os.path.join(common.SOURCE, "examples/models"),
                 "--train_steps=%d" % args.steps, "--batch_size=%d" % args.batch, "--seed=1",
                 "--intra_op_threads=1", "--log_level=warn"]
         if logdir and not args.none:
@@ -50,7 +49,7 @@ def arguments():
     p.add_argument("--batch", type=int, default=100)
     p.add_argument("--rounds", type=int, default=30)
     p.add_argument("--none", action="store_true")
-    p.add_argument("--bin", default=os.path.join(SOURCE, "build/bin"))
+    p.add_argument("--bin", default=os.path.join(common.SOURCE, "build/bin"))
     p.add_argument("flags", nargs="*")
     return p.parse_args()
 

@@ -35,9 +35,8 @@ import sys
 import tempfile
 import time
 
-from common import commit, free_ports, machine
+from common import SOURCE, commit, free_ports, machine, write_json
 
-SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SIZES = {"13.1M": 4 * 3274634}
 SMALL = 64 << 10  # below this only the latency matters, not bytes per second
 RAW_MOST = 64 << 20
@@ -462,9 +461,7 @@ def main():
     if args.shape and len(results) > 1:
         result["comparisons"] = print_comparisons(results)
     print("\n" + json.dumps(result))
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as f:
-            json.dump(result, f, indent=2)
+    write_json(result, args.json)
 
 
 main()

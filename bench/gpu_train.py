@@ -38,8 +38,9 @@ import sys
 import tempfile
 import time
 
-from common import free_ports, machine
-from train import PARAMETERS, SOURCE, network, read_idx, wait_all
+from common import SOURCE, in_turns, loopback_hosts, machine, read_json, wait_all
+import common
+from train import PARAMETERS, network, read_idx
 
 TARGET = 0.99
 
@@ -169,15 +170,10 @@ def run_weir(args, *flags, ps=False, steps=None, data_dir=None):
         path = os.path.join(folder, "summary.json")
         argvs = [weir_argv(args, path, steps, data_dir) + [*flags, *args.worker_flag]]
         if ps:
-            ports = free_ports(2)
-            hosts = ["--ps_hosts=127.0.0.1:%d" % ports[0],
-                     "--worker_hosts=127.0.0.1:%d" % ports[1], "--task_index=0"]
+            hosts = [*loopback_hosts(1), "--task_index=0"]
             argvs = [argvs[0] + hosts, [os.path.join(args.bin, "ps"), *hosts]]
-        processes = [subprocess.Popen(a, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                      text=True) for a in argvs]
-        lines = wait_all(processes, "Weir", args.limit)[0]
-        with open(path, encoding="utf-8") as f:
-            summary = json.load(f)
+        lines = common.run_weir(argvs, args.limit)[0]
+        summary = read_json(path)
     if summary["parameters"] != PARAMETERS or summary["images"] != steps * args.batch_size:
         sys.exit("gpu_train: Weir trained something else: %s" % summary)
     if not args.cpu:
@@ -339,11 +335,10 @@ def measure(args, there):
         if how in there:
             contestants[how] = lambda how=how: run_torch(args, how)
     figures = {name: [] for name in contestants}
-    for i in range(args.rounds):
-        for name in list(contestants)[::1 if i % 2 == 0 else -1]:
-            figures[name].append(contestants[name]())
-            print("round %d of %d: %-8s %9.0f images/s" %
-                  (i + 1, args.rounds, name, figures[name][-1]), file=sys.stderr, flush=True)
+    for i, name in in_turns(args.rounds, contestants):
+        figures[name].append(contestants[name]())
+        print("round %d of %d: %-8s %9.0f images/s" %
+              (i + 1, args.rounds, name, figures[name][-1]), file=sys.stderr, flush=True)
     return figures
 
 

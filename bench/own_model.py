@@ -22,13 +22,13 @@ import subprocess
 import sys
 import time
 
-SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from common import SOURCE, free_ports, in_turns, machine, wait_all, write_json
+
 BUILD = os.path.join(SOURCE, "build")
 os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
 os.environ.setdefault("WEIR_PROGRAMS", os.path.join(BUILD, "bin"))
 sys.path.insert(0, os.path.join(SOURCE, "python"))
 import weir  # noqa: E402
-from common import free_ports, machine  # noqa: E402
 
 RUN = os.path.join(SOURCE, "bench/own_model_run.py")
 NAMES = {"weir": "Weir, 1 ps and 2 workers", "ddp": "DDP on gloo, 2 ranks",
@@ -97,18 +97,7 @@ def run_pytorch(args, kind):
                               env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True,
                               start_new_session=True)  # as weir.Cluster does
              for rank in range(2)]
-    try:
-        deadline = time.monotonic() + args.limit
-        said = [p.communicate(timeout=max(0, deadline - time.monotonic()))[0] for p in ranks]
-    except subprocess.TimeoutExpired:
-        sys.exit("bench: %s is not done in --limit=%d seconds" % (kind, args.limit))
-    finally:
-        for p in ranks:
-            p.kill()
-            p.wait()
-    if any(p.returncode for p in ranks):
-        sys.exit("bench: a process of %s has failed; its output is above" % kind)
-    return [json.loads(text) for text in said], 0
+    return [json.loads(text) for text in wait_all(ranks, kind, args.limit)], 0
 
 
 def round_of(args, kind):
@@ -141,9 +130,7 @@ def report(args, rounds):
             m["servers_cpu_ms_per_1000"], m["rss"], m["server_rss"]))
     if {"weir", "ddp"} <= median.keys():
         compare(rounds, median)
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as f:
-            json.dump({"machine": machine(), "options": vars(args), "rounds": rounds}, f, indent=2)
+    write_json({"machine": machine(), "options": vars(args), "rounds": rounds}, args.json)
 
 
 def compare(rounds, median):
@@ -169,12 +156,11 @@ def main():
     if not set(kinds) <= set(NAMES):
         sys.exit("bench: --kinds is a list of %s" % ", ".join(NAMES))
     rounds = {kind: [] for kind in kinds}
-    for i in range(args.rounds):
-        for kind in kinds[::1 if i % 2 == 0 else -1]:
-            rounds[kind].append(round_of(args, kind))
-            print("round %d of %d: %-5s %7.0f tokens/s, CPU %.1f ms per 1,000" % (
-                i + 1, args.rounds, kind, rounds[kind][-1]["tokens_per_s"],
-                rounds[kind][-1]["cpu_ms_per_1000"]), file=sys.stderr, flush=True)
+    for i, kind in in_turns(args.rounds, kinds):
+        rounds[kind].append(round_of(args, kind))
+        print("round %d of %d: %-5s %7.0f tokens/s, CPU %.1f ms per 1,000" % (
+            i + 1, args.rounds, kind, rounds[kind][-1]["tokens_per_s"],
+            rounds[kind][-1]["cpu_ms_per_1000"]), file=sys.stderr, flush=True)
     report(args, rounds)
 
 

@@ -14,21 +14,18 @@ import tempfile
 
 import common
 
-SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
 
 def train(args, seed, precision):
     """Returns the accuracy on the test images after one run, from the worker's summary (0 to 1)."""
     with tempfile.TemporaryDirectory(prefix="weir-precision-") as folder:
         path = os.path.join(folder, "summary.json")
         argv = [os.path.join(args.bin, "worker"), "--gpus=none", "--model=" + args.model,
-                "--models_dir=" + os.path.join(SOURCE, "examples/models"),
+                "--models_dir=" + os.path.join(common.SOURCE, "examples/models"),
                 "--epochs=%g" % args.epochs, "--batch_size=64", "--optimizer=adam",
                 "--learning_rate=%g" % args.rate, "--seed=%d" % seed, "--precision=" + precision,
                 "--intra_op_threads=1", "--log_level=warn", "--summary_json=" + path]
         subprocess.run(argv, stdout=subprocess.DEVNULL, check=True)
-        with open(path, encoding="utf-8") as f:
-            return json.load(f)["test_accuracy"]
+        return common.read_json(path)["test_accuracy"]
 
 
 def arguments():
@@ -38,7 +35,7 @@ def arguments():
     p.add_argument("--rate", type=float, default=0.001)
     p.add_argument("--seeds", default="1,2,3")
     p.add_argument("--allow", type=float, default=0.2, help="points that bf16 may lose")
-    p.add_argument("--bin", default=os.path.join(SOURCE, "build/bin"))
+    p.add_argument("--bin", default=os.path.join(common.SOURCE, "build/bin"))
     return p.parse_args()
 
 

@@ -29,26 +29,22 @@ cores to the other workers. So the model is small and each of its many pushes wa
 """
 import argparse
 import os
-import re
 import sys
 import tempfile
 import time
 
-SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from common import SOURCE, loopback_hosts, machine, step_times
+
 sys.path.insert(0, os.path.join(SOURCE, "tests/python"))
-from common import free_ports, machine  # noqa: E402
 
 PHASES = ("full", "less", "dropped", "waited")
-STEP = re.compile(r"\w (\d+):(\d+):(\d+\.\d+) .*\(global step: (\d+)\)")
 
 
 class Cluster:
     def __init__(self, o, n_workers, ps_flags, data):
         import harness
         self.harness, self.killed, self.workers = harness, [], []
-        ports = free_ports(1 + n_workers)
-        self.hosts = ["--ps_hosts=127.0.0.1:%d" % ports[0],
-                      "--worker_hosts=" + ",".join("127.0.0.1:%d" % p for p in ports[1:])]
+        self.hosts = loopback_hosts(n_workers)
         self.flags = ["--model=lenet5", "--models_dir=" + harness.MODELS, "--data_dir=" + data,
                       "--progress=lines", "--log_every=1", "--train_steps=1000000000",
                       "--batch_size=10", "--intra_op_threads=1", "--chunk_bytes=4096",
@@ -78,13 +74,10 @@ class Cluster:
 
     def steps(self):
         """[(time, global step)] of worker 0, each step once."""
-        done, day = {}, time.mktime((*time.localtime()[:3], 0, 0, 0, 0, 0, -1))
-        for line in list(self.workers[0].lines):
-            m = STEP.match(line)
-            if m:
-                h, minute, s, step = m.groups()
-                done[int(step)] = day + int(h) * 3600 + int(minute) * 60 + float(s)
-        return sorted((t - 86400 * (t > time.time() + 3600), step) for step, t in done.items())
+        day = time.mktime((*time.localtime()[:3], 0, 0, 0, 0, 0, -1))
+        times = step_times(list(self.workers[0].lines))
+        return sorted((t + day - 86400 * (t + day > time.time() + 3600), step)
+                      for step, t in times.items())
 
     def close(self):
         for p in [self.ps, *self.workers, *self.killed]:

@@ -16,7 +16,6 @@ in rates and CPU.
 """
 import argparse
 import itertools
-import json
 import os
 import platform
 import sys
@@ -234,8 +233,7 @@ def measure(args):
            for side, c in (("server", costs.server), ("worker", costs.worker))])
     print("\nLoops, s/GB: %s. Wait of a hop on loopback: %.0f us." %
           (", ".join("%s %.3f" % (k, v * 1e9) for k, v in loops.items()), latency * 1e6))
-    with open(args.measure, "w", encoding="utf-8") as f:
-        json.dump(result, f, indent=1)
+    common.write_json(result, args.measure, 1)
     return result
 
 
@@ -351,9 +349,7 @@ def main():
         sys.exit("bench: %s" % e)
     except KeyboardInterrupt:
         sys.exit(130)
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as f:
-            json.dump(dict(result, machine=machine()), f, indent=1)
+    common.write_json(dict(result, machine=machine()), args.json, 1)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,8 @@ import subprocess
 import tempfile
 import time
 
-from common import free_ports
+from common import SOURCE, free_ports
 
-SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.environ.get("WEIR_BIN") or os.path.join(SOURCE, "build/bin")
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG = 1

@@ -43,9 +43,10 @@ import sys
 import tempfile
 import time
 
-from common import free_ports, machine
+from common import (SOURCE, free_ports, in_turns, loopback_hosts, machine, read_json, wait_all,
+                    write_json)
+import common
 
-SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TORCH2 = os.path.join(SOURCE, "build/venv-torch2/bin/python")
 TCMALLOC = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"
 PARAMETERS = 3274634
@@ -128,25 +129,6 @@ def maps():
         return f.read()
 
 
-def wait_all(processes, what, seconds):
-    """Returns the output of the processes, in order; the run ends if one fails or hangs."""
-    deadline, outputs = time.monotonic() + seconds, []
-    try:
-        for p in processes:
-            out = p.communicate(timeout=max(1, deadline - time.monotonic()))[0]
-            if p.returncode != 0:
-                sys.exit("bench: %s failed with status %d:\n%s" % (what, p.returncode, out))
-            outputs.append(out)
-    except subprocess.TimeoutExpired:
-        sys.exit("bench: %s did not end within %d s" % (what, seconds))
-    finally:
-        for p in processes:
-            if p.poll() is None:
-                p.kill()
-            p.wait()
-    return outputs
-
-
 def keep_losses(key, of_workers):
     """Stores losses. of_workers: {step: loss} of each."""
     LOSSES[key].append({step: statistics.mean(w[step] for w in of_workers)
@@ -184,9 +166,7 @@ def told_losses(output):
 
 def run_weir(args, key, n_workers, with_ps):
     """Returns images/s of n_workers with one server, or of n_workers alone at the same time."""
-    ports = free_ports(1 + n_workers)
-    hosts = ["--ps_hosts=127.0.0.1:%d" % ports[0],
-             "--worker_hosts=" + ",".join("127.0.0.1:%d" % p for p in ports[1:])]
+    hosts = loopback_hosts(n_workers)
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
         paths = [os.path.join(folder, "%d.json" % i) for i in range(n_workers)]
         argvs = [[os.path.join(args.bin, "ps"), *hosts, "--task_index=0", *args.ps_flag]] * with_ps
@@ -200,14 +180,9 @@ def run_weir(args, key, n_workers, with_ps):
                           "--train_steps=%d" % args.steps, "--intra_op_threads=1",
                           "--summary_json=" + path, "--progress=lines", "--log_every=1",
                           "--precision=" + key[1], *args.worker_flag])
-        processes = [subprocess.Popen(a, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                      text=True) for a in argvs]
-        outputs = wait_all(processes, "Weir", args.limit)[-n_workers:]
+        outputs = common.run_weir(argvs, args.limit)[-n_workers:]
         keep_losses(key, [told_losses(o) for o in outputs])
-        summaries = []
-        for path in paths:
-            with open(path, encoding="utf-8") as f:
-                summaries.append(json.load(f))
+        summaries = [read_json(path) for path in paths]
     for s in summaries:
         if s["parameters"] != PARAMETERS or s["images"] != args.steps * args.batch_size:
             sys.exit("bench: Weir trained something else: %s" % s)
@@ -279,12 +254,10 @@ def main():
     contestants = {(name, precision): lambda f=f, key=(name, precision), how=how: f(args, key, *how)
                    for precision in args.precision for name, wanted, f, how in runs if wanted}
     figures = {key: [] for key in contestants}
-    for i in range(args.rounds):
-        # Every second round runs backwards, so that no contestant always has the cooler machine.
-        for key in list(contestants)[::1 if i % 2 == 0 else -1]:
-            figures[key].append(contestants[key]())
-            print("round %d of %d: %-6s %s %7.0f images/s" %
-                  (i + 1, args.rounds, *key, figures[key][-1]), file=sys.stderr, flush=True)
+    for i, key in in_turns(args.rounds, contestants):
+        figures[key].append(contestants[key]())
+        print("round %d of %d: %-6s %s %7.0f images/s" %
+              (i + 1, args.rounds, *key, figures[key][-1]), file=sys.stderr, flush=True)
     report(args, figures, version)
     check_losses(args)
 
@@ -344,9 +317,7 @@ def report(args, figures, version):
                           for name, median in result["median"].items()
                           if names[name].startswith("Weir")]}
     print("\n" + json.dumps(result))
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as f:
-            json.dump(result, f, indent=2)
+    write_json(result, args.json)
 
 
 def report_precision(args, precision, all_figures, names):

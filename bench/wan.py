@@ -39,15 +39,14 @@ since worker 0 was ready. --cut AFTER:SECONDS, once or more, cuts the link betwe
 then excludes the waits before.
 """
 import argparse
-import json
 import os
 import re
 import sys
 import tempfile
 
-SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from common import SOURCE, machine, write_json
+
 sys.path.insert(0, os.path.join(SOURCE, "tests/wan"))
-from common import machine  # noqa: E402
 import wan  # noqa: E402
 import harness  # noqa: E402
 from wan_job import Job, note  # noqa: E402
@@ -249,9 +248,7 @@ def main():
     print(" ".join(["TCP:", o.congestion, "wire:", o.wire, "overlap:", str(o.overlap), *o.flag,
                     *o.region_flag, *o.parent_flag]))
     table(o, rows)
-    if o.json:
-        with open(o.json, "w", encoding="utf-8") as f:
-            json.dump({"options": vars(o), "rows": rows}, f, indent=1)
+    write_json({"options": vars(o), "rows": rows}, o.json, 1)
 
 
 main()
