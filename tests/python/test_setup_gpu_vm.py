@@ -506,7 +506,8 @@ class SetupGpuVm(harness.Test):
         self.assertIn("GPU is running!", said)
         _, calls = self.good(m, "--source=https://example.org/other.git", "--again")
         self.assertIn(fetch % (m.root, "other.git"), calls)
-        self.ends(m, REFUSED, "write its whole path", "--debs=here", "--print_start_up", source=False)
+        self.ends(m, REFUSED, "write its whole path", "--debs=here", "--print_start_up",
+                  source=False)
 
     def test_lines_of_the_page_accepted(self):
         text = harness.read_source("docs/start/cloud.md")
