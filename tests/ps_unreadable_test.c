@@ -444,6 +444,30 @@ static void unreadable_file_is_awaited(void **state)
     checkpoint_manifest_free(m);
 }
 
+/* A file server shows a checkpoint late, or a damaged file becomes readable, after the job has
+ * resumed from an older checkpoint, or from its first step. */
+static void checkpoint_of_an_abandoned_history_is_skipped(void **state)
+{
+    const struct {
+        struct checkpoint_history history;
+        int64_t step; /* step of the checkpoint that is found; -1: none */
+    } cases[] = {{{{term_of(1, 1), 5}, term_of(2, 1)}, 5},
+                 {{{term_of(1, 1), 5}, term_of(1, 2)}, 5},
+                 {{{0, 0}, term_of(2, 1)}, -1},
+                 {{{term_of(1, 1), 8}, term_of(2, 1)}, 8},
+                 {{{term_of(1, 1), 5}, term_of(1, 1)}, 8},
+                 {{{0, 0}, 0}, 8}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct checkpoint_restore_query query = {.folder = folder,
+                                                       .history = cases[i].history};
+        struct checkpoint_restore *r = NULL;
+        enum status st = checkpoint_restore_open(&query, &r);
+        assert_int_equal(st, cases[i].step < 0 ? ST_NOT_FOUND : ST_OK);
+        assert_int_equal(r ? checkpoint_restore_manifest(r)->step : -1, cases[i].step);
+        checkpoint_restore_close(r);
+    }
+}
+
 int main(void)
 {
     json_text_set_up(); /* it reports a lack of memory */
@@ -453,5 +477,5 @@ int main(void)
                     unreadable_file_is_not_searched_elsewhere,
                     unreadable_named_checkpoint_has_a_reason,
                     retention_keeps_unreadable_checkpoints, server_keeps_unreadable_parts,
-                    unreadable_file_is_awaited);
+                    unreadable_file_is_awaited, checkpoint_of_an_abandoned_history_is_skipped);
 }

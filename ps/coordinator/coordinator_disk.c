@@ -409,6 +409,7 @@ void coordinator_disk_order(struct coordinator_shell *l, const struct coordinato
         evaluation_new_best(l->state, &o.best);
     if (a->disk == DISK_FIND) {
         o.before = coordinator_plan_checkpoint(l, a->value);
+        o.history = l->history;
         failed.st = coordinator_folders_copy(l, &o.folders);
     }
     o.lists = coordinator_folders_any_own(&l->folders);

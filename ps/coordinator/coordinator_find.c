@@ -18,11 +18,13 @@ static enum status find(struct coordinator_disk *d, struct coordinator_disk_requ
                         struct checkpoint_restore **out, const char **mark)
 {
     const struct checkpoint_elsewhere elsewhere = {coordinator_folders_has, &o->folders};
-    const struct checkpoint_restore_query older = {
-        .folder = d->folder, .before = o->before, .whole = 1, .elsewhere = &elsewhere};
+    const struct checkpoint_restore_query query = {.folder = d->folder,
+                                                   .before = o->before,
+                                                   .history = o->history,
+                                                   .whole = 1,
+                                                   .elsewhere = &elsewhere};
     int passes = o->before.generation > 0;
-    enum status st = passes ? checkpoint_restore_open(&older, out)
-                            : checkpoint_restore_find_with(d->folder, &elsewhere, out);
+    enum status st = checkpoint_restore_open(&query, out);
     *mark = "";
     if (st == ST_OK && d->restore_path &&
         term_epoch(checkpoint_restore_manifest(*out)->generation) < d->first_epoch) {

@@ -204,6 +204,10 @@ void coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next
     checkpoint_restore_close(first);
     checkpoint_restore_close(found);
     keep_plan(l, next);
+    if (next->source == PLAN_MEMORY)
+        return;
+    l->history.since = next->generation;
+    l->history.resumed = coordinator_plan_checkpoint(l, next->generation);
 }
 
 /* Checks whether the worker fits the checkpoint; if not, writes a sentence. The caller holds the

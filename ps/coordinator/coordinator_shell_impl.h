@@ -34,8 +34,7 @@ struct coordinator_disk_request {
     uint64_t epoch;
     struct net_plan *plan; /* MANIFEST: owned, as `files` */
     struct safetensors_written *files;
-    char (*own)[FOLDER_ID_BYTES]; /* folder id of each file's server if the folder is its own; else
-                                     "" */
+    char (*own)[FOLDER_ID_BYTES]; /* id of each server's own folder; "": none */
     int n_files;
     struct checkpoint_parent_version parent;
     char *trained_on; /* MANIFEST: owned; NULL: unknown */
@@ -43,9 +42,9 @@ struct coordinator_disk_request {
     uint64_t generation;                /* SWEEP, with `step`: of the failed order */
     struct coordinator_folders folders; /* FIND: of the next generation's servers; owned */
     struct checkpoint_id before;        /* FIND: only older ones count; generation 0: the newest */
+    struct checkpoint_history history;  /* FIND: as in struct checkpoint_restore_query */
     struct best_evaluation best;        /* BEST */
-    int lists;    /* the order also lists kept checkpoints, for servers with own folders */
-    int searches; /* a search for a first job, not an order of the coordinator's */
+    int lists, searches; /* it also lists kept checkpoints; it searches for a first job */
 };
 
 /* Checkpoints that are complete or may become so; newest first. */
@@ -67,6 +66,7 @@ struct coordinator_shell {
 
     /* The fields that the thread alone uses. */
     struct net_plan *kept[COORDINATOR_KEPT_PLANS]; /* recent plans; newest last */
+    struct checkpoint_history history;             /* history since the last plan not from memory */
     int64_t held_ns; /* time since which drained servers must stay; 0: none must */
 
     pthread_mutex_t lock; /* guards all fields below, and `plan` where it changes */
