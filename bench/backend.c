@@ -8,7 +8,7 @@
  * precision: fp32, tf32, bf16; how: host, graph, launches; tuning: as --gpu_tuning.
  * WEIR_BACKEND_DIR: folder of the backends, if not ../lib; exit 77 if a card has no bf16. Prints
  * the median of the rounds in images/s, by the clock and by the process's own processor time (on
- * the CPU: what a busy machine disturbs less), and the same as JSON. */
+ * the CPU: a busy machine disturbs it less), and the same as JSON. */
 #include "kernels/backend.h"
 #include "base/clock.h"
 #include "base/rng.h"

@@ -59,9 +59,9 @@ static const struct flag flags[] = {
     {"warmup", FLAG_INT, &opt_warmup, 1, 1e9, NULL, NULL, "Steps before the clock", "Measuring:"},
     {"steps", FLAG_INT, &opt_steps, 1, 1e7, NULL, NULL, "Timed steps", NULL},
     {"cpu_of", FLAG_STRING, &opt_cpu_of, 0, 0, "PID,...", NULL,
-     "Processes whose CPU time within the timed steps is told too", NULL},
+     "Further processes; the output has their CPU time within the timed steps", NULL},
     {"limit_s", FLAG_INT, &opt_limit_s, 1, 86400, NULL, NULL,
-     "Ends the program, by SIGALRM, when it takes longer", NULL},
+     "Longest time of the program; then SIGALRM ends it", NULL},
     {"log_level", FLAG_CHOICE, &opt_log_level, 0, 0, NULL, "debug|info|warn|error",
      "What is logged on stderr", NULL},
 };

@@ -115,10 +115,10 @@ def scale(args):
                ("workers' CPU s/GB", "%.2f", "client_s_gb"), ("all joined s", "%.2f", "join_s"),
                ("others' cores", "%.2f", "others_cores")]
     table([c[0] for c in columns], [[form % r[key] for _, form, key in columns] for r in runs])
-    print("\nServer peak: of the server with most, its whole process. Stated: what the store takes "
-          "by ps/store/store.h\n"
-          "(sgd: 2 versions, 1 sum, up to workers - 1 copies); the rest is gRPC's, "
-          "with what it has received\nand sent. MB/worker: growth over the idle server, by worker.")
+    print("\nServer peak: memory of the largest server's process. Stated: memory of the store by "
+          "ps/store/store.h\n"
+          "(sgd: 2 versions, 1 sum, up to workers - 1 copies); gRPC has the rest, "
+          "for received and sent\nmessages. MB/worker: growth over the idle server, per worker.")
     return {"runs": runs}
 
 

@@ -42,11 +42,11 @@ GATHER_BYTES, FRAME_BYTES, FRAME_PIECES = 128 << 10, 1 << 20, 512  # as in net/r
 
 
 class Costs:
-    """CPU seconds. bytes_*: per byte of one direction; crowd: added per byte, either direction, in
-    a crowd of connections (what a core finds in its caches is another's, and each turn to a
-    connection brings fewer bytes), half of it with crowd_half connections beside the first; chunk:
-    per chunk in and out together; stream: per step and connection, in and out together. add, copy,
-    update, crc: per byte of a server's loops; add is part of bytes_in."""
+    """CPU seconds. bytes_*: per byte of one direction; crowd: added per byte of either direction if
+    there are many connections (a core's caches then hold another connection's data, and each turn
+    of a connection brings fewer bytes), half of it with crowd_half connections beside the first;
+    chunk: per chunk in and out together; stream: per step and connection, in and out together. add,
+    copy, update, crc: per byte of a server's loops; add is part of bytes_in."""
     KEYS = ("bytes_in", "bytes_out", "crowd", "chunk", "stream")
 
     def __init__(self, server=None, worker=None, loops=None, crowd_half=1):
@@ -92,8 +92,8 @@ def shard(chunks, n_servers):
 
 
 def make_frames(chunks, server):
-    """Tuples of chunks that go out together: small ones gather; the first frame of a server goes as
-    soon as there is enough, and what is pushed while it is under way fills the next ones."""
+    """Returns tuples of chunks that are sent together. Small chunks share a frame. A server's first
+    frame is sent as soon as it is full; chunks that are pushed after it fill the next ones."""
     frames, later, open_frames = [], set(), {}
     for c, s in enumerate(server):
         frame = open_frames.setdefault(s, [])

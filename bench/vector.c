@@ -20,7 +20,7 @@ enum { MAX_ROUNDS = 101, N_SIZES = 2, N_ARRAYS = 5 };
 static const size_t sizes[N_SIZES] = {64u << 10, 64u << 20};
 static const char *const size_names[N_SIZES] = {"64 KB", "64 MB"};
 
-/* The arrays of one working set: n floats each; what is not used is NULL. */
+/* The arrays of one working set: n floats each; unused arrays are NULL. */
 struct set {
     size_t n;
     float *array[N_ARRAYS];

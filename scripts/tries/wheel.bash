@@ -102,7 +102,7 @@ with zipfile.ZipFile(source) as old, zipfile.ZipFile("two/" + rename(source), "w
         new.writestr(info, data)
 END
 cat >"$root/root/try/version.py" <<'END'
-"""A job, held until the other environment's is there; nothing of it lies in that one."""
+"""A job that waits for the other environment's job; the environments share no file."""
 import array, os, re, sys, time, weir
 
 def mapped(pid):
