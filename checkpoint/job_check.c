@@ -430,7 +430,7 @@ enum status checkpoint_job_check_restored(const struct checkpoint_manifest *m,
     if (st == ST_OK && job_arithmetic_differs(&m->job, &join->job))
         LOG_W(
             "the checkpoint at step %" PRId64
-            " was computed with '%s', the job now computes with '%s': its results will not be bit-identical to those of an uninterrupted job",
+            " was computed with '%s', the job now uses '%s': its results will not be bit-identical to those of an uninterrupted job",
             m->step, m->job.arithmetic, join->job.arithmetic);
     return st;
 }

@@ -367,7 +367,7 @@ class DataSet(harness.Test):
         job.start([folder])
         job.finish()
         job.ps[0].wait_line("the checkpoint at step 5 was computed with '.*, 1 thread; .*', the "
-                            "job now computes with '.*, 2 threads; ")
+                            "job now uses '.*, 2 threads; ")
         self.assertNotRegex(job.ps[0].output(), "worker [01] computes with")
 
     def test_worker_with_other_instruction_set_refused(self):
