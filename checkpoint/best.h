@@ -16,7 +16,7 @@
 struct checkpoint_best {
     struct checkpoint_id id;
     double loss, accuracy;      /* mean over the samples; share of correct ones */
-    struct job_validation data; /* the samples; n 0: unknown, from a file of an older version */
+    struct job_validation data; /* samples; n 0: unknown, from a file of an older version */
 };
 enum status checkpoint_best_read(const char *folder, struct checkpoint_best *out);
 /* Returns true if the path is such a file, judged by its name and its first bytes. */

@@ -19,10 +19,10 @@
 
 struct job_over {
     const char *folder;                     /* all borrowed */
-    const char *ps0;                        /* its address in --ps_hosts */
+    const char *ps0;                        /* address of ps 0 in --ps_hosts */
     const char *export_file, *summary_json; /* NULL: none */
-    const struct net_join *join;            /* join request of this worker */
-    bool has_logged;                        /* it has logged that it waits for a missing file */
+    const struct net_join *join;            /* request with which this worker joins */
+    bool has_logged;                        /* a line reported the wait for a missing file */
 };
 
 /* Returns true, and logs it, if the job is over. */

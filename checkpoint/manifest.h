@@ -41,9 +41,9 @@ struct checkpoint_progress {
     bool known;             /* false: the checkpoint has no progress (older version), and no field
                                below is set */
     uint64_t position;      /* samples that were read up to the step, of all passes */
-    int n_members, *member; /* indices, ascending */
+    int n_members, *member; /* number of members; their indices, ascending */
     struct hosts servers;   /* addresses; a server's number is its position */
-    int n_contributed;      /* at the step, as in a plan (net/wire/plan.h) */
+    int n_contributed;      /* number of members that contributed (net/wire/plan.h) */
     struct net_contribution *contributed;
     struct checkpoint_parent_version parent;
 };
@@ -52,8 +52,8 @@ struct checkpoint_manifest {
     int64_t step;
     uint64_t generation;
     struct net_job job;
-    struct chunks *chunks; /* parameters, cut into the chunks of that run */
-    int n_files;           /* servers */
+    struct chunks *chunks; /* parameters of the job, cut into the chunks of that run */
+    int n_files;           /* number of servers */
     struct safetensors_written *files;
     /* [n_files] id of the server's own folder that has the file; empty: the manifest's folder.
      * NULL: all are in the manifest's */

@@ -12,9 +12,9 @@
 
 struct found {
     struct checkpoint_part part;
-    bool unread;    /* it could not be read now, but may be good */
-    bool whole;     /* its size and header fit */
-    bool mine;      /* no other server is known to have written it */
+    bool unread;    /* the file could not be read now, but may be good */
+    bool whole;     /* size and header fit */
+    bool mine;      /* no other server is known to have written the file */
     bool temporary; /* unfinished */
     char name[NAME_MAX + 1];
 };

@@ -13,7 +13,7 @@
 struct checkpoint_part {
     struct checkpoint_id id;
     int server, n_servers;
-    struct safetensors_written file; /* its size, its header's checksum */
+    struct safetensors_written file; /* size of the file, checksum of its header */
 };
 
 /* Returns true if the server at `address` wrote the file; false: another one, or unknown. */

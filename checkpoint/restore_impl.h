@@ -12,7 +12,7 @@ struct tensor {
     int64_t version;
     int file;
     const struct safetensors_entry *entry;
-    _Atomic int checked; /* its data match its checksum */
+    _Atomic int checked; /* the tensor's data match its checksum */
 };
 
 struct checkpoint_restore {

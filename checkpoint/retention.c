@@ -20,7 +20,7 @@
 
 struct entry {
     struct checkpoint_name is;
-    bool tried; /* the sweep has tried to remove it */
+    bool tried; /* the sweep has tried to remove the file */
     char name[NAME_MAX + 1];
 };
 

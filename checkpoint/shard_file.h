@@ -26,7 +26,7 @@ struct checkpoint_shard_chunk {
     int64_t version;
     const float *value;
     const float *slots;      /* slots, one after the other; NULL: none */
-    const uint64_t *samples; /* the model's first chunk: the list of checkpoint_restore_samples
+    const uint64_t *samples; /* first chunk of the model: list of checkpoint_restore_samples
                                 (restore.h); otherwise NULL */
     size_t n_samples;
 };
@@ -38,7 +38,7 @@ struct checkpoint_shard_file {
     int server, n_servers;
     const struct net_job *job;
     const struct chunks *chunks;
-    struct checkpoint_progress progress; /* its lists are borrowed for the call */
+    struct checkpoint_progress progress; /* progress, whose lists are borrowed for the call */
     char home[FOLDER_ID_BYTES]; /* id of ps 0's folder, which has the manifest; empty: not known */
 };
 /* Opens a file that a manifest or a list of parts names, and checks that it is `is`. whole: all of

@@ -8,10 +8,10 @@
 /* The readers of one layer's output. A layer that reads it twice counts as two readers. A value. */
 struct graph_node {
     int mine;
-    int n_readers;   /* readers of its output in all plans */
-    int own_readers; /* readers of its output in this plan */
-    int reader;      /* its only reader, if this plan computes both layers; -1 otherwise */
-    /* it, or a layer before it, has parameters: it has a backward and a gradient by its output */
+    int n_readers;   /* readers of the layer's output in all plans */
+    int own_readers; /* readers of the layer's output in this plan */
+    int reader;      /* only reader of the output, if this plan computes both; -1 otherwise */
+    /* the layer or one before it has parameters; it has a backward and a gradient by the output */
     int trained;
 };
 

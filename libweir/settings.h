@@ -16,7 +16,7 @@ struct settings {
     int64_t n_workers, task_index, slurm_ps, slurm_port;
     int join;
     char *tls_cert, *tls_key, *tls_ca, *token_file;
-    struct job_settings job; /* its texts, too, are owned */
+    struct job_settings job; /* settings of the job; their texts are owned, too */
     int own_local_steps;
     int64_t train_steps, batch_size, seed;
     char *data_name, *arithmetic, *checkpoint_dir;

@@ -11,7 +11,7 @@
 
 struct waiting_config {
     const struct updates *updates; /* borrowed; if its `waits` is NULL, there are no waits */
-    const char *ps0;               /* address; borrowed */
+    const char *ps0;               /* address of ps 0; borrowed */
     /* Called twice a second during a wait, with "worker 1 (never joined)" and the time waited.
      * NULL: the wait is over. */
     void (*changed)(void *ctx, const char *whom, int64_t ms);
@@ -28,8 +28,8 @@ void waiting_destroy(struct waiting *w);                /* NULL is fine */
  * doubles each time, up to 60 s. */
 struct waiting_lines {
     char whom[STATUS_WAITING_BYTES]; /* program in the last line; empty: no line in this wait */
-    int64_t line_ms;                 /* when the next line is due */
-    int64_t change_ms, gap_ms;       /* when a line on another program is due; pause before it */
+    int64_t line_ms;                 /* due time of the next line */
+    int64_t change_ms, gap_ms;       /* due time of a line on another program; pause before it */
 };
 /* Writes the other workers that servers wait for although steps are not slower than before: "worker
  * 2 (slower than this one)"; empty: none. */

@@ -48,7 +48,7 @@ struct cpu_tensor {
     const struct cpu_md *md; /* owned by the pass, or by one of its primitives */
     dnnl_memory_t mem;       /* owned by the pass; NULL: there is no such tensor */
     float *data;             /* memory of the pass, or the caller's parameter or gradient */
-    int shared;              /* has other readers: must not be overwritten */
+    int shared;              /* another layer reads it, too, so it must not be overwritten */
 };
 
 /* A primitive with its arguments; prim NULL: no operation. */

@@ -33,7 +33,7 @@ struct attempt {
 
 struct net_channel {
     struct fork_guard guard;         /* must be the first field, because leave_to_parent casts */
-    struct peer_socket_address peer; /* the server's; not written while the guard is on */
+    struct peer_socket_address peer; /* address of the server; not written while the guard is on */
     char *target;
     int max_receive_bytes;
     pthread_mutex_t lock; /* guards `now` */

@@ -32,8 +32,8 @@ enum status net_listen_check(const char *addr)
 struct probe {
     int n, n_failed;
     int err;    /* errno of an address that failed, preferably EADDRINUSE; 0: none failed */
-    int lookup; /* getaddrinfo's error */
-    char good[LIST_BYTES], bad[LIST_BYTES]; /* the addresses, as text */
+    int lookup; /* error of getaddrinfo */
+    char good[LIST_BYTES], bad[LIST_BYTES]; /* texts of the addresses */
 };
 
 static int bind_once(const struct addrinfo *a)

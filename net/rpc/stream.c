@@ -37,16 +37,16 @@ struct net_stream {
     struct unauthenticated_call unauthenticated; /* used until a member sends a frame */
     _Atomic bool trusted;
 
-    _Atomic bool local; /* its member and this server read each other's memory */
+    _Atomic bool local; /* the member and this server read each other's memory */
     struct net_span *spans;
     size_t spans_room;
     struct net_frame_head last_head;     /* head of the frame that is being processed */
     struct segment *segment;             /* segment of the member in `segment_owner`; NULL: none
                                             known */
-    struct net_frame_head segment_owner; /* the member whose segment was looked up last */
+    struct net_frame_head segment_owner; /* member whose segment was looked up last */
     int64_t send_begin_ns, send_chunk, send_step; /* values of the frame that is being sent, for the
                                                      trace */
-    int send_member;                              /* also of that frame */
+    int send_member;                              /* member of that frame */
 
     pthread_mutex_t lock; /* guards the fields below */
     struct bidi bidi;

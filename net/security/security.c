@@ -31,8 +31,8 @@ struct identity {
 static struct {
     struct security_config cfg;
     int tls, token;
-    struct file_text_stamp identity_files[N_FILES]; /* at the last look; only for the reader */
-    struct file_text_stamp token_file;              /* at the last look; only for the reader */
+    struct file_text_stamp identity_files[N_FILES]; /* stamps at the last look, for the reader */
+    struct file_text_stamp token_file;              /* stamp at the last look, for the reader */
     enum status first; /* result of the first read, for the thread that waits for it */
     char first_why[CERTIFICATE_WHY_BYTES];
     bool open_tokens;          /* other users may read the tokens' file */

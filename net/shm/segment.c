@@ -36,7 +36,7 @@ struct head {
 struct segment {
     struct fork_guard guard; /* must be the first field, because leave_to_parent casts */
     _Atomic int refs;
-    int fd; /* the owner's descriptor, by which peers find the file; -1: not the owner */
+    int fd; /* descriptor of the owner, by which peers find the file; -1: not the owner */
     uint8_t *map;
     size_t bytes; /* size of the data */
     uint8_t nonce[SEGMENT_NONCE_BYTES];

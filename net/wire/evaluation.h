@@ -16,7 +16,7 @@ struct net_evaluation {
     int64_t n, right;           /* samples of the part; number of them classified correctly */
     double loss;                /* sum of the loss over them; may be infinite or NaN */
     bool no_accuracy;           /* the set has targets, and `right` has no meaning */
-    struct job_validation data; /* the whole set */
+    struct job_validation data; /* description of the whole set */
     int64_t every, patience;    /* steps between evaluations, 0: only one at the end; evaluations
                                    without a lower loss that end the job, 0: no limit */
 };

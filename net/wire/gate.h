@@ -17,9 +17,9 @@ enum gate_kind {
     GATE_WAITS, /* this version is computed, and waits */
     GATE_VALUE, /* present value, as requested by READ */
     /* sent by ps 0 */
-    GATE_BEGIN, /* the chunk's first version */
+    GATE_BEGIN, /* first version of the chunk */
     GATE_WHOLE, /* replaces the version that waits */
-    GATE_ADD,   /* adds the value to the version that waits */
+    GATE_ADD,   /* the value is added to the version that waits */
     GATE_OWN,   /* the version that waits becomes valid as computed */
     GATE_READ,  /* requests the present value */
     GATE_MIX,   /* averages: weight `mix` for the version that waits, 1 - `mix` for this value */

@@ -63,7 +63,7 @@ struct net_job {
     char arithmetic[JOB_ARITHMETIC_BYTES]; /* a member's libraries, "oneDNN v2.6.3, AVX2, 4 threads;
                                               vector loops AVX2"; a job's: its first member's,
                                               others may differ; empty: unset */
-    struct net_rounding rounding;          /* the first member's, for all members */
+    struct net_rounding rounding;          /* rounding of the first member, for all members */
 };
 
 /* Returns "sync", "async" or "ssp"; NULL for any other value. */

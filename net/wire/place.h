@@ -23,7 +23,7 @@ struct net_place {
     struct net_rounding rounding; /* rounding of the job */
     enum dtype push_dtype, version_dtype; /* number formats of the job */
     bool has_outer;            /* `outer` is known, and the job has rounds (local_steps) */
-    struct optim_config outer; /* the job's optimizer of rounds: kind, rate, momentum */
+    struct optim_config outer; /* optimizer of the job's rounds: kind, rate, momentum */
     bool validates;            /* all members have the same validation as this one */
 };
 

@@ -33,7 +33,7 @@ struct net_contribution {
 struct net_gates {
     int64_t steps;       /* steps between two gates; 0: the group is not a region */
     int64_t overlap;     /* steps before a gate at which ps 0 already receives the version */
-    int64_t slots_since; /* the version at which the optimizer's slots were zero */
+    int64_t slots_since; /* version at which the optimizer's slots were zero */
     bool alone; /* at first each version waits, until ps 0 allows the servers to continue without
                    the parent */
 };

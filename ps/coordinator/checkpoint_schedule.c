@@ -257,7 +257,7 @@ static void begin_checkpoint(struct coordinator_state *c, struct coordinator_out
 /* Counts of the servers in each state of the order, and a server in each failed state. */
 struct outlook {
     int n_taken, n_written, failed, past, silent, unanswered; /* slots; -1: none */
-    int diverged; /* it failed because a parameter is not finite */
+    int diverged; /* the order failed because a parameter is not finite */
 };
 
 static struct outlook look_at_servers(struct coordinator_state *c)

@@ -591,7 +591,7 @@ bool coordinator_shell_finish(struct coordinator_shell *l)
         ;
     deadline = clock_deadline_ns(ANNOUNCE_END_MS);
     while (coordinator_view_is_unheard(l->state) && clock_now_ns() < deadline) {
-        int64_t soon = clock_deadline_ns(20); /* until an ended call counts as gone */
+        int64_t soon = clock_deadline_ns(20); /* time until which an ended call counts as present */
         clock_cond_wait(&l->wake, &l->lock, soon < deadline ? soon : deadline);
     }
     bool lacks_last = coordinator_view_lacks_last(l->state);

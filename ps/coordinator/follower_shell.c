@@ -45,10 +45,10 @@ struct follower_shell {
     uint64_t added;                        /* order whose part own_folder has recorded */
     char ps0_folder[CONTROL_FOLDER_BYTES]; /* id of ps 0's folder in the last reply */
     char folder_id[FOLDER_ID_BYTES];       /* id of this server's folder, read by own_folder */
-    int says_folder;                       /* the kind of folder is to be logged */
+    int says_folder;                       /* a line on the kind of folder is due */
     uint64_t tidied, tidied_by; /* last reply with which the folder was cleaned, and its ps 0 */
 
-    pthread_mutex_t lock; /* guards all below */
+    pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t wake;
     struct follower state; /* changed by the thread alone */
     int64_t wake_ns;

@@ -31,7 +31,7 @@ struct letter {
 struct peer {
     struct peer *next;
     struct peer_client *client;
-    int most; /* letters in a call */
+    int most; /* limit of letters in a call */
     int64_t call_ms;
     char addr[];
 };
@@ -48,8 +48,8 @@ struct mail {
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t wake;
     struct letter *first, **end; /* only the thread removes letters */
-    struct peer_client *calling; /* the client in a call, or NULL */
-    uint64_t generation;         /* newest that has begun here */
+    struct peer_client *calling; /* client in a call; NULL: none */
+    uint64_t generation;         /* newest generation that has begun here */
     int stopping;
 };
 

@@ -18,7 +18,7 @@ struct planner_first {
     const int *member;
     int n_members;
     const struct checkpoint_manifest *from;
-    const char *restore; /* the checkpoint's name in the plan */
+    const char *restore; /* name of the checkpoint in the plan */
 };
 enum status planner_make_first(const struct planner_first *f, struct net_plan **out);
 

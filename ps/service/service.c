@@ -16,7 +16,7 @@ struct caller {
     uint64_t number;            /* number of the stream in the table of streams */
     struct run *run;            /* run that it sends to, a reference; NULL at first */
     struct net_frame_head head; /* last head that enter_run checked */
-    bool is_local;              /* it is counted in `turns` */
+    bool is_local;              /* the member is counted in `turns` */
 };
 
 static struct net_piece piece_of(const struct store_answer *a)

@@ -12,7 +12,7 @@ struct place {
     pthread_mutex_t lock;      /* guards stream and number */
     struct net_stream *stream; /* NULL: closed */
     uint64_t number;           /* number of the present stream, or of the last one */
-    int next_free;             /* the table's lock guards it */
+    int next_free;             /* next free place; the table's lock guards it */
 };
 
 struct stream_table {

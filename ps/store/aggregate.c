@@ -47,7 +47,7 @@ struct addition {
     float *sum;
     float weight, limit;
     enum dtype dtype;
-    bool is_first; /* it overwrites the last step's sum */
+    bool is_first; /* the addition overwrites the last step's sum */
     size_t bad;    /* first element above the limit, where the addition ended; SIZE_MAX: none */
 };
 

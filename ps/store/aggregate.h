@@ -26,7 +26,7 @@ struct aggregate {
     int shelf;            /* shelf of the pool */
     int n_members;
     enum dtype dtype;              /* format of the contributions */
-    bool whole;                    /* the last one is added to the sum, too */
+    bool whole;                    /* the last contribution is added to the sum, too */
     bool may_overflow;             /* the sum may be infinite, and its reader checks that */
     size_t n;                      /* elements */
     float *sum;                    /* [n]; meaningful while next > 0 */

@@ -23,8 +23,8 @@ enum consistency_mode consistency_mode_of(const struct net_job *job);
 struct consistency_push {
     int64_t step; /* version that the contribution was computed on */
     int member;
-    int64_t version;    /* the chunk's present version */
-    int64_t last;       /* the job's last version */
+    int64_t version;    /* present version of the chunk */
+    int64_t last;       /* last version of the job */
     int n_counted;      /* contributions received for the next version */
     int64_t last_step;  /* step of the member's last counted contribution here; -1: none */
     bool same_process;  /* the pushing process sent that contribution */

@@ -14,10 +14,10 @@
 
 struct snapshot_chunk {
     int chunk;
-    int64_t version;   /* the step; a later one is possible where chunks advance independently */
+    int64_t version;   /* step, or a later one where chunks advance independently */
     struct buf *value; /* NULL: not held yet */
     struct buf *slots; /* slots, one after the other; NULL: none */
-    uint64_t *samples; /* samples of the model's first chunk at that time (samples.h) */
+    uint64_t *samples; /* samples of the model's first chunk at that time (samples.h); else NULL */
     size_t n_samples;
 };
 

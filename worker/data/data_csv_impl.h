@@ -94,9 +94,9 @@ int64_t data_csv_index_take(struct data_csv_index *x, const struct csv *c, const
 struct data_csv_equal {
     struct data_csv_field name;
     int64_t n, n_trained;
-    int64_t column[2]; /* first two */
-    int64_t feature;   /* last one that is a feature; -1: none */
-    bool is_used;      /* not all of them are ignored */
+    int64_t column[2]; /* numbers of the first two */
+    int64_t feature;   /* number of the last one that is a feature; -1: none */
+    bool is_used;      /* at least one of them is not ignored */
 };
 /* Finds the next name, from *at on, of several columns, here or in training. Returns false at the
  * end. */

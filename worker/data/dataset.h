@@ -45,7 +45,7 @@ struct dataset {
     /* Per row: [elems of sample] pixels as in the file; NULL: only dataset_sample returns them */
     const uint8_t *bytes;
     bool floats;              /* a number may be not finite; dataset_plain then fails */
-    bool in_file;             /* they lie in a mapped file, and a read may wait for the disk */
+    bool in_file;             /* samples lie in a mapped file, and a read may wait for the disk */
     struct job_normal normal; /* normalisation; set after the open, before any read */
     struct dataset_standard standard; /* see dataset_standard.h; shared by subsets */
     const char *path;                 /* path of the samples, for log lines */
@@ -56,7 +56,7 @@ struct dataset {
     struct data_csv_scale scale;  /* CSV with describe set: its feature with the largest numbers */
     const char *names;            /* names of pictures to predict (data_images.h); otherwise NULL */
     enum progress_style progress; /* how a reader of all samples reports its progress */
-    bool has_test_beside;         /* its file also has the arrays of a test set */
+    bool has_test_beside;         /* the samples' file also has the arrays of a test set */
     unsigned uses;                /* flags that apply to its format, of enum dataset_use */
 };
 

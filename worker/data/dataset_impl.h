@@ -10,8 +10,8 @@ enum { SAMPLES, LABELS, N_ROLES };
 
 struct source {
     struct dataset d;  /* first member: dataset_destroy finds the rest by its address */
-    struct source *of; /* source whose samples a subset shares; then it owns all fields below */
-    int n_subsets;     /* it stays open while it has subsets */
+    struct source *of; /* source whose samples a subset shares; it owns all fields below */
+    int n_subsets;     /* number of its subsets; it stays open while it has any */
     struct data_file *file[N_ROLES]; /* labels: NULL if they are in the samples' file */
     struct data_array array[N_ROLES];
     int nhwc;

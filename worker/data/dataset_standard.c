@@ -14,7 +14,7 @@
 
 /* State of one column while the samples are read. */
 struct column {
-    float first; /* its number in the first sample */
+    float first; /* value in the first sample */
     bool varies; /* the number differs in another sample */
     double sum, mean, squares;
 };

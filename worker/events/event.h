@@ -16,7 +16,7 @@ uint32_t event_masked_crc(const void *data, size_t n);
 
 struct event {
     struct event_buf *b;
-    size_t record, summary; /* where these begin */
+    size_t record, summary; /* offsets at which the record and its summary begin */
 };
 
 /* Begins an event. wall_time: seconds since 1970. */

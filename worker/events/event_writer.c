@@ -29,7 +29,7 @@ struct event_writer {
     char folder[PATH_MAX], path[PATH_MAX + NAME_MAX];
     int64_t retry_ms, patience_ms;
     pthread_t thread;
-    int fd;       /* used by the thread only, as the fields below; -1: not open */
+    int fd;       /* descriptor; only the thread uses it and the fields below; -1: not open */
     off_t offset; /* end of the whole records in the file */
     int is_new;   /* the records that begin a file are not written yet */
     int n_lost;   /* files that were deleted or cut */
@@ -43,7 +43,7 @@ struct event_writer {
     int64_t n_left_out; /* records that did not fit */
     int is_failing;     /* the failure was logged */
     int closing, ended;
-    int close_error; /* errno's value */
+    int close_error; /* value of errno */
 };
 
 /* Returns the second in a file's name; 0: none, or one that no name can follow. */

@@ -24,8 +24,8 @@ struct events {
     struct events_config cfg;
     struct trainer_observer observer;
     struct evaluate_visitor visitor;
-    struct event_writer *writer; /* NULL: not started, or it failed */
-    int is_off;                  /* it failed */
+    struct event_writer *writer; /* NULL: not started, or failed */
+    int is_off;                  /* writing has failed */
     int member, is_first_member;
     struct last_figures last;
     struct trainer_figures newest;

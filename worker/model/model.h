@@ -38,7 +38,7 @@ struct model {
     int n_params;              /* number of parameters, which are in the order of their layers */
     struct net_param *params;  /* name, shape, rule, keep */
     struct model_init *inits;  /* [n_params] */
-    char *text;                /* its JSON text with "auto" resolved, for workers that join later */
+    char *text;                /* JSON text with "auto" resolved, for workers that join later */
     int hidden_units;          /* value of --hidden_units at the read; 0: the text's */
 };
 

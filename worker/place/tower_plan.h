@@ -33,7 +33,7 @@ struct tower_spec {
     int n_others;
     /* [n_layers] 0: its own device, k: others[k-1]; NULL: all on its own */
     const uint8_t *stage_of;
-    int first, n; /* its part of the batch: [first, first + n) */
+    int first, n; /* part of the batch: [first, first + n) */
 };
 
 struct tower_plan_request {

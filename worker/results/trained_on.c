@@ -48,7 +48,7 @@ static void read_range(const char *elements, const char *text, struct dataset_ra
 /* Texts by name; path: the file's name in errors. */
 struct texts {
     const char *path;
-    const struct safetensors_file *export; /* its metadata; NULL: not an export */
+    const struct safetensors_file *export; /* file whose metadata are read; NULL: not an export */
     const json_t *checkpoint;              /* object of trained_on_text; NULL: no texts */
 };
 

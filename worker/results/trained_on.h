@@ -26,8 +26,8 @@
 struct trained_on {
     struct shape sample;               /* n_dims 0: unknown */
     enum job_labels labels;            /* JOB_LABELS_UNSAID: unknown */
-    char *class_names;                 /* a list as in data_words.h; NULL: unknown, or none */
-    uint32_t names_sum;                /* without them: their CRC-32C; 0: unknown, or none */
+    char *class_names;                 /* list as in data_words.h; NULL: unknown, or none */
+    uint32_t names_sum;                /* CRC-32C of unlisted class names; 0: unknown, or none */
     char *model;                       /* JSON text, at most JOB_MAX_MODEL_BYTES; NULL: unknown */
     int hidden_units;                  /* value to read the model with; 0: as in its text */
     bool interrupted;                  /* training was stopped before its last step */
@@ -35,7 +35,7 @@ struct trained_on {
     char *csv_roles;                   /* CSV: see data_csv.h */
     char *columns; /* list of the names of a CSV file's columns, without those of labels */
     struct dataset_range range;       /* enough 0: unknown */
-    bool standardized;                /* the job had --standardize; */
+    bool standardized;                /* the job had --standardize */
     struct dataset_standard standard; /* n 0: the file does not have the numbers */
     char data[JOB_DATA_NAME_BYTES];   /* path of the training data, as in job_data; "": unknown */
 };

@@ -32,7 +32,7 @@ struct validation {
     struct validation_best best;
     /* the best one before, until the new one's checkpoint is on the disk */
     struct validation_best before;
-    int unsettled; /* its checkpoint may not be on the disk yet */
+    int unsettled; /* the best one's checkpoint may not be on the disk yet */
     int stopped_early;
 };
 

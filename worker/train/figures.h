@@ -25,7 +25,7 @@ struct figures_view {
     int64_t taken[FIGURES_BOUNDS + 1];
     /* monotonic time at which the last step ended, or training began; 0: neither */
     int64_t moved_ns;
-    double moved_unix_s; /* the same as seconds since 1970 */
+    double moved_unix_s; /* moved_ns as seconds since 1970 */
     /* program that it waits for; empty: none, or not for long */
     char waiting[STATUS_WAITING_BYTES];
     int64_t waiting_ms;

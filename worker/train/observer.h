@@ -17,7 +17,7 @@ struct trainer_figures {
     int64_t global_step, local_steps, images; /* totals as in struct trainer_result */
     int is_last; /* last step of the job; modes without lockstep may run more */
     float loss;
-    float accuracy; /* on the step's samples; NaN: they have no classes */
+    float accuracy; /* accuracy on the step's samples; NaN: they have no classes */
     /* time since the begin of training that the first tower waited for parameters */
     int64_t wait_ns;
     int64_t skipped; /* contributions so far that were not finite */

@@ -17,7 +17,7 @@ struct progress {
     int is_bar;
     int64_t start_ns, warm_ns; /* warm_ns: time at which warm_images were read */
     int64_t warm_images;       /* 0: all images count so far */
-    _Atomic int64_t waited_ns; /* ended waits for other programs */
+    _Atomic int64_t waited_ns; /* total time of ended waits for other programs */
     int64_t warm_waited_ns;    /* part of it before warm_ns */
     int said_last; /* the line of the job's last step is logged; steps still in flight get none */
     struct progress_lines lines;
@@ -25,7 +25,7 @@ struct progress {
     pthread_mutex_t lock;     /* guards the fields below */
     int64_t step_ns;          /* time at which the last step ended, or training began */
     int64_t wait_ns;          /* begin of the current wait; 0: none */
-    struct progress_point at; /* the last update; at first: the first step, no images */
+    struct progress_point at; /* last update; at first: the first step, no images */
     int shows_wait;           /* the bar shows a wait */
     struct bar bar;
 };

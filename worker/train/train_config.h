@@ -20,7 +20,7 @@ struct trainer_evaluation {
     int part, n_parts;
     int64_t n, right; /* samples of the part; those classified right */
     double loss;      /* sum over the part */
-    int no_accuracy;  /* they have targets, which have no accuracy */
+    int no_accuracy;  /* the samples have targets, so there is no accuracy */
     /* Returns 1 if training was stopped from outside; ctx: the field below. */
     int (*is_stopped)(void *ctx);
     void *ctx;

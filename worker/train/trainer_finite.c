@@ -48,7 +48,7 @@ static size_t first_misfit(const struct trainer *t, const struct net_param *p, c
 struct search {
     const struct trainer *t;
     int param;
-    _Atomic size_t bad; /* the first one found */
+    _Atomic size_t bad; /* index of the first bad element found */
 };
 
 static void search_range(void *ctx, size_t first, size_t n)

@@ -38,7 +38,7 @@ struct gpu_group {
 };
 
 struct gpu_group_bucket {
-    float *d;        /* on the GPU; NULL: no parameters */
+    float *d;        /* memory on the GPU; NULL: no parameters */
     int64_t share;   /* floats of each GPU's share */
     int64_t at_host; /* offset in the leader's `host` */
 };

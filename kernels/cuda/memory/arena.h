@@ -16,7 +16,7 @@ struct gpu_arena_record {
     const char *layer, *what;
     uint64_t at, bytes, asked; /* bytes: asked, rounded up */
     void *where;               /* address of a pointer of any type, which the bind sets */
-    void *own;                 /* its own allocation; NULL: a part of the arena's block */
+    void *own;                 /* own allocation; NULL: a part of the arena's block */
 };
 
 struct gpu_arena {

@@ -39,8 +39,8 @@ struct gpu_resident {
     float *d_slots;
     struct gpu_arena arena; /* holds all device memory below */
 
-    struct gpu_optim_part *parts; /* while begin computes them */
-    void *pinned;                 /* the three arrays below */
+    struct gpu_optim_part *parts; /* copy of d_parts that begin computes */
+    void *pinned;                 /* pinned memory of the three arrays below */
     uint32_t *item;               /* [n_items] */
     struct optim_step *scalars;   /* [N_SCALARS] */
     struct gpu_tally *tallies;    /* [RESIDENT_RUNS] */
