@@ -156,8 +156,8 @@ class TwoJobs(Sharing):
         errors = [l for l in second.lines if l.startswith("E ")]
         self.assertEqual(len(errors), 1, second.output())
         self.assertRegex(errors[0], r"CUDA device 0 \('.+'\): \d+\.\d MB of its memory must be "
-                         r"free at once, but only \d+\.\d MB of its \d+\.\d MB are free; it is "
-                         r"also used by process %d \(worker of \S+\); use a smaller "
+                         r"free at once, but only \d+\.\d MB of its \d+\.\d MB are free; the GPU "
+                         r"is also used by process %d \(worker of \S+\); use a smaller "
                          r"--gpu_memory_fraction" % first.popen.pid)
         if not fake_gpus.REAL:
             self.assertIn(" 293.6 MB of its memory", errors[0])

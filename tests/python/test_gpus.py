@@ -203,7 +203,7 @@ class Memory(fake_gpus.Machine):
         p.wait(30, RETRY)
         error, = [l for l in p.lines if l.startswith("E ")]
         self.assertRegex(error, r"out of GPU memory: .* bytes.*; CUDA device 0 \('NVIDIA H200'\) "
-                         r"has \d\.\d MB free of its 419\.4 MB; it is also used by process %d "
+                         r"has \d\.\d MB free of its 419\.4 MB; the GPU is also used by process %d "
                          r"\(.* of \S+\); use a smaller --batch_size or another card" %
                          os.getpid())
 
