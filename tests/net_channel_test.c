@@ -169,19 +169,19 @@ static void two_lost_packets_do_not_end_attempt(void **state)
 static bool call_connects(struct client *c, int fd)
 {
     int64_t deadline = clock_deadline_ns(DEADLINE_MS);
-    bool came = false;
+    bool connected = false;
     call_begin(c);
     for (bool ended = false; !ended;) {
         ended = call_ended(c);
         int from = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
         if (from >= 0)
             close(from);
-        came |= from >= 0;
-        if (!ended && (came || clock_now_ns() >= deadline))
+        connected |= from >= 0;
+        if (!ended && (connected || clock_now_ns() >= deadline))
             grpc_call_cancel(c->call, NULL);
     }
     call_free(c);
-    return came;
+    return connected;
 }
 
 /* Calls failed while the server was down, after which gRPC would pause. Once the server is back,
@@ -191,15 +191,15 @@ static void restarted_server_is_connected_at_once(void **state)
     enum { N_FAILED = 8, N_TRIES = 3 };
     struct client c;
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), came = 0;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), connected = 0;
     assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
     client_open(&c, port_of(fd));
     for (int i = 0; i < N_FAILED; i++)
         assert_int_equal(call_connects(&c, fd), 0);
     assert_int_equal(listen(fd, 16), 0);
-    for (int i = 0; i < N_TRIES && !came; i++)
-        came = call_connects(&c, fd);
-    assert_true(came);
+    for (int i = 0; i < N_TRIES && !connected; i++)
+        connected = call_connects(&c, fd);
+    assert_true(connected);
     client_close(&c);
     close(fd);
 }

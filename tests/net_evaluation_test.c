@@ -44,44 +44,44 @@ static void evaluation_arrives_unchanged(void **state)
 }
 
 /* Checks that one invalid value is refused, while all other values are valid. */
-#define LIE(field, value)                                                                          \
+#define REFUSED(field, value)                                                                      \
     do {                                                                                           \
-        struct net_evaluation lie = good, got = {.step = 12345};                                   \
-        lie.field = value;                                                                         \
-        assert_int_equal(wire_through(&message_evaluation, &lie, &got), ST_INVALID);               \
+        struct net_evaluation bad = good, got = {.step = 12345};                                   \
+        bad.field = value;                                                                         \
+        assert_int_equal(wire_through(&message_evaluation, &bad, &got), ST_INVALID);               \
         assert_int_equal(got.step, 12345);                                                         \
     } while (0)
 
 static void invalid_evaluations_are_refused(void **state)
 {
-    LIE(step, -1);
-    LIE(step, INT64_MAX);
-    LIE(part, 3);
-    LIE(part, -1);
-    LIE(n_parts, 0);
-    LIE(n_parts, JOB_MAX_WORKERS + 1);
-    LIE(n, -1);
-    LIE(n, 601);
-    LIE(right, 251);
-    LIE(right, -1);
-    LIE(data.n, 0);
-    LIE(data.n, -1);
-    LIE(every, -1);
-    LIE(patience, -1);
+    REFUSED(step, -1);
+    REFUSED(step, INT64_MAX);
+    REFUSED(part, 3);
+    REFUSED(part, -1);
+    REFUSED(n_parts, 0);
+    REFUSED(n_parts, JOB_MAX_WORKERS + 1);
+    REFUSED(n, -1);
+    REFUSED(n, 601);
+    REFUSED(right, 251);
+    REFUSED(right, -1);
+    REFUSED(data.n, 0);
+    REFUSED(data.n, -1);
+    REFUSED(every, -1);
+    REFUSED(patience, -1);
 }
 
 static void replies_arrive_unchanged(void **state)
 {
     const struct net_evaluation_reply v = {1, 600, 599, 1.5, {150, 0.25, 0.75}};
-    struct net_evaluation_reply got, lie = v;
+    struct net_evaluation_reply got, bad = v;
     assert_int_equal(wire_through(&message_evaluation_reply, &v, &got), ST_OK);
     assert_true(got.again == 1 && got.n == 600 && got.right == 599 && got.loss == 1.5);
     assert_true(got.best.step == 150 && got.best.loss == 0.25 && got.best.accuracy == 0.75);
-    lie.best.accuracy = 1.5;
-    assert_int_equal(wire_through(&message_evaluation_reply, &lie, &got), ST_INVALID);
-    lie = v;
-    lie.right = 601;
-    assert_int_equal(wire_through(&message_evaluation_reply, &lie, &got), ST_INVALID);
+    bad.best.accuracy = 1.5;
+    assert_int_equal(wire_through(&message_evaluation_reply, &bad, &got), ST_INVALID);
+    bad = v;
+    bad.right = 601;
+    assert_int_equal(wire_through(&message_evaluation_reply, &bad, &got), ST_INVALID);
 }
 
 static void on_evaluated(void *ctx, const struct net_evaluation *v,

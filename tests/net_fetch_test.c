@@ -16,23 +16,23 @@
 enum { N_CHUNKS = 12, CHUNK_ELEMS = 1 << 20, LONG_MS = 600000 };
 
 /* Faults of the server's answers. */
-enum lie {
-    LIE_NONE,
-    LIE_REFUSE,
-    LIE_NOTHING,
-    LIE_OTHER_CHUNK,
-    LIE_MORE,
-    LIE_VERSION,
-    LIE_ODD_VALUE,
-    LIE_NO_VALUE,
-    LIE_ODD_SLOTS,
-    N_LIES
+enum fault {
+    FAULT_NONE,
+    FAULT_REFUSE,
+    FAULT_NOTHING,
+    FAULT_OTHER_CHUNK,
+    FAULT_MORE,
+    FAULT_VERSION,
+    FAULT_ODD_VALUE,
+    FAULT_NO_VALUE,
+    FAULT_ODD_SLOTS,
+    N_FAULTS
 };
 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t called;
-    enum lie lie;
+    enum fault fault;
     int n_calls;
     int is_slow; /* messages of more than one chunk do not arrive in time */
     uint64_t samples[3];
@@ -55,14 +55,14 @@ static void on_fetch(void *ctx, const struct net_fetch_request *request,
     pthread_mutex_lock(&f.lock);
     f.n_calls++;
     pthread_cond_broadcast(&f.called);
-    enum lie lie = f.lie;
+    enum fault fault = f.fault;
     for (int n = f.n_calls; f.is_slow && request->n > 1 && f.n_calls == n;)
         pthread_cond_wait(&f.called, &f.lock);
     pthread_mutex_unlock(&f.lock);
-    if (lie == LIE_REFUSE || request->generation != 8)
+    if (fault == FAULT_REFUSE || request->generation != 8)
         snprintf(reply->refused, sizeof reply->refused, "generation %d is not kept here",
                  (int)request->generation);
-    for (int i = 0; lie != LIE_NOTHING && i < request->n; i++) {
+    for (int i = 0; fault != FAULT_NOTHING && i < request->n; i++) {
         /* Every other chunk has slots. */
         struct net_fetch_item item = {.chunk = request->chunk[i],
                                       .version = request->step + request->chunk[i] % 2,
@@ -74,14 +74,14 @@ static void on_fetch(void *ctx, const struct net_fetch_request *request,
             item.samples = f.samples;
             item.n_samples = 3;
         }
-        item.chunk += lie == LIE_OTHER_CHUNK;
-        item.version = lie == LIE_VERSION ? -1 : item.version;
-        item.value_bytes -= lie == LIE_ODD_VALUE ? 2 : 0;
-        item.value_bytes = lie == LIE_NO_VALUE ? 0 : item.value_bytes;
-        item.slots_bytes -= lie == LIE_ODD_SLOTS && item.slots ? 4 : 0;
+        item.chunk += fault == FAULT_OTHER_CHUNK;
+        item.version = fault == FAULT_VERSION ? -1 : item.version;
+        item.value_bytes -= fault == FAULT_ODD_VALUE ? 2 : 0;
+        item.value_bytes = fault == FAULT_NO_VALUE ? 0 : item.value_bytes;
+        item.slots_bytes -= fault == FAULT_ODD_SLOTS && item.slots ? 4 : 0;
         if (net_fetch_put(reply, &item) != ST_OK)
             break;
-        if (lie == LIE_MORE)
+        if (fault == FAULT_MORE)
             net_fetch_put(reply, &item);
     }
 }
@@ -93,7 +93,7 @@ static void serve(int port, int fetches, size_t max_reply_bytes)
     if (fetches)
         cfg.handler.fetch = on_fetch;
     snprintf(f.addr, sizeof f.addr, "127.0.0.1:%d", port);
-    f.lie = LIE_NONE;
+    f.fault = FAULT_NONE;
     f.n_calls = 0;
     assert_int_equal(net_server_create(&cfg, &f.server), ST_OK);
     snprintf(f.addr, sizeof f.addr, "127.0.0.1:%d", net_server_port(f.server));
@@ -121,14 +121,14 @@ static int tear_down(void **state)
 }
 
 /* Result of a run. */
-struct taken {
+struct received {
     int n, good, fail_at;
     int chunk[N_CHUNKS];
 };
 
-static enum status take(void *ctx, const struct net_fetched *c)
+static enum status receive(void *ctx, const struct net_fetched *c)
 {
-    struct taken *t = ctx;
+    struct received *t = ctx;
     if (t->n == t->fail_at)
         return ST_RANGE;
     size_t n_slots = c->chunk % 2 == 0 ? 2 * CHUNK_ELEMS : 0;
@@ -143,7 +143,7 @@ static enum status take(void *ctx, const struct net_fetched *c)
 
 struct run {
     struct fetch_client *client;
-    struct taken taken;
+    struct received received;
     int64_t ms;
     enum status st;
     char why[CONTROL_TEXT_BYTES];
@@ -155,24 +155,24 @@ static void *run_main(void *arg)
     static int list[N_CHUNKS] = {11, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
     const struct net_fetch_request request = {8, 40, N_CHUNKS, list};
     struct run *r = arg;
-    r->st = fetch_client_run(r->client, &request, r->ms, take, &r->taken, r->why);
+    r->st = fetch_client_run(r->client, &request, r->ms, receive, &r->received, r->why);
     return NULL;
 }
 
 static enum status run(struct run *r, struct fetch_client *client, int64_t ms)
 {
-    *r = (struct run){.client = client, .ms = ms, .taken = {.fail_at = -1}};
+    *r = (struct run){.client = client, .ms = ms, .received = {.fail_at = -1}};
     run_main(r);
     return r->st;
 }
 
 static void assert_all(const struct run *r)
 {
-    assert_int_equal(r->taken.n, N_CHUNKS);
-    assert_int_equal(r->taken.good, N_CHUNKS);
-    assert_int_equal(r->taken.chunk[0], 11);
+    assert_int_equal(r->received.n, N_CHUNKS);
+    assert_int_equal(r->received.good, N_CHUNKS);
+    assert_int_equal(r->received.chunk[0], 11);
     for (int i = 1; i < N_CHUNKS; i++)
-        assert_int_equal(r->taken.chunk[i], i - 1);
+        assert_int_equal(r->received.chunk[i], i - 1);
 }
 
 static void chunks_arrive_in_several_messages(void **state)
@@ -188,10 +188,10 @@ static void chunks_arrive_in_several_messages(void **state)
     assert_in_range(calls() - before, 7, 9);
     assert_int_equal(run(&r, client, LONG_MS), ST_OK);
     assert_all(&r);
-    r.taken = (struct taken){.fail_at = 3};
+    r.received = (struct received){.fail_at = 3};
     run_main(&r);
     assert_int_equal(r.st, ST_RANGE);
-    assert_int_equal(r.taken.n, 3);
+    assert_int_equal(r.received.n, 3);
     fetch_client_destroy(client);
     fetch_client_destroy(NULL);
 }
@@ -227,28 +227,28 @@ static void invalid_replies_are_refused(void **state)
     struct fetch_client *client;
     struct run r;
     assert_int_equal(fetch_client_create(f.addr, &client), ST_OK);
-    for (int lie = LIE_REFUSE; lie < N_LIES; lie++) {
+    for (int fault = FAULT_REFUSE; fault < N_FAULTS; fault++) {
         pthread_mutex_lock(&f.lock);
-        f.lie = (enum lie)lie;
+        f.fault = (enum fault)fault;
         pthread_mutex_unlock(&f.lock);
         enum status st = run(&r, client, LONG_MS);
-        if (st != (lie == LIE_REFUSE ? ST_REFUSED : ST_PROTOCOL) || !r.why[0])
-            fail_msg("lie %d: %s, '%s'", lie, status_name(st), r.why);
-        assert_int_equal(r.taken.good, r.taken.n);
+        if (st != (fault == FAULT_REFUSE ? ST_REFUSED : ST_PROTOCOL) || !r.why[0])
+            fail_msg("fault %d: %s, '%s'", fault, status_name(st), r.why);
+        assert_int_equal(r.received.good, r.received.n);
     }
     pthread_mutex_lock(&f.lock);
-    f.lie = LIE_REFUSE;
+    f.fault = FAULT_REFUSE;
     pthread_mutex_unlock(&f.lock);
     run(&r, client, LONG_MS);
     assert_string_equal(r.why, "generation 8 is not kept here");
     pthread_mutex_lock(&f.lock);
-    f.lie = LIE_NONE;
+    f.fault = FAULT_NONE;
     pthread_mutex_unlock(&f.lock);
     assert_int_equal(run(&r, client, LONG_MS), ST_OK);
     fetch_client_destroy(client);
 }
 
-static enum status take_none(void *ctx, const struct net_fetched *c)
+static enum status receive_none(void *ctx, const struct net_fetched *c)
 {
     ++*(int *)ctx;
     return ST_OK;
@@ -260,7 +260,7 @@ static void wrong_checksum_is_detected(void **state)
     int one[] = {2}, n = 0;
     struct net_fetch_reply reply = {.n = 0};
     const struct net_fetch_item item = {2, 5, f.value, f.slots, 16, 32, NULL, 0};
-    struct message_fetched to = {.n = 1, .chunk = one, .receive = take_none, .ctx = &n};
+    struct message_fetched to = {.n = 1, .chunk = one, .receive = receive_none, .ctx = &n};
     uint8_t *data;
     size_t bytes;
     assert_int_equal(net_fetch_put(&reply, &item), ST_OK);
@@ -314,13 +314,13 @@ static void server_without_chunks_refuses(void **state)
 static void unreachable_server_is_retried(void **state)
 {
     struct fetch_client *client;
-    struct run r = {.ms = LONG_MS, .taken = {.fail_at = -1}};
+    struct run r = {.ms = LONG_MS, .received = {.fail_at = -1}};
     int port = net_server_port(f.server);
     net_server_destroy(f.server);
     assert_int_equal(fetch_client_create(f.addr, &client), ST_OK);
     assert_int_equal(run(&r, client, 300), ST_DEADLINE);
     assert_true(r.why[0]);
-    r = (struct run){.client = client, .ms = LONG_MS, .taken = {.fail_at = -1}};
+    r = (struct run){.client = client, .ms = LONG_MS, .received = {.fail_at = -1}};
     assert_int_equal(pthread_create(&r.thread, NULL, run_main, &r), 0);
     serve(port, 1, 0);
     pthread_join(r.thread, NULL);
@@ -343,7 +343,7 @@ static void run_ends_at_deadline_or_when_cancelled(void **state)
     assert_int_equal(fetch_client_create(addr, &client), ST_OK);
     struct run r;
     assert_int_equal(run(&r, client, 300), ST_DEADLINE);
-    r = (struct run){.client = client, .ms = LONG_MS, .taken = {.fail_at = -1}};
+    r = (struct run){.client = client, .ms = LONG_MS, .received = {.fail_at = -1}};
     assert_int_equal(pthread_create(&r.thread, NULL, run_main, &r), 0);
     fetch_client_cancel(client);
     pthread_join(r.thread, NULL);

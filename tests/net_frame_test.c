@@ -345,7 +345,7 @@ static void assert_refused(const uint8_t *bytes, size_t n, const char *reason)
     char why[128];
     assert_int_equal(decode(bytes, n, &head, &seen, why), ST_PROTOCOL);
     if (!strstr(why, reason))
-        fail_msg("said '%s', not '%s'", why, reason);
+        fail_msg("reason '%s', not '%s'", why, reason);
 }
 
 #define REFUSED(reason, ...)                                                                       \

@@ -196,7 +196,7 @@ static void arithmetic_is_compared(void **state)
         struct net_join j = good_join(), got;                                                      \
         change;                                                                                    \
         if (join_through(&j, &got) != ST_INVALID)                                                  \
-            fail_msg("taken: a join with %s", #change);                                            \
+            fail_msg("accepted: a join with %s", #change);                                         \
     } while (0)
 
 static void invalid_joins_are_refused(void **state)
@@ -339,7 +339,7 @@ static void replies_contain_the_place(void **state)
         struct net_join_reply r = good_reply(), got = {.server = NULL};                            \
         change;                                                                                    \
         if (wire_through(&message_reply, &r, &got) != ST_INVALID)                                  \
-            fail_msg("taken: a reply with %s", #change);                                           \
+            fail_msg("accepted: a reply with %s", #change);                                        \
         assert_null(got.server);                                                                   \
     } while (0)
 

@@ -7,13 +7,13 @@
 static const struct net_line_use rounds = {13.1e6, 50, 0.1}, steps = {13.1e6, 1, 0.1};
 
 static enum dtype choose(double rtt_ms, double mbit, const struct net_line_use *use,
-                         const char *says)
+                         const char *expected)
 {
     char text[LINE_TEXT_BYTES];
     const struct net_line l = {.rtt_s = rtt_ms * 1e-3, .bytes_per_s = mbit * 1e6 / 8};
     enum dtype dtype = net_line_choose(&l, use, text);
-    if (!strstr(text, says))
-        fail_msg("'%s' says nothing of '%s'", text, says);
+    if (!strstr(text, expected))
+        fail_msg("'%s' does not contain '%s'", text, expected);
     return dtype;
 }
 

@@ -202,7 +202,7 @@ static void assert_refused(const struct net_plan *p, const char *what)
     struct net_plan copy = *p;
     reply.plan = &copy;
     if (wire_through(&message_control_reply, &reply, &got) != ST_INVALID)
-        fail_msg("taken: a plan with %s", what);
+        fail_msg("accepted: a plan with %s", what);
 }
 
 #define REFUSED(change)                                                                            \
@@ -367,7 +367,7 @@ static void replies_list_kept_checkpoints(void **state)
         struct net_control c = good_control, got;                                                  \
         change;                                                                                    \
         if (wire_through(&message_control, &c, &got) != ST_INVALID)                                \
-            fail_msg("taken: a request with %s", #change);                                         \
+            fail_msg("accepted: a request with %s", #change);                                      \
     } while (0)
 
 static void invalid_server_states_are_refused(void **state)

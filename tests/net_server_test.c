@@ -255,7 +255,7 @@ static void assert_refused(struct raw *r, const char *reason)
     assert_int_equal(frame_decode(&span, 1, &head, last_piece, &piece, why, sizeof why), ST_OK);
     assert_int_equal(piece.kind, PIECE_REFUSED);
     if (!strstr(piece.why, reason))
-        fail_msg("said '%s', not '%s'", piece.why, reason);
+        fail_msg("reason '%s', not '%s'", piece.why, reason);
     assert_false(raw_recv(r));
     assert_int_equal(raw_close(r), GRPC_STATUS_INVALID_ARGUMENT);
 }

@@ -337,7 +337,7 @@ static void calm_session_reaches_last_generation(void **state)
                 step(&w, &start);
             }
             if (!next_in_calm(&w, generation) || before > until)
-                fail_msg("seed %llu: state %d, not begun", (unsigned long long)seed,
+                fail_msg("seed %llu: state %d, not in a generation", (unsigned long long)seed,
                          (int)w.s->state);
         }
         world_close(&w);

@@ -344,61 +344,61 @@ static void refused_calls_count_as_answers(void **state)
     net_server_destroy(server);
 }
 
-static void refused(const struct net_status *lie)
+static void refused(const struct net_status *bad)
 {
     struct net_status got = {.generation = 12345};
-    assert_int_equal(wire_through(&message_status, lie, &got), ST_INVALID);
+    assert_int_equal(wire_through(&message_status, bad, &got), ST_INVALID);
     assert_int_equal(got.generation, 12345); /* outputs are only written on success */
 }
 
 /* Checks that one invalid value is refused, while all other values are valid. */
-#define LIE(field, value)                                                                          \
+#define REFUSED(field, value)                                                                      \
     do {                                                                                           \
-        struct net_status lie;                                                                     \
-        fill(&lie, 1);                                                                             \
-        lie.field = value;                                                                         \
-        refused(&lie);                                                                             \
-        net_status_free(&lie);                                                                     \
+        struct net_status bad;                                                                     \
+        fill(&bad, 1);                                                                             \
+        bad.field = value;                                                                         \
+        refused(&bad);                                                                             \
+        net_status_free(&bad);                                                                     \
     } while (0)
 
 static void invalid_statuses_are_refused(void **state)
 {
-    LIE(server, HOSTS_MAX);
-    LIE(state, (enum status_state)STATE_N_KINDS);
-    LIE(first_step, -1);
-    LIE(step, -2);
-    LIE(highest, INT64_MIN);
-    LIE(steps_per_s, -1);
-    LIE(waiting_ms, UINT64_MAX);
-    LIE(steps_per_s, 0.0 / 0.0);
-    LIE(up_ms, -1);
-    LIE(n_recent, -1);
-    LIE(best.loss, 0.0 / 0.0);
-    LIE(best.accuracy, 1.5);
-    LIE(best.step, -2);
-    LIE(job.asked_steps, 98);
-    LIE(job.asked_steps, -1);
-    LIE(job.validation.data.n, -1);
-    LIE(job.validation.every, -1);
-    LIE(job.validation.patience, -1);
-    LIE(job.n_workers, JOB_MAX_WORKERS + 1);
-    LIE(job.n_workers, 0);
-    LIE(members[2].member, JOB_MAX_WORKERS);
-    LIE(members[0].rank, JOB_MAX_WORKERS);
-    LIE(members[0].state, MEMBER_N_STATES);
-    LIE(members[0].ms, -1);
-    LIE(members[0].times, -1);
-    LIE(members[0].seconds, 1.0 / 0.0);
-    LIE(members[1].recent_times, -5);
-    LIE(members[1].recent_seconds, -0.5);
-    LIE(members[1].awaited, -1);
-    LIE(members[1].refused_ms, -1);
-    LIE(servers[0].server, -2);
-    LIE(servers[0].server, HOSTS_MAX);
-    LIE(servers[0].state, SERVER_N_STATES);
-    LIE(servers[0].n_chunks, -1);
-    LIE(servers[1].heard_ms, -2);
-    LIE(servers[1].up_ms, -2);
+    REFUSED(server, HOSTS_MAX);
+    REFUSED(state, (enum status_state)STATE_N_KINDS);
+    REFUSED(first_step, -1);
+    REFUSED(step, -2);
+    REFUSED(highest, INT64_MIN);
+    REFUSED(steps_per_s, -1);
+    REFUSED(waiting_ms, UINT64_MAX);
+    REFUSED(steps_per_s, 0.0 / 0.0);
+    REFUSED(up_ms, -1);
+    REFUSED(n_recent, -1);
+    REFUSED(best.loss, 0.0 / 0.0);
+    REFUSED(best.accuracy, 1.5);
+    REFUSED(best.step, -2);
+    REFUSED(job.asked_steps, 98);
+    REFUSED(job.asked_steps, -1);
+    REFUSED(job.validation.data.n, -1);
+    REFUSED(job.validation.every, -1);
+    REFUSED(job.validation.patience, -1);
+    REFUSED(job.n_workers, JOB_MAX_WORKERS + 1);
+    REFUSED(job.n_workers, 0);
+    REFUSED(members[2].member, JOB_MAX_WORKERS);
+    REFUSED(members[0].rank, JOB_MAX_WORKERS);
+    REFUSED(members[0].state, MEMBER_N_STATES);
+    REFUSED(members[0].ms, -1);
+    REFUSED(members[0].times, -1);
+    REFUSED(members[0].seconds, 1.0 / 0.0);
+    REFUSED(members[1].recent_times, -5);
+    REFUSED(members[1].recent_seconds, -0.5);
+    REFUSED(members[1].awaited, -1);
+    REFUSED(members[1].refused_ms, -1);
+    REFUSED(servers[0].server, -2);
+    REFUSED(servers[0].server, HOSTS_MAX);
+    REFUSED(servers[0].state, SERVER_N_STATES);
+    REFUSED(servers[0].n_chunks, -1);
+    REFUSED(servers[1].heard_ms, -2);
+    REFUSED(servers[1].up_ms, -2);
 }
 
 /* Returns true if a job with a model's text of this length, all 'x', is accepted. */
