@@ -33,7 +33,7 @@ struct flag {
 /* Names that users of other software type for one of our flags. */
 struct flag_foreign {
     const char *names; /* names with spaces between them */
-    const char *ours;  /* accepted as this flag, where the program uses it; NULL: not accepted */
+    const char *ours;  /* our flag that they mean, where the program uses it; NULL: not accepted */
     const char *text;  /* follows "unknown flag --name: "; one sentence with the fix */
 };
 

@@ -33,7 +33,7 @@ struct checkpoint_lease {
     uint64_t epoch; /* 0: no lease */
     uint64_t incarnation;
     char address[LEASE_ADDRESS_BYTES]; /* address of ps 0; empty: the lease cannot be read */
-    char host[LEASE_HOST_BYTES]; /* name of its machine; empty: an older Weir wrote the lease */
+    char host[LEASE_HOST_BYTES]; /* name of ps 0's machine; empty: an older Weir wrote the lease */
 };
 
 /* Creates the folder, durably, if it does not exist. ST_INVALID, ST_IO, or the status of the

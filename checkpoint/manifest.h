@@ -77,10 +77,10 @@ void checkpoint_manifest_free(struct checkpoint_manifest *m); /* NULL is fine */
 /* Entry for one of a folder's manifests. */
 struct checkpoint_manifest_place {
     struct checkpoint_id id; /* id in the manifest, or in its name if it cannot be read */
-    bool old;                /* about to be removed */
+    bool old;                /* the manifest is about to be removed */
     int n_files;
     bool readable; /* false: `why` names the fault */
-    bool unread;   /* it could not be read now, but may be good */
+    bool unread;   /* the manifest could not be read now, but may be good */
     char why[MANIFEST_WHY_BYTES];
 };
 /* Lists all manifests of the folder, newest first, with unreadable ones ordered by name. *out is

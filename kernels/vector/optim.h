@@ -47,8 +47,8 @@ struct optim_config {
     float decay;        /* rmsprop: smoothing of g^2, default 0.99 */
     float beta1, beta2; /* adam: 0.9, 0.999 */
     float epsilon;      /* added outside the root; adam 1e-8, adagrad 1e-10, rmsprop 1e-8 */
-    float
-        weight_decay; /* adamw: decoupled, default 0.01; others: added to g as wd * p, default 0 */
+    /* adamw: decoupled, default 0.01; other kinds: wd * p is added to g, default 0 */
+    float weight_decay;
     /* limits each element of the mean gradient to -clip_value .. clip_value; 0: no limit */
     float clip_value;
     /* limits the norm of all gradients of a step; the caller computes it, because it has all of

@@ -77,13 +77,13 @@ struct session_link {
     bool idle;              /* the server has no chunks, so no caller waits for this link */
     bool busy;              /* requests are pending */
     bool waits;             /* the server answers, and makes this member wait */
-    bool lost;              /* a log line has reported its stream as lost, and another
-                              must report its return */
+    bool lost;              /* a log line has reported the stream as lost, and another must report
+                               it back */
     bool answers;           /* the last join was answered, even if with "retry" */
     int64_t answers_ns;     /* time since which all joins were answered */
     int64_t retry_ns, backoff_ms;
-    int64_t down_ns, line_ns; /* time since which it has no stream; time of the next log line on
-                                 that */
+    int64_t down_ns, line_ns; /* time since which the link has no stream; time of the next log line
+                                 on that */
 };
 
 struct session_config {

@@ -33,10 +33,10 @@ void credentials_explain(char *text, size_t room);
 
 /* The identity that a caller shows. */
 struct caller {
-    unsigned certificate;         /* roles of its certificate; all roles without TLS */
-    unsigned token;               /* roles of its token; all roles without tokens */
+    unsigned certificate;         /* roles of the caller's certificate; all roles without TLS */
+    unsigned token;               /* roles of the caller's token; all roles without tokens */
     bool has_token;               /* the caller shows a token, valid or not */
-    char name[CALLER_NAME_BYTES]; /* name in its certificate; empty: it has none */
+    char name[CALLER_NAME_BYTES]; /* name in the certificate; empty: the caller has none */
 };
 void credentials_read_caller(grpc_call *call, const grpc_metadata_array *metadata,
                              struct caller *out);

@@ -20,7 +20,7 @@ enum { UNAUTHENTICATED_CALLS_MAX = 128 };
 
 struct unauthenticated_call {
     grpc_call *call; /* the call; NULL: not on the list */
-    uint64_t host;   /* hash of its peer's host */
+    uint64_t host;   /* hash of the peer's host */
     struct unauthenticated_call *next, *prev;
 };
 

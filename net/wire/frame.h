@@ -61,8 +61,8 @@ struct net_piece {
     uint32_t crc32c;
     bool unsummed; /* not from the wire: crc32c is 0, which is valid because the peer is on this
                       host, or the payload passed by reference */
-    enum dtype
-        dtype; /* dtype of the payload; PULL: of the requested version; from the wire: unchecked */
+    /* dtype of the payload, or (PULL) of the requested version; from the wire: unchecked */
+    enum dtype dtype;
     char why[FRAME_MAX_WHY + 1];
     struct net_payload payload;
     /* Position of the payload in the sender's segment (segment.h), instead of a payload: 1 +

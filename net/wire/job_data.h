@@ -24,7 +24,7 @@ struct job_data {
     bool standardized;    /* the samples' columns are standardized: --standardize */
     bool files; /* `name` is the path of --train_data, which has only the training samples */
     char
-        name[JOB_DATA_NAME_BYTES]; /* where its member found it, in printable ASCII; may be empty */
+        name[JOB_DATA_NAME_BYTES]; /* path of the data at a member, printable ASCII; may be empty */
 };
 
 /* Validation data of an evaluation. n 0: not described. */

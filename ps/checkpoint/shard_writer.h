@@ -32,8 +32,8 @@ struct shard_writer_state {
 struct shard_writer_order {
     uint64_t order;
     struct store *store; /* store of the chunks; borrowed until release */
-    struct checkpoint_shard_file
-        file; /* location and header of the file; borrowed with all that it points to */
+    /* location and header of the file; borrowed with all that it points to */
+    struct checkpoint_shard_file file;
     /* Called once, in any thread, when the store and `file` are no longer needed. */
     void (*release)(void *owner);
     void *owner;

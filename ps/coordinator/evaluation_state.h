@@ -19,8 +19,8 @@ struct evaluation_state {
     int64_t n, right; /* sums over all parts, valid once all were reported */
     double loss;
     struct best_evaluation best;
-    struct best_evaluation
-        next;      /* becomes the best once its checkpoint is written and recorded; known 0: none */
+    /* becomes the best once its checkpoint is written and recorded; known 0: none */
+    struct best_evaluation next;
     int taken;     /* all servers hold the chunks of `next` */
     int64_t since; /* awake clock: time at which the checkpoint of `next` was requested */
     uint32_t op;   /* DISK_BEST of `ordered`; until it ends no checkpoint is begun, since its sweep

@@ -16,8 +16,8 @@ struct service;
 
 struct ps_monitor_config {
     int listen_fd; /* socket of http_listen; the monitor owns it, even if create fails */
-    const char
-        *folder; /* folder of checkpoints; borrowed to the program's end; NULL: none are kept */
+    /* folder of checkpoints; borrowed to the program's end; NULL: none are kept */
+    const char *folder;
     int task;
     /* Returns 1 if the worker is in the job, 0 if not, -1 if there is no job here yet.
      * Called from any thread. */

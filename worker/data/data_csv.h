@@ -15,9 +15,10 @@ enum data_csv_header { DATA_CSV_HEADER_AUTO, DATA_CSV_HEADER_YES, DATA_CSV_HEADE
 
 /* Columns, by name or by number from 1. A value. */
 struct data_csv_columns {
-    const char *label;   /* NULL: the one named "label", otherwise the last; see also may_lack */
-    const char *targets; /* instead of a label: "a,b,..."; NULL: none */
-    const char *ignored; /* "a,b,...": neither features nor a label; NULL: none */
+    const char *label;   /* column of the label; NULL: the one named "label", otherwise the last;
+                            see also may_lack */
+    const char *targets; /* columns used instead of a label: "a,b,..."; NULL: none */
+    const char *ignored; /* columns that are neither features nor a label: "a,b,..."; NULL: none */
     /* Classes of labels that are words: the number of a word is its index in this list (see
      * data_words.h); NULL: the words are numbered here. */
     const char *classes;

@@ -36,9 +36,9 @@ enum dataset_use {
 
 struct dataset {
     int64_t n;            /* samples */
-    struct shape sample;  /* (C,H,W) of each */
+    struct shape sample;  /* shape (C,H,W) of a sample */
     int classes;          /* 1 + the largest label; or the number of targets of a sample */
-    const uint32_t *rows; /* [n] of the arrays below, for a subset of them; NULL: row i */
+    const uint32_t *rows; /* [n] rows of the arrays below, in a subset; NULL: row i */
     /* Per row: 0 to DATASET_MAX_CLASSES - 1; NULL: there are targets, or (--predict) no labels */
     const int32_t *labels;
     const float *targets; /* per row: [classes] finite, the target outputs; NULL: none */

@@ -15,8 +15,8 @@ struct dataset;
 
 /* A number x of column k is read as (x - mean[k]) / std[k]. */
 struct dataset_standard {
-    int64_t n;         /* columns; 0: numbers are read unchanged */
-    float *mean, *std; /* [n] of one allocation, at mean */
+    int64_t n;         /* number of columns; 0: numbers are read unchanged */
+    float *mean, *std; /* [n] each, in one allocation that begins at mean */
 };
 
 /* Measures the columns over all samples, in double and in one order. A constant column gets

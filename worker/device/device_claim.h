@@ -27,7 +27,7 @@ enum {
 
 /* A request for a GPU. */
 struct device_claim_request {
-    int parts;   /* millionths of its memory; 0: no limit */
+    int parts;   /* share of the GPU's memory in millionths; 0: no limit */
     int is_cap;  /* parts are a limit, and not allocated at once */
     int is_auto; /* limits are added up, too */
 };

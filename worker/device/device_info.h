@@ -49,7 +49,7 @@ struct device_load {
 struct device_health {
     int temperature_c;                /* INT_MIN: unknown */
     int64_t power_mw, power_limit_mw; /* below 0: unknown, here and below */
-    int ecc;                          /* error correction of its memory: 1 on, 0 off */
+    int ecc;                          /* error correction of the GPU's memory: 1 on, 0 off */
     int64_t ecc_uncorrected;          /* errors not corrected since the driver was loaded */
 };
 

@@ -43,7 +43,7 @@ struct devices {
     int n;
     struct device_info gpu[DEVICE_MAX];
     struct device_claim claim[DEVICE_MAX];
-    int by_number; /* the free ones of request.named: the placement then means CUDA's numbers */
+    int by_number; /* GPUs are the free ones of request.named: the placement has CUDA's numbers */
 };
 
 /* Checks only the syntax. */

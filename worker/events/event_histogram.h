@@ -16,10 +16,11 @@ enum {
 };
 
 struct event_histogram {
-    int64_t n; /* finite ones */
+    int64_t n; /* number of finite values */
     double min, max, sum, sum_squares;
     uint32_t lowest; /* lowest exponent and fraction with a bucket; set by the scale */
-    uint64_t count[EVENT_HISTOGRAM_BUCKETS]; /* positive ones, from zero upwards; then negative */
+    uint64_t count[EVENT_HISTOGRAM_BUCKETS]; /* counts of positive values, from zero upwards; then
+                                                of negative ones */
 };
 
 /* Adds n, min, max and sums of a part: the first pass. A histogram begins as {0}. */

@@ -39,7 +39,7 @@ struct model {
     struct net_param *params;  /* name, shape, rule, keep */
     struct model_init *inits;  /* [n_params] */
     char *text;                /* JSON text with "auto" resolved, for workers that join later */
-    int hidden_units;          /* value of --hidden_units at the read; 0: the text's */
+    int hidden_units;          /* --hidden_units that the model was read with; 0: as in the text */
 };
 
 /* Properties of the training data that a model may refer to ("auto"). */

@@ -43,9 +43,10 @@ struct options {
     int task_index, n_workers; /* task_index -1, n_workers 0: not known yet */
     const char *address;       /* NULL: the host's own name, and the process */
     struct security_config security;
-    const char *model_text; /* instead of `model`; borrowed from the adopted status; NULL: none */
-    int data_named;         /* a flag names the data; else they are the default */
-    bool model_given;       /* a flag names `model`; else it is the default */
+    const char *model_text; /* text used instead of `model`; borrowed from the adopted status; NULL:
+                               none */
+    int data_named;         /* a flag names the data; otherwise they are the default */
+    bool model_given;       /* a flag names `model`; otherwise it is the default */
     const char *data_dir, *model, *models_dir, *backend_dir;
     int data_own;                       /* each worker has data of its own */
     struct dataset_request train, test; /* dir is data_dir */
@@ -90,14 +91,13 @@ struct options {
     int gpu_allow_growth;            /* -1: not given */
     const char *placement;           /* see worker/place/placement.h; NULL: none */
     int soft_placement, log_placement;
-    double validation_split;        /* share of the training set; 0: none */
-    const char *validation_dir;     /* NULL: none */
-    int64_t early_stopping;         /* evaluations; 0: none */
-    const char *evaluate, *predict; /* file of parameters; NULL: the flag was not given */
-    const char *output;             /* file of --predict's results */
-    const char *checkpoint_dir,
-        *servers_dir;              /* folders of a worker alone, of the servers; NULL: none */
-    const char *restore;           /* NULL: the newest of checkpoint_dir */
+    double validation_split;                  /* share of the training set; 0: none */
+    const char *validation_dir;               /* NULL: none */
+    int64_t early_stopping;                   /* evaluations; 0: none */
+    const char *evaluate, *predict;           /* file of parameters; NULL: the flag was not given */
+    const char *output;                       /* file of --predict's results */
+    const char *checkpoint_dir, *servers_dir; /* folder of a worker alone; of servers; NULL: none */
+    const char *restore;                      /* NULL: the newest of checkpoint_dir */
     int take_over;                 /* checkpoint_dir is claimed although its owner may live */
     int64_t save_steps, save_secs; /* interval; 0: none of this kind */
     int64_t keep_checkpoint_max;   /* 0: all */

@@ -29,7 +29,7 @@ struct placement_request {
     int n_layers;
     const char *const *device; /* [n_layers] from the model file, NULL entries: none; NULL: none */
     const char *rules;         /* --placement; NULL: none */
-    int n_gpus;                /* chosen by --gpus */
+    int n_gpus;                /* number of GPUs chosen by --gpus */
     const struct net_param *params; /* [n_params] for rules that name parameters; NULL: none */
     int n_params;
     int task; /* index of this worker for rules that name one; below 0: unknown, matches any */

@@ -18,10 +18,10 @@ struct gpus;
 /* All borrowed while the tower lives. */
 struct tower_device {
     const struct backend *backend;
-    int device;                    /* number of the backend */
+    int device;                    /* number of the device in the backend */
     const struct device_info *gpu; /* NULL: the CPU */
     int gpu_index;                 /* index among the chosen GPUs */
-    int n_threads;                 /* CPU: inside one operation */
+    int n_threads;                 /* CPU: threads inside one operation */
     enum backend_precision precision;
     int deterministic;
     uint32_t tuning;

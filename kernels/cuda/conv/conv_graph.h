@@ -23,11 +23,11 @@ struct gpu_conv_graph {
     struct gpu_pass *pass;
     const struct gpu_op *op;
     struct gpu_conv_graph_shape shape;
-    int way;       /* product, as in conv_algo.h */
+    int way;       /* product: see conv_algo.h */
     int with_bias; /* forward: it includes bias and relu (if there is one) */
     cudnnBackendDescriptor_t config[2 * GPU_CONV_GRAPH_MOST_PROPOSED]; /* cuDNN's proposals */
     int n, next;                   /* configurations from `next` on were not tried */
-    cudnnBackendDescriptor_t plan; /* the chosen one; NULL: none */
+    cudnnBackendDescriptor_t plan; /* configuration chosen; NULL: none */
     cudnnHandle_t handle;          /* handle that `plan` was finalized for */
     cudnnStatus_t absent;          /* reason why there is no plan */
     cudnnBackendDescriptor_t pack; /* variant pack of these pointers; NULL: not created yet */

@@ -20,7 +20,7 @@ struct gpu_arena_record {
 };
 
 struct gpu_arena {
-    uint64_t limit;   /* bytes; UINT64_MAX: none */
+    uint64_t limit;   /* limit in bytes; UINT64_MAX: none */
     enum status full; /* status of a request beyond the limit */
     uint64_t bytes;   /* sum of the requests, rounded up */
     struct gpu_arena_record *records;

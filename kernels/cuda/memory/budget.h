@@ -10,8 +10,8 @@
 
 struct gpu_budget_span;
 struct gpu_budget {
-    uint64_t limit; /* bytes; UINT64_MAX: none */
-    uint64_t taken; /* rounded up to GPU_ARENA_ALIGN if there is a block */
+    uint64_t limit; /* limit in bytes; UINT64_MAX: none */
+    uint64_t taken; /* bytes in use, rounded up to GPU_ARENA_ALIGN if there is a block */
     int has_block;
     struct gpu_budget_span *spans; /* used spans of the block, by offset */
     int n_spans, cap_spans;

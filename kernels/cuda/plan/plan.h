@@ -51,7 +51,7 @@ struct gpu_op {
     float **dx;     /* gradient by x, one of the plan's `diffs`; NULL: none */
     float **dy;     /* gradient by y, summed over its readers */
     int needs_backward, needs_dx;
-    int shared;         /* y has other readers: must not be overwritten */
+    int shared;         /* other layers read y, too, so it must not be overwritten */
     int overwritten;    /* a relu overwrites y in place */
     int done_before;    /* relu, max pool: its forward is part of a layer before */
     int pooled;         /* convolution and its relu: only the max pool behind keeps y */
@@ -62,7 +62,7 @@ struct gpu_op {
 
 /* One parameter on the device, with its transfers from and to the host. */
 struct gpu_param {
-    int layer; /* layer that it belongs to; -1: none */
+    int layer; /* layer of the parameter; -1: none */
     int64_t elems;
     float *d, *d_grad;  /* d_grad NULL: inference only */
     uint16_t *d_grad16; /* gradient rounded for its transfer; NULL: it is sent as floats */
@@ -143,8 +143,8 @@ void gpu_plan_destroy(struct gpu_plan *plan); /* NULL is fine */
 enum status gpu_plan_state_create(struct gpu_op *op, size_t bytes, void *out);
 enum status gpu_plan_reserve_output(struct gpu_plan *plan, struct gpu_op *op); /* sets own_y */
 void gpu_plan_reserve_scratch(struct gpu_plan *plan, struct gpu_planes shape);
-int gpu_plan_fuse_relu(struct gpu_plan *plan,
-                       int i); /* marks a relu that is the only reader of y as part of i */
+/* Marks a relu that is the only reader of y as part of i. */
+int gpu_plan_fuse_relu(struct gpu_plan *plan, int i);
 /* Marks the max pool that is the only reader of that relu, too, and returns it: i's output is not
  * kept. -1: none. */
 int gpu_plan_fuse_pool(struct gpu_plan *plan, int i);
@@ -176,8 +176,8 @@ enum status gpu_transfer_event_create(const struct gpu_op *op, cudaEvent_t *out)
 enum status gpu_transfer_create(struct gpu_plan *plan);
 void gpu_transfer_destroy(struct gpu_plan *plan);
 enum status gpu_transfer_upload(struct gpu_plan *plan, int param);
-enum status gpu_transfer_wait_params(struct gpu_plan *plan, int layer,
-                                     unsigned flags);                /* compute waits */
+/* Makes `compute` wait for the layer's parameters. */
+enum status gpu_transfer_wait_params(struct gpu_plan *plan, int layer, unsigned flags);
 enum status gpu_transfer_download(struct gpu_plan *plan, int layer); /* behind ready[layer] */
 enum status gpu_transfer_wait_download(struct gpu_plan *plan, int layer);
 /* Copies the elements [lo, hi) of a gradient, whose element 0 is (or would be) at d, to the host,
