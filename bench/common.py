@@ -81,7 +81,7 @@ def read_json(path):
 
 
 def write_json(result, path, indent=2):
-    """path: None: writes nothing."""
+    """Writes the result as JSON; without a path it does nothing."""
     if path:
         with open(path, "w", encoding="utf-8") as f:
             json.dump(result, f, indent=indent)

@@ -35,7 +35,7 @@ class Run:
 
 
 def one_round(args, number):
-    """without, with."""
+    """Returns the figures of a round: without and with --logdir."""
     with tempfile.TemporaryDirectory(prefix="weir-events-") as folder:
         order, core = [number % 2, 1 - number % 2], number // 2 % os.cpu_count()
         runs = {logdir: Run(args, folder, core, logdir) for logdir in order}

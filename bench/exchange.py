@@ -292,7 +292,7 @@ class Contest:
         return [key for key, _ in self.runs if not isinstance(key, str)]
 
     def result(self):
-        """For JSON: medians, ratios, and each round's figures."""
+        """Returns medians, ratios and each round's figures, for JSON."""
         shape = {"model": self.shape.name, "params": self.shape.params,
                  "param_bytes": self.shape.param_bytes}
         result = {**shape, "exchange": []}
@@ -401,7 +401,7 @@ def parse():
                    help="all links are TLS 1.3; with --client_flag=--shared_memory=off all bytes "
                         "go through it")
     p.add_argument("--bin", default=os.path.join(SOURCE, "build/bin"),
-                   help="where the programs lie; they are not built then")
+                   help="folder of the programs, which are then not built")
     p.add_argument("--json", metavar="FILE", help="also write the figures here")
     p.add_argument("--limit", type=int, default=120, help="seconds for one run of one contestant")
     args = p.parse_args()

@@ -46,7 +46,7 @@ TARGET = 0.99
 
 
 def read_data(folder, part, torch, device):
-    """Images and labels as tensors on the device; plain files too."""
+    """Returns images and labels as tensors on the device, of gzipped or plain files."""
     def one(kind):
         path = os.path.join(folder, part + kind)
         if os.path.exists(path):
@@ -64,7 +64,7 @@ def read_data(folder, part, torch, device):
 
 
 def torch_main(args):
-    """One PyTorch process; prints images, seconds and the last loss as JSON."""
+    """Runs one PyTorch process; prints images, seconds and the last loss as JSON."""
     import torch
     device = "cpu" if args.cpu else "cuda"
     torch.manual_seed(0)

@@ -73,7 +73,7 @@ class Cluster:
         return killed, started, time.time()
 
     def steps(self):
-        """[(time, global step)] of worker 0, each step once."""
+        """Returns [(time, global step)] of worker 0, each step once."""
         day = time.mktime((*time.localtime()[:3], 0, 0, 0, 0, 0, -1))
         times = step_times(list(self.workers[0].lines))
         return sorted((t + day - 86400 * (t + day > time.time() + 3600), step)

@@ -83,7 +83,7 @@ def machine():
 
 
 def stated_mb(run):
-    """The bound of ps/store/store.h for the server with most bytes; sgd has no slots."""
+    """Returns the bound of ps/store/store.h for the server with most bytes; sgd has no slots."""
     chunks = simulate.chunk_table(run["model_bytes"], run["chunk_bytes"], run["tensors"])
     owned = [0] * run["servers"]
     for n, server in zip(chunks, simulate.shard(chunks, run["servers"])):
@@ -125,7 +125,7 @@ def scale(args):
 # ---- the fit ----
 
 def solve(a, b):
-    """a x = b by elimination; None if singular."""
+    """Solves a x = b by elimination; returns None if a is singular."""
     n = len(b)
     rows = [list(a[i]) + [b[i]] for i in range(n)]
     for i in range(n):
@@ -141,8 +141,8 @@ def solve(a, b):
 
 
 def least_squares(rows, ys):
-    """x >= 0 with the least squares of relative errors: every set of non-zero x is tried, which
-    with five unknowns is quick. (x, error)"""
+    """Returns (x, error): the x >= 0 with the least squares of relative errors. It tries every set
+    of non-zero x, which is quick with five unknowns."""
     n = len(rows[0])
     scale_of = [max(abs(r[i] / y) for r, y in zip(rows, ys)) or 1.0 for i in range(n)]
     weighed = [[r[i] / y / scale_of[i] for i in range(n)] for r, y in zip(rows, ys)]

@@ -135,8 +135,8 @@ def summary(point, steps, results, servers):
 
 
 def run(point, steps, per_process, deadline_s):
-    """point: workers, servers, model_bytes, chunk_bytes, tensors, mode, compute_ms, jitter_ms,
-    straggler_ms. Returns the figures of one run, or raises a Failure."""
+    """Returns the figures of one run, or raises a Failure. point: workers, servers, model_bytes,
+    chunk_bytes, tensors, mode, compute_ms, jitter_ms, straggler_ms."""
     n = point["workers"]
     raise_file_limit(point)
     ps_hosts = ",".join("127.0.0.1:%d" % p for p in free_ports(point["servers"]))

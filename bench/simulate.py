@@ -64,7 +64,8 @@ class Costs:
         return (connections - 1) / (connections - 1 + self.crowd_half)
 
     def task(self, side, way, n_bytes, first, share):
-        """One chunk, one direction; first: of its stream in this step; share: crowd_share."""
+        """Returns the seconds of one chunk in one direction. first: it is the first one of its
+        stream in this step; share: crowd_share."""
         c = self.server if side == "server" else self.worker
         return ((c["bytes_" + way] + c["crowd"] * share) * n_bytes + c["chunk"] / 2 +
                 (c["stream"] / 2 if first else 0))
@@ -174,7 +175,7 @@ class Simulation:
         self.effects = [self.pushed, None, self.sent, self.got]
 
     def _set_costs(self, costs):
-        """Seconds of each task, by chunk."""
+        """Sets the seconds of each task, by chunk."""
         slow, n = self.p["slowdown"], len(self.chunks)
         seen, first = set(), []
         for s in self.server_of:

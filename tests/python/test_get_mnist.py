@@ -112,7 +112,7 @@ class GetMnist(unittest.TestCase):
         self.fill(self.mirror)
         code, out = self.fetch(liar, self.mirror)
         self.assertEqual(code, 0, out)
-        self.assertIn("it is thrown away", out)
+        self.assertIn("deleting it", out)
 
     def test_missing_mirror_fails(self):
         code, out = self.fetch(os.path.join(self.top, "nowhere"))

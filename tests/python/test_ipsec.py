@@ -130,7 +130,7 @@ class Generate(unittest.TestCase):
                 (EU, "two gateways or more"),
                 (nat + ASIA, "all gateways are behind NAT"),
                 ("[network]\nmode = gre\n" + EU + ASIA, "asia is behind NAT"),
-                ("[network]\nmode = gre\nesp = userspace\n" + EU + US, "GRE needs the kernel's"),
+                ("[network]\nmode = gre\nesp = userspace\n" + EU + US, "GRE needs esp = kernel"),
                 ("[network]\nmode = x\n" + EU + US, "mode = x: write tunnel or"),
                 ("[network]\nspeed = 3\n" + EU + US, "speed: known are mode"),
                 ("[network]\nmtu = 100\n" + EU + US, "'100'; write 576 to 9000"),

@@ -242,17 +242,18 @@ class Launch(harness.Test):
 
     def test_bad_hosts_and_flags_refused(self):
         for hosts, flags, line in (
-                ("a ps=1\n", [], "hosts: a job has a server and a worker at least"),
+                ("a ps=1\n", [], "hosts: a job needs at least one server and one worker"),
                 ("a ps=1 worker=1\n", [], "hosts:1: 'worker=1'; a host has ps=..., workers="),
                 ("a ps=1\nb workers=x\n", [], "hosts:2: 'workers=x': write a number from 0 to"),
-                ("a ps=1\na workers=1\n", [], "hosts:2: a is there twice"),
+                ("a ps=1\na workers=1\n", [], "hosts:2: a appears twice"),
                 ("me@a ps=1\n", [], "hosts:1: 'me@a' is no host"),
                 ("a ps=1 ssh=-x\n", [], "hosts:1: 'ssh=-x': no place to log in"),
                 ("a\n", [], "hosts:1: a has nothing to run"),
                 ("a ps=1 workers=2 gpus=3\n", [], "hosts:1: gpus=3 cannot be divided among"),
                 ("a ps=1 workers=1 port=65535\n", [], "hosts:1: port=65535: its 2 tasks"),
-                ("a ps=1 workers=1\n", ["--", "--task_index=1"], "--task_index=1: launch sets"),
-                ("a ps=1 workers=1\n", ["--silence=1"], "--silence: 4 at least")):
+                ("a ps=1 workers=1\n", ["--", "--task_index=1"],
+                 "--task_index=1: launch itself sets"),
+                ("a ps=1 workers=1\n", ["--silence=1"], "--silence: must be at least 4")):
             self.scene(hosts)
             launch = self.launch(*flags)
             launch.wait(status=2)
