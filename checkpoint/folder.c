@@ -88,14 +88,14 @@ static enum status each_name(const char *folder, void (*visit)(void *ctx, const 
     return st;
 }
 
-struct looking {
+struct scan {
     struct seen *seen;
     uint64_t mine;
 };
 
 static void note_name(void *ctx, const char *name)
 {
-    struct looking *k = ctx;
+    struct scan *k = ctx;
     struct checkpoint_name is;
     uint64_t epoch = lease_epoch(name);
     if (epoch > k->seen->lease)
@@ -111,7 +111,7 @@ static void note_name(void *ctx, const char *name)
 static enum status scan_names(const char *folder, uint64_t mine, struct seen *out)
 {
     *out = (struct seen){0};
-    return each_name(folder, note_name, &(struct looking){out, mine});
+    return each_name(folder, note_name, &(struct scan){out, mine});
 }
 
 /* Reads the generation in the file that versions before epochs kept. */
@@ -191,7 +191,7 @@ static enum status record_lease(const char *folder, const struct checkpoint_leas
     return st;
 }
 
-struct tidying {
+struct cleanup {
     const char *folder;
     uint64_t epoch;
     enum status st;
@@ -201,7 +201,7 @@ struct tidying {
  */
 static void rename_back(void *ctx, const char *name)
 {
-    struct tidying *t = ctx;
+    struct cleanup *t = ctx;
     struct checkpoint_name is;
     char from[PATH_MAX], to[PATH_MAX], plain[MANIFEST_NAME_BYTES];
     checkpoint_name_parse(name, &is);
@@ -218,7 +218,7 @@ static void rename_back(void *ctx, const char *name)
 
 static void remove_lower(void *ctx, const char *name)
 {
-    struct tidying *t = ctx;
+    struct cleanup *t = ctx;
     char path[PATH_MAX];
     uint64_t epoch = lease_epoch(name);
     if (epoch == 0 || epoch >= t->epoch)
@@ -273,7 +273,7 @@ enum status checkpoint_folder_claim(const char *folder, uint64_t incarnation, co
                                     struct checkpoint_lease *out)
 {
     struct checkpoint_lease l = {.incarnation = incarnation}, before, other;
-    struct tidying t = {.folder = folder, .st = ST_OK};
+    struct cleanup t = {.folder = folder, .st = ST_OK};
     struct seen seen;
     enum status st = ST_OK;
     snprintf(l.address, sizeof l.address, "%s", address);

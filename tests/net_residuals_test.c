@@ -77,10 +77,10 @@ static void uncounted_contribution_is_added_once(void **state)
 {
     round_step(0, 5, 0, 2);
     round_step(0, 6, 2, 9);
-    residuals_take_back(residuals, 0, 6);
-    residuals_take_back(residuals, 1, 6); /* chunk 1 had no contribution to it */
+    residuals_restore(residuals, 0, 6);
+    residuals_restore(residuals, 1, 6); /* chunk 1 had no contribution to it */
     round_step(0, 8, 2, 3);
-    residuals_take_back(residuals, 0, 6); /* an older step: ignored */
+    residuals_restore(residuals, 0, 6); /* an older step: ignored */
     round_step(0, 9, 3, 0);
     round_step(1, 9, 0, 0);
 }

@@ -93,7 +93,7 @@ enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t
 /* Notes that the contributions to `step` did not count and that the next ones will include them,
  * so the unsent part that they had included (residuals.h) is included again. The caller has no
  * request in flight. */
-void net_exchange_take_back(struct net_exchange *x, int64_t step);
+void net_exchange_restore_unsent(struct net_exchange *x, int64_t step);
 /* Returns the part of the chunk's contributions so far that rounding has kept back
  * (residuals.h): n_elems floats, valid until the next push. NULL: the job's number format keeps
  * nothing back. */

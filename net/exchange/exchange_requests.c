@@ -27,7 +27,7 @@ void exchange_request_wake_waiters(struct net_exchange *x, const struct exchange
 
 static void release_chunk(void *owner)
 {
-    send_queue_take_back();
+    send_queue_acquire();
     struct exchange_chunk *c = owner;
     struct net_exchange *x = c->x;
     pthread_mutex_lock(&x->lock);
@@ -41,7 +41,7 @@ static void release_chunk(void *owner)
 
 static void release_buf(void *owner)
 {
-    send_queue_take_back();
+    send_queue_acquire();
     buf_unref(owner);
 }
 
@@ -136,7 +136,7 @@ void exchange_request_acked(struct link *l, struct exchange_chunk *c)
     c->in_flight = 0;
 }
 
-int exchange_request_take(struct link *l, struct send_queue_batch *batch,
+int exchange_request_next(struct link *l, struct send_queue_batch *batch,
                           struct send_queue_item *items)
 {
     struct net_exchange *x = l->x;
@@ -334,10 +334,10 @@ void net_exchange_set_unsent(struct net_exchange *x, int chunk, int64_t version,
     residuals_set(x->residuals, chunk, version - 1, unsent);
 }
 
-void net_exchange_take_back(struct net_exchange *x, int64_t step)
+void net_exchange_restore_unsent(struct net_exchange *x, int64_t step)
 {
     for (int i = 0; x->residuals && i < x->n_chunks; i++)
-        residuals_take_back(x->residuals, i, step);
+        residuals_restore(x->residuals, i, step);
 }
 
 static enum status pull_chunk(struct net_exchange *x, int chunk, int64_t step, enum dtype dtype)

@@ -30,7 +30,7 @@ void exchange_request_queue_all(struct link *l);
 /* Removes the requests of the next frame from the queue and copies them to `items`, to which the
  * batch points, each with a reference to its bytes. Returns their number. The caller holds
  * x->lock. */
-int exchange_request_take(struct link *l, struct send_queue_batch *batch,
+int exchange_request_next(struct link *l, struct send_queue_batch *batch,
                           struct send_queue_item *items);
 /* Empties the queues. The caller holds x->lock. */
 void exchange_request_queue_clear(struct link *l);

@@ -74,7 +74,7 @@ void link_pump(struct link *l, bool eager)
     struct send_queue_batch batch;
     struct send_queue_item items[SEND_QUEUE_FRAME_PIECES];
     pthread_mutex_lock(&l->x->lock);
-    bool go = can_send(l, eager) && exchange_request_take(l, &batch, items) > 0;
+    bool go = can_send(l, eager) && exchange_request_next(l, &batch, items) > 0;
     if (go)
         bidi_begin_send(&l->stream);
     pthread_mutex_unlock(&l->x->lock);

@@ -71,7 +71,7 @@ void residuals_set(struct residuals *r, int chunk, int64_t step, const float *le
     memcpy(r->side[0] + c->first, left, (size_t)c->n_elems * sizeof *left);
 }
 
-void residuals_take_back(struct residuals *r, int chunk, int64_t step)
+void residuals_restore(struct residuals *r, int chunk, int64_t step)
 {
     struct chunk_residual *of = &r->of[chunk];
     if (of->step == step)

@@ -31,6 +31,6 @@ void residuals_set(struct residuals *r, int chunk, int64_t step, const float *le
 /* Notes that the contribution to `step`, if that was the last, did not count and will be part of
  * the sender's next one. The next one then gets the residual that was added to this one, and not
  * the residual that this one left over. */
-void residuals_take_back(struct residuals *r, int chunk, int64_t step);
+void residuals_restore(struct residuals *r, int chunk, int64_t step);
 
 #endif

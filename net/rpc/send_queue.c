@@ -11,7 +11,7 @@
  * bytes. */
 static _Atomic unsigned handed_over;
 
-void send_queue_take_back(void)
+void send_queue_acquire(void)
 {
     atomic_load_explicit(&handed_over, memory_order_acquire);
 }
@@ -57,7 +57,7 @@ bool send_queue_batch_add(struct send_queue_batch *batch, struct send_queue_item
     return true;
 }
 
-bool send_queue_take(struct send_queue *q, struct send_queue_batch *batch)
+bool send_queue_next(struct send_queue *q, struct send_queue_batch *batch)
 {
     batch->n = 0;
     batch->bytes = 0;

@@ -58,13 +58,13 @@ void send_queue_push(struct send_queue *q, struct send_queue_item *item);
 /* removes the first item; NULL if the queue is empty */
 struct send_queue_item *send_queue_pop(struct send_queue *q);
 /* Moves the items of the next frame into the batch. Returns false if the queue is empty. */
-bool send_queue_take(struct send_queue *q, struct send_queue_batch *batch);
+bool send_queue_next(struct send_queue *q, struct send_queue_batch *batch);
 /* Adds an item to a frame that is not encoded yet. Returns false if it must wait for the next
  * frame. */
 bool send_queue_batch_add(struct send_queue_batch *batch, struct send_queue_item *item);
 /* Makes all writes before send_queue_frame visible to this thread. Every release function calls
  * it first, because gRPC may run it on any thread. */
-void send_queue_take_back(void);
+void send_queue_acquire(void);
 /* Encodes the frame of a batch. Each item's `release` is called once, even if data is NULL (then
  * at once). */
 grpc_byte_buffer *send_queue_frame(const struct send_queue_batch *batch);

@@ -177,7 +177,7 @@ static void advance_stream(struct net_stream *s)
     }
     bool gather = s->corked && s->queue.bytes < SEND_QUEUE_EAGER_BYTES;
     if (bidi_may_send(&s->bidi) && !gather) {
-        if (send_queue_take(&s->queue, &batch)) {
+        if (send_queue_next(&s->queue, &batch)) {
             bidi_begin_send(&s->bidi);
         } else if (s->ending || (s->half_closed && s->n_unanswered <= 0)) {
             s->ending = end = true;
@@ -380,7 +380,7 @@ void net_stream_end(struct net_stream *s, grpc_status_code code, const char *tex
 
 static void release_buf(void *owner)
 {
-    send_queue_take_back();
+    send_queue_acquire();
     buf_unref(owner);
 }
 

@@ -392,7 +392,7 @@ static enum status return_to_parent(struct ps_region *r, int *again)
     if (r->step >= step)
         forget_lost(r);
     if (r->step > step && !counted) {
-        net_exchange_take_back(r->x, step);
+        net_exchange_restore_unsent(r->x, step);
         LOG_W("region %d: the parent group has continued without it, to round %" PRId64
               "; the region's own changes since then are added to that round",
               r->cfg.index, r->step);
