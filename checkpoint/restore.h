@@ -66,15 +66,13 @@ struct checkpoint_restore_parts {
 enum status checkpoint_restore_open_parts(const char *folder,
                                           const struct checkpoint_restore_parts *parts,
                                           struct checkpoint_restore **out);
-/* Opens all parts of a checkpoint that lie in the folder. ST_NOT_FOUND: there is no part; not
- * logged. */
+/* Opens all parts of a checkpoint in the folder. ST_NOT_FOUND: no part; not logged. */
 enum status checkpoint_restore_open_own(const char *folder, struct checkpoint_id id,
                                         const struct net_job *job, const struct chunks *chunks,
                                         struct checkpoint_restore **out);
 
-bool checkpoint_restore_has_all_steps(
-    /* returns true if it is of its job's last step; NULL is fine */
-    const struct checkpoint_restore *r);
+/* Returns true if the checkpoint is of its job's last step. NULL is fine. */
+bool checkpoint_restore_has_all_steps(const struct checkpoint_restore *r);
 void checkpoint_restore_close(struct checkpoint_restore *r); /* NULL is fine */
 /* Returns the manifest. If the checkpoint was opened from parts, its files are only these parts. */
 const struct checkpoint_manifest *checkpoint_restore_manifest(const struct checkpoint_restore *r);

@@ -71,7 +71,7 @@ struct link {
 
 enum status link_create(struct net_exchange *x, const char *addr, struct link **out);
 void link_close(struct link *l); /* closes the channel; no call may be active */
-/* closes and frees the link; its last callback must have returned */
+/* Closes and frees the link, whose last callback must have returned. */
 void link_destroy(struct link *l);
 bool link_idle(const struct link *l); /* under x->lock */
 /* Starts the join that the session orders, as the functions below carry out its other actions. */

@@ -21,7 +21,7 @@ struct server_set {
  * server_set_free. ST_NOMEM: logged. */
 enum status server_set_make(struct net_exchange *x, const struct net_join_reply *reply,
                             struct session_event *e, struct server_set *out);
-/* moves the links into the exchange; the caller holds x->lock */
+/* Moves the links into the exchange. The caller holds x->lock. */
 void server_set_install(struct net_exchange *x, struct server_set *set);
 /* Frees the links that the set still holds; those in `gone` are cancelled. */
 void server_set_free(struct server_set *set);

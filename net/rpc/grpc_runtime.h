@@ -32,9 +32,8 @@ void grpc_runtime_op_init(struct grpc_runtime_op *op,
 /* Starts a batch of operations. Returns false if gRPC refuses it; `done` is then never called. */
 bool grpc_runtime_op_start(struct grpc_runtime_op *op, grpc_call *call, const grpc_op *ops,
                            size_t n_ops);
-void grpc_runtime_op_arm(
-    /* prepares the op as a tag; called before any other gRPC function that receives it */
-    struct grpc_runtime_op *op);
+/* Prepares the op as a tag, before it is passed to a gRPC function other than the above. */
+void grpc_runtime_op_arm(struct grpc_runtime_op *op);
 
 /* A numeric setting of a gRPC channel or server. */
 struct grpc_runtime_setting {

@@ -55,7 +55,7 @@ struct send_queue_batch {
 
 void send_queue_init(struct send_queue *q);
 void send_queue_push(struct send_queue *q, struct send_queue_item *item);
-/* removes the first item; NULL if the queue is empty */
+/* Removes the first item, and returns it; NULL: the queue is empty. */
 struct send_queue_item *send_queue_pop(struct send_queue *q);
 /* Moves the items of the next frame into the batch. Returns false if the queue is empty. */
 bool send_queue_next(struct send_queue *q, struct send_queue_batch *batch);

@@ -62,7 +62,7 @@ struct http2_guard {
     struct http2_rate resets;
 };
 
-/* makes the lock; http2_guard_begin sets the other fields */
+/* Initializes the lock; http2_guard_begin sets the other fields. */
 void http2_guard_init(struct http2_guard *g);
 void http2_guard_free(struct http2_guard *g);
 /* Counts a connection that its client had closed, or the server refuses, before it was used. */
