@@ -451,7 +451,7 @@ static void gpu_wait_uses_cards_that_become_free(void **unused)
     machine(cards, 0);
     pausing = give_up;
     assert_int_equal(choose("auto"), ST_OK);
-    says("training on the CPU: CUDA shows none (cuInit: 100");
+    says("training on the CPU: CUDA shows no GPU (cuInit: 100");
     assert_int_equal(capture_lines(), 1);
 }
 

@@ -365,7 +365,7 @@ static void missing_parameters_refused_to_predict(void **state)
     put_tensors("{\"__metadata__\":{\"global_step\":\"5\",\"mean\":\"0\",\"std\":\"a\"}," CONV
                 "," NORM "," FC "}",
                 data, sizeof data);
-    check_predict(NULL, ST_CORRUPT, "'mean' and 'std' are not lists of the same number");
+    check_predict(NULL, ST_CORRUPT, "'mean' and 'std' must be lists of numbers");
 }
 
 /* The rule of names decides, not the order in the file. */

@@ -33,11 +33,12 @@ class Listing(fake_gpus.Machine):
                             (804, "cuda-compat"), (999, "'nvidia-smi' as root loads it")):
             self.machine("cuda init=%d\n" % code, card(0))
             _, err = self.listed("--list_devices")
-            self.assertRegex(err, r"no GPU: CUDA shows none \(cuInit: %d, .*\); " % code)
+            self.assertRegex(err, r"no GPU: CUDA shows no GPU \(cuInit: %d, .*\); " % code)
             self.assertIn(words, err)
         self.machine(card(0), card(2, more="lost=3"))
         _, err = self.listed("--list_devices")
-        self.assertRegex(err, r"asking GPU 1 for its memory: 999, .* fell off the bus, reset it or "
+        self.assertRegex(err, r"query of GPU 1 for its memory: 999, .* fell off the bus, reset it "
+                              r"or "
                          r"reboot, or exclude it by CUDA_VISIBLE_DEVICES")
 
     def test_missing_mig_instance_named(self):
@@ -174,7 +175,7 @@ class Choosing(fake_gpus.Machine):
     def test_failing_driver_falls_back_to_cpu(self):
         self.machine("cuda init=803\n", card(0))
         p = self.worker()
-        self.assertIn("training on the CPU: CUDA shows none (cuInit: 803, ", p.wait_output(30))
+        self.assertIn("training on the CPU: CUDA shows no GPU (cuInit: 803, ", p.wait_output(30))
 
     def test_driver_without_nvml_trains(self):
         self.machine("nvml init=18\n", card(0, "total=81559 used=70000 procs=5"))

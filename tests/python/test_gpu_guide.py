@@ -75,7 +75,7 @@ class Guide(fake_gpus.Machine):
         """The same script runs on a machine without a card."""
         self.machine("cuda init=100\n")
         output = self.run_command("worker --model=lenet5 --epochs=2").output()
-        self.assertIn("training on the CPU: CUDA shows none (cuInit: 100, ", output)
+        self.assertIn("training on the CPU: CUDA shows no GPU (cuInit: 100, ", output)
         self.assertIn("test accuracy", output)
 
 

@@ -99,7 +99,7 @@ class GpuTrain(fake_gpus.Machine):
 
     def test_missing_parts_skip_bench(self):
         self.machine()
-        self.assertIn("gpu_train: missing: an NVIDIA card: CUDA shows none (cuInit: 100",
+        self.assertIn("gpu_train: missing: an NVIDIA card: CUDA shows no GPU (cuInit: 100",
                       self.measure(status=77)[1])
         self.assertIn("gpu_train: missing: /nowhere/worker; build first\n",
                       self.measure("--bin=/nowhere", status=77)[1])

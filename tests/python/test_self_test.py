@@ -70,7 +70,7 @@ class WithoutGpu(SelfTest):
         self.machine("cuda init=803\n", card(0))
         lines = self.self_test("--self_test", status=PERMANENT)
         self.assertIn("CPU is running!", lines[0])
-        self.assertIn("no GPU: CUDA shows none (cuInit: 803, ", lines[1])
+        self.assertIn("no GPU: CUDA shows no GPU (cuInit: 803, ", lines[1])
 
     def test_hidden_or_excluded_cards_named(self):
         self.machine(card(0))

@@ -101,7 +101,7 @@ static int explain_error(const struct cuda_api *api, const char *call, int error
     const char *text = NULL;
     if (api->error_string == NULL || api->error_string(error, &text) != CUDA_SUCCESS)
         text = NULL;
-    snprintf(why, DEVICE_WHY_SIZE, "CUDA shows none (%s: %d, %.90s)%s", call, error,
+    snprintf(why, DEVICE_WHY_SIZE, "CUDA shows no GPU (%s: %d, %.90s)%s", call, error,
              text ? text : "unknown error", error_advice(error));
     return error == CUDA_NO_DEVICE || error == CUDA_STUB_LIBRARY ? 0 : -2;
 }
@@ -172,7 +172,7 @@ int device_cuda_list(struct device_info *list, char *why)
     if (error != CUDA_SUCCESS)
         return explain_error(&api, "cuDeviceGetCount", error, why);
     if (n <= 0) {
-        snprintf(why, DEVICE_WHY_SIZE, "CUDA shows none");
+        snprintf(why, DEVICE_WHY_SIZE, "CUDA shows no GPU");
         return 0;
     }
     if (n > DEVICE_MAX)
@@ -182,7 +182,7 @@ int device_cuda_list(struct device_info *list, char *why)
         error = read_one(&api, i, &list[i], &call);
         if (error != CUDA_SUCCESS) {
             char asked[64];
-            snprintf(asked, sizeof asked, "asking GPU %d for its %s", i, call);
+            snprintf(asked, sizeof asked, "query of GPU %d for its %s", i, call);
             int found = explain_error(&api, asked, error, why);
             size_t at = strlen(why);
             snprintf(

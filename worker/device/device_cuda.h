@@ -8,8 +8,8 @@
 #define WORKER_DEVICE_DEVICE_CUDA_H
 #include "worker/device/device_info.h"
 
-/* Fills at most DEVICE_MAX entries and returns their number. 0: CUDA shows none, -1: no driver, -2:
- * the driver fails; why[DEVICE_WHY_SIZE] then has the reason. */
+/* Fills at most DEVICE_MAX entries and returns their number. 0: CUDA shows no GPU, -1: no driver,
+ * -2: the driver fails; why[DEVICE_WHY_SIZE] then has the reason. */
 int device_cuda_list(struct device_info *list, char *why);
 /* Returns the CUDA version that the driver supports (12040; 0: unknown) and the library's real
  * path, path[DEVICE_FILE_SIZE]; "" without a driver. */

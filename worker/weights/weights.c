@@ -121,7 +121,7 @@ static enum status judge_own(const struct weights_request *q, const struct weigh
     if (!q->whole || r->told.step < 0)
         return ST_OK;
     if (!told) {
-        LOG_E("--%s=%s: its metadata 'mean' and 'std' are not lists of the same number of numbers",
+        LOG_E("--%s=%s: its metadata 'mean' and 'std' must be lists of numbers of equal length",
               q->flag, q->path);
         return ST_CORRUPT;
     }
