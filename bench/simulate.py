@@ -37,8 +37,8 @@ import json
 import random
 import statistics
 
-DEFAULT_CHUNK_BYTES, PACK_BYTES = 1 << 20, 64 << 10  # as in net/wire/chunks.h
-GATHER_BYTES, FRAME_BYTES, FRAME_PIECES = 128 << 10, 1 << 20, 512  # as in net/rpc/send_queue.h
+DEFAULT_CHUNK_BYTES, PACK_BYTES = 1 << 20, 64 << 10  # see net/wire/chunks.h
+GATHER_BYTES, FRAME_BYTES, FRAME_PIECES = 128 << 10, 1 << 20, 512  # see net/rpc/send_queue.h
 
 
 class Costs:
@@ -111,12 +111,12 @@ def make_frames(chunks, server):
 DEFAULTS = {
     "workers": 1, "servers": 1, "chunks": None, "model_bytes": 1 << 20,
     "chunk_bytes": DEFAULT_CHUNK_BYTES, "tensors": 1,
-    "gbit": None,          # of every link; None: no limit
-    "server_gbit": None,   # of the servers' links, where they differ
+    "gbit": None,          # rate of each link; None: no limit
+    "server_gbit": None,   # rate of the servers' links, if different
     "latency_s": 0.0,      # one way, first byte to first byte
     "server_cores": 2,     # cores that a server uses: its --inter_op_threads
     "shared_cores": None,  # all programs on one machine with so many cores
-    "slowdown": 1.0,       # of every CPU task (cores that others use)
+    "slowdown": 1.0,       # factor of each CPU task (cores that others use)
     "compute_s": 0.0, "jitter_s": 0.0, "straggler_s": 0.0,
     "steps": 4, "seed": 1,
 }
@@ -167,7 +167,7 @@ class Simulation:
         self.parked = [set() for _ in range(n)]
         self.left, self.step = [0] * self.W, [0] * self.W
         self.step_start = [0.0] * self.W
-        self.step_seconds = []                                  # of every worker and step
+        self.step_seconds = []                                  # times of all workers and steps
         self.ends = [[] for _ in range(p["steps"])]             # when workers ended each step
         self.longest_compute = [0.0] * p["steps"]
         self.handlers = [self.computed, self.task_done, self.version_made, self.at_server_link,

@@ -51,8 +51,8 @@ TORCH2 = os.path.join(SOURCE, "build/venv-torch2/bin/python")
 TCMALLOC = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"
 PARAMETERS = 3274634
 WORKERS = 2
-LOSSES = collections.defaultdict(list)  # of each contestant, by round: {step: mean of its workers}
-TCMALLOC_LOADED = {}  # by contestants with PyTorch: loaded in all of their processes
+LOSSES = collections.defaultdict(list)  # contestant: rounds: {step: mean of its workers}
+TCMALLOC_LOADED = {}  # contestant with PyTorch: True if all its processes loaded it
 N_POINTS = 5  # steps in the table of losses
 
 

@@ -114,7 +114,7 @@ class Job:
             return
         self.named("worker:0").wait_line("vector loops", self.o.seconds)  # before it joins
         began = time.monotonic()
-        far = self.named("worker:1")  # of the region of the fault
+        far = self.named("worker:1")  # worker in the region of the fault
         for after, act in sorted(faults, key=lambda fault: fault[0]):
             try:  # its end, if that is earlier
                 far.popen.wait(max(0, began + after - time.monotonic()))

@@ -92,10 +92,10 @@ struct checkpoint_sweep {
     const struct checkpoint_lease *owner; /* NULL: the folder has no lease to check */
     int keep;                             /* number of newest readable checkpoints to keep, besides
                                              those that cannot be read now; 0: all */
-    /* These are kept too; generation 0: none. base: checkpoint from which the current plan resumes;
-     * found: the one from which the next plan will resume. */
+    /* checkpoints to keep, too; generation 0: none. base: the current plan resumes from it; found:
+     * the next plan will resume from it */
     struct checkpoint_id writing, base, found;
-    struct checkpoint_id best;     /* set by the sweep, from the folder (best.h) */
+    struct checkpoint_id best;     /* best one in the folder (best.h); set by the sweep */
     struct checkpoint_id given_up; /* cancelled checkpoint, whose files may still be finished */
 };
 /* Removes the oldest manifests beyond `keep` and then their files, files that no manifest names,

@@ -77,8 +77,8 @@ struct session_link {
     bool idle;              /* the server has no chunks, so no caller waits for this link */
     bool busy;              /* requests are pending */
     bool waits;             /* the server answers, and makes this member wait */
-    bool lost;              /* a log line has reported the stream as lost, and another must report
-                               it back */
+    bool lost;              /* a log line has reported the stream as lost; another must report its
+                               return */
     bool answers;           /* the last join was answered, even if with "retry" */
     int64_t answers_ns;     /* time since which all joins were answered */
     int64_t retry_ns, backoff_ms;

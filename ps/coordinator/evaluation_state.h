@@ -19,7 +19,7 @@ struct evaluation_state {
     int64_t n, right; /* sums over all parts, valid once all were reported */
     double loss;
     struct best_evaluation best;
-    /* becomes the best once its checkpoint is written and recorded; known 0: none */
+    /* evaluation that is the best once its checkpoint is written and recorded; known 0: none */
     struct best_evaluation next;
     int taken;     /* all servers hold the chunks of `next` */
     int64_t since; /* awake clock: time at which the checkpoint of `next` was requested */

@@ -37,7 +37,7 @@ struct ps_region {
     uint64_t begun;    /* run whose first values were sent; used by the exchanging thread */
     pthread_t thread, drift_thread, watch_thread;
     int has_thread, has_drift_thread, has_watch_thread;
-    /* Used by watch_thread: asks ps 0 of the parent group during a wait. */
+    /* asks ps 0 of the parent group during a wait; only watch_thread uses it */
     struct status_asker *asker;
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;

@@ -43,8 +43,8 @@ struct chunk_state {
     const struct net_param *param;
     pthread_mutex_t lock; /* guards all fields below */
     int64_t version;      /* number of the present version; -1 before the first */
-    /* Their slots are n_slots * n floats; a second reference keeps them from being overwritten. The
-     * previous version has slots in lockstep alone. */
+    /* Versions, each with n_slots * n floats of slots, which a second reference keeps from being
+     * overwritten. The previous version has slots in lockstep alone. */
     struct chunk_version present, previous;
     bool is_stopped; /* no further version is made */
     struct aggregate sum;

@@ -59,7 +59,7 @@ def in_starter(call: Callable[[], T]) -> T:
     """Runs the call in the starter's thread, and returns its result. The call is also made if
     Ctrl-C ends the wait for it."""
     global _starter
-    if _starter is None or not _starter.is_alive():  # as in a process that has forked
+    if _starter is None or not _starter.is_alive():  # a fork ends the starter, too
         _starter = _Starter()
     future: concurrent.futures.Future = concurrent.futures.Future()
     _starter.calls.put((future, call))

@@ -16,7 +16,7 @@ from typing import Any, Optional
 from ._library import Error
 from .member import Member
 
-KEPT = 65535  # of the newest spans
+KEPT = 65535  # number of the newest spans that are kept
 
 
 def _tensors(found: Any) -> list[Any]:
@@ -37,11 +37,11 @@ class Trace:
             pass
         self.path, self.spans = path, collections.deque(maxlen=KEPT)
         self.n, self.step, self._over, self._lock = 0, -1, threading.Event(), threading.Lock()
-        self.task = -1  # the member's number
-        self.names: list[str] = []  # of the parameters
+        self.task = -1  # number of the member
+        self.names: list[str] = []  # names of the parameters
         self.pushed: dict[int, tuple[int, int]] = {}  # parameter: step, when; not answered
-        self._backward = 0  # its begin; 0: not in it
-        self._last = self._end = 0  # where the next gradient begins; where the last one was there
+        self._backward = 0  # begin of the backward; 0: none is running
+        self._last = self._end = 0  # begin of the next gradient; end of the last one
         self._thread: Optional[threading.Thread] = None
         atexit.register(self.write)
 
@@ -77,7 +77,7 @@ class Trace:
         try:
             for event in iter(member.next_event, None) if member else ():
                 if event.kind == "ready":
-                    self.answered(event.param, event.step - 1)  # which has the step it led to
+                    self.answered(event.param, event.step - 1)  # event.step is the values' step
         except Error:
             return False
         return member is not None

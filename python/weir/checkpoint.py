@@ -20,10 +20,10 @@ class Checkpoint:
     """A job at a step. tensors: {name: float32 of its shape, writable memory of its own}; slots:
     the optimizer's state, likewise, for each parameter that has any a list: of adam and adamw the
     first and the second moment."""
-    path: str  # of the manifest
-    step: int  # how many were made
-    position: int  # of the next sample, counted over all passes
-    job: dict[str, Any]  # as the manifest has it: optimizer, seed, train_steps and so on
+    path: str  # path of the manifest
+    step: int  # number of steps made
+    position: int  # position of the next sample, counted over all passes
+    job: dict[str, Any]  # the manifest's: optimizer, seed, train_steps and so on
     tensors: dict[str, memoryview]
     slots: dict[str, list[memoryview]]
 

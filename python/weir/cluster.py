@@ -30,7 +30,7 @@ def program(name: str) -> str:
     folder = os.environ.get("WEIR_PROGRAMS")
     folders = [folder] if folder else [os.path.join(HERE, "installed/bin")]
     for where in folders:
-        for file in (name, name.replace("weir-", "")):  # as a build folder has it
+        for file in (name, name.replace("weir-", "")):  # a build folder has names without weir-
             path = os.path.join(where, file)
             if os.access(path, os.X_OK):
                 return path
@@ -310,7 +310,7 @@ class Cluster:
         while text not in process.output():
             if not process.runs() and text not in process.output():
                 raise process.error("has ended without a line of %r" % text)
-            self._left()  # for the others' errors
+            self._left()  # raises an error of another process
             if time.monotonic() > deadline:
                 raise process.error("no line of %r within %g s" % (text, timeout), Timeout)
             time.sleep(LOOK)
@@ -392,7 +392,7 @@ class Cluster:
         """Ends all processes, workers first, and removes a temporary folder of logs. A second call
         does nothing. Ctrl-C during the call kills the processes."""
         try:
-            _process.in_starter(lambda: None)  # one that Ctrl-C did not wait for has been started
+            _process.in_starter(lambda: None)  # waits for a start that Ctrl-C interrupted
             for servers in (False, True):
                 _process.stop([p for name, p in self.processes.items()
                                if _is_server(name) == servers], signal.SIGTERM)

@@ -22,7 +22,7 @@ class Step:
     position: int  # position of the first sample of this member's batch
     n_samples: int  # size of the batch
     stride: int  # distance between its samples
-    generation: int  # of the servers; 0: there are no servers
+    generation: int  # number of the servers' generation; 0: there are no servers
     member: int  # permanent number of this member
     rank: int
     n_members: int
@@ -67,10 +67,10 @@ class _Handle:
         if code != OK:
             raise _library.error(code, self.lib.weir_code_text(code).decode())
         self.pointer, self.closed = made, False
-        self.calls: list[None] = []  # one entry for each call in progress
+        self.calls: list[None] = []  # an entry for each call in progress
         self.goodbyes: list[None] = [None]  # leave messages to send: one
-        self.gone = False  # it was sent: no thread is within the library any more
-        self.lent: dict[int, list[Any]] = {}  # by parameter: buffers that the library may read
+        self.gone = False  # the message was sent: no thread is within the library any more
+        self.lent: dict[int, list[Any]] = {}  # buffers that the library may read, by parameter
         _open.add(self)
 
     def __del__(self) -> None:

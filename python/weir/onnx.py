@@ -18,11 +18,11 @@ from typing import Any, Callable, NoReturn, Optional, Sequence
 
 from ._library import Error, Invalid, Unsupported
 
-OPSET, IR = 17, 8  # those of onnx 1.12: with LayerNormalization
-MOST_BYTES = 2**31 - 2**20  # of a protobuf, with room for what is no weight
+OPSET, IR = 17, 8  # versions of onnx 1.12, which has LayerNormalization
+MOST_BYTES = 2**31 - 2**20  # limit of a protobuf, less room for all but weights
 LOSSES = {"softmax_cross_entropy": "Softmax", "sigmoid_cross_entropy": "Sigmoid",
           "mean_squared_error": "Identity"}
-NAME = re.compile(r"[\w.-]{1,63}", re.ASCII)  # of a layer, and of a model
+NAME = re.compile(r"[\w.-]{1,63}", re.ASCII)  # name of a layer or of a model
 # The worker's keys of a model, of any layer, and of each type of layer.
 MODEL_KEYS, COMMON = "name comment input classes layers", "type name comment device after"
 KEYS = {"conv2d": "input filters kernel stride padding init bias bias_init",
@@ -34,7 +34,7 @@ KEYS = {"conv2d": "input filters kernel stride padding init bias bias_init",
         "softmax_cross_entropy": "input label_smoothing", "sigmoid_cross_entropy": "input",
         "mean_squared_error": "input one_hot", "layer_norm": "input epsilon",
         "embedding": "input vocabulary units init", "add": "inputs", "concat": "inputs"}
-MODELS = "../share/weir/models", "../../examples/models"  # from the worker's folder
+MODELS = "../share/weir/models", "../../examples/models"  # paths from the worker's folder
 
 
 def _texts(metadata: Any) -> dict[str, str]:
@@ -204,10 +204,10 @@ class _Graph:
 
     def __init__(self, onnx: Any, weights: Weights, units: Optional[str]) -> None:
         self.onnx, self.weights = onnx, weights
-        self.any_units = units  # the dense layer whose size --hidden_units may have changed
+        self.any_units = units  # dense layer whose size --hidden_units may have changed
         self.nodes: list[Any] = []
         self.tensors: list[Any] = []
-        self.gives: dict[str, tuple[str, tuple[int, ...]]] = {}  # by layer: value, its shape
+        self.gives: dict[str, tuple[str, tuple[int, ...]]] = {}  # layer: value, value's shape
 
     def constant(self, name: str, kind: str, dims: Sequence[int], values: Any) -> str:
         raw = isinstance(values, bytes)
@@ -266,7 +266,7 @@ def _conv2d(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
 
 def _pool(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
     attributes, out = _window(l, shape, None)
-    op = "MaxPool" if l.type == "max_pool" else "AveragePool"  # which leaves the padding out
+    op = "MaxPool" if l.type == "max_pool" else "AveragePool"  # leaves the padding out
     return g.layer(op, [value], l, **attributes), (shape[0], *out)
 
 
@@ -342,7 +342,7 @@ KINDS: dict[str, Callable[..., Any]] = {
     "conv2d": _conv2d, "max_pool": _pool, "avg_pool": _pool, "dense": _dense,
     "relu": _activation, "sigmoid": _activation, "tanh": _activation, "gelu": _gelu,
     "silu": _silu, "leaky_relu": _leaky_relu,
-    "dropout": lambda g, l, value, shape: (value, shape),  # which does nothing after training
+    "dropout": lambda g, l, value, shape: (value, shape),  # does nothing after training
     "batch_norm": _batch_norm, "layer_norm": _layer_norm, "embedding": _embedding,
     "flatten": _flatten, "add": _several, "concat": _several}
 
@@ -478,7 +478,7 @@ def convert(model: str, weights: str, uint8: bool = False,
                                 if not k.startswith("crc32c ")})
     try:
         onnx.checker.check_model(made, full_check=True)
-    except Exception as e:  # of several kinds, by version
+    except Exception as e:  # its kind depends on the version
         raise Invalid("%s: no sound network (does the worker accept it?): %s" % (
             model, " ".join(str(e).split()))) from None
     return made

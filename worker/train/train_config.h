@@ -30,8 +30,8 @@ struct trainer_config {
     const struct model *model; /* all borrowed while the trainer lives */
     const struct chunks *chunks;
     const struct dataset *train, *test; /* test: NULL: none */
-    /* set that the first of the present workers evaluates every eval_every steps, instead of all
-     * workers the test set; NULL */
+    /* set that the first of the present workers evaluates every eval_every steps; NULL: all workers
+     * evaluate the test set then */
     const struct dataset *validation;
     struct updates *updates;
     /* threads for loops over parameters if the towers' backend has none for them */

@@ -29,9 +29,8 @@ struct gpu_diff_edge {
 };
 
 struct gpu_diff_op {
-    enum gpu_diff_way way; /* set before planning */
-    /* set before planning: the backward computes the gradient by the first input even if it is
-     * unused */
+    enum gpu_diff_way way; /* set before planning; so is wants_dx */
+    /* the backward computes the gradient by the first input even if it is unused */
     int wants_dx;
     int given; /* exported layers: gradient from other plans, perhaps long before it is used */
     int own;   /* gradient from this plan's readers of an exported layer: dy = own + given */
