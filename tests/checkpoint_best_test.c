@@ -8,6 +8,7 @@
 #include "tests/check.h"
 #include "tests/folder_rig.h"
 #include <dirent.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -36,7 +37,7 @@ static int teardown(void **state)
     return rmdir(folder);
 }
 
-static int exists(const char *name)
+static bool exists(const char *name)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/%s", folder, name);

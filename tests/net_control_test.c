@@ -8,6 +8,7 @@
 #include "tests/check.h"
 #include "tests/net_wire.h"
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,8 +174,8 @@ static void calls_end_without_an_answer(void **state)
     net_server_destroy(server);
 }
 
-/* Returns nonzero if the handler was informed in time that this call has ended. */
-static int is_closed(uint64_t call)
+/* Returns true if the handler was informed in time that this call has ended. */
+static bool is_closed(uint64_t call)
 {
     int64_t deadline = clock_deadline_ns(LONG_MS / 2);
     pthread_mutex_lock(&seen.lock);

@@ -5,6 +5,7 @@
 #include "tests/capture.h"
 #include "tests/net_wire.h"
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -24,7 +25,7 @@ static const struct net_evaluation good = {.generation = 7,
                                            .every = 50,
                                            .patience = 4};
 
-static int same(const struct net_evaluation *a, const struct net_evaluation *b)
+static bool are_same(const struct net_evaluation *a, const struct net_evaluation *b)
 {
     return a->generation == b->generation && a->ps0 == b->ps0 && a->step == b->step &&
            a->part == b->part && a->n_parts == b->n_parts && a->n == b->n && a->right == b->right &&
@@ -37,10 +38,10 @@ static void evaluation_arrives_unchanged(void **state)
 {
     struct net_evaluation v = good, got;
     assert_int_equal(wire_through(&message_evaluation, &v, &got), ST_OK);
-    assert_true(same(&v, &got));
+    assert_true(are_same(&v, &got));
     v.loss = (double)NAN; /* a model that has diverged */
     assert_int_equal(wire_through(&message_evaluation, &v, &got), ST_OK);
-    assert_true(same(&v, &got));
+    assert_true(are_same(&v, &got));
 }
 
 /* Checks that one invalid value is refused, while all other values are valid. */
@@ -148,7 +149,7 @@ static void server_answers_evaluation(void **state)
     assert_int_equal(send_one(addr, 1, &reply, why), ST_OK);
     assert_true(!reply.again && reply.n == 600 && reply.best.step == -1);
     net_server_destroy(server); /* ends its threads */
-    assert_true(same(&good, &heard));
+    assert_true(are_same(&good, &heard));
     server = start(&none, addr);
     enum status st = CAPTURE(send_one(addr, 1, &reply, why));
     assert_int_equal(st, ST_PROTOCOL);

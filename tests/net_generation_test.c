@@ -8,6 +8,7 @@
 #include "tests/fake_time.h"
 #include "tests/net_tiny.h"
 #include <semaphore.h>
+#include <stdbool.h>
 
 enum {
     N_SERVERS = 3,
@@ -174,7 +175,7 @@ static void *change_late(void *arg)
     pthread_mutex_lock(&t->lock);
     while (t->n_join < 2 && clock_cond_wait(&t->changed, &t->lock, deadline) == 0)
         ;
-    int stuck = t->n_join < 2;
+    bool stuck = t->n_join < 2;
     pthread_mutex_unlock(&t->lock);
     if (stuck)
         net_exchange_cancel(c->r->m.x);

@@ -6,6 +6,7 @@
 #include "tests/check.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -63,7 +64,7 @@ static int connected_to(int listening)
     return fd;
 }
 
-static int is_open(int fd)
+static bool is_open(int fd)
 {
     return fcntl(fd, F_GETFD) >= 0;
 }

@@ -421,14 +421,14 @@ static bool accepts_model(size_t bytes)
     n = weir__v1__status_reply__pack(wire, data);
     wire->job->model = none;
     enum status st = message_status_unpack(data, n, &got, why);
-    int taken = st == ST_OK && got.model && strlen(got.model) == bytes;
-    assert_true(taken || (st == ST_INVALID && strstr(why, "model")));
+    bool is_accepted = st == ST_OK && got.model && strlen(got.model) == bytes;
+    assert_true(is_accepted || (st == ST_INVALID && strstr(why, "model")));
     weir__v1__status_reply__free_unpacked(wire, NULL);
     net_status_free(&got);
     net_status_free(&s);
     free(text);
     free(data);
-    return taken;
+    return is_accepted;
 }
 
 /* Terminals show the texts of a peer. */

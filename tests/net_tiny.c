@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int mine(const struct tiny *t, int chunk)
+static bool is_own(const struct tiny *t, int chunk)
 {
     return chunk % t->n_servers == t->index;
 }
@@ -40,7 +40,7 @@ static void on_join(void *ctx, const struct net_join *req, const char *peer,
     }
     int64_t lowest = INT64_MAX;
     for (int i = 0; i < t->n_chunks; i++)
-        if (mine(t, i) && t->version[i] < lowest)
+        if (is_own(t, i) && t->version[i] < lowest)
             lowest = t->version[i];
     if (reply->answer == JOIN_INIT && lowest >= 0)
         reply->answer = JOIN_WELCOME;
@@ -127,7 +127,7 @@ static bool rebase(struct tiny *t, struct net_stream *stream, const struct net_f
 {
     const struct net_piece answer = {.kind = PIECE_REBASE, .chunk = piece->chunk};
     pthread_mutex_lock(&t->lock);
-    int other = head->generation != (uint64_t)t->generation;
+    bool other = head->generation != (uint64_t)t->generation;
     pthread_mutex_unlock(&t->lock);
     if (other)
         net_stream_send(stream, head, &answer, NULL, 0, 0);

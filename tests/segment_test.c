@@ -156,7 +156,7 @@ static bool only_reads(const struct segment_name *name)
     pid_t pid = fork();
     if (pid == 0) {
         int fd = open(path, O_RDWR);
-        int changed =
+        bool changed =
             fd >= 0 && (mmap(NULL, HEAD, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED ||
                         pwrite(fd, "x", 1, HEAD) == 1 || ftruncate(fd, HEAD) == 0 ||
                         syscall(SYS_fallocate, fd, 3, 0L, (long)HEAD) == 0);
