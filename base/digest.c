@@ -67,8 +67,11 @@ void digest_sha256_hex(struct digest_sha256 *d, char hex[65])
     unsigned char md[EVP_MAX_MD_SIZE];
     unsigned int n = 0;
     CHECK(EVP_DigestFinal_ex(ctx_of(d), md, &n) == 1 && n == 32);
-    for (unsigned int i = 0; i < n; i++)
-        snprintf(hex + 2 * i, 3, "%02x", md[i]);
+    for (unsigned int i = 0; i < n; i++) {
+        hex[2 * i] = "0123456789abcdef"[md[i] >> 4];
+        hex[2 * i + 1] = "0123456789abcdef"[md[i] & 15];
+    }
+    hex[2 * n] = 0;
 }
 
 void digest_sha256_destroy(struct digest_sha256 *d)

@@ -288,16 +288,41 @@ int __wrap_pthread_detach(pthread_t t)
     return 0;
 }
 
-/* Waits for a lock whose fiber waits, as in a call of the disk. The world cannot wait for it. */
+/* All threads are one: a mutex is its first word, which is 0 while it is free. A fiber may
+ * wait while it holds a mutex, as in a call of the disk; the world cannot wait for it. */
+static int *word_of(pthread_mutex_t *m)
+{
+    return (int *)m;
+}
+
+int __real_pthread_mutex_trylock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_trylock(pthread_mutex_t *m);
+UNCHECKED_LOCKS int __wrap_pthread_mutex_trylock(pthread_mutex_t *m)
+{
+    if (*word_of(m))
+        return EBUSY;
+    *word_of(m) = 1;
+    return 0;
+}
+
 int __real_pthread_mutex_lock(pthread_mutex_t *m);
 int __wrap_pthread_mutex_lock(pthread_mutex_t *m);
 UNCHECKED_LOCKS int __wrap_pthread_mutex_lock(pthread_mutex_t *m)
 {
-    while (pthread_mutex_trylock(m) != 0) {
+    while (*word_of(m)) {
         if (!running)
-            sim_fail("bound", "a waiting thread holds a lock that a handler needs");
+            sim_fail("bound", "a handler needs a lock that a waiting thread holds");
         fiber_wait(m, sim.now + 10000);
     }
+    *word_of(m) = 1;
+    return 0;
+}
+
+int __real_pthread_mutex_unlock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *m);
+UNCHECKED_LOCKS int __wrap_pthread_mutex_unlock(pthread_mutex_t *m)
+{
+    *word_of(m) = 0;
     return 0;
 }
 
