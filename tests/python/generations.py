@@ -24,6 +24,20 @@ class Test(harness.Test):
             job.hold(hold)
         return job
 
+    def training_job(self, n_ps, ps_flags=(), **kwargs):
+        """Returns a slow job past its first steps. kwargs: arguments of slow_job()."""
+        job = self.slow_job(n_ps, **kwargs)
+        job.start(ps_flags)
+        job.workers[0].wait_line("training step 9 done")
+        return job
+
+    def saved_job(self, n_ps, *more, **kwargs):
+        """Returns a slow job with a checkpoint. more: flags of its servers."""
+        job = self.slow_job(n_ps, **kwargs)
+        job.start(self.ckpt(*more))
+        job.ps[0].wait_line(r"checkpoint at step \d+: ")
+        return job
+
     def check(self, job, n_workers=2, seconds=120):
         job.finish(seconds, self.undisturbed(n_workers))
 

@@ -49,6 +49,11 @@ int rename(const char *from, const char *to)
 """
 
 
+def env(test, source, **more):
+    """Returns the environment in which a program loads this library."""
+    return {**os.environ, "LD_PRELOAD": library(test, source), **more}
+
+
 def library(test, source):
     """Builds a library; returns its path for LD_PRELOAD."""
     path = os.path.join(test.dir(), "preloaded.so")

@@ -53,8 +53,8 @@ class Alone(harness.Test):
         hold = self.path("hold")
         with open(hold, "w", encoding="utf-8"):
             pass
-        worker = self.begin(env={**os.environ, "HOLD": hold, "HELD_NAME": ".json",
-                                 "LD_PRELOAD": preload.library(self, preload.HOLDS_NAMES)})
+        worker = self.begin(env=preload.env(self, preload.HOLDS_NAMES, HOLD=hold,
+                                            HELD_NAME=".json"))
         worker.wait_line("checkpoint at step %d: still writing it to %s after 3 s; this worker "
                          "waits for it" % (STEPS, re.escape(self.folder())))
         os.unlink(hold)

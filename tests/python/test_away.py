@@ -28,9 +28,7 @@ class Away(generations.Test):
         generation that both would begin with. ps:0 waits a few seconds for a call of ps:1
         (tests/ps_calls_test.c). If the worker was later than that, the test repeats everything."""
         for _ in range(generations.TRIES):
-            job = self.slow_job(2)
-            job.start()
-            job.workers[0].wait_line("training step 9 done")
+            job = self.training_job(2)
             self.kill(job.ps[0])
             self.kill(job.workers[0])
             with harness.paused(job.ps[1]):
@@ -47,9 +45,7 @@ class Away(generations.Test):
     def test_lost_worker_dropped_after_timeout(self):
         """After --worker_timeout the job continues without the lost worker, and ends."""
         for n_ps in (1, 2):
-            job = self.slow_job(n_ps, n_workers=3, hold=20)
-            job.start(["--worker_timeout=1"])
-            job.workers[0].wait_line("training step 9 done")
+            job = self.training_job(n_ps, ["--worker_timeout=1"], n_workers=3, hold=20)
             self.kill(job.workers.pop(2))
             job.gate.open()
             m = job.ps[0].wait_line(r"worker 2 \(.*\) has not returned for 1 s: training "
@@ -94,9 +90,7 @@ class Away(generations.Test):
 
     def test_worker_back_in_time_changes_no_bit(self):
         """There is no new generation within the timeout."""
-        job = self.slow_job(2, hold=20)
-        job.start(["--worker_timeout=60"])
-        job.workers[0].wait_line("training step 9 done")
+        job = self.training_job(2, ["--worker_timeout=60"], hold=20)
         job.restart_worker(1)
         self.check(job)
         self.assertNotIn("generation 1.2", job.ps[0].output())
@@ -104,9 +98,7 @@ class Away(generations.Test):
     def test_training_waits_for_min_workers(self):
         """Training waits with fewer workers than --min_workers, and then resumes at the same
         step."""
-        job = self.slow_job(2, hold=20)
-        job.start(["--worker_timeout=1", "--min_workers=2"])
-        job.workers[0].wait_line("training step 9 done")
+        job = self.training_job(2, ["--worker_timeout=1", "--min_workers=2"], hold=20)
         self.kill(job.workers[1])
         job.gate.open()
         job.ps[0].wait_line(r"training waits at step \d+: 1 workers are present, --min_workers=2")

@@ -18,7 +18,7 @@ MEMBER, INCARNATION = 0, 77
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
-class BadFrames(harness.Test):
+class Case(harness.Test):
     @classmethod
     def setUpClass(cls):
         cls.pb, _ = generate("weir")
@@ -104,64 +104,57 @@ class BadFrames(harness.Test):
                         timeout=10 * harness.PATIENCE)
         self.ps.wait()
 
-    def test_wrong_checksum_refused(self):
+
+class BadFrames(Case):
+    """The client has joined; after the refusals the server applies the right frame."""
+
+    def setUp(self):
+        super().setUp()
         self.join()
+        self.at_end(self.finish)
+
+    def test_wrong_checksum_refused(self):
         self.refused(self.exchange(self.piece("PUSH", 0, GRADIENT, crc=1)), "checksum|crc")
-        self.finish()
 
     def test_wrong_chunk_refused(self):
-        self.join()
         for chunk in (1, 1 << 20, 0xffffffff):
             answer = self.exchange(self.piece("PUSH", 0, GRADIENT, chunk=chunk))
             # Both answers are refusals: a chunk that another server owns need not exist at all.
             if getattr(answer, "kind", None) != self.pb.Piece.WRONG_SHARD:
                 self.refused(answer, "chunk")
-        self.finish()
 
     def test_wrong_length_refused(self):
-        self.join()
         for payload in (b"", GRADIENT[:-4], GRADIENT[:-1], GRADIENT + b"\0" * 4, bytes(4096)):
             self.refused(self.exchange(self.piece("PUSH", 0, payload)),
                          "bytes|length|empty|payload")
-        self.finish()
 
     def test_wrong_step_refused(self):
-        self.join()
         for step in (1, 7, (1 << 64) - 1):
             self.refused(self.exchange(self.piece("PUSH", step, GRADIENT)), "step|version")
-        self.finish()
 
     def test_wrong_weight_refused(self):
-        self.join()
         for weight, what in ((float("nan"), "weight"), (float("inf"), "weight"), (-1.0, "weight"),
                              (0.0, "payload")):  # a contribution of weight 0 has no payload
             self.refused(self.exchange(self.piece("PUSH", 0, GRADIENT, weight=weight)), what)
-        self.finish()
 
     def test_wrong_kind_refused(self):
-        self.join()
         for kind in ("NONE", "VERSION", "APPLIED", "REFUSED"):
             self.refused(self.exchange(self.piece(kind, 0, GRADIENT)))
-        self.finish()
 
     def test_unknown_member_refused(self):
-        self.join()
         self.refused(self.exchange(self.piece("PUSH", 0, GRADIENT), member=5), "member|worker|join")
         self.refused(self.exchange(self.piece("PUSH", 0, GRADIENT), incarnation=78))
-        self.finish()
 
     def test_oversized_frame_refused(self):
-        self.join()
         self.refused(self.exchange(self.piece("PUSH", 0, bytes(9 << 20), crc=0)))
         self.refused(self.exchange(*[self.piece("PULL", 0, b"")] * 2000))
-        self.finish()
 
     def test_bytes_that_are_no_protobuf_refused(self):
-        self.join()
         for raw in (b"\xff" * 40, b"\x22\xff\xff\xff\xff\x0f", b"\x22\x10\x08\x02"):
             self.refused(self.send(raw))
-        self.finish()
 
+
+class BadJoins(Case):
     def test_claim_of_last_generation_does_not_end_job(self):
         """A client claims the last possible generation."""
         pb = self.pb

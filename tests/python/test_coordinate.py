@@ -151,9 +151,11 @@ class Coordinate(harness.Test):
         return self.pb.Piece.Kind.Name(kind)
 
     def removes(self, worker):
-        return self.command(self.pb.CommandRequest(
-            protocol=harness.PROTOCOL, kind=self.pb.CommandRequest.REMOVE_WORKER,
-            index=worker)).answer
+        return self.commands(self.pb.CommandRequest.REMOVE_WORKER, worker).answer
+
+    def commands(self, kind, index):
+        return self.command(self.pb.CommandRequest(protocol=harness.PROTOCOL, kind=kind,
+                                                   index=index))
 
     def begin(self):
         """Begins a job with its first values."""
@@ -198,8 +200,7 @@ class Coordinate(harness.Test):
         self.start_ps0(2, *self.ckpt())
         joined = self.await_join()
         self.assertEqual(len(joined.server_address), 2, joined)
-        reply = self.command(self.pb.CommandRequest(
-            protocol=harness.PROTOCOL, kind=self.pb.CommandRequest.DRAIN_SERVER, index=1))
+        reply = self.commands(self.pb.CommandRequest.DRAIN_SERVER, 1)
         self.assertEqual(reply.answer, self.pb.CommandReply.ACCEPTED, reply)
         joined = self.await_join(generation=2)
         self.assertEqual(len(joined.server_address), 1, joined)
@@ -294,8 +295,7 @@ class Coordinate(harness.Test):
         self.assertEqual(self.piece(joined[0], "INIT", 0, VALUES), "VERSION")
         for member in range(2):
             self.stay(joined[member], member)
-        self.command(self.pb.CommandRequest(
-            protocol=harness.PROTOCOL, kind=self.pb.CommandRequest.REMOVE_WORKER, index=1))
+        self.removes(1)
         self.ps.wait_line(r"generation 1\.2 from step 0: 1 workers, 1 servers")
 
     def test_unreachable_server_removed(self):
@@ -309,11 +309,9 @@ class Coordinate(harness.Test):
         follower = Follower(self, address, joining=True)
         follower.follow(lambda reply: reply.settled == harness.term(2))
         worker.wait_line("waiting for ps:1")
-        self.command(self.pb.CommandRequest(
-            protocol=harness.PROTOCOL, kind=self.pb.CommandRequest.DRAIN_SERVER, index=1))
+        self.commands(self.pb.CommandRequest.DRAIN_SERVER, 1)
         self.ps.wait_line("is to hand on its chunks and has been silent", 60)
-        self.command(self.pb.CommandRequest(  # a second time: it does not return
-            protocol=harness.PROTOCOL, kind=self.pb.CommandRequest.DRAIN_SERVER, index=1))
+        self.commands(self.pb.CommandRequest.DRAIN_SERVER, 1)  # again: it does not return
         self.ps.wait_line("is gone with its parameters", 40)
         worker.wait_line(r"generation [\d.]+ from step 0: 1 worker, 1 server", 20)
         worker.kill()

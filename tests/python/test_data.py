@@ -351,9 +351,8 @@ class Data(harness.Test):
             values[6 * 17 + 4] = float("-inf")
             self.npy(in_folder, name, "<f4", (n, 2, 3), struct.pack("<%df" % (6 * n), *values))
             worker = self.run_worker(*few, *flags, data=folder, status=1)
-            self.assertIn("%s/%s: sample 17 (from byte " % (in_folder, name), worker.output())
-            self.assertIn("has the number -inf, which is not finite; fix it or remove the sample",
-                          worker.output())
+            self.assert_has(worker.output(), "%s/%s: sample 17 (from byte " % (in_folder, name),
+                            "has the number -inf, which is not finite; fix it or remove the sample")
             self.assertNotIn("training samples from", worker.output())
             harness.write_file(os.path.join(in_folder, name), kept)
         self.run_worker(*few, data=folder)

@@ -133,9 +133,7 @@ class Generations(generations.Test):
     def test_killed_leader_ends_no_process(self):
         """ps:0 is killed alone and started again: no process exits because of it."""
         for n_ps in (1, 2, 3):
-            job = self.slow_job(n_ps, hold=30)
-            job.start(self.ckpt())
-            job.ps[0].wait_line(r"checkpoint at step \d+: ")
+            job = self.saved_job(n_ps, hold=30)
             job.restart_ps(0, *self.ckpt())
             job.gate.open()
             job.ps[0].wait_line("resumes from step")
@@ -147,9 +145,7 @@ class Generations(generations.Test):
     def test_dropped_server_finds_end_of_job_in_folder(self):
         """A server hangs, is dropped, and the job ends without it. When it runs again, no other
         process is left, and it finds the job's end in the folder."""
-        job = self.slow_job(2, hold=30)
-        job.start(self.ckpt())
-        job.ps[0].wait_line(r"checkpoint at step \d+: ")
+        job = self.saved_job(2, hold=30)
         hung = job.ps.pop(1)
         hung.hold()
         job.gate.open()

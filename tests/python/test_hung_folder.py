@@ -1,7 +1,6 @@
 #!/usr/bin/python3
 """A checkpoint folder on a network that does not answer: one SIGTERM ends a server nevertheless."""
 # label: cluster
-import os
 import signal
 import unittest
 
@@ -19,8 +18,7 @@ class HungFolder(harness.Test):
         self.started_job(n_ps=2, n_workers=1, model="small", flags=FLAGS, ps_flags=flags).finish()
         job = self.job(n_ps=2, n_workers=1, model="small", flags=[*FLAGS, "--train_steps=100"])
         job.start_ps(0, *flags)
-        job.start_ps(1, *flags, env={**os.environ, "HANG": "60-1-of-2",
-                                     "LD_PRELOAD": preload.library(self, preload.HANGING_READS)})
+        job.start_ps(1, *flags, env=preload.env(self, preload.HANGING_READS, HANG="60-1-of-2"))
         job.start_worker(0)
         job.ps[1].wait_line("a read of .* hangs")
         job.ps[1].stop(signal.SIGTERM, 60, 143)
@@ -32,8 +30,7 @@ class HungFolder(harness.Test):
         folder = self.path("ckpt")
         flags = ["--checkpoint_dir=" + folder, "--save_steps=20"]
         self.started_job(n_ps=1, n_workers=1, model="small", flags=FLAGS, ps_flags=flags).finish()
-        hangs = {**os.environ, "HANG": "60-0-of-1",
-                 "LD_PRELOAD": preload.library(self, preload.HANGING_READS)}
+        hangs = preload.env(self, preload.HANGING_READS, HANG="60-0-of-1")
         job = self.job(n_ps=1, n_workers=1, model="small", flags=[*FLAGS, "--train_steps=100"])
         job.start_ps(0, *flags, env=hangs, wait=False)
         job.ps[0].wait_line("%s is still being read, for 3 s now" % folder)

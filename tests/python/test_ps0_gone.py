@@ -117,15 +117,19 @@ class Ps0Gone(harness.Test):
         old.ps[0].ends(1, new.ps_hosts[0] + " has claimed it since")
         self.kill_any(ps, old.workers[0])
 
+    def held_claim(self, job, *more):
+        """Starts ps 0 of a job; returns it, and the file whose end lets it claim the folder."""
+        held = self.path("held")
+        ps = job.start_ps(0, *self.ckpt(*more), wait=False,
+                          env=preload.env(self, HOLDS_CLAIMS, HOLD_CLAIMS=held))
+        harness.until(lambda: os.path.exists(held), "ps 0 claims the folder")
+        return ps, held
+
     def test_later_of_two_claims_loses(self):
         """Two jobs begin in one folder: the job whose claim is later ends, although it had found
         the folder free."""
         late, early = [self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS) for _ in range(2)]
-        held = self.path("held")
-        second = late.start_ps(0, *self.ckpt(), wait=False,
-                               env={**os.environ, "LD_PRELOAD": preload.library(self, HOLDS_CLAIMS),
-                                    "HOLD_CLAIMS": held})
-        harness.until(lambda: os.path.exists(held), "the second ps 0 claims the folder")
+        second, held = self.held_claim(late)
         early.start(self.ckpt())
         os.unlink(held)
         self.assertRegex(second.wait_output(60, 138), "%s: %s claimed it at the same moment" %
@@ -147,11 +151,7 @@ class Ps0Gone(harness.Test):
         old.start(self.ckpt("--keep_checkpoint_max=1"))
         old.ps[0].wait_line("checkpoint at step 8: ")
         new = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
-        held = self.path("held")
-        ps = new.start_ps(0, *self.ckpt("--take_over"), wait=False,
-                          env={**os.environ, "LD_PRELOAD": preload.library(self, HOLDS_CLAIMS),
-                               "HOLD_CLAIMS": held})
-        harness.until(lambda: os.path.exists(held), "the new ps 0 claims the folder")
+        ps, held = self.held_claim(new, "--take_over")
         old.finish(120)
         os.unlink(held)
         ps.wait_line("found a checkpoint at step 60: ")

@@ -32,20 +32,26 @@ class ServerChanges(generations.Test):
         job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")
         self.check(job)
 
-    def test_drained_server_stays_until_list_is_recorded(self):
-        """A restarted ps 0 reads the folder's list: with an old list it would wait for a server
-        that has left."""
+    def held_job(self, brake=None, **env):
+        """Returns a job of two servers, with a checkpoint, and a file: while it exists, ps 0 cannot
+        write its list of servers."""
         if harness.SANITIZE:
             self.skipTest("the preloaded library precedes the sanitizer's")
-        hold = self.path("hold")
-        job = self.slow_job(2)
-        job.start_ps(0, *self.ckpt(), env={
-            **os.environ, "HELD_NAME": "/servers", "HOLD": hold,
-            "LD_PRELOAD": preload.library(self, preload.HOLDS_NAMES)})
+        hold, job = self.path("hold"), self.slow_job(2)
+        if brake:
+            job.brake_from(brake)
+        job.start_ps(0, *self.ckpt(), env=preload.env(
+            self, preload.HOLDS_NAMES, HELD_NAME="/servers", HOLD=hold, **env))
         job.start_ps(1, *self.ckpt())
         job.start_workers()
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         open(hold, "w", encoding="ascii").close()
+        return job, hold
+
+    def test_drained_server_stays_until_list_is_recorded(self):
+        """A restarted ps 0 reads the folder's list: with an old list it would wait for a server
+        that has left."""
+        job, hold = self.held_job()
         job.drain(1)
         step = int(job.ps[0].wait_line(r"generation 1[.]2 from step (\d+): ").group(1))
         job.workers[0].wait_line("training step %d done" % (step + 15))
@@ -60,18 +66,7 @@ class ServerChanges(generations.Test):
 
     def test_drained_server_stays_while_disk_is_full(self):
         """ps 0 is stopped before there is room for the list: the server serves the next ps 0."""
-        if harness.SANITIZE:
-            self.skipTest("the preloaded library precedes the sanitizer's")
-        hold = self.path("hold")
-        job = self.slow_job(2)
-        job.brake_from(20)
-        job.start_ps(0, *self.ckpt(), env={
-            **os.environ, "HELD_NAME": "/servers", "HOLD": hold, "HELD_FULL": "1",
-            "LD_PRELOAD": preload.library(self, preload.HOLDS_NAMES)})
-        job.start_ps(1, *self.ckpt())
-        job.start_workers()
-        job.ps[0].wait_line(r"checkpoint at step \d+: ")
-        open(hold, "w", encoding="ascii").close()
+        job, hold = self.held_job(brake=20, HELD_FULL="1")
         self.leave(job, 1)
         job.ps[0].wait_line("generation 1[.]2 from step")
         job.ps[0].wait_line("/servers: not written, retrying every 5 s; a ps:0 that restarts")
@@ -86,9 +81,7 @@ class ServerChanges(generations.Test):
     def test_joined_server_changes_no_bit(self):
         """ps --join while training runs: chunks and slots move to it."""
         for n_ps in (1, 2):
-            job = self.slow_job(n_ps, hold=20)
-            job.start()
-            job.workers[0].wait_line("training step 10 done")
+            job = self.training_job(n_ps, hold=20)
             self.join(job)
             job.gate.open()
             m = job.ps[0].wait_line(r"ps:%d \(.*\) joins at step (\d+): \d+\.\d MB in (\d+) chunks "
@@ -131,9 +124,7 @@ class ServerChanges(generations.Test):
     def test_leave_command_drains_server(self):
         """ps --leave=INDEX works for a joined server; it is refused for ps:0 and for an absent
         server."""
-        job = self.slow_job(1, hold=15)
-        job.start()
-        job.workers[0].wait_line("training step 5 done")
+        job = self.training_job(1, hold=15)
         joined = self.join(job)
         job.brake_from(20)
         job.gate.open()
@@ -164,9 +155,7 @@ class ServerChanges(generations.Test):
 
     def test_killed_joining_server_does_not_stop_job(self):
         """A server is killed as it joins: the job continues, with it or without."""
-        job = self.slow_job(2, hold=20)
-        job.start(self.ckpt())
-        job.workers[0].wait_line("training step 9 done")
+        job = self.training_job(2, self.ckpt(), hold=20)
         joined = self.join(job, *self.ckpt())
         job.gate.open()
         job.ps[0].wait_line("ps:2 .* joins at step")
@@ -179,9 +168,7 @@ class ServerChanges(generations.Test):
 
     def test_follower_killed_in_a_change_changes_no_bit(self):
         """A follower is killed while another server joins."""
-        job = self.slow_job(2, hold=25)
-        job.start(self.ckpt())
-        job.ps[0].wait_line(r"checkpoint at step \d+: ")
+        job = self.saved_job(2, hold=25)
         self.join(job, *self.ckpt())
         job.gate.open()
         job.ps[0].wait_line("ps:2 .* joins at step")
