@@ -1,8 +1,9 @@
 /* kernels/reference.h - every kind of layer in plain double precision, in canonical layouts, by
  * their definitions alone. Tests and --self_test compare each backend with it. A net keeps all
- * outputs and gradients of the last pass, [n][elems] per layer. Owns:    its parameters, gradients
- * and outputs. Threads: one at a time. Errors:  ST_NOMEM, ST_RANGE (more layers or parameters than
- * it has room for); logged. */
+ * outputs and gradients of the last pass, [n][elems] per layer.
+ * Owns:    its parameters, gradients and outputs.
+ * Threads: one at a time.
+ * Errors:  ST_NOMEM, ST_RANGE (more layers or parameters than it has room for); logged. */
 #ifndef KERNELS_REFERENCE_H
 #define KERNELS_REFERENCE_H
 #include "base/status.h"

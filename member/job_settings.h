@@ -1,7 +1,9 @@
 /* member/job_settings.h - settings that are equal in all members of a job, before they are checked,
  * and the job that follows from them: the worker's flags and libweir's settings, the rows FOR_JOB
- * of flags/table.inc. Owns:    nothing; texts are the caller's. Threads: values. Errors:
- * ST_INVALID, logged with the name and the fix; `dash` stands before names, "--" or "". */
+ * of flags/table.inc.
+ * Owns:    nothing; texts are the caller's.
+ * Threads: values.
+ * Errors:  ST_INVALID, logged with the name and the fix; `dash` stands before names, "--" or "". */
 #ifndef MEMBER_JOB_SETTINGS_H
 #define MEMBER_JOB_SETTINGS_H
 #include "base/status.h"

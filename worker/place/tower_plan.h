@@ -4,8 +4,9 @@
  * Each GPU has `towers_per_gpu` towers; those on the CPU follow. If there are both, the CPU's
  * towers together get `cpu_batch` samples, and the GPUs' towers all remaining ones. Within each
  * kind, and among all towers if cpu_batch is 0, the parts differ by at most one. None of this
- * changes which samples the worker reads (I6). Threads: none. Errors:  ST_INVALID, logged with the
- * flag and the fix. */
+ * changes which samples the worker reads (I6).
+ * Threads: none.
+ * Errors:  ST_INVALID, logged with the flag and the fix. */
 #ifndef WORKER_PLACE_TOWER_PLAN_H
 #define WORKER_PLACE_TOWER_PLAN_H
 #include "kernels/backend.h"

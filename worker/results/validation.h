@@ -2,8 +2,10 @@
  * servers, ps 0 receives them and decides (ps/coordinator/evaluation.c). Alone: the checkpoint of
  * the best one is kept, and training ends when there was no better one for long. Both follow from
  * the best evaluation and the current step, so a worker that was killed continues with them. An
- * evaluation whose checkpoint could not be written is ignored. Owns:    nothing. Threads: one at a
- * time. Errors: the saver's. */
+ * evaluation whose checkpoint could not be written is ignored.
+ * Owns:    nothing.
+ * Threads: one at a time.
+ * Errors:  the saver's. */
 #ifndef WORKER_RESULTS_VALIDATION_H
 #define WORKER_RESULTS_VALIDATION_H
 #include "worker/checkpoint/alone_writer.h"

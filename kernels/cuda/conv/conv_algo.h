@@ -5,8 +5,11 @@
  * replace the proposals. At that time all memory is allocated and has its contents; the run then
  * rewrites everything that cuDNN's trials overwrite. The trials stay within the planned workspace,
  * which is larger with this tuning. They never happen during a graph capture: a first run is never
- * captured. Owns:    nothing: the pass owns the descriptors. Threads: the plan's. Errors:  no
- * algorithm fits: ST_UNSUPPORTED, or the arena's error if it is full; logged with the layer. */
+ * captured.
+ * Owns:    nothing: the pass owns the descriptors.
+ * Threads: the plan's.
+ * Errors:  no algorithm fits: ST_UNSUPPORTED, or the arena's error if it is full; logged with the
+ *          layer. */
 #ifndef KERNELS_CUDA_CONV_CONV_ALGO_H
 #define KERNELS_CUDA_CONV_CONV_ALGO_H
 #include "kernels/cuda/conv/algo.h"

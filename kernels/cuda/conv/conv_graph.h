@@ -4,8 +4,10 @@
  * configurations (mode A, then the fallback mode). The first one is chosen that `precision` and
  * `deterministic` allow, that finalizes, and whose workspace fits. If it fails when it runs, the
  * next one is tried. Tensors: images [n][h][w][c], filters [k][r][s][c] and biases, floats or bf16
- * by `precision`. Owns:    nothing: the pass owns the descriptors. Threads: the plan's. Errors:  a
- * missing engine is no error; it is logged once, and conv_algo.h computes instead. */
+ * by `precision`.
+ * Owns:    nothing: the pass owns the descriptors.
+ * Threads: the plan's.
+ * Errors:  a missing engine is no error; it is logged once, and conv_algo.h computes instead. */
 #ifndef KERNELS_CUDA_CONV_CONV_GRAPH_H
 #define KERNELS_CUDA_CONV_CONV_GRAPH_H
 #include "kernels/cuda/plan/branch.h"

@@ -6,9 +6,8 @@
  *
  * NCCL creates a connection when a sum first needs it, and may wait for it forever. So its
  * communicators do not block, and each call here ends after gpu_comm_limit_ms or a cancel.
- *
- * Threads: one call at a time; cancel: any. Errors:  logged here. ST_INTERNAL: an error of NCCL or
- * CUDA. */
+ * Threads: one call at a time; cancel: any.
+ * Errors:  logged here. ST_INTERNAL: an error of NCCL or CUDA. */
 #ifndef KERNELS_CUDA_GROUPS_COMM_H
 #define KERNELS_CUDA_GROUPS_COMM_H
 #include "base/status.h"

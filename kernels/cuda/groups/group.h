@@ -1,10 +1,10 @@
 /* kernels/cuda/groups/group.h - plans whose gradients are added on the GPUs and copied to the host
  * as one sum; see group.c. A plan with cfg.group is a member; these functions are called for
  * members only.
- *
- * Owns:    NCCL's communicators; a member owns its buckets and counters. Threads: each member has
- * its own; cancel: any. Errors:  the plan's; ST_CANCELLED; ST_INTERNAL, logged, in the member whose
- * call failed, and silently in all other members. */
+ * Owns:    NCCL's communicators; a member owns its buckets and counters.
+ * Threads: each member has its own; cancel: any.
+ * Errors:  the plan's; ST_CANCELLED; ST_INTERNAL, logged, in the member whose call failed, and
+ *          silently in all other members. */
 #ifndef KERNELS_CUDA_GROUPS_GROUP_H
 #define KERNELS_CUDA_GROUPS_GROUP_H
 #include "kernels/cuda/plan/plan.h"

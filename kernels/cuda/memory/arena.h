@@ -1,9 +1,11 @@
 /* kernels/cuda/memory/arena.h - records a plan's requests for device memory, under a limit. All
  * requests are made first. Then one block is allocated on the device and divided, so that a plan
  * has either all its memory or none, and allocates none while it runs. Needs no CUDA, so that it is
- * tested on machines without. Owns:    its records; not the memory, which bind.c allocates and
- * frees. Threads: one at a time. Errors:  ST_NOMEM; ST_RANGE beyond a limit that the operator set;
- * logged with the layer, the tensor, and the bytes requested and left. */
+ * tested on machines without.
+ * Owns:    its records; not the memory, which bind.c allocates and frees.
+ * Threads: one at a time.
+ * Errors:  ST_NOMEM; ST_RANGE beyond a limit that the operator set; logged with the layer, the
+ *          tensor, and the bytes requested and left. */
 #ifndef KERNELS_CUDA_MEMORY_ARENA_H
 #define KERNELS_CUDA_MEMORY_ARENA_H
 #include "base/status.h"

@@ -1,8 +1,9 @@
 /* kernels/cuda/memory/budget.h - records what this process has allocated of one device's memory,
  * over all its plans: a limit, and, if the limit was allocated as one block, the spans of it that
- * are in use. Needs no CUDA, so that it is tested on machines without. Owns:    its records; not
- * the block. Threads: one at a time. Errors: ST_NOMEM, not logged: the caller logs it with the
- * layer. */
+ * are in use. Needs no CUDA, so that it is tested on machines without.
+ * Owns:    its records; not the block.
+ * Threads: one at a time.
+ * Errors:  ST_NOMEM, not logged: the caller logs it with the layer. */
 #ifndef KERNELS_CUDA_MEMORY_BUDGET_H
 #define KERNELS_CUDA_MEMORY_BUDGET_H
 #include "base/status.h"

@@ -1,8 +1,10 @@
 /* kernels/cuda/memory/memory.h - the only place that allocates and frees device memory. Each device
  * has a budget (budget.h), which all plans on it share. A limit makes it a hard cap; it may be
- * allocated at once, so that other processes see the memory as used. Owns:    the block of a budget
- * that was allocated at once, until the limit changes or the process exits. Threads: any; the
- * caller selects the device first (cudaSetDevice). Errors: see each function. */
+ * allocated at once, so that other processes see the memory as used.
+ * Owns:    the block of a budget that was allocated at once, until the limit changes or the process
+ *          exits.
+ * Threads: any; the caller selects the device first (cudaSetDevice).
+ * Errors:  see each function. */
 #ifndef KERNELS_CUDA_MEMORY_MEMORY_H
 #define KERNELS_CUDA_MEMORY_MEMORY_H
 #include "base/status.h"
