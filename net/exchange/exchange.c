@@ -146,7 +146,7 @@ done:
     return st;
 }
 
-/* The caller holds the lock. */
+/* Returns true if no link has a call and no leave call is pending. The caller holds the lock. */
 static bool all_idle(const struct net_exchange *x)
 {
     bool idle = x->n_leaves == 0;

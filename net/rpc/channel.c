@@ -98,9 +98,7 @@ static bool is_stale(const struct attempt *a)
            (state == GRPC_CHANNEL_IDLE && a->certificate != security_identity_number());
 }
 
-/* Replaces an attempt that failed, unless another thread has done so. If memory is missing, it
- * stays.
- */
+/* Replaces a failed attempt, unless another thread has done so. Without memory it stays. */
 static void replace(struct net_channel *c, struct attempt *failed)
 {
     struct attempt *surplus = attempt_create(c);

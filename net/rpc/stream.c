@@ -234,9 +234,7 @@ static bool find_segment(struct net_stream *s, const struct net_frame_head *head
     return s->segment != NULL;
 }
 
-/* Finds the payload in the sender's segment. Returns false if it is not there; the stream then
- * ends.
- */
+/* Finds the payload in the sender's segment. Without it, ends the stream and returns false. */
 static bool find_payload(struct net_stream *s, const struct net_frame_head *head,
                          struct net_piece *piece, struct net_span *span)
 {
