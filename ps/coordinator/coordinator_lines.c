@@ -289,8 +289,8 @@ static void wait_text(const struct text *t)
             snprintf(at, sizeof at, "at step %" PRId64, l->arg[0]);
         snprintf(
             t->at, t->bytes,
-            "training waits %s: %d workers are present, --min_workers=%d; start more, or end the job with weirctl stop",
-            at, (int)l->arg[1], (int)l->arg[2]);
+            "training waits %s: %d %s present, --min_workers=%d; start more, or end the job with weirctl stop",
+            at, (int)l->arg[1], l->arg[1] == 1 ? "worker is" : "workers are", (int)l->arg[2]);
         break;
     case WAIT_REACH:
         snprintf(

@@ -75,7 +75,7 @@ class Leaving(harness.Test):
         --min_workers."""
         job = self.job_of(2, 2, "--min_workers=2")
         self.terminate(job.workers[1:], (0,))
-        job.ps[0].wait_line(r"training waits at step \d+: 1 workers are present, --min_workers=2")
+        job.ps[0].wait_line(r"training waits at step \d+: 1 worker is present, --min_workers=2")
         job.start_worker(1, self.record())
         job.finish(120)
         self.assertEqual(samples.wrong(self.records, STEPS), [])

@@ -139,7 +139,7 @@ static enum status check_pages(struct options *o)
         return http_listen_address(o->metrics_bind, own, (int)o->typed.metrics_port, o->pages);
     if (!options_is_given(o, &o->metrics_bind))
         return ST_OK;
-    LOG_E("--metrics_bind is for --metrics_port; set both or neither");
+    LOG_E("--metrics_bind needs --metrics_port");
     return ST_INVALID;
 }
 
