@@ -49,7 +49,7 @@ static struct {
     int stopping, ended, given_up;
     int redraw;            /* the thread has to run the hook without a line */
     uint64_t n_in, n_out;  /* lines and redraws so far, requested and done */
-    uint64_t dropped;      /* lines dropped since the last one that fitted */
+    uint64_t dropped;      /* number of lines dropped since the last one that fitted */
     size_t begin, n_bytes; /* position and length of the bytes in the ring */
     char ring[LOG_RING_BYTES];
 } out;

@@ -17,7 +17,7 @@
 static bool is_ours;
 static struct {
     char line[512];
-    int seconds; /* 0: no end is awaited */
+    int seconds; /* time until the process is ended; 0: no end is awaited */
     _Atomic int exit_code;
 } overdue;
 

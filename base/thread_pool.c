@@ -24,7 +24,7 @@ struct thread_pool {
     pthread_mutex_t lock;
     pthread_cond_t work, ended;
     struct loop *first; /* loops with parts that have not begun */
-    _Atomic int n_open; /* number of these loops */
+    _Atomic int n_open; /* number of loops in that list */
     int stop, n;
     pthread_t thread[];
 };

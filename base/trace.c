@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 struct event {
-    int64_t begin, end; /* ns */
+    int64_t begin, end; /* times in ns */
     const char *name, *detail;
     int64_t item, step;
     enum trace_category category;

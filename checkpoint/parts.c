@@ -15,7 +15,7 @@ struct found {
     bool unread;    /* the file could not be read now, but may be good */
     bool whole;     /* size and header fit */
     bool mine;      /* no other server is known to have written the file */
-    bool temporary; /* unfinished */
+    bool temporary; /* the file is unfinished */
     char name[NAME_MAX + 1];
 };
 

@@ -26,8 +26,8 @@ struct table {
 /* The elements of one parameter that lie in a chunk. */
 struct part {
     const struct net_param *param;
-    int64_t begin, end; /* within the parameter */
-    size_t at;          /* within the chunk */
+    int64_t begin, end; /* range of the parameter's elements */
+    size_t at;          /* offset in the chunk */
 };
 
 /* Finds the part of parameter `param` in the chunk; false: it has no part there. */

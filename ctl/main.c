@@ -27,7 +27,7 @@
 enum {
     EXIT_REFUSED = 1,
     WAIT_MS = 600000, /* timeout of checkpoint --wait */
-    ASK_MS = 200,     /* interval between its requests */
+    ASK_MS = 200,     /* interval between the requests of checkpoint --wait */
 };
 
 static const char *opt_ps_hosts = "";

@@ -8,7 +8,7 @@
 enum { MAX_COLUMNS = 16 };
 
 struct ctl_table {
-    char **rows; /* n_rows, cells parted by tabs; the first are the headlines */
+    char **rows; /* [n_rows] cells with tabs between them; the first row has the headlines */
     int n_rows, room;
     int lacks; /* there was no memory for a row */
 };

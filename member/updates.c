@@ -18,7 +18,7 @@ struct local {
     struct net_place place;
     int n_slots;
     int64_t restarts; /* the slots are emptied after so many steps; 0: never */
-    float *params;    /* borrowed: the flat block */
+    float *params;    /* flat block; borrowed */
     float *slots;     /* n_slots x n_elems; a chunk's slots lie together at n_slots * first */
     struct crew crew;
     double clip;          /* factor of this step's gradients; set between steps' pushes */

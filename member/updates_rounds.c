@@ -35,15 +35,15 @@ struct rounds {
     int own_pace;                /* each chunk at its own pace: a mode other than sync */
     float part;                  /* part of an average's change that is contributed */
     int batch;                   /* samples of one step */
-    float *params;               /* borrowed: the trained parameters */
+    float *params;               /* trained parameters; borrowed */
     float *base;
     float *change;           /* contributions until they are answered: in `segment`, or own */
     struct segment *segment; /* NULL: none */
     float *own_change;
-    float *weight;        /* [n_chunks] of the round's steps so far */
+    float *weight;        /* [n_chunks] weight of the round's steps so far */
     pthread_mutex_t lock; /* guards the three fields below */
     int64_t *round;       /* [n_chunks] round whose version params began with */
-    int64_t *taken;       /* [n_chunks] steps since then */
+    int64_t *taken;       /* [n_chunks] steps of the round so far */
     char *is_sent;        /* [n_chunks] at its own pace: the next version begins a round */
 };
 

@@ -41,7 +41,7 @@ struct waiting {
     int runs;
     struct waiting_lines lines;
     char whom[STATUS_WAITING_BYTES];   /* workers that ps 0 names; empty: none */
-    char slower[STATUS_WAITING_BYTES]; /* workers that it waits for; empty: none */
+    char slower[STATUS_WAITING_BYTES]; /* workers that ps 0 waits for; empty: none */
     int64_t asked_ns;                  /* time of the last request */
     int64_t said_ms;                   /* duration of the wait at its last line; 0: none */
     struct net_path_watch path;

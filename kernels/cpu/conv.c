@@ -10,9 +10,9 @@ struct conv {
     struct cpu_tensor src;            /* input in the format of the forward */
     struct cpu_tensor host_w, host_b; /* the caller's parameters; without a bias host_b is empty */
     struct cpu_tensor host_dw, host_db;
-    struct cpu_call load, load_back; /* weights to the formats of forward and backward */
-    struct cpu_call match, forward;  /* match: input into src */
-    struct cpu_call diff_w, diff_x;  /* gradient of y to the format of each backward */
+    struct cpu_call load, load_back; /* reorders of weights to the formats of both directions */
+    struct cpu_call match, forward;  /* match: reorder of the input into src */
+    struct cpu_call diff_w, diff_x;  /* reorders of the gradient of y for each backward */
     struct cpu_call src_back;
     /* store: gradient of the weights to the caller */
     struct cpu_call backward_w, backward_x, store;

@@ -12,7 +12,7 @@ struct dense {
     struct cpu_tensor src;           /* input in the format of the products */
     struct cpu_tensor host_w, b;     /* the caller's parameters; without a bias b is empty */
     struct cpu_tensor packed;        /* weights in the format of the forward */
-    struct cpu_call load, load_back; /* weights to the formats of forward and backward */
+    struct cpu_call load, load_back; /* reorders of weights to the formats of both directions */
     struct cpu_call rows, forward, diff, diff_x, backward_w, backward_x;
 };
 

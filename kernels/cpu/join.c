@@ -4,7 +4,7 @@
 #include <string.h>
 
 struct join {
-    struct cpu_call match[LAYER_MAX_INPUTS]; /* inputs to one format */
+    struct cpu_call match[LAYER_MAX_INPUTS]; /* reorders of the inputs to one format */
     struct cpu_tensor x[LAYER_MAX_INPUTS];
     struct cpu_call diff;
     struct cpu_tensor dy;

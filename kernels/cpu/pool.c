@@ -7,7 +7,7 @@ struct pool {
     struct cpu_tensor work; /* positions of the maxima */
     struct cpu_tensor dy;   /* gradient by the output, in the format of y */
     struct cpu_call forward, diff, backward;
-    int masks; /* the layer before is a relu whose backward is done here */
+    int masks; /* the pool also does the backward of the relu before it */
 };
 
 static dnnl_alg_kind_t pool_kind(const struct cpu_op *op)

@@ -11,7 +11,7 @@ enum {
     FIRST_LINE_MS = 1000, /* a shorter absence of ps 0 is not logged */
     LINE_MS = 10000,      /* interval of the lines about a missing ps 0 */
     SILENT_MS = 17000,    /* at the end: ps 0 is gone after this time, longer than a call */
-    ENDED_MS = 1000,      /* at the end: the same, if the job has all its steps */
+    ENDED_MS = 1000,      /* at the end: that time if the job has all its steps */
     GONE_MS = 10000,      /* a ps 0 missing for so long may have ended without a message */
 };
 

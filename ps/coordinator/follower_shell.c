@@ -26,7 +26,7 @@
 enum {
     CALL_MS = 12000,    /* longer than ps 0 waits to answer without news */
     LAST_MS = 60000,    /* timeout of the last checkpoint */
-    LOOK_MS = 500,      /* interval of the checks for it */
+    LOOK_MS = 500,      /* interval of the checks for the last checkpoint */
     LOOK_END_MS = 2000, /* time for a read of the folder, at the end */
 };
 

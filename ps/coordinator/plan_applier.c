@@ -25,15 +25,15 @@ struct plan_applier {
     pthread_t thread;
     int has_thread;
 
-    pthread_mutex_t lock; /* guards all below */
+    pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t wake;
     struct net_plan *next;              /* next plan to apply; NULL: none */
-    struct checkpoint_restore *restore; /* checkpoint for it; NULL: the one that it names */
+    struct checkpoint_restore *restore; /* checkpoint for that plan; NULL: the one that it names */
     uint64_t asked, taken; /* generations of the last plan and of the plan applied last */
     uint64_t busy;         /* generation being applied; 0: none */
     uint64_t failing;      /* generation of the plan that failed last; 0: no plan failed */
     int64_t failing_ns;    /* time of that plan's first failure */
-    int64_t again_ms;      /* back-off until its next try */
+    int64_t again_ms;      /* back-off until the plan's next try */
     uint64_t unreadable;   /* generation of the plan whose checkpoint cannot be read; 0: none */
     int stopping;
 };

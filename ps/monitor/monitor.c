@@ -20,8 +20,8 @@
 enum {
     LOOK_MS = 500,
     FRESH_MS = 1000,
-    STALL_S = 60,    /* a step is stalled if it lasts longer than this, */
-    STALL_STEPS = 10 /* longer than this many mean steps */
+    STALL_S = 60,    /* least duration of a stall in seconds */
+    STALL_STEPS = 10 /* least duration of a stall in mean steps */
 };
 
 static double unix_now(void)

@@ -13,8 +13,8 @@
 
 enum {
     MOST_VALUES = 8,     /* limit on values of one chunk that are queued for one receiver */
-    CALL_MS = 5000,      /* first timeout of a call; a slow line gets fewer letters at a time, */
-    CALL_MAX_MS = 60000, /* longest timeout of a call */
+    CALL_MS = 5000,      /* first timeout of a call */
+    CALL_MAX_MS = 60000, /* longest timeout, on a slow line, which also gets fewer letters */
     AGAIN_MS = 20,       /* first pause before a retry; each pause is twice as long */
     AGAIN_MAX_MS = 1000, /* longest pause before a retry */
     LINE_MS = 5000,      /* a letter that waits this long gets a log line */

@@ -14,7 +14,7 @@
 /* State of one stream; only the thread that handles its frames, one by one, uses it. */
 struct caller {
     uint64_t number;            /* number of the stream in the table of streams */
-    struct run *run;            /* run that it sends to, a reference; NULL at first */
+    struct run *run;            /* run that the caller sends to, a reference; NULL at first */
     struct net_frame_head head; /* last head that enter_run checked */
     bool is_local;              /* the member is counted in `turns` */
 };

@@ -12,9 +12,9 @@
 #include <string.h>
 
 enum {
-    /* Time without a chunk until a try ends; doubled after each try without a chunk, */
+    /* Time without a chunk until a try ends; doubled after each try without a chunk. */
     STALL_MS = 60000,
-    STALL_MAX_MS = 960000, /* up to this value, for a large chunk over a very slow link */
+    STALL_MAX_MS = 960000, /* longest such time, for a large chunk over a very slow link */
     LINE_MS = 5000,        /* interval of the progress lines */
 };
 
@@ -27,11 +27,12 @@ struct kept {
 };
 
 struct shard_fetch {
-    struct kept kept; /* used by the thread that runs; so is stall_ms */
+    struct kept kept; /* chunks that a failed run fetched; the running thread uses it and stall_ms
+                       */
     int64_t stall_ms;
 
     pthread_mutex_t lock;        /* guards all fields below */
-    uint64_t cancelled;          /* a generation; SHARD_FETCH_ALL stays */
+    uint64_t cancelled;          /* generation to cancel; SHARD_FETCH_ALL stays */
     uint64_t generation;         /* generation that the client fetches for */
     struct fetch_client *client; /* NULL: no fetch in progress */
 };
@@ -41,7 +42,7 @@ struct fetching {
     struct shard_fetch *g;
     const struct shard_fetch_request *r;
     int *chunk;    /* chunks to request from the present holder */
-    uint8_t *here; /* [n_chunks] nonzero: another server sent it, now or in an earlier run */
+    uint8_t *here; /* [n_chunks] nonzero: another server sent the chunk, now or earlier */
 
     /* Fields of the present holder. */
     const char *from;

@@ -13,8 +13,8 @@
 
 enum {
     CALL_MS = 5000,
-    AGAIN_MS = 50,       /* first pause before a retry; each pause is twice as long, */
-    AGAIN_MAX_MS = 1000, /* up to this value */
+    AGAIN_MS = 50,       /* first pause before a retry; each pause is twice as long */
+    AGAIN_MAX_MS = 1000, /* longest pause before a retry */
     LINE_MS = 5000,      /* a step that waits this long for a peer gets a log line */
 };
 
@@ -41,7 +41,7 @@ struct square_sender {
     pthread_cond_t wake;
     int stopping;
     int64_t step;      /* last step that was put */
-    double *square[2]; /* [n] by the step's last bit */
+    double *square[2]; /* [n] squares of two steps, by the step's last bit */
 };
 
 /* Waits for a step that the peer has not accepted, and copies its squares. Returns false when the

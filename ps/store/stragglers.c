@@ -25,7 +25,7 @@ struct stragglers {
     struct stragglers_config cfg;
     struct slot ring[RING];
     struct total *totals;                       /* [n_members] */
-    _Atomic uint64_t n_booked;                  /* steps */
+    _Atomic uint64_t n_booked;                  /* number of steps */
     _Atomic uint64_t recent[STRAGGLERS_RECENT]; /* `longest` of each of the last steps */
 };
 

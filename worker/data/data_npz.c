@@ -25,7 +25,7 @@ struct zip {
     const uint8_t *bytes;
     uint64_t n;
     const char *label;
-    uint64_t list, list_bytes; /* within n */
+    uint64_t list, list_bytes; /* place of the list of members in `bytes` */
 };
 
 struct member {

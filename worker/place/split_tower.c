@@ -29,7 +29,7 @@ struct split_tower {
     /* [n_layers] batch x elems: the output, later its gradient; NULL: it does not cross */
     float **crossing;
     uint8_t *is_fetched; /* [n_layers] this step's output is in crossing */
-    uint8_t *trains;     /* [n_layers] it, or a layer before it, has parameters */
+    uint8_t *trains;     /* [n_layers] the layer, or one before it, has parameters */
     int *layer_of_param; /* [n_params] */
 };
 

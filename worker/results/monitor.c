@@ -12,8 +12,8 @@
 
 enum {
     FRESH_MS = 1000,
-    STALL_S = 60,    /* a step is stalled if it lasts longer than this, */
-    STALL_STEPS = 10 /* longer than this many mean steps */
+    STALL_S = 60,    /* least duration of a stall in seconds */
+    STALL_STEPS = 10 /* least duration of a stall in mean steps */
 };
 
 struct monitor {

@@ -18,7 +18,7 @@ struct progress {
     int64_t start_ns, warm_ns; /* warm_ns: time at which warm_images were read */
     int64_t warm_images;       /* 0: all images count so far */
     _Atomic int64_t waited_ns; /* total time of ended waits for other programs */
-    int64_t warm_waited_ns;    /* part of it before warm_ns */
+    int64_t warm_waited_ns;    /* part of waited_ns before warm_ns */
     int said_last; /* the line of the job's last step is logged; steps still in flight get none */
     struct progress_lines lines;
 

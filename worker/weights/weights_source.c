@@ -30,7 +30,7 @@ struct weights_source {
 
 /* A tensor whose name has parts added by PyTorch's wrappers. */
 struct unwrapped {
-    const char *name; /* without those parts */
+    const char *name; /* name without the parts of wrappers */
     struct weights_tensor *tensor;
 };
 

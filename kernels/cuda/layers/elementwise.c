@@ -76,7 +76,7 @@ const struct gpu_kind gpu_flatten = {flatten_plan,     NULL,          flatten_fo
 /* ---- dropout ---- */
 
 struct dropout {
-    struct gpu_dropout mask; /* n and position are the pass's */
+    struct gpu_dropout mask; /* n and position are those of the pass */
 };
 
 static enum status dropout_plan(struct gpu_plan *plan, int i)

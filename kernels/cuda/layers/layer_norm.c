@@ -6,7 +6,7 @@
 enum { GAMMA, BETA };
 
 struct norm {
-    float *mean, *inverse; /* [batch] of the last forward */
+    float *mean, *inverse; /* [batch] statistics of the last forward */
 };
 
 static enum status norm_plan(struct gpu_plan *plan, int i)

@@ -6,7 +6,7 @@
 enum { GAMMA, BETA, MEAN, VARIANCE };
 
 struct norm {
-    float *saved_mean, *saved_inverse; /* [channels] of the batch */
+    float *saved_mean, *saved_inverse; /* [channels] statistics of the batch */
 };
 
 struct norm_pass {

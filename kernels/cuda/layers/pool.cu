@@ -37,9 +37,9 @@ struct alignas(8) pair {
 
 /* Position of the tile of output k, where the rows of all planes follow one another. */
 struct tile {
-    /* index of its upper left pair in the input; the lower left one is out_w further */
+    /* index of the tile's upper left pair in the input; the lower left one is out_w further */
     int64_t first;
-    int cell; /* index of its upper left cell in the plane */
+    int cell; /* index of the tile's upper left cell in the plane */
 };
 
 static __device__ inline struct tile tile_at(const struct gpu_window &w, int64_t k)
