@@ -535,7 +535,7 @@ static void columns_are_found_by_the_names_of_training(void **state)
                                              .label_names = "y\nz",
                                              .ignored_names = "id",
                                              .features = 2,
-                                             .are_targets = 1};
+                                             .are_targets = true};
     const char *text = "z,b,id,y,a\n1,2,3,4,5\n";
     struct data_csv csv;
     float got[2];

@@ -97,9 +97,9 @@ static void one_of_many_writes_parameters(void **state)
     int step;
     for (int rank = 0; rank < 2; rank++) {
         begin(0, rank);
-        v.is_gradient = 0;
+        v.is_gradient = false;
         o->values(o->ctx, &v);
-        v.is_gradient = 1;
+        v.is_gradient = true;
         o->values(o->ctx, &v);
         events_destroy(ev, 0);
     }

@@ -237,7 +237,7 @@ static void test_given_out(void **state)
     rig_make(&r, 0, 1, 1, BATCH);
     trainer_destroy(r.trainer);
     r.cfg.updates = &exchange;
-    r.cfg.own_pace = 1;
+    r.cfg.own_pace = true;
     r.data.in_file = true;
     assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
     n_given = 0;

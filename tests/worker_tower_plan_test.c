@@ -185,7 +185,7 @@ static void gpu_numbers_of_driver_and_backend_compared(void **state)
 
     /* an instance's UUID differs from the card's: its position on the bus counts */
     gpus_make(&g, 3);
-    g.chosen.gpu[1].is_mig = 1;
+    g.chosen.gpu[1].is_mig = true;
     snprintf(g.chosen.gpu[1].uuid, sizeof g.chosen.gpu[1].uuid, "MIG-12345678");
     assert_int_equal(gpus_check(&g.chosen, &cuda), ST_OK);
     cards[1].pci[2] = 1;

@@ -124,7 +124,7 @@ static void chunks_advance_at_own_pace(void **state)
         trainer_destroy(r.trainer);
         struct updates fake_exchange = {&ops, NULL};
         r.cfg.updates = &fake_exchange;
-        r.cfg.own_pace = 1;
+        r.cfg.own_pace = true;
         assert_int_equal(trainer_create(&r.cfg, &r.trainer), ST_OK);
         memset(&apart, 0, sizeof apart);
         fake.n_loads = 0;

@@ -20,7 +20,7 @@ static enum status take_batch(void *ctx, struct tower *e, int64_t first, int n)
     const struct inference *r = ctx;
     int classes = r->w->model->classes;
     (void)first; /* batches arrive in order */
-    if (shutdown_received(r->w, 0))
+    if (shutdown_received(r->w, false))
         return ST_CANCELLED;
     if (!r->predictions)
         return ST_OK;

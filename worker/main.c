@@ -205,7 +205,7 @@ static void say_first_values(const struct worker *w, const struct net_start *sta
 /* Evaluates the last step, too. */
 static enum status validate_last(struct worker *w, int64_t step)
 {
-    w->validated.is_last = 1;
+    w->validated.is_last = true;
     enum status st = trainer_validate(w->trainer, step, 1);
     return st == ST_CANCELLED ? ST_OK : st;
 }
@@ -276,7 +276,7 @@ static void leave_for_good(struct worker *w, enum status why, int done)
 {
     char error[LEAVE_ERROR_BYTES] = "";
     if (status_exit_code(why) == EXIT_PERMANENT && why != ST_CANCELLED &&
-        !shutdown_received(w, 0)) {
+        !shutdown_received(w, false)) {
         log_last_error(error, sizeof error);
         if (!error[0])
             snprintf(error, sizeof error, "%s", status_text(why));
@@ -418,7 +418,7 @@ static enum status run_worker(struct worker *w)
     monitor_at(w->monitor, MONITOR_WAITING);
     TRY(watch_waits(w));
     TRY(w->updates.ops->start(w->updates.ctx, &start));
-    w->is_over = 0; /* a server appeared during the look-up */
+    w->is_over = false; /* a server appeared during the look-up */
     if (w->opt.ps_hosts.n > 0)
         TRY(reporter_create(w->opt.ps_hosts.addr[0], &w->figures, &w->reporter));
     waiting_set_member(w->waiting, start.place.member);
@@ -442,7 +442,7 @@ static enum status run_worker(struct worker *w)
         keep_interrupted(w, &result);
     TRY(st);
     pthread_mutex_lock(&w->lock);
-    w->trained = 1;
+    w->trained = true;
     if (w->saver) /* a signal after the last step began has no effect */
         w->ended_by = 0;
     pthread_cond_broadcast(&w->signalled);

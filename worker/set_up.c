@@ -560,9 +560,9 @@ done:
 static enum status do_parts(struct worker *w, enum status (*const parts[])(struct worker *), int n)
 {
     enum status st = ST_OK;
-    for (int i = 0; i < n && st == ST_OK && !shutdown_received(w, 0); i++)
+    for (int i = 0; i < n && st == ST_OK && !shutdown_received(w, false); i++)
         st = parts[i](w);
-    return st == ST_OK && shutdown_received(w, 0) ? ST_CANCELLED : st;
+    return st == ST_OK && shutdown_received(w, false) ? ST_CANCELLED : st;
 }
 
 enum status set_up(struct worker *w)

@@ -74,7 +74,7 @@ static void leave_in_order(struct worker *w, int sig)
     while (!w->trained && !w->done && st == ST_OK &&
            clock_cond_wait(&w->signalled, &w->lock, deadline) == 0)
         ;
-    int late = !w->trained && !w->done;
+    bool late = !w->trained && !w->done;
     if (late)
         w->ended_by = sig;
     pthread_mutex_unlock(&w->lock);
@@ -97,9 +97,9 @@ static void *signal_main(void *arg)
     int sig = 0;
     sigwait(&set, &sig);
     pthread_mutex_lock(&w->lock);
-    int done = w->done, ready = w->ready;
-    int last = !done && w->trained;
-    int leave = !done && w->training && !last;
+    bool done = w->done, ready = w->ready;
+    bool last = !done && w->trained;
+    bool leave = !done && w->training && !last;
     w->signal = done ? 0 : sig;
     w->ended_by = leave || last ? 0 : w->signal;
     pthread_cond_broadcast(&w->signalled);
@@ -143,11 +143,11 @@ enum status shutdown_start(struct worker *w)
         LOG_E("the thread for signals cannot be started: %s", threads_error(err));
         return ST_NOMEM;
     }
-    w->signal_thread_runs = 1;
+    w->signal_thread_runs = true;
     return ST_OK;
 }
 
-int shutdown_received(struct worker *w, int done)
+int shutdown_received(struct worker *w, bool done)
 {
     pthread_mutex_lock(&w->lock);
     w->done |= done;
@@ -161,7 +161,7 @@ void shutdown_end(struct worker *w)
 {
     if (!w->signal_thread_runs)
         return;
-    int sig = shutdown_received(w, 1);
+    int sig = shutdown_received(w, true);
     if (!sig)
         /* The thread waits in sigwait. */
         pthread_kill(w->signal_thread, SIGTERM); // NOLINT(bugprone-bad-signal-to-kill-thread)

@@ -56,7 +56,7 @@ struct worker {
     struct updates updates;
     struct net_join joins_with; /* description of this worker for the servers */
     struct job_over over;
-    int is_over;                /* the job had ended before this process started */
+    bool is_over;               /* the job had ended before this process started */
     struct alone_writer *saver; /* --checkpoint_dir; NULL: none */
     struct sample_log *sample_log;
     struct events *events; /* --logdir; NULL: none */
@@ -67,18 +67,18 @@ struct worker {
     struct monitor *monitor;   /* --metrics_port; NULL: none */
 
     pthread_t signal_thread;
-    int signal_thread_runs;
+    bool signal_thread_runs;
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t signalled;
     int signal;           /* received signal; 0: none */
     int ended_by;         /* signal that ended the run at once; 0: none */
-    int ready;            /* trainer and exchange can be stopped */
-    int training;         /* training with servers, whose job it can leave in order */
-    int trained;          /* all steps are done, or it has left: it ends without more steps */
+    bool ready;           /* trainer and exchange can be stopped */
+    bool training;        /* training with servers, whose job it can leave in order */
+    bool trained;         /* all steps are done, or it has left: it ends without more steps */
     bool stepped;         /* the trainer computes no more steps */
     bool stopped;         /* the job was stopped by request before its last step */
     _Atomic bool is_torn; /* training was stopped inside a step */
-    int done;             /* main does not need the signal thread any more */
+    bool done;            /* main does not need the signal thread any more */
 };
 
 /* Builds a trainer from the flags (set_up.c). A signal ends it between two parts, with
@@ -113,7 +113,7 @@ struct weights_request set_up_weights(const struct worker *w);
 sigset_t shutdown_signals(int how);
 enum status shutdown_start(struct worker *w);
 /* Returns the received signal, 0: none. `done`: none is handled any more. */
-int shutdown_received(struct worker *w, int done);
+int shutdown_received(struct worker *w, bool done);
 /* Ends the thread of shutdown_start, if there is one. */
 void shutdown_end(struct worker *w);
 /* Sleeps; returns 1 if a signal ended the sleep and the run. arg: the worker. */

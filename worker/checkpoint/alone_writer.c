@@ -37,7 +37,7 @@ struct alone_writer {
     bool is_last;        /* training ends with the copy */
     int64_t copied;      /* step of the copy, or the step that training continued from */
     int64_t next_ns;
-    int is_best; /* the copy is the best checkpoint; then all of `best` but its id is set */
+    bool is_best; /* the copy is the best checkpoint; then all of `best` but its id is set */
     int best_is_kept;
     struct checkpoint_best best;
 };
@@ -147,7 +147,7 @@ static void *saver_main(void *arg)
         int64_t step = s->copied;
         struct checkpoint_best best = s->best, *is_best = s->is_best ? &best : NULL;
         bool is_last = s->is_last;
-        s->is_best = 0;
+        s->is_best = false;
         pthread_mutex_unlock(&s->lock);
         int kept = 0;
         enum status st = save(s, step, is_last, is_best, &kept);
@@ -260,7 +260,7 @@ static void copy(struct alone_writer *s, int64_t step)
     s->written = ST_OK;
     if (finite_first_bad(DTYPE_F32, s->state.params, n_elems) < n_elems) {
         LOG_W("no checkpoint at step %" PRId64 ": a parameter is not finite", step);
-        s->is_best = 0;
+        s->is_best = false;
         return;
     }
     memcpy(s->values, s->state.params, n);
@@ -327,7 +327,7 @@ enum status alone_writer_best(struct alone_writer *s, int64_t step,
     pthread_mutex_lock(&s->lock);
     wait_until_written(s);
     if (!s->fenced) {
-        s->is_best = 1;
+        s->is_best = true;
         s->best_is_kept = 0;
         s->best = *best;
         copy(s, step);

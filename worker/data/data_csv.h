@@ -32,7 +32,7 @@ struct data_csv_columns {
      * If line 1 contains all feature names and they are numbers, it may be a sample: ST_INVALID,
      * unless `header` decides. */
     const char *feature_names, *label_names, *ignored_names;
-    int are_targets; /* label_names are those of targets */
+    bool are_targets; /* label_names are those of targets */
     /* Roles of the training file's columns, as in struct data_csv; NULL: unknown. If neither names
      * nor a flag identify the columns, a file with as many columns has them in the same order. A
      * file that may lack labels may also have the same order without them. */

@@ -40,7 +40,7 @@ static enum status find_column(struct csv *c, const char *name, size_t bytes, in
     double number;
     int64_t second, column = *out = find_name(c, name, bytes, &second);
     if (column >= 0) {
-        c->has_names = 1;
+        c->has_names = true;
         if (second < 0)
             return ST_OK;
         LOG_E(
@@ -140,7 +140,7 @@ static enum status take_label(struct csv *c)
         return label_not_known(c);
     if (column < 0 && was_in_front(c))
         return label_is_elsewhere(c);
-    c->has_label = 1;
+    c->has_label = true;
     for (int64_t k = c->n_columns - 1; column < 0 && k >= 0; k--)
         if (c->role[k] == DATA_CSV_FEATURE)
             column = k;

@@ -23,12 +23,12 @@ struct csv {
     int64_t n_columns, n_features, n_targets;
     int64_t *role;  /* [n_columns] */
     int64_t *place; /* [n_columns] index of a feature in the sample; NULL: the file's order */
-    int has_label;
+    bool has_label;
     bool label_by_place;  /* the label has the same index as in training */
     int label_by_default; /* no flag named the label */
-    int has_names;        /* the first line is not a sample */
+    bool has_names;       /* the first line is not a sample */
     int labels_known;     /* kind of the first label */
-    int are_words;
+    bool are_words;
     int64_t first_line; /* line of the first label */
     struct data_words *words;
     struct data_csv_index *names; /* index of the names in line 1 */

@@ -179,7 +179,7 @@ static enum status place_all(struct csv *c)
     }
     for (int64_t k = 0; k < c->n_columns; k++)
         c->place[k] = -1;
-    c->has_names = 1;
+    c->has_names = true;
     TRY(data_csv_text_check_names(c));
     data_csv_index_train(c->names, c);
     TRY(place_features(c));

@@ -20,7 +20,7 @@ enum { TRAIN = 0, TEST = 1, VALIDATION = 3, N_TEST = 2, N_VALIDATION = 2 };
 /* Second part of the names; labels NULL: in the same file. */
 static const struct {
     const char *data, *labels;
-    int may_be_gzipped;
+    bool may_be_gzipped;
 } known[] = {
     {"-images-idx3-ubyte", "-labels-idx1-ubyte", 1},
     {"-images-idx4-ubyte", "-labels-idx1-ubyte", 1},

@@ -11,7 +11,7 @@ void reading_begin(struct reading *r, enum progress_style style, const char *pat
     r->what = what;
     r->unit = unit;
     r->is_bar = bar_is_wanted(style);
-    r->is_drawn = 0;
+    r->is_drawn = false;
     r->begin_ns = r->said_ns = clock_now_ns();
 }
 
@@ -39,7 +39,7 @@ void reading_at(struct reading *r, double done, double all)
     }
     if (!r->is_drawn)
         bar_begin(&r->bar);
-    r->is_drawn = 1;
+    r->is_drawn = true;
     snprintf(line, sizeof line, "%s  %s", r->what, text);
     bar_draw(&r->bar, all > 0 ? done / all : 0, line, 0);
 }

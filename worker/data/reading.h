@@ -4,13 +4,14 @@
 #ifndef WORKER_DATA_READING_H
 #define WORKER_DATA_READING_H
 #include "base/bar.h"
+#include <stdbool.h>
 
 enum { READING_BAR_MS = 1000, READING_LINE_MS = 5000 };
 
 struct reading {
     const char *path, *what; /* purpose of the read: "checksum" */
     const char *unit;        /* unit of the progress: "GB" */
-    int is_bar, is_drawn;
+    bool is_bar, is_drawn;
     int64_t begin_ns, said_ns;
     struct bar bar;
 };

@@ -27,9 +27,9 @@ enum {
 
 /* A request for a GPU. */
 struct device_claim_request {
-    int parts;   /* share of the GPU's memory in millionths; 0: no limit */
-    int is_cap;  /* parts are a limit, and not allocated at once */
-    int is_auto; /* limits are added up, too */
+    int parts;    /* share of the GPU's memory in millionths; 0: no limit */
+    bool is_cap;  /* parts are a limit, and not allocated at once */
+    bool is_auto; /* limits are added up, too */
 };
 
 struct device_claim {

@@ -20,7 +20,7 @@ enum {
 
 struct device_info {
     int ordinal;                 /* index among the GPUs that CUDA sees */
-    int is_mig;                  /* a MIG instance: a part of a GPU */
+    bool is_mig;                 /* a MIG instance: a part of a GPU */
     char uuid[DEVICE_UUID_SIZE]; /* "GPU-8932f937-d72c-...", "MIG-..." */
     char name[DEVICE_NAME_SIZE]; /* "NVIDIA H200" */
     char pci[DEVICE_PCI_SIZE];   /* "0000:3b:00.0", lower case */

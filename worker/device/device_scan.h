@@ -21,7 +21,7 @@ struct device_scan {
     int n;
     struct device_info gpu[DEVICE_MAX];
     char why[2 * DEVICE_WHY_SIZE];  /* n = 0: reason */
-    int is_broken;                  /* n = 0: the driver fails */
+    bool is_broken;                 /* n = 0: the driver fails */
     int no_driver;                  /* n = 0: libcuda is missing, or too old */
     char nvml_why[DEVICE_WHY_SIZE]; /* nvml NULL: reason */
     struct device_nvml *nvml;

@@ -26,7 +26,7 @@
 
 struct devices_request {
     const char *gpus;
-    int is_default;   /* no flag asked for a GPU: a missing driver is not logged */
+    bool is_default;  /* no flag asked for a GPU: a missing driver is not logged */
     int wait_seconds; /* auto: wait this long for the requested number; 0: no waiting */
     const char *lock_dir;
     double memory_fraction; /* share of each GPU's memory for this process; 0: no limit */

@@ -31,7 +31,7 @@ struct event_writer {
     pthread_t thread;
     int fd;       /* descriptor; only the thread uses it and the fields below; -1: not open */
     off_t offset; /* end of the whole records in the file */
-    int is_new;   /* the records that begin a file are not written yet */
+    bool is_new;  /* the records that begin a file are not written yet */
     int n_lost;   /* files that were deleted or cut */
     uint8_t *ring;
     pthread_cond_t changed;
@@ -41,7 +41,7 @@ struct event_writer {
     size_t n_session;
     int owes_session;   /* the session record goes before the next record */
     int64_t n_left_out; /* records that did not fit */
-    int is_failing;     /* the failure was logged */
+    bool is_failing;    /* the failure was logged */
     int closing, ended;
     int close_error; /* value of errno */
 };
@@ -98,7 +98,7 @@ static int open_file(struct event_writer *w)
              host, (long)getpid());
     w->fd = open(w->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     w->offset = 0;
-    w->is_new = 1;
+    w->is_new = true;
     return w->fd < 0 ? errno : 0;
 }
 

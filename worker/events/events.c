@@ -25,14 +25,14 @@ struct events {
     struct trainer_observer observer;
     struct evaluate_visitor visitor;
     struct event_writer *writer; /* NULL: not started, or failed */
-    int is_off;                  /* writing has failed */
+    bool is_off;                 /* writing has failed */
     int member, is_first_member;
     struct last_figures last;
     struct trainer_figures newest;
     int owes_newest;   /* the newest figures are not written */
-    int is_begun;      /* there was a step since the start */
+    bool is_begun;     /* there was a step since the start */
     int said_last;     /* the figures of the job's last step are written */
-    int is_resumed;    /* the first step's values were written before */
+    bool is_resumed;   /* the first step's values were written before */
     int64_t values_ns; /* time of the last histograms; 0: never */
     _Atomic int64_t values_took_ns;
     struct event_samples samples;
@@ -129,7 +129,7 @@ static void on_start(void *ctx, const struct net_start *start)
             put_hparams(ev);
     }
     ev->is_first_member = start->place.rank <= 0;
-    ev->said_last = ev->owes_newest = ev->is_begun = 0;
+    ev->said_last = ev->owes_newest = ev->is_begun = false;
     event_samples_clear(&ev->samples);
     ev->is_resumed = start->step > 0;
 }
@@ -213,7 +213,7 @@ static void begin_figures(struct events *ev)
                                      .wait_ns = -1,
                                      .sent_bytes = s.sent_bytes,
                                      .received_bytes = s.received_bytes};
-    ev->is_begun = 1;
+    ev->is_begun = true;
 }
 
 /* Returns true if histograms are due: at least 30 s apart, and at most a 200th of the time. */
@@ -230,7 +230,7 @@ static int on_wants_values(void *ctx, int64_t number, int is_last)
     struct events *ev = ctx;
     int64_t every = ev->cfg.histogram_steps, now_ns = clock_now_ns();
     int is_again = ev->is_resumed && !is_last;
-    ev->is_resumed = 0;
+    ev->is_resumed = false;
     if (is_last && ev->owes_newest)
         put_figures(ev, &ev->newest, 1);
     else if (!is_last && !ev->is_begun)

@@ -25,7 +25,7 @@ struct events_config {
     int64_t histogram_steps; /* 0: no histograms; AUTO: as figures, but at least 30 s apart */
     const struct updates *updates;
     struct optim_config optim;          /* optimizer; its rate is reported by this worker's steps */
-    int own_pace;                       /* see struct trainer_config */
+    bool own_pace;                      /* see struct trainer_config */
     struct event_graph_source graph;    /* source of the graph; task: the index, if known */
     const struct event_hparam *hparams; /* [n_hparams] copied, but not their texts */
     int n_hparams;

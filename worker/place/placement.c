@@ -18,8 +18,8 @@ enum decider { BY_DEFAULT, BY_RULE, BY_MODEL, BY_INPUT };
 struct spot {
     int device; /* OWN, PLACEMENT_CPU or a GPU's number */
     enum decider by;
-    int index;   /* BY_RULE: index of the rule; BY_INPUT: index of the layer that is read */
-    int is_soft; /* another device was requested */
+    int index;    /* BY_RULE: index of the rule; BY_INPUT: index of the layer that is read */
+    bool is_soft; /* another device was requested */
 };
 
 struct placement {
@@ -210,7 +210,7 @@ static enum status refuse_or_move(struct placement *p, int layer, const char *te
     const char *name = p->r.layers[layer].name;
     decider_text(p, spot, who, sizeof who);
     spot->device = OWN;
-    spot->is_soft = 1;
+    spot->is_soft = true;
     if (p->r.soft) {
         LOG_W("layer '%s' cannot be placed on %.60s (%s): %s; its tower's own device computes it",
               name, text, who, why);

@@ -18,7 +18,7 @@ struct predictions {
     struct predictions_config cfg;
     enum format format;
     struct durable file;
-    int is_open;
+    bool is_open;
     int64_t n;               /* number of samples added */
     const char *file_name;   /* name of the next sample's file */
     const char **class_name; /* [classes] begin of each name; NULL: no names */
@@ -122,7 +122,7 @@ enum status predictions_create(const struct predictions_config *cfg, struct pred
     TRY(make_room(p));
     p->format = format_of(cfg->path);
     TRY(durable_begin(&p->file, cfg->path));
-    p->is_open = 1;
+    p->is_open = true;
     if (p->format == FORMAT_CSV)
         TRY(write_csv_head(p));
     else if (p->format == FORMAT_NPY)

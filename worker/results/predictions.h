@@ -24,7 +24,7 @@ struct predictions_config {
     const char *path;
     int64_t n;               /* samples that will be added, in order */
     int classes;             /* outputs of a sample */
-    int are_scores;          /* 0: probabilities */
+    bool are_scores;         /* otherwise probabilities */
     int no_classes;          /* the outputs are compared with targets */
     const char *files;       /* names of the samples' files, as in data_images.h; NULL: none */
     const char *class_names; /* a list as in data_words.h; NULL: no names */

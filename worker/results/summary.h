@@ -23,7 +23,7 @@ struct summary_inference {
     const char *model, *file, *output; /* output: NULL: none */
     int64_t step;                      /* -1: unknown */
     int64_t images;
-    int has_figures; /* 0: there are no labels, and the fields below are omitted */
+    bool has_figures; /* otherwise without labels; the fields below are then omitted */
     double test_accuracy, test_loss, test_auc;
     int64_t n_params;
     char parameters_sha256[65];

@@ -21,7 +21,7 @@ struct validation {
     struct alone_writer *saver; /* borrowed; NULL: none */
     const char *ps0;            /* borrowed; NULL: evaluations are not reported */
     _Atomic int64_t waits_ns;   /* time since which ps 0 makes this worker wait; 0: it does not */
-    int is_last;                /* training is over: the wait for ps 0 is limited */
+    bool is_last;               /* training is over: the wait for ps 0 is limited */
     struct job_validation data;
     int64_t train_steps; /* steps of the job: the evaluation at the last one ends nothing */
     int64_t local_steps; /* steps of this worker per step of the servers; at least 1 */

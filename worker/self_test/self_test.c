@@ -24,7 +24,7 @@ struct listing {
     struct device_info gpu[DEVICE_MAX];
     char why[WHY_SIZE]; /* n = 0: reason why there is no GPU */
     char hidden[DEVICE_WHY_SIZE];
-    int is_broken; /* the driver fails */
+    bool is_broken; /* the driver fails */
 };
 
 struct task {

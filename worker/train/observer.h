@@ -15,7 +15,7 @@ struct evaluate_visitor;
 struct trainer_figures {
     int64_t number; /* number of the step: in lockstep the job's, otherwise this process's own */
     int64_t global_step, local_steps, images; /* totals as in struct trainer_result */
-    int is_last; /* last step of the job; modes without lockstep may run more */
+    bool is_last; /* last step of the job; modes without lockstep may run more */
     float loss;
     float accuracy; /* accuracy on the step's samples; NaN: they have no classes */
     /* time since the begin of training that the first tower waited for parameters */
@@ -26,7 +26,7 @@ struct trainer_figures {
 /* One parameter, or this worker's contribution to it (before clipping). */
 struct trainer_values {
     int64_t global_step; /* step of the parameters */
-    int is_gradient;
+    bool is_gradient;
     const struct net_param *param;
     const float *f;      /* [param->n_elems], or */
     const uint16_t *f16; /* encoded as `dtype` */

@@ -14,7 +14,7 @@ enum { WHOM_BYTES = 76 }; /* length of a program's name in the bar */
 
 struct progress {
     struct progress_config cfg;
-    int is_bar;
+    bool is_bar;
     int64_t start_ns, warm_ns; /* warm_ns: time at which warm_images were read */
     int64_t warm_images;       /* 0: all images count so far */
     _Atomic int64_t waited_ns; /* total time of ended waits for other programs */

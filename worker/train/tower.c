@@ -244,7 +244,7 @@ void tower_read_ahead(struct tower *t, uint64_t at, int64_t step)
     read_ahead_wait(t->reader);
     t->ahead_at = at;
     t->ahead_step = step;
-    t->is_ahead = 1;
+    t->is_ahead = true;
     read_ahead_start(t->reader);
 }
 
@@ -262,7 +262,7 @@ enum status tower_load_batch(struct tower *t, uint64_t at)
     }
     st = put_batch(t, t->cfg->train, t->spec.n);
 done:
-    t->is_ahead = 0;
+    t->is_ahead = false;
     return st;
 }
 

@@ -34,7 +34,7 @@ struct tower {
     struct tower_batch ahead;        /* batch that it reads or has read */
     uint64_t ahead_at;               /* position of `ahead` */
     int64_t ahead_step;              /* step of `ahead` */
-    int is_ahead;                    /* 0: no batch that may still be used */
+    bool is_ahead;                   /* `ahead` may still be used */
     int64_t n_ahead;                 /* batches read ahead that were used */
 };
 

@@ -39,7 +39,7 @@ struct trainer_config {
     /* flat block, updated by the exchange, or by the trainer if training stays on a device */
     float *params;
     /* async, ssp, backup workers: each chunk advances independently; steps are local */
-    int own_pace;
+    bool own_pace;
     /* [n_towers] which share the batch in their order; the first one's device evaluates the test
      * set */
     const struct tower_spec *towers;

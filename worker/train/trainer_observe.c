@@ -53,7 +53,7 @@ void trainer_observe_gradients(struct trainer *t, int layer, int64_t step)
     for (int i = 0; i < l->n_params && o && t->observed_step == step; i++) {
         int param = l->param[i];
         const struct trainer_values v = {.global_step = t->observed_global_step,
-                                         .is_gradient = 1,
+                                         .is_gradient = true,
                                          .param = &t->cfg.chunks->params[param],
                                          .f = w->grads16 ? NULL : w->grad_of[param],
                                          .f16 = w->grads16 ? w->grad16_of[param] : NULL,

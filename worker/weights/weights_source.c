@@ -121,7 +121,7 @@ static enum status open_checkpoint(struct weights_source *s)
                                                    .shape = p->shape,
                                                    .n_elems = p->n_elems,
                                                    .dtype = "F32",
-                                                   .is_float = 1,
+                                                   .is_float = true,
                                                    .at = p->first};
     }
 done:

@@ -15,8 +15,8 @@ struct weights_tensor {
     struct shape shape;
     int64_t n_elems;
     const char *dtype; /* name in the file */
-    int is_float;      /* values of this dtype can be read */
-    int is_count;      /* integers or booleans, such as PyTorch's num_batches_tracked */
+    bool is_float;     /* values of this dtype can be read */
+    bool is_count;     /* integers or booleans, such as PyTorch's num_batches_tracked */
     int used;          /* free for the caller */
     int64_t at;        /* private to the source */
 };
