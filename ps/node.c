@@ -42,8 +42,8 @@ struct node {
     char restored[CONTROL_TEXT_BYTES];
     struct net_server *_Atomic server; /* server that receives the calls */
     struct checkpoint_writer *writer;
-    struct coordinator_shell *coordinator; /* ps 0 */
-    struct follower_shell *follower;       /* every server */
+    struct coordinator_shell *coordinator; /* coordinator of ps 0; NULL at the other servers */
+    struct follower_shell *follower;       /* follower; every server has one */
     struct peer_client *client;            /* connection to ps 0; NULL at ps 0 */
 };
 

@@ -37,7 +37,7 @@ static void share_memory(struct net_server *s, const struct net_join *join, cons
 
 /* Answer of a method. */
 struct answer {
-    uint8_t *data; /* encoded */
+    uint8_t *data; /* encoded message */
     size_t n;
     char why[MESSAGE_WHY_BYTES]; /* reason of a refusal */
 };

@@ -55,7 +55,7 @@ struct net_stream {
     long n_unanswered;
     size_t limit; /* bytes of payload that may wait in the queue */
     enum { READER_NONE, READER_ONE, READER_MIXED } reads; /* readers of this server's segment */
-    struct net_frame_head reader;                         /* READER_ONE: that member */
+    struct net_frame_head reader;                         /* READER_ONE: the member that reads */
     struct buf **lent;                                    /* [n_lent] references, by chunk */
     size_t n_lent;
     bool half_closed, paused, corked, ending;

@@ -22,8 +22,8 @@ enum { SOON_DAYS = 30, N_FILES = 3, DAY_S = 86400 };
 struct identity {
     struct security_identity is; /* must be the first field, because callers hold a pointer to it */
     _Atomic int refs;
-    char *text[N_FILES]; /* cert, key, ca */
-    char *marked;        /* cert for a client's connections */
+    char *text[N_FILES]; /* texts of cert, key, ca */
+    char *marked;        /* text of cert for a client's connections */
     bool open_key;       /* other users may read the key's file */
     struct certificate_facts facts;
 };

@@ -52,7 +52,7 @@ struct shard {
     int *order;        /* chunks in order of falling size */
     struct load *heap; /* scratch, n_servers */
     int64_t *elems;    /* elements of each server */
-    int64_t largest;   /* chunk */
+    int64_t largest;   /* elements of the largest chunk */
 };
 
 static void shard_free(struct shard *m)

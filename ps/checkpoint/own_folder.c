@@ -18,7 +18,7 @@ enum { AGAIN_MS = 10000, MAX_LOOKS = 30, MAX_ORDERED = 16 };
 
 struct kept_part {
     struct checkpoint_part part;
-    bool is_own; /* this server wrote it, at its address */
+    bool is_own; /* this server wrote the part, at its address */
 };
 
 struct own_folder {
@@ -29,7 +29,7 @@ struct own_folder {
     pthread_cond_t wake;
     int begun, known, stopping;
     bool busy;               /* the thread waits for the disk */
-    bool left;               /* destroyed while the thread waited */
+    bool left;               /* the object was destroyed while the thread waited */
     int looks;               /* consecutive looks at files of which some could not be read */
     struct kept_part *parts; /* newest first */
     int n_parts;

@@ -32,9 +32,9 @@ struct shard_writer {
     enum use use;
     int captured, stopping;
     bool wanted; /* the order in progress is still needed */
-    int calling; /* nonzero: in `changed`, or in the release of what was borrowed */
+    int calling; /* nonzero while `changed` or the release of borrowed objects runs */
     bool ended;  /* the thread has ended, but for its return */
-    bool left;   /* destroyed while a file was being written */
+    bool left;   /* the writer was destroyed while a file was being written */
     struct shard_writer_state state;
     int64_t busy_step; /* step of the file that is being written */
 };

@@ -27,8 +27,7 @@ struct kept {
 };
 
 struct shard_fetch {
-    struct kept kept; /* chunks that a failed run fetched; the running thread uses it and stall_ms
-                       */
+    struct kept kept; /* chunks of a failed run; only the running thread uses it */
     int64_t stall_ms;
 
     pthread_mutex_t lock;        /* guards all fields below */
