@@ -1,6 +1,6 @@
 /* tests/checkpoint_best_test.c - the file `best` of a folder of checkpoints, valid, damaged or
- * unreadable: its contents, and its effect on sweeps. The checkpoints are manifests without files.
- */
+ * unreadable: its contents, and its effect on sweeps. The checkpoints are manifests without
+ * files. */
 #include "checkpoint/best.h"
 #include "checkpoint/folder.h"
 #include "files/durable.h"

@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* An accepted manifest must describe a valid job, with its number of files, and members in order.
- */
+/* An accepted manifest must describe a valid job, with its number of files, and members in
+ * order. */
 static void read_one(const uint8_t *data, size_t size, const char *tail)
 {
     char path[64], why[MANIFEST_WHY_BYTES] = "";

@@ -119,8 +119,8 @@ static void check_net(const struct net *net, uint32_t tuning, enum backend_preci
             k % 2 == 0 ? bench_step_of(b, k, sizes[k]) : step_of_first(b, k, sizes[k]);
         bench_check_same(net, a, of_a, b, of_b);
     }
-    /* three of the steps are graphs; a branch has a product, and signals that gradients are ready
-     */
+    /* three of the steps are graphs; a branch has a product, and signals that gradients are
+     * ready */
     int nodes = branch_nodes(), least = tuning & TUNING_CAPTURE ? 3 * 2 * n_branches(b) : 0;
     if (nodes < least || (least == 0 && nodes > 0))
         fail_msg("net '%s': graphs have %d nodes in branches", net->name, nodes);

@@ -75,8 +75,8 @@ static void test_reference_gradients(void **state)
     }
 }
 
-/* Checks the share of dropped units; a sample's mask does not depend on the division of the batch.
- */
+/* Checks the share of dropped units; a sample's mask does not depend on the division of the
+ * batch. */
 static void build_dropout(struct reference *r)
 {
     reference_layer(r, LAYER_FLATTEN);
@@ -116,8 +116,8 @@ static void test_dropout_ignores_batch_splits(void **state)
     bench_destroy(b);
 }
 
-/* Runs three steps of plain descent, so that errors would grow; returns the bench for its values.
- */
+/* Runs three steps of plain descent, so that errors would grow; returns the bench for its
+ * values. */
 static struct bench *descend_in(const struct net *net, int n_threads,
                                 enum backend_precision precision)
 {

@@ -10,8 +10,8 @@
 
 enum { SEED = 77, GUARD = 64 };
 
-/* All buffers that the kernels read and write for one shape; written ones have a guard after them.
- */
+/* All buffers that the kernels read and write for one shape; written ones have a guard after
+ * them. */
 struct job {
     struct gpu_conv_first c;
     int64_t n_x, n_w, n_y, n_scratch;
@@ -88,8 +88,8 @@ static struct gpu_conv_first shape(int64_t n, int filters, int h, int w, const i
                                    .pad_w = lo};
 }
 
-/* Returns the cell of the image that output (oy, ox) of sample s multiplies with a tap; 0 outside.
- */
+/* Returns the cell of the image that output (oy, ox) of sample s multiplies with a tap; 0
+ * outside. */
 static double cell(const struct job *j, int64_t s, int oy, int ox, int tap)
 {
     const struct gpu_conv_first *c = &j->c;
@@ -228,8 +228,8 @@ static void check_shape(struct gpu_conv_first c)
 
 /* ---- tests ---- */
 
-/* Every kernel and stride, without padding, with SAME's, and with more padding after than before.
- */
+/* Every kernel and stride, without padding, with SAME's, and with more padding after than
+ * before. */
 static void test_kernels_and_strides(void **state)
 {
     for (int kernel = 2; kernel <= 7; kernel++)

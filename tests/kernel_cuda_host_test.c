@@ -307,8 +307,8 @@ static void test_copies_are_cut_at_the_pins(void **state)
 
 enum { MAX_NET = 8 };
 
-/* Makes a layer of `elems` outputs; all have a gradient of their own, and all but the loss learn.
- */
+/* Makes a layer of `elems` outputs; all have a gradient of their own, and all but the loss
+ * learn. */
 static struct layer layer_of(int64_t elems, int n_inputs, const int *inputs)
 {
     struct layer l = {.kind = LAYER_DENSE, .n_params = 1, .n_inputs = n_inputs};
@@ -371,8 +371,8 @@ static void test_a_shortcut_shares_its_gradient(void **state)
     gpu_diffs_destroy(&d);
 }
 
-/* The second part of a gradient arrives while the buffer of the first is another gradient as well.
- */
+/* The second part of a gradient arrives while the buffer of the first is another gradient as
+ * well. */
 static void test_a_shared_gradient_is_not_added_to(void **state)
 {
     const struct layer layers[] = {

@@ -31,8 +31,8 @@ static const char *(*fault_name)(void);
 static size_t (*bytes_taken)(void);
 
 /* The backend can do without these: it copies through staging memory, uses another algorithm, or a
- * proposed one if none is timed, adds a bias by a kernel of its own, or launches kernel by kernel.
- */
+ * proposed one if none is timed, adds a bias by a kernel of its own, or launches kernel by
+ * kernel. */
 static const char *const dispensable[] = {"cudnnGetConvolutionForwardWorkspaceSize",
                                           "cudnnGetConvolutionBackwardFilterWorkspaceSize",
                                           "cudnnGetConvolutionBackwardDataWorkspaceSize",

@@ -53,8 +53,8 @@ struct work {
     float decoded[DTYPE_N_KINDS][2 * N], residual[DTYPE_N_KINDS][N];
 };
 
-/* Returns numbers of all sizes, with subnormals and zeros; no NaN, whose bits are not guaranteed.
- */
+/* Returns numbers of all sizes, with subnormals and zeros; no NaN, whose bits are not
+ * guaranteed. */
 static float number(uint64_t stream, size_t i)
 {
     float u = rng_uniform(rng_key(stream, RNG_TEST, 0), i) * 2 - 1;

@@ -389,8 +389,8 @@ static void test_one_is_ahead(void **state)
     }
 }
 
-/* Queued work is done when finish returns, and when a plan is created: parameters have been read.
- */
+/* Queued work is done when finish returns, and when a plan is created: parameters have been
+ * read. */
 static void parameters_are_read(int by_finish)
 {
     struct rig *g = rig_create(&layouts[0], 0);

@@ -212,8 +212,8 @@ static void test_what_is_not_offered(void **state)
     free(plain);
 }
 
-/* If an engine cannot run in the first step, the next one is used, or the plain way after the last.
- */
+/* If an engine cannot run in the first step, the next one is used, or the plain way after the
+ * last. */
 static void test_engines_that_cannot_be_run(void **state)
 {
     struct step *plain = step(0, BACKEND_FP32, 1, BENCH_BATCH), *s;

@@ -1,5 +1,5 @@
-/* tests/kernel_optim_test.c - compares optimizers and float loops with plain double-precision ones.
- */
+/* tests/kernel_optim_test.c - compares optimizers and float loops with plain double-precision
+ * ones. */
 #include "base/rng.h"
 #include "kernels/vector/optim.h"
 #include "kernels/vector/vector.h"

@@ -18,8 +18,8 @@ enum { ELEMS = 64, NON_BLOCKING = 1, TO_DEVICE = 1, NOT_SEEN = 0, SEEN = 1, BROK
 static const char together[] = WEIR_TEST_DIR "/libweir_emulated.so",
                   separate[] = WEIR_TEST_DIR "/separate/libweir_emulated.so";
 
-/* The called functions of the library; CUDA's types as in its headers, which are not included here.
- */
+/* The called functions of the library; CUDA's types as in its headers, which are not included
+ * here. */
 static struct {
     enum status (*bind)(int device, struct gpu_arena *a);
     void (*unbind)(int device, struct gpu_arena *a);

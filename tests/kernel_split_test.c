@@ -168,8 +168,8 @@ static float split_loss(const struct split *s)
     return loss;
 }
 
-/* Compares with the reference; several passes of different sizes, with new parameters in between.
- */
+/* Compares with the reference; several passes of different sizes, with new parameters in
+ * between. */
 static void check_split(struct split *s)
 {
     static const int sizes[] = {BENCH_BATCH, 5};
@@ -283,8 +283,8 @@ static int may_differ(const struct split *s)
     return differ;
 }
 
-/* Compares loss and gradients of one pass with those of one plan; returns 1 if they must be equal.
- */
+/* Compares loss and gradients of one pass with those of one plan; returns 1 if they must be
+ * equal. */
 static int check_bits(const struct net *net, int n, int (*place)(int, int, int))
 {
     const struct backend *const same[MAX_PARTS] = {backend, backend, backend};

@@ -72,8 +72,8 @@ static void test_cancel(void **state)
     librig_close(&r);
 }
 
-/* A member requests to leave; the next generation has no place for it. Another one ends for good.
- */
+/* A member requests to leave; the next generation has no place for it. Another one ends for
+ * good. */
 static void test_leaving(void **state)
 {
     struct librig r;
@@ -172,8 +172,8 @@ static void test_log_and_two(void **state)
     assert_true(n > 0);
 }
 
-/* The leave message, at the end and earlier: the server receives it, and the values stay readable.
- */
+/* The leave message, at the end and earlier: the server receives it, and the values stay
+ * readable. */
 static void leave_message_reaches_server(void **state)
 {
     assert_int_equal(weir_goodbye(NULL), WEIR_OK);

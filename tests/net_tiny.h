@@ -56,8 +56,8 @@ void tiny_await(struct tiny *t, const int *counter, int n);
 /* Returns one of t's counters or settings, under its lock. */
 int tiny_get(struct tiny *t, const int *field);
 void tiny_set(struct tiny *t, int *field, int value);
-/* Begins a new generation, in which all chunks are at version `step`, each float its number + step.
- */
+/* Begins a new generation, in which all chunks are at version `step`, each float its number +
+ * step. */
 void tiny_go_back(struct tiny *t, int64_t step);
 /* Begins a planned generation like tiny_go_back, with other servers and another place for the
  * member. */

@@ -69,8 +69,8 @@ static void queue_is_bounded(void **state)
     assert_int_equal(due, 901 * MS);
 }
 
-/* The number is within four standard deviations; the same seed loses the same packets at any time.
- */
+/* The number is within four standard deviations; the same seed loses the same packets at any
+ * time. */
 static void losses_match_configured_rate(void **state)
 {
     static const double shares[] = {0, 0.001, 0.01, 0.3, 1};

@@ -198,8 +198,8 @@ static enum status take_input(struct plan *p, const uint8_t *const *images, cons
     return ST_OK;
 }
 
-/* Runs the job's steps from `first` on by so many workers with so many towers each, into `given`.
- */
+/* Runs the job's steps from `first` on by so many workers with so many towers each, into
+ * `given`. */
 static void train(int n_workers, int n_towers, int first)
 {
     struct backend taking = fake_backend;

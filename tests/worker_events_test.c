@@ -80,8 +80,8 @@ static void record_has_its_bytes(void **state)
     assert_memory_equal(room + 12 + sizeof event, &crc, 4);
 }
 
-/* A record that does not fit is omitted as a whole, whichever byte is the first that does not fit.
- */
+/* A record that does not fit is omitted as a whole, whichever byte is the first that does not
+ * fit. */
 static void record_is_whole_or_not_there(void **state)
 {
     uint8_t room[300];
@@ -261,8 +261,8 @@ static size_t record_bytes(const char *at)
     return 12 + (length[0] | (size_t)length[1] << 8) + 4;
 }
 
-/* Reads the folder's files in the order of their names into one buffer, each without its version.
- */
+/* Reads the folder's files in the order of their names into one buffer, each without its
+ * version. */
 static size_t read_folder(const char *folder, char *to, size_t most, int *n_files)
 {
     struct dirent **list = NULL;

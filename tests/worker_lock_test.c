@@ -1,5 +1,5 @@
-/* tests/worker_lock_test.c - the files by which GPUs are reserved, and the users that share them.
- */
+/* tests/worker_lock_test.c - the files by which GPUs are reserved, and the users that share
+ * them. */
 #include "base/log.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"

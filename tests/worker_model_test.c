@@ -521,8 +521,8 @@ static void assert_order(const struct model *m, const char *const *names, int n)
         assert_string_equal(m->layers[i].name, names[i]);
 }
 
-/* The file names layers before it defines them; parameters are numbered in the order of execution.
- */
+/* The file names layers before it defines them; parameters are numbered in the order of
+ * execution. */
 static void layers_are_put_in_order(void **state)
 {
     static const char text[] = HEAD LAYER("flatten", FROM("sum")) LAYER(

@@ -1,5 +1,5 @@
-/* tests/worker_predictions_text_test.c - names of any bytes as fields of CSV and as JSON strings.
- */
+/* tests/worker_predictions_text_test.c - names of any bytes as fields of CSV and as JSON
+ * strings. */
 #include "tests/check.h"
 #include "worker/results/predictions_text.h"
 #include <string.h>

@@ -46,8 +46,8 @@ static struct reference *reference_of(const struct self_test_net *t)
     return r;
 }
 
-/* Returns the least distance of a unit from relu's kink, relative to the layer's root mean square.
- */
+/* Returns the least distance of a unit from relu's kink, relative to the layer's root mean
+ * square. */
 static double nearest_to_kink(const struct reference *r, int relu)
 {
     const double *x = r->y[relu - 1];

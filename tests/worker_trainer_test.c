@@ -148,8 +148,8 @@ static int ascending(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-/* Two towers with a batch of 8 read the same samples as two workers with 4 each, and as one tower.
- */
+/* Two towers with a batch of 8 read the same samples as two workers with 4 each, and as one
+ * tower. */
 static void test_towers_share_the_batch(void **state)
 {
     int reads[2][MAX_READS], n[2];

@@ -1,5 +1,5 @@
-/* tests/emulation/dnn_graph.h - for tests: the runs of the emulated cuDNN's graphs. Threads: any.
- */
+/* tests/emulation/dnn_graph.h - for tests: the runs of the emulated cuDNN's graphs. Threads:
+ * any. */
 #ifndef TESTS_EMULATION_DNN_GRAPH_H
 #define TESTS_EMULATION_DNN_GRAPH_H
 

@@ -1,7 +1,7 @@
 /* tests/emulation/errors.h - errors in CUDA's runtime: the last error of each thread, until it is
  * read, and for each device one that stays (its context is lost), which every later call on that
- * device returns. Also the calls that are forbidden while a thread captures a stream. Threads: any.
- */
+ * device returns. Also the calls that are forbidden while a thread captures a stream. Threads:
+ * any. */
 #ifndef TESTS_EMULATION_ERRORS_H
 #define TESTS_EMULATION_ERRORS_H
 #include <cuda_runtime_api.h>

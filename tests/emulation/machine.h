@@ -22,8 +22,8 @@ int emulation_is_wrong(int device);
 int emulation_launches(int device);
 /* Returns its name, UUID and position on the bus, as in the driver. */
 void emulation_identity(int device, char *name, size_t size, unsigned char uuid[16], int pci[3]);
-/* Returns its compute capability: the fake driver's, otherwise WEIR_EMULATED_CC, by default "9.0".
- */
+/* Returns its compute capability: the fake driver's, otherwise WEIR_EMULATED_CC, by default
+ * "9.0". */
 void emulation_capability(int device, int *major, int *minor);
 /* Returns the CUDA version that the driver supports, and the error that the runtime returns for it;
  * 0: none. */

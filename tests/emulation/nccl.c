@@ -253,8 +253,8 @@ static int collective_run(void *arg) REQUIRES(emulation_streams)
     return 1;
 }
 
-/* Returns the number-th collective of the clique; a new one if this rank is the first to call it.
- */
+/* Returns the number-th collective of the clique; a new one if this rank is the first to call
+ * it. */
 static struct collective *collective_of(struct clique *q, int number, size_t count)
 {
     if (number < q->n_collectives)

@@ -16,8 +16,8 @@ extern "C" {
 
 struct CUstream_st;
 /* Queues work; or records it, if the stream is being captured (graph.c). args are copied. Returns
- * 0, or CUDA's error: the launch fails, as a fault of the name (errors.h), or as one of "a launch".
- */
+ * 0, or CUDA's error: the launch fails, as a fault of the name (errors.h), or as one of "a
+ * launch". */
 int emulation_do_as(const char *name, struct CUstream_st *stream, void (*run)(const void *args),
                     const void *args, size_t bytes);
 int emulation_do(struct CUstream_st *stream, void (*run)(const void *args), const void *args,

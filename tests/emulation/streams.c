@@ -396,8 +396,8 @@ static void *host_call_main(void *arg)
     return NULL;
 }
 
-/* Valid only until the stream is destroyed, which waits for it; later work in the stream does not.
- */
+/* Valid only until the stream is destroyed, which waits for it; later work in the stream does
+ * not. */
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t call, void *arg)
 {
     FAULT(emulation_answer(cudaErrorUnknown));

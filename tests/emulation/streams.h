@@ -6,8 +6,8 @@
  * stream that waits for it random:SEED     the seed makes each stream as late as that, as early as
  * its events allow, or something between So a missing wait shows as old or overwritten values, in
  * one of the orders; and the host must not write bytes that a pending copy reads: then the program
- * ends, whether the copy is done or not. Threads: any; one thread at a time launches on a stream.
- */
+ * ends, whether the copy is done or not. Threads: any; one thread at a time launches on a
+ * stream. */
 #ifndef TESTS_EMULATION_STREAMS_H
 #define TESTS_EMULATION_STREAMS_H
 #include <stddef.h>

@@ -19,8 +19,8 @@ void emulation_handle_init(struct emulation_handle *h);
 void emulation_handle_begin(struct emulation_handle *h);
 void emulation_handle_end(struct emulation_handle *h);
 
-/* Returns 1, or for a card that a test made wrong a factor of all products of the current device.
- */
+/* Returns 1, or for a card that a test made wrong a factor of all products of the current
+ * device. */
 double emulation_soundness(void);
 /* Fails unless alpha and beta are 1 and 0. */
 void emulation_check_scale(const void *alpha, const void *beta);

@@ -216,8 +216,8 @@ int cuDriverGetVersion(int *version)
     return SUCCESS;
 }
 
-/* Returns the machine and the index of the card with CUDA's number, for tests/emulation; -1: none.
- */
+/* Returns the machine and the index of the card with CUDA's number, for tests/emulation; -1:
+ * none. */
 const struct fake_state *fake_cuda_card(int ordinal, int *card)
 {
     if (state.n == 0)

@@ -1,6 +1,6 @@
 /* tests/wan/shaper.c - see shaper.h. The bucket is stored as one instant, free_ns: its distance
- * into the past is the number of tokens, its distance into the future is the length of the queue.
- */
+ * into the past is the number of tokens, its distance into the future is the length of the
+ * queue. */
 #include "tests/wan/shaper.h"
 #include "base/rng.h"
 

@@ -77,8 +77,8 @@ static enum status find_list(struct zip *z)
     return ST_OK;
 }
 
-/* Reads the values that the entry has in its zip64 extra field. Returns false if they are missing.
- */
+/* Reads the values that the entry has in its zip64 extra field. Returns false if they are
+ * missing. */
 static bool read_extra(const uint8_t *extra, uint64_t n, struct member *m)
 {
     uint64_t *const wanted[3] = {&m->unpacked, &m->packed, &m->place};

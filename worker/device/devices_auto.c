@@ -23,8 +23,8 @@ static bool has_pid(const struct device_holders *h, int pid)
     return false;
 }
 
-/* Returns true if only processes with reserved parts use the GPU, and the requested part is free.
- */
+/* Returns true if only processes with reserved parts use the GPU, and the requested part is
+ * free. */
 static bool fits_beside(const struct device_load *load, const struct device_holders *others,
                         const struct device_claim_request *want, char *why)
 {

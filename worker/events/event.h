@@ -21,8 +21,8 @@ struct event {
 
 /* Begins an event. wall_time: seconds since 1970. */
 struct event event_begin(struct event_buf *b, double wall_time, int64_t step);
-/* Ends the record in the buffer. Returns false if it did not fit; then the buffer is as before it.
- */
+/* Ends the record in the buffer. Returns false if it did not fit; then the buffer is as before
+ * it. */
 bool event_end(struct event *e);
 
 /* Writes the first event of a file. */

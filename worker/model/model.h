@@ -8,8 +8,8 @@
  * Defaults: names are <type><number>, init glorot_uniform, bias 0; docs/guide/models.md lists all.
  * Parameters are named <layer>/weights, /biases, /gamma, /beta, /moving_mean, /moving_variance.
  * Owns: everything it points to. Threads: immutable once read.
- * Errors: ST_NOT_FOUND, ST_INVALID, ST_IO, ST_NOMEM; one line with file, line, layer and the fix.
- */
+ * Errors: ST_NOT_FOUND, ST_INVALID, ST_IO, ST_NOMEM; one line with file, line, layer and the
+ * fix. */
 #ifndef WORKER_MODEL_MODEL_H
 #define WORKER_MODEL_MODEL_H
 #include "kernels/backend.h"

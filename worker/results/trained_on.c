@@ -199,8 +199,8 @@ bool trained_on_default_data(const struct trained_on *t)
     return strcmp(t->data, here.name) == 0 || strcmp(t->data, DATASET_DEFAULT_DIR) == 0;
 }
 
-/* Returns true if the names are UTF-8, as JSON requires; a folder may have any name. of: "classes".
- */
+/* Returns true if the names are UTF-8, as JSON requires; a folder may have any name. of:
+ * "classes". */
 static bool can_be_kept(const char *names, const char *of)
 {
     size_t n = strlen(names);

@@ -1,8 +1,8 @@
 /* worker/train/auc.h - the area under the ROC curve of a classifier with two classes: the share of
  * pairs of a sample of class 1 and one of class 0 in which the first has the higher score; a pair
  * of equal scores counts as half. It is computed from the ranks of all scores, exactly.
- * Owns:    a score and a label for each sample. Threads: one at a time. Errors: ST_NOMEM; logged.
- */
+ * Owns:    a score and a label for each sample. Threads: one at a time. Errors: ST_NOMEM;
+ * logged. */
 #ifndef WORKER_TRAIN_AUC_H
 #define WORKER_TRAIN_AUC_H
 #include "base/status.h"
