@@ -254,7 +254,7 @@ class Members(unittest.TestCase):
                     m.close()
                     thread.join()
                     self.assertEqual(handle.goodbyes, [None])
-                self.assertEqual((handle.goodbyes, handle.all_exited), ([], True))
+                self.assertEqual((handle.goodbyes, handle.gone), ([], True))
             cluster.wait(20 * harness.PATIENCE)
             self.assertEqual(kept.tolist(), [-1, 0])
 
@@ -278,7 +278,7 @@ class Members(unittest.TestCase):
         thread.start()
         harness.until(lambda: handle.calls, "the thread waits", 20)
         m.close()
-        self.assertEqual((said, handle.goodbyes, handle.all_exited), ([None], [], True))
+        self.assertEqual((said, handle.goodbyes, handle.gone), ([None], [], True))
 
     def test_call_from_log_function_refused(self):
         """A call from the log's function is refused, and no call waits for it."""
@@ -312,7 +312,7 @@ class Members(unittest.TestCase):
             self.addCleanup(weir.log, None)
             with self.assertRaises(weir.Invalid):
                 m.sample(-1, 0)
-            self.assertEqual((len(member._late), handle().all_exited), (2, False))
+            self.assertEqual((len(member._late), handle().gone), (2, False))
             with mock.patch.object(lib, "weir_close", wraps=lib.weir_close) as freed:
                 m.sample(10, 0)
             self.assertEqual((member._late, handle(), freed.call_count), ([], None, 2))
