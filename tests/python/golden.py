@@ -70,9 +70,7 @@ def data_of(folder, name):
 def write_samples(folder, part, sample, data, labels):
     """Writes samples of (C,H,W) and their labels as IDX files."""
     shape = sample[1:] if sample[0] == 1 else sample
-    prefix, dims = os.path.join(folder, part), (len(labels), *shape)
-    harness.write_idx("%s-images-idx%d-ubyte" % (prefix, len(dims)), dims, data)
-    harness.write_idx(prefix + "-labels-idx1-ubyte", dims[:1], labels)
+    harness.write_samples(os.path.join(folder, part), (len(labels), *shape), data, labels)
 
 
 def torch_state(tensors):

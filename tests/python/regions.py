@@ -1,5 +1,6 @@
 """Jobs of several regions, for tests: a parent group, and groups of at least one server each."""
 import random
+import re
 import select
 import socket
 import threading
@@ -99,6 +100,14 @@ class Test(harness.Test):
         harness.until(lambda: self.parents.report("members")[member]["awaited_chunks"] ==
                       server["chunks"],
                       "the parent to have all but the contribution of region %d" % member)
+
+    def moved(self, job, n_rounds):
+        """Returns (MB of the parameters, MB sent, MB received) of a region's last round."""
+        sent, received = re.search(
+            "round %d of %d exchanged, .* ([0-9.]+) MB sent and ([0-9.]+) MB received" %
+            (n_rounds, n_rounds), job.ps[0].output()).groups()
+        n = re.search(r"model 'mlp': (\d+) parameters", job.workers[0].output()).group(1)
+        return int(n) * 4e-6, float(sent), float(received)
 
     def check_drift_to_the_end(self, every, region=(), flags=()):
         """Checks drift to the end: the parent of a single region, whose version is the region's

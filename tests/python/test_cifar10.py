@@ -46,10 +46,8 @@ class Cifar10(harness.Test):
         folder = self.new_folder("idx")
         for part, names in (("train", FILES[:5]), ("t10k", FILES[5:])):
             records = [r for name in names for r in self.records[name]]
-            harness.write_idx(os.path.join(folder, part + "-images-idx4-ubyte"),
-                              (len(records), 3, 32, 32), b"".join(r[1:] for r in records))
-            harness.write_idx(os.path.join(folder, part + "-labels-idx1-ubyte"),
-                              (len(records),), bytes(r[0] for r in records))
+            harness.write_samples(os.path.join(folder, part), (len(records), 3, 32, 32),
+                                  b"".join(r[1:] for r in records), bytes(r[0] for r in records))
         return folder
 
     def test_files_read_like_idx(self):

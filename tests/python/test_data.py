@@ -62,10 +62,8 @@ class Data(harness.Test):
                 samples += jpeg.pixels(channels, rows, columns, values)
             dims = (n, channels, rows * jpeg.SIDE, columns * jpeg.SIDE)
             dims = dims[:1] + dims[2:] if channels == 1 else dims
-            prefix = os.path.join(folders[1], part)
-            harness.write_idx("%s-images-idx%d-ubyte" % (prefix, len(dims)), dims, samples)
-            harness.write_idx(prefix + "-labels-idx1-ubyte", (n,),
-                              bytes(3 * i // n for i in range(n)))
+            harness.write_samples(os.path.join(folders[1], part), dims, samples,
+                                  bytes(3 * i // n for i in range(n)))
         return folders
 
     def test_folders_of_jpeg_same_bits_as_idx(self):

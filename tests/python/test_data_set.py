@@ -297,9 +297,7 @@ class DataSet(harness.Test):
         for part in ("test", "train"):
             samples = rng.randbytes(n * side * side)
             labels = bytes(rng.sample(range(10), 10) + rng.sample(range(10), 10))
-            prefix = os.path.join(folder, part)
-            harness.write_idx(prefix + "-images-idx3-ubyte", (n, side, side), samples)
-            harness.write_idx(prefix + "-labels-idx1-ubyte", (n,), labels)
+            harness.write_samples(os.path.join(folder, part), (n, side, side), samples, labels)
         cells = side * side
         return folder, [([p / 255 for p in samples[i * cells:(i + 1) * cells]], label)
                         for i, label in enumerate(labels)]

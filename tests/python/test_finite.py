@@ -94,9 +94,7 @@ class Finite(harness.Test):
     def test_overflow_of_finite_parameters_found(self):
         """Training reads black pictures only, for which the largest weights are good enough."""
         for part, pixel in (("train", b"\0"), ("t10k", b"\xff")):
-            prefix = self.path(part)
-            harness.write_idx(prefix + "-images-idx3-ubyte", (20, 4, 4), pixel * 320)
-            harness.write_idx(prefix + "-labels-idx1-ubyte", (20,), bytes(range(10)) * 2)
+            harness.write_samples(self.path(part), (20, 4, 4), pixel * 320, bytes(range(10)) * 2)
         state = {"softmax/weights": ("F32", (10, 16), [3e38] * 160),
                  "softmax/biases": ("F32", (10,), [0.0] * 10)}
         init = self.path("init.safetensors")

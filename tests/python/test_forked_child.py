@@ -35,11 +35,8 @@ with weir.Member(n_workers=1, task_index=0, train_steps=20, batch_size=4, **sett
 @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
 class ForkedChild(harness.Test):
     def start_member(self, job, role):
-        lib = os.path.join(os.path.dirname(harness.BIN), "lib/libweir.so.0")
-        env = {**os.environ, "PYTHONPATH": harness.source("python"), "WEIR_LIBRARY": lib,
-               "WEIR_PROGRAMS": harness.BIN}
         return self.start(role, [sys.executable, "-B", "-c", MEMBER, role,
-                                 "--ps_hosts=" + job.ps_hosts[0]], env=env)
+                                 "--ps_hosts=" + job.ps_hosts[0]], env=harness.package_env())
 
     def resources(self, pid):
         """Returns the files that a process has open or mapped."""

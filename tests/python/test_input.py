@@ -188,10 +188,8 @@ class Normal(InputTest):
                 (["--mean=1e30", "--std=1e-30"], 1, "not finite after --mean and --std; set")))
         folder = self.new_folder("black")
         for part in ("train", "t10k"):
-            harness.write_idx(os.path.join(folder, part + "-images-idx3-ubyte"), (40, 28, 28),
-                              bytes(40 * 28 * 28))
-            harness.write_idx(os.path.join(folder, part + "-labels-idx1-ubyte"), (40,),
-                              bytes(range(10)) * 4)
+            harness.write_samples(os.path.join(folder, part), (40, 28, 28), bytes(40 * 28 * 28),
+                                  bytes(range(10)) * 4)
         worker = self.run_worker(*FLAGS, "--std=measured", data=folder, status=1)
         self.assert_has(worker.output(), "channel 1 of", "deviation is 0; set --std to numbers")
 

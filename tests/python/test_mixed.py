@@ -4,17 +4,13 @@ the worker's parameters, and a program that describes other parameters is refuse
 region's job."""
 # label: cluster
 import hashlib
-import os
-import sys
 import unittest
 
 import harness
 import regions
 import samples
 
-BUILD = os.path.dirname(harness.BIN)
-os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
-sys.path.insert(0, harness.source("python"))
+harness.use_package()
 import weir  # noqa: E402
 
 MODELS = {"softmax": (("softmax/weights", (10, 784)), ("softmax/biases", (10,))),

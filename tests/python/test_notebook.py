@@ -16,7 +16,6 @@ import harness
 
 NOTEBOOKS = sorted(glob.glob(harness.source("examples/notebooks/*.ipynb")))
 CHECK = harness.source("scripts/check_notebook")
-LIBRARY = os.path.join(os.path.dirname(harness.BIN), "lib/libweir.so.0")
 
 
 def text(cell):
@@ -47,7 +46,7 @@ class Notebooks(unittest.TestCase):
             if importlib.util.find_spec(name) is None:
                 self.skipTest("there is no %s; scripts/check_notebook fetches it" % name)
         subprocess.run([sys.executable, CHECK, "--python", sys.executable], check=True, env={
-            **os.environ, "WEIR_LIBRARY": LIBRARY, "WEIR_PROGRAMS": harness.BIN},
+            **os.environ, "WEIR_LIBRARY": harness.LIBRARY, "WEIR_PROGRAMS": harness.BIN},
                        timeout=90 * harness.PATIENCE)
 
 

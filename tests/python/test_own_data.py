@@ -137,8 +137,7 @@ class OwnData(harness.Test):
         prefix = self.path("nhwc-%s/%s" % (form, part))
         os.makedirs(os.path.dirname(prefix), exist_ok=True)
         if form == "idx":
-            harness.write_idx(prefix + "-images-idx4-ubyte", dims, samples)
-            harness.write_idx(prefix + "-labels-idx1-ubyte", (n,), labels)
+            harness.write_samples(prefix, dims, samples, labels)
         elif form == "safetensors":
             end = len(samples) + n
             head = json.dumps({

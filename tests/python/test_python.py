@@ -24,10 +24,7 @@ from unittest import mock
 import harness
 import samples
 
-BUILD = os.path.dirname(harness.BIN)
-os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
-os.environ.setdefault("WEIR_PROGRAMS", harness.BIN)
-sys.path.insert(0, harness.source("python"))
+harness.use_package()
 import weir  # noqa: E402
 from weir import _library, checkpoint, member, progress  # noqa: E402
 
@@ -173,7 +170,7 @@ class Members(unittest.TestCase):
         def start(log, how):
             process = subprocess.Popen([sys.executable, "-c", code % (log, how), address],
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                       env={**os.environ, "PYTHONPATH": harness.source("python")})
+                                       env=harness.package_env())
             self.addCleanup(process.communicate)
             self.addCleanup(process.kill)
             return process
@@ -195,7 +192,7 @@ class Members(unittest.TestCase):
         with weir.Cluster(n_workers=0) as cluster:
             process = subprocess.Popen([sys.executable, "-c", code, cluster.ps_hosts[0]],
                                        stderr=subprocess.PIPE, text=True,
-                                       env={**os.environ, "PYTHONPATH": harness.source("python")})
+                                       env=harness.package_env())
             self.addCleanup(process.communicate)
             self.addCleanup(process.kill)
             self.assertRegex(process.stderr.readline(),
@@ -323,7 +320,7 @@ class Members(unittest.TestCase):
                 "import weir\nm = weir.Member(train_steps=1)\nm.param('w', (1 << 20,))\n"
                 "m.next()\nkept.append(m.values(0))")
         said = harness.check_output([sys.executable, "-c", code], timeout=20 * harness.PATIENCE,
-                                    env={**os.environ, "PYTHONPATH": harness.source("python")})
+                                    env=harness.package_env())
         self.assertEqual(said, "0.0\n")
 
     def test_exit_while_thread_waits(self):
@@ -332,8 +329,7 @@ class Members(unittest.TestCase):
                 "threading.Thread(target=m.next, daemon=True).start()\ntime.sleep(0.1)" %
                 (harness.LOOPBACK, harness.free_ports(1)[0]))
         subprocess.run([sys.executable, "-c", code], check=True, stderr=subprocess.DEVNULL,
-                       timeout=20 * harness.PATIENCE, env={**os.environ,
-                                                           "PYTHONPATH": harness.source("python")})
+                       timeout=20 * harness.PATIENCE, env=harness.package_env())
 
     def test_forked_child_frees_member_without_wait(self):
         """A garbage collector in a forked process frees a member of its parent without a wait;
@@ -613,8 +609,7 @@ class Orphans(harness.Test):
                 "t = threading.Thread(target=make)\nt.start()\nt.join()\n"
                 "with made[0] as cluster:\n    print(*(p.popen.pid for p in "
                 "cluster.processes.values()), 'run')\n    cluster.wait()")
-        p = self.start("program", [sys.executable, "-uc", code],
-                       env={**os.environ, "PYTHONPATH": harness.source("python")})
+        p = self.start("program", [sys.executable, "-uc", code], env=harness.package_env())
         pids = p.wait_line("(.*) run$").group(1).split()
         harness.until(lambda: [harness.read_source("/proc/%s/comm" % pid)
                                for pid in pids] == ["ps\n", "sleep\n"], "the processes run")
@@ -719,7 +714,7 @@ class Killed(harness.Test):
         p = self.start("waits", [sys.executable, "-uc", "import weir\nm = weir.Member(ps_hosts='%s:"
                                  "%d', n_workers=1)\nm.param('w', (1,))\nprint('waits')\nm.next()" %
                                  (harness.LOOPBACK, harness.free_ports(1)[0])],
-                       env={**os.environ, "PYTHONPATH": harness.source("python")})
+                       env=harness.package_env())
         p.wait_line("waits")
         p.stop(signal.SIGINT, status=-signal.SIGINT)
         self.assertIn("KeyboardInterrupt", p.output())

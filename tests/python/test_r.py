@@ -8,16 +8,12 @@ import os
 import re
 import shutil
 import signal
-import sys
 import tempfile
 import unittest
 
 import harness
 
-BUILD = os.path.dirname(harness.BIN)
-os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
-os.environ.setdefault("WEIR_PROGRAMS", harness.BIN)
-sys.path.insert(0, harness.source("python"))
+harness.use_package()
 import weir  # noqa: E402
 
 PACKAGE = harness.source("r/weir")
@@ -168,10 +164,10 @@ class InR(harness.Test):
                             for d in ("lib", "include", "lib/pkgconfig"))
         for d in (include, pc, os.path.join(cls.folder, "r")):
             os.makedirs(d)
-        for so in glob.glob(os.path.join(BUILD, "lib/libweir.so*")):
+        for so in glob.glob(os.path.dirname(harness.LIBRARY) + "/libweir.so*"):
             shutil.copy2(so, lib, follow_symlinks=False)
         shutil.copy(harness.source("libweir/weir.h"), include)
-        shutil.copy(os.path.join(BUILD, "weir.pc"), pc)
+        shutil.copy(os.path.join(harness.BIN, "../weir.pc"), pc)
         cls.env = dict(os.environ, PKG_CONFIG_PATH=pc, R_LIBS=os.path.join(cls.folder, "r"))
         done = harness.run(["R", "CMD", "INSTALL", "--preclean", "--no-docs", "--no-test-load",
                             "--library=" + cls.folder + "/r", cls.copy()], env=cls.env,

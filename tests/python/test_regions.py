@@ -106,12 +106,8 @@ class Regions(regions.Test):
         self.begin(steps=40, every=20, n_workers=3)
         self.finish()
         for job in self.regions:
-            m = re.search(r"round 2 of 2 exchanged, .* ([0-9.]+) MB sent and ([0-9.]+) MB received",
-                          job.ps[0].output())
-            size = job.workers[0].output()
-            n = int(re.search(r"model 'mlp': (\d+) parameters", size).group(1)) * 4e-6
-            self.assertAlmostEqual(float(m.group(1)), 2 * n + (n if job is self.regions[0] else 0),
-                                   delta=0.11)
+            n, sent, _ = self.moved(job, 2)
+            self.assertAlmostEqual(sent, 2 * n + (n if job is self.regions[0] else 0), delta=0.11)
 
     def test_waits_for_parent_reported(self):
         """ps 0 logs how long workers have waited for the parent, here for a region that stands

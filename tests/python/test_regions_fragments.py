@@ -1,7 +1,6 @@
 """Regions whose parameters are exchanged in turns (--fragments): same bits in each run, whatever
 dies; all regions end with the same values; the bytes at a gate; refusals."""
 # label: cluster
-import re
 
 import harness
 import regions
@@ -16,14 +15,11 @@ class Fragments(regions.Test):
         self.begin(steps=80, every=40, region=["--fragments=4"], flags=CHUNKS)
         self.finish()
         for job in self.regions:
-            m = re.search(r"round 8 of 8 exchanged, .* ([0-9.]+) MB sent and ([0-9.]+) MB received",
-                          job.ps[0].output())
-            size = job.workers[0].output()
-            n = int(re.search(r"model 'mlp': (\d+) parameters", size).group(1)) * 4e-6
+            n, sent, received = self.moved(job, 8)
             gates = (7 / 4 + 1) * n  # the numbers of chunks of fragments differ by at most one
             first = n if job is self.regions[0] else 0
-            self.assertAlmostEqual(float(m.group(1)), gates + first, delta=0.07)
-            self.assertAlmostEqual(float(m.group(2)), gates + n, delta=0.07)
+            self.assertAlmostEqual(sent, gates + first, delta=0.07)
+            self.assertAlmostEqual(received, gates + n, delta=0.07)
 
     def test_killed_members_change_no_bit(self):
         """A worker, the parent's server, whose checkpoint has the last passed gate, and a region's

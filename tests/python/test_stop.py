@@ -2,7 +2,6 @@
 """A job that weirctl or a member's program stops in order: a last checkpoint, then all programs
 exit with 0."""
 # label: cluster
-import os
 import re
 import signal
 import sys
@@ -12,8 +11,6 @@ import ckpt_folder
 import generations
 import harness
 
-os.environ.setdefault("WEIR_LIBRARY", os.path.join(os.path.dirname(harness.BIN),
-                                                   "lib/libweir.so.0"))
 LONG = [*generations.FLAGS, "--train_steps=100000"]
 MEMBER = """
 import sys, weir
@@ -142,10 +139,10 @@ class Stop(generations.Test):
         self.assertEqual(ckpt_folder.steps(self.path("ckpt")), [1])
 
     def members(self, job, *does):
-        env = {**os.environ, "PYTHONPATH": harness.source("python")}
         return [self.start("member:%d" % i, [
             sys.executable, "-c", MEMBER, "--ps_hosts=" + ",".join(job.ps_hosts),
-            "--n_workers=2", "--task_index=%d" % i, what], env=env) for i, what in enumerate(does)]
+            "--n_workers=2", "--task_index=%d" % i, what], env=harness.package_env())
+                for i, what in enumerate(does)]
 
     @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
     def test_stop_by_member_ends_job_for_all(self):

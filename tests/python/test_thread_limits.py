@@ -112,11 +112,9 @@ class ThreadLimits(harness.Test):
         code = "import weir\nm = weir.Member(ps_hosts='%s', n_workers=1)\nm.param('w', (1,))\n" \
             "m.next()" % harness.free_ports(1)[0]
         code = code.replace("ps_hosts='", "ps_hosts='%s:" % harness.LOOPBACK)
-        env = {"PYTHONPATH": harness.source("python"),
-               "WEIR_LIBRARY": os.path.join(os.path.dirname(harness.BIN), "lib/libweir.so.0")}
         for n in (0, 1, 7):
             self.start("member", [sys.executable, "-B", "-c", code],
-                       env={**self.env(n), **env}).ends(1, WHY)
+                       env=harness.package_env(**self.env(n))).ends(1, WHY)
 
     def test_weirctl_works_or_exits_with_138(self):
         job = self.job(n_workers=1)

@@ -18,14 +18,10 @@ import harness
 import samples
 import weights
 
-BUILD = os.path.dirname(harness.BIN)
-os.environ.setdefault("WEIR_LIBRARY", os.path.join(BUILD, "lib/libweir.so.0"))
-os.environ.setdefault("WEIR_PROGRAMS", harness.BIN)
-PACKAGE = harness.source("python")
-EXAMPLES = harness.source("examples/python")
-sys.path.insert(0, PACKAGE)
+harness.use_package()
 import weir  # noqa: E402
 
+EXAMPLES = harness.source("examples/python")
 STEPS = 60
 TOLERANCE = 1e-5  # for a loss in any of STEPS steps: DDP rounds at other places than the servers
 DDP_PORT = 29571
@@ -437,10 +433,10 @@ class Servers(Torch):
         """Returns the losses of each rank by DistributedDataParallel."""
         ranks = [
             self.start("ddp:%d" % rank, [sys.executable, harness.source("tests/python/ddp_gpt.py"),
-                                         str(STEPS)], env={**os.environ, "PYTHONPATH": PACKAGE,
-                                                           "RANK": str(rank), "WORLD_SIZE": "2",
-                                                           "MASTER_ADDR": harness.LOOPBACK,
-                                                           "MASTER_PORT": str(DDP_PORT)})
+                                         str(STEPS)],
+                       env=harness.package_env(RANK=str(rank), WORLD_SIZE="2",
+                                               MASTER_ADDR=harness.LOOPBACK,
+                                               MASTER_PORT=str(DDP_PORT)))
             for rank in range(2)]
         self.wait_all(ranks, 60, None)
         self.assertEqual([p.status for p in ranks], [0, 0])
@@ -501,8 +497,8 @@ class Servers(Torch):
                     "--train_steps=3"]
             said = harness.check_output(argv, stderr=subprocess.DEVNULL,
                                         timeout=120 * harness.PATIENCE,
-                                        env={**os.environ, "PYTHONPATH": PACKAGE,
-                                             "WEIR_PS_HOSTS": ",".join(cluster.ps_hosts)})
+                                        env=harness.package_env(
+                                            WEIR_PS_HOSTS=",".join(cluster.ps_hosts)))
             cluster.wait(20 * harness.PATIENCE)
         bits = re.findall("[0-9a-f]{64}", said)  # two ranks write at once, each in pieces
         self.assertEqual((len(bits), len(set(bits))), (2, 1))

@@ -21,12 +21,9 @@ class ValidationServers(harness.Test):
 
     def losses(self, *workers):
         """Returns the losses by step from the log lines."""
-        found = {}
-        for worker in workers:
-            for step, loss in re.findall(r"global step (\d+): validation accuracy: \S+, "
-                                         r"validation loss: (\S+)", worker.output()):
-                found[int(step)] = float(loss)
-        return found
+        said = r"global step (\d+): validation accuracy: \S+, validation loss: (\S+)"
+        return {int(step): float(loss) for worker in workers
+                for step, loss in re.findall(said, worker.output())}
 
     def best(self, name="ckpt"):
         return harness.read_json(self.path(name + "/best"))

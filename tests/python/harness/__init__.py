@@ -13,14 +13,15 @@ process back while something else happens, a test stops it (paused()).
 Environment: WEIR_BIN (programs), WEIR_TEST_SLOWNESS (of the programs; sanitizers).
 """
 from .case import Test
-from .data import make_data, npy, pattern, write_idx
+from .data import make_data, npy, pattern, write_idx, write_samples
 from .files import (append_file, change_metadata, damage, read_bytes, read_json, read_safetensors,
                     read_source, read_text, safetensors_metadata, write_file)
 from .job import Job
 from .pace import Brake, Gate, paused, until, wait_still
 from .process import AS_CHILD, Failure, Process, capture, check_output, free_ports, run
 from .report import Result, main, run_one
-from .settings import (BIN, CUDA_VISIBLE_DEVICES, FULL_DISK, LIBC, LOOPBACK, MODELS, OWN_MODELS,
-                       PATIENCE, PROTOCOL, SANITIZE, SKIPPED, SLOWNESS, SOURCE, models_dir, program,
-                       source, term, why_no_localhost)
+from .settings import (BIN, CUDA_VISIBLE_DEVICES, FULL_DISK, LIBC, LIBRARY, LOOPBACK, MODELS,
+                       OWN_MODELS, PATIENCE, PROTOCOL, SANITIZE, SKIPPED, SLOWNESS, SOURCE,
+                       models_dir, package_env, program, source, term, use_package,
+                       why_no_localhost)
 from .wire import crc32c, join, keep, leave

@@ -31,9 +31,7 @@ def make_data(folder, n_train=2400, n_test=500, seed=7, size=28):
             picture = classes[label] << shift if shift >= 0 else classes[label] >> -shift
             noise = int.from_bytes(rng.randbytes(cells), "big") & noise_mask
             images.append((picture & whole ^ noise).to_bytes(cells, "big"))
-        write_idx(os.path.join(folder, prefix + "-images-idx3-ubyte"), (n, size, size),
-                  b"".join(images))
-        write_idx(os.path.join(folder, prefix + "-labels-idx1-ubyte"), (n,), labels)
+        write_samples(os.path.join(folder, prefix), (n, size, size), b"".join(images), labels)
 
 
 def npy(descr, shape, content):
@@ -41,6 +39,11 @@ def npy(descr, shape, content):
     head = ("{'descr': '%s', 'fortran_order': False, 'shape': %s, }\n" %
             (descr, tuple(shape))).encode()
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + content
+
+
+def write_samples(prefix, dims, samples, labels):
+    write_idx("%s-images-idx%d-ubyte" % (prefix, len(dims)), dims, samples)
+    write_idx(prefix + "-labels-idx1-ubyte", dims[:1], labels)
 
 
 def write_idx(path, dims, payload):

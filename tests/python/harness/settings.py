@@ -3,9 +3,11 @@ import ctypes
 import os
 import re
 import socket
+import sys
 
 SOURCE = os.environ.get("WEIR_SOURCE") or os.path.abspath(os.path.join(__file__, "../../../.."))
 BIN = os.environ.get("WEIR_BIN") or os.path.join(SOURCE, "build/bin")
+LIBRARY = os.path.join(os.path.dirname(BIN), "lib/libweir.so.0")
 MODELS = os.path.join(SOURCE, "examples/models")
 OWN_MODELS = os.path.join(SOURCE, "tests/python/models")  # for tests only
 SLOWNESS = float(os.environ.get("WEIR_TEST_SLOWNESS") or 1)
@@ -44,6 +46,19 @@ def source(*names):
 def program(name):
     """Returns the path of a program of this build."""
     return os.path.join(BIN, name)
+
+
+def use_package():
+    """Lets this program import the package `weir` of the source tree, with this build's library."""
+    os.environ.setdefault("WEIR_LIBRARY", LIBRARY)
+    os.environ.setdefault("WEIR_PROGRAMS", BIN)
+    sys.path.insert(0, source("python"))
+
+
+def package_env(**more):
+    """Returns the environment of a program that imports the package `weir`."""
+    return {"WEIR_LIBRARY": LIBRARY, "WEIR_PROGRAMS": BIN, **os.environ,
+            "PYTHONPATH": source("python"), **more}
 
 
 def models_dir(model):
