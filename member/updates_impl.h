@@ -10,7 +10,7 @@ enum status updates_local_create(const struct net_exchange_config *cfg,
                                  struct updates *out);
 /* Sets the number of steps for the schedule of the learning rate, before the first push. */
 void updates_local_set_total(struct updates *x, int64_t steps);
-void updates_local_empty(struct updates *x, int chunk); /* its slots */
+void updates_local_empty(struct updates *x, int chunk); /* empties the chunk's slots */
 /* Creates the remote kind, whose updates the servers do. */
 enum status updates_remote_create(const struct net_exchange_config *cfg, struct updates *out);
 /* Creates the rounds kind (updates_rounds.c): local steps, then a step of the servers. */

@@ -122,7 +122,7 @@ static void port_in_use_is_refused(void **state)
     int fd;
     assert_int_equal(http_listen_address("127.0.0.1", NULL, ntohs(s.at.sin_port), addr), ST_OK);
     assert_int_equal(http_listen(addr, &fd), ST_BUSY);
-    assert_int_equal(http_listen("192.0.2.1:1", &fd), ST_INVALID); /* of no host */
+    assert_int_equal(http_listen("192.0.2.1:1", &fd), ST_INVALID); /* no host has this address */
     http_server_destroy(s.server);
     assert_int_equal(http_listen(addr, &fd), ST_OK);
     close(fd);

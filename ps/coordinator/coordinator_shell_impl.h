@@ -39,12 +39,12 @@ struct coordinator_disk_request {
     struct checkpoint_parent_version parent;
     char *trained_on; /* MANIFEST: owned; NULL: unknown */
     int64_t step;
-    uint64_t generation;                /* SWEEP, with `step`: of the failed order */
-    struct coordinator_folders folders; /* FIND: of the next generation's servers; owned */
-    struct checkpoint_id before;        /* FIND: only older ones count; generation 0: the newest */
-    struct checkpoint_history history;  /* FIND: as in struct checkpoint_restore_query */
+    uint64_t generation;                /* SWEEP: generation and `step` of the failed order */
+    struct coordinator_folders folders; /* FIND: folders of the next generation's servers; owned */
+    struct checkpoint_id before;        /* FIND: checkpoints older than this; generation 0: all */
+    struct checkpoint_history history;  /* FIND: see struct checkpoint_restore_query */
     struct best_evaluation best;        /* BEST */
-    int lists, searches; /* it also lists kept checkpoints; it searches for a first job */
+    int lists, searches; /* the order also lists kept checkpoints; it searches for a first job */
 };
 
 /* Checkpoints that are complete or may become so; newest first. */

@@ -20,7 +20,7 @@
 struct service_config {
     int self; /* this server's number in ps_hosts; 0: it leads */
     /* The address and both lists of hosts are borrowed to the program's end. */
-    const char *address;              /* its own in plans; NULL: its entry of ps_hosts */
+    const char *address;              /* address in plans; NULL: its entry of ps_hosts */
     const struct hosts *ps_hosts;     /* all servers of the first plan */
     const struct hosts *worker_hosts; /* n = 0: any worker may join */
     int64_t max_model_bytes;          /* limit of the parameters held here */

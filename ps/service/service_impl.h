@@ -68,7 +68,7 @@ struct service {
     struct shard_fetch *gather; /* object that fetches for the begin in progress */
     _Atomic uint64_t received_bytes, sent_bytes;
     struct core_turns turns;         /* counts the members on this host as busy */
-    pthread_mutex_t trained_on_lock; /* its holder locks nothing else */
+    pthread_mutex_t trained_on_lock; /* guards trained_on; a holder locks nothing else */
     char *trained_on;                /* see join_trained_on; trained_on_lock guards it */
 };
 

@@ -11,9 +11,9 @@
 
 /* Location of the gradient by an input, relative to the gradient by the layer's output. */
 enum gpu_diff_way {
-    GPU_DIFF_APART,    /* the gradient by the input needs a separate buffer */
-    GPU_DIFF_IN_PLACE, /* it may use the same buffer or a separate one */
-    GPU_DIFF_SAME,     /* it is the same gradient */
+    GPU_DIFF_APART,    /* separate buffer */
+    GPU_DIFF_IN_PLACE, /* same buffer, or a separate one */
+    GPU_DIFF_SAME,     /* same gradient, so it needs no buffer */
 };
 
 struct gpu_diff_buffer {
