@@ -14,7 +14,7 @@ struct inference {
     float *output;                   /* [EVALUATE_BATCH][classes] */
 };
 
-static enum status take_batch(void *ctx, struct tower *e, int64_t first, int n)
+static enum status add_batch(void *ctx, struct tower *e, int64_t first, int n)
 {
     enum status st = ST_OK;
     const struct inference *r = ctx;
@@ -77,7 +77,7 @@ static enum status begin_predictions(struct inference *r)
 }
 
 /* Logs the name of the data, so that figures of the wrong data are noticed. */
-static void say_data(const struct worker *w)
+static void log_data(const struct worker *w)
 {
     const struct options *o = &w->opt;
     const struct dataset *d = w->test;
@@ -181,9 +181,9 @@ enum status inference_run(struct worker *w)
         .batch = (int)w->opt.batch_size,
         .seed = (uint64_t)w->opt.seed,
     };
-    const struct evaluate_visitor visitor = {take_batch, &r};
+    const struct evaluate_visitor visitor = {add_batch, &r};
     TRY(read_params(w, &told));
-    say_data(w);
+    log_data(w);
     warn_of_interrupted(w, told.step);
     TRY(evaluate_tower_create(&cfg, &e));
     TRY(begin_predictions(&r));

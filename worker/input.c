@@ -146,7 +146,7 @@ static enum status check_standardized(const struct worker *w, const char *file)
 }
 
 /* Finds the names of the classes: the training set numbers the words; "": none, or unknown. */
-static enum status know_classes(struct worker *w)
+static enum status find_class_names(struct worker *w)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
@@ -195,7 +195,7 @@ done:
     return st;
 }
 
-static void say_no_test(const struct options *o)
+static void log_no_test(const struct options *o)
 {
     int validates = o->validation_dir || o->validation_split > 0;
     const char *hint =
@@ -224,7 +224,7 @@ static void warn_same_samples(const struct worker *w)
 enum status input_open(struct worker *w)
 {
     enum status st = ST_OK;
-    TRY(know_classes(w));
+    TRY(find_class_names(w));
     /* otherwise another worker may have samples of the other classes */
     if (w->train && !w->opt.data_own)
         TRY(dataset_classes_check(w->train));
@@ -242,7 +242,7 @@ enum status input_open(struct worker *w)
         TRY(dataset_open(&r, &w->validation));
     }
     if (!w->test)
-        say_no_test(&w->opt);
+        log_no_test(&w->opt);
     TRY(dataset_targets_alike(w->train, w->test));
     TRY(dataset_targets_alike(w->train, w->validation));
     TRY(check_columns(w));
@@ -436,7 +436,7 @@ static enum status compare_trained_on(const struct worker *w)
 
 /* Logs the classes without training samples. Another worker may have some if --data_shard=own is
  * set. */
-static void say_lacking_classes(const struct worker *w)
+static void log_lacking_classes(const struct worker *w)
 {
     const struct dataset *sets[] = {w->test, w->validation};
     char name[DATA_WORDS_TEXT_BYTES];
@@ -470,7 +470,7 @@ enum status input_prepare(struct worker *w)
         TRY(compare_trained_on(w));
     TRY(input_range_compare(w));
     input_range_check_columns(w);
-    say_lacking_classes(w);
+    log_lacking_classes(w);
 done:
     return st;
 }

@@ -55,7 +55,7 @@ done:
 }
 
 /* Returns true if the layer, or LAYER_INPUT_IMAGE, outputs the samples unchanged. */
-static bool gives_samples(const struct model *m, int layer)
+static bool outputs_samples(const struct model *m, int layer)
 {
     while (layer != LAYER_INPUT_IMAGE && m->layers[layer].kind == LAYER_FLATTEN)
         layer = m->layers[layer].input[0];
@@ -69,7 +69,7 @@ static bool normalises(const struct model *m)
         const struct layer *l = &m->layers[i];
         for (int k = 0; k < l->n_inputs; k++)
             if (l->kind != LAYER_BATCH_NORM && l->kind != LAYER_FLATTEN &&
-                gives_samples(m, l->input[k]))
+                outputs_samples(m, l->input[k]))
                 return false;
     }
     return true;

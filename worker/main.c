@@ -184,7 +184,7 @@ done:
 }
 
 /* Logs the use of --init, once it is known whether other values override it. */
-static void say_first_values(const struct worker *w, const struct net_start *start)
+static void log_first_values(const struct worker *w, const struct net_start *start)
 {
     const struct weights_result *r = &w->init_result;
     if (!w->init)
@@ -213,7 +213,7 @@ static enum status validate_last(struct worker *w, int64_t step)
 /* Logs the job's steps if another worker's part may determine them of the data (job_steps_follow),
  * or from worker 0's part before it changed; and the rounds that they are, by the job's
  * optimizer. */
-static void say_followed(const struct worker *w, const struct net_start *start)
+static void log_followed(const struct worker *w, const struct net_start *start)
 {
     struct net_job job = options_job(&w->opt, w->train->n);
     int64_t own = job.train_steps * job_local_steps(&job), steps = start->place.asked_steps;
@@ -239,10 +239,10 @@ static void say_followed(const struct worker *w, const struct net_start *start)
 }
 
 /* Logs that no step is left: otherwise a job that had ended looks as if it had been trained now. */
-static void say_steps(const struct worker *w, const struct net_start *start)
+static void log_steps(const struct worker *w, const struct net_start *start)
 {
     int64_t last = start->place.train_steps;
-    say_followed(w, start);
+    log_followed(w, start);
     if (last > 0 && start->step >= last)
         LOG_I("nothing is left to train: the job is at step %" PRId64 " of %" PRId64, start->step,
               last);
@@ -326,7 +326,7 @@ static enum status open_pages(struct worker *w)
 }
 
 /* Alone: logs the outputs that the end of training would have written. */
-static void say_unwritten(const struct worker *w, const struct trainer_result *r)
+static void log_unwritten(const struct worker *w, const struct trainer_result *r)
 {
     const char *const name[] = {"export", "summary_json"};
     const char *const path[] = {w->saver ? w->opt.export_file : NULL, w->opt.summary_json};
@@ -345,7 +345,7 @@ static void say_unwritten(const struct worker *w, const struct trainer_result *r
 static void keep_interrupted(const struct worker *w, const struct trainer_result *r)
 {
     char at[96];
-    say_unwritten(w, r);
+    log_unwritten(w, r);
     if (w->saver)
         return;
     snprintf(at, sizeof at, "interrupted at step %" PRId64 " of %" PRId64, r->global_step,
@@ -422,8 +422,8 @@ static enum status run_worker(struct worker *w)
     if (w->opt.ps_hosts.n > 0)
         TRY(reporter_create(w->opt.ps_hosts.addr[0], &w->figures, &w->reporter));
     waiting_set_member(w->waiting, start.place.member);
-    say_first_values(w, &start);
-    say_steps(w, &start);
+    log_first_values(w, &start);
+    log_steps(w, &start);
     if (w->opt.join)
         LOG_I("joined as worker %d of %d at step %" PRId64, start.place.member,
               start.place.n_members, start.step);

@@ -357,7 +357,7 @@ static void first_values(void *ctx, float *params)
     }
 }
 
-static enum status take_params(struct worker *w)
+static enum status allocate_params(struct worker *w)
 {
     w->params = aligned_take((size_t)w->chunks->n_elems * sizeof(float));
     if (w->params)
@@ -441,7 +441,7 @@ static enum status open_checkpoints(struct worker *w)
     return st;
 }
 
-static void say_towers(const struct worker *w)
+static void log_towers(const struct worker *w)
 {
     char label[DEVICE_LABEL_SIZE];
     for (int i = 0; i < w->towers.n; i++) {
@@ -550,7 +550,7 @@ static enum status make_trainer(struct worker *w)
           w->towers.n == 1 ? "tower" : "towers", (double)trainer_memory_bytes(w->trainer) / 1e6,
           w->train->n, w->train->path, w->model->classes,
           w->train->targets ? "targets" : "classes");
-    say_towers(w);
+    log_towers(w);
     if (job.epochs <= 0) /* otherwise another worker's part of the data may set them */
         set_up_say_rounds(&job, options_train_steps(o, w->train->n));
 done:
@@ -575,7 +575,7 @@ enum status set_up(struct worker *w)
                                                      sum_data,
                                                      hold_out,
                                                      input_prepare,
-                                                     take_params,
+                                                     allocate_params,
                                                      measure_rounding,
                                                      set_up_job_trained_on,
                                                      make_exchange,
@@ -595,6 +595,6 @@ enum status set_up(struct worker *w)
 enum status set_up_inference(struct worker *w)
 {
     enum status (*const parts[])(struct worker *) = {input_open,  choose_model, read_model,
-                                                     make_towers, read_inputs,  take_params};
+                                                     make_towers, read_inputs,  allocate_params};
     return do_parts(w, parts, sizeof parts / sizeof parts[0]);
 }

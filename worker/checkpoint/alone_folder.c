@@ -132,7 +132,7 @@ done:
 }
 
 /* Logs that the checkpoint has more steps than the job. */
-static void say_past(const struct alone_folder_config *cfg, const struct checkpoint_manifest *m)
+static void log_past(const struct alone_folder_config *cfg, const struct checkpoint_manifest *m)
 {
     const struct net_job *job = cfg->job;
     if (cfg->epochs > 0)
@@ -157,7 +157,7 @@ static enum status check_job(const struct alone_folder_config *cfg,
     if (st != ST_OK) {
         LOG_E("%s", why);
     } else if (m->step > cfg->job->train_steps) {
-        say_past(cfg, m);
+        log_past(cfg, m);
         st = ST_MISMATCH;
     } else if (cfg->epochs > 0 && m->job.batch > 0 && m->job.batch != cfg->job->batch) {
         LOG_W(

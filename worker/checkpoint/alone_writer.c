@@ -164,7 +164,7 @@ static void *saver_main(void *arg)
     return NULL;
 }
 
-static enum status take_memory(struct alone_writer *s)
+static enum status allocate_memory(struct alone_writer *s)
 {
     const struct chunks *c = s->cfg.folder.chunks;
     size_t n = (size_t)c->n_elems, n_slots = (size_t)s->state.n_slots;
@@ -207,7 +207,7 @@ enum status alone_writer_create(const struct alone_writer_config *cfg, struct al
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->wake);
     CHECK(updates_state(cfg->folder.updates, &s->state));
-    TRY(take_memory(s));
+    TRY(allocate_memory(s));
     struct slow_wait *wait = slow_wait_begin(s->cfg.folder.path, -1, NULL, NULL);
     st = alone_folder_open(&s->cfg.folder, &s->folder);
     slow_wait_end(wait);

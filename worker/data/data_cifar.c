@@ -63,7 +63,7 @@ static enum status check_file(const struct data_file *f)
 }
 
 /* Copies a file's records behind the first `at` ones. */
-static enum status take_records(const struct data_file *f, int64_t at, uint8_t *pixels,
+static enum status copy_records(const struct data_file *f, int64_t at, uint8_t *pixels,
                                 int32_t *labels)
 {
     for (uint64_t i = 0; i < f->n / RECORD_BYTES; i++) {
@@ -118,7 +118,7 @@ enum status data_cifar_read(const char *path, bool whole, struct data_cifar *out
         TRY(ST_NOMEM);
     }
     for (int k = 0; k < n_files; k++) {
-        TRY(take_records(file[k], at, pixels, labels));
+        TRY(copy_records(file[k], at, pixels, labels));
         at += (int64_t)(file[k]->n / RECORD_BYTES);
     }
     *out = arrays_of(pixels, labels, n);

@@ -293,7 +293,7 @@ static enum status read_rows(struct csv *c, struct row to, int64_t *rows)
                                 .targets = to.targets ? to.targets + n * c->n_targets : NULL,
                                 .label = to.label ? to.label + n : NULL};
         TRY(read_row(c, row));
-        n++; /* stays below the allocated room: see take_room */
+        n++; /* stays below the allocated room: see allocate_rows */
     }
     if (n == 0) {
         LOG_E("%s: has names of columns, but no samples; add a line for each sample", c->path);
@@ -342,7 +342,7 @@ done:
 }
 
 /* Allocates room for as many rows as n bytes can hold. */
-static enum status take_room(const struct csv *c, uint64_t n, struct row *out)
+static enum status allocate_rows(const struct csv *c, uint64_t n, struct row *out)
 {
     uint64_t n_read = (uint64_t)(c->n_features + c->n_targets + c->has_label);
     size_t most = (size_t)((n + 1) / ((uint64_t)c->n_columns + n_read)) + 1;
@@ -428,7 +428,7 @@ enum status data_csv_decode(const uint8_t *bytes, uint64_t n, const char *path,
     TRY(data_csv_columns_name(&c, &made));
     TRY(data_csv_columns_log_roles(&c, &made));
     TRY(create_words(&c));
-    TRY(take_room(&c, n, &to));
+    TRY(allocate_rows(&c, n, &to));
     TRY(read_rows(&c, to, &rows));
     TRY(number_words(&c, to.label, rows, &made.classes));
     if (columns->describe)

@@ -55,7 +55,7 @@ static enum status find_column(struct csv *c, const char *name, size_t bytes, in
     return ST_OK;
 }
 
-static enum status take_column(struct csv *c, const char *flag, int64_t column, int64_t role)
+static enum status assign_column(struct csv *c, const char *flag, int64_t column, int64_t role)
 {
     if (c->role[column] == DATA_CSV_IGNORED && role != DATA_CSV_IGNORED) {
         LOG_E("%s: column %lld is named in --ignore_columns and in --%s; name it in one of them",
@@ -72,7 +72,7 @@ static enum status take_column(struct csv *c, const char *flag, int64_t column, 
 }
 
 /* Assigns roles to the columns "a,b,...": the same one to all, or consecutive ones. */
-static enum status take_columns(struct csv *c, const char *flag, const char *names, int64_t role)
+static enum status assign_columns(struct csv *c, const char *flag, const char *names, int64_t role)
 {
     enum status st = ST_OK;
     for (const char *name = names, *comma; name; name = comma ? comma + 1 : NULL) {
@@ -82,7 +82,7 @@ static enum status take_columns(struct csv *c, const char *flag, const char *nam
         TRY(find_column(c, name, n, &column));
         if (column < 0)
             return no_column(c, flag, name, n);
-        TRY(take_column(c, flag, column, role));
+        TRY(assign_column(c, flag, column, role));
         if (role >= 0)
             c->n_targets = ++role;
     }
@@ -127,7 +127,7 @@ static enum status label_is_elsewhere(const struct csv *c)
     return ST_INVALID;
 }
 
-static enum status take_label(struct csv *c)
+static enum status assign_label(struct csv *c)
 {
     enum status st = ST_OK;
     const char *name = c->columns->label;
@@ -145,7 +145,7 @@ static enum status take_label(struct csv *c)
         if (c->role[k] == DATA_CSV_FEATURE)
             column = k;
     if (column >= 0)
-        st = take_column(c, "label_column", column, DATA_CSV_LABEL);
+        st = assign_column(c, "label_column", column, DATA_CSV_LABEL);
 done:
     return st;
 }
@@ -316,14 +316,14 @@ static enum status check_features(const struct csv *c)
 
 /* Finds the label or targets by their flags, or as in training, and decides whether line 1 names
  * the columns. */
-static enum status take_places(struct csv *c)
+static enum status assign_places(struct csv *c)
 {
     enum status st = ST_OK;
     bool matched;
     TRY(data_csv_layout_match_places(c, &matched));
     if (!matched && !lacks_labels(c))
-        TRY(c->columns->targets ? take_columns(c, "target_columns", c->columns->targets, 0)
-                                : take_label(c));
+        TRY(c->columns->targets ? assign_columns(c, "target_columns", c->columns->targets, 0)
+                                : assign_label(c));
     TRY(check_features(c));
     TRY(judge_fields(c));
     data_csv_layout_warn_places(c);
@@ -350,11 +350,11 @@ enum status data_csv_columns_read(struct csv *c)
     for (int64_t k = 0; k < c->n_columns; k++)
         c->role[k] = DATA_CSV_FEATURE;
     TRY(data_csv_index_create(c, &c->names));
-    TRY(take_columns(c, "ignore_columns", c->columns->ignored, DATA_CSV_IGNORED));
+    TRY(assign_columns(c, "ignore_columns", c->columns->ignored, DATA_CSV_IGNORED));
     bool matched;
     TRY(data_csv_layout_match_names(c, &matched));
     if (!matched)
-        TRY(take_places(c));
+        TRY(assign_places(c));
     TRY(check_second_line(c));
 done:
     return st;
@@ -437,7 +437,7 @@ done:
 enum { ORDER_BYTES = 6 }; /* length of a target's number and the character before it */
 
 /* Appends the targets' numbers. */
-static void say_order(const struct csv *c, char *to)
+static void write_order(const struct csv *c, char *to)
 {
     char before = ';';
     for (int64_t k = 0; k < c->n_columns; k++) {
@@ -466,6 +466,6 @@ enum status data_csv_columns_log_roles(const struct csv *c, struct data_csv *out
     }
     out->roles[n] = 0;
     if (!in_order)
-        say_order(c, out->roles + n);
+        write_order(c, out->roles + n);
     return ST_OK;
 }

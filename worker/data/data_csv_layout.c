@@ -242,7 +242,7 @@ static bool read_order(const char *roles, int64_t n, int64_t *order, bool *is_ta
 }
 
 /* Assigns each column its role, without those of labels and targets if they are missing. */
-static void take_roles(struct csv *c, const char *r, bool whole, const int64_t *order)
+static void assign_roles(struct csv *c, const char *r, bool whole, const int64_t *order)
 {
     c->n_features = 0;
     for (int64_t i = 0; *r && *r != ';'; r++) {
@@ -278,7 +278,7 @@ enum status data_csv_layout_match_places(struct csv *c, bool *matched)
     if (st != ST_OK)
         LOG_E("%s: no memory for its %zu targets", c->path, targets);
     else if (read_order(r, (int64_t)targets, order, is_taken)) {
-        take_roles(c, r, whole, order);
+        assign_roles(c, r, whole, order);
         c->label_by_place = c->has_label;
         *matched = true;
     }

@@ -79,7 +79,7 @@ static void list_columns(const struct csv *c, int want_targets, int64_t role, ch
     }
 }
 
-static void say_columns(const struct csv *c, int64_t rows)
+static void log_columns(const struct csv *c, int64_t rows)
 {
     char answer[LIST_BYTES], ignored[LIST_BYTES], label[LIST_BYTES + 80] = "no label";
     if (c->n_targets > 0) {
@@ -231,7 +231,7 @@ enum status data_csv_report(const struct csv *c, const float *samples, int64_t r
     }
     find_features(c, f);
     look_at_rows(samples, rows, n, f);
-    say_columns(c, rows);
+    log_columns(c, rows);
     for (int64_t k = 0; c->columns->warn && k < n && warned < MOST_WARNINGS; k++) {
         find_index(samples, rows, n, k, &f[k], seen);
         warned += warn_of_feature(c, &f[k]);

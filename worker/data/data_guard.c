@@ -20,7 +20,7 @@ static int installed;
 static struct sigaction before;
 
 /* Writes the line with one call, so that it is not interleaved. */
-static void say(const char *path)
+static void log_fault(const char *path)
 {
     static const char before_it[] = "E worker: ";
     static const char behind_it[] =
@@ -41,7 +41,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
         uintptr_t at = atomic_load(&places[i].at);
         if (at == 0 || where < at || where - at >= places[i].bytes)
             continue;
-        say(places[i].path);
+        log_fault(places[i].path);
         _exit(1);
     }
     (void)context;

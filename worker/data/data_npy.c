@@ -29,7 +29,7 @@ static bool skip_char(struct text *t, char c)
     return true;
 }
 
-static bool take_quoted(struct text *t, char *dst, int room)
+static bool read_quoted(struct text *t, char *dst, int room)
 {
     skip_blanks(t);
     if (t->at == t->end || (*t->at != '\'' && *t->at != '"'))
@@ -48,7 +48,7 @@ static bool take_quoted(struct text *t, char *dst, int room)
     return false;
 }
 
-static bool take_word(struct text *t, const char *word)
+static bool read_word(struct text *t, const char *word)
 {
     size_t n = strlen(word);
     skip_blanks(t);
@@ -58,7 +58,7 @@ static bool take_word(struct text *t, const char *word)
     return true;
 }
 
-static bool take_number(struct text *t, int64_t *out)
+static bool read_number(struct text *t, int64_t *out)
 {
     int64_t v = 0;
     skip_blanks(t);
@@ -77,7 +77,7 @@ static bool take_number(struct text *t, int64_t *out)
 
 /* Copies the list of fields in the dtype of records, cut to the room. Returns 0: such an array is
  * not supported. */
-static bool take_fields(struct text *t, char dst[DESCR_BYTES])
+static bool read_fields(struct text *t, char dst[DESCR_BYTES])
 {
     int n = 0, depth = 0;
     for (; t->at < t->end && n < DESCR_BYTES - 1; n++) {
@@ -94,13 +94,13 @@ static bool take_fields(struct text *t, char dst[DESCR_BYTES])
 }
 
 /* Reads (), (3,) or (3, 4). Too many dims are not a shape. */
-static bool take_shape(struct text *t, struct data_array *a)
+static bool read_shape(struct text *t, struct data_array *a)
 {
     a->n_dims = 0;
     if (!skip_char(t, '('))
         return false;
     while (!skip_char(t, ')')) {
-        if (a->n_dims == DATA_MAX_DIMS || !take_number(t, &a->dim[a->n_dims++]))
+        if (a->n_dims == DATA_MAX_DIMS || !read_number(t, &a->dim[a->n_dims++]))
             return false;
         if (skip_char(t, ','))
             continue;
@@ -178,20 +178,20 @@ static bool read_dict(struct text *t, struct data_array *a, char descr[DESCR_BYT
         return false;
     while (!skip_char(t, '}')) {
         int good, what;
-        if (!take_quoted(t, key, sizeof key) || !skip_char(t, ':'))
+        if (!read_quoted(t, key, sizeof key) || !skip_char(t, ':'))
             return false;
         skip_blanks(t);
         if (strcmp(key, "descr") == 0) {
             what = 1;
-            good = t->at < t->end && *t->at == '[' ? take_fields(t, descr)
-                                                   : take_quoted(t, descr, DESCR_BYTES);
+            good = t->at < t->end && *t->at == '[' ? read_fields(t, descr)
+                                                   : read_quoted(t, descr, DESCR_BYTES);
         } else if (strcmp(key, "fortran_order") == 0) {
             what = 2;
-            *fortran = take_word(t, "True");
-            good = *fortran || take_word(t, "False");
+            *fortran = read_word(t, "True");
+            good = *fortran || read_word(t, "False");
         } else {
             what = 4;
-            good = strcmp(key, "shape") == 0 && take_shape(t, a);
+            good = strcmp(key, "shape") == 0 && read_shape(t, a);
         }
         if (!good || (seen & (unsigned)what))
             return false;

@@ -410,7 +410,7 @@ done:
 }
 
 /* Reads the labels or targets, after the samples were checked: there must be as many. */
-static enum status take_labels(struct source *s, const struct dataset_request *r)
+static enum status load_labels(struct source *s, const struct dataset_request *r)
 {
     enum status st = ST_OK;
     const struct data_array *samples = &s->array[SAMPLES], *labels = &s->array[LABELS];
@@ -444,7 +444,7 @@ static enum status make_sets(struct source *s, const struct dataset_request *r,
     TRY(open_arrays(s, r, p));
     TRY(check_samples(s));
     if (s->array[LABELS].n_dims > 0)
-        TRY(take_labels(s, r));
+        TRY(load_labels(s, r));
     s->d.n = samples->dim[0];
     s->d.path = s->file[SAMPLES]->path;
     s->d.labels_path = source_labels_path(s);

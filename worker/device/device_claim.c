@@ -125,7 +125,7 @@ static size_t append_why(char *why, size_t n, const char *fmt, ...)
 }
 
 /* Writes "process 812 has reserved 0.4 of its memory (worker of anna, since 2026-05-01 14:03)". */
-static size_t say_holder(const struct device_holder *h, char *why, size_t n)
+static size_t describe_holder(const struct device_holder *h, char *why, size_t n)
 {
     char since[32] = "";
     struct tm tm;
@@ -145,7 +145,7 @@ static size_t say_holder(const struct device_holder *h, char *why, size_t n)
 }
 
 /* Writes the holders to `why`; keeps its text if no holder has a claim file. */
-static void say_holders(const struct device_holders *others, const char *last, char *why)
+static void describe_holders(const struct device_holders *others, const char *last, char *why)
 {
     size_t n = 0;
     if (others->n == 0)
@@ -153,15 +153,15 @@ static void say_holders(const struct device_holders *others, const char *last, c
     for (int i = 0; i < others->n; i++) {
         if (i > 0)
             n = append_why(why, n, "; ");
-        n = say_holder(&others->holder[i], why, n);
+        n = describe_holder(&others->holder[i], why, n);
     }
     append_why(why, n, "%s", last);
 }
 
 /* Claims a part. Called under the lock of the sum. */
-static enum status take_part(const char *dir, const char *key,
-                             const struct device_claim_request *want, struct device_claim *out,
-                             struct device_holders *others, char *why)
+static enum status reserve_part(const char *dir, const char *key,
+                                const struct device_claim_request *want, struct device_claim *out,
+                                struct device_holders *others, char *why)
 {
     enum status st = ST_OK;
     char text[64];
@@ -179,7 +179,7 @@ static enum status take_part(const char *dir, const char *key,
         ((want->is_auto || !want->is_cap) && sum + want->parts > DEVICE_CLAIM_WHOLE)) {
         snprintf(text, sizeof text, ", so %g of it does not fit",
                  (double)want->parts / DEVICE_CLAIM_WHOLE);
-        say_holders(others, text, why);
+        describe_holders(others, text, why);
         TRY(ST_REFUSED);
     }
     device_claim_mark(dir, key, want, out);
@@ -211,11 +211,11 @@ enum status device_claim_acquire(const char *dir, const char *key,
         int fd = -1;
         snprintf(adding, sizeof adding, "%s.claim", key);
         device_lock_wait(dir, adding, ADD_WAIT_MS, &fd);
-        st = take_part(dir, key, want, &c, others, why);
+        st = reserve_part(dir, key, want, &c, others, why);
         device_lock_release(fd);
     }
     if (st == ST_BUSY && device_claim_list(dir, key, others) == ST_OK)
-        say_holders(others, "", why);
+        describe_holders(others, "", why);
     if (st == ST_OK)
         *out = c;
     return st;

@@ -79,7 +79,7 @@ static enum status cannot(const char *path, const char *because, char *why)
 }
 
 /* Tries once. ST_UNAVAILABLE: the file was removed in between, so the caller tries again. */
-static enum status try_take(const char *path, int how, int *out, char *why)
+static enum status try_acquire(const char *path, int how, int *out, char *why)
 {
     struct stat own, there;
     int fd = open_file(path);
@@ -106,14 +106,14 @@ static enum status try_take(const char *path, int how, int *out, char *why)
     return st;
 }
 
-static enum status take(const char *dir, const char *key, int how, int *fd, char *why)
+static enum status acquire(const char *dir, const char *key, int how, int *fd, char *why)
 {
     char path[PATH_MAX];
     why[0] = '\0';
     if (!device_lock_path(dir, key, path, sizeof path))
         return cannot(dir, "the path is too long", why);
     for (int round = 0; round < MAX_ROUNDS; round++) {
-        enum status st = try_take(path, how, fd, why);
+        enum status st = try_acquire(path, how, fd, why);
         if (st != ST_UNAVAILABLE)
             return st;
     }
@@ -122,12 +122,12 @@ static enum status take(const char *dir, const char *key, int how, int *fd, char
 
 enum status device_lock_acquire(const char *dir, const char *key, int *fd, char *why)
 {
-    return take(dir, key, LOCK_EX, fd, why);
+    return acquire(dir, key, LOCK_EX, fd, why);
 }
 
 enum status device_lock_acquire_shared(const char *dir, const char *key, int *fd, char *why)
 {
-    return take(dir, key, LOCK_SH, fd, why);
+    return acquire(dir, key, LOCK_SH, fd, why);
 }
 
 enum status device_lock_wait(const char *dir, const char *key, int ms, int *fd)

@@ -131,8 +131,8 @@ void devices_log_chosen(const struct device_scan *s, const struct devices *d)
         LOG_I("the use by other processes is unknown: %s", s->nvml_why);
 }
 
-static enum status take_named(const struct devices_request *r, const struct device_scan *s, int i,
-                              struct devices *out)
+static enum status reserve_named(const struct devices_request *r, const struct device_scan *s,
+                                 int i, struct devices *out)
 {
     char why[DEVICE_CLAIM_WHY_SIZE], label[DEVICE_LABEL_SIZE];
     struct device_claim claim = {.lock = -1, .mark = -1};
@@ -237,7 +237,7 @@ static enum status choose_named(const struct devices_request *r, const struct de
         TRY(check_there(s, chosen[i]));
     device_lock_wait(r->lock_dir, "choose", DEVICES_CHOOSE_WAIT_MS, &choosing);
     for (int i = 0; i < n && st == ST_OK; i++)
-        st = take_named(r, s, chosen[i], out);
+        st = reserve_named(r, s, chosen[i], out);
     device_lock_release(choosing);
     TRY(st);
     devices_log_chosen(s, out);

@@ -56,8 +56,8 @@ static bool has_gpu(const struct devices *d, const struct device_info *gpu)
     return false;
 }
 
-static bool may_take(const struct devices_request *r, const struct device_scan *s, int i,
-                     const struct devices *out)
+static bool may_reserve(const struct devices_request *r, const struct device_scan *s, int i,
+                        const struct devices *out)
 {
     return (r->named == NULL || r->named[i]) && !has_gpu(out, &s->gpu[i]);
 }
@@ -70,8 +70,8 @@ enum answer {
 
 /* Reserves before it measures: the last owner may have ended just now, with its memory still in
  * use. */
-static enum answer take_one(const struct devices_request *r, const struct device_scan *s, int i,
-                            int beside, struct devices *out, char *why)
+static enum answer reserve_one(const struct devices_request *r, const struct device_scan *s, int i,
+                               int beside, struct devices *out, char *why)
 {
     struct device_load load;
     struct device_claim claim;
@@ -94,7 +94,7 @@ bool devices_auto_accepts(const struct devices_request *r, const struct device_s
 {
     struct devices *d = calloc(1, sizeof *d);
     snprintf(why, DEVICE_CLAIM_WHY_SIZE, "out of memory");
-    int takes = d != NULL && take_one(r, s, i, 1, d, why) == TAKEN;
+    int takes = d != NULL && reserve_one(r, s, i, 1, d, why) == TAKEN;
     if (takes) {
         why[0] = '\0';
         devices_release(d);
@@ -105,8 +105,8 @@ bool devices_auto_accepts(const struct devices_request *r, const struct device_s
 
 /* Reserves idle GPUs, up to `most`, then those with room beside other fractions; reasons: why each
  * other GPU was refused. Returns true if another look may find one more. */
-static bool take_idle(const struct devices_request *r, const struct device_scan *s, int most,
-                      struct devices *out, struct devices_text *reasons)
+static bool reserve_idle(const struct devices_request *r, const struct device_scan *s, int most,
+                         struct devices *out, struct devices_text *reasons)
 {
     int choosing = -1, passes = r->memory_fraction > 0 ? 2 : 1, lags = 0;
     device_lock_wait(r->lock_dir, "choose", DEVICES_CHOOSE_WAIT_MS, &choosing);
@@ -116,8 +116,8 @@ static bool take_idle(const struct devices_request *r, const struct device_scan 
         for (int i = 0; i < s->n && out->n < most; i++) {
             char why[DEVICE_CLAIM_WHY_SIZE] = "";
             enum answer answer = TAKEN;
-            if (may_take(r, s, i, out))
-                answer = take_one(r, s, i, pass, out, why);
+            if (may_reserve(r, s, i, out))
+                answer = reserve_one(r, s, i, pass, out, why);
             if (answer != TAKEN)
                 devices_text_add(reasons, "%sGPU %d: %s", reasons->n ? "; " : "", i, why);
             lags |= answer == LAGS;
@@ -136,8 +136,8 @@ static int pause_ms(const struct devices_request *r, int ms)
 }
 
 /* Reserves the GPUs in CUDA_VISIBLE_DEVICES, busy or not; reserved ones last, lost ones never. */
-static void take_visible(const struct devices_request *r, const struct device_scan *s, int most,
-                         struct devices *out)
+static void reserve_visible(const struct devices_request *r, const struct device_scan *s, int most,
+                            struct devices *out)
 {
     const struct device_claim_request want = devices_claim_request(r, 1);
     for (int pass = 0; s->visible != NULL && pass < 2; pass++)
@@ -148,7 +148,7 @@ static void take_visible(const struct devices_request *r, const struct device_sc
             struct device_holders others;
             const char *key = s->gpu[i].uuid;
             device_scan_load(s, i, &load);
-            if (!may_take(r, s, i, out) || load.state == DEVICE_LOAD_LOST)
+            if (!may_reserve(r, s, i, out) || load.state == DEVICE_LOAD_LOST)
                 continue;
             enum status st = device_claim_acquire(r->lock_dir, key, &want, &claim, &others, held);
             if (st == ST_REFUSED || (st != ST_OK && pass == 0))
@@ -164,7 +164,7 @@ static void take_visible(const struct devices_request *r, const struct device_sc
 }
 
 /* Logs that more GPUs are available: free ones and, if the user named GPUs, busy ones. */
-static void say_more(const struct devices_request *r, const struct device_scan *s,
+static void log_more(const struct devices_request *r, const struct device_scan *s,
                      const struct devices *chosen)
 {
     struct devices_text free_ones = {.n = 0}, busy_ones = {.n = 0};
@@ -217,7 +217,7 @@ enum status devices_auto_choose(const struct devices_request *r, const struct de
     int64_t deadline = clock_deadline_ns((int64_t)r->wait_seconds * 1000), next_line = 0;
     int looks = r->wait_seconds * 1000LL >= LOOK_AGAIN_MS ? 0 : 1;
     for (;;) {
-        bool lags = take_idle(r, s, most, out, &reasons);
+        bool lags = reserve_idle(r, s, most, out, &reasons);
         int64_t left_ms = (deadline - clock_now_ns()) / 1000000;
         if (out->n == most || (left_ms <= 0 && (!lags || looks == 0)))
             break;
@@ -237,13 +237,13 @@ enum status devices_auto_choose(const struct devices_request *r, const struct de
             return ST_CANCELLED;
     }
     int n_free = out->n;
-    take_visible(r, s, most, out);
+    reserve_visible(r, s, most, out);
     out->by_number = r->named != NULL;
     if (out->by_number)
         sort_gpus(out);
     devices_log_chosen(s, out);
     if (r->named == NULL && out->n == 1 && strcmp(r->gpus, "auto") == 0)
-        say_more(r, s, out);
+        log_more(r, s, out);
     if (out->n == 0) {
         char hidden[DEVICE_WHY_SIZE];
         device_scan_hidden(s, hidden, sizeof hidden);

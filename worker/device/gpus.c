@@ -138,7 +138,7 @@ static void users_text(int device, char *dst, size_t bytes)
     pthread_mutex_unlock(&told_lock);
 }
 
-static void say_libraries(const struct gpus *g)
+static void log_libraries(const struct gpus *g)
 {
     char why[DEVICE_WHY_SIZE], driver[64] = "", path[DEVICE_FILE_SIZE], libraries[1024] = "";
     int version;
@@ -153,7 +153,7 @@ static void say_libraries(const struct gpus *g)
           version / 1000, version % 1000 / 10, path, libraries);
 }
 
-static void tell_backend(const struct gpus *g)
+static void set_backend_users(const struct gpus *g)
 {
     pthread_mutex_lock(&told_lock);
     n_told = g->chosen.n;
@@ -188,9 +188,9 @@ enum status gpus_open(const struct gpus_request *r, struct gpus *out)
         gpus_release(g);
     }
     if (g->chosen.n > 0) {
-        say_libraries(g);
+        log_libraries(g);
         TRY(gpus_check(&g->chosen, g->backend));
-        tell_backend(g);
+        set_backend_users(g);
         TRY(memory_set(r, g));
     }
     *out = *g;

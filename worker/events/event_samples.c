@@ -23,7 +23,7 @@ static int64_t item_of(const struct dataset *set, int k)
     return set->n >= EVENT_SAMPLES ? set->n * k / EVENT_SAMPLES : k;
 }
 
-static void take(struct event_sample *s, int64_t item, const float *output, int classes)
+static void copy_sample(struct event_sample *s, int64_t item, const float *output, int classes)
 {
     s->item = item;
     s->named = 0;
@@ -52,7 +52,7 @@ void event_samples_collect(struct event_samples *s, struct tower *e, int64_t fir
     s->unsupported = split_tower_output(e->stages, output) != ST_OK;
     for (int i = 0; i < n_taken && !s->unsupported; i++) {
         int64_t item = item_of(set, which[i]);
-        take(&s->sample[which[i]], item, output + (item - first) * classes, classes);
+        copy_sample(&s->sample[which[i]], item, output + (item - first) * classes, classes);
         s->set = set;
     }
     free(output);

@@ -10,7 +10,7 @@
 /* Used if there are no data: those of MNIST. */
 static const struct model_data without_data = {{3, {1, 28, 28}}, 10, 0, 0};
 
-static bool says(const json_t *obj, const char *key, const char *word)
+static bool has_word(const json_t *obj, const char *key, const char *word)
 {
     const char *text = json_string_value(json_object_get(obj, key));
     return text && strcmp(text, word) == 0;
@@ -41,11 +41,11 @@ static bool set_units(json_t *root, int *changed, int *head)
     int good = 1;
     json_array_foreach(json_object_get(root, "layers"), i, layer)
     {
-        if (!json_is_integer(classes) || !says(layer, "units", "classes"))
+        if (!json_is_integer(classes) || !has_word(layer, "units", "classes"))
             continue;
         good &= set_number(layer, "units", json_integer_value(classes));
         *changed = 1;
-        if (says(layer, "type", "dense"))
+        if (has_word(layer, "type", "dense"))
             *head = (int)i;
     }
     return good;
@@ -54,10 +54,10 @@ static bool set_units(json_t *root, int *changed, int *head)
 enum status model_auto_resolve(json_t *root, const struct model_data *data, struct model_auto *left,
                                char **text)
 {
-    int changed = 0, good = 1, by_data = says(root, "classes", "auto"), head = -1;
+    int changed = 0, good = 1, by_data = has_word(root, "classes", "auto"), head = -1;
     const struct model_data *d = data ? data : &without_data;
     *text = NULL;
-    if (says(root, "input", "auto")) {
+    if (has_word(root, "input", "auto")) {
         good &= set_input(root, &d->sample);
         changed = 1;
     }

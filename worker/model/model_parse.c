@@ -31,7 +31,7 @@ static enum status read_input(const struct model_reader *r, struct shape *out)
     return ST_OK;
 }
 
-static enum status take_memory(struct model_reader *r, size_t n_layers)
+static enum status allocate_memory(struct model_reader *r, size_t n_layers)
 {
     struct model *m = r->m;
     r->nodes = calloc(n_layers, sizeof *r->nodes);
@@ -96,7 +96,7 @@ static enum status read_layers(struct model_reader *r)
     if (n < 1 || n > MODEL_MAX_LAYERS)
         return model_json_fail(r, "layers", "\"layers\" must be a list of 1 to %d layers",
                                MODEL_MAX_LAYERS);
-    TRY(take_memory(r, n));
+    TRY(allocate_memory(r, n));
     m->n_layers = r->n_nodes = (int)n;
     TRY(model_graph_read(r, layers));
     TRY(model_graph_sort(r));

@@ -232,7 +232,7 @@ static enum status adopt_training(struct options *o, const struct net_job *job)
     return ST_OK;
 }
 
-static void take_list(struct options_list *to, const float *value, int n)
+static void copy_list(struct options_list *to, const float *value, int n)
 {
     to->n = n;
     memcpy(to->value, value, (size_t)n * sizeof *value);
@@ -242,9 +242,9 @@ static void take_list(struct options_list *to, const float *value, int n)
 static void adopt_samples(struct options *o, const struct net_job *job)
 {
     if (!options_is_given(o, &o->typed.mean))
-        take_list(&o->mean, job->normal.mean, job->normal.n);
+        copy_list(&o->mean, job->normal.mean, job->normal.n);
     if (!options_is_given(o, &o->typed.std))
-        take_list(&o->std, job->normal.std, job->normal.n);
+        copy_list(&o->std, job->normal.std, job->normal.n);
     if (!options_is_given(o, &o->standardize))
         o->standardize = job->data.standardized;
     if (!options_is_given(o, &o->typed.augment))

@@ -18,7 +18,7 @@
 enum { DEFAULT_SAVE_SECS = 600 };
 
 /* Logs that the tasks of a Slurm step train alone: the operator may have meant one job. */
-static void say_alone(const struct cluster_step *s)
+static void log_alone(const struct cluster_step *s)
 {
     if (s->step_id && s->task && s->n_tasks && strcmp(s->n_tasks, "1") != 0)
         LOG_I(
@@ -63,7 +63,7 @@ enum status options_find_cluster(struct options *o)
     o->join |= c.joins;
     cluster_log(&c);
     if (c.source == CLUSTER_NONE && !o->join)
-        say_alone(&r.step);
+        log_alone(&r.step);
     o->ps_hosts = c.ps;
     o->worker_hosts = c.workers;
     c.ps = c.workers = (struct hosts){0};

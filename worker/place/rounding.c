@@ -71,7 +71,7 @@ static enum status prepare_bench(struct bench *b)
     return ST_OK;
 }
 
-static void give_back(struct bench *b)
+static void release_bench(struct bench *b)
 {
     if (b->plan)
         b->backend->plan_destroy(b->plan);
@@ -170,8 +170,8 @@ void rounding_log(const struct model *m, const uint8_t *rounded, const char *whe
           n_products, n > 0 ? ": " : "", names, whence);
 }
 
-static enum status take_name(const struct rounding_request *r, const char *name, size_t n,
-                             uint8_t *rounded)
+static enum status round_name(const struct rounding_request *r, const char *name, size_t n,
+                              uint8_t *rounded)
 {
     for (int i = 0; i < r->model->n_layers; i++) {
         const struct layer *l = &r->model->layers[i];
@@ -186,7 +186,7 @@ static enum status take_name(const struct rounding_request *r, const char *name,
     return ST_INVALID;
 }
 
-static enum status take_named(const struct rounding_request *r, uint8_t *rounded)
+static enum status round_named(const struct rounding_request *r, uint8_t *rounded)
 {
     enum status st = ST_OK;
     const char *at = r->named;
@@ -194,7 +194,7 @@ static enum status take_named(const struct rounding_request *r, uint8_t *rounded
         return ST_OK;
     while (st == ST_OK) {
         size_t n = strcspn(at, ",");
-        st = take_name(r, at, n, rounded);
+        st = round_name(r, at, n, rounded);
         if (at[n] == 0)
             break;
         at += n + 1;
@@ -239,10 +239,10 @@ enum status rounding_measure(const struct rounding_request *r, uint8_t **out)
     if (!rounded)
         return ST_NOMEM;
     if (r->named)
-        st = take_named(r, rounded);
+        st = round_named(r, rounded);
     else
         st = compare_times(&b, t, rounded);
-    give_back(&b);
+    release_bench(&b);
     if (st == ST_OK)
         *out = rounded;
     else

@@ -70,7 +70,7 @@ static enum status no_memory(const char *what)
     return ST_NOMEM;
 }
 
-static enum status take_memory(struct split_tower *s)
+static enum status allocate_memory(struct split_tower *s)
 {
     size_t n_layers = (size_t)s->cfg.plan.n_layers, n_params = (size_t)s->cfg.plan.n_params;
     s->stage = calloc((size_t)s->cfg.n, sizeof *s->stage);
@@ -93,7 +93,7 @@ static enum status take_memory(struct split_tower *s)
     return ST_OK;
 }
 
-static enum status take_crossings(struct split_tower *s)
+static enum status allocate_crossing(struct split_tower *s)
 {
     for (int i = 0; i < s->cfg.plan.n_layers; i++) {
         const struct layer *l = &s->cfg.plan.layers[i];
@@ -135,10 +135,10 @@ enum status split_tower_create(const struct split_tower_config *cfg, struct spli
     if (!s)
         return no_memory("a network's lists");
     s->cfg = *cfg;
-    TRY(take_memory(s));
+    TRY(allocate_memory(s));
     note_layers(s);
     TRY(check_backends(s));
-    TRY(take_crossings(s));
+    TRY(allocate_crossing(s));
     for (int i = 0; i < cfg->n; i++) {
         if (s->stage[i].n_layers == 0)
             continue;

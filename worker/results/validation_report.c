@@ -36,8 +36,8 @@ static bool is_over(const struct validation *v, const struct trainer_evaluation 
 }
 
 /* Sends one report; the reply has the result of all parts. ST_CANCELLED: no result. */
-static enum status tell(struct validation *v, const struct trainer_evaluation *e,
-                        struct status_client *ps0, struct net_evaluation_reply *reply)
+static enum status send_report(struct validation *v, const struct trainer_evaluation *e,
+                               struct status_client *ps0, struct net_evaluation_reply *reply)
 {
     const struct net_evaluation told = {.generation = e->generation,
                                         .ps0 = e->ps0,
@@ -81,7 +81,7 @@ enum status validation_report(struct validation *v, struct trainer_evaluation *e
         return st;
     }
     atomic_store(&v->waits_ns, clock_now_ns());
-    st = tell(v, e, ps0, &reply);
+    st = send_report(v, e, ps0, &reply);
     atomic_store(&v->waits_ns, 0);
     status_client_destroy(ps0);
     if (e->n_parts > 1)

@@ -21,7 +21,7 @@ static bool is_rounded(const struct tower *t)
 }
 
 /* Allocates one value of this dtype per parameter, in the exchange's segment if there is one. */
-static void *take_grads(struct tower *t, enum dtype dtype)
+static void *allocate_grads(struct tower *t, enum dtype dtype)
 {
     const struct updates *x = t->cfg->updates;
     size_t bytes = dtype_bytes(dtype, (size_t)t->cfg->chunks->n_elems);
@@ -37,7 +37,7 @@ static enum status alloc_rounded(struct tower *t)
 {
     const struct trainer_config *cfg = t->cfg;
     const struct chunks *c = cfg->chunks;
-    t->grads16 = take_grads(t, cfg->push_dtype);
+    t->grads16 = allocate_grads(t, cfg->push_dtype);
     t->grad16_of = calloc((size_t)c->n_params, sizeof *t->grad16_of);
     if (!t->grads16 || !t->grad16_of)
         return no_memory(t, "the gradients");
@@ -53,7 +53,7 @@ static enum status alloc_grads(struct tower *t, const struct tower *of)
     const struct chunks *c = t->cfg->chunks;
     if (is_rounded(t))
         return alloc_rounded(t);
-    t->grads = of ? of->grads : take_grads(t, DTYPE_F32);
+    t->grads = of ? of->grads : allocate_grads(t, DTYPE_F32);
     t->grad_of = calloc((size_t)c->n_params, sizeof *t->grad_of);
     if (!t->grads || !t->grad_of)
         return no_memory(t, "the gradients");

@@ -336,7 +336,7 @@ enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss, 
     return ST_OK;
 }
 
-static void say_validation(struct trainer *t, const struct trainer_evaluation *e)
+static void log_validation(struct trainer *t, const struct trainer_evaluation *e)
 {
     char text[EVALUATE_TEXT_BYTES];
     const struct evaluate_sums sums = {e->n, e->right, e->loss, (double)NAN};
@@ -379,13 +379,13 @@ static enum status validate_part(struct trainer *t, int64_t step, int part, int 
                                    .is_stopped = is_stopped,
                                    .ctx = t};
     if (n_parts == 1)
-        say_validation(t, &e);
+        log_validation(t, &e);
     if (t->cfg.validated)
         TRY(t->cfg.validated(t->cfg.validated_ctx, &e, &ends));
     *whole = e.n > 0;
     observe_validation(t, &e);
     if (n_parts > 1 && part == 0 && *whole)
-        say_validation(t, &e);
+        log_validation(t, &e);
     if (ends) {
         atomic_store(&t->ended, 1);
         st = ST_CANCELLED;
