@@ -160,11 +160,11 @@ static void normalisation_read_from_file(void **state)
         snprintf(header, sizeof header, "{\"__metadata__\":{%s}," CONV "," NORM "," FC "}",
                  cases[i].metadata);
         put_tensors(header, data, sizeof data);
-        result.told.normal_known = -1;
+        result.origin.normal_known = -1;
         assert_int_equal(load(NULL, flat, given), ST_OK);
-        assert_int_equal(result.told.normal_known, cases[i].known);
-        assert_int_equal(result.told.normal.n, cases[i].n);
-        assert_int_equal(result.told.step, strstr(cases[i].metadata, "global_step") ? 5 : -1);
+        assert_int_equal(result.origin.normal_known, cases[i].known);
+        assert_int_equal(result.origin.normal.n, cases[i].n);
+        assert_int_equal(result.origin.step, strstr(cases[i].metadata, "global_step") ? 5 : -1);
     }
 }
 

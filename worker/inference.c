@@ -141,7 +141,7 @@ static enum status check_kept(const struct worker *w, const struct weights_reque
     return ST_OK;
 }
 
-static enum status read_params(struct worker *w, struct weights_origin *told)
+static enum status read_params(struct worker *w, struct weights_origin *origin)
 {
     enum status st = ST_OK;
     const struct weights_request q = set_up_weights(w);
@@ -154,11 +154,11 @@ static enum status read_params(struct worker *w, struct weights_origin *told)
     model_init_params(w->model, (uint64_t)w->opt.seed, w->params);
     TRY(weights_read(&q, w->params, w->given, &r));
     TRY(check_kept(w, &q));
-    TRY(input_normalise_as(w, q.flag, q.path, &r.told));
+    TRY(input_normalise_as(w, q.flag, q.path, &r.origin));
     LOG_I(
         "model '%s': %d of %d parameters from %s; %d stay as initialised, %d tensors are not used",
         w->model->name, r.n_given, w->chunks->n_params, q.path, r.n_kept, r.n_unused);
-    *told = r.told;
+    *origin = r.origin;
 done:
     return st;
 }
@@ -169,7 +169,7 @@ enum status inference_run(struct worker *w)
     struct inference r = {.w = w};
     struct tower *e = NULL;
     struct evaluate_sums sums;
-    struct weights_origin told;
+    struct weights_origin origin;
     TRY(set_up_inference(w));
     const struct trainer_config cfg = {
         .model = w->model,
@@ -182,9 +182,9 @@ enum status inference_run(struct worker *w)
         .seed = (uint64_t)w->opt.seed,
     };
     const struct evaluate_visitor visitor = {add_batch, &r};
-    TRY(read_params(w, &told));
+    TRY(read_params(w, &origin));
     log_data(w);
-    warn_of_interrupted(w, told.step);
+    warn_of_interrupted(w, origin.step);
     TRY(evaluate_tower_create(&cfg, &e));
     TRY(begin_predictions(&r));
     TRY(evaluate_run(e, &visitor, &sums));
@@ -192,7 +192,7 @@ enum status inference_run(struct worker *w)
         TRY(predictions_commit(r.predictions));
         LOG_I("predictions for %" PRId64 " samples: %s", sums.n, w->opt.output);
     }
-    TRY(report(w, &sums, told.step));
+    TRY(report(w, &sums, origin.step));
 done:
     predictions_destroy(r.predictions);
     tower_destroy(e);

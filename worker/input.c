@@ -367,10 +367,10 @@ static enum status check_augment(const struct job_augment *a, const struct datas
  * else would show. */
 static void compare_init(const struct worker *w)
 {
-    const struct job_normal *was = &w->init_result.told.normal, *is = &w->normal;
+    const struct job_normal *was = &w->init_result.origin.normal, *is = &w->normal;
     char text[4][JOB_NUMBERS_BYTES];
     const char *of;
-    if (!w->init_result.told.normal_known || job_input_normal_differ(was, is, &of) < 0)
+    if (!w->init_result.origin.normal_known || job_input_normal_differ(was, is, &of) < 0)
         return;
     LOG_W(
         "--init=%s: was trained on samples of mean %.150s and standard deviation %.150s, here they are %.150s and %.150s; set the same --mean and --std if its samples were like these",
@@ -476,15 +476,15 @@ done:
 }
 
 enum status input_normalise_as(struct worker *w, const char *flag, const char *file,
-                               const struct weights_origin *told)
+                               const struct weights_origin *origin)
 {
     enum status st = ST_OK;
     const struct options *o = &w->opt;
-    const struct job_normal *there = &told->normal;
+    const struct job_normal *there = &origin->normal;
     char was[JOB_NUMBERS_BYTES], is[JOB_NUMBERS_BYTES];
     const char *of;
     TRY(by_flags(o, w->test, &w->normal));
-    if (!told->normal_known) {
+    if (!origin->normal_known) {
         apply_normalisation(w, "");
         return ST_OK;
     }

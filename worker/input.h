@@ -19,6 +19,6 @@ enum status input_prepare(struct worker *w);
 /* Normalises (--evaluate, --predict) as in the training of this file, or by the flags if the
  * file does not record it. */
 enum status input_normalise_as(struct worker *w, const char *flag, const char *file,
-                               const struct weights_origin *told);
+                               const struct weights_origin *origin);
 
 #endif

@@ -235,7 +235,7 @@ static void log_followed(const struct worker *w, const struct net_start *start)
         job_set_steps(&job, steps / job_local_steps(&job));
     if (start->place.has_outer)
         job.optim = job_follow_outer(&job, &start->place.outer);
-    set_up_say_rounds(&job, steps > 0 && steps != own ? steps : asked);
+    set_up_log_rounds(&job, steps > 0 && steps != own ? steps : asked);
 }
 
 /* Logs that no step is left: otherwise a job that had ended looks as if it had been trained now. */
@@ -496,7 +496,7 @@ static enum status clean_up(struct worker *w, enum status result)
     free(w->init);
     free(w->given);
     trained_on_free(&w->trained_on);
-    free(w->told);
+    free(w->data_text);
     options_free(&w->opt);
     net_status_free(&w->joined);
     return st;

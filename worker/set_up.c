@@ -397,7 +397,7 @@ static enum status make_exchange(struct worker *w)
                  .address = o->address ? o->address : member_identity_address(w->address),
                  .model = w->model->text,
                  .hidden_units = w->model->hidden_units,
-                 .trained_on = w->told},
+                 .trained_on = w->data_text},
     };
     cfg.join.job.data = w->data;
     cfg.join.job.normal = w->normal;
@@ -429,7 +429,7 @@ static enum status open_checkpoints(struct worker *w)
                    .job = &job,
                    .epochs = o->epochs,
                    .chunks = w->chunks,
-                   .trained_on = w->told,
+                   .trained_on = w->data_text,
                    .updates = &w->updates},
         .save_steps = o->save_steps,
         .save_ms = o->save_secs * 1000,
@@ -463,7 +463,7 @@ static void log_towers(const struct worker *w)
     LOG_I("vector loops: %s", vector_description());
 }
 
-void set_up_say_rounds(const struct net_job *job, int64_t asked)
+void set_up_log_rounds(const struct net_job *job, int64_t asked)
 {
     int64_t steps = job->train_steps * job->local_steps;
     if (job->local_steps <= 1)
@@ -552,7 +552,7 @@ static enum status make_trainer(struct worker *w)
           w->train->targets ? "targets" : "classes");
     log_towers(w);
     if (job.epochs <= 0) /* otherwise another worker's part of the data may set them */
-        set_up_say_rounds(&job, options_train_steps(o, w->train->n));
+        set_up_log_rounds(&job, options_train_steps(o, w->train->n));
 done:
     return st;
 }

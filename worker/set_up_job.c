@@ -34,7 +34,7 @@ struct trained_on_source set_up_job_source(const struct worker *w)
 enum status set_up_job_trained_on(struct worker *w)
 {
     const struct trained_on_source source = set_up_job_source(w);
-    return trained_on_text(&source, &w->told);
+    return trained_on_text(&source, &w->data_text);
 }
 
 void set_up_job_over(struct worker *w, struct net_exchange_config *cfg)

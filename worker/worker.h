@@ -45,7 +45,7 @@ struct worker {
     struct job_normal normal;              /* normalisation of the samples */
     struct dataset_range range;            /* range of the training samples' values */
     struct trained_on trained_on;          /* --evaluate, --predict: description in the file */
-    char *told;                            /* description of data and model in checkpoints */
+    char *data_text;                       /* description of data and model in checkpoints */
     struct job_validation validation_data; /* description of the validation data for the servers */
     float *params;
     /* [n_layers] measured: layers that multiply in bf16 on the CPU; NULL: not measured */
@@ -89,7 +89,7 @@ enum status set_up(struct worker *w);
 enum status set_up_inference(struct worker *w);
 /* Logs the rounds of a job with local steps; asked: steps before they were rounded up to whole
  * rounds. */
-void set_up_say_rounds(const struct net_job *job, int64_t asked);
+void set_up_log_rounds(const struct net_job *job, int64_t asked);
 /* Requests the job's settings from the servers with --join (set_up_job.c). */
 enum status set_up_job_ask(struct worker *w);
 /* Returns the description of data and model for an export or a checkpoint. */

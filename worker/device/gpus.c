@@ -108,9 +108,9 @@ static const struct backend *backend_that_works(const char *dir, char *why)
 
 /* GPUs of this process, for log lines about their memory. */
 /* guards the two variables below, and NVML */
-static pthread_mutex_t told_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct device_info told[DEVICE_MAX];
-static int n_told;
+static pthread_mutex_t used_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct device_info used[DEVICE_MAX];
+static int n_used;
 
 /* Writes "it is also used by process 812 (python3 of anna)", or "". */
 static void users_text(int device, char *dst, size_t bytes)
@@ -119,12 +119,12 @@ static void users_text(int device, char *dst, size_t bytes)
     struct device_load load;
     size_t n = 0;
     dst[0] = '\0';
-    pthread_mutex_lock(&told_lock);
+    pthread_mutex_lock(&used_lock);
     struct device_nvml *nvml = device_nvml_open(why);
-    for (int i = 0; nvml != NULL && i < n_told; i++) {
-        if (told[i].ordinal != device)
+    for (int i = 0; nvml != NULL && i < n_used; i++) {
+        if (used[i].ordinal != device)
             continue;
-        device_nvml_load(nvml, &told[i], &load);
+        device_nvml_load(nvml, &used[i], &load);
         for (int k = 0; k < load.n_pids && n < bytes; k++) {
             char one[2 * PROCESS_INFO_NAME_SIZE + 16];
             if (load.pid[k] == (int)getpid())
@@ -135,7 +135,7 @@ static void users_text(int device, char *dst, size_t bytes)
         }
     }
     device_nvml_close(nvml);
-    pthread_mutex_unlock(&told_lock);
+    pthread_mutex_unlock(&used_lock);
 }
 
 static void log_libraries(const struct gpus *g)
@@ -155,10 +155,10 @@ static void log_libraries(const struct gpus *g)
 
 static void set_backend_users(const struct gpus *g)
 {
-    pthread_mutex_lock(&told_lock);
-    n_told = g->chosen.n;
-    memcpy(told, g->chosen.gpu, (size_t)n_told * sizeof *told);
-    pthread_mutex_unlock(&told_lock);
+    pthread_mutex_lock(&used_lock);
+    n_used = g->chosen.n;
+    memcpy(used, g->chosen.gpu, (size_t)n_used * sizeof *used);
+    pthread_mutex_unlock(&used_lock);
     if (g->backend->report != NULL)
         g->backend->report->set_users(users_text);
 }

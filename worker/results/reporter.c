@@ -43,7 +43,7 @@ static int64_t report(struct reporter *r, int64_t deadline_ms)
     figures_move_losses(r->figures, &r->untold);
     if (r->untold.n > REPORT_MAX_LOSSES)
         r->untold = (struct figures_losses){.n = 0};
-    const struct net_report told = {
+    const struct net_report report = {
         .member = v.member,
         .life = r->life,
         .step = v.global_step,
@@ -55,7 +55,7 @@ static int64_t report(struct reporter *r, int64_t deadline_ms)
         .ms = (clock_now_ns() - r->start_ns) / 1000000,
         .memory_bytes = metrics_resident_bytes(),
     };
-    enum status st = report_client_send(r->ps0, &told, deadline_ms, &next_ms);
+    enum status st = report_client_send(r->ps0, &report, deadline_ms, &next_ms);
     r->watched = st == ST_OK && next_ms > 0;
     if (st == ST_OK)
         r->untold = (struct figures_losses){.n = 0};

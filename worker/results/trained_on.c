@@ -145,19 +145,19 @@ static enum status read_export(const char *path, struct trained_on *out)
 static enum status read_checkpoint(const char *path, struct trained_on *out)
 {
     struct checkpoint_restore *r = NULL;
-    json_t *told = NULL;
+    json_t *document = NULL;
     if (checkpoint_restore_find(path, &r) != ST_OK)
         return ST_OK;
     const struct checkpoint_manifest *m = checkpoint_restore_manifest(r);
     const struct job_data *d = &m->job.data;
     enum status st =
-        m->trained_on ? json_text_load(m->trained_on, strlen(m->trained_on), &told) : ST_OK;
-    const struct texts texts = {path, NULL, told};
+        m->trained_on ? json_text_load(m->trained_on, strlen(m->trained_on), &document) : ST_OK;
+    const struct texts texts = {path, NULL, document};
     if (st == ST_NOMEM)
         LOG_E("%s: no memory for its description of the training data", path);
     else
         st = read_texts(&texts, out); /* a text that is not JSON is ignored */
-    json_decref(told);
+    json_decref(document);
     out->names_sum = d->class_names;
     out->standardized = d->standardized != 0;
     if (d->n_train) {

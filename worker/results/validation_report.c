@@ -39,22 +39,22 @@ static bool is_over(const struct validation *v, const struct trainer_evaluation 
 static enum status send_report(struct validation *v, const struct trainer_evaluation *e,
                                struct status_client *ps0, struct net_evaluation_reply *reply)
 {
-    const struct net_evaluation told = {.generation = e->generation,
-                                        .ps0 = e->ps0,
-                                        .step = e->step / v->local_steps,
-                                        .part = e->part,
-                                        .n_parts = e->n_parts,
-                                        .n = e->n,
-                                        .right = e->right,
-                                        .loss = e->loss,
-                                        .no_accuracy = e->no_accuracy,
-                                        .data = v->data,
-                                        .every = v->eval_every / v->local_steps,
-                                        .patience = v->early_stopping};
+    const struct net_evaluation evaluation = {.generation = e->generation,
+                                              .ps0 = e->ps0,
+                                              .step = e->step / v->local_steps,
+                                              .part = e->part,
+                                              .n_parts = e->n_parts,
+                                              .n = e->n,
+                                              .right = e->right,
+                                              .loss = e->loss,
+                                              .no_accuracy = e->no_accuracy,
+                                              .data = v->data,
+                                              .every = v->eval_every / v->local_steps,
+                                              .patience = v->early_stopping};
     char why[CONTROL_TEXT_BYTES] = "";
     int64_t begin = clock_now_ns(), line_ns = begin + LINE_MS * INT64_C(1000000);
     for (int ms = FIRST_PAUSE_MS;; ms = ms * 2 < MAX_PAUSE_MS ? ms * 2 : MAX_PAUSE_MS) {
-        enum status st = status_client_send_evaluation(ps0, &told, ASK_MS, reply, why);
+        enum status st = status_client_send_evaluation(ps0, &evaluation, ASK_MS, reply, why);
         if (st == ST_OK && !reply->again)
             return ST_OK;
         if (is_over(v, e, st, begin, why))

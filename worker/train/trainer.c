@@ -165,7 +165,7 @@ static bool is_rounded_so(const uint8_t *a, const uint8_t *b, size_t n)
 /* Adopts the job's choice of layers that multiply in bf16: its first worker has measured it, now or
  * for the steps before its checkpoint. Without a choice (the first worker had nothing to measure,
  * or another network) all workers use the rule, because two measurements may differ. */
-static enum status follow_rounding(struct trainer *t, const struct net_rounding *told)
+static enum status follow_rounding(struct trainer *t, const struct net_rounding *choice)
 {
     enum status st = ST_OK;
     size_t n = (size_t)t->cfg.model->n_layers;
@@ -174,7 +174,7 @@ static enum status follow_rounding(struct trainer *t, const struct net_rounding 
     uint8_t *rounded = malloc(n);
     if (!rounded)
         return no_memory(t->cfg.n_towers);
-    if (!net_rounding_get(told, rounded, t->cfg.model->n_layers)) {
+    if (!net_rounding_get(choice, rounded, t->cfg.model->n_layers)) {
         free(rounded);
         rounded = NULL;
     }

@@ -116,11 +116,11 @@ static enum status judge_count(const struct weights_request *q, const struct cou
 /* Checks a file that Weir wrote, to compute with its parameters: it must have exactly those of its
  * model, and a valid description of its samples. */
 static enum status judge_own(const struct weights_request *q, const struct weights_result *r,
-                             int told)
+                             int is_valid)
 {
-    if (!q->whole || r->told.step < 0)
+    if (!q->whole || r->origin.step < 0)
         return ST_OK;
-    if (!told) {
+    if (!is_valid) {
         LOG_E("--%s=%s: its metadata 'mean' and 'std' must be lists of numbers of equal length",
               q->flag, q->path);
         return ST_CORRUPT;
@@ -155,11 +155,11 @@ enum status weights_read(const struct weights_request *q, float *flat, uint8_t *
     }
     list_unused(q, source, &count);
     TRY(judge_count(q, &count));
-    int told = weights_source_origin(source, &result.told);
+    int is_valid = weights_source_origin(source, &result.origin);
     result.n_given = count.given;
     result.n_kept = count.kept;
     result.n_unused = count.unused;
-    TRY(judge_own(q, &result, told));
+    TRY(judge_own(q, &result, is_valid));
     *out = result;
 done:
     weights_source_close(source);

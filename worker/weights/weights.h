@@ -21,7 +21,7 @@ struct weights_request {
 };
 
 struct weights_result {
-    struct weights_origin told;
+    struct weights_origin origin;
     /* parameters that the file provides; parameters that keep their first values */
     int n_given, n_kept;
     int n_unused; /* float tensors without a parameter */
