@@ -2,10 +2,10 @@
  *
  * A backend plans a whole network for one device (struct plan) and allocates all memory then. It
  * runs the plan layer by layer: the caller waits for a layer's parameters before its forward, and
- * sends its gradients after its backward. Tensors at this interface are plain row-major floats:
- * images NCHW, convolution weights OIHW, dense weights [out][in]; a flatten of NCHW keeps that
- * order. Inside, a backend chooses its own layouts. Backends are shared objects libweir_<name>.so
- * that export `const struct backend weir_backend` and its version (kernels/backend_abi.h).
+ * sends that layer's gradients after its backward. Tensors at this interface are plain row-major
+ * floats: images NCHW, convolution weights OIHW, dense weights [out][in]; a flatten of NCHW keeps
+ * that order. Inside, a backend chooses its layouts. It is a shared object libweir_<name>.so that
+ * exports `const struct backend weir_backend` and its version (kernels/backend_abi.h).
  *
  * Threads: one thread at a time uses a plan; several plans run in parallel. Errors: ST_UNSUPPORTED,
  * ST_NOMEM, ST_RANGE (a limit), ST_INTERNAL; logged with the layer. */
@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Type that the factors of products are rounded to; sums are always floats. */
+/* Type to which the factors of products are rounded; sums are always floats. */
 enum backend_precision { BACKEND_FP32, BACKEND_TF32, BACKEND_BF16 };
 
 /* Plans of one network for the parts of one batch, each run by its own thread. Their gradients are
@@ -38,15 +38,15 @@ struct backend_plan_config {
     int n_threads; /* CPU: threads inside one operation; >= 1 */
     int n_params;
     const float *const
-        *params;         /* [n_params] host values, canonical layout, borrowed; see load_param */
+        *params;         /* [n_params] host values in canonical layout, borrowed; see load_param */
     float *const *grads; /* [n_params] host memory, borrowed; backward writes here. For batch norm's
-                          * running mean and variance: those of the batch (variance with n-1) */
+                          * running mean and variance it writes the batch's (variance with n-1) */
     uint64_t seed;       /* seed of the dropout masks */
-    int inference_only;  /* no backward is needed: needs less memory */
+    int inference_only;  /* the plan needs no backward, and so less memory */
     /* Zero is the default of each field; a backend refuses a setting that it does not support. */
     uint64_t memory_limit_bytes;      /* GPU: limit of this plan's memory; 0: see set_memory */
     enum backend_precision precision; /* CPU: FP32, or BF16 if the CPU has the instructions */
-    int deterministic;                /* same bits in every run; always so on the CPU */
+    int deterministic;                /* same bits in every run; the CPU always computes so */
     struct backend_group *group; /* this plan is its member `rank`; all its plans share `grads`,
                                   * which receive the sum over ranks of weight x gradient */
     int rank;
@@ -91,31 +91,31 @@ struct backend {
     /* Runs layers from the last to 0. Gradients (see wait_grads) are those of the mean loss. */
     enum status (*backward)(struct plan *p, int layer);
     /* Returns the mean loss and the number of samples with argmax == label. Valid from the last
-     * layer's forward until the next set_input. Cheapest after the backwards if work is queued. */
+     * layer's forward until the next set_input. On devices that queue work, it costs least after
+     * the backwards. */
     enum status (*result)(struct plan *p, float *loss, int *n_correct);
-    /* Optional. Copies a layer's output, n x elems(out) floats; refused if it is not kept. */
+    /* Optional. Copies a layer's output, n x elems(out) floats; refused unless kept. */
     enum status (*read_output)(struct plan *p, int layer, float *dst);
     /* Optional, for plans with `mine`: sets the output of a layer that another plan computes, n x
-     * elems(out) floats. Called between set_input and the forwards that read it. src may be reused.
-     */
+     * elems(out) floats. Called between set_input and the forwards that read it. Copies src. */
     enum status (*set_output)(struct plan *p, int layer, const float *src);
     /* Adds a gradient that another plan's read_output_grad returned to those of this plan's own
-     * readers of the layer. Called after set_input and before the layer's backward. Only for layers
-     * with a gradient by their output: they, or a layer before them, have parameters. */
+     * readers of the layer. Called between set_input and the layer's backward, if it or a layer
+     * before it has parameters. */
     enum status (*set_output_grad)(struct plan *p, int layer, const float *src);
-    /* Returns the gradient by the output of a layer that another plan computes, summed over its
-     * readers in this plan. Called after their backwards; layers: see set_output_grad. */
+    /* Returns the gradient with respect to the output of a layer that another plan computes, summed
+     * over its readers in this plan. Called after their backwards; layers: see set_output_grad. */
     enum status (*read_output_grad)(struct plan *p, int layer, float *dst);
-    enum status (*finish)(struct plan *p); /* waits until no work is queued; NULL: it never is */
+    enum status (*finish)(struct plan *p); /* waits for all queued work; NULL: not needed */
     /* Optional. NULL: the gradients are on the host when backward returns. Otherwise backward may
      * return when its work is queued, and this call waits for the gradients of the layer. Call it
      * once for each layer with parameters, before they are read and before the next set_input. */
     enum status (*wait_grads)(struct plan *p, int layer);
     /* Optional, all three or none. A group is created before its plans and destroyed after them,
-     * and starts when all ranks are present. In a group wait_grads returns when this plan's part of
-     * the sum is on the host; the sum is complete when it has returned in all ranks. It waits for
-     * ranks whose backward of the layer was not called yet. cancel (from any thread, permanent)
-     * makes this and later calls return ST_CANCELLED. */
+     * and starts when all ranks are present. In a group wait_grads also waits for ranks that have
+     * not called the layer's backward yet. It returns when this plan's part of the sum is on the
+     * host; the sum is complete when wait_grads has returned in all ranks. cancel (from any thread,
+     * permanent) makes this and later calls return ST_CANCELLED. */
     enum status (*group_create)(const struct backend_group_config *cfg, struct backend_group **out);
     void (*group_destroy)(struct backend_group *g); /* NULL is fine */
     void (*group_cancel)(struct backend_group *g);
@@ -128,8 +128,8 @@ struct backend {
     enum status (*set_items)(struct plan *p, const struct backend_data *d, const uint32_t *item,
                              const uint64_t *position, int n);
     enum status (*device_info)(int device, struct backend_device *out); /* optional; no memory */
-    /* Optional. Limits the memory of all plans of this process on the device; 0: to its free
-     * memory. reserve: allocates it at once. ST_BUSY after the device's first plan. */
+    /* Optional. Limits the memory of all plans of this process on the device; 0: to the device's
+     * free memory. reserve: allocates it at once. ST_BUSY after the device's first plan. */
     enum status (*set_memory)(int device, uint64_t limit_bytes, int reserve);
     /* Optional, BF16 only, between steps. rounded[i] 1: the factors of layer i are rounded; NULL:
      * by the built-in rule. */
@@ -137,8 +137,8 @@ struct backend {
     /* Optional. Calls part(ctx, k) once for each k < n on the calling thread's worker threads (for
      * plans of n_threads), and returns when all have returned. */
     void (*spread)(int n_threads, int n, void (*part)(void *ctx, int k), void *ctx);
-    const struct resident_ops *resident; /* optional: kernels/resident.h */
-    const struct device_report *report;  /* optional: kernels/device_report.h */
+    const struct resident_ops *resident; /* NULL: not supported; see kernels/resident.h */
+    const struct device_report *report;  /* NULL: not supported; see kernels/device_report.h */
 };
 
 /* Loads a backend permanently, from `dir`, or with NULL from the installation, the build, or the

@@ -1,6 +1,6 @@
 /* kernels/backend_abi.h - the version of kernels/backend.h that a file was built with. A backend
  * exports it beside its table, so that a backend of another build is refused before its table is
- * read. A value. Threads: any. Errors: none. */
+ * read. Threads: any. Errors: none. */
 #ifndef KERNELS_BACKEND_ABI_H
 #define KERNELS_BACKEND_ABI_H
 #include "kernels/backend.h"

@@ -1,6 +1,6 @@
 /* kernels/device_report.h - details that a backend reports for log lines: the identity of a device,
- * the libraries that compute, and the other users of a device's memory, which it asks a callback
- * for. Threads: any. Errors: none. */
+ * the libraries that compute, and the other users of a device's memory, which a callback names.
+ * Threads: any. Errors: none. */
 #ifndef KERNELS_DEVICE_REPORT_H
 #define KERNELS_DEVICE_REPORT_H
 #include <stddef.h>

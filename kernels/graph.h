@@ -10,8 +10,10 @@ struct graph_node {
     int mine;
     int n_readers;   /* readers of the layer's output in all plans */
     int own_readers; /* readers of the layer's output in this plan */
-    int reader;      /* only reader of the output, if this plan computes both; -1 otherwise */
-    /* the layer or one before it has parameters; it has a backward and a gradient by the output */
+    int reader;      /* the only reader of the output, if this plan computes both layers; otherwise
+                      * -1 */
+    /* the layer or one before it has parameters; it has a backward and a gradient with respect to
+     * the output */
     int trained;
 };
 
@@ -32,7 +34,7 @@ static inline int graph_imported(const struct graph_node *node)
     return !node->mine && node->own_readers > 0;
 }
 
-/* Returns true if there is a gradient by the layer's k-th input. */
+/* Returns true if there is a gradient with respect to the layer's k-th input. */
 static inline int graph_input_trained(const struct graph_node *node, const struct layer *l, int k)
 {
     return l->input[k] >= 0 && node[l->input[k]].trained;

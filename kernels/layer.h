@@ -37,7 +37,7 @@ enum layer_kind {
 
 enum { LAYER_MAX_PARAMS = 4, LAYER_MAX_INPUTS = 16, LAYER_INPUT_IMAGE = -1 };
 /* Limit of an embedding's vocabulary: a float still represents each smaller number divided by 255
- * exactly enough to recover it. */
+ * exactly enough to recover the number. */
 enum { LAYER_MAX_VOCABULARY = 1 << 20 };
 
 /* One layer with its shapes (without the batch). Each layer reads only layers before it. A

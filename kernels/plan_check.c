@@ -121,7 +121,8 @@ done:
     return st;
 }
 
-/* Refuses a network with an output that no layer reads: no gradient by it would exist. */
+/* Refuses a network with an output that no layer reads: no gradient with respect to it would
+ * exist. */
 static enum status check_readers(const struct backend_plan_config *cfg)
 {
     enum status st = ST_OK;

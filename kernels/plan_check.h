@@ -12,7 +12,7 @@ enum status plan_check_layers(const struct backend_plan_config *cfg, const char 
 enum status plan_check_number(const struct backend_plan_config *cfg, int largest);
 enum status plan_check_numbers(const struct backend_plan_config *cfg, const uint8_t *const *images,
                                int n);
-/* Checks samples of floats, which an embedding requires to be whole numbers divided by 255. */
+/* Checks samples of floats. For an embedding they must be whole numbers divided by 255. */
 enum status plan_check_floats(const struct backend_plan_config *cfg, const float *const *samples,
                               int n);
 /* Checks that the loss accepts targets and that n equals n_now, the number of samples set

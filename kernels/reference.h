@@ -28,7 +28,8 @@ struct reference {
     /* [n][elems of the image] used instead of pixels; borrowed, set by the caller */
     const float *floats;
     double *y[REFERENCE_MAX_LAYERS]; /* outputs */
-    double *d[REFERENCE_MAX_LAYERS]; /* gradients by the outputs; the last layer has none */
+    double *d[REFERENCE_MAX_LAYERS]; /* gradients with respect to the outputs; the last layer has
+                                      * none */
     uint8_t *labels;
     /* [n][classes] used instead of labels by losses that accept them; borrowed, set by the caller;
      * NULL: labels */

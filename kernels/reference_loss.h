@@ -6,7 +6,8 @@
 
 /* Computes layer i's outputs, and the reference's loss and hits. */
 void reference_loss_forward(struct reference *r, int i, const double *x, double *y);
-/* Returns the derivative of the mean loss by value k of layer i's input of sample s. */
+/* Returns the derivative of the mean loss with respect to element k of sample s in layer i's
+ * input. */
 double reference_loss_slope(const struct reference *r, int i, int s, int64_t k);
 
 #endif

@@ -1,7 +1,7 @@
-/* kernels/resident.h - training that stays on the device: data set, parameters, optimizer. A
- * backend may offer it beside kernels/backend.h, for a plan that trains alone (no servers, no other
- * tower). The caller queues steps and reads a loss from time to time; no other data leaves the
- * device. The results are those of set_items, forward, backward and kernels/vector/optim.
+/* kernels/resident.h - training with the data set, the parameters and the optimizer on the device.
+ * A backend may offer it beside kernels/backend.h, for a plan that trains alone (no servers, no
+ * other tower). The caller queues steps and reads a loss from time to time; no other data leaves
+ * the device. The results are those of set_items, forward, backward and kernels/vector/optim.
  *
  * One step is update number s + 1, with the samples at the global positions first + s * stride + i,
  * i < batch, in the order of the data set (worker/data/dataset.h: positions 0 .. n-1 are pass 0).
@@ -12,7 +12,8 @@
 #include "kernels/vector/optim.h"
 
 enum {
-    RESIDENT_RUNS = 4,  /* largest number of runs that are queued and not waited for */
+    RESIDENT_RUNS = 4,  /* largest number of queued runs whose results the caller has not waited
+                         * for */
     RESIDENT_STEPS = 32 /* largest number of steps in a run */
 };
 
@@ -34,12 +35,12 @@ struct resident_result { /* result of a run's last step */
 };
 
 struct resident_ops {
-    /* Call it once, before any call but load_param, or when all work has finished. Slots begin at
-     * zero. ST_NOMEM, logged: the plan is unchanged. */
+    /* Call it once, before any call but load_param, and only while no work is queued. Slots begin
+     * at zero. ST_NOMEM, logged: the plan is unchanged. */
     enum status (*begin)(struct plan *p, const struct resident_config *cfg);
     /* Sets the order of the samples in one pass, item[0 .. n of the data), which is copied. Call it
-     * before the first run that reads it. It replaces the pass before the last: a run reads at most
-     * two. */
+     * before the first run that reads it. The new order replaces that of the pass before the last
+     * one, because a run reads the orders of at most two passes. */
     enum status (*order)(struct plan *p, uint64_t pass, const uint32_t *item);
     /* Queues n steps; at most RESIDENT_RUNS runs may be queued. */
     enum status (*run)(struct plan *p, int n);

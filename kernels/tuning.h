@@ -1,6 +1,6 @@
 /* kernels/tuning.h - faster ways to compute that a GPU backend may offer. Each has a name that
- * switches it on or off. A plan without any is the reference that they are tested against. A
- * backend ignores a tuning that it lacks: results then differ only by rounding. Threads: any. */
+ * switches it on or off. A plan without any of them is the reference against which they are tested.
+ * A backend ignores a tuning that it lacks: results then differ only by rounding. Threads: any. */
 #ifndef KERNELS_TUNING_H
 #define KERNELS_TUNING_H
 #include "base/status.h"
@@ -8,15 +8,16 @@
 
 enum tuning {
     TUNING_MEASURE = 1 << 0, /* convolutions: cuDNN's algorithms are timed, not estimated */
-    /* dense layers: cuBLASLt adds bias and relu, and computes their gradients */
+    /* dense layers: cuBLASLt adds bias and relu, and computes the bias's gradient */
     TUNING_EPILOGUES = 1 << 1,
     TUNING_FIRST_CONV = 1 << 2, /* a first convolution of one channel runs on Weir's own kernels */
-    TUNING_MULTI_STEP = 1 << 3, /* many steps in one CUDA graph if training stays on the GPU */
+    TUNING_MULTI_STEP = 1 << 3, /* many steps in one CUDA graph if the GPU trains without copies to
+                                 * the host */
     TUNING_CAPTURE = 1 << 4,    /* forward and backward run as CUDA graphs if there are servers */
     /* backward: gradients of parameters are computed on a second stream */
     TUNING_BRANCHES = 1 << 5,
     TUNING_NHWC = 1 << 6, /* convolutions with channels last, by cuDNN's graph API */
-    TUNING_AUTO = 1 << 7, /* no tuning was named: one that does not apply is not logged */
+    TUNING_AUTO = 1 << 7, /* no tuning was named, so a tuning that does not apply is not logged */
 };
 
 /* Parses "auto", "all", "none", or names separated by commas. "auto" selects the tunings that made

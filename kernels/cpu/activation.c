@@ -5,7 +5,7 @@
 
 struct activation {
     dnnl_primitive_desc_t forward_desc;
-    struct cpu_tensor dy; /* gradient by the output, in the format of x */
+    struct cpu_tensor dy; /* gradient with respect to the output, in the format of x */
     struct cpu_call forward, diff, backward;
 };
 

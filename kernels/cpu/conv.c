@@ -11,10 +11,10 @@ struct conv {
     struct cpu_tensor host_w, host_b; /* the caller's parameters; without a bias host_b is empty */
     struct cpu_tensor host_dw, host_db;
     struct cpu_call load, load_back; /* reorders of weights to the formats of both directions */
-    struct cpu_call match, forward;  /* match: reorder of the input into src */
+    struct cpu_call match, forward;  /* match: converts the input to the format of src */
     struct cpu_call diff_w, diff_x;  /* reorders of the gradient of y for each backward */
     struct cpu_call src_back;
-    /* store: gradient of the weights to the caller */
+    /* store: copies the gradient of the weights to the caller */
     struct cpu_call backward_w, backward_x, store;
 };
 
@@ -85,7 +85,7 @@ done:
     return st;
 }
 
-/* Plans the gradient by the input. dy: in the format of the weights' gradient. */
+/* Plans the gradient with respect to the input. dy: in the format of the weights' gradient. */
 static enum status plan_backward_data(struct cpu_pass *pass, int i, const struct cpu_tensor *dy)
 {
     enum status st = ST_OK;

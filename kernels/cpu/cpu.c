@@ -1,5 +1,5 @@
 /* kernels/cpu/cpu.c - the oneDNN backend's table: creates plans, checks arguments, and runs the
- * layers of the pass for the number of samples at hand. Each entry first sets the number of threads
+ * layers of the pass for the current number of samples. Each entry first sets the number of threads
  * on the calling thread (OpenMP keeps it per thread), so that plans with different numbers
  * coexist. */
 #include "base/log.h"
@@ -25,7 +25,7 @@ __attribute__((constructor)) static void description_fill(void)
 {
     const dnnl_version_t *v = dnnl_version();
     int isa = (int)dnnl_get_effective_cpu_isa();
-    /* each instruction set has its own bit besides those of the sets that it includes */
+    /* a CPU's value has one bit for each instruction set that it supports */
     const char *simd = "";
     if ((isa & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx)
         simd = ", AMX";
@@ -135,7 +135,7 @@ static enum status plan_create(const struct backend_plan_config *cfg, struct pla
         NULL, "start", dnnl_stream_create(&plan->stream, plan->engine, dnnl_stream_default_flags)));
     TRY(cpu_pass_create(plan, cfg->batch, &plan->pass[0]));
     plan->now = plan->pass[0];
-    if (plan->rounded == NULL) /* otherwise the caller that set it has logged it */
+    if (plan->rounded == NULL) /* otherwise the caller has logged its choice */
         cpu_precision_log(plan);
     *out = (struct plan *)plan;
 done:
@@ -170,7 +170,7 @@ done:
     return st;
 }
 
-/* Plans both passes again, which also reads the packed parameters again. */
+/* Plans both passes again. The new plans also read and pack the parameters again. */
 static enum status set_rounded(struct plan *p, const uint8_t *rounded)
 {
     enum status st = ST_OK;

@@ -9,11 +9,11 @@
  * Memory traffic is saved as follows:
  * - A relu works in place if it is the only reader of its input. It is part of the convolution,
  *   dense layer or sum before it, and its backward masks the gradient where the output is 0. If a
- *   max pool is its only reader, the pooled gradient is masked instead: cells that lose the pool
- *   have none.
+ *   max pool is its only reader, the pooled gradient is masked instead: a cell that is not a
+ *   maximum has no gradient.
  * - Dense weights and their gradients keep the caller's layout: repacking them in each step costs
  *   more than oneDNN's packed kernels save. (In bf16 they are copied anyway, so they are packed.)
- * - Layers that follow from no layer with parameters have no backward.
+ * - A layer has no backward if neither it nor any layer before it has parameters.
  *
  * Threads: one at a time. Errors: logged here with the layer's name. */
 #ifndef KERNELS_CPU_CPU_H
@@ -48,7 +48,7 @@ struct cpu_tensor {
     const struct cpu_md *md; /* owned by the pass, or by one of its primitives */
     dnnl_memory_t mem;       /* owned by the pass; NULL: there is no such tensor */
     float *data;             /* memory of the pass, or the caller's parameter or gradient */
-    int shared;              /* another layer reads it, too, so it must not be overwritten */
+    int shared;              /* other layers also read it: it must not be overwritten */
 };
 
 /* A primitive with its arguments; prim NULL: no operation. */
@@ -80,13 +80,13 @@ struct cpu_op {
     const struct cpu_kind *kind;
     const struct layer *layer;
     struct cpu_tensor x, y; /* first input, and output; (n,C,H,W) or (n,F) */
-    struct cpu_tensor dy; /* gradient of the loss by y, in any format: the sum of its readers' dx */
-    struct cpu_tensor *dx; /* [n_inputs] gradients by the inputs, in any format */
-    struct cpu_sum *sum;   /* computes dy; NULL: dy is the dx of its only reader */
-    int needs_backward;    /* this layer, or one before it, has parameters */
+    struct cpu_tensor dy;   /* gradient of y, in any format: the sum of its readers' dx */
+    struct cpu_tensor *dx;  /* [n_inputs] gradients with respect to the inputs, in any format */
+    struct cpu_sum *sum;    /* computes dy; NULL: dy is the dx of its only reader */
+    int needs_backward;     /* this layer, or one before it, has parameters */
     int needs_dx;    /* a layer before its first input, or that input's layer, has parameters */
-    int relu_done;   /* relu: its forward is part of the layer before */
-    int relu_masked; /* relu: the max pool behind it does its backward */
+    int relu_done;   /* relu: the layer before computes its forward */
+    int relu_masked; /* relu: the max pool behind it computes its backward */
     int overwritten; /* a relu overwrites y in place */
     struct cpu_tensor given; /* exported layers: sum of the gradients from other plans, as rows */
     int n_given;             /* gradients received from other plans in this step */
@@ -100,7 +100,7 @@ struct cpu_plan {
     int image_readers;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    struct cpu_pass *pass[2]; /* passes: for cfg.batch samples; for another number, or NULL */
+    struct cpu_pass *pass[2]; /* pass for cfg.batch samples; for another number, or NULL */
     struct cpu_pass *now;     /* pass of the last set_input */
     int32_t *labels;          /* [batch] */
     int has_labels;           /* labels or targets are set */

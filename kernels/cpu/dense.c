@@ -16,8 +16,8 @@ struct dense {
     struct cpu_call rows, forward, diff, diff_x, backward_w, backward_x;
 };
 
-/* Chooses the format of a factor: floats stay rows; bf16 uses oneDNN's own format, because it is
- * copied anyway. */
+/* Chooses the format of a factor: floats stay rows; bf16 factors use oneDNN's own format, because
+ * they are copied anyway. */
 static enum status as_product(struct cpu_pass *pass, const struct cpu_op *op,
                               const struct cpu_md *md, const struct cpu_md **out)
 {
@@ -80,7 +80,7 @@ done:
     return st;
 }
 
-/* Plans the gradient by the input. dy: in the format of the weights' gradient. */
+/* Plans the gradient with respect to the input. dy: in the format of the weights' gradient. */
 static enum status plan_backward_data(struct cpu_pass *pass, struct cpu_op *op,
                                       const struct cpu_tensor *dy)
 {

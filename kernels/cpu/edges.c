@@ -1,7 +1,7 @@
-/* kernels/cpu/edges.c - sums the gradients by an output that has several readers. Each reader
- * writes its part to a tensor of its own. Before the backward of the output's layer the parts are
- * added from the last reader to the first, then those of other plans. The order is fixed, so the
- * sum is the same in every run. */
+/* kernels/cpu/edges.c - sums the gradients with respect to an output that has several readers. Each
+ * reader writes its part to a tensor of its own. Before the backward of the output's layer the
+ * parts are added from the last reader to the first, and then the parts from other plans. The order
+ * is fixed, so the sum is the same in every run. */
 #include "kernels/cpu/edges.h"
 #include "base/log.h"
 #include <string.h>
@@ -134,7 +134,7 @@ enum status cpu_edges_set_output(struct cpu_plan *plan, int layer, const float *
     return ST_OK;
 }
 
-/* Refuses a layer without a gradient by its output. */
+/* Refuses a layer without a gradient with respect to its output. */
 static enum status trained_check(const struct cpu_plan *plan, int layer)
 {
     if (!plan->cfg.inference_only && plan->node[layer].trained)

@@ -1,5 +1,6 @@
-/* kernels/cpu/elementwise.c - relu, dropout, flatten as plain loops. Threads share a loop in fixed
- * blocks, and no sum crosses a block, so the results do not depend on the number of threads. */
+/* kernels/cpu/elementwise.c - relu, dropout and flatten as plain loops. Threads share a loop in
+ * fixed blocks, and no sum crosses a block, so the results do not depend on the number of
+ * threads. */
 #include "base/log.h"
 #include "base/rng.h"
 #include "kernels/cpu/kinds.h"
@@ -165,13 +166,13 @@ static enum status dropout_plan_forward(struct cpu_pass *pass, int i)
     struct dropout *c = op->state;
     c->elems = shape_elems(&op->layer->in);
     c->key = rng_key(cfg->seed, RNG_DROPOUT, (uint64_t)i);
-    /* threshold of k * 2^-24 < rate, without the product: exact, because both sides are */
+    /* k * 2^-24 < rate becomes k < threshold; both forms are exact */
     c->threshold = (uint64_t)ceil((double)rate * 0x1p24);
     TRY(cpu_pass_md_plain(pass, op, &op->layer->in, &md));
     TRY(cpu_pass_tensor_match(pass, op, &op->x, md, &c->rows, &c->to_rows));
     if (cfg->inference_only) {
         op->y = c->rows;
-        op->y.shared = 1; /* keeps its input unchanged, too */
+        op->y.shared = 1; /* the layer must not overwrite its input either */
         return ST_OK;
     }
     TRY(cpu_pass_tensor_create(pass, op, md, NULL, &op->y));
@@ -254,7 +255,7 @@ done:
 const struct cpu_kind cpu_dropout = {dropout_plan_forward, dropout_plan_backward, NULL,
                                      dropout_forward, dropout_backward};
 
-/* ---- flatten: reuses the memory of its input, once that is in canonical order ---- */
+/* ---- flatten: reuses the memory of its input after the input is in canonical order ---- */
 
 struct flatten {
     struct cpu_call to_rows, diff;

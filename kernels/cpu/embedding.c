@@ -4,7 +4,8 @@
 #include <string.h>
 
 struct embedding {
-    struct cpu_tensor rows, dy; /* input and gradient by the output, in canonical order */
+    struct cpu_tensor rows, dy; /* input and gradient with respect to the output, in canonical
+                                 * order */
     struct cpu_call to_rows, diff;
     int32_t *number; /* [n][cells] numbers of the last forward */
     int64_t cells, units;

@@ -6,7 +6,8 @@
 enum { GAMMA, BETA, BLOCK_VALUES = 512 };
 
 struct norm {
-    struct cpu_tensor rows, dy; /* input and gradient by the output, in canonical order */
+    struct cpu_tensor rows, dy; /* input and gradient with respect to the output, in canonical
+                                 * order */
     struct cpu_call to_rows, diff;
     float *mean, *inverse; /* [n] mean and 1 / sqrt(variance + epsilon) of the last forward */
     int64_t n;             /* number of values of a sample */

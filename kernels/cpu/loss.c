@@ -1,6 +1,6 @@
 /* kernels/cpu/loss.c - the losses: softmax with cross-entropy, sigmoids with cross-entropy, squared
  * error; the last two also accept targets. Plain loops over rows, which are short. Losses are added
- * in doubles. The output is the probabilities; for the squared error, the input. */
+ * in doubles. The output is the probabilities, or, for the squared error, a copy of the input. */
 #include "kernels/cpu/kinds.h"
 #include <math.h>
 #include <string.h>
@@ -123,7 +123,7 @@ static const float *targets_of(const struct cpu_pass *pass, int s, int64_t n)
     return pass->plan->has_targets ? pass->plan->targets + s * n : NULL;
 }
 
-/* ---- sigmoids, one class against the rest ---- */
+/* ---- sigmoids, one class against all other ones ---- */
 
 static enum status sigmoid_forward(struct cpu_pass *pass, int i, int train)
 {
@@ -154,8 +154,8 @@ done:
     return st;
 }
 
-/* Computes dx = (y - target) * scale; the target of a label is one-hot. For sigmoids, and with
- * twice the scale for squared errors. */
+/* Computes dx = (y - target) * scale; the target of a label is one-hot. Squared errors pass twice
+ * the scale that sigmoids pass. */
 static void one_hot_backward(struct cpu_pass *pass, int i, float scale)
 {
     const struct cpu_op *op = &pass->ops[i];

@@ -1,7 +1,7 @@
 /* kernels/cpu/norm.c - batch normalization per channel, or per feature (treated as an image of one
  * cell). Training uses the batch's own statistics and returns them as "gradients" of the running
- * statistics; otherwise it uses the caller's running ones. Gamma, beta and their gradients are read
- * and written in place. */
+ * statistics; inference uses the caller's running statistics. Gamma, beta and their gradients are
+ * read and written in place. */
 #include "kernels/cpu/kinds.h"
 #include <string.h>
 
@@ -35,8 +35,8 @@ done:
     return st;
 }
 
-/* Plans the forward. In training it uses the batch's statistics and writes them; otherwise it uses
- * the running ones. */
+/* Plans the forward. In training the forward uses the batch's statistics and writes them; in
+ * inference it uses the running statistics. */
 static enum status plan_call(struct cpu_pass *pass, const struct cpu_op *op, int training,
                              dnnl_primitive_desc_t *desc)
 {

@@ -1,7 +1,7 @@
-/* kernels/cpu/pass.c - plans the network for one number of samples, and owns all objects of that.
- * Forwards are planned from the first layer on, each in the format that the layer before writes;
- * then backwards from the last layer. All primitives run one after the other, so they share one
- * scratchpad. */
+/* kernels/cpu/pass.c - plans the network for one number of samples, and owns all objects of this
+ * plan. Forwards are planned from the first layer on, each in the format that the layer before
+ * writes; then backwards from the last layer. All primitives run one after the other, so they share
+ * one scratchpad. */
 #include "base/log.h"
 #include "kernels/cpu/edges.h"
 #include "kernels/cpu/kinds.h"
@@ -91,7 +91,7 @@ enum status cpu_pass_block_create(struct cpu_pass *pass, size_t bytes, void **ou
         return ST_NOMEM;
     }
     if (align == HUGE_PAGE_BYTES)
-        /* a hint: huge pages save TLB misses in large tensors */
+        /* only a hint to the kernel: huge pages save TLB misses in large tensors */
         madvise(block, rounded, MADV_HUGEPAGE);
     memset(block, 0, rounded);
     TRY(own_thing(pass, (struct cpu_owned){CPU_OWNED_BLOCK, block}));
@@ -187,7 +187,7 @@ done:
     return st;
 }
 
-/* Adds an argument in the pass's scratchpad. */
+/* Adds an argument whose memory is in the pass's scratchpad. */
 static enum status scratch_add(struct cpu_pass *pass, const struct cpu_op *op,
                                const_dnnl_primitive_desc_t desc, struct cpu_call *call)
 {

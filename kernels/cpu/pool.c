@@ -5,7 +5,7 @@
 struct pool {
     dnnl_primitive_desc_t forward_desc;
     struct cpu_tensor work; /* positions of the maxima */
-    struct cpu_tensor dy;   /* gradient by the output, in the format of y */
+    struct cpu_tensor dy;   /* gradient with respect to the output, in the format of y */
     struct cpu_call forward, diff, backward;
     int masks; /* the pool also does the backward of the relu before it */
 };
@@ -15,7 +15,7 @@ static dnnl_alg_kind_t pool_kind(const struct cpu_op *op)
     return op->layer->kind == LAYER_MAX_POOL ? dnnl_pooling_max : dnnl_pooling_avg_exclude_padding;
 }
 
-/* Describes the pool. x, y: formats of the tensors, or of the gradients by them. */
+/* Describes the pool. x, y: formats of the tensors, or of the gradients with respect to them. */
 static struct cpu_work pool_work(const struct cpu_op *op, const struct cpu_md *x,
                                  const struct cpu_md *y)
 {
@@ -70,7 +70,8 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     w.what = CPU_POOL_BY_X;
     w.forward = c->forward_desc;
     TRY(cpu_pass_desc_create(pass, op, &w, 0, &pd));
-    int from = op->layer->input[0]; /* is a layer, because there is a gradient by its output */
+    int from = op->layer->input[0]; /* is a layer, because there is a gradient with respect to its
+                                     * output */
     c->masks = op->layer->kind == LAYER_MAX_POOL && pass->plan->node[from].reader == i &&
                pass->ops[from].layer->kind == LAYER_RELU;
     if (c->masks)

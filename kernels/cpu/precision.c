@@ -1,12 +1,13 @@
 /* kernels/cpu/precision.c - chooses the layers that multiply in bf16 when the caller requests it.
  *
- * In a job, the first worker measures the choice (worker/place/rounding.h) and all workers use it
- * through set_rounded: the bits depend on the choice (I2, I8), and two measurements may differ.
- * Without set_rounded a rule of the layer's shape decides. Its source is measurements on CPUs with
- * AMX and on Zen (bench/results/2026-11-23-bf16-cpu.md). A convolution of at least 4 channels needs
- * about 0.6 of the time. If there are fewer (the first convolution of an image), oneDNN's gradient
- * kernels are slower than those of floats, or the copies in bf16 cost more than they gain. A dense
- * layer copies its weights in each step, which pays from about ten thousand weights on. */
+ * In a job, the first worker measures which layers gain (worker/place/rounding.h), and all workers
+ * use its choice through set_rounded: the bits depend on the choice (I2, I8), and two measurements
+ * may differ. Without set_rounded, a rule on the layer's shape decides. The rule follows
+ * measurements on CPUs with AMX and on Zen (bench/results/2026-11-23-bf16-cpu.md). A convolution of
+ * at least 4 channels needs about 0.6 of the time with bf16. If there are fewer channels (the first
+ * convolution of an image), oneDNN's gradient kernels are slower than with floats, or the
+ * conversions to bf16 cost more time than they save. A dense layer converts its weights in each
+ * step, which saves time from about ten thousand weights on. */
 #include "kernels/cpu/precision.h"
 #include "base/log.h"
 #include <stdio.h>
