@@ -1,5 +1,5 @@
 /* kernels/cuda/backend.c - the CUDA backend's table: checks arguments, and runs the layers of the
- * pass for the number of samples at hand. Each entry first selects the device, because CUDA keeps
+ * pass for the current number of samples. Each entry first selects the device, because CUDA keeps
  * the current device per thread. */
 #include "base/log.h"
 #include "kernels/backend_abi.h"

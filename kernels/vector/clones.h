@@ -1,8 +1,9 @@
 /* kernels/vector/clones.h - compiles one loop for each width of vector registers; the loader
  * chooses at program start. All clones compute the same bits: the build forbids fused multiply-add.
  * An ifunc makes the choice. Sanitizers run it too early, and clang 14 does not support it for
- * static functions: there each loop has one form. Tests get one form with VECTOR_ONE_FORM, to
- * compare both. The ifunc asks the processor itself: glibc's tunables do not change its choice. */
+ * static functions: there each loop has one form. Tests define VECTOR_ONE_FORM to compile one form,
+ * and compare it with the clones. The ifunc queries the processor directly, so glibc's tunables do
+ * not change its choice. */
 #ifndef KERNELS_VECTOR_CLONES_H
 #define KERNELS_VECTOR_CLONES_H
 

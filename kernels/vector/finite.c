@@ -1,7 +1,7 @@
 /* kernels/vector/finite.c - the searches of finite.h. Magnitudes are compared as integers: floats
- * of one sign have the same order as their bits. So one integer is the limit, and NaNs are above
- * it. The loops check whole blocks without a branch, and search only a block that has a bad
- * element. */
+ * of one sign have the same order as their bits. So one integer is the limit, and the bits of a NaN
+ * are above the limit. The loops check whole blocks without a branch, and search only a block that
+ * has a bad element. */
 #include "kernels/vector/finite.h"
 #include "kernels/vector/clones.h"
 #include <stdint.h>
@@ -19,7 +19,8 @@ struct __attribute__((packed, may_alias)) packed_half {
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 
 /* Returns the largest magnitude. Two instructions per vector, so that this pass over a chunk adds
- * no noticeable time. Four maxima at once: with one, each vector would wait for the one before. */
+ * no noticeable time. Four maxima at once: with one maximum, each vector would wait for the vector
+ * before. */
 #define LARGEST(name, type, array, magnitude)                                                      \
     VECTOR_CLONES static type name(const struct array *s, size_t n)                                \
     {                                                                                              \

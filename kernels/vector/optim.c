@@ -111,7 +111,7 @@ int optim_n_slots(const struct optim_config *cfg)
 
 /* The update loops, one per optimizer. Arrays and scalars are copied to locals: otherwise the
  * compiler must assume that a store through a float pointer changes them. Each loop is compiled
- * twice, with and without r.others, so that no element makes the choice again. */
+ * twice, with and without r.others, so that the loop does not test r.others for each element. */
 #define INLINE static inline __attribute__((always_inline))
 #define TWO_FORMS(loop)                                                                            \
     VECTOR_CLONES static void run_##loop(const struct optim_step *step,                            \

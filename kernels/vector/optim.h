@@ -70,8 +70,9 @@ const char *optim_schedule_name(enum optim_schedule schedule);
  * adam*). */
 void optim_defaults(enum optim_kind kind, struct optim_config *cfg);
 /* Fills *cfg with the defaults of a server whose gradients are the changes of several local steps
- * (sgd to nesterov), for a model of n_params parameters. sgd averages. The other ones follow
- * Douillard et al. 2023 from 10 million parameters on, and Weir's own measurements below that. */
+ * (sgd to nesterov), for a model of n_params parameters. sgd averages. The defaults of the other
+ * kinds follow Douillard et al. 2023 from 10 million parameters on, and Weir's own measurements for
+ * smaller models. */
 void optim_outer_defaults(enum optim_kind kind, int64_t n_params, struct optim_config *cfg);
 enum status optim_check(const struct optim_config *cfg);
 /* Returns the rate of one update, which optim_apply uses. */
@@ -85,13 +86,13 @@ int optim_n_slots(const struct optim_config *cfg);
 void optim_apply(const struct optim_config *cfg, uint64_t step, size_t n, const float *sum,
                  float scale, const float *old, float *slots, float *new_);
 
-/* Update a chunk in runs of any lengths, so that a version is made block by block while it is in
- * the cache. The bits are those of one optim_apply, independent of the cuts. */
+/* Update a chunk in runs of any lengths, so that a version is computed block by block while it is
+ * in the cache. The bits are those of one optim_apply, independent of the cuts. */
 struct optim_step { /* scalars of one update, for optim_run only */
     enum optim_kind kind;
     float rate;         /* adam: divided by 1 - beta1^step */
     float added_decay;  /* weight_decay that is added to the gradient */
-    float momentum;     /* rmsprop: 0 for none */
+    float momentum;     /* rmsprop: 0 without momentum */
     float keep1, rest1; /* adam: beta1 and 1 - beta1 */
     float keep2, rest2; /* adam: beta2; rmsprop: decay; and 1 minus that */
     float root;         /* adam: 1 / sqrt(1 - beta2^step) */

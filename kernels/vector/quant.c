@@ -1,5 +1,6 @@
 /* kernels/vector/quant.c - encodes and decodes the blocks of quant.h. All loops use 32-bit lanes,
- * which every width of vector registers supports; the order of the values in a word fits that. */
+ * which every width of vector registers supports; the order of the values in a word suits these
+ * lanes. */
 #include "kernels/vector/quant.h"
 #include "kernels/vector/clones.h"
 #include "kernels/vector/float_bits.h"
@@ -39,8 +40,8 @@ static inline __attribute__((always_inline)) int32_t largest_of(const float *v)
     return most;
 }
 
-/* Encodes a block. v: the values, then zeros up to QUANT_BLOCK; holds the rounding errors
- * afterwards. w: number of words. */
+/* Encodes a block. v: the values, then zeros up to QUANT_BLOCK; afterwards it holds the rounding
+ * errors. w: number of words. */
 static inline __attribute__((always_inline)) void encode_block(int bits, size_t w, float *v,
                                                                struct packed_word *dst)
 {

@@ -20,7 +20,8 @@ size_t quant_bytes(int bits, size_t n);
  * rounded to the nearest, ties to even, at most 127 (7). residual: n floats that are added to src
  * first, and then receive the rounding errors, so that nothing is lost over many calls; NULL: none.
  * A block whose largest magnitude is below 2^-100 is encoded as zeros. A block with a value that is
- * not finite has a scale that is not finite, so that all its values decode to such. */
+ * not finite has a scale that is not finite, so that all its values decode to values that are not
+ * finite. */
 void quant_encode(int bits, void *dst, const float *src, float *residual, size_t n);
 /* Encodes the change from old to value, n floats each. value becomes old plus the decoded change: a
  * receiver that has old and adds dst to it gets the same bits. */

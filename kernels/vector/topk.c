@@ -62,8 +62,8 @@ static inline __attribute__((always_inline)) int32_t largest_of(const int32_t *k
     return most;
 }
 
-/* Encodes a block. v: the values, then zeros up to TOPK_BLOCK; holds the values that are not sent
- * afterwards. */
+/* Encodes a block. v: the values, then zeros up to TOPK_BLOCK; afterwards it holds the values that
+ * are not sent. */
 static void encode_block(unsigned char *dst, float *v, size_t m)
 {
     int32_t keys[TOPK_BLOCK], n_larger;
@@ -71,7 +71,8 @@ static void encode_block(unsigned char *dst, float *v, size_t m)
     int32_t threshold = find_threshold(v, (int32_t)k, keys, &n_larger);
     int32_t equals = (int32_t)k - n_larger; /* number of kept values equal to the threshold */
     float kept[MOST_KEPT + 1];
-    /* room for an element more than is kept: the loop writes it before it decides */
+    /* room for one position more than is kept: the loop writes a position before it decides to keep
+     * it */
     unsigned char *places = dst + 2 * k, place[MOST_KEPT + 1];
     size_t n = 0;
     for (size_t i = 0; i < m; i++) {

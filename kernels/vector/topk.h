@@ -6,8 +6,8 @@
  * are kept, compared without the bits that bf16 drops; of equal ones the first. All others decode
  * to zero. So 1024 bytes become 24. Same bits with every instruction set. Threads: any. Errors:
  * none. Source: Lin et al. 2018 (deep gradient compression), Stich et al. 2018 (sparsified SGD with
- * memory), Sarfi et al. 2025 (SparseLoCo: the largest of each block, of what local steps
- * changed). */
+ * memory), Sarfi et al. 2025 (SparseLoCo: the largest values of each block of the local steps'
+ * change). */
 #ifndef KERNELS_VECTOR_TOPK_H
 #define KERNELS_VECTOR_TOPK_H
 #include <stddef.h>

@@ -68,7 +68,7 @@ void vector_copy(float *dst, const void *src, size_t n)
         memcpy(dst, src, n * sizeof *dst);
 }
 
-/* Asks the questions of the ifuncs' resolvers, in the same order. */
+/* Queries the same processor features as the ifuncs' resolvers, in the same order. */
 const char *vector_description(void)
 {
 #if VECTOR_HAS_CLONES

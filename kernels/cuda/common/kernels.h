@@ -40,8 +40,8 @@ int gpu_relu_backward(struct CUstream_st *stream, const float *y, const float *d
 int gpu_add(struct CUstream_st *stream, const float *a, const float *b, float *dst, int64_t n,
             int relu);
 
-/* concat.cu: copies the first `elems` values of each of n rows. src_row and dst_row: values from
- * one row to the next. */
+/* concat.cu: copies the first `elems` values of each of n rows. src_row and dst_row: distance
+ * between two rows, in values. */
 struct gpu_rows {
     int64_t n, elems, src_row, dst_row;
 };
@@ -58,14 +58,16 @@ struct gpu_window {
 /* Writes maxima, and to winner[k] the cell in its plane; the first one if several are equal. */
 int gpu_pool_max_forward(struct CUstream_st *stream, const float *x, float *y, int32_t *winner,
                          const struct gpu_window *w);
-/* Computes dx. y: NULL, or the maxima if the pool reads a relu: then dx is by the relu's input. */
+/* Computes dx. y: NULL, or the maxima if the pool reads a relu: then dx is the gradient with
+ * respect to the relu's input. */
 int gpu_pool_max_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
                           const float *y, float *dx, const struct gpu_window *w);
 int gpu_pool_avg_forward(struct CUstream_st *stream, const float *x, float *y,
                          const struct gpu_window *w);
 int gpu_pool_avg_backward(struct CUstream_st *stream, const float *dy, float *dx,
                           const struct gpu_window *w);
-/* bias_relu_pool.cu: has the bits of gpu_bias_add with relu followed by gpu_pool_max_forward. */
+/* bias_relu_pool.cu: computes the same bits as gpu_bias_add with relu followed by
+ * gpu_pool_max_forward. */
 struct gpu_bias {
     const float *values; /* [channels] */
     int64_t channels;    /* planes of a sample */
@@ -74,7 +76,7 @@ int gpu_bias_relu_pool(struct CUstream_st *stream, const float *x, const struct 
                        float *y, int32_t *winner, const struct gpu_window *w);
 
 /* softmax.cu: computes probabilities; with labels also each sample's cross-entropy and hit, and,
- * unless dx is NULL, the gradient of the mean cross-entropy by x. */
+ * unless dx is NULL, the gradient of the mean cross-entropy with respect to x. */
 struct gpu_softmax {
     int64_t n, classes;
     const float *x;

@@ -18,7 +18,7 @@ struct gpu_algo_wish {
     int tf32; /* TF32 is allowed */
 };
 
-/* Returns the index of the first algorithm that satisfies the wish; -1: none does. */
+/* Returns the index of the first algorithm that satisfies the wish, or -1. */
 int gpu_algo_choose(const struct gpu_algo *list, int n, const struct gpu_algo_wish *wish);
 
 #endif

@@ -9,9 +9,9 @@
 extern "C" {
 #endif
 
-/* pool_last.cu: a max pool whose input lies [sample][y][x][channel]. Its output, the winners and dy
- * lie so too if out_last, otherwise as in pool.cu. The bits are those of pool.cu. window.planes:
- * samples times channels. */
+/* pool_last.cu: a max pool whose input lies [sample][y][x][channel]. The output, the winners and dy
+ * have the same layout if out_last, otherwise the layout of pool.cu. The bits are those of pool.cu.
+ * window.planes: samples times channels. */
 struct gpu_pool_last {
     struct gpu_window window;
     int64_t channels;
@@ -21,7 +21,7 @@ int gpu_pool_last_forward(struct CUstream_st *stream, const float *x, float *y, 
                           const struct gpu_pool_last *p);
 int gpu_pool_last_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
                            const float *y, float *dx, const struct gpu_pool_last *p);
-/* Computes (bias_grad.cu) gpu_bias_grad, with its bits, from channels last. */
+/* Computes (bias_grad.cu) the same bits as gpu_bias_grad, from a dy that lies channels last. */
 int gpu_bias_grad_last(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
                        struct gpu_planes shape);
 

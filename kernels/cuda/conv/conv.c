@@ -1,13 +1,13 @@
 /* kernels/cuda/conv/conv.c - 2-D convolution by cuDNN, on canonical images and weights.
  *
- * - Bias and a relu behind it are one kernel of Weir's, with a max pool behind them a different
- * one.
+ * - Bias and a relu behind it are one CUDA kernel of Weir's. If a max pool follows, one kernel
+ * computes all three.
  * - Padding that differs between the two sides of an axis is written out.
  * - In bf16 cuDNN reads and writes copies, which are converted before and after.
  * - --gpu_tuning=nhwc: a product is a graph with channels last if cuDNN has an engine for it
- *   (conv_graph.h), and bias and relu may be part of it. channels.h decides which images lie so. A
- *   tensor with another layout than its product requires is transposed before or after, by the
- *   kernel that also converts. */
+ *   (conv_graph.h), and bias and relu may be part of it. channels.h decides which images lie
+ *   channels last. A tensor with another layout than its product requires is transposed before or
+ *   after the product, by the kernel that also converts to or from bf16. */
 #include "base/log.h"
 #include "kernels/cuda/conv/channels.h"
 #include "kernels/cuda/conv/conv_algo.h"
@@ -27,10 +27,10 @@ struct conv {
 enum { PLANES, LAST, N_LAYOUTS }; /* layout of a tensor: canonical, or channels last */
 
 struct conv_pass {
-    struct gpu_conv_algos algos; /* x: with padding, if it is written out */
+    struct gpu_conv_algos algos; /* x includes the padding if it is written out */
     struct gpu_conv_graph graph[GPU_CONV_N_WAYS];
     struct gpu_planes shape[GPU_N_CASTS];
-    int dy_given; /* layout of dy in the lane's copies; N_LAYOUTS: there is no copy */
+    int dy_given; /* layout of dy's copy in the lane; N_LAYOUTS: there is no copy */
 };
 
 /* A product of layer i, the lane that queues it, and the layouts that it requires. */
@@ -46,7 +46,7 @@ static int has_graphs(const struct gpu_plan *plan)
     return (plan->cfg.tuning & TUNING_NHWC) != 0;
 }
 
-/* Returns the layout of a tensor of the plan, or of the gradient by it. */
+/* Returns the layout of a tensor of the plan, or of the gradient with respect to it. */
 static int layout_of(const struct gpu_op *op, int which)
 {
     const struct conv *s = op->state;
@@ -102,8 +102,8 @@ static enum status convert_operand(const struct product *p, int which, const flo
                                    : gpu_transpose(stream, ours, (float *)copy, m));
 }
 
-/* The first returns the memory that cuDNN writes a result to; the second then converts it to the
- * plan's tensor. */
+/* result_place returns the memory to which cuDNN writes a result; the next function then converts
+ * the result to the plan's tensor. */
 static void *result_place(const struct product *p, int which, float *ours)
 {
     int is_copy = p->pass->plan->cfg.precision == BACKEND_BF16 || is_transposed(p, which);
@@ -129,8 +129,8 @@ static enum status convert_result(const struct product *p, int which, float *our
                                     : gpu_transpose(stream, (const float *)copy, ours, m));
 }
 
-/* Runs one of the three products. ours: x, w and y, by GPU_CAST_..., or gradients by them.
- * with_bias: set to whether forward added bias and relu; NULL: another product. */
+/* Runs one of the three products. ours: x, w and y, by GPU_CAST_..., or gradients with respect to
+ * them. with_bias: set to whether forward added bias and relu; NULL: another product. */
 static enum status run_product(struct gpu_pass *pass, int i, const struct gpu_lane *lane, int way,
                                float *const *ours, int *with_bias)
 {
@@ -276,7 +276,8 @@ static struct gpu_frame frame_of(const struct conv *s, int n)
     return f;
 }
 
-/* Applies the relu behind a convolution without a bias; with one, bias.cu applies both. */
+/* Applies the relu behind a convolution without a bias; if there is a bias, bias.cu applies
+ * both. */
 static enum status relu_alone(struct gpu_pass *pass, int i)
 {
     const struct gpu_op *op = &pass->plan->ops[i];

@@ -1,11 +1,11 @@
 /* kernels/cuda/conv/conv_algo.h - runs the three products of a convolution (forward, gradients of
  * weights and of the input), each by an algorithm of cuDNN: the fastest proposed one that fits. If
- * it fails when it runs, the next one is tried. TUNING_MEASURE, without `deterministic`: when a
- * product first runs, cuDNN times its algorithms on the tensors of that run, and the results
- * replace the proposals. At that time all memory is allocated and has its contents; the run then
- * rewrites everything that cuDNN's trials overwrite. The trials stay within the planned workspace,
- * which is larger with this tuning. They never happen during a graph capture: a first run is never
- * captured.
+ * this algorithm fails when it runs, the next one is tried. TUNING_MEASURE, without
+ * `deterministic`: when a product first runs, cuDNN times its algorithms on the tensors of that
+ * run, and the results replace the proposals. At that time all memory is allocated and filled; the
+ * run then rewrites everything that cuDNN's trials overwrite. The trials stay within the planned
+ * workspace, which is larger with this tuning. They never happen during a graph capture: a first
+ * run is never captured.
  * Owns:    nothing: the pass owns the descriptors.
  * Threads: the plan's.
  * Errors:  no algorithm fits: ST_UNSUPPORTED, or the arena's error if it is full; logged with the
@@ -43,8 +43,7 @@ struct gpu_conv_algos {
 /* Chooses the algorithm of one product; all fields but `way` are set. */
 enum status gpu_conv_algo_prepare(struct gpu_pass *pass, struct gpu_conv_algos *c, const int pad[2],
                                   int which);
-/* Returns the workspace that one algorithm may use, and records, while planning, that the chosen
- * one uses so much. */
+/* Returns the limit of the workspace of one algorithm. */
 uint64_t gpu_conv_algo_workspace_limit(const struct gpu_plan *plan);
 void gpu_conv_algo_workspace_reserve(struct gpu_plan *plan, uint64_t bytes);
 /* Queues the product on the lane: from a and b to `to`, in cuDNN's order. */

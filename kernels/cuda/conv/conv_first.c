@@ -1,7 +1,7 @@
-/* kernels/cuda/conv/conv_first.c - a first convolution, of images with one channel and without a
- * gradient by the image, by Weir's kernels (conv_first.cu) instead of cuDNN's:
- * --gpu_tuning=first_conv. It includes bias, relu, and a max pool of adjacent 2x2 windows. The
- * kernels pad by themselves, so no padded copy is made. They do not round, so conv.c handles
+/* kernels/cuda/conv/conv_first.c - a network's first convolution, of images with one channel and
+ * without a gradient with respect to the image, by Weir's kernels (conv_first.cu) instead of
+ * cuDNN's: --gpu_tuning=first_conv. It includes bias, relu, and a max pool of adjacent 2x2 windows.
+ * The kernels pad by themselves, so no padded copy is made. They do not round, so conv.c handles
  * bf16. */
 #include "kernels/cuda/conv/conv_first.h"
 #include "base/log.h"

@@ -9,11 +9,11 @@
  * Backward: a block computes the sums of a few filters over a run of samples. Each thread keeps in
  * registers a sum for each of their weights and biases, over its own output cells, two of a column
  * at a time. Neighbouring threads read neighbouring cells of dy, and each cell is read once. Then
- * the threads' sums are added, and in a second kernel those of the runs. Runs have fixed bounds,
- * and all additions a fixed order. In backward's shared memory, rows of the image are grouped by
- * their remainder by 2 * stride and columns by their remainder by stride, with a pitch equal to the
- * output's width modulo 32. So thread k reads bank k + constant, also in the next row, and no two
- * threads of a warp share a bank. */
+ * the threads' sums are added, and a second CUDA kernel adds the runs' sums. Runs have fixed
+ * bounds, and all additions a fixed order. In backward's shared memory, rows of the image are
+ * grouped by their remainder by 2 * stride and columns by their remainder by stride, with a pitch
+ * equal to the output's width modulo 32. So thread k reads bank k + constant, also in the next row,
+ * and no two threads of a warp share a bank. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/conv/conv_first_kernels.h"
 
@@ -23,7 +23,7 @@ enum {
     BANKS = 32,           /* banks of shared memory */
     FORWARD_CELLS = 2048, /* cells of a padded image in shared memory */
     MAX_PER_BLOCK = 32,   /* filters per block, forward */
-    /* forward: fewer filters per block, down to 4, until there are so many blocks */
+    /* forward: fewer filters per block, down to 4, until there are that many blocks */
     ENOUGH_BLOCKS = 1024,
     GRAD_BLOCKS = 256, /* backward: largest number of blocks */
     /* Backward: ROUND sums of all threads are in shared memory at a time. ROUND threads add each of
@@ -259,7 +259,7 @@ static int64_t splits_of(const struct gpu_conv_first *c)
 
 /* Adds one sample. sum[.][TAPS] is the bias's. dy: gradient of the block's first filter. If the
  * output has an odd number of rows, the last row is combined with one of zeros: an input that is
- * not finite then makes more sums NaN than those it belongs to. */
+ * not finite then also turns sums into NaN to which it does not contribute. */
 template <int K, int S, int GROUP>
 static __device__ inline void sample_add(const struct gpu_conv_first &c, const float *image,
                                          const struct layout &l, const float *dy, int filters,
@@ -373,7 +373,7 @@ static int backward_launch(struct CUstream_st *stream, const struct gpu_conv_fir
                   backward_layout(c), x, dy, sums);
 }
 
-/* ---- which and whether ---- */
+/* ---- choice of the kernel ---- */
 
 #define BY_STRIDE(launch, k, c, ...)                                                               \
     ((c)->stride == 1 ? launch<k, 1>(__VA_ARGS__) : launch<k, 2>(__VA_ARGS__))

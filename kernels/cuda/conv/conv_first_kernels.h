@@ -1,6 +1,6 @@
 /* kernels/cuda/conv/conv_first_kernels.h - launchers for a convolution of small images with one
- * channel and without a gradient by the image. Its sums have one term per cell of the kernel, about
- * 25, which is few for a matrix product. Threads, errors: as kernels.h. */
+ * channel and without a gradient with respect to the image. Its sums have one term per cell of the
+ * kernel, about 25, which is few for a matrix product. Threads, errors: as kernels.h. */
 #ifndef KERNELS_CUDA_CONV_CONV_FIRST_KERNELS_H
 #define KERNELS_CUDA_CONV_CONV_FIRST_KERNELS_H
 #include "kernels/cuda/common/kernels.h"
@@ -17,12 +17,13 @@ struct gpu_conv_first {
     int filters;
     int in_h, in_w, out_h, out_w;
     int kernel, stride; /* values of both axes: kernel 2 .. 7, stride 1 .. 2 */
-    int pad_h, pad_w;   /* padding before the image; behind it: as far as the outputs reach */
+    int pad_h, pad_w;   /* padding before the image; the padding behind it reaches as far as the
+                         * outputs require */
 };
 /* Returns 1 if the kernels support the shape. */
 int gpu_conv_first_fits(const struct gpu_conv_first *c);
 
-/* Operations behind the sums. */
+/* Operations that follow the convolution's sums. */
 struct gpu_conv_first_end {
     const float *bias; /* [filters]; NULL: none */
     int relu;

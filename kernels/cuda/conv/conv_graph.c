@@ -1,7 +1,8 @@
 /* kernels/cuda/conv/conv_graph.c - builds the graph of one product for cuDNN's backend API, asks
  * for engine configurations, and finalizes the first usable one. NOT_SUPPORTED from any call means
  * that cuDNN does not offer the product. An engine may also fail to finalize for other reasons,
- * because some are compiled then; the next one is tried. Every other failure is an error. */
+ * because some engines are compiled at that time; then the next engine is tried. Every other
+ * failure is an error. */
 #include "kernels/cuda/conv/conv_graph.h"
 #include "base/log.h"
 #include "kernels/cuda/conv/conv_algo.h"
@@ -317,8 +318,8 @@ done:
     return st;
 }
 
-/* Logs once, for the first convolution concerned, what cuDNN does not offer. with_bias: together
- * with the bias. */
+/* Logs once, for the first convolution concerned, the product that cuDNN does not offer. with_bias:
+ * together with the bias. */
 static void say_absent(const struct gpu_conv_graph *g)
 {
     static atomic_flag said[GPU_CONV_N_WAYS + 1] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT,
@@ -362,9 +363,9 @@ done:
     return st;
 }
 
-/* Finalizes the chosen engine again for the lane's handle. When the plan was created there was no
- * other lane, and cuDNN's manual does not allow to execute, for one handle, what was finalized for
- * another while that one has other work. */
+/* Finalizes the chosen engine again for the lane's handle. When the plan was created, the other
+ * lane did not exist. cuDNN's manual forbids executing a plan on one handle that was finalized for
+ * another handle while the other handle has work. */
 static enum status move_to(struct gpu_conv_graph *g, cudnnHandle_t handle)
 {
     if (g->handle == handle)

@@ -1,8 +1,9 @@
 /* kernels/cuda/groups/comm.h - sums across GPUs: NCCL's communicators of one process, one per GPU.
  * comm.c, or comm_absent.c if the build has no nccl.h.
  *
- * One call of one thread queues the parts of all GPUs. So a GPU never waits for a sum that another
- * one was not asked for, even if the thread of the other has failed.
+ * One call of one thread queues the parts of all GPUs. So each sum is queued on all GPUs, and no
+ * GPU waits for a sum that another GPU has not queued, even if the thread of the other GPU has
+ * failed.
  *
  * NCCL creates a connection when a sum first needs it, and may wait for it forever. So its
  * communicators do not block, and each call here ends after gpu_comm_limit_ms or a cancel.

@@ -6,14 +6,15 @@
  * parallel with those of the layers below.
  *
  * No member can hang, because one thread queues the work of all GPUs for a layer: nothing is queued
- * that depends on work not queued yet, and all events are recorded before they are waited for. Only
- * threads wait for missing members, here, and a cancel wakes them and ends NCCL's pending calls. A
- * member that fails to queue cancels all other members.
+ * that depends on work not queued yet, and each event is recorded before a stream waits for it.
+ * Only threads wait for missing members, in this file, and a cancel wakes these threads and ends
+ * NCCL's pending calls. A member that fails to queue cancels all other members.
  *
  * Locks: `issue` keeps the streams of all GPUs in the same order of layers, and protects a
- * communicator from being aborted while it is used. It is held over calls to CUDA and NCCL. These
- * do not wait for other members, but for NCCL's connections, which a deadline and a cancel end.
- * `lock` is never held over a call. The two are never held together. */
+ *        communicator from being aborted while it is used. `issue` is held over calls to CUDA and
+ *        NCCL. These calls do not wait for other members. They may wait for NCCL's connections, but
+ *        a deadline and a cancel end that wait. `lock` is never held over a call. The two locks are
+ *        never held together. */
 #include "kernels/cuda/groups/group.h"
 #include "base/log.h"
 #include "kernels/cuda/groups/comm.h"
@@ -310,7 +311,7 @@ enum status gpu_group_arrive(struct gpu_plan *plan, int layer)
     return st;
 }
 
-/* Returns an error if NCCL noticed one or a member has cancelled: then there is no sum. */
+/* Returns an error if NCCL reported one or a member has cancelled: then there is no sum. */
 static enum status sum_check(struct gpu_group *g)
 {
     enum status st = ST_OK;

@@ -24,7 +24,8 @@ struct gpu_group {
     /* guards the four fields below; not the pointer to comm, and not its cancel */
     pthread_mutex_t issue;
     struct gpu_comm *comm; /* NULL: one GPU, or no NCCL */
-    int comm_aborted;      /* comm was aborted, or would have been if it existed */
+    int comm_aborted;      /* the communicators were aborted, or must not be used without NCCL
+                            * either */
     float **buffer;        /* [n_cards] arguments of a call */
     cudaStream_t *stream;
 
@@ -62,15 +63,15 @@ enum status gpu_group_plan(struct gpu_plan *plan);
 enum status gpu_group_join(struct gpu_plan *plan);
 void gpu_group_leave(struct gpu_plan *plan);
 
-/* Sends the layer's gradients when those of all members are queued. Called after ready[layer]
- * is recorded. copied[layer] is recorded before wait returns; behind it the gradients may be
- * overwritten. */
+/* Queues the layer's sum after all members have queued their gradients of the layer. Called after
+ * ready[layer] is recorded. copied[layer] is recorded before wait returns; behind it the gradients
+ * may be overwritten. */
 enum status gpu_group_arrive(struct gpu_plan *plan, int layer);
 enum status gpu_group_wait(struct gpu_plan *plan, int layer);
 
 /* Queues (group_sum.c) a layer's sum of all members. After it has ended, gpu_group_finish completes
- * the leader's share on the host, from the copy in staging memory, or by adding the GPUs' buckets.
- */
+ * the leader's share on the host, from the copy in staging memory, or by adding the GPUs'
+ * buckets. */
 enum status gpu_group_queue(struct gpu_group *g, int layer);
 void gpu_group_finish(struct gpu_plan *leader, int layer);
 struct gpu_plan *gpu_group_leader(const struct gpu_group *g, int card);

@@ -67,7 +67,8 @@ static enum status cards_sum(struct gpu_group *g, int layer)
     }
     int64_t share = gpu_group_leader(g, 0)->member->bucket[layer].share;
     enum status st = gpu_comm_reduce_scatter(g->comm, g->buffer, share, g->stream);
-    return st == ST_DEADLINE ? ST_INTERNAL : st; /* there is no peer that may return */
+    return st == ST_DEADLINE ? ST_INTERNAL : st; /* ST_DEADLINE would mean a lost peer that may
+                                                  * return */
 }
 
 /* The part of a tensor in a leader's share: its elements [lo, hi). */

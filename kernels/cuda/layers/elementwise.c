@@ -93,12 +93,12 @@ static enum status dropout_plan(struct gpu_plan *plan, int i)
     TRY(gpu_plan_state_create(op, sizeof *c, &c));
     c->mask.elems = shape_elems(&op->layer->in);
     c->mask.key = rng_key(plan->cfg.seed, RNG_DROPOUT, (uint64_t)i);
-    /* threshold of k * 2^-24 < rate, without the product: exact, because both sides are */
+    /* k * 2^-24 < rate becomes k < threshold; both forms are exact */
     c->mask.threshold = (uint64_t)ceil((double)rate * 0x1p24);
     c->mask.scale = 1.0f / (1.0f - rate);
     if (plan->cfg.inference_only) {
         op->y = op->x;
-        op->shared = 1; /* keeps its input unchanged, too */
+        op->shared = 1; /* the layer must not overwrite its input either */
     } else {
         TRY(gpu_plan_reserve_output(plan, op));
     }

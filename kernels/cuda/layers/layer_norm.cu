@@ -5,7 +5,8 @@
 
 enum { THREADS = 128 };
 
-/* Returns the sum of `mine` over the block's threads, in a fixed order, to all of them. */
+/* Returns the sum of `mine` over the block's threads, added in a fixed order; all threads receive
+ * it. */
 static __device__ inline double block_sum(double *part, double mine)
 {
     __syncthreads(); /* all threads have read the earlier sum */

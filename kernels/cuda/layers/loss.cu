@@ -10,7 +10,7 @@
 enum { THREADS = 32 };
 
 struct one {
-    float y, slope; /* slope: derivative of the class's part of the loss by x */
+    float y, slope; /* slope: derivative of the class's part of the loss with respect to x */
     double part;    /* part of the loss */
 };
 

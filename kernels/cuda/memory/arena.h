@@ -1,7 +1,7 @@
 /* kernels/cuda/memory/arena.h - records a plan's requests for device memory, under a limit. All
  * requests are made first. Then one block is allocated on the device and divided, so that a plan
- * has either all its memory or none, and allocates none while it runs. Needs no CUDA, so that it is
- * tested on machines without.
+ * has either all its memory or none, and allocates no memory while it runs. Needs no CUDA, so that
+ * it is tested on machines without.
  * Owns:    its records; not the memory, which bind.c allocates and frees.
  * Threads: one at a time.
  * Errors:  ST_NOMEM; ST_RANGE beyond a limit that the operator set; logged with the layer, the
@@ -27,14 +27,14 @@ struct gpu_arena {
     uint64_t bytes;   /* sum of the requests, rounded up */
     struct gpu_arena_record *records;
     int n_records, cap_records;
-    void *block; /* memory that it is bound to (bind.c) */
+    void *block; /* the device memory that bind.c allocated for the arena */
     /* Writes further advice for the log line about too little memory; NULL: none. */
     void (*more)(int device, int is_set, char *dst, size_t bytes);
-    int device; /* argument of more */
+    int device; /* first argument of `more` */
 };
 
-/* Begins the records. is_set: the operator set the limit; 0: it is the device's free memory, which
- * may grow. */
+/* Begins the records. is_set: the operator set the limit; 0: the limit is the device's free memory,
+ * which may grow. */
 void gpu_arena_init(struct gpu_arena *a, uint64_t limit, int is_set);
 void gpu_arena_free(struct gpu_arena *a);
 

@@ -1,6 +1,6 @@
 /* kernels/cuda/memory/bind.h - allocates the memory that an arena requested, and divides it. bind.c
- * allocates one block. bind_separate.c, a library of its own for finding errors, makes one
- * allocation per record, of exactly its bytes: an access beyond a tensor then leaves an allocation,
+ * allocates one block. bind_separate.c, in a separate library for debugging, allocates each record
+ * separately, with exactly its size: an access beyond a tensor is then an access out of bounds,
  * which compute-sanitizer and the emulation detect. Threads: as memory.h. Errors: ST_NOMEM is not
  * logged. */
 #ifndef KERNELS_CUDA_MEMORY_BIND_H
@@ -9,6 +9,6 @@
 
 struct gpu_arena;
 enum status gpu_bind_arena(int device, struct gpu_arena *a);
-void gpu_bind_undo(int device, struct gpu_arena *a); /* an unbound arena is fine */
+void gpu_bind_undo(int device, struct gpu_arena *a); /* does nothing to an unbound arena */
 
 #endif

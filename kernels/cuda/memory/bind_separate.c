@@ -1,5 +1,5 @@
-/* kernels/cuda/memory/bind_separate.c - replaces bind.c to find errors: one allocation per record,
- * see bind.h. */
+/* kernels/cuda/memory/bind_separate.c - replaces bind.c for debugging: each record has its own
+ * allocation, see bind.h. */
 #include "base/log.h"
 #include "kernels/cuda/memory/arena.h"
 #include "kernels/cuda/memory/bind.h"

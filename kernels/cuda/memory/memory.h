@@ -14,16 +14,16 @@
 /* Sets the limit; 0: none. ST_BUSY while memory is allocated; ST_NOMEM if `reserve` fails;
  * logged. */
 enum status gpu_memory_set_limit(int device, uint64_t limit, int reserve);
-/* Returns the largest allocation possible now. *is_set: more is free, but the budget excludes it.
- * The backend's errors are logged. */
+/* Returns the largest allocation possible now. *is_set: the device has more free memory, but the
+ * limit excludes it. The backend's errors are logged. */
 enum status gpu_memory_left(int device, uint64_t *out, int *is_set);
-/* Allocates, aligned as by cudaMalloc. ST_NOMEM is not logged: the caller logs it with the layer.
- */
+/* Allocates memory, aligned as by cudaMalloc. ST_NOMEM is not logged: the caller logs it with the
+ * layer. */
 enum status gpu_memory_alloc(int device, uint64_t bytes, void **out);
-void gpu_memory_free(int device, void *at, uint64_t bytes); /* at NULL is fine */
+void gpu_memory_free(int device, void *at, uint64_t bytes); /* does nothing if `at` is NULL */
 
-/* Writes advice for the line about too little memory: the GPU, its free memory, its other users,
- * and possible remedies. is_set: this process's limit is the cause. Begins with "; ". */
+/* Writes advice for the log line about too little memory: the GPU, its free memory, its other
+ * users, and possible remedies. is_set: this process's limit is the cause. Begins with "; ". */
 void gpu_memory_advice(int device, int is_set, char *dst, size_t bytes);
 /* Sets the callback that writes the other users of a GPU; NULL: unknown. */
 void gpu_memory_set_users(void (*users)(int device, char *dst, size_t bytes));

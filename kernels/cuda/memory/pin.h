@@ -6,7 +6,7 @@
 #include "kernels/cuda/memory/pieces.h"
 
 struct gpu_range_list {
-    struct gpu_range *ranges; /* pinned; its holder has a reference to each */
+    struct gpu_range *ranges; /* pinned ranges; the owner of this list has a reference to each */
     int n;
 };
 

@@ -1,17 +1,18 @@
 /* kernels/cuda/plan/branch.c - the second stream of the backward.
  *
- * DESIGN. The gradients by a layer's parameters are needed last, those by its inputs at once. So
- * the backward of a convolution or dense layer that computes both forks: an event on `compute`
- * marks the gradient by its output as ready. The second stream then computes the gradients of
- * weights and bias, while `compute` continues with the gradient by the input and the layers below.
- * In a capture the event includes the second stream, and its work becomes a branch of the graph. A
- * layer that computes only one of the two stays on `compute`.
- * - A branch reads its layer's input, which the next forward overwrites, and the gradient by its
- *   output, whose buffer is reused for other gradients (diffs.h). Each branch ends with an event.
- *   The plan determines once for which branch a layer must wait before its backward writes to a
- *   buffer. In a chain of layers that is the branch of the layer that forked before: the two
- *   products of a layer run in parallel, and a branch runs in parallel with the following layers
- *   without one.
+ * DESIGN. The gradients with respect to a layer's parameters are needed last, those with respect to
+ * its inputs at once. So the backward of a convolution or dense layer that computes both forks: an
+ * event on `compute` marks the gradient with respect to its output as ready. The second stream then
+ * computes the gradients of weights and bias, while `compute` continues with the gradient with
+ * respect to the input and the layers below. In a capture the event includes the second stream, and
+ * its work becomes a branch of the graph. A layer that computes only one of the two stays on
+ * `compute`.
+ * - A branch reads its layer's input, which the next forward overwrites, and the gradient with
+ *   respect to its output, whose buffer is reused for other gradients (diffs.h). Each branch ends
+ *   with an event. The plan determines once for which branch a layer must wait before its backward
+ *   writes to a buffer. In a chain of layers this is the branch of the layer that forked before. So
+ *   the two products of a layer run in parallel, and a branch also runs in parallel with the
+ *   following layers that have no branch.
  * - A branch writes only gradients of parameters. Their readers wait for the event `ready`, which
  *   is recorded on the stream that computes them (layers.c). An update on the device is queued
  *   behind the whole backward, at whose end `compute` waits for the last branch. So a step is
@@ -30,7 +31,7 @@
 
 struct gpu_branch {
     struct gpu_lane lane;
-    cudaEvent_t forked; /* the gradient by the output of the current layer is ready */
+    cudaEvent_t forked; /* the gradient with respect to the output of the current layer is ready */
     cudaEvent_t *done;  /* [n_layers] the branch has ended; NULL: the layer has none */
     int *wait;          /* [n_layers] branch that the layer waits for before it writes; -1: none */
     int lowest;         /* lowest layer with a backward */
@@ -60,8 +61,9 @@ static int has_branch(const struct gpu_plan *plan, int layer)
            (op->kind == &gpu_conv || op->kind == &gpu_dense);
 }
 
-/* Returns the lowest of the layers above whose branches read what this layer's backward writes; its
- * branch is behind all of theirs. reader: last reader of each buffer; -1: none. */
+/* Returns the lowest layer above this one whose branch reads memory that this layer's backward
+ * writes. Its branch is queued behind the branches of all other such layers. reader: last reader of
+ * each buffer; -1: none. */
 static int last_reader(const struct gpu_plan *plan, int layer, const int *reader)
 {
     const struct gpu_diff_op *op = &plan->diffs.ops[layer];

@@ -1,7 +1,8 @@
 /* kernels/cuda/plan/branch.h - lanes: a stream with the buffers and handles that a product needs;
  * and the second stream of a plan's backward (kernels/tuning.h: branches), see branch.c. Owns: the
- * second stream, its handles and events. Its device memory belongs to the plan's arena. Threads: as
- * for the plan. Errors: the plan's; too little memory for it is logged and is no error. */
+ * second stream, its handles and events. The lanes' device memory belongs to the plan's arena.
+ * Threads: as for the plan. Errors: the plan's; too little memory for a second lane is logged and
+ * is no error. */
 #ifndef KERNELS_CUDA_PLAN_BRANCH_H
 #define KERNELS_CUDA_PLAN_BRANCH_H
 #include "kernels/cuda/plan/plan.h"
@@ -19,8 +20,8 @@ struct gpu_lane {
 };
 struct gpu_lane gpu_branch_main_lane(const struct gpu_plan *plan); /* the lane of `compute` */
 
-/* Reserves memory for a second lane in the arena, after all other reservations. Reserves nothing
- * without the tuning and for plans that cannot use it. */
+/* Reserves memory for a second lane in the arena, after all other reservations. Reserves nothing if
+ * the plan's tuning flags lack TUNING_BRANCHES, or if the plan cannot use a second lane. */
 enum status gpu_branch_plan(struct gpu_plan *plan);
 /* Creates the second lane. Called when the arena is bound. */
 enum status gpu_branch_create(struct gpu_plan *plan);
@@ -30,13 +31,13 @@ enum status gpu_branch_finish(const struct gpu_plan *plan); /* waits until its w
 /* Makes `compute` wait for branches that read what the layer's backward writes. First of the four
  * steps of a backward, before anything is queued. */
 enum status gpu_branch_wait(struct gpu_plan *plan, int layer);
-/* Returns the lane for the gradients by the layer's parameters, when that by its output is ready.
- */
+/* Returns the lane for the gradients with respect to the layer's parameters, after the gradient
+ * with respect to its output is ready. */
 enum status gpu_branch_fork(struct gpu_plan *plan, int layer, struct gpu_lane *out);
-/* Returns the stream of these gradients, when its backward is queued. */
+/* Returns the stream that computes these gradients, after the layer's backward is queued. */
 cudaStream_t gpu_branch_stream(const struct gpu_plan *plan, int layer);
-/* Ends the branch, when all work behind them on that stream is queued, too. Behind the last layer
- * `compute` waits for all branches. */
+/* Ends the branch, after all work behind these gradients on that stream is queued. Behind the last
+ * layer `compute` waits for all branches. */
 enum status gpu_branch_join(struct gpu_plan *plan, int layer);
 
 #endif

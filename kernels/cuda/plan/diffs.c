@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 /* Returns the largest number of buffers in use at a time: a gradient for each layer, one from other
- * plans, and those of one layer's inputs. */
+ * plans, and the gradients of one layer's inputs. */
 static int most_buffers(int n_layers)
 {
     return 2 * n_layers + LAYER_MAX_INPUTS;
@@ -72,7 +72,7 @@ static void dy_plan(struct gpu_diffs *d, int i, int exported, int64_t elems)
     op->dy = d->value[i];
     if (!exported)
         return;
-    op->given = take_new(d, elems); /* it may be filled while the buffers before are in use */
+    op->given = take_new(d, elems); /* other plans may fill it while all other buffers are in use */
     op->own = op->dy;
     if (op->own >= 0 && d->buffers[op->own].users == 1)
         return;
@@ -122,7 +122,8 @@ static void op_plan(const struct backend_plan_config *cfg, const struct graph_no
         if (done >= 0)
             over[n_over++] = done;
     }
-    /* only now: a layer computes all its gradients before any is added to another */
+    /* buffers are released only here: a layer computes all its gradients before any is added to
+     * another */
     for (int k = 0; k < n_over; k++)
         give_back(d, over[k]);
     give_back(d, op->dy);

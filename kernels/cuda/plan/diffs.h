@@ -1,15 +1,16 @@
-/* kernels/cuda/plan/diffs.h - assigns buffers to the gradients by outputs, for as long as each
- * lives. A gradient lives from the backward of the last reader of its output to the backward of the
- * layer with that output; then its buffer is free. In a chain two buffers alternate. The gradient
- * of an output with several readers is the sum of their parts, added from the last reader to the
- * first. A buffer may hold several equal gradients (those of a sum's inputs); it is not written
- * then. Needs no CUDA, so that it is tested on machines without. Owns: its records. Threads: one at
- * a time. Errors: ST_NOMEM, logged. */
+/* kernels/cuda/plan/diffs.h - assigns buffers to the gradients with respect to outputs, for as long
+ * as each lives. A gradient lives from the backward of the last reader of its output to the
+ * backward of the layer with that output; then its buffer is free. In a chain two buffers
+ * alternate. The gradient of an output with several readers is the sum of their parts, added from
+ * the last reader to the first. A buffer may hold several equal gradients (those of a sum's
+ * inputs); no layer writes to it then. Needs no CUDA, so that it is tested on machines without.
+ * Owns: its records. Threads: one at a time. Errors: ST_NOMEM, logged. */
 #ifndef KERNELS_CUDA_PLAN_DIFFS_H
 #define KERNELS_CUDA_PLAN_DIFFS_H
 #include "kernels/graph.h"
 
-/* Location of the gradient by an input, relative to the gradient by the layer's output. */
+/* Location of the gradient with respect to an input, relative to the gradient with respect to the
+ * layer's output. */
 enum gpu_diff_way {
     GPU_DIFF_APART,    /* separate buffer */
     GPU_DIFF_IN_PLACE, /* same buffer, or a separate one */
@@ -24,13 +25,13 @@ struct gpu_diff_buffer {
 
 /* Buffer numbers; -1: none. */
 struct gpu_diff_edge {
-    int dx;         /* gradient by the input, written by the backward */
+    int dx;         /* gradient with respect to the input, written by the backward */
     int other, sum; /* sum = dx + other; both -1: dx is the first part of the gradient */
 };
 
 struct gpu_diff_op {
     enum gpu_diff_way way; /* set before planning; so is wants_dx */
-    /* the backward computes the gradient by the first input even if it is unused */
+    /* the backward computes the gradient with respect to the first input even if it is unused */
     int wants_dx;
     int given; /* exported layers: gradient from other plans, perhaps long before it is used */
     int own;   /* gradient from this plan's readers of an exported layer: dy = own + given */
@@ -42,8 +43,8 @@ struct gpu_diffs {
     int n_buffers;
     struct gpu_diff_buffer *buffers;
     struct gpu_diff_op *ops; /* [n_layers] */
-    /* [n_layers] buffer of the gradient by the layer's output; at the end, of layers that other
-     * plans compute */
+    /* [n_layers] buffer of the gradient with respect to the layer's output. When planning has
+     * ended, only those of layers that other plans compute remain */
     int *value;
 };
 

@@ -144,7 +144,7 @@ done:
     return st;
 }
 
-/* Refuses a layer without a gradient by its output. */
+/* Refuses a layer without a gradient with respect to its output. */
 static enum status trained_check(const struct gpu_plan *plan, int layer)
 {
     if (!plan->cfg.inference_only && plan->node[layer].trained)

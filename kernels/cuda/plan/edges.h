@@ -1,7 +1,7 @@
-/* kernels/cuda/plan/edges.h - the gradients by outputs, summed over their readers, and the tensors
- * that cross between plans (backend.h's set_output, set_output_grad and read_output_grad). Threads:
- * as for the plan. Errors: logged with the layer's name; ST_UNSUPPORTED if the tensor does not
- * exist. */
+/* kernels/cuda/plan/edges.h - the gradients with respect to outputs, summed over their readers, and
+ * the tensors that cross between plans (backend.h's set_output, set_output_grad and
+ * read_output_grad). Threads: as for the plan. Errors: logged with the layer's name; ST_UNSUPPORTED
+ * if the tensor does not exist. */
 #ifndef KERNELS_CUDA_PLAN_EDGES_H
 #define KERNELS_CUDA_PLAN_EDGES_H
 #include "kernels/cuda/plan/plan.h"

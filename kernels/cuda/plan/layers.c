@@ -12,9 +12,9 @@
  * Events that other streams or the host record or wait for are nodes in the graphs: a launch waits
  * for the work that they mark at that time, and records them as cudaEventRecord would at that point
  * of the stream. So the streams `up` and `down` do the same work as without graphs, at the same
- * time. The second stream of `branches` is captured, too (branch.c). A graph holds pointers to
- * the plan's memory, which does not move, and algorithms of its first pass, see
- * gpu_layer_capture_invalidate. One training step of the whole batch runs uncaptured first, because
+ * time. The second stream of `branches` is captured, too (branch.c). A graph holds pointers to the
+ * plan's memory, which does not move, and algorithms of its first pass, see
+ * gpu_layer_capture_invalidate. The first training step of the whole batch runs uncaptured, because
  * libraries initialise themselves in it. Other passes (inference, fewer samples, no labels), plans
  * with some of the layers, and all passes after a failed capture are queued layer by layer. */
 #include "kernels/cuda/plan/layers.h"
@@ -38,7 +38,8 @@ struct gpu_layer_capture {
     int has_failed, is_invalid;
     int has_targets;               /* there were targets when the forwards were captured */
     int forward_next, forward_end; /* range of layers that are queued, but not called yet */
-    /* next queued layer that was not called yet, from it down to `lowest`; -1: none */
+    /* next queued layer that the caller has not called yet; the queued ones reach down to `lowest`;
+     * -1: none */
     int backward_next;
 };
 

@@ -7,7 +7,8 @@
 
 struct gpu_plan;
 
-/* Creates nothing without the tuning and for plans that cannot use it. */
+/* Prepares the CUDA graphs. Does nothing if the plan's tuning flags lack TUNING_CAPTURE, or if the
+ * plan cannot use graphs. */
 enum status gpu_layer_capture_create(struct gpu_plan *plan);
 void gpu_layer_capture_destroy(struct gpu_plan *plan);
 /* Discards the captured graphs, because different work would be queued now. */
@@ -16,7 +17,7 @@ void gpu_layer_capture_invalidate(const struct gpu_plan *plan);
 /* Returns 1 if the graph of an earlier layer included this layer: there is nothing to queue. */
 int gpu_layer_forward_is_queued(struct gpu_plan *plan, int layer, int train);
 int gpu_layer_backward_is_queued(struct gpu_plan *plan, int layer);
-/* Queues the layer, otherwise. The device is selected. */
+/* Queues the layer if no graph included it. The caller has selected the device. */
 enum status gpu_layer_forward(struct gpu_plan *plan, int layer, int train);
 /* Queues the backward up to the layer's gradients, which plan->ready[layer] marks. */
 enum status gpu_layer_backward(struct gpu_plan *plan, int layer);

@@ -1,5 +1,5 @@
-/* kernels/cuda/plan/libraries.c - asks each library for its version, and the dynamic linker for the
- * file of one of its functions. */
+/* kernels/cuda/plan/libraries.c - queries each library's version, and asks the dynamic linker which
+ * file contains one of the library's functions. */
 #include "kernels/cuda/plan/libraries.h"
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>

@@ -4,14 +4,14 @@
  * the objects that depend on the number of samples: cuDNN's descriptors and chosen algorithms. A
  * plan has one pass for its batch, and creates a second one for the first other number of samples.
  * All tensors are canonical rows, except those of channels.h. Work is queued on the stream
- * `compute`. Parameters arrive by the stream `up`, and gradients leave by the stream `down`, those
- * of each layer as soon as its backward has ended, while the next one computes, ordered by events.
+ * `compute`. The stream `up` copies parameters to the device. The stream `down` copies each layer's
+ * gradients to the host during the next layer's backward. Events order them.
  * - A relu works in place if it is the only reader of its input, and is part of the convolution,
  *   dense layer or sum before it.
- * - So is a max pool behind a convolution's relu; its input is not kept.
- * - Gradients by outputs share few buffers (diffs.h).
- * - Layers that follow from no layer with parameters have no backward.
- * - Gradients by parameters may be computed on a stream of their own (branch.h).
+ * - A max pool behind a convolution's relu is part of it, too; the pool's input is not kept.
+ * - Gradients with respect to outputs share few buffers (diffs.h).
+ * - A layer has no backward if neither it nor any layer before it has parameters.
+ * - Gradients with respect to parameters may be computed on a stream of their own (branch.h).
  *
  * Threads: one at a time. Errors: logged here with the layer's name and the call that failed. */
 #ifndef KERNELS_CUDA_PLAN_PLAN_H
@@ -36,8 +36,8 @@ struct gpu_kind {
     enum status (*prepare)(struct gpu_pass *pass, int i);
     enum status (*forward)(struct gpu_pass *pass, int i, int train);
     enum status (*backward)(struct gpu_pass *pass, int i);
-    enum gpu_diff_way way; /* location of the gradients by the inputs after the backward */
-    int wants_dx;          /* computes the gradient by the first input even if it is unused */
+    enum gpu_diff_way way; /* location of the inputs' gradients after the backward */
+    int wants_dx;          /* computes the first input's gradient even if it is unused */
 };
 extern const struct gpu_kind gpu_conv, gpu_pool, gpu_dense, gpu_relu, gpu_dropout, gpu_batch_norm,
     gpu_flatten, gpu_loss, gpu_join_add, gpu_join_concat, gpu_layer_norm, gpu_embedding,
@@ -48,12 +48,12 @@ struct gpu_op {
     const struct layer *layer;
     float **x, **y; /* addresses of the pointers to first input and output; y may be x */
     float *own_y;   /* target of y if the output is not the input */
-    float **dx;     /* gradient by x, one of the plan's `diffs`; NULL: none */
-    float **dy;     /* gradient by y, summed over its readers */
+    float **dx;     /* gradient with respect to x, one of the plan's `diffs`; NULL: none */
+    float **dy;     /* gradient with respect to y, summed over its readers */
     int needs_backward, needs_dx;
     int shared;         /* other layers read y, too, so it must not be overwritten */
     int overwritten;    /* a relu overwrites y in place */
-    int done_before;    /* relu, max pool: its forward is part of a layer before */
+    int done_before;    /* relu, max pool: a layer before computes its forward */
     int pooled;         /* convolution and its relu: only the max pool behind keeps y */
     int relu_masked;    /* relu: the pool behind it has masked the gradient */
     int x_last, y_last; /* x, y and their gradients lie channels last (channels.h) */
@@ -108,8 +108,8 @@ struct gpu_plan {
     int64_t cast_elems[GPU_N_CASTS]; /* sizes of `cast`, in units of 16 bits */
     void *workspace, *blas_workspace;
     uint64_t blas_workspace_bytes;
-    uint64_t workspace_bytes;          /* most that any pass needs; while planning: so far */
-    int planning, trains;              /* trains: the last forward was for training */
+    uint64_t workspace_bytes;          /* largest workspace of all passes planned so far */
+    int planning, trains;              /* `trains`: the last forward was for training */
     struct gpu_resident *resident;     /* NULL: the caller runs the steps */
     struct gpu_layer_capture *capture; /* layers.h; NULL: no graphs */
     struct gpu_branch *branch;         /* branch.h; NULL: the backward runs only on `compute` */
@@ -148,7 +148,7 @@ int gpu_plan_fuse_relu(struct gpu_plan *plan, int i);
 /* Marks the max pool that is the only reader of that relu, too, and returns it: i's output is not
  * kept. -1: none. */
 int gpu_plan_fuse_pool(struct gpu_plan *plan, int i);
-int gpu_plan_join_pool(struct gpu_plan *plan, int i); /* the same; i writes only the maxima */
+int gpu_plan_join_pool(struct gpu_plan *plan, int i);            /* i writes only the maxima */
 struct gpu_planes gpu_plan_planes(const struct shape *s, int n); /* (n, C, H*W), or (n, F, 1) */
 
 /* Runs (pool.c) the forward of a max pool that is part of the convolution before. bias: the
@@ -181,7 +181,7 @@ enum status gpu_transfer_wait_params(struct gpu_plan *plan, int layer, unsigned 
 enum status gpu_transfer_download(struct gpu_plan *plan, int layer); /* behind ready[layer] */
 enum status gpu_transfer_wait_download(struct gpu_plan *plan, int layer);
 /* Copies the elements [lo, hi) of a gradient, whose element 0 is (or would be) at d, to the host,
- * behind the work of `down`; then, when it has ended, the second moves the staged elements. */
+ * behind the work of `down`; the next function then moves the staged elements. */
 enum status gpu_transfer_download_part(struct gpu_plan *plan, int param, const void *d, int64_t lo,
                                        int64_t hi);
 void gpu_transfer_download_place(struct gpu_plan *plan, int param, int64_t lo, int64_t hi);

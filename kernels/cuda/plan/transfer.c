@@ -1,13 +1,14 @@
 /* kernels/cuda/plan/transfer.c - parameters to the device, gradients to the host.
  *
  * DESIGN. The device copies data in pinned pages directly. Heads and tails of a tensor go through
- * staging memory (pieces.h), so that no copy ever blocks the caller.
- * In:  `up` waits until compute has finished reading the old value (used), copies, and records
- * loaded; compute waits for that before the layer's forward. Out: at the end of a layer's backward
- * the stream that computed its gradients, compute or a branch (branch.h), records ready. `down`
- * waits for that, copies, and records copied. The caller waits for copied, then moves the staged
- * parts to their places. Compute, or a branch, waits for copied before it writes the gradients of
- * the next step. `down` also rounds gradients of 16 bits, each just before its copy. */
+ * staging memory (pieces.h), so that no copy ever blocks the caller. In:  `up` waits until
+ * `compute` has finished reading the old value (event `used`), copies, and records the event
+ * `loaded`, for which `compute` waits before the layer's forward. Out: at the end of a layer's
+ * backward the stream that computed its gradients, `compute` or a branch (branch.h), records the
+ * event `ready`. `down` waits for `ready`, copies, and records the event `copied`. The caller waits
+ * for `copied`, then moves the staged parts to their places. `compute`, or a branch, waits for
+ * `copied` before it writes the gradients of the next step. `down` also rounds gradients of 16
+ * bits, each just before its copy. */
 #include "kernels/cuda/plan/plan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -208,7 +209,7 @@ static struct cut cut_to(int64_t lo, int64_t hi, int64_t first, int64_t end, siz
     return (struct cut){(size_t)lo * size, hi > lo ? (size_t)(hi - lo) * size : 0};
 }
 
-/* Queues a copy. `to` and `from`: addresses of the cut's begin. */
+/* Queues a copy. `to` and `from`: addresses of the start of the cut. */
 static enum status cut_copy(struct gpu_plan *plan, const struct gpu_op *op, uint8_t *to,
                             const uint8_t *from, struct cut c)
 {

@@ -2,7 +2,7 @@
  * floats by a true division, as on the CPU.
  *
  * Launch of both kernels: a block of THREADS threads per sample, at most 32768 blocks, which then
- * continue in strides. Moves 5 bytes per pixel, and some per sample for item, label and
+ * continue in strides. Moves 5 bytes per pixel, and a few bytes per sample for item, label and
  * position. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/resident/steps.h"

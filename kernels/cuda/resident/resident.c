@@ -2,14 +2,14 @@
  *
  * DESIGN. The device counts the steps itself (gpu_tally). From the count the gather kernel derives
  * the next samples, and the update kernel the scalars of the optimizer. So each step consists of
- * the same launches and can be captured as one graph. The host sends in advance what changes: the
- * order of each pass, and the scalars of each run, in a ring as long as all runs that can be
- * queued. A run ends with a copy of count, loss and hits to the host. The very first step is
- * launched kernel by kernel, because libraries initialise themselves in it; then the step is
- * captured. If a capture fails, steps are launched kernel by kernel. TUNING_MULTI_STEP adds graphs
- * of several steps, each captured when a run first has so many: the launches are repeated for each
- * step. A run uses the longest graph that fits its remaining steps. If a capture fails, shorter
- * graphs are used. */
+ * the same launches and can be captured as one graph. The host sends in advance the data that
+ * changes: the order of each pass, and the scalars of each run, in a ring that holds the scalars of
+ * all runs that can be queued. A run ends with a copy of count, loss and hits to the host. The very
+ * first step is launched kernel by kernel, because libraries initialise themselves in it; then the
+ * step is captured. If a capture fails, steps are launched kernel by kernel. TUNING_MULTI_STEP adds
+ * graphs of several steps, which repeat the launches of a step. Each is captured when a run first
+ * has that many steps. A run uses the longest graph that fits its remaining steps. If a capture
+ * fails, shorter graphs are used. */
 #include "kernels/resident.h"
 #include "base/log.h"
 #include "kernels/cuda/memory/bind.h"
@@ -39,7 +39,8 @@ struct gpu_resident {
     float *d_slots;
     struct gpu_arena arena; /* holds all device memory below */
 
-    struct gpu_optim_part *parts; /* copy of d_parts that begin computes */
+    struct gpu_optim_part *parts; /* parts of the parameters, as `begin` computes them; copied to
+                                   * d_parts */
     void *pinned;                 /* pinned memory of the three arrays below */
     uint32_t *item;               /* [n_items] */
     struct optim_step *scalars;   /* [N_SCALARS] */
@@ -60,7 +61,7 @@ static int64_t n_parts_of(int64_t elems)
     return (elems + GPU_OPTIM_ELEMS - 1) / GPU_OPTIM_ELEMS;
 }
 
-/* Lists all parts of all parameters; their slots follow one another. */
+/* Lists all parts of all parameters. The slots of the parts follow one another. */
 static void parts_list(const struct gpu_plan *plan, struct gpu_resident *r,
                        const struct resident_config *cfg, int64_t n_elems)
 {
@@ -327,7 +328,7 @@ static int graph_for(struct gpu_plan *plan, int n)
     struct gpu_resident *r = plan->resident;
     if (!r->has_begun)
         return -1;
-    /* if one step cannot be captured, longer graphs are not tried */
+    /* longer graphs are not tried before the graph of one step exists */
     if (r->n_graphs > 0 && r->graph[0] == NULL)
         steps_capture(plan, 0);
     for (int k = r->n_graphs - 1; k >= 0; k--) {

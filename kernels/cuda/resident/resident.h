@@ -1,4 +1,4 @@
-/* kernels/cuda/resident/resident.h - inside the CUDA backend: training that stays on the device,
+/* kernels/cuda/resident/resident.h - inside the CUDA backend: training without copies to the host,
  * see kernels/resident.h. The caller selects the device. */
 #ifndef KERNELS_CUDA_RESIDENT_RESIDENT_H
 #define KERNELS_CUDA_RESIDENT_RESIDENT_H
