@@ -16,9 +16,9 @@ void core_turns_init(struct core_turns *t)
     atomic_store(&t->n, n);
 }
 
-void core_turns_busy(struct core_turns *t, int more)
+void core_turns_busy(struct core_turns *t, int change)
 {
-    atomic_fetch_add_explicit(&t->n_busy, more, memory_order_relaxed);
+    atomic_fetch_add_explicit(&t->n_busy, change, memory_order_relaxed);
 }
 
 int core_turns_begin(struct core_turns *t)

@@ -1,9 +1,10 @@
-/* bench/vector.c - measures the loops of kernels/vector and the checksum beside memory speed.
- * Each contestant runs over a working set (all its arrays together) that lies in a core's L2 and
- * over one that does not; what it reads and writes is counted once each, as for memcpy. They
- * alternate, round by round, each right after a turn of memcpy, so that a noisy neighbour meets
- * both, and time is the thread's own. Prints the medians of GB/s and of the ratios to memcpy's, and
- * the ratios as a line of JSON. bench_vector [rounds] [milliseconds of a turn] */
+/* bench/vector.c - measures the loops of kernels/vector and the checksum beside memory speed. Each
+ * contestant runs over a working set (all its arrays together) that fits into a core's L2 cache,
+ * and over a larger one. Each byte that it reads or writes is counted once, as for memcpy.
+ * Contestants alternate, round by round, each right after a turn of memcpy, so that other load on
+ * the machine affects both. Times are the thread's processor time. Prints the medians of GB/s and
+ * of the ratios to memcpy's, and the ratios as a line of JSON. bench_vector [rounds] [milliseconds
+ * of a turn] */
 #include "kernels/vector/vector.h"
 #include "base/digest.h"
 #include "kernels/vector/clones.h"
@@ -31,8 +32,9 @@ struct set {
 struct contestant {
     const char *name;
     void (*pass)(struct set *s);
-    int n_arrays; /* floats only; halves count as floats */
-    double moved; /* bytes read and written for one element */
+    int n_arrays; /* number of arrays of a set; each gets room for n floats, even if it holds
+                   * shorter elements */
+    double moved; /* bytes read and written per element */
     int optimizer, momentum;
 };
 

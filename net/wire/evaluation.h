@@ -22,8 +22,8 @@ struct net_evaluation {
 };
 
 struct net_best {
-    int64_t step;          /* step; -1: none */
-    double loss, accuracy; /* accuracy is NaN for targets */
+    int64_t step;          /* step of these values; -1: none */
+    double loss, accuracy; /* accuracy: NaN if samples have regression targets */
 };
 
 struct net_evaluation_reply {

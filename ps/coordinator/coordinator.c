@@ -190,7 +190,8 @@ static void record_epoch(struct coordinator_state *c, struct coordinator_out *ou
     }
 }
 
-/* Ends a finished job in a restarted process, if no worker joins. */
+/* Ends the job in a restarted ps 0 if its steps were done before the restart and no worker joins
+ * within done_ms. */
 static void end_if_done(struct coordinator_state *c, struct coordinator_out *out)
 {
     const struct coordinator_action a = {.kind = ACT_DONE};

@@ -108,9 +108,9 @@ enum status model_graph_name(const struct model_reader *r, const char *fallback,
 enum status model_layers_read(struct model_reader *r, struct layer *l);
 /* Fails on a key of r->obj that a layer of this kind does not have. */
 enum status model_layers_check_keys(const struct model_reader *r, enum layer_kind kind);
-/* Returns the kind of a type's name, or LAYER_N_KINDS. */
+/* Returns the layer kind that a "type" in a model file names; LAYER_N_KINDS: unknown. */
 enum layer_kind model_layers_kind(const char *type);
-/* Returns all names: "conv2d max_pool ...". */
+/* Returns the names of all layer types: "conv2d max_pool ...". */
 const char *model_layers_types(void);
 
 #endif

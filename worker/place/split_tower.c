@@ -327,7 +327,7 @@ enum status split_tower_forward_inference(struct split_tower *s, int layer)
     return forward_layer(s, layer, 0, -1);
 }
 
-/* Adds the gradients by the output of `layer` from the other stages that read it. */
+/* Adds the gradients with respect to the output of `layer` from the other stages that read it. */
 static enum status bring_gradients(struct split_tower *s, int layer, int64_t step)
 {
     enum status st = ST_OK;
