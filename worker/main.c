@@ -448,8 +448,8 @@ static enum status run_worker(struct worker *w)
     pthread_cond_broadcast(&w->signalled);
     pthread_mutex_unlock(&w->lock);
     /* Each worker with servers evaluates its part again; the first one waits for all parts. */
-    int said = w->validated.stopped_early && w->validated.known && w->opt.ps_hosts.n == 0;
-    if (!said && !result.left)
+    bool is_evaluated = w->validated.stopped_early && w->validated.known && w->opt.ps_hosts.n == 0;
+    if (!is_evaluated && !result.left)
         st = validate_last(w, result.global_step);
     if (st != ST_OK)
         leave_for_good(w, st, 0);

@@ -1,4 +1,4 @@
-/* tests/worker_events_told_test.c - the events that the observer of --logdir writes. */
+/* tests/worker_events_observer_test.c - the events that the observer of --logdir writes. */
 #include "tests/check.h"
 #include "tests/folder_rig.h"
 #include "worker/events/event_samples.h"
