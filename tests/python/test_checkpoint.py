@@ -177,8 +177,7 @@ class Checkpoint(harness.Test):
 
     def test_checkpoint_of_another_job_refused(self):
         """The server and the worker name the difference and the remedy."""
-        job = self.job(model="softmax", flags=FLAGS)
-        job.start(self.ps_flags("--save_steps=40"))
+        job = self.job(model="softmax", flags=FLAGS).start(self.ps_flags("--save_steps=40"))
         job.finish(120)
         other = [f.replace("adam", "momentum") for f in FLAGS]
         for flags, model, what in ((other, "softmax", "--optimizer: the checkpoint has adam"),
@@ -306,8 +305,7 @@ class Checkpoint(harness.Test):
         """A folder blocks the path of `checkpoint`: ps logs it. The written files exist
         nevertheless, and the job does not wait for it at the end."""
         os.makedirs(os.path.join(self.folder(), "checkpoint"))
-        job = self.job(model="softmax", flags=FLAGS)
-        job.start(self.ps_flags("--save_steps=10"))
+        job = self.job(model="softmax", flags=FLAGS).start(self.ps_flags("--save_steps=10"))
         job.finish(20)
         out = job.ps[0].output()
         self.assertRegex(out, "W .* checkpoint at step 40: cannot delete old files")
@@ -389,8 +387,7 @@ class Checkpoint(harness.Test):
         self.start_and_stop(1, 7)
         good = self.manifests()[-1]
         subprocess.run(["mount", "-o", "remount,ro", self.folder()], check=True)
-        job = self.job(n_ps=1, model="small", flags=FLAGS)
-        job.start(self.ps_flags("--save_steps=8"))
+        job = self.job(n_ps=1, model="small", flags=FLAGS).start(self.ps_flags("--save_steps=8"))
         job.ps[0].wait_line("training waits until this start can be recorded in .*: make room")
         self.assertIn("Read-only file system", job.ps[0].output())
         self.assertIn("found a checkpoint at step %d" % good, job.ps[0].output())
@@ -437,8 +434,7 @@ class Checkpoint(harness.Test):
         """Workers receive the last version only when it is on the disk, whatever else is saved
         when."""
         for n_ps, flags in ((1, ["--save_steps=15"]), (2, ["--save_steps=40"]), (2, [])):
-            job = self.job(n_ps=n_ps, model="small", flags=FLAGS)
-            job.start(self.ps_flags(*flags))
+            job = self.job(n_ps=n_ps, model="small", flags=FLAGS).start(self.ps_flags(*flags))
             job.finish(120)
             saved = job.ps[0].wait_line(r"I ([\d:.]+) .*checkpoint at step 40: ").group(1)
             for worker in job.workers:

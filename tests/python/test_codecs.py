@@ -152,8 +152,7 @@ class Codecs(harness.Test):
         for dtype in ("fp32", "int4"):
             job = self.job(n_workers=2, model="mlp", data=DATA, flags=[
                 "--batch_size=50", "--train_steps=500", "--learning_rate=0.002", "--seed=5",
-                "--lr_schedule=linear", "--intra_op_threads=1", "--wire_dtype=" + dtype])
-            job.start()
+                "--lr_schedule=linear", "--intra_op_threads=1", "--wire_dtype=" + dtype]).start()
             accuracy[dtype] = job.finish(120)[0]["test_accuracy"]
         print("accuracy %s" % accuracy)
         self.assertGreater(accuracy["int4"], accuracy["fp32"] - 0.01)

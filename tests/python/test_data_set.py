@@ -361,8 +361,7 @@ class DataSet(harness.Test):
         job.finish()
         self.assertEqual(job.ps[0].output().count("computes with"), 1)
         # Again, with workers that compute alike first.
-        job = self.job(flags=[*flags, "--train_steps=10", "--intra_op_threads=2"])
-        job.start([folder])
+        job = self.job(flags=[*flags, "--train_steps=10", "--intra_op_threads=2"]).start([folder])
         job.finish()
         job.ps[0].wait_line("the checkpoint at step 5 was computed with '.*, 1 thread; .*', the "
                             "job now uses '.*, 2 threads; ")

@@ -66,8 +66,7 @@ class Figures(harness.Test):
         once."""
         job = self.job(model="small", flags=["--batch_size=12", "--seed=5", "--sync_mode=async",
                                              "--chunk_bytes=5120", "--intra_op_threads=1",
-                                             "--train_steps=60", "--log_every=7"])
-        job.start()
+                                             "--train_steps=60", "--log_every=7"]).start()
         job.finish()
         for worker in job.workers:
             text = worker.output()
@@ -93,8 +92,7 @@ class Figures(harness.Test):
         """A resumed run does not evaluate at its own steps."""
         for steps, due in ((40, [15, 30]), (80, [45, 60, 75])):
             job = self.job(model="small", flags=[*FLAGS, "--eval_every=15",
-                                                 "--train_steps=%d" % steps])
-            job.start(self.ckpt())
+                                                 "--train_steps=%d" % steps]).start(self.ckpt())
             job.finish()
             text = job.workers[0].output()
             self.assertEqual(due, [int(n) for n in re.findall(

@@ -15,8 +15,7 @@ FLAGS = ["--hidden_units=24", "--batch_size=10", "--seed=3", "--chunk_bytes=1638
 
 class LocalSteps(harness.Test):
     def begin(self, flags, n_ps=1, n_workers=2, model="mlp", keeps=()):
-        job = self.job(n_ps=n_ps, n_workers=n_workers, model=model, flags=flags)
-        job.start(keeps)
+        job = self.job(n_ps=n_ps, n_workers=n_workers, model=model, flags=flags).start(keeps)
         return job
 
     def digest(self, job):

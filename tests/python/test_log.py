@@ -50,8 +50,7 @@ class FullPipe(harness.Test):
     def test_quiet_programs_print_nothing(self):
         """Neither program prints a line during a job without faults; a command of weirctl prints
         none, too."""
-        job = self.job(flags=["--train_steps=3", "--quiet"], n_workers=1)
-        job.start(["--quiet"])
+        job = self.job(flags=["--train_steps=3", "--quiet"], n_workers=1).start(["--quiet"])
         status = self.start_program("weirctl", "--quiet", "status", "--ps_hosts=127.0.0.1:1",
                                     "--timeout_s=1", name="status")
         self.assertRegex(status.wait_output(30, 138), "^E ")

@@ -22,13 +22,12 @@ def formats():
     for room in ROOMS:
         for path in glob.glob(harness.source(room, "**", "*.c"),
                               recursive=True):
-            with open(path, encoding="utf-8") as f:
-                for m in RUN.finditer(f.read().replace("TERM_FMT", '"%s"')):
-                    text = "".join(LITERAL.findall(m.group(0)))
-                    text = text.replace('\\"', '"').replace("%%", "\0")
-                    pattern = CONVERSION.sub("*", text).replace("\0", "%")
-                    if len(pattern.replace("*", "")) >= LEAST_LITERAL:
-                        out[pattern] = path
+            for m in RUN.finditer(harness.read_text(path).replace("TERM_FMT", '"%s"')):
+                text = "".join(LITERAL.findall(m.group(0)))
+                text = text.replace('\\"', '"').replace("%%", "\0")
+                pattern = CONVERSION.sub("*", text).replace("\0", "%")
+                if len(pattern.replace("*", "")) >= LEAST_LITERAL:
+                    out[pattern] = path
     return out
 
 

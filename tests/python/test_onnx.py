@@ -259,9 +259,8 @@ class Errors(harness.Test):
                 ('{"clases": 3, "layers": []}', 'unknown key "clases"'),
                 ('{"name": [], "layers": []}', '"name" must be')):
             write(good)
-            with open(model, "w", encoding="utf-8") as f:
-                f.write(text if '"input": [' in text else text.replace(
-                    "{", '{"input": [1, 28, 28], ', 1) if len(text) > 1 else text)
+            harness.write_file(model, text if '"input": [' in text else text.replace(
+                "{", '{"input": [1, 28, 28], ', 1) if len(text) > 1 else text)
             self.assertIn(words, self.said(model, export))
         for header in ('{"__metadata__": null}', '{"__metadata__": {"sample": 1}}',
                        '{"a": {"dtype": "F32", "shape": [[]], "data_offsets": [0, 0]}}'):

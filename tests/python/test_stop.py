@@ -41,8 +41,7 @@ class Stop(generations.Test):
         return done.stdout
 
     def begin(self, flags, n_ps=2):
-        job = self.job(n_ps=n_ps, n_workers=2, model="small", flags=flags)
-        job.start(self.ckpt())
+        job = self.job(n_ps=n_ps, n_workers=2, model="small", flags=flags).start(self.ckpt())
         job.workers[0].wait_line(r"training step \d+9 done")
         return job
 
