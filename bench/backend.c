@@ -1,14 +1,14 @@
 /* bench/backend.c - training steps a second of a model on one backend, through kernels/backend.h as
  * the worker calls it: pixels in, all layers forward, all backward, loss, gradients to the host,
  * new parameters in; no optimizer, no servers. The pixels are random, the gradients are not
- * applied. Or, through kernels/resident.h, whole steps that stay on the device, Adam's update among
- * them, as graphs or kernel by kernel.
- *     bench_backend BACKEND MODEL [batch [precision [rounds [steps in a round [how [tuning]]]]]]
- *     bench_backend BACKEND --devices      prints the backend; exit 77 without a device
- * precision: fp32, tf32, bf16; how: host, graph, launches; tuning: as --gpu_tuning.
- * WEIR_BACKEND_DIR: folder of the backends, if not ../lib; exit 77 if a card has no bf16. Prints
- * the median of the rounds in images/s, by the clock and by the process's own processor time (on
- * the CPU: a busy machine disturbs it less), and the same as JSON. */
+ * applied. If `how` is graph or launches, it measures, through kernels/resident.h, whole steps on
+ * the device, including Adam's update, as CUDA graphs or kernel by kernel. bench_backend BACKEND
+ * MODEL [batch [precision [rounds [steps in a round [how [tuning]]]]]] bench_backend BACKEND
+ * --devices prints the backend; exit 77 without a device precision: fp32, tf32, bf16; how: host,
+ * graph, launches; tuning: as --gpu_tuning. WEIR_BACKEND_DIR: folder of the backends, if not
+ * ../lib; exit 77 if a card has no bf16. Prints the median of the rounds in images/s, per second of
+ * wall time and per second of the process's own processor time (which load on a busy machine
+ * disturbs less), and the same as JSON. */
 #include "kernels/backend.h"
 #include "base/clock.h"
 #include "base/rng.h"
@@ -104,7 +104,7 @@ static void step(struct bench *b)
         ok("wait_grads", k->wait_grads(b->plan, i));
 }
 
-/* ---- steps that stay on the device ---- */
+/* ---- whole steps on the device ---- */
 
 static void resident_begin(struct bench *b, int graphs)
 {
@@ -177,7 +177,7 @@ static int64_t cpu_now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Returns the median by the clock; *cpu: the same per second of processor time. */
+/* Returns the median of images per second; *cpu: median of images per second of processor time. */
 static double median_images_per_second(struct bench *b, int n_rounds, int n_steps, double *cpu)
 {
     static double rate[2][MAX_ROUNDS];

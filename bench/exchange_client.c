@@ -1,15 +1,16 @@
 /* bench/exchange_client.c - one synthetic worker for bench/exchange: it joins a job as program
  * `worker` does and exchanges a model with the servers step by step, but computes nothing.
  *
- * A step pushes all chunks and waits until all new versions are there. The gradient is filled once
- * (another one for each worker). After the last step the parameters must be those that the servers
- * get by averaging and SGD, and every push must have counted exactly once; otherwise what was
- * measured is not an exchange, and the program fails.
+ * A step pushes all chunks and waits until all new versions have arrived. The gradient, which
+ * differs between workers, is filled once. After the last step the parameters must be those that
+ * the servers get by averaging and SGD, and every push must have counted exactly once; otherwise
+ * the program fails, because it has not measured a complete exchange.
  *
  * The last --steps steps are timed. Steps are common to all workers of a job, so the timed windows
- * are the same but for the answers' way back. One line of JSON on stdout has the window on
- * CLOCK_MONOTONIC, the CPU seconds of this process within it, those of the processes in --cpu_of
- * (the servers), and the median and 99th percentile of a step. */
+ * of the workers differ only by the transfer time of the last answers. One line of JSON on stdout
+ * has the window on CLOCK_MONOTONIC, the CPU seconds that this process and the processes in
+ * --cpu_of (the servers) used in the window, and the median and 99th percentile of a step's
+ * time. */
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/flags.h"
@@ -227,8 +228,8 @@ done:
     return st;
 }
 
-/* Computes the servers' sums and SGD again, and compares: the workers' gradients differ by a
- * factor. */
+/* Compares the parameters with the servers' sums and SGD, computed again. The workers' gradients
+ * differ by a factor. */
 static enum status check(const struct client *c)
 {
     struct net_exchange_stats stats;

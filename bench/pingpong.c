@@ -1,6 +1,6 @@
-/* bench/pingpong.c - the floor under every exchange on one machine: two processes pass a message
- * of --bytes to and fro over a plain TCP connection on loopback, with blocking calls. The child
- * answers a message when it has all of it.
+/* bench/pingpong.c - the floor under every exchange on one machine: two processes send a message of
+ * --bytes back and forth over a plain TCP connection on loopback, with blocking calls. The child
+ * answers after it has received the whole message.
  *
  * Prints one line of JSON: median and 99th percentile of a round trip, bytes both ways per second,
  * and CPU seconds per GB over both processes. */
@@ -85,7 +85,7 @@ static void prepare(int fd)
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
-/* --apart: pins this process to the first allowed core (0) or the last one (1). */
+/* Pins this process to the first allowed core, or to the last one if `last`; for --apart. */
 static enum status pin(int last)
 {
     cpu_set_t allowed, one;
@@ -186,7 +186,7 @@ static enum status listen_on_loopback(int *fd, struct sockaddr_in *addr)
     if (*fd < 0 || bind(*fd, (struct sockaddr *)addr, sizeof *addr) < 0 || listen(*fd, 1) < 0 ||
         getsockname(*fd, (struct sockaddr *)addr, &length) < 0)
         return failed("listen on 127.0.0.1");
-    prepare(*fd); /* limits accept(), too */
+    prepare(*fd); /* the time limit also applies to accept() */
     return ST_OK;
 }
 

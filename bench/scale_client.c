@@ -4,8 +4,8 @@
  * (net/exchange/exchange.h), its own connections, and its own thread. A step waits for the
  * simulated compute time (on a clock, without CPU), pushes every chunk of a synthetic model, and
  * waits for all new versions. --mode=pull instead pulls every chunk's current version, which
- * measures one direction only. --primitives connects to no server: it times the loops that a server
- * runs over a chunk, on memory that no cache holds.
+ * measures only transfers from the servers. --primitives connects to no server: it times the loops
+ * that a server runs over a chunk, on memory that is not in a cache.
  *
  * The CPU times of this process, of the servers (--watch_pids) and of the whole machine, which
  * shows the load of other programs, are read when the first worker here begins and ends the
@@ -117,7 +117,7 @@ struct crowd {
 static double cpu_seconds(clockid_t id)
 {
     struct timespec ts = {0, 0};
-    clock_gettime(id, &ts); /* 0 for a process that has exited */
+    clock_gettime(id, &ts); /* fails, and leaves 0, if the process has exited */
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
