@@ -1,5 +1,5 @@
-/* base/bar.h - a progress bar in the last line of stderr, for an operator at a terminal. Lines of
- * the log appear above it.
+/* base/bar.h - a progress bar in the last line of stderr, for an operator at a terminal. Log lines
+ * appear above the bar.
  * Owns:    the log's hook, between begin and end: one bar at a time.
  * Threads: one at a time for begin, draw and end; any thread may log.
  * Errors:  none; nothing is written to a terminal that is gone. */
@@ -11,7 +11,7 @@
 enum progress_style { PROGRESS_AUTO, PROGRESS_BAR, PROGRESS_LINES };
 enum { BAR_TEXT_BYTES = 128 };
 
-/* Returns whether to draw a bar; with AUTO: whether stderr is a terminal. */
+/* Returns true if a bar is to be drawn; with AUTO: if stderr is a terminal. */
 int bar_is_wanted(enum progress_style style);
 
 struct bar {

@@ -1,6 +1,6 @@
 /* base/buf.h - a refcounted block of memory that crosses threads or the wire.
  * Owns:    its bytes; immutable once a second reference exists (invariant I1).
- * Threads: ref and unref from any; writing only while the writer holds the one reference.
+ * Threads: ref and unref from any; a writer may write only while it holds the only reference.
  * Errors:  ST_NOMEM. */
 #ifndef BASE_BUF_H
 #define BASE_BUF_H
@@ -13,7 +13,8 @@ struct buf {
     void *data;   /* 64-byte aligned */
     size_t bytes; /* length of data */
     _Atomic int refs;
-    void (*recycle)(struct buf *b, void *ctx); /* called instead of freeing at the last unref */
+    void (*recycle)(struct buf *b, void *ctx); /* called at the last unref, instead of freeing the
+                                                * block */
     void *recycle_ctx;
     uint64_t shared; /* 1 + offset of data in a segment that peers can read; the block does not free
                         it (net/shm/segment.h). 0: the block owns data */

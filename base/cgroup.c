@@ -1,6 +1,6 @@
 /* base/cgroup.c - see cgroup.h. In a container, /proc/self/cgroup may name a group by its path on
- * the host, or one above the container's root, while only the container's own groups are mounted.
- * So missing paths are skipped, and the mounted root is always read. */
+ * the host, or a group above the container's root, although only the container's own groups are
+ * mounted. So missing paths are skipped, and the mounted root is always read. */
 #include "base/cgroup.h"
 #include <limits.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* base/cgroup.h - finds the tightest limit that the control groups of this process set: those of
- * its container, its systemd unit or its Slurm step, and all groups above.
+/* base/cgroup.h - finds the tightest limit that the control groups of this process set: the groups
+ * of its container, its systemd unit or its Slurm step, and all groups above them.
  * Threads: any. Errors: a file that cannot be read limits nothing. */
 #ifndef BASE_CGROUP_H
 #define BASE_CGROUP_H

@@ -55,8 +55,8 @@ int cores_share(const struct cores *c, int n, int one_group)
 struct cores cores_count(int n_machine, int n_affinity, double quota)
 {
     struct cores c = {n_affinity, n_machine, n_affinity, quota};
-    /* a quota of n + 1/2 cores gets n + 1 threads: the last half core brings more than the
-     * throttling costs */
+    /* a quota of n + 1/2 cores counts as n + 1 threads: half a core more computes faster, in spite
+     * of the throttling */
     if (quota > 0 && quota < n_affinity)
         c.n = (int)quota + (quota > (int)quota);
     return c;

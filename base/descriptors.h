@@ -1,5 +1,5 @@
 /* base/descriptors.h - checks the limit on descriptors (ulimit -n) before a program joins a job.
- * Without a free descriptor, gRPC ends the process (SIGABRT) or fails to connect for ever.
+ * Without a free descriptor, gRPC ends the process (SIGABRT), or all its attempts to connect fail.
  * Threads: any. Errors: ST_NOMEM; logged. */
 #ifndef BASE_DESCRIPTORS_H
 #define BASE_DESCRIPTORS_H

@@ -7,8 +7,9 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 
-/* ISA-L leaves values in the upper halves of the vector registers. Until they are cleared each
- * scalar operation of this thread waits for the one before it, up to seven times as long. */
+/* ISA-L leaves values in the upper halves of the vector registers. Until these halves are cleared,
+ * each scalar operation of this thread depends on the operation before, and lasts up to seven times
+ * as long. */
 __attribute__((target("avx"))) static void clear_upper_halves(void)
 {
     _mm256_zeroupper();
@@ -40,7 +41,7 @@ uint32_t digest_crc32c(uint32_t crc, const void *data, size_t n)
     return ~crc;
 }
 
-/* Never defined: the public name of OpenSSL's own object. */
+/* Returns the object as OpenSSL's type; the struct itself is never defined. */
 static EVP_MD_CTX *ctx_of(struct digest_sha256 *d)
 {
     return (EVP_MD_CTX *)d;

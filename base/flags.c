@@ -19,7 +19,8 @@
 
 enum { KEY_HELP = 0x10000, KEY_VERSION, KEY_FIRST };
 
-/* Data that outlive a parse: string flags point into args, the dump compares with defaults. */
+/* Data that outlive a parse: string flags point into `args`, and flags_dump compares values with
+ * `defaults`. */
 static struct {
     char **args; /* canonical argv, n_args strings */
     int n_args;
@@ -49,7 +50,7 @@ static void forget_last_parse(void)
 /* Finds the word with this index in "a|b|c". Returns its length, or -1 past the end. */
 static int choice_word(const char *choices, int index, const char **word)
 {
-    if (index < 0) /* none is the default */
+    if (index < 0) /* no word is the default */
         return -1;
     for (; index > 0; index--) {
         choices = strchr(choices, '|');
@@ -212,8 +213,8 @@ enum status flags_set(const struct flag *f, const char *value)
     return set_flag(f, (char *)value);
 }
 
-/* Checks the value of another program's flag, and keeps the flag's name for the dump. The value is
- * NULL or points into argv. */
+/* Checks the value of another program's flag, and keeps the flag's name for flags_dump. The value
+ * is NULL or points into argv. */
 static enum status keep_unused(const struct flag *f, char *value)
 {
     union {

@@ -1,7 +1,7 @@
 /* base/flags.h - one table of options per program: it feeds argp, --help, the manual page
- * (--help=man), bash's completion (--help=bash) and the start-up dump.
- * Underscores and dashes are the same in names (--ps_hosts, --ps-hosts). A boolean has no value or
- * one of =true, =false, =1, =0; a FLAG_MAYBE has no value or =word.
+ * (--help=man), bash's completion (--help=bash) and the start-up dump. Underscores and dashes are
+ * the same in names (--ps_hosts, --ps-hosts). A boolean flag stands alone or has one of =true,
+ * =false, =1, =0; a FLAG_MAYBE stands alone or has =word.
  * Threads: none; parse before the first thread starts.
  * Errors:  ST_INVALID, logged with the flag, its value and the accepted values. All unknown names
  *          are logged, not only the first. */
@@ -58,22 +58,22 @@ const char *const *flags_words(int *n);
 /* Sets a flag with a target as the command line would; the target of a string then points to
  * `value`. Any thread. */
 enum status flags_set(const struct flag *f, const char *value);
-/* Returns whether the flag's value is a path. In a path ~/ becomes the home folder, and an address
+/* Returns true if the flag's value is a path. In a path ~/ becomes the home folder, and an address
  * such as gs://BUCKET is refused. Any thread. */
 bool flags_is_path(const struct flag *f);
-/* Returns the path that a value of such a flag means, malloc'd. ST_INVALID, logged; ST_NOMEM. Any
+/* Returns the path that a value of such a flag denotes, malloc'd. ST_INVALID, logged; ST_NOMEM. Any
  * thread. */
 enum status flags_path_take(const struct flag *f, const char *value, char **out);
-/* Returns the name of the flag that a user most likely meant by an unknown one; NULL: none is near.
- * Any thread. */
+/* Returns the name of the flag that a user most likely meant by an unknown name; NULL: no flag's
+ * name is similar. Any thread. */
 const char *flags_suggest(const struct flags_program *prog, const char *name);
 /* Returns the index of a word in "sync|async"; -1: not found. Any thread. */
 int flags_choice_find(const char *choices, const char *text);
 /* Returns the name of the program's flag that keeps its value in target; NULL: the flag was not on
  * the command line of the last parse. */
 const char *flags_given_name(const struct flags_program *prog, const void *target);
-/* Logs every value that is not its default, at debug level; and in one line, at info level, which
- * flags of the last parse are another program's. */
+/* Logs every value that differs from its default, at debug level, and, in one line at info level,
+ * the flags of the last parse that are another program's. */
 void flags_dump(const struct flags_program *prog);
 
 #endif

@@ -106,12 +106,12 @@ static const char *guess(const struct flags_program *prog, const char *got, size
     return n_near == 1 ? near : NULL;
 }
 
-/* Returns the flag to suggest for the n bytes at `got`; NULL: none is near. */
+/* Returns the flag to suggest for the n bytes at `got`; NULL: no flag's name is similar. */
 static const char *suggest(const struct flags_program *prog, const char *got, size_t n)
 {
     if (flags_name_is("h", got, n) || flags_name_is("help", got, n))
         return "help";
-    const struct flag *f = flags_name_find(prog, got, n); /* a flag with one dash */
+    const struct flag *f = flags_name_find(prog, got, n); /* a flag that was typed with one dash */
     return f ? f->name : guess(prog, got, n);
 }
 

@@ -1,7 +1,6 @@
 /* base/flags_print.c - see flags_impl.h. The manual page and the completion list the same flags as
- * --help, so no flags of another program.
- * bash splits "--flag=value" at '=' before it calls the completion (COMP_WORDBREAKS), and replaces
- * only the value by the completed word. */
+ * --help, without those of another program. bash splits "--flag=value" at '=' before it calls the
+ * completion (COMP_WORDBREAKS), and replaces only the value by the completed word. */
 #include "base/flags_impl.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -119,7 +118,8 @@ static void put_command_words(const struct flags_program *prog)
             printf("    [[ $before == %s ]] && after+=' %s'\n", first, second);
 }
 
-/* A value stands after '=', or as a word of its own where the flag cannot be alone. */
+/* Finds the flag of a value, which follows '=', or is a separate word if the flag requires a
+ * value. */
 static const char find_flag[] =
     "    local cur=${COMP_WORDS[COMP_CWORD]} before= flag= words= files= commands= after=\n"
     "    ((COMP_CWORD > 0)) && before=${COMP_WORDS[COMP_CWORD-1]}\n"

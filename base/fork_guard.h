@@ -1,9 +1,10 @@
 /* base/fork_guard.h - resources that a forked child must not keep: connections, which stay open
- * while any process has them, so that a peer does not see its end, and memory that is shared with
- * peers. A program that forks without exec (PyTorch's DataLoader) copies both to its children.
+ * while any process has them, so that a peer does not detect that the parent ended, and memory that
+ * is shared with peers. A program that forks without exec (PyTorch's DataLoader) copies both to its
+ * children.
  * Owns:    nothing: a guard is a field of the object that it protects.
- * Threads: any. `in_child` runs in the child of fork(), which has one thread, with no lock of the
- *          object's held by it: it may call system functions alone.
+ * Threads: any. `in_child` runs in the child of fork(), which has one thread and holds no lock of
+ *          the object. `in_child` may only call functions of the operating system.
  * Errors:  none; if pthread_atfork() runs out of memory, no child calls `in_child`. */
 #ifndef BASE_FORK_GUARD_H
 #define BASE_FORK_GUARD_H

@@ -1,5 +1,5 @@
-/* base/lane.c - see lane.h. A lane that is left behind is freed by its thread, if that ever ends.
- */
+/* base/lane.c - see lane.h. A lane that is left behind is freed by its thread, if the thread's job
+ * ever ends. */
 #include "base/lane.h"
 #include "base/clock.h"
 #include "base/guarded.h"

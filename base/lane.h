@@ -1,7 +1,7 @@
 /* base/lane.h - a thread for work that may hang, such as a call of a disk or of a name server. The
  * caller posts jobs and continues; the lane runs them one after the other. Work that hangs when the
- * lane is destroyed is left behind, to the end of the process: a job therefore owns all that its
- * work touches, or borrows what is never freed.
+ * lane is destroyed is left behind, to the end of the process. So a job must own all memory that
+ * its work accesses, or borrow memory that is never freed.
  *
  * Owns:    one thread, the jobs that wait.
  * Threads: post from any; create and destroy from one.
@@ -25,8 +25,8 @@ struct lane_job {
 enum status lane_create(const char *purpose, struct lane **out);
 /* Queues the job. ST_BUSY: another job waits already, and the caller keeps this one. */
 enum status lane_post(struct lane *l, struct lane_job *job);
-/* Waits for the job that runs until the deadline (base/clock.h). Returns false if its work hangs:
- * the thread is left behind. NULL is fine: true. */
+/* Waits until the deadline (base/clock.h) for the running job. Returns false if the job's work
+ * hangs: the thread is left behind. NULL is fine: true. */
 bool lane_destroy(struct lane *l, int64_t deadline_ns);
 
 #endif

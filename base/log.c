@@ -44,11 +44,12 @@ static enum { DIRECT, RUNNING, MUTE } state;
 static int prepared; /* nonzero once the handlers of exit and fork are registered */
 static struct {
     pthread_t thread;
-    pthread_cond_t wake, moved; /* wake is signalled for the log's thread, moved by it */
+    pthread_cond_t wake, moved; /* wake: signalled for the log's thread; moved: signalled by this
+                                 * thread */
     int event_fd;               /* readable: the thread stops waiting for stderr */
     int stopping, ended, given_up;
     int redraw;            /* the thread has to run the hook without a line */
-    uint64_t n_in, n_out;  /* lines and redraws so far, requested and done */
+    uint64_t n_in, n_out;  /* numbers of lines and redraws requested so far, and done so far */
     uint64_t dropped;      /* number of lines dropped since the last one that fitted */
     size_t begin, n_bytes; /* position and length of the bytes in the ring */
     char ring[LOG_RING_BYTES];
@@ -122,8 +123,7 @@ __attribute__((format(printf, 3, 4))) static void print_line(struct line *l, enu
     va_end(ap);
 }
 
-/* Waits until stderr accepts bytes. Returns true then, or if stderr is broken; false: log_stop
- * cancelled the wait. */
+/* Waits until stderr accepts bytes, or is broken. Returns false if log_stop cancelled the wait. */
 static bool wait_for_room(void)
 {
     struct pollfd fds[2] = {{.fd = STDERR_FILENO, .events = POLLOUT},
@@ -203,7 +203,7 @@ static size_t take_line(char *bytes)
     return n;
 }
 
-/* Writes the summary of each kind that withheld lines, if its limit allows, or if the log ends.
+/* Writes a summary for each kind with withheld lines, if its limit allows, or if the log ends.
  * Returns when the next summary is due; INT64_MAX: none. */
 static int64_t write_withheld(void)
 {
@@ -258,7 +258,7 @@ static void *thread_main(void *arg)
             continue;
         }
         size_t n = out.n_bytes > 0 ? take_line(bytes) : 0;
-        uint64_t n_done = (n > 0) + (out.redraw != 0); /* the hook draws after a line, too */
+        uint64_t n_done = (n > 0) + (out.redraw != 0); /* the hook has also drawn after the line */
         out.redraw = 0;
         pthread_mutex_unlock(&log_lock);
         write_line(bytes, n, 1);
@@ -392,7 +392,7 @@ int log_stop(int64_t ms)
     }
     int flushed = state == DIRECT;
     pthread_mutex_unlock(&log_lock);
-    if (running && ended) { /* otherwise it hangs in a write until the process ends */
+    if (running && ended) { /* otherwise the thread hangs in a write until the process ends */
         pthread_join(out.thread, NULL);
         close(out.event_fd);
     }

@@ -17,7 +17,7 @@
 static bool is_ours;
 static struct {
     char line[512];
-    int seconds; /* time until the process is ended; 0: no end is awaited */
+    int seconds; /* time until the process is ended; 0: not set */
     _Atomic int exit_code;
 } overdue;
 
@@ -65,7 +65,7 @@ void process_end_within(int seconds, int exit_code, const char *what)
         pthread_detach(thread);
         return;
     }
-    signal(SIGALRM, SIG_DFL); /* then the signal ends the process, without a line */
+    signal(SIGALRM, SIG_DFL); /* then the signal ends the process without a log line */
     sigemptyset(&alarms);
     sigaddset(&alarms, SIGALRM);
     pthread_sigmask(SIG_UNBLOCK, &alarms, NULL);

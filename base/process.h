@@ -11,11 +11,11 @@
 void process_set_up(void);
 /* Returns true if process_set_up() was called: code may change settings of the whole process. */
 bool process_is_ours(void);
-/* Ends the process with `exit_code` if it still runs in so many seconds, with a line on stderr that
- * names `what`, the thing that does not answer. For the end of a program, where a thread that is
- * joined, or the caller itself, may hang in the kernel, as in a read from a network folder: no
- * signal handler runs there. The first call's time counts. Starts a thread; if none can be started,
- * SIGALRM ends the process. */
+/* Ends the process with `exit_code` if it still runs after `seconds`, with a line on stderr that
+ * names `what`, which does not answer. A program calls it at its end, when the caller, or a thread
+ * that it joins, may hang in the operating system's kernel, as in a read from a network folder,
+ * where no signal handler runs. Only the first call sets the time. Starts a thread; if none can be
+ * started, SIGALRM ends the process. */
 void process_end_within(int seconds, int exit_code, const char *what);
 /* Returns a random number that identifies a start of a process; never 0. */
 uint64_t process_incarnation(void);

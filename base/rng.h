@@ -1,5 +1,5 @@
 /* base/rng.h - random numbers as a pure function of a key and a counter, so that any thread, tower
- * or worker can compute the n-th number of a stream without those before it (invariant I6).
+ * or worker can compute the n-th number of a stream without the numbers before it (invariant I6).
  * Source: the mixer is splitmix64's finaliser (Steele, Lea, Flood: Fast splittable pseudorandom
  * number generators, OOPSLA 2014), applied to key and counter in turn.
  * Threads: any. Errors: none. */

@@ -65,7 +65,7 @@ void slow_wait_end(struct slow_wait *w)
     if (!w)
         return;
     if (write(w->end_fd, &one, sizeof one) != sizeof one)
-        return; /* never: the counter is 0 */
+        return; /* cannot fail: the counter is 0 */
     pthread_join(w->thread, NULL);
     close(w->end_fd);
     free(w);

@@ -1,5 +1,6 @@
-/* base/slow_wait.h - names the folder that a program reads at its start, where a call may hang, as
- * one of a network folder does: a line after 3 s, and every 30 s from then on.
+/* base/slow_wait.h - logs the name of the folder that a program reads at its start, because a call
+ * may hang there, for example on a network folder: one line after 3 s, and one every 30 s from then
+ * on.
  *
  * Owns:    one thread, from begin to end.
  * Threads: begin and end from one.
@@ -8,8 +9,8 @@
 #define BASE_SLOW_WAIT_H
 
 struct slow_wait;
-/* Starts the thread. It borrows `folder` until slow_wait_end(), and calls ready(ctx) once if fd
- * (-1: none) becomes readable before that, such as a descriptor of signals. */
+/* Starts the thread. The thread borrows `folder` until slow_wait_end(). It calls ready(ctx) once if
+ * `fd` (-1: none), such as a descriptor of signals, becomes readable before that. */
 struct slow_wait *slow_wait_begin(const char *folder, int fd, void (*ready)(void *ctx), void *ctx);
 void slow_wait_end(struct slow_wait *w); /* NULL is fine */
 

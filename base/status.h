@@ -5,7 +5,7 @@
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
-/* Name and text of each code, grouped by the largest thing that is broken. */
+/* Name and text of each code, grouped by the part that failed: request, peer, or process. */
 #define STATUS_MAP(X)                                                                              \
     X(ST_OK, "ok")                                                                                 \
     /* the request: it cannot be served, and the caller should change it */                        \
@@ -38,8 +38,8 @@ enum status {
 const char *status_name(enum status st); /* "ST_OK"; static */
 const char *status_text(enum status st); /* "ok"; static */
 
-/* A program's exit status, for schedulers: 0; EXIT_RETRY where a restart may help (a peer or
- * memory is missing, a port in use, a disk full, a device lost); else EXIT_PERMANENT. */
+/* A program's exit status, for schedulers: 0; EXIT_RETRY where a restart may help (a peer or memory
+ * is missing, a port in use, a disk full, a device lost); otherwise EXIT_PERMANENT. */
 enum { EXIT_PERMANENT = 1, EXIT_USAGE = 2, EXIT_RETRY = 138 };
 int status_exit_code(enum status st);
 /* Returns the code for a file that could not be opened or used: ST_IO or ST_NOMEM if a later try
@@ -51,8 +51,8 @@ enum status status_of_writing(int err);
 /* Returns the code for a failed read. ST_NOT_FOUND: the file does not exist; ST_NOMEM: this process
  * or its host lacks memory or descriptors; ST_IO: any other cause, and the file may be good. */
 enum status status_of_reading(int err);
-/* Returns the text of strerror, and for EFBIG and EMFILE the limit that is the cause. It is valid
- * until the thread's next call. */
+/* Returns the text of strerror, and for EFBIG and EMFILE also names the limit that was exceeded. It
+ * is valid until the thread's next call. */
 const char *status_errno_text(int err);
 
 /* Runs CALL; if it fails, keeps its code in the local `st` and jumps to the local label `done`. */

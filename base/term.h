@@ -1,6 +1,7 @@
 /* base/term.h - the number of a generation. A term is epoch << 24 | n: the epoch counts the starts
- * of ps 0 and is recorded before it is used, n counts its generations from 1 in memory. So no term
- * is used twice, and terms only increase. It is printed as "1.2". Threads: values. Errors: none. */
+ * of ps 0 and is recorded before it is used; n counts the generations of one start from 1, in
+ * memory. So no term is used twice, and terms only increase. It is printed as "1.2". Threads:
+ * values. Errors: none. */
 #ifndef BASE_TERM_H
 #define BASE_TERM_H
 #include <inttypes.h>
@@ -25,8 +26,8 @@ static inline uint64_t term_n(uint64_t term)
     return term & TERM_MAX_N;
 }
 
-/* Returns 0 for a term so high that no job reaches it and none could follow: a peer that sends it
- * is not believed. */
+/* Returns 0 for a term so high that no job reaches it, and no term could follow. The receiver must
+ * reject such a term. */
 static inline int term_is_possible(uint64_t term)
 {
     return term_epoch(term) < TERM_MAX_EPOCH;

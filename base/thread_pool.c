@@ -1,6 +1,6 @@
-/* base/thread_pool.c - see thread_pool.h. A loop is in a list until its last part has begun. Waking
- * a sleeping thread lasts as long as a part. So a thread spins for SPIN_NS before it sleeps, both
- * for the next loop and for the end of the last part. */
+/* base/thread_pool.c - see thread_pool.h. A loop is in the pool's list until its last part has
+ * begun. Waking a sleeping thread lasts as long as a part. So a thread spins for SPIN_NS before it
+ * sleeps, both for the next loop and for the end of the last part. */
 #include "base/thread_pool.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -29,7 +29,8 @@ struct thread_pool {
     pthread_t thread[];
 };
 
-/* Waits for a moment until *value is zero (until 0) or not zero (1). Returns whether it is. */
+/* Waits for a moment until *value is zero (`until` 0) or not zero (`until` 1). Returns true if it
+ * is. */
 static int spin(const _Atomic int *value, int until)
 {
     int64_t end = clock_now_ns() + SPIN_NS;
@@ -57,8 +58,8 @@ static int take(struct thread_pool *p, struct loop *l)
     return k;
 }
 
-/* Runs part k. The thread that runs the loop owns it, so it may be gone once its last part ended.
- */
+/* Runs part k. The thread that runs the loop owns `l`, so `l` may be freed as soon as its last part
+ * has ended. */
 static void run_part(struct thread_pool *p, struct loop *l, int k)
 {
     l->part(l->ctx, k);

@@ -14,8 +14,8 @@ struct thread_pool;
 enum status thread_pool_create(int n_threads, struct thread_pool **out);
 void thread_pool_destroy(struct thread_pool *p); /* NULL is fine; no loop runs any more */
 
-/* Calls part(ctx, k) for each k in [0, n), in any order and in parallel, and returns when all have
- * returned. p NULL: the caller alone runs them, in order. */
+/* Calls part(ctx, k) for each k in [0, n), in any order and in parallel, and returns when all calls
+ * have returned. p NULL: the caller alone runs them, in order. */
 void thread_pool_run(struct thread_pool *p, int n, void (*part)(void *ctx, int k), void *ctx);
 
 #endif

@@ -1,10 +1,10 @@
 /* base/threads.c - see threads.h.
  *
  * gRPC (1.51), OpenMP and drivers call pthread_create by name, and the loader finds the program's
- * own definition before libc's. gRPC does not check the result: timers or calls that the missing
- * thread was to serve wait for ever, and so does grpc_shutdown. The caller's address distinguishes
- * a library from the program. A host of libweir has no such definition: there only
- * threads_reserve() checks the limit.
+ * own definition before libc's. gRPC does not check the result: timers and calls of the missing
+ * thread, and grpc_shutdown, would wait for ever. The caller's address distinguishes a library from
+ * the program. A host of libweir has no such definition: there only threads_reserve() checks the
+ * limit.
  *
  * The kernel still counts a thread for a moment after pthread_join has returned. So a failure is
  * final only after several attempts, and threads_reserve() waits until its own threads are gone. */
@@ -89,7 +89,8 @@ static create_function *find_next(void)
 static int start_thread(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
                         void *arg)
 {
-    static _Atomic(create_function *) found; /* avoids the loader's lock for each thread */
+    static _Atomic(create_function *) found; /* cached, because a lookup acquires the loader's
+                                              * lock */
     create_function *next = atomic_load(&found);
     if (!next)
         atomic_store(&found, next = find_next());

@@ -2,10 +2,10 @@
  *
  * At its first event a thread gets a ring, under a lock; from then on only this thread writes
  * there. It reads trace_on, writes event n, then increments n; both accesses are sequentially
- * consistent. So when trace_close has cleared trace_on and then reads n, the thread can at most be
- * writing event n, in the place of event n - TRACE_EVENTS. All other events up to n are complete
- * and do not change. trace_close skips that one place, and no thread waits for another. A ring is
- * never freed, since its thread may write to it at any time. */
+ * consistent. So after trace_close has cleared trace_on and read n, the thread can be writing no
+ * other event than event n, in the place of event n - TRACE_EVENTS. All other events up to n are
+ * complete and do not change. trace_close skips that one place, and no thread waits for another. A
+ * ring is never freed, since its thread may write to it at any time. */
 #include "base/trace.h"
 #include "base/log.h"
 #include <errno.h>
@@ -21,7 +21,7 @@ struct event {
     const char *name, *detail;
     int64_t item, step;
     enum trace_category category;
-    int id; /* < 0: the event belongs to the thread's line */
+    int id; /* < 0: the event belongs to the thread's row in the viewer */
 };
 
 struct ring {
@@ -45,15 +45,16 @@ _Atomic int trace_on;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards rings, n_rings and n_refused */
 static struct ring *rings[TRACE_MAX_THREADS];
 static int n_rings;
-static int n_refused; /* threads that got no ring */
+static int n_refused; /* threads that have no ring */
 
 static FILE *file; /* only trace_open and trace_close use it and the variables below */
 static const char *file_path, *process_role;
 static int process_task;
-static struct event *sorted; /* [TRACE_EVENTS], allocated by open, so that close needs no memory */
+static struct event *sorted; /* [TRACE_EVENTS], allocated by trace_open, so that trace_close needs
+                              * no memory */
 
 static _Thread_local struct ring *mine;
-static _Thread_local int refused; /* this thread got no ring, and does not ask again */
+static _Thread_local int refused; /* this thread has no ring, and does not request one again */
 
 enum status trace_open(const char *path, const char *role, int task)
 {
@@ -80,7 +81,7 @@ enum status trace_open(const char *path, const char *role, int task)
     return ST_OK;
 }
 
-/* Creates a ring. It writes to the memory, so that no event has to wait for a page fault. */
+/* Creates a ring. It writes to the ring's memory, so that no event has to wait for a page fault. */
 static struct ring *ring_create(const char *name, int number)
 {
     struct ring *r = malloc(sizeof *r);
@@ -192,8 +193,8 @@ static void put_event(const struct event *e, int tid)
     }
 }
 
-/* Compares events by their begin; of two with the same begin the longer is first, since it encloses
- * the shorter one. */
+/* Compares events by their start; of two with the same start the longer event is first, since it
+ * encloses the shorter one. */
 static int by_time(const void *a, const void *b)
 {
     const struct event *x = a, *y = b;

@@ -1,11 +1,11 @@
 /* base/trace.h - records when a program did what: spans of time in a file that Perfetto and
  * chrome://tracing open (Chrome trace JSON). docs/guide/tracing.md explains how to read it.
  *
- * Times are those of CLOCK_MONOTONIC, so that files of several processes of one host fit together.
- * The file has the distance to the wall clock, to compare hosts. A program traces once, from
- * trace_open to trace_close. Without tracing a hook costs one relaxed load and a branch or two;
- * with tracing it reads the clock and writes 64 bytes. It uses no lock and no system call, and
- * allocates memory only at a thread's first event.
+ * Times are those of CLOCK_MONOTONIC, so that a viewer can show files of several processes of one
+ * host together. A file contains the offset to the wall clock, to compare hosts. A program traces
+ * once, from trace_open to trace_close. Without tracing a hook costs one relaxed load and a branch
+ * or two; with tracing it reads the clock and writes 64 bytes. It uses no lock and no system call,
+ * and allocates memory only at a thread's first event.
  *
  * Owns:    the last TRACE_EVENTS - 1 events of each thread, until the process ends.
  * Threads: any; trace_open and trace_close: one, while other threads may trace.
@@ -46,8 +46,8 @@ enum status trace_open(const char *path, const char *role, int task);
  * must still exist. */
 enum status trace_close(void);
 
-/* Records an event; for the functions below, not for callers. id < 0: on this thread's line, else
- * on a line of its own for each (category, id). */
+/* Records an event; for the functions below, not for callers. id < 0: in this thread's row of the
+ * viewer; otherwise in a separate row for each (category, id). */
 void trace_record(int64_t begin, enum trace_category category, const char *const name[2], int id,
                   int64_t item, int64_t step);
 void trace_record_name(const char *name, int number);

@@ -7,16 +7,16 @@
 
 /* Returns the length of the character at c, which has n bytes; 0: no character begins there. */
 size_t utf8_character(const char *c, size_t n);
-/* Returns the length of the character at c; 0: none, or one that controls a terminal (C0, C1,
- * DEL). */
+/* Returns the length of the character at c; 0: no character begins there, or it is a control
+ * character (C0, C1, DEL). */
 size_t utf8_printable(const char *c, size_t n);
 /* Returns true if all n bytes are whole characters of UTF-8. */
 bool utf8_is_valid(const char *text, size_t n);
 /* Replaces each byte that is not ASCII by '?' if the text is not UTF-8. */
 void utf8_mask(char *text);
 /* Copies text into to_bytes (at least 4) bytes. A longer text ends with "..." behind its last whole
- * word that fits, or behind its last whole character where a word of more than half the room is
- * cut. Returns the length of the copy. */
+ * word that fits, or behind its last whole character if the cut word is longer than half of
+ * to_bytes. Returns the length of the copy. */
 size_t utf8_copy_words(char *to, size_t to_bytes, const char *text);
 
 #endif
