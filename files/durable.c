@@ -1,6 +1,6 @@
 /* files/durable.c - see durable.h. Whole blocks go to the disk past the page cache (O_DIRECT) where
- * the file system supports it: copying them to the page cache cost nine times the CPU time, and no
- * program reads them soon. */
+ * the file system supports it: copying them to the page cache needs nine times the CPU time, and no
+ * program will read them soon. */
 #include "files/durable.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -25,8 +25,8 @@ static enum status io_error(const char *path, const char *what)
     return status_of_writing(err);
 }
 
-/* Chooses a random name. A pid would not do: machines and containers that share a folder have equal
- * pids. */
+/* Chooses a random name. A process id is not enough: machines and containers that share a folder
+ * may have equal ids. */
 static int name_temporary(struct durable *f)
 {
     uint64_t random;
@@ -107,14 +107,14 @@ static void set_direct(struct durable *f, int on)
 static enum status flush_block(struct durable *f)
 {
     const char *p = f->block;
-    if (!f->in_place) /* on a pipe, O_DIRECT means packets */
+    if (!f->in_place) /* O_DIRECT has another meaning for a pipe: packets */
         set_direct(f, f->filled == BLOCK_BYTES);
     while (f->filled > 0) {
         ssize_t done = write(f->fd, p, f->filled);
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0 && errno == EINVAL && f->direct) {
-            set_direct(f, 0); /* the bytes that a short write left over are not aligned */
+            set_direct(f, 0); /* the bytes that a short write has not written are not aligned */
             continue;
         }
         if (done < 0)
@@ -152,7 +152,8 @@ enum status durable_sync_name(const char *path)
     target_folder(plain, dir);
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 && errno == EACCES)
-        return ST_OK; /* files can be created in this folder, but it cannot be opened for fsync */
+        return ST_OK; /* the process may create files in this folder, but may not open it for
+                       * fsync */
     if (fd < 0)
         return io_error(dir, "open");
     /* fsync fails with EINVAL on a file system that cannot sync a folder. */
@@ -167,7 +168,7 @@ enum status durable_commit(struct durable *f)
     if (st != ST_OK)
         return st;
     if (fsync(f->fd) != 0 && !(f->in_place && (errno == EINVAL || errno == EROFS)))
-        return io_error(f->temporary, "sync"); /* a pipe or a terminal fails with one of these */
+        return io_error(f->temporary, "sync"); /* a pipe or a terminal cannot be synced */
     int fd = f->fd;
     f->fd = -1;
     if (close(fd) != 0)

@@ -1,6 +1,6 @@
-/* files/durable.h - writes files that exist whole or not at all, whenever the process or the
- * machine stops. The data are written to a temporary file in the same folder and synced; then the
- * file is renamed and its folder synced. Symbolic links are followed. A device, a FIFO or
+/* files/durable.h - writes files that either exist completely or not at all, even if the process or
+ * the machine stops. The data are written to a temporary file in the same folder and synced; then
+ * the file is renamed and its folder synced. Symbolic links are followed. A device, a FIFO or
  * /dev/stdout is "in place": it is written to directly, since it cannot be replaced.
  * Owns:    its temporary file, which is removed unless it is committed; 1 MB until durable_end.
  * Threads: an object belongs to one thread.
@@ -26,8 +26,9 @@ struct durable {
 /* Opens the temporary file. After a failure the caller need not call durable_end. A folder is
  * refused; opening a FIFO waits for its reader. */
 enum status durable_begin(struct durable *f, const char *path);
-/* Tries to begin a file at `path`, and removes it. Returns 0 or errno's value, and logs nothing. A
- * file in place is not opened, since its reader would see an empty file. */
+/* Creates a temporary file for `path`, and removes it, to check that this is possible. Returns 0 or
+ * errno's value, and logs nothing. A file in place is not opened, since its reader would see an
+ * empty file. */
 int durable_try(const char *path);
 enum status durable_write(struct durable *f, const void *data, size_t bytes);
 /* Syncs the file and renames it to its own name, replacing an older file. */

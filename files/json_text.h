@@ -1,7 +1,7 @@
 /* files/json_text.h - reads JSON, and distinguishes wrong JSON from a lack of memory. jansson
  * reports both as wrong syntax, and may even return other text when memory runs out.
  * Threads: any.
- * Errors:  ST_CORRUPT (no JSON, or a key twice), ST_NOMEM; not logged. */
+ * Errors:  ST_CORRUPT (invalid JSON, or a duplicate key), ST_NOMEM; not logged. */
 #ifndef FILES_JSON_TEXT_H
 #define FILES_JSON_TEXT_H
 #include "base/status.h"

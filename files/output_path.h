@@ -1,4 +1,5 @@
-/* files/output_path.h - checks at a program's start the paths of files that it writes at its end.
+/* files/output_path.h - checks, at a program's start, the paths of the files that the program
+ * writes at its end.
  * Owns: nothing. Threads: any.
  * Errors: ST_INVALID, logged with the flags' names. */
 #ifndef FILES_OUTPUT_PATH_H
@@ -14,8 +15,8 @@ struct output_path {
  * NULL: ST_OK. */
 enum status output_path_check(const char *flag, const char *path);
 /* Checks that no output is the same file as another path of the list. The program writes the first
- * n_outputs of the n paths and reads the remaining ones. Existing files are compared by identity,
- * missing ones by name; devices may be named twice. */
+ * n_outputs of the n paths and reads the remaining ones. Existing files are compared by device and
+ * inode, missing files by name. A device may be in the list twice. */
 enum status output_paths_differ(const struct output_path *list, int n_outputs, int n);
 
 #endif

@@ -1,16 +1,16 @@
-/* files/safetensors.h - float32 tensors in files that Python's `safetensors` opens.
- * Layout: u64 little-endian N | N bytes of JSON, padded with spaces to a multiple of 8 | data.
- *     {"__metadata__":{key:text,...}, name:{"dtype":"F32","shape":[..],"data_offsets":[begin,end]}}
- * The data are little-endian numbers, tensor after tensor in the header's order without gaps. The
+/* files/safetensors.h - float32 tensors in files that Python's `safetensors` opens. Layout: u64
+ * little-endian N | N bytes of JSON, padded with spaces to a multiple of 8 | data.
+ * {"__metadata__":{key:text,...}, name:{"dtype":"F32","shape":[..],"data_offsets":[begin,end]}} The
+ * data are little-endian numbers, tensor after tensor in the header's order without gaps. The
  * metadata hold, for each tensor, "crc32c NAME": 8 hex digits of the CRC-32C of its bytes. A file
- * of another program has none; then the reader compares nothing. The file's content decides only
+ * of another program has no checksums; then the reader checks none. The file's content decides only
  * how much memory the header needs: at most SAFETENSORS_MAX_HEADER bytes, and never more than the
  * file has.
  * Owns:    an open file owns its descriptor and table.
  * Threads: an open file may be read by any.
  * Errors:  writing: ST_IO, ST_NOMEM, ST_UNSUPPORTED; logged with the path and errno's text.
  *          Reading: ST_NOT_FOUND; ST_CORRUPT, ST_UNSUPPORTED (another dtype): the file is bad;
- *          ST_IO, ST_NOMEM (also: no descriptors): it could not be read now, and may be good.
+ *          ST_IO, ST_NOMEM (also: no descriptors): reading failed now, but the file may be good.
  *          Not logged: `why` gets a sentence, and the caller logs it with the file's purpose. */
 #ifndef FILES_SAFETENSORS_H
 #define FILES_SAFETENSORS_H
@@ -43,7 +43,7 @@ struct safetensors_written {
 enum status safetensors_write(const char *path, const struct safetensors_content *content,
                               struct safetensors_written *out);
 
-/* How a tensor's numbers are stored. */
+/* Formats of a tensor's numbers. */
 enum safetensors_dtype {
     SAFETENSORS_F32,
     SAFETENSORS_F64,

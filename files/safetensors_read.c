@@ -259,7 +259,7 @@ static int by_place(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-/* Returns where the last tensor ends by the header; 0: the header does not state it. */
+/* Returns the end of the last tensor according to the header; 0: unknown. */
 static uint64_t promised_bytes(const struct safetensors_file *f)
 {
     const char *name;

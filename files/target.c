@@ -1,4 +1,4 @@
-/* files/target.c - follows symbolic links one by one, at most as many as the kernel does; see
+/* files/target.c - follows symbolic links one by one, up to the operating system's limit; see
  * target.h. */
 #include "files/target.h"
 #include <errno.h>
