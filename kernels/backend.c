@@ -40,7 +40,7 @@ static enum status find_beside(const char *name, char path[SO_PATH_SIZE], char *
     }
     snprintf(
         why, BACKEND_WHY_SIZE,
-        "backend '%s' cannot be loaded: libweir_%s.so is neither in %s nor in ../lib from %.300s, nor in that folder; either this build has no such backend, and CMake prints in one line what it needs (of Debian packages the CUDA backend is weir-cuda), or the program was moved alone: name the folder by --backend_dir",
+        "backend '%s' cannot be loaded: libweir_%s.so is not in %s, in %.300s or in ../lib of that folder. If this build lacks the backend, the output of CMake states what the backend needs (the Debian package of the CUDA backend is weir-cuda). If the program was moved without its backends, name their folder by --backend_dir",
         name, name, program_dir_backends, own);
     st = ST_NOT_FOUND;
 done:
@@ -60,7 +60,8 @@ static const char *fix_for(const char *message)
     static const struct {
         const char *library, *fix;
     } known[] = {
-        {"libweir_", "this build has no such backend: CMake prints in one line what it needs"},
+        {"libweir_",
+         "this build lacks the backend; the output of CMake states what the backend needs"},
         {"libcudnn", "install NVIDIA's package libcudnn9-cuda-12, with CUDA 13 libcudnn9-cuda-13"},
         {"libcublas.so.12", "install NVIDIA's package libcublas-12-4, or of a later CUDA 12"},
         {"libcublas", "install NVIDIA's package libcublas-13-0, or of a later CUDA 13"},
@@ -103,7 +104,7 @@ static enum status abi_check(const char *name, const char *path, void *so, char 
         abi_text(abi, theirs);
     snprintf(
         why, BACKEND_WHY_SIZE,
-        "backend '%s': %.300s is of another build: its interface has the version %s, this program's the version %s; build or install both from the same source, or name the folder of the right one by --backend_dir",
+        "backend '%s': %.300s is from another build: its interface version is %s, but this program needs %s; build or install both from the same source, or name the folder of the matching backend by --backend_dir",
         name, path, theirs, abi_text(own, ours));
     return ST_NOT_FOUND;
 }
@@ -114,7 +115,7 @@ enum status backend_find(const char *name, const char *dir, const struct backend
     char path[SO_PATH_SIZE];
     if (!name_is_plain(name) || strlen(name) > 32) {
         snprintf(why, BACKEND_WHY_SIZE,
-                 "'%.100s' is no backend's name; names are like 'cpu' or 'cuda'", name);
+                 "'%.100s' is not the name of a backend, such as 'cpu' or 'cuda'", name);
         return ST_NOT_FOUND;
     }
     if (dir == NULL)

@@ -45,7 +45,8 @@ static enum status check_shapes(const struct backend_plan_config *cfg, int i)
         fits &= l->out.n_dims > 0 && l->out.dim[0] == channels;
     if (fits)
         return ST_OK;
-    LOG_E("layer '%s': its shapes are not those of what it reads", l->name);
+    LOG_E("layer '%s': its input shapes differ from the output shapes of the layers that it reads",
+          l->name);
     return ST_UNSUPPORTED;
 }
 
@@ -54,13 +55,14 @@ static enum status check_inputs(const struct backend_plan_config *cfg, int i)
     const struct layer *l = &cfg->layers[i];
     int joins = l->kind == LAYER_ADD || l->kind == LAYER_CONCAT;
     if (l->n_inputs < 1 + joins || l->n_inputs > (joins ? LAYER_MAX_INPUTS : 1)) {
-        LOG_E("layer '%s': %d inputs, but its kind has %s", l->name, l->n_inputs,
+        LOG_E("layer '%s': has %d inputs, but a layer of its kind needs %s", l->name, l->n_inputs,
               joins ? "2 to 16" : "one");
         return ST_UNSUPPORTED;
     }
     for (int k = 0; k < l->n_inputs; k++)
         if (l->input[k] < LAYER_INPUT_IMAGE || l->input[k] >= i) {
-            LOG_E("layer '%s': is layer %d, and cannot read layer %d", l->name, i, l->input[k]);
+            LOG_E("layer '%s': layer %d cannot read layer %d, which is not an earlier layer",
+                  l->name, i, l->input[k]);
             return ST_RANGE;
         }
     return check_shapes(cfg, i);
@@ -97,7 +99,8 @@ static enum status check_layer(const struct backend_plan_config *cfg, int i, con
     enum status st = ST_OK;
     const struct layer *l = &cfg->layers[i];
     if ((unsigned)l->kind >= LAYER_N_KINDS) {
-        LOG_E("layer '%s': the %s backend has no kind %d", l->name, backend, (int)l->kind);
+        LOG_E("layer '%s': the %s backend does not support layer kind %d", l->name, backend,
+              (int)l->kind);
         return ST_UNSUPPORTED;
     }
     if (layer_is_loss(l->kind) != (i == cfg->n_layers - 1) &&
@@ -107,13 +110,14 @@ static enum status check_layer(const struct backend_plan_config *cfg, int i, con
     }
     TRY(check_kind(l));
     if (l->n_params < fewest_params(l->kind) || l->n_params > n_params_of[l->kind]) {
-        LOG_E("layer '%s': %d parameters, but its kind has at least %d and at most %d", l->name,
+        LOG_E("layer '%s': has %d parameters, but a layer of its kind needs %d to %d", l->name,
               l->n_params, fewest_params(l->kind), n_params_of[l->kind]);
         return ST_UNSUPPORTED;
     }
     for (int k = 0; k < l->n_params; k++)
         if (l->param[k] < 0 || l->param[k] >= cfg->n_params) {
-            LOG_E("layer '%s': parameter %d of %d", l->name, l->param[k], cfg->n_params);
+            LOG_E("layer '%s': parameter index %d is out of range: there are %d parameters",
+                  l->name, l->param[k], cfg->n_params);
             return ST_RANGE;
         }
     TRY(check_inputs(cfg, i));
@@ -156,7 +160,7 @@ enum status plan_check_number(const struct backend_plan_config *cfg, int largest
         if (l->kind == LAYER_EMBEDDING && largest >= l->vocabulary &&
             (cfg->mine == NULL || cfg->mine[i])) {
             LOG_E(
-                "layer '%s': the number %d in the data, but its vocabulary is %d; the model does not fit the data",
+                "layer '%s': the data contain the number %d, but the layer's vocabulary has %d entries; the model does not fit the data",
                 l->name, largest, l->vocabulary);
             return ST_RANGE;
         }
@@ -184,7 +188,7 @@ enum status plan_check_floats(const struct backend_plan_config *cfg, const float
             if (!(number >= 0.0f && number < (float)LAYER_MAX_VOCABULARY &&
                   fabsf(number - rintf(number)) <= 0.25f)) {
                 LOG_E(
-                    "layer '%s': its numbers must be data of whole numbers from 0 on that nothing changed, but one is %g",
+                    "layer '%s': its input must be unchanged data of whole numbers from 0 on, but one number is %g",
                     cfg->layers[embeds].name, (double)number);
                 return ST_RANGE;
             }
@@ -208,11 +212,12 @@ enum status plan_check_targets(const struct backend_plan_config *cfg, int n, int
 {
     const struct layer *last = &cfg->layers[cfg->n_layers - 1];
     if (!layer_takes_targets(last->kind)) {
-        LOG_E("layer '%s': accepts only class labels, no targets of floats", last->name);
+        LOG_E("layer '%s': accepts only class labels, not regression targets (floats)", last->name);
         return ST_UNSUPPORTED;
     }
     if (n == n_now)
         return ST_OK;
-    LOG_E("layer '%s': targets of %d samples, but there are %d", last->name, n, n_now);
+    LOG_E("layer '%s': there are targets for %d samples, but the batch has %d samples", last->name,
+          n, n_now);
     return ST_RANGE;
 }

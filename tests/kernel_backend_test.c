@@ -26,8 +26,8 @@ static void other_version_refused(void **state)
     static const uint32_t own[BACKEND_ABI_PARTS] = BACKEND_ABI;
     char why[BACKEND_WHY_SIZE], text[64];
     refused("stale", why);
-    assert_says(why, WEIR_TEST_DIR "/libweir_stale.so is of another build");
-    assert_says(why, "has the version 0.0.0.0.0.0,");
+    assert_says(why, WEIR_TEST_DIR "/libweir_stale.so is from another build");
+    assert_says(why, "its interface version is 0.0.0.0.0.0,");
     snprintf(text, sizeof text, "this program's the version %u.%u.", own[0], own[1]);
     assert_says(why, text);
     assert_says(why, "build or install both from the same source");
@@ -39,8 +39,8 @@ static void test_no_version_is_refused(void **state)
 {
     char why[BACKEND_WHY_SIZE];
     refused("unversioned", why);
-    assert_says(why, "libweir_unversioned.so is of another build");
-    assert_says(why, "has the version none,");
+    assert_says(why, "libweir_unversioned.so is from another build");
+    assert_says(why, "its interface version is none,");
 }
 
 static void test_no_backend_is_refused(void **state)

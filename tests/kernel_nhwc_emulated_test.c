@@ -195,7 +195,7 @@ static void test_what_is_not_offered(void **state)
     assert_graphs(s, ENGINE_FIXED);
     assert_int_equal(s->graphs.with_bias, 0);
     assert_int_equal(n_said(s, "has no engine"), 1);
-    assert_int_equal(n_said(s, "that adds its bias"), 1);
+    assert_int_equal(n_said(s, "A separate CUDA kernel adds the bias"), 1);
     assert_same(s, plain, 0);
     free(s);
     for (size_t k = 0; k < sizeof none / sizeof *none; k++) {
@@ -220,16 +220,16 @@ static void test_engines_that_cannot_be_run(void **state)
     setenv("WEIR_EMULATED_GRAPH", "fails", 1);
     s = step(TUNING_NHWC, BACKEND_FP32, 1, BENCH_BATCH);
     assert_graphs(s, ENGINE_FIXED);
-    assert_int_equal(n_said(s, "cannot be run"), N_PRODUCTS);
-    assert_int_equal(n_said(s, "the next one is used"), N_PRODUCTS);
+    assert_int_equal(n_said(s, "but cannot run it"), N_PRODUCTS);
+    assert_int_equal(n_said(s, "The next proposed engine is used"), N_PRODUCTS);
     assert_same(s, plain, 0);
     free(s);
     setenv("WEIR_EMULATED_GRAPH", "all_fail", 1);
     s = step(TUNING_NHWC, BACKEND_FP32, 1, BENCH_BATCH);
     for (int way = 0; way < 3; way++)
         assert_int_equal(s->graphs.way[way], 0);
-    assert_int_equal(n_said(s, "cannot be run"), 2 * N_PRODUCTS); /* FIXED, PLAIN */
-    assert_int_equal(n_said(s, "none is left"), N_PRODUCTS);
+    assert_int_equal(n_said(s, "but cannot run it"), 2 * N_PRODUCTS); /* FIXED, PLAIN */
+    assert_int_equal(n_said(s, "No engine is left"), N_PRODUCTS);
     assert_same(s, plain, 0);
     free(s);
     unsetenv("WEIR_EMULATED_GRAPH");

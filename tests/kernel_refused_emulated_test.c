@@ -177,7 +177,7 @@ static void test_group(void **state)
     b->cfg.inference_only = 0;
     b->cfg.grads16 = grads16;
     b->cfg.grads_dtype = DTYPE_F32;
-    refused(b, ST_UNSUPPORTED, "only in bf16 or fp16");
+    refused(b, ST_UNSUPPORTED, "a plan outside a group supports bf16 and fp16");
     bench_destroy(b);
     backend->group_destroy(group);
 }
@@ -258,7 +258,7 @@ static void test_memory(void **state)
     assert_said("must be free at once");
     plan_create(b);
     assert_int_equal(CAPTURE(backend->set_memory(0, 64 << 20, 0)), ST_BUSY);
-    assert_said("before its first plan is made");
+    assert_said("before the first plan of the device is created");
     bench_destroy(b);
 }
 
@@ -274,14 +274,14 @@ static void test_steps(void **state)
     for (int i = 0; i <= LOSS; i++)
         assert_int_equal(backend->forward(b->plan, i, 1), ST_OK);
     assert_int_equal(CAPTURE(backend->result(b->plan, &loss, &n_correct)), ST_UNSUPPORTED);
-    assert_said("a result needs a loss");
+    assert_said("results need labels, and a loss");
     assert_int_equal(CAPTURE(backend->backward(b->plan, LOSS)), ST_UNSUPPORTED);
-    assert_said("a backward needs a plan for training, and labels");
+    assert_said("a backward pass needs a training plan and labels");
     backend->plan_destroy(b->plan);
     b->cfg.inference_only = 1;
     plan_create(b);
     assert_int_equal(CAPTURE(backend->backward(b->plan, DENSE)), ST_UNSUPPORTED);
-    assert_said("a backward needs a plan for training, and labels");
+    assert_said("a backward pass needs a training plan and labels");
     assert_int_equal(backend->finish(b->plan), ST_OK);
     backend->plan_destroy(b->plan);
     /* gradients of a part */
@@ -289,14 +289,14 @@ static void test_steps(void **state)
     plan_create(b);
     assert_int_equal(backend->set_input(b->plan, images, NULL, NULL, BATCH), ST_OK);
     assert_int_equal(CAPTURE(backend->set_output_grad(b->plan, DENSE, output)), ST_UNSUPPORTED);
-    assert_said("there is no gradient by its output: the plan is for inference");
+    assert_said("there is no gradient with respect to its output: the plan is for inference");
     backend->plan_destroy(b->plan);
     b->cfg.mine = NULL;
     /* a relu in place overwrites its input */
     b->r->layers[DROPOUT].kind = LAYER_RELU;
     plan_create(b);
     assert_int_equal(CAPTURE(backend->read_output(b->plan, DENSE, output)), ST_UNSUPPORTED);
-    assert_said("a relu behind it writes over it");
+    assert_said("the relu after it overwrites the output");
     bench_destroy(b);
 }
 
@@ -315,15 +315,15 @@ static void test_items(void **state)
     optim_defaults(OPTIM_SGD, &resident.optim);
     plan_create(b);
     assert_int_equal(CAPTURE(backend->set_items(b->plan, data, beyond, NULL, BATCH)), ST_RANGE);
-    assert_said("item 2 of a data set of 2");
+    assert_said("sample index 2 is out of range: the data set has 2 samples");
     assert_int_equal(backend->resident->begin(b->plan, &resident), ST_OK);
     assert_int_equal(CAPTURE(backend->resident->order(b->plan, 0, beyond)), ST_RANGE);
-    assert_said("item 2 of a data set of 2");
+    assert_said("sample index 2 is out of range: the data set has 2 samples");
     backend->plan_destroy(b->plan);
     b->cfg.inference_only = 1;
     plan_create(b);
     assert_int_equal(CAPTURE(backend->resident->begin(b->plan, &resident)), ST_UNSUPPORTED);
-    assert_said("only a plan that trains a whole network alone can stay on the device");
+    assert_said("training without copies to the host needs a training plan of a whole network");
     backend->plan_destroy(b->plan);
     b->plan = NULL;
     backend->data_destroy(data);

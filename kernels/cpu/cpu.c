@@ -53,18 +53,18 @@ static enum status config_check(const struct backend_plan_config *cfg)
 {
     if (cfg->n_layers < 1 || cfg->batch < 1 || cfg->n_threads < 1 || cfg->device != 0) {
         LOG_E(
-            "CPU backend: %d layers, batch %d, %d threads, device %d: the first three must be above 0, the device 0",
+            "CPU backend: %d layers, batch %d, %d threads, device %d: the first three must be above 0, and the device must be 0",
             cfg->n_layers, cfg->batch, cfg->n_threads, cfg->device);
         return ST_UNSUPPORTED;
     }
     if ((cfg->precision != BACKEND_FP32 && cfg->precision != BACKEND_BF16) ||
         cfg->memory_limit_bytes != 0) {
-        LOG_E("CPU backend: it has no tf32 and no limit of memory; ask for neither");
+        LOG_E("CPU backend: tf32 and a memory limit are not supported; request neither");
         return ST_UNSUPPORTED;
     }
     if (cfg->precision == BACKEND_BF16 && !cpu_precision_has_bf16()) {
         LOG_E(
-            "--precision=bf16: oneDNN finds neither AVX512_BF16 nor AMX on this CPU (%s), and without them bf16 is slower than floats; use --precision=fp32",
+            "--precision=bf16: oneDNN finds neither AVX512_BF16 nor AMX on this CPU (%s), and without them bf16 is slower than fp32; use --precision=fp32",
             description);
         return ST_UNSUPPORTED;
     }
@@ -223,8 +223,9 @@ static enum status label_check(const struct cpu_plan *plan, int label)
     const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
     if (!layer_is_loss(last->kind) || (label >= 0 && label < shape_elems(&last->in)))
         return ST_OK;
-    LOG_E("layer '%s': label %d, but there are only %lld classes; the model does not fit the data",
-          last->name, label, (long long)shape_elems(&last->in));
+    LOG_E(
+        "layer '%s': a sample has label %d, but there are only %lld classes; the model does not fit the data",
+        last->name, label, (long long)shape_elems(&last->in));
     return ST_RANGE;
 }
 
@@ -246,7 +247,7 @@ static enum status samples_check(const struct cpu_plan *plan, int n)
 {
     if (n >= 1 && n <= plan->cfg.batch)
         return ST_OK;
-    LOG_E("CPU backend: %d samples for a plan of 1 to %d", n, plan->cfg.batch);
+    LOG_E("CPU backend: %d samples, but the plan accepts 1 to %d", n, plan->cfg.batch);
     return ST_RANGE;
 }
 
@@ -328,7 +329,7 @@ static enum status backward_layer(struct plan *p, int layer)
     CHECK(layer >= 0 && layer < plan->cfg.n_layers && plan->node[layer].mine);
     const struct cpu_op *op = &plan->now->ops[layer];
     if (plan->cfg.inference_only || (layer_is_loss(op->layer->kind) && !plan->has_labels)) {
-        LOG_E("layer '%s': a backward needs a plan for training, and labels", op->layer->name);
+        LOG_E("layer '%s': a backward pass needs a training plan and labels", op->layer->name);
         return ST_UNSUPPORTED;
     }
     if (!op->needs_backward)
@@ -346,7 +347,7 @@ static enum status read_result(struct plan *p, float *loss, int *n_correct)
     const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
     if (!layer_is_loss(last->kind) || !plan->has_labels ||
         !plan->node[plan->cfg.n_layers - 1].mine) {
-        LOG_E("layer '%s': a result needs a loss as the last layer, in this plan, and labels",
+        LOG_E("layer '%s': results need labels, and a loss as the last layer of this plan",
               last->name);
         return ST_UNSUPPORTED;
     }

@@ -119,9 +119,9 @@ enum status cpu_edges_read_output(struct cpu_plan *plan, int layer, float *dst)
 {
     struct cpu_op *op = &plan->now->ops[layer];
     if (op->overwritten || op->y.mem == NULL) {
-        LOG_E("layer '%s': its output is not here: %s", op->layer->name,
-              op->overwritten ? "a relu behind it writes over it; read that one's"
-                              : "it is another plan's");
+        LOG_E("layer '%s': its output cannot be read: %s", op->layer->name,
+              op->overwritten ? "the relu after it overwrites the output; read the relu's output"
+                              : "another plan computes it");
         return ST_UNSUPPORTED;
     }
     return read_out(plan, op, &op->read_y, &op->y, dst);
@@ -139,8 +139,10 @@ static enum status trained_check(const struct cpu_plan *plan, int layer)
 {
     if (!plan->cfg.inference_only && plan->node[layer].trained)
         return ST_OK;
-    LOG_E("layer '%s': there is no gradient by its output: %s", plan->cfg.layers[layer].name,
-          plan->cfg.inference_only ? "the plan is for inference" : "it follows from no parameters");
+    LOG_E("layer '%s': there is no gradient with respect to its output: %s",
+          plan->cfg.layers[layer].name,
+          plan->cfg.inference_only ? "the plan is for inference"
+                                   : "the output depends on no parameters");
     return ST_UNSUPPORTED;
 }
 

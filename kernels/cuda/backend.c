@@ -34,7 +34,7 @@ static int n_devices(void)
         int runtime = 0;
         (void)cudaRuntimeGetVersion(&runtime);
         LOG_W(
-            "CUDA backend: no device: %s (%s; the driver serves CUDA up to %d.%d, this build has %d.%d)%s",
+            "CUDA backend: no device: %s (%s; the driver supports CUDA up to %d.%d, this build has %d.%d)%s",
             cudaGetErrorString(code), cudaGetErrorName(code), driver / 1000, driver % 1000 / 10,
             runtime / 1000, runtime % 1000 / 10, gpu_check_advice(code));
     }
@@ -119,13 +119,13 @@ static enum status config_check(const struct backend_plan_config *cfg)
     }
     TRY(plan_check_layers(cfg, "CUDA"));
     if (cfg->group != NULL && cfg->mine != NULL) {
-        LOG_E("CUDA backend: a plan with some of the layers cannot be in a group");
+        LOG_E("CUDA backend: a plan with only a part of the layers cannot be in a group");
         return ST_UNSUPPORTED;
     }
     if (cfg->grads16 != NULL &&
         (cfg->group != NULL || (cfg->grads_dtype != DTYPE_BF16 && cfg->grads_dtype != DTYPE_F16))) {
         LOG_E(
-            "CUDA backend: gradients in %s%s are not supported, only in bf16 or fp16 of a plan that is in no group",
+            "CUDA backend: gradients in %s%s are not supported; a plan outside a group supports bf16 and fp16",
             dtype_name(cfg->grads_dtype), cfg->group != NULL ? " of a group" : "");
         return ST_UNSUPPORTED;
     }
@@ -232,7 +232,7 @@ static enum status backward_layer(struct plan *p, int layer)
     CHECK(layer >= 0 && layer < plan->cfg.n_layers && plan->node[layer].mine);
     const struct gpu_op *op = &plan->ops[layer];
     if (plan->cfg.inference_only || (layer_is_loss(op->layer->kind) && !plan->has_labels)) {
-        LOG_E("layer '%s': a backward needs a plan for training, and labels", op->layer->name);
+        LOG_E("layer '%s': a backward pass needs a training plan and labels", op->layer->name);
         return ST_UNSUPPORTED;
     }
     if (!op->needs_backward)
@@ -267,7 +267,7 @@ static enum status read_result(struct plan *p, float *loss, int *n_correct)
     const struct layer *last = &plan->cfg.layers[plan->cfg.n_layers - 1];
     if (!layer_is_loss(last->kind) || !plan->has_labels ||
         !plan->node[plan->cfg.n_layers - 1].mine) {
-        LOG_E("layer '%s': a result needs a loss as the last layer, in this plan, and labels",
+        LOG_E("layer '%s': results need labels, and a loss as the last layer of this plan",
               last->name);
         return ST_UNSUPPORTED;
     }

@@ -85,7 +85,8 @@ enum status optim_check(const struct optim_config *cfg)
         uint64_t least = i > 0 ? cfg->boundary[i - 1] : 0;
         if (cfg->boundary[i] > least && cfg->boundary[i] <= INT64_MAX)
             continue;
-        LOG_E("lr_boundaries: %" PRIu64 " is not above the one before, or is 0", cfg->boundary[i]);
+        LOG_E("lr_boundaries: %" PRIu64 " must be above 0 and above the previous boundary",
+              cfg->boundary[i]);
         return ST_INVALID;
     }
 done:

@@ -58,7 +58,7 @@ class GpuGroup(fake_gpus.Machine):
         cpu = self.train("cpu", "--gpus=none")
         first = self.train("first", *TOWERS, nccl="absent")
         again = self.train("again", *TOWERS, nccl="absent")
-        self.assertIn("gradients of the 2 cards are added on the host", first[2])
+        self.assertIn("the host adds the gradients of the 2 cards", first[2])
         self.compare(first, cpu)
         self.assertEqual(first[0]["parameters_sha256"], again[0]["parameters_sha256"])
 

@@ -221,8 +221,8 @@ class Install(harness.Test):
         shutil.copy(harness.program("worker"), worker)
         said = self.train(worker, "--models_dir=" + harness.MODELS, "--model=softmax",
                           status=PERMANENT)
-        said.wait_line("E .* libweir_cpu.so is neither in ../lib.*/weir nor in ../lib from %s, nor "
-                       "in that folder; .*--backend_dir" % alone)
+        said.wait_line("E .* libweir_cpu.so is not in ../lib.*/weir, in %s or in ../lib of that "
+                       "folder. .*--backend_dir" % alone)
         shutil.copy(os.path.join(BUILD, "lib/libweir_cpu.so"), alone)
         self.train(worker, "--models_dir=" + harness.MODELS, "--model=softmax")
 

@@ -9,7 +9,7 @@ import harness
 PERMANENT = 1
 BF16 = ["--precision=bf16", "--bf16_layers=c3,c5"]  # the faster format depends on the machine
 REFUSED = (r"--precision=bf16: oneDNN finds neither AVX512_BF16 nor AMX on this CPU \(oneDNN \S+"
-           r".*\), and without them bf16 is slower than floats; use --precision=fp32")
+           r".*\), and without them bf16 is slower than fp32; use --precision=fp32")
 
 
 class Precision(harness.Test):

@@ -91,16 +91,16 @@ class WithoutGpu(SelfTest):
         stale = os.path.join(fake_gpus.FAKES, "libweir_stale.so")
         (line, _) = self.self_test("--self_test", "--gpus=none", status=PERMANENT,
                                    backends=self.backends(cuda=None, cpu=stale))
-        self.assertRegex(line, r"CPU is NOT running: backend 'cpu': \S+/libweir_cpu.so is of "
-                         r"another build: its interface has the version 0\.\S+, this program's "
-                         r"the version [1-9]\d*\.\S+; build or install both from the same")
+        self.assertRegex(line, r"CPU is NOT running: backend 'cpu': \S+/libweir_cpu.so is from "
+                         r"another build: its interface version is 0\.\S+, but this program "
+                         r"needs [1-9]\d*\.\S+; build or install both from the same")
 
     def test_missing_library_named(self):
         self.machine(card(0))
         lines = self.self_test("--self_test", status=PERMANENT, backends=self.backends(cuda=None))
         self.assertIn("CPU is running!", lines[0])
         self.assertIn("libweir_cuda.so: cannot open shared object file", lines[1])
-        self.assertIn("CMake prints in one line what it needs", lines[1])
+        self.assertIn("the output of CMake states what the backend needs", lines[1])
 
     def test_library_that_lacks_another_named(self):
         cc = shutil.which("cc") or shutil.which("gcc")
@@ -177,7 +177,7 @@ class WithGpus(SelfTest):
 
     def test_exclusive_card_names_its_process(self):
         line = self.one("error=46", load="total=81559 used=700 procs=%d" % os.getpid())
-        self.assert_has(line, "the card lets in one process alone", "process %d (" % os.getpid())
+        self.assert_has(line, "the card allows only one process", "process %d (" % os.getpid())
 
     def test_missing_kernels_named(self):
         self.assertIn("no kernels for this card's compute capability: add it to CMake's "
@@ -204,7 +204,7 @@ class WithGpus(SelfTest):
     def test_old_driver_named(self):
         self.machine("cuda version=12040 runtime=35\n", card(0))
         lines = self.self_test("--self_test", status=PERMANENT)
-        self.assertIn("the driver serves CUDA up to 12.4, this build has ", lines[1])
+        self.assertIn("the driver supports CUDA up to 12.4, this build has ", lines[1])
         self.assertIn("; the NVIDIA driver is too old for this build: update it", lines[1])
 
     def test_signal_ends_self_test(self):

@@ -102,12 +102,12 @@ class Words(harness.Test):
     def test_numbers_outside_vocabulary_named(self):
         train, test = made(N_TRAIN, 1), made(N_TEST, 2)
         said = self.train("npy_i8", {"train": train, "test": test}, VOCABULARY - 1, status=1)
-        self.assertIn("layer 'table': the number %d in the data, but its vocabulary is %d" %
-                      (VOCABULARY - 1, VOCABULARY - 1), said)
+        self.assertIn("layer 'table': the data contain the number %d, but the layer's "
+                      "vocabulary has %d entries" % (VOCABULARY - 1, VOCABULARY - 1), said)
         for row in train[0]:
             row[2] = -5
         said = self.train("npy_i4", {"train": train, "test": test}, VOCABULARY, status=1)
-        self.assertIn("whole numbers from 0 on that nothing changed, but one is -5", said)
+        self.assertIn("whole numbers from 0 on, but one number is -5", said)
 
 
 harness.main(__name__)

@@ -254,7 +254,8 @@ enum status split_tower_set_targets(struct split_tower *s, const float *const *t
     const struct stage *g = stage_at(s, s->cfg.plan.n_layers - 1);
     if (g->backend->set_targets)
         return g->backend->set_targets(g->plan, targets, n);
-    LOG_E("%s: this backend accepts only class labels, no targets of floats", g->backend->name);
+    LOG_E("%s: this backend accepts only class labels, not regression targets (floats)",
+          g->backend->name);
     return ST_UNSUPPORTED;
 }
 

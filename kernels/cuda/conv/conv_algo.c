@@ -95,7 +95,7 @@ static enum status choose_algo(struct gpu_conv_algos *c, int which)
         LOG_E("layer '%s': cuDNN has no %salgorithm for this convolution's %s within %" PRIu64
               " bytes of workspace; allow more GPU memory%s",
               c->op->layer->name, wish.deterministic ? "deterministic " : "", way_name[which],
-              wish.workspace_limit, wish.deterministic ? " or do not ask for determinism" : "");
+              wish.workspace_limit, wish.deterministic ? " or do not request determinism" : "");
         return wish.workspace_limit < workspace_most ? plan->arena.full : ST_UNSUPPORTED;
     }
     uint64_t least =
@@ -222,9 +222,10 @@ static void say_unmeasured(const struct gpu_conv_algos *c, int which, cudnnStatu
     (void)cudaGetLastError();
     if (!atomic_flag_test_and_set(&said))
         LOG_W(
-            "layer '%s': cuDNN could not time the algorithms of this convolution's %s (%s): it is computed by the one that cuDNN proposes; not logged again for other layers",
+            "layer '%s': cuDNN could not measure the algorithms of this convolution's %s (%s), so the algorithm that cuDNN proposes is used. This is not logged again for other layers",
             c->op->layer->name, way_name[which],
-            code == CUDNN_STATUS_SUCCESS ? "none can be used" : cudnnGetErrorString(code));
+            code == CUDNN_STATUS_SUCCESS ? "cuDNN can run none of them"
+                                         : cudnnGetErrorString(code));
 }
 
 static enum status measure_algos(struct gpu_conv_algos *c, const struct gpu_lane *lane, int which,
@@ -294,7 +295,7 @@ enum status gpu_conv_algo_run(struct gpu_conv_algos *c, const struct gpu_lane *l
     cudnnStatus_t code = call_cudnn(c, lane, which, &t);
     while (CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_NOT_SUPPORTED) {
         LOG_W(
-            "layer '%s': cuDNN's algorithm %d for this convolution's %s is proposed and cannot be run (%s): the next one is used",
+            "layer '%s': cuDNN proposed algorithm %d for this convolution's %s, but cannot run it (%s): the next proposed algorithm is used",
             c->op->layer->name, w->proposal[w->now].algo, way_name[which],
             cudnnGetErrorString(code));
         (void)cudaGetLastError();

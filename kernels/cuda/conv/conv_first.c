@@ -56,10 +56,12 @@ int gpu_conv_first_accepts(const struct gpu_plan *plan, int i)
     if (!rounds && layer_has_bias(l) && shape_fits(l, plan->cfg.batch))
         return 1;
     if (!(plan->cfg.tuning & TUNING_AUTO))
-        LOG_I("layer '%s': first_conv does not do this convolution, as %s; cuDNN does it", l->name,
-              rounds               ? "it does not round to bf16"
-              : !layer_has_bias(l) ? "it always adds a bias"
-                                   : "it is for small images and square kernels alone");
+        LOG_I(
+            "layer '%s': the first_conv kernel cannot compute this convolution, because %s; cuDNN computes it",
+            l->name,
+            rounds               ? "it does not round to bf16"
+            : !layer_has_bias(l) ? "it always adds a bias"
+                                 : "it is for small images and square kernels alone");
     return 0;
 }
 

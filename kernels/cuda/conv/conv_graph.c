@@ -326,13 +326,13 @@ static void say_absent(const struct gpu_conv_graph *g)
                                                     ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
     if (atomic_flag_test_and_set(&said[g->with_bias ? GPU_CONV_N_WAYS : g->way]))
         return;
-    const char *why = g->absent == CUDNN_STATUS_SUCCESS ? "none can be used here"
+    const char *why = g->absent == CUDNN_STATUS_SUCCESS ? "cuDNN can run no engine here"
                                                         : cudnnGetErrorString(g->absent);
     LOG_W(
-        "layer '%s': cuDNN has no engine for this convolution's %s with channels last%s (%s): %s; not logged again for other layers",
-        g->op->layer->name, way_name[g->way], g->with_bias ? " that adds its bias" : "", why,
-        g->with_bias ? "a kernel of its own does that"
-                     : "it is computed as without --gpu_tuning=nhwc");
+        "layer '%s': cuDNN has no engine for this convolution's %s with channels last%s (%s). %s; this is not logged again for other layers",
+        g->op->layer->name, way_name[g->way], g->with_bias ? " together with the bias" : "", why,
+        g->with_bias ? "A separate CUDA kernel adds the bias"
+                     : "The layer is computed as without --gpu_tuning=nhwc");
 }
 
 enum status gpu_conv_graph_prepare(struct gpu_pass *pass, const struct gpu_op *op,
@@ -423,10 +423,11 @@ enum status gpu_conv_graph_run(struct gpu_conv_graph *g, const struct gpu_lane *
         gpu_layer_capture_invalidate(g->pass->plan);
         TRY(choose_config(g));
         LOG_W(
-            "layer '%s': an engine of cuDNN's for this convolution's %s with channels last is proposed and cannot be run (%s): %s",
+            "layer '%s': cuDNN proposed an engine for this convolution's %s with channels last, but cannot run it (%s). %s",
             g->op->layer->name, way_name[g->way], cudnnGetErrorString(code),
-            g->plan != NULL ? "the next one is used"
-                            : "none is left, and it is computed as without --gpu_tuning=nhwc");
+            g->plan != NULL
+                ? "The next proposed engine is used"
+                : "No engine is left: the layer is computed as without --gpu_tuning=nhwc");
     }
 done:
     return st;

@@ -38,7 +38,7 @@ static int is_failure(ncclResult_t code)
 static void say_late(const struct gpu_comm *c, const char *what)
 {
     LOG_W(
-        "NCCL between %d cards: %s has not ended after %d s; the cards cannot reach each other (IOMMU or ACS in the way of PCIe, or a container without shared memory?)",
+        "NCCL between %d cards: %s did not finish within %d s; the cards cannot reach each other (IOMMU or ACS in the way of PCIe, or a container without shared memory?)",
         c->n, what, gpu_comm_limit_ms / 1000);
 }
 
@@ -197,7 +197,7 @@ static enum status trial_sum(struct gpu_comm *c, struct trial *t)
         TRY(gpu_check_cuda(NULL, "cudaStreamSynchronize", cudaStreamSynchronize(t->stream[i])));
         for (int k = 0; k < TRIAL_SHARE; k++)
             if (t->host[k] != (float)(c->n * (c->n + 1) / 2)) {
-                LOG_W("NCCL between %d cards: adds wrongly: %g instead of %d", c->n,
+                LOG_W("NCCL between %d cards: the sum of a test was %g instead of %d", c->n,
                       (double)t->host[k], c->n * (c->n + 1) / 2);
                 return ST_INTERNAL;
             }

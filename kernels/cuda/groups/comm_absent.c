@@ -6,7 +6,9 @@
 enum status gpu_comm_create(const int *devices, int n, int deterministic, struct gpu_comm **out)
 {
     (void)devices, (void)deterministic, (void)out;
-    LOG_W("NCCL between %d cards: this build has none; build again where nccl.h is", n);
+    LOG_W(
+        "NCCL between %d cards: this build has no NCCL support; install nccl.h and build Weir again",
+        n);
     return ST_UNSUPPORTED;
 }
 

@@ -56,8 +56,9 @@ static enum status comm_open(struct gpu_group *g, int deterministic)
     for (int i = 0; i < g->n_cards; i++)
         device[i] = g->card[i].device;
     if (gpu_comm_create(device, g->n_cards, deterministic, &g->comm) != ST_OK)
-        LOG_W("CUDA backend: the gradients of the %d cards are added on the host, which is slower",
-              g->n_cards);
+        LOG_W(
+            "CUDA backend: the host adds the gradients of the %d cards, which is slower than NCCL",
+            g->n_cards);
     free(device);
     return ST_OK;
 }

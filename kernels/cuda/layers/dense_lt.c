@@ -31,9 +31,10 @@ static void say_absent(const struct gpu_plan *plan, const struct gpu_op *op,
         atomic_fetch_add(&said[epilogue == CUBLASLT_EPILOGUE_BGRADB], 1) > 0)
         return;
     LOG_W(
-        "layer '%s': cuBLASLt does not compute this product together with the %s (%s): a kernel of its own does that, here and wherever else it is so",
+        "layer '%s': cuBLASLt cannot compute this product together with the %s (%s). A separate CUDA kernel computes the %s; this is not logged again for other layers",
         op->layer->name, what_follows(epilogue),
-        code == CUBLAS_STATUS_SUCCESS ? "it has no algorithm" : cublasGetStatusString(code));
+        code == CUBLAS_STATUS_SUCCESS ? "no algorithm" : cublasGetStatusString(code),
+        what_follows(epilogue));
 }
 
 static cublasStatus_t bias_set(struct gpu_dense_lt *lt, const void *bias)

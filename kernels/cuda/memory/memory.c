@@ -100,7 +100,8 @@ static void say_not_free(int device, uint64_t limit)
     LOG_E(
         "CUDA device %d ('%.95s'): %.1f MB of its memory must be free at once, but only %.1f MB of its %.1f MB are free%s; use a smaller --gpu_memory_fraction, another card (--gpus), or --gpu_allow_growth, which allocates only what is needed",
         device, c.prop.name, (double)limit / 1e6, (double)c.free_bytes / 1e6,
-        (double)c.all_bytes / 1e6, c.users[0] ? c.users : ", other programs have the rest");
+        (double)c.all_bytes / 1e6,
+        c.users[0] ? c.users : ", and other programs use the remaining memory");
 }
 
 enum status gpu_memory_set_limit(int device, uint64_t limit, int reserve)
@@ -111,7 +112,9 @@ enum status gpu_memory_set_limit(int device, uint64_t limit, int reserve)
     pthread_mutex_lock(&lock);
     struct gpu_budget *b = budget_of(device);
     if (b->taken > 0) {
-        LOG_E("CUDA device %d: its memory's limit is set before its first plan is made", device);
+        LOG_E(
+            "CUDA device %d: the memory limit must be set before the first plan of the device is created",
+            device);
         st = ST_BUSY;
         goto unlock;
     }

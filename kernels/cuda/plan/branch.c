@@ -156,8 +156,8 @@ enum status gpu_branch_plan(struct gpu_plan *plan)
         return ST_OK;
     if (bytes > left / 2) {
         LOG_W("--gpu_tuning=branches: its workspaces need %" PRIu64
-              " bytes of GPU memory, and may use half of the %" PRIu64
-              " that are left: all is computed on one stream",
+              " bytes of GPU memory, more than half of the %" PRIu64
+              " bytes that are free: all layers are computed on one stream",
               bytes, left);
         return ST_OK;
     }

@@ -39,7 +39,7 @@ const char *gpu_check_advice(cudaError_t code)
     case cudaErrorUnsupportedPtxVersion:
         return "; the NVIDIA driver is too old for this build: update it, or build with an older CUDA toolkit";
     case cudaErrorDevicesUnavailable:
-        return "; the card lets in one process alone (nvidia-smi -q -d COMPUTE shows its mode) and another has it, or it is lost";
+        return "; the card allows only one process (nvidia-smi -q -d COMPUTE shows its mode) and another process uses it, or the card is lost";
     case cudaErrorSystemDriverMismatch:
         return "; the driver's kernel module and its libraries have different versions: reboot";
     case cudaErrorSystemNotReady:

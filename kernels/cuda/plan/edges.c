@@ -149,8 +149,10 @@ static enum status trained_check(const struct gpu_plan *plan, int layer)
 {
     if (!plan->cfg.inference_only && plan->node[layer].trained)
         return ST_OK;
-    LOG_E("layer '%s': there is no gradient by its output: %s", plan->cfg.layers[layer].name,
-          plan->cfg.inference_only ? "the plan is for inference" : "it follows from no parameters");
+    LOG_E("layer '%s': there is no gradient with respect to its output: %s",
+          plan->cfg.layers[layer].name,
+          plan->cfg.inference_only ? "the plan is for inference"
+                                   : "the output depends on no parameters");
     return ST_UNSUPPORTED;
 }
 
@@ -188,10 +190,10 @@ enum status gpu_edges_read_output(struct gpu_plan *plan, int layer, float *dst)
 {
     const struct gpu_op *op = &plan->ops[layer];
     if (op->overwritten || op->pooled || op->y == NULL) {
-        LOG_E("layer '%s': its output is not here: %s", op->layer->name,
-              op->pooled        ? "the max pool behind it keeps the maxima alone; read that one's"
-              : op->overwritten ? "a relu behind it writes over it; read that one's"
-                                : "it is another plan's");
+        LOG_E("layer '%s': its output cannot be read: %s", op->layer->name,
+              op->pooled ? "the max pool after it keeps only the maxima; read the pool's output"
+              : op->overwritten ? "the relu after it overwrites the output; read the relu's output"
+                                : "another plan computes it");
         return ST_UNSUPPORTED;
     }
     return read_out(plan, layer, *op->y, dst);

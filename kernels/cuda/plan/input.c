@@ -21,8 +21,9 @@ static enum status label_check(const struct gpu_plan *plan, int label)
 {
     if (label >= 0 && label < classes_of(plan))
         return ST_OK;
-    LOG_E("layer '%s': label %d, but there are only %d classes; the model does not fit the data",
-          plan->cfg.layers[plan->cfg.n_layers - 1].name, label, classes_of(plan));
+    LOG_E(
+        "layer '%s': a sample has label %d, but there are only %d classes; the model does not fit the data",
+        plan->cfg.layers[plan->cfg.n_layers - 1].name, label, classes_of(plan));
     return ST_RANGE;
 }
 
@@ -30,7 +31,7 @@ static enum status samples_check(const struct gpu_plan *plan, int n)
 {
     if (n >= 1 && n <= plan->cfg.batch)
         return ST_OK;
-    LOG_E("CUDA backend: %d samples for a plan of 1 to %d", n, plan->cfg.batch);
+    LOG_E("CUDA backend: %d samples, but the plan accepts 1 to %d", n, plan->cfg.batch);
     return ST_RANGE;
 }
 
@@ -148,8 +149,8 @@ enum status gpu_input_data_check(const struct gpu_plan *plan, const struct gpu_i
         enum status st = plan_check_number(&plan->cfg, d->largest_pixel);
         return st == ST_OK ? label_check(plan, d->largest_label) : st;
     }
-    LOG_E("CUDA backend: a data set of %" PRId64 " pixels on device %d for a plan of %" PRId64
-          " pixels on device %d",
+    LOG_E("CUDA backend: the data set has samples of %" PRId64
+          " pixels on device %d, but the plan needs %" PRId64 " pixels on device %d",
           d->pixels, d->device, pixels, plan->cfg.device);
     return ST_MISMATCH;
 }
@@ -162,7 +163,9 @@ enum status gpu_input_items(struct gpu_plan *plan, const struct gpu_input_data *
     TRY(gpu_input_data_check(plan, d));
     for (int i = 0; i < n; i++)
         if (item[i] >= d->n) {
-            LOG_E("CUDA backend: item %" PRIu32 " of a data set of %" PRId64, item[i], d->n);
+            LOG_E("CUDA backend: sample index %" PRIu32
+                  " is out of range: the data set has %" PRId64 " samples",
+                  item[i], d->n);
             return ST_RANGE;
         }
     TRY(begin_input(plan, position, n));
@@ -225,7 +228,7 @@ enum status gpu_input_data_create(int device, const uint8_t *images, const uint8
     if (st == ST_NOMEM)
         LOG_I(
             "the data set of %" PRIu64
-            " bytes does not fit the memory of device %d beside the network: each step's images are sent",
+            " bytes does not fit in the memory of device %d together with the network: the images of each step are copied from the host",
             d->bytes, device);
     TRY(st);
     d->labels = d->images + (size_t)n * (size_t)pixels;

@@ -232,7 +232,7 @@ static void capture_graph(struct gpu_plan *plan,
     plan->capture->has_failed = 1;
     (void)cudaGetLastError();
     LOG_W(
-        "--gpu_tuning=capture: layer '%s' and what follows cannot be a CUDA graph here (%s): all is launched kernel by kernel",
+        "--gpu_tuning=capture: the computation from layer '%s' on cannot become a CUDA graph (%s): its CUDA kernels are launched one by one",
         plan->cfg.layers[layer].name, cudaGetErrorString(code));
 }
 

@@ -267,9 +267,8 @@ static enum status memory_take(struct gpu_plan *plan)
         gpu_arena_largest(a, &layer, &what, &bytes);
         char more[512];
         gpu_memory_advice(plan->cfg.device, 0, more, sizeof more);
-        LOG_E("out of GPU memory: there are no %" PRIu64
-              " bytes in one piece for this plan; the largest part is layer '%s': its %s, %" PRIu64
-              " bytes%s",
+        LOG_E("out of GPU memory: this plan needs %" PRIu64
+              " contiguous bytes; the largest part is layer '%s': its %s, %" PRIu64 " bytes%s",
               a->bytes, layer, what, bytes, more);
     }
     TRY(st);

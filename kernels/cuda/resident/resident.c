@@ -100,9 +100,10 @@ static enum status memory_take(struct gpu_plan *plan, struct gpu_resident *r, in
     TRY(gpu_arena_reserve(a, who, "tally", sizeof *r->d_tally, &r->d_tally));
     st = gpu_bind_arena(plan->cfg.device, a);
     if (st == ST_NOMEM)
-        LOG_W("the optimizer's %" PRIu64
-              " bytes do not fit the memory of device %d beside the network and the data set",
-              a->bytes, plan->cfg.device);
+        LOG_W(
+            "the optimizer's %" PRIu64
+            " bytes do not fit in the memory of device %d together with the network and the data set",
+            a->bytes, plan->cfg.device);
     TRY(st);
     size_t scalars = N_SCALARS * sizeof *r->scalars, tallies = RESIDENT_RUNS * sizeof *r->tallies;
     TRY(gpu_check_cuda(
@@ -174,7 +175,8 @@ static enum status can_begin(const struct gpu_plan *plan, const struct resident_
     int last = plan->cfg.n_layers - 1;
     if (plan->cfg.inference_only || !layer_is_loss(plan->cfg.layers[last].kind) ||
         plan->cfg.mine != NULL || plan->cfg.group != NULL) {
-        LOG_E("CUDA backend: only a plan that trains a whole network alone can stay on the device");
+        LOG_E(
+            "CUDA backend: training without copies to the host needs a training plan of a whole network, outside a group");
         return ST_UNSUPPORTED;
     }
     return gpu_input_data_check(plan, (const struct gpu_input_data *)cfg->data);
@@ -253,7 +255,9 @@ enum status gpu_resident_order(struct gpu_plan *plan, uint64_t pass, const uint3
     TRY(gpu_check_cuda(NULL, "cudaEventSynchronize", cudaEventSynchronize(r->item_sent)));
     for (size_t i = 0; i < n; i++) {
         if (item[i] >= n) {
-            LOG_E("CUDA backend: item %" PRIu32 " of a data set of %zu", item[i], n);
+            LOG_E("CUDA backend: sample index %" PRIu32
+                  " is out of range: the data set has %zu samples",
+                  item[i], n);
             return ST_RANGE;
         }
         r->item[i] = item[i];
@@ -315,10 +319,10 @@ static void steps_capture(struct gpu_plan *plan, int k)
     r->n_graphs = k;
     (void)cudaGetLastError();
     if (k == 0)
-        LOG_W("a step cannot be one CUDA graph here (%s): it is launched kernel by kernel",
+        LOG_W("a step cannot become one CUDA graph (%s): its CUDA kernels are launched one by one",
               cudaGetErrorString(code));
     else
-        LOG_W("%d steps cannot be one CUDA graph here (%s): at most %d are", graph_steps[k],
+        LOG_W("%d steps cannot become one CUDA graph (%s): a graph has at most %d", graph_steps[k],
               cudaGetErrorString(code), graph_steps[k - 1]);
 }
 
