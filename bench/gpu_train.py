@@ -187,7 +187,7 @@ def check_weir(args, summary, lines, ps):
     if used != [args.card["uuid"]]:
         sys.exit("gpu_train: Weir did not train on %s: its towers were on %s; its lines:\n%s" %
                  (label(args), ", ".join(used), lines))
-    if not ps and "training stays on cuda" not in lines:
+    if not ps and "training runs on cuda" not in lines:
         sys.exit("gpu_train: Weir did not keep its training on %s: the bench measures the card, "
                  "not transfers; its lines:\n%s" % (label(args), lines))
 

@@ -416,9 +416,9 @@ static void wrong_words_and_columns_are_named(void **state)
         const char *piece;
     } bad[] = {
         {"a,label\n1,cat\n2,3\n", NULL, NULL, NULL, ST_CORRUPT,
-         "line 3, column 2 'label': the label '3' is a number, but that of line 2 is a word"},
+         "line 3, column 2 'label': the label '3' is a number, but the label of line 2 is a word"},
         {"a,label\n1,3\n2,cat\n", NULL, NULL, NULL, ST_CORRUPT,
-         "line 3, column 2 'label': the label 'cat' is a word, but that of line 2 is a number"},
+         "line 3, column 2 'label': the label 'cat' is a word, but the label of line 2 is a number"},
         {"0,1,kind\n1,2,3\n", NULL, NULL, NULL, ST_CORRUPT,
          "if line 1 names the columns, name the label's column in --label_column"},
         {"0,1,kind\n1,2,cat\n3,4,cat\n", "3", NULL, NULL, ST_CORRUPT,

@@ -351,7 +351,7 @@ static void missing_parameters_refused_to_predict(void **state)
     check_predict("fc = head", ST_MISMATCH, "called 'head/weights' or 'head.weight')");
     check_predict(
         "fc = head", ST_MISMATCH,
-        "of another model: of 5 parameters 1 are missing and 0 have another shape: set the --model");
+        "of another model. It lacks 1 of 5 parameters, and 0 have another shape. Set --model");
     snprintf(header, sizeof header, "{" CONV "," NORM "," FC ",%s}", extra);
     put_tensors(header, longer, sizeof longer);
     check_predict(NULL, ST_OK, "unexpected: tensor 'more' (2) belongs to no parameter");
@@ -360,7 +360,7 @@ static void missing_parameters_refused_to_predict(void **state)
     snprintf(header, sizeof header,
              "{\"__metadata__\":{\"global_step\":\"5\"}," CONV "," NORM "," FC ",%s}", extra);
     put_tensors(header, longer, sizeof longer);
-    check_predict(NULL, ST_MISMATCH, "of another model: 1 of its tensors belong to no parameter");
+    check_predict(NULL, ST_MISMATCH, "of another model. 1 of its tensors belong to no parameter");
     check_predict("fc = fc", ST_OK, "unexpected");
     put_tensors("{\"__metadata__\":{\"global_step\":\"5\",\"mean\":\"0\",\"std\":\"a\"}," CONV
                 "," NORM "," FC "}",
@@ -413,7 +413,7 @@ static void test_what_does_not_fit_is_listed(void **state)
     check_refused("fc/weights = head", ST_MISMATCH,
                   "missing: 'fc/weights' (2x3: no tensor is called 'head')");
     check_refused("fc/weights = head", ST_MISMATCH, "unexpected: tensor 'fc.weight' (3x2)");
-    check_refused("fc/weights = head", ST_MISMATCH, "of 5 parameters 1 are missing and 0 have");
+    check_refused("fc/weights = head", ST_MISMATCH, "the file lacks 1 of 5 parameters, and 0 have");
     check_refused("fc = -\nfeatures.0 = -\nfeatures.1 = -", ST_INVALID, "leaves nothing to read");
 }
 

@@ -373,7 +373,7 @@ static void compare_init(const struct worker *w)
     if (!w->init_result.origin.normal_known || job_input_normal_differ(was, is, &of) < 0)
         return;
     LOG_W(
-        "--init=%s: was trained on samples of mean %.150s and standard deviation %.150s, here they are %.150s and %.150s; set the same --mean and --std if its samples were like these",
+        "--init=%s: the file was trained on samples of mean %.150s and standard deviation %.150s, but this job normalises with mean %.150s and standard deviation %.150s. If both use similar samples, set the same --mean and --std",
         w->opt.init, job_input_numbers_text(was->mean, was->n, text[0]),
         job_input_numbers_text(was->std, was->n, text[1]),
         job_input_numbers_text(is->mean, is->n, text[2]),

@@ -455,7 +455,7 @@ static void log_towers(const struct worker *w)
         LOG_I("tower %d: %s, %d of the %" PRId64 " samples; %s", i, label, t->n, w->opt.batch_size,
               d->backend->description);
         if (t->stage_of)
-            LOG_I("tower %d: %d of its %d layers are elsewhere (--log_device_placement)", i,
+            LOG_I("tower %d: %d of its %d layers are on other devices (--log_device_placement)", i,
                   batch_split_n_elsewhere(t, w->model->n_layers), w->model->n_layers);
     }
     if (w->rounded)

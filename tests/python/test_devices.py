@@ -186,7 +186,7 @@ class Choosing(fake_gpus.Machine):
             p = self.worker(env=env)
             self.assertRegex(p.wait_output(30),
                              r"GPU 0 \(NVIDIA H200, %s, 0000:3a:00.0\): reserved" % uuid(0))
-            self.assertIn("the use by other processes is unknown", p.output())
+            self.assertIn("cannot determine which other processes use the chosen GPUs", p.output())
             (gpu,) = self.gpus(env=env)
             self.assertEqual((gpu["free_bytes"], gpu["n_processes"], gpu["processes"],
                               gpu["utilization_percent"], gpu["auto"]), (None,) * 4 + (True,))

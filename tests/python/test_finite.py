@@ -244,7 +244,7 @@ class Finite(harness.Test):
         shutil.copy(EMULATED, os.path.join(folder, "libweir_cpu.so"))
         flags = ["--backend_dir=" + folder, *FLAGS]
         said = self.alone(*flags, *DIVERGING, "--train_steps=12", status=1, model="softmax")
-        self.assertIn("training stays on cuda:0", said)
+        self.assertIn("training runs on cuda:0 without copies", said)
         self.assertRegex(said, r"worker 0, step \d+ or shortly before: the loss is -?nan, and "
                                "parameter 'softmax/weights' is not finite")
         said = self.alone(*flags, *DIVERGING, status=1, model="softmax")

@@ -87,7 +87,7 @@ class GpuTrain(fake_gpus.Machine):
             self.assertIn(words, self.fails(gpu_train.check_torch, "eager", dict(right, **on)))
         mine = {"device_type": "GPU", "uuid": uuid(1)}
         other = {"device_type": "GPU", "uuid": uuid(0)}
-        stays = "I 1 worker training stays on cuda:0: data, parameters, optimizer"
+        stays = "I 1 worker training runs on cuda:0 without copies to the host"
         for towers, words in (([other], "its towers were on %s;" % uuid(0)),
                               ([mine, {"device_type": "CPU"}], "on %s, CPU;" % uuid(1)),
                               ([], "on ;")):

@@ -195,11 +195,11 @@ class Split(fake_gpus.Machine):
     def test_parameters_on_host_match_cpu(self):
         """By TensorFlow's names: the card computes, the host keeps and updates the parameters."""
         there = self.run_net("there", "--gpus=0", "--log_device_placement")
-        self.assertIn("training stays on cuda:0", there[2])
+        self.assertIn("training runs on cuda:0 without copies", there[2])
         host = self.run_net("host", "--gpus=0", "--log_device_placement",
                             "--placement=*/*=/job:localhost/replica:0/task:0/cpu:0,"
                             "type:dense=/job:worker/task:0/device:GPU:0")
-        self.assertNotIn("training stays on", host[2])
+        self.assertNotIn("without copies to the host", host[2])
         self.assertIn(" fc/weights: /device:CPU:0 (rule '*/*=/job:localhost/", host[2])
         self.assertIn(" fc: /device:GPU:0 (rule 'type:dense=/job:worker/", host[2])
         self.same(host, there)

@@ -158,14 +158,14 @@ class Predict(harness.Test):
             said = self.run_worker(*flags, model="mlp", status=1).output()
             for name in ("hid/weights", "hid/biases", "sm/weights", "sm/biases"):
                 self.assertIn("missing: '%s'" % name, said)
-            self.assertIn("of another model: of 4 parameters 4 are missing and 0 have", said)
+            self.assertIn("of another model. It lacks 4 of 4 parameters, and 0 have", said)
         longer = self.path("longer.safetensors")
         state = {name: ("F32", shape, list(values)) for name, (shape, values)
                  in harness.read_safetensors(self.path("model.safetensors")).items()}
         state["more/biases"] = "F32", (12,), [0.0] * 12
         weights.write(longer, state, {"global_step": "60"})
         worker = self.run_worker("--evaluate=" + longer, status=1)
-        self.assertRegex(worker.output(), "of another model: 1 of its tensors belong to no ")
+        self.assertRegex(worker.output(), r"of another model\. 1 of its tensors belong to no ")
         torn = self.path("torn.safetensors")
         shutil.copy(self.path("model.safetensors"), torn)
         with open(torn, "r+b") as f:

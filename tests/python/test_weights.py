@@ -190,8 +190,8 @@ class Weights(harness.Test):
                 ": missing: 'features.1/moving_variance' (3: no tensor is called "
                 "'features.1/moving_variance' or 'features.1.running_var')", flag +
                 ": other shape: 'features.0/biases' is 3, but tensor 'features.0.bias' " "is 1",
-                flag + ": of another model: of 8 parameters 2 are missing and 1 have another "
-                "shape: set the --model")
+                flag + ": the file is of another model. It lacks 2 of 8 parameters, and 1 have "
+                "another shape. Set --model")
             said = self.run_worker(*flags, "--init_map=" + self.path("map"), model=self.model(),
                                    status=1).output()
             self.assertIn(flag + ": 'head/weights' would keep its random initial values", said)
@@ -354,16 +354,20 @@ class Weights(harness.Test):
             os.rename(self.path("export"), path)
         for path, flags, words in (
                 (plain, [], None), (normal, ["--mean=0.25", "--std=0.5"], None),
-                (normal, [], "mean 0.25 and standard deviation 0.5, here they are none and none;"),
+                (normal, [], "mean 0.25 and standard deviation 0.5, but this job normalises "
+                 "with mean none and standard deviation none."),
                 (normal, ["--mean=0.125"],
-                 "mean 0.25 and standard deviation 0.5, here they are 0.125 and 1;"),
+                 "mean 0.25 and standard deviation 0.5, but this job normalises "
+                 "with mean 0.125 and standard deviation 1."),
                 (plain, ["--mean=0.5"],
-                 "mean none and standard deviation none, here they are 0.5 and 1;")):
+                 "mean none and standard deviation none, but this job normalises "
+                 "with mean 0.5 and standard deviation 1.")):
             _, _, said = self.alone("--init=" + path, STAT, *flags)
             lines = [line for line in said.splitlines() if " was trained on samples of " in line]
             self.assertEqual(len(lines), words is not None, said)
             if words:
-                self.assertIn("--init=%s: was trained on samples of %s" % (path, words), lines[0])
+                self.assertIn("--init=%s: the file was trained on samples of %s" % (path, words),
+                              lines[0])
         state = self.state_file(weights.small_state(7))  # a file without that information
         self.assertNotIn("was trained on", self.alone("--init=" + state, STAT, "--mean=0.5")[2])
 
@@ -377,7 +381,7 @@ class Weights(harness.Test):
         self.assertIn("other shape: 'features.0/biases' is 3, but tensor 'features.0.bias' is 1",
                       said)
         self.assertIn("unexpected: tensor 'other.weight' (10x75)", said)
-        self.assertIn("of 8 parameters 1 are missing and 1 have another shape", said)
+        self.assertIn("the file lacks 1 of 8 parameters, and 1 have another shape", said)
         for flags, status, words in (
                 (["--init=" + self.path("none")], 1, "cannot be opened"),
                 (["--init_map=" + self.path("none")], 2, "--init=FILE"),

@@ -165,11 +165,11 @@ static enum status bad_field(const struct csv *c, int64_t column, const char *fi
 static enum status mixed_labels(const struct csv *c, int64_t column, const char *field, size_t n)
 {
     char shown[DATA_CSV_SHOWN_BYTES], wrong[WRONG_BYTES], fix[FIX_BYTES];
-    snprintf(wrong, sizeof wrong, "the label '%s' is a %s, but that of line %lld is a %s",
+    snprintf(wrong, sizeof wrong, "the label '%s' is a %s, but the label of line %lld is a %s",
              data_csv_show(field, n, shown), c->are_words ? "number" : "word",
              (long long)c->first_line, c->are_words ? "word" : "number");
     snprintf(
-        fix, sizeof fix, "labels are all whole numbers or all words%s",
+        fix, sizeof fix, "labels must be all whole numbers or all words%s",
         c->first_line == 1
             ? ": fix it, or, if line 1 names the columns, name the label's column in --label_column"
         : c->label_by_default

@@ -128,7 +128,7 @@ void devices_log_chosen(const struct device_scan *s, const struct devices *d)
         LOG_I("%s: %s", label, d->claim[i].lock >= 0 ? "reserved" : "used without a reservation");
     }
     if (d->n > 0 && s->nvml == NULL)
-        LOG_I("the use by other processes is unknown: %s", s->nvml_why);
+        LOG_I("cannot determine which other processes use the chosen GPUs: %s", s->nvml_why);
 }
 
 static enum status reserve_named(const struct devices_request *r, const struct device_scan *s,

@@ -225,8 +225,8 @@ enum status trainer_resident_run(const struct trainer_resident *r, int64_t step,
     }
     TRY(st);
     *done = true;
-    LOG_I("training stays on %s:%d: data, parameters, optimizer%s", d->backend->name, d->device,
-          r->cfg->cuda_graphs ? "; each step is one graph" : "");
+    LOG_I("training runs on %s:%d without copies to the host%s", d->backend->name, d->device,
+          r->cfg->cuda_graphs ? "; each step is one CUDA graph" : "");
     st = train_run(&run);
     *out = run.result;
 done:

@@ -100,10 +100,10 @@ static enum status judge_count(const struct weights_request *q, const struct cou
 {
     if (c->missing + c->misshapen > 0) {
         LOG_E(
-            "--%s=%s: %sof %d parameters %d are missing and %d have another shape: %sname their tensors in --init_map=FILE (PARAMETER = TENSOR, LAYER = MODULE), or keep their initial values (LAYER = -)",
-            q->flag, q->path, q->whole ? "of another model: " : "", q->chunks->n_params, c->missing,
-            c->misshapen,
-            q->whole ? "set the --model (and --hidden_units) of the training, or " : "");
+            "--%s=%s: the file %slacks %d of %d parameters, and %d have another shape. %s their tensors in --init_map=FILE (PARAMETER = TENSOR, LAYER = MODULE), or keep their initial values (LAYER = -)",
+            q->flag, q->path, q->whole ? "is of another model. It " : "", c->missing,
+            q->chunks->n_params, c->misshapen,
+            q->whole ? "Set --model (and --hidden_units) as in training, or name" : "Name");
         return ST_MISMATCH;
     }
     if (c->given == 0) {
@@ -127,7 +127,7 @@ static enum status judge_own(const struct weights_request *q, const struct weigh
     }
     if (r->n_unused > 0 && !q->map) {
         LOG_E(
-            "--%s=%s: of another model: %d of its tensors belong to no parameter; set the --model (and --hidden_units) of the training",
+            "--%s=%s: the file is of another model. %d of its tensors belong to no parameter: set --model (and --hidden_units) as in training",
             q->flag, q->path, r->n_unused);
         return ST_MISMATCH;
     }
