@@ -250,10 +250,10 @@ static void report_stray(char **argv, int i)
 {
     if (i > 1 && (argv[i][0] == ',' || last_char(argv[i - 1]) == ','))
         LOG_E(
-            "'%.100s' is no flag; a list is one word: leave out the space at its comma, or put the list in quotes",
+            "'%.100s' is not a flag; a list must be one word: remove the spaces after its commas, or put the list in quotes",
             argv[i]);
     else
-        LOG_E("'%.100s' is no flag; values follow their flag, as in --name=value", argv[i]);
+        LOG_E("'%.100s' is not a flag; write a value with its flag, as in --name=value", argv[i]);
 }
 
 /* Reports an unknown flag, and moves *i past the word that is most likely its value. */

@@ -39,11 +39,11 @@ const char *hosts_problem(const char *addr)
     long port = 0;
     for (const char *p = colon + 1; *p; p++) {
         if (!isdigit((unsigned char)*p) || port > 65535)
-            return "has a port that is no number from 1 to 65535";
+            return "has a port that is not a number from 1 to 65535";
         port = port * 10 + (*p - '0');
     }
     if (port < 1 || port > 65535)
-        return "has a port that is no number from 1 to 65535";
+        return "has a port that is not a number from 1 to 65535";
     return NULL;
 }
 

@@ -17,7 +17,7 @@ static void log_other(const char *name)
 {
     if (is(name, "evaluator"))
         LOG_E(
-            "--job_name: an evaluator is not started: workers evaluate at the end, and in between with --eval_every=N");
+            "--job_name: Weir has no separate evaluator: workers evaluate at the end, and in between with --eval_every=N");
     else
         LOG_E(
             "--job_name: '%.100s' is not one of ps, worker, and chief or master, which is worker 0",
@@ -29,7 +29,7 @@ enum status job_name_check_ps(const char *name)
     if (!name || is(name, "ps"))
         return ST_OK;
     if (is(name, "worker") || is_chief(name))
-        LOG_E("--job_name: '%s' is started with the program worker; this is ps", name);
+        LOG_E("--job_name: start '%s' with the program worker; this program is ps", name);
     else
         log_other(name);
     return ST_INVALID;
@@ -45,10 +45,10 @@ enum status job_name_check_worker(const char *name, long long *task_index)
     }
     if (is_chief(name))
         LOG_E(
-            "--job_name: the %s is worker 0, the first of --worker_hosts; --task_index=%lld is --job_name=worker",
+            "--job_name: the %s is worker 0, the first of --worker_hosts; for --task_index=%lld use --job_name=worker",
             name, *task_index);
     else if (is(name, "ps"))
-        LOG_E("--job_name: 'ps' is started with the program ps; this is worker");
+        LOG_E("--job_name: start 'ps' with the program ps; this program is worker");
     else
         log_other(name);
     return ST_INVALID;

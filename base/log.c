@@ -172,8 +172,8 @@ static void put_bytes(const char *bytes, size_t n)
 static void write_dropped(void)
 {
     struct line l;
-    print_line(&l, LOG_LEVEL_WARN, "%" PRIu64 " lines were dropped here: no program read stderr",
-               out.dropped);
+    print_line(&l, LOG_LEVEL_WARN,
+               "%" PRIu64 " log lines were dropped here: no program read stderr", out.dropped);
     out.dropped = 0;
     put_bytes(l.bytes, l.n);
 }
@@ -335,7 +335,7 @@ void log_start(void)
     pthread_mutex_unlock(&log_lock);
     if (err)
         LOG_W(
-            "the log's thread cannot be started: %s; if no program reads stderr, this one will stop",
+            "the log's thread cannot be started: %s; if no program reads stderr, this program will block",
             strerror(err));
 }
 

@@ -94,14 +94,14 @@ const char *status_errno_text(int err)
     snprintf(
         text, sizeof text, "%s: %s", strerror(err),
         err == EFBIG
-            ? "it is above this process' limit on the size of a file; raise that with ulimit -f"
-            : "this process has no descriptor left; raise their limit with ulimit -n");
+            ? "the file would exceed this process' limit on file sizes; raise the limit with ulimit -f"
+            : "this process has no descriptor left; raise the limit with ulimit -n");
     return text;
 }
 
 void status_check_failed(const char *file, int line, const char *cond)
 {
-    LOG_E("bug at %s:%d: %s does not hold; please report this line", file, line, cond);
+    LOG_E("bug at %s:%d: %s does not hold; please report this log line", file, line, cond);
     log_flush(LOG_END_MS);
     abort();
 }

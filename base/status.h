@@ -21,7 +21,7 @@
     X(ST_CANCELLED, "cancelled")                                                                   \
     X(ST_REFUSED, "refused by the peer")                                                           \
     X(ST_PROTOCOL, "protocol violated by the peer")                                                \
-    X(ST_REBASED, "gone back to an earlier step by the servers")                                   \
+    X(ST_REBASED, "the servers have gone back to an earlier step")                                 \
     /* the process or its host */                                                                  \
     X(ST_BUSY, "in use")                                                                           \
     X(ST_NOMEM, "out of memory")                                                                   \

@@ -59,7 +59,7 @@ static _Thread_local int refused; /* this thread has no ring, and does not reque
 enum status trace_open(const char *path, const char *role, int task)
 {
     if (file || sorted) {
-        LOG_E("trace file %s: this process has written a trace already", path);
+        LOG_E("trace file %s: this process has already written a trace", path);
         return ST_BUSY;
     }
     sorted = malloc(TRACE_EVENTS * sizeof *sorted);
@@ -266,7 +266,7 @@ enum status trace_close(void)
     if (n_lost || n_lost_threads)
         LOG_W(
             "trace file %s: %" PRIu64
-            " events and %d threads did not fit and are not in it; the newest %d events of a thread are kept",
+            " events and %d threads did not fit and are not in the file; the newest %d events of a thread are kept",
             file_path, n_lost, n_lost_threads, TRACE_EVENTS - 1);
     return ST_OK;
 }

@@ -207,14 +207,14 @@ static void test_unknown(void **state)
     assert_int_equal(PARSE("-x"), ST_INVALID);
     says("unknown flag -x; flags begin with two dashes, --help lists all\n");
     assert_int_equal(PARSE("stray"), ST_INVALID);
-    says("'stray' is no flag; values follow");
+    says("'stray' is not a flag; write a value with");
     assert_int_equal(PARSE("--ps_hosts=a:1,", "b:2"), ST_INVALID);
-    says("'b:2' is no flag; a list is one word");
+    says("'b:2' is not a flag; a list must be one word");
     assert_int_equal(PARSE("--ps_hosts=a:1", ",b:2"), ST_INVALID);
-    says("',b:2' is no flag; a list is one word");
+    says("',b:2' is not a flag; a list must be one word");
     assert_int_equal(PARSE("--", "stray"), ST_INVALID);
     assert_int_equal(PARSE("--sync_replicas", "false"), ST_INVALID);
-    says("'false' is no flag");
+    says("'false' is not a flag");
 }
 
 /* Suggestions are only for typing errors, and name a single flag. */
@@ -271,7 +271,7 @@ static void test_all_unknown_at_once(void **state)
         ST_INVALID);
     says("unknown flag --frob; --help");
     says("unknown flag --task_idx; did you mean --task_index?");
-    says("'false' is no flag");
+    says("'false' is not a flag");
     says("unknown flag --num-gpus: write --gpus\n");
     assert_null(strstr(output, "'1'"));
     assert_null(strstr(output, "'2'"));

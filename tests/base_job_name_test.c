@@ -32,11 +32,11 @@ static void names_of_workers_accepted(void **state)
     assert_string_equal(capture_text, "");
     assert_int_equal(worker("master", 2, &task), ST_INVALID);
     says(
-        "the master is worker 0, the first of --worker_hosts; --task_index=2 is --job_name=worker");
+        "the master is worker 0, the first of --worker_hosts; for --task_index=2 use --job_name=worker");
     assert_int_equal(worker("ps", 0, &task), ST_INVALID);
-    says("'ps' is started with the program ps; this is worker");
+    says("start 'ps' with the program ps; this program is worker");
     assert_int_equal(worker("evaluator", 0, &task), ST_INVALID);
-    says("an evaluator is not started");
+    says("Weir has no separate evaluator");
     assert_int_equal(worker("Worker", 0, &task), ST_INVALID);
     says("'Worker' is not one of ps, worker, and chief or master");
     assert_int_equal(worker("", 0, &task), ST_INVALID);
@@ -48,11 +48,11 @@ static void names_of_servers_accepted(void **state)
     assert_int_equal(CAPTURE(job_name_check_ps(NULL)), ST_OK);
     assert_int_equal(CAPTURE(job_name_check_ps("ps")), ST_OK);
     assert_int_equal(CAPTURE(job_name_check_ps("chief")), ST_INVALID);
-    says("'chief' is started with the program worker; this is ps");
+    says("start 'chief' with the program worker; this program is ps");
     assert_int_equal(CAPTURE(job_name_check_ps("worker")), ST_INVALID);
-    says("'worker' is started with the program worker");
+    says("start 'worker' with the program worker");
     assert_int_equal(CAPTURE(job_name_check_ps("evaluator")), ST_INVALID);
-    says("an evaluator is not started");
+    says("Weir has no separate evaluator");
 }
 
 int main(void)

@@ -293,7 +293,7 @@ static void test_step_wrong(void **state)
     bad_step(BUT(nodes, "a,a,b"), 1, 8888, "names one twice");
     bad_step(BUT(tasks_per_node, "5"), 1, 8888, "are not for the 3 nodes");
     bad_step(step, 5, 8888, "the step has 5 tasks, which leaves none for a worker");
-    bad_step(step, 1, 65535, "has a port that is no number from 1 to 65535");
+    bad_step(step, 1, 65535, "has a port that is not a number from 1 to 65535");
 }
 
 static void test_order(void **state)

@@ -44,7 +44,7 @@ static void missing_descriptors_name_their_limit(void **state)
 {
     check(
         "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:2222: Too many open files",
-        "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:2222: Too many open files: this process has no descriptor left; raise their limit with ulimit -n");
+        "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:2222: Too many open files: this process has no descriptor left; raise the limit with ulimit -n");
 }
 
 static void other_texts_stay_unchanged(void **state)

@@ -64,7 +64,7 @@ class Names(harness.Test):
     def test_list_with_a_space_refused(self):
         worker = self.start_program("worker", "--ps_hosts=a:1,", "b:1", "--worker_hosts=c:1")
         worker.wait(20, USAGE)
-        self.assertRegex(worker.output(), "^E .*'b:1' is no flag; a list is one word[^\n]*$")
+        self.assertRegex(worker.output(), "^E .*'b:1' is not a flag; a list must be[^\n]*$")
 
 
 harness.main(__name__)
