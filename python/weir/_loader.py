@@ -39,7 +39,7 @@ class Loader:
 
     def __init__(self, exchange: Any, data: Any, **settings: Any) -> None:
         if not settings.get("in_order", True):
-            raise Invalid("in_order=False mixes the steps' batches up; leave it out")
+            raise Invalid("in_order=False would mix batches of different steps; remove it")
         self.exchange, self.n = exchange, len(data)
         self.restarts = 0  # how often batches that were read ahead were dropped
         self._known_ahead = bool(settings.get("num_workers"))

@@ -23,19 +23,20 @@ def advice(why: str, otherwise: str) -> str:
 
 def _fix(why: str) -> str:
     if not glibc():
-        return ("it is made for glibc, and this Python is of another C library (musl, as Alpine's, "
-                "or no Linux): take a Python of Debian, Ubuntu or Fedora")
+        return ("the library needs glibc, and this Python has another C library (such as Alpine's "
+                "musl) or another system than Linux: use a Python of Debian, Ubuntu or Fedora")
     old = re.search(r"version `(GLIBC|GLIBCXX|CXXABI)_([\d.]+)' not found", why)
     if old and old.group(1) == "GLIBC":
-        return ("it needs glibc %s or later, and this system has %s: take a later system, or %s" %
+        return ("the library needs glibc %s or later, and this system has %s: use a later system, "
+                "or %s" %
                 (old.group(2), glibc(), ELSEWHERE))
     if old:
         return ("libstdc++ is older than the one that it needs: update the system's, or the one "
                 "that this Python's environment has of its own")
     if re.search("wrong ELF class|invalid ELF header|Exec format", why):
-        return "it is damaged, or made for another kind of machine than %s" % platform.machine()
+        return "the file is damaged, or for another kind of machine than %s" % platform.machine()
     if re.search("^Permission denied$|failed to map segment", why):
-        return "its file system may be mounted noexec: make the environment on another one"
+        return "its file system may be mounted noexec: create the environment elsewhere"
     lacks = re.match(r"(lib[\w+-]+\.so\S*): cannot open shared object file", why)
     if not lacks or lacks.group(1).startswith("libweir."):
         return ""

@@ -156,7 +156,7 @@ class Cluster:
                ready: bool = False) -> Process:
         before = self.processes.get(name)
         if before and before.runs():
-            raise Error("%s runs already" % name)
+            raise Error("%s is already running" % name)
 
         def start() -> None:
             self.processes[name] = Process(name, argv, self.folder, env, ready,
@@ -309,10 +309,11 @@ class Cluster:
         process, deadline = self._process(name), time.monotonic() + timeout
         while text not in process.output():
             if not process.runs() and text not in process.output():
-                raise process.error("has ended without a line of %r" % text)
+                raise process.error("has ended without a log line that matches %r" % text)
             self._left()  # raises an error of another process
             if time.monotonic() > deadline:
-                raise process.error("no line of %r within %g s" % (text, timeout), Timeout)
+                raise process.error("no log line that matches %r within %g s" % (text, timeout),
+                                    Timeout)
             time.sleep(LOOK)
 
     def _firsts(self) -> list[str]:
@@ -356,7 +357,7 @@ class Cluster:
             if p not in members:
                 p.counts = False
                 p.stop(signal.SIGTERM)
-                warnings.warn("%s came when the job was over; it was ended" % p.name)
+                warnings.warn("%s joined after the end of the job and was stopped" % p.name)
 
     def watch(self, every: float = 1, timeout: Optional[float] = None) -> Iterator[Progress]:
         """progress() again and again, at most once in `every` seconds, and once more when the job
@@ -377,7 +378,7 @@ class Cluster:
         while True:
             left, now = self._left(), time.monotonic()
             if left and deadline is not None and now > deadline:
-                raise left[0].error("still runs when the time is over", Timeout)
+                raise left[0].error("still runs after the timeout", Timeout)
             if not left or now >= until:
                 return left
             time.sleep(LOOK)

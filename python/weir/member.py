@@ -336,7 +336,8 @@ class Member:
         with self._at as h:
             code = h.await_(lambda ms: h.lib.weir_wait(h.pointer, param, ms), timeout)
             if code == AGAIN:
-                raise _library.error(AGAIN, "parameter %d: not within %g s" % (param, timeout or 0))
+                raise _library.error(AGAIN, "parameter %d: no new values within %g s" %
+                                     (param, timeout or 0))
             if code == OK:
                 h.lent.pop(param, None)
             return code != REBASED

@@ -66,7 +66,7 @@ class Weights:
             n = struct.unpack("<Q", head)[0] if len(head) == 8 else size
             try:
                 if n > size - 8:
-                    raise ValueError("its header would end behind the file")
+                    raise ValueError("its header would end after the end of the file")
                 tensors = json.loads(f.read(n))
                 self.metadata = _texts(tensors.pop("__metadata__", {}))
                 self.at = {name: (t["dtype"], tuple(map(int, t["shape"])),
@@ -191,7 +191,7 @@ def _in_order(path: str, layers: list[Layer]) -> list[Layer]:
     while left:
         found = next((l for l in left if done.issuperset(l.inputs)), None)
         if found is None:
-            raise Invalid("%s: %s reads what is not there, or waits for itself" % (
+            raise Invalid("%s: %s reads a layer that does not exist, or its own output" % (
                 path, left[0].what))
         left.remove(found)
         done.add(found.name)
@@ -433,7 +433,7 @@ def _whole(g: _Graph, root: dict[str, Any], weights: Weights) -> None:
         raise Invalid("the network has %d outputs, but \"classes\" is %d" % (
             g.n_out, root["classes"]))
     if sum(len(t.raw_data) for t in g.tensors) > MOST_BYTES:
-        raise Unsupported("a network of more than 2 GB, which is one file's most")
+        raise Unsupported("the network exceeds 2 GB, the limit of one ONNX file")
 
 
 def _library() -> Any:
@@ -479,7 +479,7 @@ def convert(model: str, weights: str, uint8: bool = False,
     try:
         onnx.checker.check_model(made, full_check=True)
     except Exception as e:  # its kind depends on the version
-        raise Invalid("%s: no sound network (does the worker accept it?): %s" % (
+        raise Invalid("%s: not a valid network (does the worker accept it?): %s" % (
             model, " ".join(str(e).split()))) from None
     return made
 
@@ -499,7 +499,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser = argparse.ArgumentParser(prog="python3 -m weir.onnx",
                                      description=__doc__.split("\n")[0])
     parser.add_argument("model", help="a model file, or the name of a model that is part of Weir")
-    parser.add_argument("weights", help="what --export has written")
+    parser.add_argument("weights", help="the file that --export wrote")
     parser.add_argument("out", help="the file to write")
     parser.add_argument("--uint8", action="store_true", help="the input is bytes, 0 to 255")
     parser.add_argument("--input", metavar="C,H,W", help="the size of a sample, for \"auto\"")

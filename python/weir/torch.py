@@ -54,9 +54,9 @@ class _Slot:
 
     def check(self) -> None:
         if self.moved():
-            raise Invalid("parameter '%s' has got other memory since the first step (by .to(), "
-                          ".double(), or assigned .data), which gets no values; do that before "
-                          "the first step, and copy values in place later" % self.name)
+            raise Invalid("parameter '%s' has new memory since the first step (by .to(), "
+                          ".double(), or assigned .data), and receives no values there; do that "
+                          "before the first step, and copy values in place later" % self.name)
 
     def bring(self) -> None:
         """Copies the values, which are here, to the tensor unless it uses the member's memory."""
@@ -170,7 +170,7 @@ class Exchange:
         self.inner = None if isinstance(optimizer, str) else optimizer
         self.local_steps, self.batch_size = int(local_steps), settings.get("batch_size")
         if self.inner is not None and self.local_steps < 2:
-            raise Invalid("an optimizer of PyTorch's needs local_steps, above 1")
+            raise Invalid("a PyTorch optimizer needs local_steps above 1")
         own = {"own_local_steps": True} if self.inner is not None else {"optimizer": optimizer}
         settings.setdefault("arithmetic", "PyTorch %s, %s, %d threads" % (
             torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()))
@@ -201,7 +201,7 @@ class Exchange:
             if t.numel() == 0:  # as of Linear(8, 0): there is nothing to train
                 continue
             if t.is_complex():
-                raise Invalid("parameter '%s' is complex; the servers have real ones" % name)
+                raise Invalid("parameter '%s' is complex; the servers have only real ones" % name)
             values = t.detach().to("cpu", torch.float32).contiguous()
             number = self.member.param(name, t.shape, values, keep=0 if average else None)
             self.slots.append(_Slot(number, name, t, average))
@@ -239,7 +239,7 @@ class Exchange:
             self._hooks.append(module._register_load_state_dict_pre_hook(self._refuse_load))
 
     def _refuse_load(self, *_: Any) -> None:
-        raise Invalid("the parameters are the servers' now: load a state dict before the first "
+        raise Invalid("the servers hold the parameters now: load a state dict before the first "
                       "step, or start the servers with --restore")
 
     def _need(self, slots: Sequence[_Slot]) -> None:
@@ -274,8 +274,8 @@ class Exchange:
         if s.backwards < self.backwards or not self.counts or self._skipped:
             return
         if s.pushed:
-            raise Invalid("parameter '%s' has got a gradient again after it was sent; set how "
-                          "often backward() is called in a step: backwards=N" % s.name)
+            raise Invalid("parameter '%s' received a second gradient after the first was sent; set "
+                          "the number of backward() calls in a step: backwards=N" % s.name)
         if not s.fresh:
             raise Invalid("parameter '%s' was used without its module's forward, which waits for "
                           "it; set early=False, or pass the module of torch.compile()" %
@@ -307,9 +307,9 @@ class Exchange:
         left = [s for s in self.slots if not s.pushed]
         if self.inner is None and not self._skipped and self.counts and not any(
                 s.pushed or s.backwards for s in self.slots):
-            raise Invalid("step %d got no gradient. Is backward() called? A DataLoader that reads "
-                          "ahead does not fit: use weir.torch.Loader. A step that is not to "
-                          "count: skip()" % self.step.step)
+            raise Invalid("step %d received no gradient. Is backward() called? A DataLoader that "
+                          "reads ahead does not fit: use weir.torch.Loader. Call skip() for a "
+                          "step that must not count" % self.step.step)
         for s in left:
             if not s.fresh and self.counts:  # not used in this step; its room is in use yet
                 self.counts = self.member.wait(s.number)
@@ -323,7 +323,7 @@ class Exchange:
         called before backward(), or with an optimizer of PyTorch's before the next step, whose
         step() is then not called."""
         if any(s.pushed for s in self.slots):
-            raise Invalid("gradients of this step are on their way already")
+            raise Invalid("gradients of this step are already being sent")
         self._skipped = True
 
     def _next_round(self) -> Optional[Step]:
@@ -390,7 +390,7 @@ class Exchange:
         batch, [step.n_samples]. Each pass has every sample once, whichever members the job has, in
         an order that depends on the setting `seed` and the pass."""
         if self.step is None:
-            raise Invalid("samples are for within a step")
+            raise Invalid("samples can only be set during a step")
         return self.member.samples(self.step, n if isinstance(n, int) else len(n))
 
     def _end(self) -> None:
@@ -444,11 +444,11 @@ class Exchange:
         False; the next step has whole ones), or this member has closed or left within it."""
         model = {name: t.detach().clone() for name, t in self.model.state_dict().items()}
         if self._torn:
-            raise Invalid("this member ended within a step, and has values of two; those of one "
-                          "are in the servers' checkpoints")
+            raise Invalid("this member ended during a step, and its parameters mix the values of "
+                          "two steps; the servers' checkpoints have those of a single step")
         if self.step is not None and not self.counts:
-            raise Invalid("step %d counts no more, and values are those of two steps; ask again in "
-                          "the next step" % self.step.step)
+            raise Invalid("step %d was cancelled, and the parameters mix the values of two steps; "
+                          "repeat the call in the next step" % self.step.step)
         inner = {} if self.inner is None else {"optimizer": copy.deepcopy(self.inner.state_dict())}
         return {"model": model, "step": self._made(), **inner}
 

@@ -243,7 +243,7 @@ class Errors(harness.Test):
                 ('{"layers": [{"type": "relu"}]}', "the last layer is no loss"),
                 ('{"layers": [{"type": "gru"}, {"type": "mean_squared_error"}]}', "not converted"),
                 ('{"layers": [{"type": "relu", "input": "a"}, {"type": "mean_squared_error"}]}',
-                 "reads what is not there"),
+                 "reads a layer that does not exist"),
                 ('{"input": [1, 2, 2], "layers": [{"type": "max_pool", "kernel": 3}, '
                  '{"type": "mean_squared_error"}]}', "its kernel is larger"),
                 *((layers('{"type": "relu"}, ' + text), words) for text, words in (

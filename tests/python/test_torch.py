@@ -159,7 +159,7 @@ class Alone(Torch):
         next(exchange)
         self.loss(net, [1]).backward()
         exchange.close()
-        with self.assertRaisesRegex(weir.Invalid, "ended within a step"):
+        with self.assertRaisesRegex(weir.Invalid, "ended during a step"):
             exchange.state_dict()
         self.assertEqual(kept["step"], 1)
         self.assertFalse(self.torch.equal(kept["model"]["weight"], first["weight"]))
@@ -172,7 +172,7 @@ class Alone(Torch):
             exchange.load_state_dict(kept)
         self.loss(other, [1]).backward()
         with mock.patch.object(exchange.member, "wait", return_value=False):
-            with self.assertRaisesRegex(weir.Invalid, "step 0 counts no more.*in the next"):
+            with self.assertRaisesRegex(weir.Invalid, "step 0 was cancelled.*in the next"):
                 exchange.state_dict()
         next(exchange)
         self.assertEqual(exchange.state_dict()["step"], 1)
@@ -311,7 +311,7 @@ class Alone(Torch):
         net = nn.Linear(8, 3)
         exchange = self.exchange(net, optimizer="sgd", learning_rate=0.1, train_steps=4)
         next(exchange)
-        with self.assertRaisesRegex(weir.Invalid, "step 0 got no gradient.*weir.torch.Loader"):
+        with self.assertRaisesRegex(weir.Invalid, "step 0 received no gradient.*weir.torch.Loader"):
             next(exchange)
         before = net.weight.detach().clone()
         exchange.skip()
@@ -345,7 +345,7 @@ class Alone(Torch):
         next(exchange)
         self.loss(net, [0]).backward()
         net.double()
-        with self.assertRaisesRegex(weir.Invalid, "'(weight|bias)' has got other memory.*before"):
+        with self.assertRaisesRegex(weir.Invalid, "'(weight|bias)' has new memory.*before"):
             next(exchange)
             net(self.x[:1].double())
         exchange.close()

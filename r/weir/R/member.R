@@ -23,12 +23,12 @@ weir_close <- function(member) {
 weir_params <- function(member, params, keep = NULL) {
     pointer <- handle(member)
     if (!is.list(params) || is.null(names(params)) || anyDuplicated(names(params)))
-        fail(INVALID, "parameters are a list of arrays with names, each once")
+        fail(INVALID, "parameters must be a list of arrays with distinct names")
     keep <- check_keep(as.list(keep), names(params))
     for (name in names(params)) {
         value <- params[[name]]
         if (name %in% names(member$params))
-            fail(INVALID, sprintf("parameter '%s' is there already", name))
+            fail(INVALID, sprintf("parameter '%s' already exists", name))
         if (!is.numeric(value) && !is.logical(value))
             fail(INVALID, sprintf("parameter '%s' must be numeric", name))
         dims <- if (is.null(dim(value))) length(value) else dim(value)
@@ -44,7 +44,7 @@ weir_params <- function(member, params, keep = NULL) {
 # Sets the settings, before any parameter is added.
 check_keep <- function(keep, names, call = sys.call(-1)) {
     if (length(keep) > 0L && (is.null(names(keep)) || anyDuplicated(names(keep))))
-        fail(INVALID, "keep has numbers by the parameters' names, each once", call)
+        fail(INVALID, "keep must have numbers with distinct names of parameters", call)
     unknown <- setdiff(names(keep), names)
     if (length(unknown) > 0L)
         fail(INVALID, sprintf("keep: '%s' is none of these parameters", unknown[1L]), call)
@@ -137,7 +137,7 @@ push_all <- function(member, values, samples, own, call) {
     if (!is.list(values) || is.null(names(values)) || anyDuplicated(names(values)))
         fail(INVALID, "a list of arrays with the parameters' names is needed", call)
     if (!is.numeric(samples) || length(samples) != 1L || !isTRUE(samples > 0))
-        fail(INVALID, "samples, how many the mean is of, must be above 0; with none: samples = 0",
+        fail(INVALID, "samples, their number in the mean, must be above 0, or 0 to contribute nothing",
              call)
     params <- params_of(member, names(values), call)
     for (name in names(params)) {
@@ -181,7 +181,7 @@ weir_wait <- function(member, names = NULL, timeout = Inf) {
         code <- await(member, function(ms) .Call(C_wait, pointer, number, ms),
                       ends - proc.time()[["elapsed"]])
         if (identical(code, AGAIN))
-            fail(AGAIN, sprintf("%s: not within %g s", name, timeout))
+            fail(AGAIN, sprintf("%s: no new values within %g s", name, timeout))
         if (check(member, code, name) == REBASED)
             return(FALSE)
     }

@@ -38,7 +38,7 @@ weir_set <- function(member, ...) {
     pointer <- handle(member)
     settings <- list(...)
     if (length(settings) > 0L && (is.null(names(settings)) || any(names(settings) == "")))
-        fail(INVALID, "settings are given by name: weir_set(member, batch_size = 64)")
+        fail(INVALID, "settings must have names: weir_set(member, batch_size = 64)")
     for (name in names(settings))
         if (!is.null(settings[[name]])) {
             text <- as_text(name, settings[[name]])

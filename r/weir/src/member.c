@@ -192,7 +192,7 @@ static int no_float(struct member *m, const char *what, int64_t bad, double valu
 {
     return fail(
         m,
-        "%s: element %lld is %g, which is no finite float32; correct it, or contribute nothing: weir_push(member, samples = 0)",
+        "%s: element %lld is %g, which is not a finite float32; correct it, or contribute nothing: weir_push(member, samples = 0)",
         what, (long long)bad, value);
 }
 
@@ -337,7 +337,8 @@ static SEXP r_values(SEXP pointer, SEXP number)
         return Rf_ScalarInteger(WEIR_E_INVALID);
     if (!p->is_here)
         return Rf_ScalarInteger(fail(
-            m, "its values are on their way: call weir_wait, or weir_next, before they are read"));
+            m,
+            "its values are still being received: call weir_wait, or weir_next, before you read them"));
     SEXP out = PROTECT(Rf_allocVector(REALSXP, (R_xlen_t)p->n_elems));
     to_doubles(p, from, REAL(out));
     UNPROTECT(1);
@@ -368,7 +369,7 @@ static int fill(struct member *m, int i, SEXP values, int is_values, float **roo
     if (!p->is_here || p->pushed || !m->in_step)
         return fail(
             m,
-            "it was pushed in this step, or is on its way: call weir_next or weir_wait before the next push");
+            "it was already pushed in this step, or is still being received: call weir_next or weir_wait before the next push");
     if (is_values)
         *room = (float *)R_alloc((size_t)p->n_elems, sizeof **room);
     int64_t bad = to_floats(p, REAL(values), *room);

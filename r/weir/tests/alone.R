@@ -41,9 +41,9 @@ fails(weir_push(m, list(cube = 1), samples = 4), "weir_invalid", "2 x 3 x 4 are 
 fails(weir_push(m, list(cube = aperm(gradient$cube)), samples = 4), "weir_invalid", "4 x 3 x 2")
 fails(weir_push(m, list(hut = 1), samples = 4), "weir_invalid", "no parameter 'hut'")
 fails(weir_push(m, list(one = 8, cube = replace(first$cube, 7, 1e39)), samples = 4),
-      "weir_invalid", "^cube: gradient: element 7 is 1e\\+39, which is no finite float32")
+      "weir_invalid", "^cube: gradient: element 7 is 1e\\+39, which is not a finite float32")
 weir_push(m, gradient["one"], samples = 4)
-fails(weir_push(m, gradient["one"], samples = 4), "weir_invalid", "it was pushed")
+fails(weir_push(m, gradient["one"], samples = 4), "weir_invalid", "it was already pushed")
 fails(weir_next(m), "weir_invalid", "was not pushed at step 0")
 weir_push(m, gradient[c("vector", "matrix", "cube", "two")], samples = 4)
 fails(weir_values(m, "cube"), "weir_invalid", "on their way")
