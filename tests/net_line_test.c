@@ -19,15 +19,16 @@ static enum dtype choose(double rtt_ms, double mbit, const struct net_line_use *
 
 static void format_with_least_loss_is_chosen(void **state)
 {
-    assert_int_equal(choose(20, 1000, &rounds, "fp32: 1e+03 Mbit/s, 20 ms, 26.2 MB a round"),
-                     DTYPE_F32);
+    assert_int_equal(
+        choose(20, 1000, &rounds,
+               "fp32: 1e+03 Mbit/s and 20 ms of round-trip time; an exchange of 26.2 MB"),
+        DTYPE_F32);
     assert_int_equal(choose(80, 94, &rounds,
-                            "int8: 94 Mbit/s, 80 ms, 6.7 MB a round -> 0.65 s of 5.00 s (50 steps "
-                            "of 100 ms)"),
+                            "int8: 94 Mbit/s and 80 ms of round-trip time; an exchange of 6.7 MB "
+                            "takes 0.65 s and is due every 5.00 s (50 steps of 100 ms)"),
                      DTYPE_INT8);
     assert_int_equal(choose(80, 50, &rounds, "int4: 50 Mbit/s"), DTYPE_INT4);
-    assert_int_equal(choose(80, 1, &rounds, "more steps from one exchange to the next"),
-                     DTYPE_INT4);
+    assert_int_equal(choose(80, 1, &rounds, "more steps between exchanges"), DTYPE_INT4);
 }
 
 /* A local network gets fp32, regardless of the bytes in each step. */

@@ -133,7 +133,7 @@ static void write_line(const struct link *l, const struct session_action *a, con
         break;
     case LINE_NO_INDEX:
         LOG_E(
-            "ps:0 (%s) assigned this worker no index, or another worker's; are both the same version?",
+            "ps:0 (%s) assigned this worker no index, or another worker's; do both run the same version?",
             l->addr);
         break;
     case LINE_PARAMETERS_LOST:

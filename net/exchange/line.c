@@ -123,16 +123,16 @@ enum dtype net_line_choose(const struct net_line *l, const struct net_line_use *
     }
     const char *name = dtype_name(order[i]);
     if (l->is_loopback)
-        snprintf(text, LINE_TEXT_BYTES, "%s: this host, as in a local network", name);
+        snprintf(text, LINE_TEXT_BYTES, "%s: ps:0 is on this host, as in a local network", name);
     else if (local)
-        snprintf(text, LINE_TEXT_BYTES, "%s: %.0f Mbit/s, %.1f ms, as in a local network", name,
+        snprintf(text, LINE_TEXT_BYTES,
+                 "%s: %.0f Mbit/s and %.1f ms of round-trip time, as in a local network", name,
                  l->bytes_per_s * 8e-6, l->rtt_s * 1e3);
     else
         snprintf(
             text, LINE_TEXT_BYTES,
-            "%s: %.3g Mbit/s, %.0f ms, %.1f MB a round -> %.2f s of %.2f s (%d steps of %.0f ms)%s",
+            "%s: %.3g Mbit/s and %.0f ms of round-trip time; an exchange of %.1f MB takes %.2f s and is due every %.2f s (%d steps of %.0f ms)%s",
             name, l->bytes_per_s * 8e-6, l->rtt_s * 1e3, 2e-6 * bytes, takes, between, use->steps,
-            use->step_s * 1e3,
-            takes > share * between ? "; more steps from one exchange to the next would help" : "");
+            use->step_s * 1e3, takes > share * between ? "; use more steps between exchanges" : "");
     return order[i];
 }

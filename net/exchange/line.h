@@ -26,7 +26,7 @@ struct net_line_use {
     int steps;     /* steps of a member from one exchange to the next */
     double step_s; /* duration of one step */
 };
-enum { LINE_TEXT_BYTES = 192 };
+enum { LINE_TEXT_BYTES = 256 };
 /* Returns the first of fp32, int8 and int4 in which an exchange lasts at most a fifth of the
  * time of its steps; int4 if none does. A line as fast as a local network (round trip below 5
  * ms, at least 100 Mbit/s) gets fp32. text: the reason, for example "int8: 94 Mbit/s, ...". */

@@ -135,7 +135,7 @@ static enum status handle_message(struct link *l, grpc_byte_buffer *message)
         st = frame_decode(l->spans, n, &head, on_piece, l, why, sizeof why);
     grpc_byte_buffer_destroy(message);
     if (st == ST_PROTOCOL && why[0])
-        LOG_E("ps:%d (%s) sent a frame that does not decode: %s; are both the same version?",
+        LOG_E("ps:%d (%s) sent a frame that does not decode: %s; do both run the same version?",
               l->index, l->addr, why);
     if (st == ST_PROTOCOL || st == ST_REFUSED || st == ST_NOMEM)
         exchange_session_fail(l->x, st);
@@ -308,7 +308,7 @@ static void report_failed(struct link *l, grpc_status_code code, const char *tex
 {
     struct session_event e = {.kind = EVENT_JOIN_FAILED, .st = ST_UNAVAILABLE};
     if (code == GRPC_STATUS_INVALID_ARGUMENT) {
-        LOG_E("ps:%d (%s) cannot read this worker's join: %s", l->index, l->addr, text);
+        LOG_E("ps:%d (%s) cannot read this worker's 'Join' request: %s", l->index, l->addr, text);
         e.st = ST_REFUSED;
     } else if (code == GRPC_STATUS_PERMISSION_DENIED || code == GRPC_STATUS_UNAUTHENTICATED) {
         LOG_E("ps:%d (%s) refuses this worker: %s", l->index, l->addr, text);
@@ -396,7 +396,8 @@ static void on_left(struct grpc_runtime_op *op, bool ok)
     int soon = c->soon;
     unary_batch_end(&c->batch, text, sizeof text);
     if (st != ST_OK)
-        LOG_W("leave message to ps:%d (%s) was not answered: %s", l->index, l->addr, text);
+        LOG_W("ps:%d (%s) did not answer this worker's 'Leave' message: %s", l->index, l->addr,
+              text);
     if (c->batch.incoming)
         grpc_byte_buffer_destroy(c->batch.incoming);
     grpc_call_unref(c->call);
@@ -419,7 +420,7 @@ void link_leave(struct link *l, const struct session_action *a)
     int64_t deadline_ms = a->soon ? LINK_SOON_MS : x->leave_ms > 0 ? x->leave_ms : 1;
     pthread_mutex_unlock(&x->lock);
     if (!c || message_leave_pack(&leave, &data, &bytes) != ST_OK) {
-        LOG_W("no leave message to ps:%d (%s): out of memory", l->index, l->addr);
+        LOG_W("cannot send the 'Leave' message to ps:%d (%s): out of memory", l->index, l->addr);
         free(c);
         end_leave(l, a->soon, ST_NOMEM);
         return;

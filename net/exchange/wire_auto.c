@@ -48,7 +48,7 @@ static void propose(struct net_exchange *x, const struct net_line *line)
     struct net_line_use use = use_of(x);
     struct net_job *job = &x->cfg.join.job;
     enum dtype dtype = net_line_choose(line, &use, text);
-    LOG_I("number format for the line to ps:0 (%s): %s", x->links[0]->addr, text);
+    LOG_I("number format for the link to ps:0 (%s): %s", x->links[0]->addr, text);
     job->push_dtype = dtype;
     job->version_dtype = job_in_lockstep(job) ? dtype : DTYPE_F32;
 }
@@ -91,7 +91,7 @@ enum status wire_auto_propose(struct net_exchange *x)
         enum status measured = net_line_measure(x->links[0]->addr, &line, why);
         reached = measured == ST_OK || is_for_good(measured);
         if (is_for_good(measured))
-            LOG_W("the line to ps:0 (%s) is not measured: %s", x->links[0]->addr, why);
+            LOG_W("the link to ps:0 (%s) cannot be measured: %s", x->links[0]->addr, why);
         pthread_mutex_lock(&x->lock);
         st = reached ? x->st : await_ps0(x, began, &said, why);
         if (reached)

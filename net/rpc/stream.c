@@ -403,11 +403,13 @@ static void refuse_flood(struct net_stream *s, const struct net_frame_head *head
     pthread_mutex_lock(&s->lock);
     size_t waits = s->queue.bytes;
     pthread_mutex_unlock(&s->lock);
-    LOG_FEW("%s requests more than it reads: %zu bytes wait for it; its stream ends", s->peer,
-            waits);
+    LOG_FEW(
+        "%s requests answers faster than it reads them: %zu bytes are queued for this peer, and the server ends its stream",
+        s->peer, waits);
     drop_queue(s);
-    net_stream_fail(s, head, 0,
-                    "more was requested than is read; send one request per chunk at a time");
+    net_stream_fail(
+        s, head, 0,
+        "this peer requests answers faster than it reads them; send one request per chunk at a time");
     grpc_call_cancel(s->call, NULL);
 }
 

@@ -18,16 +18,16 @@ enum { FILE_READER_WAIT_MS = 1000 };
 
 struct file_reader {
     void (*read)(struct file_reader *r); /* names each file in `file` before it touches it */
-    const char *keeps;          /* text for the log: "the tokens read before stay in use" */
-    _Atomic(const char *) file; /* file that is being read */
-    pthread_mutex_t lock;       /* guards the fields below */
-    pthread_cond_t changed;     /* a read has ended; uses the monotonic clock */
-    bool is_set_up;             /* `changed` is initialized */
-    bool is_running;            /* the thread exists */
-    const char *late;           /* file that the read under way waits for beyond its time:
-                                   no look waits for it; NULL: none */
-    uint64_t n_asked, n_done;   /* looks requested, and looks that a read has served */
-    int64_t began_ns;           /* start of the read under way */
+    const char *keeps;                   /* text for the log: "the previous tokens stay in use" */
+    _Atomic(const char *) file;          /* file that is being read */
+    pthread_mutex_t lock;                /* guards the fields below */
+    pthread_cond_t changed;              /* a read has ended; uses the monotonic clock */
+    bool is_set_up;                      /* `changed` is initialized */
+    bool is_running;                     /* the thread exists */
+    const char *late;                    /* file that the read under way waits for beyond its time:
+                                            no look waits for it; NULL: none */
+    uint64_t n_asked, n_done;            /* looks requested, and looks that a read has served */
+    int64_t began_ns;                    /* start of the read under way */
 };
 #define FILE_READER(read_, keeps_)                                                                 \
     {                                                                                              \

@@ -142,9 +142,10 @@ static void cut_client(struct http2_guard *g, enum offence offence)
     bool is_due = is_line_due(&host_of(&g->from, now)->cut, now);
     pthread_mutex_unlock(&hosts_lock);
     if (is_due)
-        log_write_few(&kind, LOG_LEVEL_WARN,
-                      "the client at %s is cut off: %s; for a minute no other line names its host",
-                      g->from.text, texts[offence]);
+        log_write_few(
+            &kind, LOG_LEVEL_WARN,
+            "the client at %s is cut off: %s; the log names its host at most once a minute",
+            g->from.text, texts[offence]);
 }
 
 /* Adds a stream, unless the client has too many. */

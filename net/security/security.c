@@ -44,9 +44,9 @@ static struct {
 static void read_identity(struct file_reader *r);
 static void read_tokens(struct file_reader *r);
 static struct file_reader identity_reader =
-    FILE_READER(read_identity, "the certificate read before stays in use");
+    FILE_READER(read_identity, "the previous certificate stays in use");
 static struct file_reader token_reader =
-    FILE_READER(read_tokens, "the tokens read before stay in use");
+    FILE_READER(read_tokens, "the previous tokens stay in use");
 
 static bool is_set(const char *path)
 {
@@ -129,7 +129,7 @@ static void log_identity(const struct identity *i, const char *what)
         LOG_W("peers will refuse the certificate in %s: it %s", us.cfg.cert, f->problem);
     else if (f->seconds_left < (int64_t)SOON_DAYS * DAY_S)
         LOG_W(
-            "the certificate in %s expires in %lld days, on %s; put a new one there, it is read without a restart",
+            "the certificate in %s expires in %lld days, on %s; put a new certificate there; the program reads it without a restart",
             us.cfg.cert, (long long)(f->seconds_left / DAY_S), f->ends);
     if (i->open_key)
         LOG_W("%s: other users may read this private key; chmod 600", us.cfg.key);
@@ -181,7 +181,7 @@ static void read_identity(struct file_reader *r)
     }
     if (!new) {
         LOG_W(
-            "the certificate's files have changed and cannot be used: %s; those read before stay in use",
+            "the certificate's files have changed and cannot be used: %s; the previous certificate stays in use",
             why);
         return;
     }
@@ -281,9 +281,8 @@ static void read_tokens(struct file_reader *r)
         return;
     }
     if (st != ST_OK) {
-        LOG_W(
-            "--token_file=%s has changed and cannot be used: %s; the tokens read before stay in use",
-            us.cfg.token_file, why);
+        LOG_W("--token_file=%s has changed and cannot be used: %s; the previous tokens stay in use",
+              us.cfg.token_file, why);
         return;
     }
     log_tokens("new tokens read from");

@@ -56,7 +56,8 @@ static enum status check_signature(const struct net_param *params, int n_params,
                                    int64_t chunk_bytes, int64_t *n_chunks)
 {
     if (n_params < 1 || n_params > CHUNKS_MAX_PARAMS) {
-        LOG_E("a model of %d parameters; possible are 1 to %d", n_params, CHUNKS_MAX_PARAMS);
+        LOG_E("the model has %d parameters; it must have from 1 to %d", n_params,
+              CHUNKS_MAX_PARAMS);
         return ST_INVALID;
     }
     if (chunk_bytes < CHUNKS_MIN_BYTES || chunk_bytes > CHUNKS_MAX_BYTES || chunk_bytes % 4) {

@@ -123,8 +123,8 @@ static enum status read_length(struct reader *r, struct cursor *c, size_t *out)
     if (st != ST_OK)
         return st;
     if (n > c->left)
-        return refuse_message(r, "a field of %llu bytes where %zu are left", (unsigned long long)n,
-                              c->left);
+        return refuse_message(r, "a field has %llu bytes, but only %zu bytes are left",
+                              (unsigned long long)n, c->left);
     *out = (size_t)n;
     return ST_OK;
 }
@@ -136,7 +136,7 @@ static enum status read_tag(struct reader *r, struct cursor *c, uint32_t *field,
     if (st != ST_OK)
         return st;
     if (tag >> 32 || tag >> 3 == 0)
-        return refuse_message(r, "field number %llu", (unsigned long long)(tag >> 3));
+        return refuse_message(r, "field number %llu is invalid", (unsigned long long)(tag >> 3));
     *field = (uint32_t)(tag >> 3);
     *wire = (uint32_t)(tag & 7);
     return ST_OK;
@@ -208,7 +208,7 @@ static enum status read_why(struct reader *r, struct cursor *c, uint32_t wire, c
     if (st != ST_OK)
         return st;
     if (n > FRAME_MAX_WHY)
-        return refuse_message(r, "`why` of %zu bytes, at most %d", n, FRAME_MAX_WHY);
+        return refuse_message(r, "field `why` has %zu bytes, the limit is %d", n, FRAME_MAX_WHY);
     for (size_t i = 0; i < n; i++)
         why[i] = (char)next_byte(c);
     why[n] = 0;
@@ -343,7 +343,7 @@ static enum status read_head(struct reader *r, struct cursor c, struct net_frame
         case FRAME_PIECES:
             st = want_wire(r, field, wire, WIRE_BYTES);
             if (st == ST_OK && ++n_pieces > FRAME_MAX_PIECES)
-                st = refuse_message(r, "more than %d pieces in a frame", FRAME_MAX_PIECES);
+                st = refuse_message(r, "the frame has more than %d pieces", FRAME_MAX_PIECES);
             if (st == ST_OK)
                 st = skip_field(r, &c, field, wire);
             break;
@@ -364,7 +364,7 @@ enum status frame_decode(const struct net_span *spans, size_t n_spans, struct ne
     struct cursor c = {spans, 0, 0};
     for (size_t i = 0; i < n_spans; i++) {
         if (spans[i].n > FRAME_MAX_BYTES - c.left)
-            return refuse_message(r, "a frame of more than %d bytes", FRAME_MAX_BYTES);
+            return refuse_message(r, "the frame has more than %d bytes", FRAME_MAX_BYTES);
         c.left += spans[i].n;
     }
     struct net_frame_head h;

@@ -94,10 +94,10 @@ class Server(test_wire.Client):
         print("\nserver: %.1f MB, at most %.1f, for a model of %.1f" %
               (most / MB, bound / MB, MODEL / MB), flush=True)
         self.assertLessEqual(most, bound)
-        m = self.ps.wait_line(r"requests more than it reads: (\d+) bytes wait for it; "
-                              "its stream ends")
+        m = self.ps.wait_line(r"requests answers faster than it reads them: (\d+) bytes are "
+                              "queued for this peer, and the server ends its stream")
         self.assertLessEqual(int(m.group(1)), 2 * MODEL)
-        self.assertEqual(self.ps.output().count("requests more than it reads"), 1)
+        self.assertEqual(self.ps.output().count("requests answers faster than it reads"), 1)
         with self.assertRaises(grpc.RpcError):  # after the answers that were in flight
             while True:
                 flooder.receive()

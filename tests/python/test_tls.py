@@ -328,7 +328,7 @@ class Tls(Secured):
         harness.write_file(names.path("ps.pem"), "no certificate\n")
         self.ctl(addr, *own.flags("admin"), "status")
         ps.wait_line(r"files have changed and cannot be used: \S+ps\.pem holds no certificate in "
-                     "PEM; those read before stay in use")
+                     "PEM; the previous certificate stays in use")
         self.renew(names, "ps", harness.LOOPBACK)
         self.ctl(addr, *own.flags("admin"), "status")
         ps.wait_line(r"TLS: new certificate read from \S+ps\.pem: CN=renewed")
@@ -347,7 +347,7 @@ class Tls(Secured):
         for _ in range(3):
             self.ctl(addr, *own.flags("admin"), "status")
         ps.wait_line(re.escape(names.path("ps.key")) + " cannot be read: its file system has not "
-                     "answered for 1 s; the certificate read before stays in use")
+                     "answered for 1 s; the previous certificate stays in use")
         self.renew(names, "ps", harness.LOOPBACK)
         hang(None)
         ps.wait_line(re.escape(names.path("ps.key")) + " can be read again")
@@ -498,7 +498,7 @@ class Tokens(Secured):
         self.ctl(addr, old, "status")
         certs.write_secret(path, "")
         self.ctl(addr, old, "status")
-        ps.wait_line("has changed and cannot be used: has no token.*the tokens read before stay")
+        ps.wait_line("has changed and cannot be used: has no token.*the previous tokens stay")
         certs.write_secret(path, "fedcba9876543210\n0123456789abcdef\n")
         for token in (old, new):
             self.ctl(addr, token, "status")
@@ -520,7 +520,7 @@ class Tokens(Secured):
         for _ in range(3):
             self.ctl(job.ps_hosts[0], old, "status")
         ps.wait_line(re.escape(path) + " cannot be read: its file system has not answered for 1 s; "
-                     "the tokens read before stay in use")
+                     "the previous tokens stay in use")
         job.start_worker(0, old).wait()
         certs.write_secret(path, "fedcba9876543210\n")
         self.assertIn("token differs from this server's",

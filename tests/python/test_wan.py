@@ -102,8 +102,8 @@ class Line(harness.Test):
         job.ps_hosts, job.worker_hosts = ["10.0.0.1:2221"], ["10.0.0.2:2222"]
         job.start_ps(0, prefix=spaces[0].enter)
         job.start_worker(0, prefix=spaces[1].enter)
-        m = job.workers[0].wait_line("number format for the line to ps:0 .*: (int[48]): "
-                                     r"([\d.]+) Mbit/s, ([\d.]+) ms, .* \(10 steps of 100 ms\)")
+        m = job.workers[0].wait_line("number format for the link to ps:0 .*: (int[48]): "
+                                     r"([\d.]+) Mbit/s and ([\d.]+) ms .* \(10 steps of 100 ms\)")
         self.assertLess(float(m.group(2)), 4.5)
         self.assertGreaterEqual(float(m.group(3)), 60)
         job.workers[0].wait_line("this job's number format: %s for contributions" % m.group(1))
