@@ -74,7 +74,7 @@ enum status checkpoint_best_read(const char *folder, struct checkpoint_best *out
     if (!failed && n < sizeof text && parse(text, n, out))
         return ST_OK;
     LOG_W(
-        "%s: names no checkpoint, so that no best checkpoint is kept; remove this file: the next best evaluation writes it again",
+        "%s: this file names no checkpoint, so no best checkpoint is kept; remove the file, and the next best evaluation writes a new one",
         path);
     return ST_CORRUPT;
 }
@@ -115,7 +115,7 @@ enum status checkpoint_best_find(const char *folder, const char *restore,
     enum status st = checkpoint_best_read(folder, &best);
     if (st == ST_OK && restore && !is_in(folder, restore)) {
         LOG_W(
-            "%s/best: training resumes from %s: the best evaluation in this folder is not compared, and the next evaluation replaces it",
+            "%s/best: training resumes from %s, outside this folder: the best evaluation recorded here is not compared with new ones; the next evaluation replaces it",
             folder, restore);
         return ST_NOT_FOUND;
     }
@@ -123,7 +123,7 @@ enum status checkpoint_best_find(const char *folder, const char *restore,
         *out = best;
     if (st == ST_IO)
         LOG_E(
-            "%s/best: training does not begin before it can be read, since the next evaluation would replace it; start this program again then, or remove the file",
+            "%s/best: this file cannot be read, and the next evaluation would replace it, so training does not begin; make the file readable or remove it, then start this program again",
             folder);
     return st == ST_CORRUPT ? ST_NOT_FOUND : st;
 }

@@ -229,7 +229,7 @@ static void remove_lower(void *ctx, const char *name)
 
 static enum status refuse_simultaneous(const char *folder, const struct checkpoint_lease *other)
 {
-    LOG_E("%s: %s claimed it at the same moment (term %" PRIu64
+    LOG_E("%s: %s claimed this folder at the same moment (term %" PRIu64
           "); only one job may have this --checkpoint_dir",
           folder, owner_name(other), other->epoch);
     return ST_BUSY;
@@ -262,7 +262,7 @@ static enum status record_epoch(const char *folder, uint64_t above,
     }
     if (st == ST_BUSY)
         LOG_E(
-            "%s: other programs claim it again and again; only one ps 0, or one worker without servers, may use this --checkpoint_dir: stop all but one",
+            "%s: other programs claim this folder repeatedly; only one ps 0, or one worker without servers, may use this --checkpoint_dir: stop all but one",
             folder);
 done:
     return st;
@@ -314,8 +314,8 @@ static enum status refuse_replaced(const char *folder, uint64_t epoch,
 {
     struct checkpoint_lease other = {0};
     read_lease(folder, epoch, &other);
-    LOG_E("%s: %s has claimed it since (term %" PRIu64 ", this process has %" PRIu64
-          "): this process was replaced, and ends; it removes nothing",
+    LOG_E("%s: %s has claimed this folder since (term %" PRIu64 ", this process has %" PRIu64
+          "): this process was replaced, and ends without removing files",
           folder, owner_name(&other), epoch, mine->epoch);
     return ST_REFUSED;
 }
@@ -329,7 +329,8 @@ enum status checkpoint_folder_still_owner(const char *folder, const struct check
     if (seen.lease == 0 && seen.any <= mine->epoch) {
         st = record_lease(folder, mine);
         if (st == ST_OK)
-            LOG_W("%s: it was emptied; term %" PRIu64 " is recorded again", folder, mine->epoch);
+            LOG_W("%s: this folder was emptied; term %" PRIu64 " is recorded again", folder,
+                  mine->epoch);
         if (st != ST_BUSY)
             return st;
         TRY(scan_names(folder, mine->epoch, &seen));
@@ -368,7 +369,7 @@ enum status checkpoint_folder_is(const char *folder, const char *id)
     enum status st = read_id(path, there);
     if (st == ST_NOT_FOUND || (st == ST_OK && strcmp(there, id) != 0)) {
         LOG_FEW(
-            "%s: is not the folder that it was (emptied, or not mounted?): servers keep their files of the checkpoints that are missing there",
+            "%s: is not the same folder as before (emptied, or not mounted?): servers keep their files of the checkpoints that are missing in it",
             folder);
         st = ST_NOT_FOUND;
     }

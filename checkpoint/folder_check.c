@@ -44,7 +44,8 @@ done:
     safetensors_close(f);
     bool is_barred = st == ST_IO && access(path, R_OK) != 0 && errno == EACCES;
     if (is_barred)
-        snprintf(why, MANIFEST_WHY_BYTES, "%s: this user may not read it; " FOLDER_USERS, name);
+        snprintf(why, MANIFEST_WHY_BYTES, "%s: this user may not read this path; " FOLDER_USERS,
+                 name);
     else if (st != ST_OK)
         snprintf(why, MANIFEST_WHY_BYTES, "%s %s", name, text);
     return is_barred ? ST_INVALID : st;

@@ -34,7 +34,8 @@ enum status checkpoint_job_check_first(const struct net_join *join, int n_worker
     if (join->incarnation == 0)
         snprintf(why, why_bytes, "the incarnation is 0");
     else if (n < 1 || n > JOB_MAX_WORKERS)
-        snprintf(why, why_bytes, "a job of %d workers; possible are 1 to %d", n, JOB_MAX_WORKERS);
+        snprintf(why, why_bytes, "the job has %d workers; it must have from 1 to %d", n,
+                 JOB_MAX_WORKERS);
     else if (n_workers > 0 && n != n_workers)
         snprintf(why, why_bytes, "--worker_hosts: " HAVE "%s", INT64_C(0) + n_workers,
                  INT64_C(0) + n, n > n_workers ? TO_JOIN : "");

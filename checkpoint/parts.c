@@ -73,8 +73,9 @@ static enum status look_into(const struct finds *all, struct found *f, char *why
         !is_number(safetensors_metadata(file, "step"), (uint64_t)p->id.step) ||
         !is_number(safetensors_metadata(file, "server"), (uint64_t)p->server) ||
         !is_number(safetensors_metadata(file, "servers"), (uint64_t)p->n_servers)) {
-        snprintf(why, SAFETENSORS_WHY_BYTES,
-                 "has another checkpoint or server in its metadata than in its name");
+        snprintf(
+            why, SAFETENSORS_WHY_BYTES,
+            "names a checkpoint or server in its metadata that differs from the one in its file name");
         st = ST_CORRUPT;
     } else {
         st = safetensors_measure(file, &p->file, why);

@@ -78,7 +78,8 @@ static enum status read_slot(const struct checkpoint_restore *r, int slot, int64
     for (int i = find_tensor(r, slot, first); n > 0; i++) {
         struct tensor *t = &r->tensors[i];
         if (i >= r->n_tensors || t->slot != slot || t->first > first) {
-            LOG_E("%s/%s: has no elements from %" PRId64 " on", r->folder, r->name, first);
+            LOG_E("%s/%s: elements %" PRId64 " and above of the parameters are missing", r->folder,
+                  r->name, first);
             return ST_NOT_FOUND; /* only a server's part may lack elements */
         }
         int64_t skip = first - t->first, some = t->n - skip < n ? t->n - skip : n;

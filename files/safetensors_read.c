@@ -237,7 +237,7 @@ static enum status read_entry(const struct safetensors_file *f, const char *name
     /* at most 2^43: see shape_elems */
     e->bytes = known ? (uint64_t)e->n_elems * (uint64_t)e->elem_bytes : end - begin;
     if (begin > end || end > room || end - begin != e->bytes)
-        return bad_entry(why, name, "does not lie where the file has room for it");
+        return bad_entry(why, name, "does not lie inside the file");
     e->offset = f->data + begin;
     char key[KEY_BYTES];
     if ((size_t)snprintf(key, sizeof key, "crc32c %s", name) >= sizeof key)
@@ -301,13 +301,14 @@ static enum status read_entries(struct safetensors_file *f, char why[SAFETENSORS
     uint64_t at = f->data;
     for (int i = 0; i < f->n_entries; i++) {
         if (f->entries[i].offset != at)
-            return bad_entry(why, f->entries[i].name, "overlaps another, or leaves a gap");
+            return bad_entry(why, f->entries[i].name, "overlaps another tensor, or leaves a gap");
         at += f->entries[i].bytes;
     }
     if (at == f->bytes)
         return ST_OK;
     snprintf(why, SAFETENSORS_WHY_BYTES,
-             "has bytes behind its end: its header promises %" PRIu64 " in all, there are %" PRIu64,
+             "has extra bytes at its end: its header states %" PRIu64
+             " bytes in all, the file has %" PRIu64,
              at, f->bytes);
     return ST_CORRUPT;
 }
@@ -390,7 +391,7 @@ enum status safetensors_read_raw(const struct safetensors_file *f,
     if (e->elem_bytes == 0)
         return bad_entry(why, e->name, "has an unknown dtype");
     if (first < 0 || n < 0 || first > e->n_elems || n > e->n_elems - first)
-        return explain_corrupt(why, "has no such elements");
+        return explain_corrupt(why, "does not have the requested elements");
     return read_at(f, e->offset + (uint64_t)first * (uint64_t)e->elem_bytes, dst,
                    (size_t)n * (size_t)e->elem_bytes, why);
 }

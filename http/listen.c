@@ -78,7 +78,7 @@ enum status http_listen(const char *addr, int *fd)
         return ST_OK;
     if (err == EADDRINUSE)
         LOG_E(
-            "--metrics_port: cannot listen on %s: the port is in use; each program of a host needs one of its own",
+            "--metrics_port: cannot listen on %s: the port is in use; each program of a host needs its own port",
             addr);
     else
         LOG_E(

@@ -15,8 +15,8 @@ struct dataset_order {
 enum status dataset_order_create(int64_t n, uint64_t seed, struct dataset_order **out)
 {
     if (n < 1 || n > DATASET_MAX_ITEMS) {
-        LOG_E("a data set of %lld items cannot be ordered; it must have from 1 to %d", (long long)n,
-              DATASET_MAX_ITEMS);
+        LOG_E("a data set of %lld items cannot be ordered; it must have from 1 to %d items",
+              (long long)n, DATASET_MAX_ITEMS);
         return ST_INVALID;
     }
     struct dataset_order *o = calloc(1, sizeof *o);

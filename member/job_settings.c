@@ -64,7 +64,7 @@ static enum status check_optimizer(const struct job_settings *s, const struct op
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
         if (uses[i].value < 0 || left_to_job || uses[i].kinds >> o->kind & 1)
             continue;
-        LOG_E("%s%s: %soptimizer=%s has none; it is for %s", dash, uses[i].name, dash,
+        LOG_E("%s%s: %soptimizer=%s has no such setting; it is for %s", dash, uses[i].name, dash,
               optim_name(o->kind), uses[i].those);
         return ST_INVALID;
     }
@@ -80,13 +80,12 @@ static enum status read_boundaries(const char *text, const char *dash, struct op
         int n = out->n_boundaries;
         if (*at < '0' || *at > '9' || errno || (*end && *end != ',') || v < 1 || v > INT64_MAX ||
             (n > 0 && v <= out->boundary[n - 1])) {
-            LOG_E(
-                "%slr_boundaries: '%.100s' is no list of rising numbers of steps, as in 1000,2000",
-                dash, text);
+            LOG_E("%slr_boundaries: '%.100s' is not a list of rising step numbers, as in 1000,2000",
+                  dash, text);
             return ST_INVALID;
         }
         if (n == OPTIM_MAX_BOUNDARIES) {
-            LOG_E("%slr_boundaries: more than %d", dash, OPTIM_MAX_BOUNDARIES);
+            LOG_E("%slr_boundaries: more than %d steps", dash, OPTIM_MAX_BOUNDARIES);
             return ST_INVALID;
         }
         out->boundary[out->n_boundaries++] = v;
@@ -112,7 +111,7 @@ static enum status check_uses(const struct job_settings *s, const struct optim_c
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
         if (!uses[i].given || left_to_job || uses[i].kinds >> o->schedule & 1)
             continue;
-        LOG_E("%s%s: %slr_schedule=%s has none; it is for %s", dash, uses[i].name, dash,
+        LOG_E("%s%s: %slr_schedule=%s has no such setting; it is for %s", dash, uses[i].name, dash,
               optim_schedule_name(o->schedule), uses[i].those);
         return ST_INVALID;
     }
@@ -170,8 +169,8 @@ enum status job_settings_dtypes(const struct job_settings *s, const char *dash, 
     out->wire_auto = strcmp(text, "auto") == 0;
     if (dtype_read_two(out->wire_auto ? "fp32" : text, &out->push_dtype, &out->version_dtype))
         return ST_OK;
-    LOG_E("%swire_dtype: '%.100s' is not auto, nor one or two (with a comma) of %s", dash, text,
-          DTYPE_NAMES);
+    LOG_E("%swire_dtype: '%.100s' is not auto, nor one or two names (separated by a comma) of %s",
+          dash, text, DTYPE_NAMES);
     return ST_INVALID;
 }
 
@@ -185,7 +184,7 @@ enum status job_settings_check_outer(const struct job_settings *s, const char *d
         return ST_INVALID;
     }
     if (s->outer_optimizer == OPTIM_SGD && s->outer_momentum > 0) {
-        LOG_E("%souter_momentum: %souter_optimizer=sgd has none; it is for momentum and nesterov",
+        LOG_E("%souter_momentum: %souter_optimizer=sgd has no momentum; momentum and nesterov have",
               dash, dash);
         return ST_INVALID;
     }
@@ -224,7 +223,7 @@ enum status job_settings_check_steps(int64_t train_steps, int64_t n, const char 
     char fewer[40] = "";
     if (train_steps > n)
         snprintf(fewer, sizeof fewer, "%" PRId64 " or ", train_steps / n * n);
-    LOG_E("%strain_steps: %" PRId64 " steps are no multiple of %slocal_steps=%" PRId64
+    LOG_E("%strain_steps: %" PRId64 " steps are not a multiple of %slocal_steps=%" PRId64
           ", after which the servers average; write %strain_steps=%s%" PRId64
           ", or another %slocal_steps",
           dash, train_steps, dash, n, dash, fewer, (train_steps / n + 1) * n, dash);

@@ -108,7 +108,7 @@ static void restore_from_elsewhere_ignores_best(void **state)
     snprintf(there, sizeof there, "%s/weir-1.1-10.json", other);
     assert_int_equal(durable_put(there, "{}", 2), ST_OK);
     assert_int_equal(CAPTURE(checkpoint_best_find(folder, other, &got)), ST_NOT_FOUND);
-    assert_non_null(strstr(capture_text, "the best evaluation in this folder is not compared"));
+    assert_non_null(strstr(capture_text, "the best evaluation recorded here is not compared"));
     assert_int_equal(CAPTURE(checkpoint_best_find(folder, there, &got)), ST_NOT_FOUND);
     assert_true(got.loss == 1);
     assert_int_equal(CAPTURE(checkpoint_best_find(folder, folder, &got)), ST_OK);
@@ -128,7 +128,7 @@ static void damaged_best_keeps_no_checkpoint(void **state)
     assert_int_equal(CAPTURE(checkpoint_best_find(folder, NULL, &got)), ST_NOT_FOUND);
     assert_true(got.loss == 1);
     sweep(1);
-    assert_non_null(strstr(capture_text, "best: names no checkpoint"));
+    assert_non_null(strstr(capture_text, "best: this file names no checkpoint"));
     assert_false(exists("weir-1.1-10.json") || exists("weir-1.1-20.json"));
     assert_true(exists("weir-1.1-30.json") && exists("best"));
     assert_int_equal(unlink(best_path), 0);
@@ -160,7 +160,7 @@ static void unreadable_best_keeps_all_checkpoints(void **state)
     assert_int_equal(unlink(best_path), 0);
     assert_int_equal(symlink("best", best_path), 0); /* yields ELOOP, also for root */
     assert_int_equal(CAPTURE(checkpoint_best_find(folder, NULL, &got)), ST_IO);
-    assert_non_null(strstr(capture_text, "training does not begin before it can be read"));
+    assert_non_null(strstr(capture_text, "this file cannot be read, and the next evaluation"));
     sweep(1);
     assert_non_null(strstr(capture_text, "best: cannot be read"));
     assert_true(exists("weir-1.1-10.json") && exists("weir-1.1-20.json"));

@@ -221,7 +221,7 @@ static void claim_fences_the_previous_owner(void **state)
     assert_true(b.epoch == 3);
     assert_int_equal(CAPTURE(checkpoint_folder_still_owner(folder, &a)), ST_REFUSED);
     assert_int_equal(capture_lines(), 1);
-    assert_non_null(strstr(capture_text, "[::1]:9 has claimed it since (term 3"));
+    assert_non_null(strstr(capture_text, "[::1]:9 has claimed this folder since (term 3"));
     assert_int_equal(checkpoint_folder_still_owner(folder, &b), ST_OK);
     put("weir-1.1-1-0-of-2.safetensors", "an orphan");
     assert_int_equal(CAPTURE(sweep(&a, 1, ALL_WRITTEN)), ST_REFUSED);
@@ -647,7 +647,7 @@ static void emptied_folder_has_no_list_of_kept_checkpoints(void **state)
     snprintf(away, sizeof away, "%s-away", folder);
     assert_int_equal(rename(folder, away), 0); /* not mounted: no folder, then an empty one */
     assert_int_equal(CAPTURE(checkpoint_retention_list_of(folder, id, &list, &n)), ST_NOT_FOUND);
-    assert_non_null(strstr(capture_text, "is not the folder that it was"));
+    assert_non_null(strstr(capture_text, "is not the same folder as before"));
     assert_int_equal(mkdir(folder, 0700), 0);
     assert_int_equal(CAPTURE(checkpoint_retention_list_of(folder, id, &list, &n)), ST_NOT_FOUND);
     assert_int_equal(rmdir(folder), 0);

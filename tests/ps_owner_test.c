@@ -195,7 +195,7 @@ static void claim_made_after_the_look_is_kept(void **state)
     assert_int_equal(checkpoint_folder_claim(folder, OWNER, "b:1", 0, &looked_at, &first), ST_OK);
     assert_int_equal(CAPTURE(checkpoint_folder_claim(folder, OWNER + 1, "a:1", 0, &before, &other)),
                      ST_BUSY);
-    assert_non_null(strstr(capture_text, "b:1 claimed it at the same moment (term 1)"));
+    assert_non_null(strstr(capture_text, "b:1 claimed this folder at the same moment (term 1)"));
     assert_int_equal(checkpoint_folder_still_owner(folder, &first), ST_OK);
     assert_int_equal(checkpoint_folder_lease(folder, &other), ST_OK);
     assert_true(other.epoch == 1 && other.incarnation == OWNER);

@@ -198,11 +198,12 @@ class Alone(harness.Test):
                              r"without servers \(worker-alone@.*:%d\): stop its owner first, or "
                              "use another folder; with --take_over" % first.popen.pid)
         second = self.begin("--take_over", *SLOW, "--train_steps=100000", "--save_steps=4")
-        self.assertIn("has claimed it since", first.wait_output(60, 1))
+        self.assertIn("has claimed this folder since", first.wait_output(60, 1))
         # The lock of the second program counts like the lock of the first.
         job.start_ps(0, "--checkpoint_dir=" + self.folder(), wait=False).wait(60, 1)
         ps = job.start_ps(0, "--checkpoint_dir=" + self.folder(), "--take_over")
-        self.assertRegex(second.wait_output(60, 1), job.ps_hosts[0] + " has claimed it since")
+        self.assertRegex(second.wait_output(60, 1),
+                             job.ps_hosts[0] + " has claimed this folder since")
         ps.stop()
 
     def test_failed_take_over_changes_nothing(self):

@@ -255,13 +255,13 @@ class Flags(BadInput):
                                 ("momentum", "beta2"), ("adam", "decay"), ("sgd", "epsilon")):
             with self.subTest(optimizer=optimizer, flag=flag):
                 self.check(self.worker("--optimizer=" + optimizer, "--%s=0.5" % flag), USAGE,
-                           "--%s: --optimizer=%s has none; it is for " % (flag, optimizer))
+                           "--%s: --optimizer=%s has no such setting; it is " % (flag, optimizer))
         joins = ["--join", self.hosts()[0], "--optimizer=adam"]
         for flags in ([], joins):
             self.check(self.worker(*flags, "--momentum=0.9"), USAGE,
-                       "--momentum: --optimizer=adam has none")
+                       "--momentum: --optimizer=adam has no such setting")
         self.check(self.worker(*joins, "--lr_schedule=constant", "--lr_decay=0.5"), USAGE,
-                   "--lr_decay: --lr_schedule=constant has none")
+                   "--lr_decay: --lr_schedule=constant has no such setting")
         for flags in (["--optimizer=rmsprop", "--momentum=0.5", "--decay=0.9", "--epsilon=1e-6"],
                       ["--optimizer=nesterov", "--momentum=0.5"], ["--optimizer=sgd", "--beta1=-1"],
                       ["--beta1=0.8", "--beta2=0.9", "--epsilon=1e-6", "--weight_decay=0.1"]):

@@ -197,7 +197,7 @@ class LocalSteps(harness.Test):
                  ("--outer_momentum", "nesterov")),
                 (["--local_steps=5", "--eval_every=12"], ("--eval_every", "--local_steps=5")),
                 (["--local_steps=200", "--train_steps=50"],
-                 ("--train_steps: 50 steps are no multiple of --local_steps=200",
+                 ("--train_steps: 50 steps are not a multiple of --local_steps=200",
                   "write --train_steps=200, or another --local_steps")),
                 (["--local_steps=20", "--train_steps=50"], ("write --train_steps=40 or 60,",)),
                 (["--local_steps=60000", "--batch_size=100000"], ("--local_steps", "samples"))):

@@ -71,13 +71,13 @@ class Schedule(harness.Test):
         for flags, said in [
                 (["--lr_schedule=step"], "needs --lr_boundaries=STEP,..."),
                 (["--lr_schedule=exponential"], "needs --lr_decay_steps=N"),
-                (["--lr_boundaries=5"], "--lr_schedule=constant has none; it is for step"),
+                (["--lr_boundaries=5"], "--lr_schedule=constant has no such setting"),
                 (["--lr_decay=0.5"], "it is for step and exponential"),
-                (["--lr_schedule=step", "--lr_boundaries=5,5"], "no list of rising numbers"),
-                (["--lr_schedule=step", "--lr_boundaries=5,"], "no list of rising numbers"),
-                (["--lr_schedule=step", "--lr_boundaries=-5"], "no list of rising numbers"),
+                (["--lr_schedule=step", "--lr_boundaries=5,5"], "not a list of rising"),
+                (["--lr_schedule=step", "--lr_boundaries=5,"], "not a list of rising step numbers"),
+                (["--lr_schedule=step", "--lr_boundaries=-5"], "not a list of rising step numbers"),
                 (["--lr_schedule=step", "--lr_boundaries=99999999999999999999"],
-                 "no list of rising numbers"),
+                 "not a list of rising step numbers"),
                 (["--lr_schedule=step", "--lr_boundaries=" + ",".join(map(str, range(1, 19)))],
                  "more than 16"),
                 (["--lr_schedule=step", "--lr_boundaries=5", "--lr_decay=0"], "lr_decay 0 is not")]:

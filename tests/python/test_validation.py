@@ -177,11 +177,11 @@ class Validation(harness.Test):
         os.symlink("best", self.path("ckpt/best"))  # a loop: unreadable, also for root
         worker, _ = self.train(*SPLIT, "--train_steps=40", "--checkpoint_dir=" + self.path("ckpt"),
                                status=138)
-        self.assertIn("best: training does not begin before it can be read", worker.output())
+        self.assertIn("best: this file cannot be read, and the next evaluation", worker.output())
         job = self.job(n_workers=1, flags=[*FLAGS, *SPLIT, "--train_steps=40"])
         ps = job.start_ps(0, "--checkpoint_dir=" + self.path("ckpt"), wait=False)
         ps.wait(30, status=138)
-        self.assertIn("best: training does not begin before it can be read", ps.output())
+        self.assertIn("best: this file cannot be read, and the next evaluation", ps.output())
         self.assertEqual(ckpt_folder.steps(self.path("ckpt")), steps)
         os.rename(self.path("best"), self.path("ckpt/best"))
         self.assertIn(self.best()["step"], steps)
