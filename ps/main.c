@@ -47,13 +47,15 @@ static void log_stats(struct service *service)
     service_stats(service, &st);
     char from[64] = "";
     if (st.no_chunks) {
-        LOG_I("this server had no chunks; %.1f MB of gradients in, %.1f MB of parameters out",
-              (double)st.received_bytes * 1e-6, (double)st.sent_bytes * 1e-6);
+        LOG_I(
+            "this server had no chunks; %.1f MB of gradients received, %.1f MB of parameters sent",
+            (double)st.received_bytes * 1e-6, (double)st.sent_bytes * 1e-6);
         return;
     }
     if (st.began > 0)
         snprintf(from, sizeof from, ", from step %" PRId64 " to %" PRId64, st.began, st.steps);
-    LOG_I("%" PRId64 " steps in %.1f s%s; %.1f MB of gradients in, %.1f MB of parameters out",
+    LOG_I("%" PRId64
+          " steps in %.1f s%s; %.1f MB of gradients received, %.1f MB of parameters sent",
           service_steps_made(&st), st.seconds, from, (double)st.received_bytes * 1e-6,
           (double)st.sent_bytes * 1e-6);
 }
@@ -144,7 +146,7 @@ static int run_server(struct app *app, struct service *service, struct net_serve
                                                 : 0;
     if (exit_code == 0 && app->lacks_last) {
         LOG_E(
-            "the job is done, but %s lacks its last step, for the reason logged above: correct that (is the disk full?), then start all servers and workers again with the same flags; they resume from the newest checkpoint",
+            "the job is done, but %s lacks its last step, for the reason logged above: fix the cause (is the disk full?), then start all servers and workers again with the same flags; they resume from the newest checkpoint",
             opt.checkpoint_dir);
         exit_code = EXIT_RETRY;
     }

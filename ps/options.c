@@ -106,19 +106,20 @@ static enum status check_region(struct ps_options *o)
     if (is_region && r->n_regions < 1)
         wrong = "--parent_hosts needs --regions, the number of regions, and --region_index";
     else if (is_region && r->index >= r->n_regions)
-        wrong = "--region_index is not below --regions";
+        wrong = "--region_index must be below --regions";
     else if (is_region && r->steps % r->fragments != 0)
-        wrong = "--region_steps is not a multiple of --fragments";
+        wrong = "--region_steps must be a multiple of --fragments";
     else if (is_region && r->overlap >= r->steps / r->fragments)
-        wrong = r->fragments > 1 ? "--overlap_steps is not below --region_steps / --fragments"
-                                 : "--overlap_steps is not below --region_steps";
+        wrong = r->fragments > 1 ? "--overlap_steps must be below --region_steps / --fragments"
+                                 : "--overlap_steps must be below --region_steps";
     else if (is_region && r->overlap_mix >= 0 && r->overlap == 0)
         wrong = "--overlap_mix needs --overlap_steps";
     else if (is_region && r->overlap_mix < 0 && r->overlap_mix > -1)
         wrong = "--overlap_mix must be -1, or from 0 to 1";
     else if (is_region &&
              !dtype_read_two(r->wire_auto ? "fp32" : r->dtype, &r->push_dtype, &r->version_dtype))
-        wrong = "--parent_wire_dtype must be auto, or one or two (with a comma) of " DTYPE_NAMES;
+        wrong =
+            "--parent_wire_dtype must be auto, or one or two names (separated by a comma) of " DTYPE_NAMES;
     else if (is_region && is_given(&raw.region.wire_step_ms) && !r->wire_auto)
         wrong = "--wire_step_ms needs --parent_wire_dtype=auto";
     else if (is_region && o->serve)
@@ -144,7 +145,7 @@ enum status ps_options_check(struct ps_options *o)
     else if (is_given(&raw.metrics_bind) && o->metrics_port == 0)
         wrong = "--metrics_bind needs --metrics_port";
     else if (o->min_workers > o->max_workers)
-        wrong = "--min_workers is above --max_workers";
+        wrong = "--min_workers must not be above --max_workers";
     else if (o->checkpoint_dir && o->serve)
         wrong =
             "--serve and --checkpoint_dir exclude each other: a folder holds one job's checkpoints";
@@ -181,8 +182,8 @@ static enum status check_place(const struct ps_options *o, struct ps_cluster *c)
         return ST_INVALID;
     }
     if (own && o->task_index >= c->ps.n) {
-        LOG_E("--task_index: %" PRId64 " is not below the %d entries of --ps_hosts", o->task_index,
-              c->ps.n);
+        LOG_E("--task_index: %" PRId64 " must be below %d, the number of entries of --ps_hosts",
+              o->task_index, c->ps.n);
         return ST_INVALID;
     }
     if (!o->join && *o->address) /* the same command line may serve workers */

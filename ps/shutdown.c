@@ -107,11 +107,12 @@ static bool takes_signal(struct app *app, int signo)
         return false;
     }
     if (signo == SIGTERM && app->opt->drain && is_first)
-        LOG_W("--drain: ps 0 coordinates the job and cannot hand on its chunks");
+        LOG_W("--drain: ps:0 coordinates the job and cannot leave it");
     if (signo != SIGTERM || !app->opt->drain || is_first || draining)
         return true;
     draining = 1;
-    LOG_I("SIGTERM: this server hands on its chunks, then exits; a second SIGTERM ends it at once");
+    LOG_I(
+        "SIGTERM: this server moves its chunks to the other servers, then exits; a second SIGTERM ends it at once");
     node_leave(app->node);
     return false;
 }

@@ -25,7 +25,7 @@ static void format_with_least_loss_is_chosen(void **state)
         DTYPE_F32);
     assert_int_equal(choose(80, 94, &rounds,
                             "int8: 94 Mbit/s and 80 ms of round-trip time; an exchange of 6.7 MB "
-                            "takes 0.65 s and is due every 5.00 s (50 steps of 100 ms)"),
+                            "lasts 0.65 s and is due every 5.00 s (50 steps of 100 ms)"),
                      DTYPE_INT8);
     assert_int_equal(choose(80, 50, &rounds, "int4: 50 Mbit/s"), DTYPE_INT4);
     assert_int_equal(choose(80, 1, &rounds, "more steps between exchanges"), DTYPE_INT4);

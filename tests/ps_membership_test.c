@@ -162,8 +162,8 @@ static void worker_0_begins_the_job(void **state)
     assert_int_equal(CAPTURE(join(&r, 0, 10, 3)), JOIN_REFUSED);
     assert_int_equal(join(&r, 1, 11, 2), JOIN_RETRY);
     assert_string_equal(r.reply.why,
-                        "worker 0 decides the job's settings, and was refused: a job of 3 "
-                        "workers; --max_workers=2 of this server");
+                        "worker 0 decides the job's settings, and was refused: the job has 3 "
+                        "workers, above --max_workers=2 of this server");
     r.learning_rate = 0.5f;
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
     assert_int_equal(join(&r, 1, 12, 2), JOIN_WELCOME);
@@ -192,7 +192,7 @@ static void slowest_link_decides_the_format(void **state)
     setup(&r, &cfg);
     assert_int_equal(join_for(&r, 1, 1, DTYPE_INT4), JOIN_RETRY);
     assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_RETRY);
-    assert_non_null(strstr(r.reply.why, "2 of the 3 workers have asked"));
+    assert_non_null(strstr(r.reply.why, "2 of the 3 workers have done so"));
     assert_int_equal(join_for(&r, 2, 1, DTYPE_INT8), JOIN_RETRY);
     assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_INIT);
     assert_format(&r, DTYPE_INT4);
@@ -266,7 +266,7 @@ static void format_of_an_ended_process_expires(void **state)
     fake_time_move(11000);
     assert_int_equal(join_for(&r, 1, 1, DTYPE_F32), JOIN_RETRY);
     assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_RETRY);
-    assert_non_null(strstr(r.reply.why, "2 of the 3 workers have asked"));
+    assert_non_null(strstr(r.reply.why, "2 of the 3 workers have done so"));
     assert_int_equal(join_for(&r, 2, 1, DTYPE_INT8), JOIN_RETRY); /* restarted */
     assert_int_equal(join_for(&r, 0, 1, DTYPE_F32), JOIN_INIT);
     assert_format(&r, DTYPE_INT8);
@@ -386,7 +386,7 @@ static void member_of_another_ps0_is_reported(void **state)
     assert_int_equal(has_asked(&r, 1), 1);
     r.generation = term_of(TERM_MAX_EPOCH, 1);
     assert_int_equal(CAPTURE(join(&r, 1, 12, 2)), JOIN_REFUSED);
-    assert_non_null(strstr(r.reply.why, "no job reaches generation"));
+    assert_non_null(strstr(r.reply.why, "the server received an invalid generation"));
     teardown(&r);
 }
 
@@ -458,7 +458,7 @@ static void full_job_refuses_workers(void **state)
     cfg.max_workers = 2;
     setup(&r, &cfg);
     assert_int_equal(CAPTURE(join(&r, 0, 10, 3)), JOIN_REFUSED);
-    assert_string_equal(r.reply.why, "a job of 3 workers; --max_workers=2 of this server");
+    assert_string_equal(r.reply.why, "the job has 3 workers, above --max_workers=2 of this server");
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
     assert_int_equal(join(&r, 1, 11, 2), JOIN_WELCOME);
     assert_int_equal(join(&r, -1, 12, 0), JOIN_RETRY); /* neither of the two has sent a piece yet */
@@ -471,7 +471,7 @@ static void full_job_refuses_workers(void **state)
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
     for (int i = 0; i < 2; i++) { /* it asks again */
         assert_int_equal(join(&r, -1, 12, 0), JOIN_RETRY);
-        assert_non_null(strstr(r.reply.why, "has no place for it yet"));
+        assert_non_null(strstr(r.reply.why, "has no place for this worker yet"));
     }
     assert_int_equal(join(&r, -1, 13, 0), JOIN_RETRY);
     assert_non_null(strstr(r.reply.why, "--max_workers=3"));

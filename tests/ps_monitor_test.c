@@ -88,7 +88,7 @@ static void stalled_job_is_not_ready(void **state)
     assert_int_equal(monitor_is_ready(&m, why), 0);
     pulse(&m, 2, 4, 4, clock_now_ns());
     assert_int_equal(monitor_is_ready(&m, why), 0);
-    assert_non_null(strstr(why, "step 4 has not moved for "));
+    assert_non_null(strstr(why, "step 4 has not been completed for "));
     pulse(&m, 2, 5, 4, clock_now_ns());
     assert_int_equal(monitor_is_ready(&m, why), 1);
     /* a slow step has not stalled */

@@ -108,11 +108,11 @@ static void refusal_names_both_processes(void **state)
     strcpy(m.peer, "ipv4:10.0.0.7:5000");
     strcpy(m.address, "gpu7");
     rival_name(&m, 3, &req, "ipv4:10.0.0.8:5001", why, sizeof why);
-    assert_string_equal(why,
-                        "another process is worker 3: it runs at ipv4:10.0.0.7:5000 (gpu7), "
-                        "and this one at ipv4:10.0.0.8:5001 (gpu8); if both are to train, "
-                        "start each with its own --task_index; if that one hangs, kill it, or: "
-                        "weirctl remove-worker 3");
+    assert_string_equal(
+        why, "another process is already worker 3: it runs at ipv4:10.0.0.7:5000 (gpu7), "
+             "and this process at ipv4:10.0.0.8:5001 (gpu8); to train with both, "
+             "start each with its own --task_index; if the other process hangs, kill it, or run "
+             "weirctl remove-worker 3");
     m.address[0] = 0;
     rival_name(&m, 3, &(const struct net_join){0}, "ipv4:10.0.0.8:5001", tight, sizeof tight);
     assert_int_equal(strlen(tight), sizeof tight - 1);

@@ -143,8 +143,8 @@ static void first_worker_is_named_before_a_job(void **state)
     j->s.state = STATE_EMPTY;
     j->s.n_members = 0;
     assert_string_equal(named(j), "worker 0 (never joined)");
-    snprintf(j->s.change, sizeof j->s.change, "ps:1 (h:1) has not called ps:0 yet");
-    assert_string_equal(named(j), "the servers: ps:1 (h:1) has not called ps:0 yet");
+    snprintf(j->s.change, sizeof j->s.change, "ps:1 (h:1) has not connected to ps:0 yet");
+    assert_string_equal(named(j), "the servers: ps:1 (h:1) has not connected to ps:0 yet");
 }
 
 /* All workers have left, and the servers have stopped because of that. */

@@ -131,7 +131,7 @@ enum dtype net_line_choose(const struct net_line *l, const struct net_line_use *
     else
         snprintf(
             text, LINE_TEXT_BYTES,
-            "%s: %.3g Mbit/s and %.0f ms of round-trip time; an exchange of %.1f MB takes %.2f s and is due every %.2f s (%d steps of %.0f ms)%s",
+            "%s: %.3g Mbit/s and %.0f ms of round-trip time; an exchange of %.1f MB lasts %.2f s and is due every %.2f s (%d steps of %.0f ms)%s",
             name, l->bytes_per_s * 8e-6, l->rtt_s * 1e3, 2e-6 * bytes, takes, between, use->steps,
             use->step_s * 1e3, takes > share * between ? "; use more steps between exchanges" : "");
     return order[i];

@@ -278,7 +278,8 @@ void own_folder_destroy(struct own_folder *k, int64_t deadline_ns)
     int left = k->left = k->busy;
     pthread_mutex_unlock(&k->lock);
     if (left) {
-        LOG_W("%s does not answer: old files are not deleted there", k->cfg.folder);
+        LOG_W("the file system of %s does not answer: old checkpoint files in it are not deleted",
+              k->cfg.folder);
         pthread_detach(k->thread);
         return;
     }
@@ -302,8 +303,9 @@ void own_folder_add(struct own_folder *k, const struct checkpoint_part *written)
 {
     pthread_mutex_lock(&k->lock);
     if (!add(k, written, 1))
-        LOG_W("out of memory: the part of step %lld counts only after the next start",
-              (long long)written->id.step);
+        LOG_W(
+            "out of memory: this server's part of the checkpoint at step %lld is usable only after a restart",
+            (long long)written->id.step);
     pthread_mutex_unlock(&k->lock);
 }
 

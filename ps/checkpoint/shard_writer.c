@@ -206,8 +206,8 @@ bool shard_writer_destroy(struct shard_writer *w, int64_t deadline_ns)
     int64_t step = w->busy_step;
     pthread_mutex_unlock(&w->lock);
     if (left) {
-        LOG_W("the disk has not stored this server's file of step %" PRId64
-              ": this process ends without waiting for it",
+        LOG_W("the disk has not stored this server's file of the checkpoint at step %" PRId64
+              ": this process exits without waiting for the disk",
               step);
         pthread_detach(w->thread); /* the thread uses nothing else again */
         return false;

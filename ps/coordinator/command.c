@@ -120,11 +120,13 @@ bool coordinator_command_text(const struct coordinator_state *c, enum coordinato
         else if (is_too_slow(c, s))
             snprintf(
                 text, bytes,
-                "ps:%d (%.150s) has been handing on its chunks for %d s and counts as lost: training goes back to %s",
+                "ps:%d (%.150s) has been moving its chunks to other servers for %d s and counts as lost: training goes back to %s",
                 index, s->address, (int)((c->awake - c->entered) / (1000 * MS)),
                 c->has_folder ? "the newest checkpoint" : "its first step");
         else
-            snprintf(text, bytes, "ps:%d (%.200s) hands on its chunks and ends", index, s->address);
+            snprintf(text, bytes,
+                     "ps:%d (%.200s) moves its chunks to the other servers, then exits", index,
+                     s->address);
         return true;
     }
     if (index == 0)

@@ -483,8 +483,8 @@ bool coordinator_disk_records_servers(struct coordinator_shell *l, const char *d
         return false;
     pthread_mutex_lock(&d->lock);
     int records = d->servers != NULL || d->records;
-    const char *why = d->servers_failed ? "writing it has failed and is retried"
-                      : d->records      ? "writing it has not finished"
+    const char *why = d->servers_failed ? "the write failed and is retried"
+                      : d->records      ? "the write has not finished"
                                         : "the disk is still busy with an earlier order";
     pthread_mutex_unlock(&d->lock);
     if (!records)
@@ -493,7 +493,7 @@ bool coordinator_disk_records_servers(struct coordinator_shell *l, const char *d
         l->held_ns = clock_now_ns();
     else if (clock_now_ns() - l->held_ns >= LINE_MS * 1000000LL)
         LOG_FEW(
-            "the server at %s has handed on its chunks, and exits once the list of servers without it is in %s/servers: %s",
+            "the server at %s has moved its chunks to the other servers, and exits when ps:0 has removed it from the list in %s/servers: %s",
             drained, d->folder, why);
     return records;
 }
@@ -544,8 +544,9 @@ void coordinator_disk_destroy(struct coordinator_shell *l)
     d->l = NULL;
     pthread_mutex_unlock(&d->lock);
     if (hangs) { /* the thread and all that it uses end with the process */
-        LOG_W("%s does not answer: this process ends without waiting for the write there",
-              d->folder);
+        LOG_W(
+            "the file system of %s does not answer: this process exits without waiting for its write",
+            d->folder);
         pthread_detach(l->disk_thread);
         return;
     }

@@ -34,14 +34,14 @@ static enum status find(struct coordinator_disk *d, struct coordinator_disk_requ
     }
     if (passes && !d->restore_path && (st == ST_NOT_FOUND || st == ST_CORRUPT)) {
         LOG_E(
-            "%s: there is no complete checkpoint before the damaged one: training waits; bring back the damaged files, or start all programs with another --checkpoint_dir",
+            "%s: no complete checkpoint is older than the damaged one, and training waits; restore the damaged files, or start all programs with another --checkpoint_dir",
             d->folder);
         return ST_IO; /* ST_NOT_FOUND would restart the job at step 0 */
     }
     if (st == ST_NOT_FOUND && d->folder_id[0] &&
         checkpoint_folder_is(d->folder, d->folder_id) != ST_OK) {
         LOG_E(
-            "%s: training waits for the checkpoints that were kept there: mount it, or, if they are lost, restart ps:0, which then begins at step 0",
+            "%s: the checkpoints that this folder had are missing, and training waits for them; mount the folder again, or, if the checkpoints are lost, restart ps:0, which then begins at step 0",
             d->folder);
         return ST_IO;
     }

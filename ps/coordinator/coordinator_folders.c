@@ -102,7 +102,7 @@ enum status coordinator_folders_restrict(const struct coordinator_folders *f, st
     if (st == ST_NOT_FOUND)
         LOG_W(
             "step %" PRId64
-            ": some server cannot read all of its chunks; servers with folders of their own must keep them, and --chunk_bytes must stay the same",
+            ": a server cannot read all of its chunks; a server with its own folder must keep that folder, and --chunk_bytes must not change",
             m->step);
     free(reads);
     return st;
@@ -264,7 +264,8 @@ static enum status look_elsewhere(struct coordinator_folders *f,
     char text[MANIFEST_WHY_BYTES];
     for (int i = 0; i < f->n; i++)
         if (!f->list[i].called) {
-            snprintf(why, why_bytes, "the server at %.100s has not called yet", f->list[i].address);
+            snprintf(why, why_bytes, "the server at %.100s has not connected to ps:0 yet",
+                     f->list[i].address);
             return ST_BUSY;
         }
     for (int i = 0; i < m->n_files && all != ST_NOT_FOUND; i++) {

@@ -55,7 +55,7 @@ static void worker_text(const struct text *t)
     default: /* LINE_WORKER_UNREACHED */
         snprintf(t->at, t->bytes,
                  "%s reaches ps:0 but not %s: training continues without it from step %" PRId64
-                 "; it may rejoin after %d s; repair the link between the two",
+                 "; the worker may rejoin after %d s; repair the link between the two",
                  t->worker, t->server, l->arg[0], (int)(l->arg[1] / 1000));
     }
 }
@@ -75,7 +75,8 @@ static void server_text(const struct text *t)
                  from, TERM_ARG((uint64_t)l->arg[2]));
     else
         snprintf(t->at, t->bytes,
-                 "%s claims to be in generation " TERM_FMT ", which no job reaches: ignored",
+                 "%s claims to be in generation " TERM_FMT
+                 ", which is out of range; the message is ignored",
                  l->id == LINE_WORKER_CLAIM ? "a worker"
                                             : coordinator_view_server_address(t->c, l->server),
                  TERM_ARG((uint64_t)l->arg[0]));
@@ -105,9 +106,9 @@ static void no_last_text(const struct text *t)
 {
     char names[420];
     const struct coordinator_line *l = t->l;
-    char last[64] = "there is no earlier one";
+    char last[64] = "there is no earlier checkpoint";
     if (l->arg[0] >= 0)
-        snprintf(last, sizeof last, "the last one is at step %" PRId64, l->arg[0]);
+        snprintf(last, sizeof last, "the newest checkpoint is at step %" PRId64, l->arg[0]);
     if (l->id == LINE_CHECKPOINT_NO_VALUES)
         snprintf(t->at, t->bytes, "no checkpoint yet: the first values have not all arrived");
     else if (l->id == LINE_CHECKPOINT_DISK)
@@ -115,17 +116,18 @@ static void no_last_text(const struct text *t)
                  "no checkpoint: %s has not answered for 5 minutes (is its disk mounted?); %s",
                  t->folder, last);
     else if (l->server >= 0)
-        snprintf(t->at, t->bytes,
-                 "no last checkpoint: %s does not call (does it run, with --checkpoint_dir?); %s",
-                 t->server, last);
+        snprintf(
+            t->at, t->bytes,
+            "no last checkpoint: %s is not connected to ps:0 (does it run, with --checkpoint_dir?); %s",
+            t->server, last);
     else if (behind_text(t->c, names, sizeof names), names[0])
         snprintf(
             t->at, t->bytes,
             "no last checkpoint: %s did not stop at the same step as the other servers in time; %s",
             names, last);
     else
-        snprintf(t->at, t->bytes, "no last checkpoint: it could not be captured or written; %s",
-                 last);
+        snprintf(t->at, t->bytes,
+                 "no last checkpoint: a server could not copy or write its part; %s", last);
 }
 
 static void checkpoint_text(const struct text *t)
@@ -145,7 +147,7 @@ static void checkpoint_text(const struct text *t)
         else
             snprintf(t->at, t->bytes,
                      "checkpoint at step %" PRId64
-                     " given up: ps:%d could not capture or write its part; training continues",
+                     " given up: ps:%d could not copy or write its part; training continues",
                      l->arg[0], t->number);
         break;
     case LINE_CHECKPOINT_LOST:
@@ -156,13 +158,13 @@ static void checkpoint_text(const struct text *t)
     case LINE_CHECKPOINT_UNANSWERED:
         snprintf(t->at, t->bytes,
                  "checkpoint at step %" PRId64
-                 " given up: not all servers answered within 3 s, such as %s; training continues",
+                 " given up: servers did not answer within 3 s, such as %s; training continues",
                  l->arg[0], t->server);
         break;
     case LINE_CHECKPOINT_SLOW:
         snprintf(t->at, t->bytes,
                  "checkpoint at step %" PRId64
-                 " given up: %d of %d servers have written their part in time; training continues",
+                 " given up: only %d of %d servers wrote their part in time; training continues",
                  l->arg[0], (int)l->arg[1], (int)l->arg[2]);
         break;
     case LINE_CHECKPOINT_MANIFEST:
@@ -174,14 +176,15 @@ static void checkpoint_text(const struct text *t)
     case LINE_CHECKPOINT_ABSENT:
         snprintf(
             t->at, t->bytes,
-            "no checkpoints while %s does not call; does it run, with the same --checkpoint_dir?",
+            "no checkpoints while %s is not connected to ps:0; does it run, with the same --checkpoint_dir?",
             t->server);
         break;
     case LINE_CHECKPOINT_UNREAD: /* the server's own log has the reason */
-        snprintf(t->at, t->bytes,
-                 "%s finds the checkpoint at step %" PRId64
-                 " damaged (its log has the reason): ps:0 searches for an earlier one",
-                 t->server, l->arg[0]);
+        snprintf(
+            t->at, t->bytes,
+            "%s reports that the checkpoint at step %" PRId64
+            " is damaged (the log of that server has the reason): ps:0 searches for an earlier checkpoint",
+            t->server, l->arg[0]);
         break;
     default:
         no_last_text(t);
@@ -215,8 +218,9 @@ static void evaluation_text(const struct text *t)
     else if (l->id == LINE_BEST_OTHER)
         snprintf(t->at, t->bytes,
                  "the best checkpoint so far, of step %" PRId64
-                 ", was found by other validation data (%" PRId64 " samples; now there are %" PRId64
-                 "): the next evaluation replaces it without a comparison",
+                 ", was chosen with other validation data (%" PRId64
+                 " samples; now there are %" PRId64
+                 "): the next evaluation replaces this checkpoint without a comparison",
                  l->arg[0], l->arg[1], l->arg[2]);
     else if (l->id == LINE_BEST)
         snprintf(t->at, t->bytes,
@@ -237,17 +241,17 @@ static void wait_start_text(const struct text *t)
     case WAIT_EPOCH:
         snprintf(
             t->at, t->bytes,
-            "training waits until this start can be recorded in %s (%s): make room there, or make it writable",
+            "training waits until ps:0 can record its start in %s (%s): free some space there, or make the folder writable",
             t->folder, l->arg[0] ? why : "under way");
         break;
     case WAIT_RAISE:
         snprintf(
             t->at, t->bytes,
-            "members of another ps:0 wait until a higher term can be recorded in %s (%s): make room there, or make it writable",
+            "members of another ps:0 wait until this ps:0 can record a higher term in %s (%s): free some space there, or make the folder writable",
             t->folder, why);
         break;
     case WAIT_SERVER_CALLS:
-        snprintf(t->at, t->bytes, "%s has not called ps:0 yet", t->server);
+        snprintf(t->at, t->bytes, "%s has not connected to ps:0 yet", t->server);
         break;
     case WAIT_FIND:
         snprintf(t->at, t->bytes, "ps:0 has searched %s for the newest checkpoint for %d s so far",
@@ -275,7 +279,7 @@ static void wait_text(const struct text *t)
     case WAIT_LEAVER:
         snprintf(
             t->at, t->bytes,
-            "%s is to hand on its chunks and has been silent for %d s; if it is gone for good, weirctl drain %d resumes from the newest checkpoint without it",
+            "%s must move its chunks to other servers, but has been silent for %d s; if it is gone for good, weirctl drain %d resumes from the newest checkpoint without it",
             t->server, (int)l->arg[1], number);
         break;
     case WAIT_SILENT:
@@ -295,7 +299,7 @@ static void wait_text(const struct text *t)
     case WAIT_REACH:
         snprintf(
             t->at, t->bytes,
-            "no worker reaches %s, training waits; repair the link, or remove it with weirctl drain %d",
+            "no worker reaches %s, and training waits; repair the link, or remove the server with weirctl drain %d",
             t->server, number);
         break;
     case WAIT_BEGIN:
@@ -321,7 +325,7 @@ static void job_failed_text(const struct text *t)
     const struct coordinator_line *l = t->l;
     char from[96] = "there is no checkpoint, training begins again at step 0";
     if (l->arg[1] >= 0)
-        snprintf(from, sizeof from, "the last checkpoint, of step %" PRId64 ", stays", l->arg[1]);
+        snprintf(from, sizeof from, "the last checkpoint, of step %" PRId64 ", is kept", l->arg[1]);
     snprintf(
         t->at, t->bytes,
         "all workers have ended with an error, at step %" PRId64
@@ -348,10 +352,12 @@ void coordinator_line_text(const struct coordinator_state *c, const struct coord
              coordinator_view_worker_address(c, l->worker));
     text[0] = 0;
     if (l->id == LINE_JOB_DONE)
-        snprintf(text, bytes,
-                 "the job has all its steps, and its last workers do not return: it is done");
+        snprintf(
+            text, bytes,
+            "the job has completed its steps, and its last workers do not return: the job is done");
     else if (l->id == LINE_JOB_STOPPED && l->arg[0] < 0)
-        snprintf(text, bytes, "the job is stopped, as requested, and has no workers: it is done");
+        snprintf(text, bytes,
+                 "the job is stopped, as requested, and has no workers: the job is done");
     else if (l->id == LINE_JOB_STOPPED)
         snprintf(text, bytes,
                  "the job is stopped, as requested: it ends at step %" PRId64 " of %" PRId64,
@@ -359,12 +365,13 @@ void coordinator_line_text(const struct coordinator_state *c, const struct coord
     else if (l->id == LINE_JOB_FAILED)
         job_failed_text(&t);
     else if (l->id == LINE_JOB_ANEW)
-        snprintf(
-            text, bytes, "%s%s: the job, which is older than this ps 0, begins again at step 0",
-            folder ? folder : "there is no --checkpoint_dir", folder ? " has no checkpoint" : "");
+        snprintf(text, bytes,
+                 "%s%s: the job, which began before this ps:0 started, begins again at step 0",
+                 folder ? folder : "there is no --checkpoint_dir",
+                 folder ? " has no checkpoint" : "");
     else if (l->id == LINE_JOB_DONE_BEFORE)
         snprintf(text, bytes,
-                 "the job in %s has all its steps, and no worker returns to it: it is done",
+                 "the job in %s has completed its steps, and no worker returns: the job is done",
                  t.folder);
     else if (l->id >= LINE_WORKER_LATE && l->id <= LINE_WORKER_JOINS)
         worker_text(&t);

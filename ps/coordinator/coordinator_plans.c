@@ -219,7 +219,7 @@ static enum status check_join(struct coordinator_shell *l, struct net_join *full
         l->cfg.restore && !l->plan ? checkpoint_restore_manifest(l->cfg.restore) : NULL;
     if (full->job.n_workers == 0 && !m) {
         snprintf(why, why_bytes,
-                 "it has no checkpoint to resume from; workers without --join begin the job");
+                 "the job has no checkpoint to resume from; workers without --join begin the job");
         return ST_NOT_FOUND;
     }
     if (full->job.n_workers == 0) /* joined by --join: count unknown */

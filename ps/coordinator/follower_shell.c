@@ -212,8 +212,9 @@ static void carry_out(struct follower_shell *f, const struct follower_action *a)
         LOG_W("waiting for ps:0 (%s), the coordinator: %s", f->cfg.addr, f->why);
         break;
     case FOLLOWER_ACT_DONE:
-        LOG_I("the job in %s has all its steps, and ps:0 (%s) does not return: it is done",
-              f->cfg.folder, f->cfg.addr);
+        LOG_I(
+            "the job in %s has completed its steps, and ps:0 (%s) does not return: the job is done",
+            f->cfg.folder, f->cfg.addr);
         break;
     }
 }
@@ -322,11 +323,11 @@ static bool sort_folder(struct follower_shell *f)
     f->says_folder = 0;
     if (is_own)
         LOG_I(
-            "checkpoints: %s is not the folder of ps:0: it keeps this server's part of each checkpoint, which a restart needs",
+            "checkpoints: %s is not the folder of ps:0, so only this folder has this server's part of each checkpoint; keep the folder for a restart",
             f->cfg.folder);
     else if (f->ps0_folder[0])
         LOG_I(
-            "checkpoints: %s is shared with ps:0: this server can be started again on any machine that has it",
+            "checkpoints: %s is shared with ps:0: this server can be started again on any machine that can access the folder",
             f->cfg.folder);
     if (is_own)
         own_folder_begin(f->cfg.own_folder);

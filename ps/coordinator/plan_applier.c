@@ -85,7 +85,7 @@ static enum status open_restore(struct plan_applier *t, const struct net_plan *p
         st = checkpoint_restore_open_own(folder, is.id, &plan->job, plan->chunks, out);
     if (st == ST_NOT_FOUND)
         LOG_E(
-            "%s/%s: ps:0 resumes from this checkpoint, but it is not in this folder, nor is a part of it; start this server with the --checkpoint_dir that it had, or that of ps:0",
+            "%s/%s: ps:0 resumes from this checkpoint, but this folder has neither the checkpoint nor a part of it; start this server with its previous --checkpoint_dir, or with that of ps:0",
             folder ? folder : "", name);
     return st;
 }

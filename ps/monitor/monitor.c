@@ -291,8 +291,8 @@ bool monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES])
         const struct net_status_member *w = awaited_member(s);
         if (w)
             snprintf(whom, sizeof whom, ": it waits for worker %d (%.95s)", w->member, w->address);
-        snprintf(why, MONITOR_WHY_BYTES, "step %" PRId64 " has not moved for %.0f s%s", s->step,
-                 monitor_step_age_s(m), whom);
+        snprintf(why, MONITOR_WHY_BYTES, "step %" PRId64 " has not been completed for %.0f s%s",
+                 s->step, monitor_step_age_s(m), whom);
     } else
         return true;
     return false;

@@ -48,7 +48,8 @@ static void write_progress(FILE *f, const struct ps_monitor *m)
         metrics_gauge(f, "weir_ps_best_validation_step", "Step of the lowest validation loss.",
                       (double)s->best.step);
         write_known(f, "weir_ps_best_validation_accuracy_ratio",
-                    "Validation accuracy at that step.", s->best.accuracy);
+                    "Validation accuracy at the step of the lowest validation loss.",
+                    s->best.accuracy);
     }
 }
 
@@ -220,7 +221,8 @@ static void write_checkpoints(FILE *f, const struct ps_monitor *m)
                       (double)c->last);
     if (c->last >= 0)
         write_known(f, "weir_ps_checkpoint_last_timestamp_seconds",
-                    "Time at which it was written, in seconds since 1970.", m->saved_unix_s);
+                    "Time at which the last checkpoint was written, in seconds since 1970.",
+                    m->saved_unix_s);
     write_known(f, "weir_ps_checkpoint_unsaved_since_timestamp_seconds",
                 "Time of the last checkpoint, or, if later, of this process' first unsaved step.",
                 monitor_unsaved_unix_s(m));

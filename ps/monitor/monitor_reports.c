@@ -48,7 +48,7 @@ static void refuse(struct ps_monitor *m, int worker)
     pthread_mutex_unlock(&m->lock);
     if (is_news)
         LOG_W(
-            "received a report of worker %d, which is no member of the job: the status page does not show it (logged at most once a minute)",
+            "received a report of worker %d, which is not a member of the job: the status page does not show it (logged at most once a minute)",
             worker);
 }
 

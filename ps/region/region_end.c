@@ -64,7 +64,7 @@ static void log_waiting(struct ps_region *r, int64_t version, int64_t silent_s)
                                        : "without a time limit (--parent_timeout=0)",
              r->cfg.parent_timeout - silent_s);
     LOG_W("region %d: the parent group (%s) has not been reached for %" PRId64
-          " s; this region holds %s; it waits %s",
+          " s; this region holds %s; the region waits %s",
           r->cfg.index, parents, silent_s, held, how);
 }
 

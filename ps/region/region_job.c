@@ -32,7 +32,7 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
     int64_t each = job_local_steps(job);
     const char *rounds = check_rounds(&r->asked, each), *wrong = NULL;
     if (!job_in_lockstep(job))
-        wrong = "a region trains with --sync_mode=sync without backup workers";
+        wrong = "a region needs --sync_mode=sync without backup workers";
     else if (job_sends_changes(job))
         wrong =
             "a region's servers send whole parameters: set --wire_dtype=int8,fp32 to send only gradients in int8";

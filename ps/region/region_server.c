@@ -142,7 +142,8 @@ enum status region_server_begin(struct region_server *p, const struct net_plan *
         return ST_OK;
     if (plan->gates.steps == 0) {
         if (p->cfg.expects && !p->is_logged)
-            LOG_W("--parent_hosts: ps:0 was started without it, so this group is not a region");
+            LOG_W(
+                "--parent_hosts: ps:0 was started without this flag, so this group is not a region");
         p->is_logged |= p->cfg.expects;
         return ST_OK;
     }

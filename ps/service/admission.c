@@ -122,7 +122,7 @@ bool admission_waits_for_formats(struct service *s, const struct net_join *req, 
         return false;
     snprintf(
         why, why_bytes,
-        "number format \"auto\" is chosen when all links are measured; %d of the %d workers have asked",
+        "number format \"auto\" is chosen when all links are measured; %d of the %d workers have done so",
         n, job->n_workers);
     return true;
 }
@@ -149,7 +149,7 @@ void admission_choose_format(struct service *s, struct net_job *job)
     if (job_sends_changes(job) && !job_in_lockstep(job))
         job->version_dtype = DTYPE_F32;
     if (by >= 0 && !s->formats.is_logged)
-        LOG_I("number format %s: %s worker %d", dtype_name(found.push_dtype),
+        LOG_I("number format %s, chosen %s worker %d", dtype_name(found.push_dtype),
               is_fixed ? "by the flags of" : "by the link of", by);
     s->formats.is_logged |= by >= 0;
 }

@@ -30,7 +30,8 @@ static enum join_answer check_job(struct service *s, const struct run *r,
     struct net_join full = *req;
     int joins = req->job.n_workers == 0;
     if (joins && !r && req->member >= 0 && req->generation == 0) {
-        snprintf(why, why_bytes, "a job of 0 workers; the limits are 1 and %d", JOB_MAX_WORKERS);
+        snprintf(why, why_bytes, "the job has 0 workers; it must have from 1 to %d",
+                 JOB_MAX_WORKERS);
         return JOIN_REFUSED;
     }
     if (joins && !r && (!s->cfg.first_join || req->member < 0 || req->generation == 0)) {
@@ -38,7 +39,7 @@ static enum join_answer check_job(struct service *s, const struct run *r,
         return JOIN_RETRY;
     }
     if (!joins && req->job.n_workers > admission_max_workers(s)) {
-        snprintf(why, why_bytes, "a job of %d workers; --max_workers=%d of this server",
+        snprintf(why, why_bytes, "the job has %d workers, above --max_workers=%d of this server",
                  req->job.n_workers, admission_max_workers(s));
         return JOIN_REFUSED;
     }
@@ -297,14 +298,16 @@ static enum join_answer judge_join(struct service *s, const struct net_join *req
             return answer;
     }
     if (is_of_other_ps0(r, req) && !term_is_possible(req->generation)) {
-        snprintf(why, why_bytes, "no job reaches generation " TERM_FMT, TERM_ARG(req->generation));
+        snprintf(why, why_bytes, "the server received an invalid generation, " TERM_FMT,
+                 TERM_ARG(req->generation));
         return JOIN_REFUSED;
     }
     *news = note_claim(s, r, req);
     if (*rank < 0) {
         if (s->cfg.self == 0)
             *news |= note_waiter(s, r, req, peer);
-        snprintf(why, why_bytes, "the plan of generation " TERM_FMT " has no place for it yet",
+        snprintf(why, why_bytes,
+                 "the plan of generation " TERM_FMT " has no place for this worker yet",
                  TERM_ARG(r->generation));
         return JOIN_RETRY;
     }
@@ -328,7 +331,7 @@ static void log_arithmetic(const struct run *r, int rank, const struct net_join 
     uint64_t before = m->incarnation ? m->incarnation : m->expected;
     if ((before != req->incarnation || !m->known) && job_arithmetic_differs(&r->job, &req->job))
         LOG_FEW(
-            "worker %d computes with '%s', the job's first worker with '%s': the bits of the parameters depend on which worker has which samples",
+            "worker %d computes with '%s', the job's first worker with '%s': the exact values of the parameters depend on which worker has which samples",
             r->plan->member[rank], req->job.arithmetic, r->job.arithmetic);
 }
 

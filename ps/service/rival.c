@@ -38,7 +38,7 @@ void rival_name(const struct member *m, int index, const struct net_join *req, c
     int named = req->address && req->address[0];
     snprintf(
         why, why_bytes,
-        "another process is worker %d: it runs at %s%s%s%s, and this one at %s%s%s%s; if both are to train, start each with its own --task_index; if that one hangs, kill it, or: weirctl remove-worker %d",
+        "another process is already worker %d: it runs at %s%s%s%s, and this process at %s%s%s%s; to train with both, start each with its own --task_index; if the other process hangs, kill it, or run weirctl remove-worker %d",
         index, m->peer, m->address[0] ? " (" : "", m->address, m->address[0] ? ")" : "", peer,
         named ? " (" : "", named ? req->address : "", named ? ")" : "", index);
 }

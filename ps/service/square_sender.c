@@ -113,7 +113,7 @@ static void *peer_main(void *arg)
         if (clock_now_ns() >= p->line_ns) {
             LOG_W(
                 "step %" PRId64
-                " waits for ps:%d (%s), which has not acknowledged this server's part of the gradient's norm: %s; retrying",
+                " waits for ps:%d (%s) to acknowledge this server's part of the gradient norm: %s; retrying",
                 step, p->number, p->addr, why[0] ? why : "no answer");
             p->line_ns = clock_deadline_ns(LINE_MS);
         }
@@ -183,7 +183,7 @@ done:
     if (!n_chunks)
         st = ST_NOMEM;
     if (st != ST_OK)
-        LOG_E("cannot send this server's part of the gradient's norm to other servers: %s",
+        LOG_E("cannot send this server's part of the gradient norm to other servers: %s",
               status_text(st));
     square_sender_destroy(s);
     free(n_chunks);

@@ -19,7 +19,7 @@ static void finish_all(struct store *s, int64_t step)
     if (factor == 0)
         LOG_FEW(
             "step %" PRId64
-            ": the norm of the mean gradient is not finite (its square is %g), though each contribution is: the step changes nothing; a lower --learning_rate may help",
+            ": the norm of the mean gradient is not finite (its square is %g), though each contribution is finite: the step changes no parameter; a lower --learning_rate may help",
             step, squares);
     for (int i = 0; i < s->n_owned; i++) {
         struct chunk_state *c = &s->owned[i];

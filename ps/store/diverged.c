@@ -33,6 +33,6 @@ void diverged_log(const struct store *s, const struct chunk_state *c, size_t ele
     if (element != SIZE_MAX)
         LOG_FEW(
             "step %" PRId64
-            ": the update leaves parameter '%.60s' not finite, though each contribution is: training has diverged, and no checkpoint is made of it; a lower --learning_rate may help",
+            ": the update makes parameter '%.60s' not finite, though each contribution is finite: training has diverged, and no checkpoint of this step is written; a lower --learning_rate may help",
             step, diverged_param_at(s, c, element)->name);
 }

@@ -22,7 +22,7 @@ static bool check_sender(struct store *s, const struct net_frame_head *head,
         return false;
     }
     if (head->member >= (uint32_t)s->n_members) {
-        answer_refuse(answer, "member %" PRIu32 " is not below %d, the number of members",
+        answer_refuse(answer, "member %" PRIu32 " is out of range: the job has %d members",
                       head->member, s->n_members);
         return false;
     }
@@ -87,8 +87,7 @@ static bool check_content(const struct store *s, const struct chunk_state *c,
                       piece->step);
     else if (piece->kind == PIECE_PUSH && piece->weight != 0 &&
              !(isnormal(piece->weight) && piece->weight > 0)) /* the mean divides by it */
-        answer_refuse(answer,
-                      "chunk %" PRIu32 ": weight %g is neither 0 nor finite and at least %g",
+        answer_refuse(answer, "chunk %" PRIu32 ": weight %g must be 0, or finite and at least %g",
                       piece->chunk, (double)piece->weight, (double)FLT_MIN);
     else if (want && piece->kind == PIECE_PUSH &&
              !fragments_turn(&s->job, s->fragment, c->chunk, (int64_t)piece->step))
@@ -109,8 +108,8 @@ static struct chunk_state *validate_piece(struct store *s, const struct net_fram
     if (!check_sender(s, head, answer))
         return NULL;
     if (piece->chunk >= (uint32_t)s->cfg.chunks->n_chunks) {
-        answer_refuse(answer, "chunk %" PRIu32 " is not below the model's %d", piece->chunk,
-                      s->cfg.chunks->n_chunks);
+        answer_refuse(answer, "chunk %" PRIu32 " is out of range: the model has %d chunks",
+                      piece->chunk, s->cfg.chunks->n_chunks);
         return NULL;
     }
     if (s->shelf_of[piece->chunk] < 0) {

@@ -44,8 +44,9 @@ class Admission(harness.Test):
         first = job.workers[0]
         first.wait_line("training step")
         twin = job.start_worker(0)
-        text = (r"another process is worker 0: it runs at ipv4:127\.0\.0\.1:(\d+) \(.*\), and this "
-                r"one at ipv4:127\.0\.0\.1:(\d+) \(.*\); if both are to train, start each "
+        text = (r"another process is already worker 0: it runs "
+                r"at ipv4:127\.0\.0\.1:(\d+) \(.*\), and "
+                r"this process at ipv4:127\.0\.0\.1:(\d+) \(.*\); to train with both, start each "
                 "with its own --task_index")
         twin.wait_line("waiting for .*" + text)
         twin.ends(1, "refused this worker: " + text)
@@ -75,8 +76,8 @@ class Admission(harness.Test):
         harness.wait_still(*job.workers)
         hung, job.held = job.workers[1], None
         twin = job.start_worker(1)
-        twin.wait_line("waiting for .*another process is worker 1: .*; if that one hangs, kill it, "
-                       "or: weirctl remove-worker 1")
+        twin.wait_line("waiting for .*another process is already worker 1: .*; if the other "
+                       "process hangs, kill it, or run weirctl remove-worker 1")
         job.ctl("remove-worker", "1")
         twin.wait_line(r"training step \d+ done")
         self.kill_any(hung, *job.workers, *job.ps)
@@ -103,7 +104,7 @@ class Admission(harness.Test):
     def test_job_above_limit_refused(self):
         job = self.job(n_workers=3, flags=FLAGS)
         ps = job.start_ps(0, "--max_workers=2")
-        job.start_worker(0).ends(1, "a job of 3 workers; --max_workers=2 of this server")
+        job.start_worker(0).ends(1, "the job has 3 workers, above --max_workers=2 of this server")
         ps.stop()
         self.start_program("ps", *job.hosts(), "--min_workers=3", "--max_workers=2").wait(20, 2)
 

@@ -34,8 +34,8 @@ class Away(generations.Test):
             with harness.paused(job.ps[1]):
                 job.start_worker(0)
                 job.start_ps(0)
-                waits = job.workers[0].wait_line("waiting for ps:0 .*: ps:1 .* has not called ps:0 "
-                                                 "(yet)|ps:0 .* is on this host")
+                waits = job.workers[0].wait_line("waiting for ps:0 .*: ps:1 .* has not connected "
+                                                 "to ps:0 (yet)|ps:0 .* is on this host")
             if waits.group(1):
                 self.check(job)
                 return

@@ -171,8 +171,8 @@ class BadJoins(Case):
         self.join()
         self.assertEqual(self.generation, harness.term(1))
         for who in ("a worker", "127.0.0.1:9"):
-            self.ps.wait_line(who + " claims to be in generation 274877906944.0, which no job "
-                              "reaches: ignored")
+            self.ps.wait_line(who + " claims to be in generation 274877906944.0, which is out "
+                              "of range; the message is ignored")
         self.finish()
 
     def test_bad_joins_refused(self):

@@ -223,10 +223,11 @@ class Checkpoint(harness.Test):
             for step in damaged:
                 self.turn_bit(step, 1)
             job.start_workers()
-            job.ps[0].wait_line(r"ps:1 \(.*\) finds the checkpoint at step %d damaged" % steps[-1])
+            job.ps[0].wait_line(r"ps:1 \(.*\) reports that the checkpoint at step %d is damaged" %
+                                steps[-1])
             job.ps[1].wait_line("-%d.json: .* does not match its checksum" % steps[-1])
             if damaged == steps:
-                job.ps[0].wait_line("there is no complete checkpoint before the damaged one: "
+                job.ps[0].wait_line("no complete checkpoint is older than the damaged one, and "
                                     "training waits")
                 self.turn_bit(steps[-1], 1)
             job.finish(120, want)
@@ -388,7 +389,7 @@ class Checkpoint(harness.Test):
         good = self.manifests()[-1]
         subprocess.run(["mount", "-o", "remount,ro", self.folder()], check=True)
         job = self.job(n_ps=1, model="small", flags=FLAGS).start(self.ps_flags("--save_steps=8"))
-        job.ps[0].wait_line("training waits until this start can be recorded in .*: make room")
+        job.ps[0].wait_line("training waits until ps:0 can record its start in .*: free some")
         self.assertIn("Read-only file system", job.ps[0].output())
         self.assertIn("found a checkpoint at step %d" % good, job.ps[0].output())
         subprocess.run(["mount", "-o", "remount,rw", self.folder()], check=True)
@@ -405,10 +406,10 @@ class Checkpoint(harness.Test):
         self.finish_without_last(job)
         job.ps[1].wait(60)
         self.assertRegex(job.ps[0].output(), "checkpoint at step [0-9]+ given up: ps:1 could not "
-                         "capture or write its part")
+                         "copy or write its part")
         self.assertIn("this server was started without --checkpoint_dir", job.ps[1].output())
         trained = job.ps[0].output().split(" left\n")[0]
-        self.assertNotIn("not all servers answered", trained)  # no server waited
+        self.assertNotIn("servers did not answer", trained)  # no server waited
         self.assertEqual(self.manifests(), [])
         job = self.job(n_ps=2, model="softmax", flags=FLAGS)
         job.start_ps(0)

@@ -220,7 +220,7 @@ class Coordinate(harness.Test):
         self.ordered(follower)
         for step in range(2):
             self.assertEqual(self.piece(joined, "PUSH", step, GRADIENT), "APPLIED")
-        self.ps.wait_line("given up: not all servers answered within 3 s")
+        self.ps.wait_line("given up: servers did not answer within 3 s")
         self.assertNotRegex(self.ps.output(), r"checkpoint at step \d+: ")
 
     def test_server_leaves_during_an_order(self):
@@ -310,7 +310,7 @@ class Coordinate(harness.Test):
         follower.follow(lambda reply: reply.settled == harness.term(2))
         worker.wait_line("waiting for ps:1")
         self.commands(self.pb.CommandRequest.DRAIN_SERVER, 1)
-        self.ps.wait_line("is to hand on its chunks and has been silent", 60)
+        self.ps.wait_line("must move its chunks to other servers, but has been silent", 60)
         self.commands(self.pb.CommandRequest.DRAIN_SERVER, 1)  # again: it does not return
         self.ps.wait_line("is gone with its parameters", 40)
         worker.wait_line(r"generation [\d.]+ from step 0: 1 worker, 1 server", 20)

@@ -44,8 +44,8 @@ class Figures(harness.Test):
         job.start(["--summary_json=" + summary])
         job.workers[0].wait_line("training step 3 done")
         job.ps[1].stop()
-        job.ps[1].wait_line("this server had no chunks; 0.0 MB of gradients in, 0.0 MB of "
-                             "parameters out")
+        job.ps[1].wait_line("this server had no chunks; 0.0 MB of gradients received, "
+                             "0.0 MB of parameters sent")
         self.assertEqual(self.steps_of(harness.read_json(summary)), (0, 0, 0))
         self.kill(job.workers[0], job.ps[0])
 

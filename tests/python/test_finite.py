@@ -131,7 +131,7 @@ class Finite(harness.Test):
                                  "the gradient of 'c2/weights'" % (k, k))
             last = re.search(r"E .*all workers have ended with an error, at step \d+: the job has "
                              r"failed, and its servers exit; .* the last checkpoint, of step "
-                             r"(\d+), stays", said)
+                             r"(\d+), is kept", said)
             self.assertTrue(last, said)
             self.assertEqual(int(last.group(1)), ckpt_folder.steps(folder)[-1])
             for ps in job.ps[1:]:

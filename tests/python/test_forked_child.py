@@ -61,7 +61,8 @@ class ForkedChild(harness.Test):
         second = self.start_member(job, "second")
         second.wait(60)
         ps.ends(0, "worker 0 joined from .*, in place of an earlier process")
-        self.assertFalse(re.search("another process is worker 0", second.output() + ps.output()),
+        self.assertFalse(re.search("another process is already worker 0", second.output() +
+                                   ps.output()),
                          second.output())
 
 

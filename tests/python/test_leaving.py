@@ -135,7 +135,7 @@ class Leaving(harness.Test):
         flags = ["--checkpoint_dir=" + self.path("ckpt"), "--drain"]
         job = self.job_of(2, 1, *flags)
         job.ps[0].stop(status=143)
-        job.ps[0].wait_line("--drain: ps 0 coordinates the job and cannot hand on")
+        job.ps[0].wait_line("--drain: ps:0 coordinates the job and cannot leave")
         job.ps[0].wait_line("checkpoint at step [0-9]+: ")
         self.kill(job.workers[0], job.ps[1])
 

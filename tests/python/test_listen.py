@@ -31,7 +31,7 @@ class Listen(harness.Test):
         job.start_worker()
         job.finish()
         wrong = job.start_ps(0, "--bind=0.0.0.0:x", wait=False)
-        wrong.ends(2, "--bind: '0.0.0.0:x' has a port that is no number", 20)
+        wrong.ends(2, "--bind: '0.0.0.0:x' has a port that is not a number", 20)
 
     def start_beside(self):
         """Starts a ps whose port another program has; returns both."""
@@ -113,7 +113,7 @@ class Listen(harness.Test):
         job.finish(120, want)
         self.assertEqual(ckpt_folder.steps(folder)[-1], 24)
         self.assert_no_text(first, "another process has just called", "was restarted",
-                            "has claimed it since", "generation 1.2", "generation 2.")
+                            "has claimed this folder since", "generation 1.2", "generation 2.")
 
 
 harness.main(__name__)

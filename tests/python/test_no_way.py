@@ -25,7 +25,7 @@ class NoWay(harness.Test):
         for i in range(2):
             job.start_worker(i, prefix=self.net.hosts[2 + i].enter)
         job.ps[0].wait_line("worker 1 .* reaches ps:0 but not ps:1 .*: training continues without "
-                            "it from step [0-9]+; it may rejoin after 10 s", 60)
+                            "it from step [0-9]+; the worker may rejoin after 10 s", 60)
         job.workers[0].wait_line(r"generation 1\.2 from step [0-9]+: 1 worker, 2 servers")
         self.wait_more_steps(job.workers[0])
         self.set_link(True)

@@ -143,7 +143,7 @@ class OwnFolders(harness.Test):
         with open(up, "wb"):
             pass  # the file that a killed process leaves
         self.start_ps(job, 1, "--worker_timeout=1").wait(60, 0)
-        self.assertIn("has all its steps, and ps:0", job.ps[1].output())
+        self.assertIn("has completed its steps, and ps:0", job.ps[1].output())
 
     def test_damaged_file_of_ps_1_resumes_from_older_checkpoint(self):
         """A bit of ps 1's newest file is inverted: ps 1 reports it, and the job resumes from the

@@ -73,7 +73,7 @@ class Ps0Gone(harness.Test):
         shutil.rmtree(self.folder())
         job.start_ps(0, *self.ckpt())
         job.ps[0].wait_line(re.escape(self.folder()) + " has no checkpoint: the job, which is "
-                            "older than this ps 0, begins again at step 0")
+                            "began before this ps:0 started, begins again at step 0")
         job.workers[0].wait_line("going back from step [0-9]+ to step 0")
         self.check(job)
         self.assertNotIn("claimed from " + job.ps_hosts[0], job.ps[0].output())
@@ -114,7 +114,7 @@ class Ps0Gone(harness.Test):
         ps = new.start_ps(0, *self.ckpt("--take_over"))
         ps.wait_line("--take_over: %s is claimed from ps:0 at %s, which is running" %
                      (self.folder(), old.ps_hosts[0]))
-        old.ps[0].ends(1, new.ps_hosts[0] + " has claimed it since")
+        old.ps[0].ends(1, new.ps_hosts[0] + " has claimed this folder since")
         self.kill_any(ps, old.workers[0])
 
     def held_claim(self, job, *more):
@@ -132,7 +132,7 @@ class Ps0Gone(harness.Test):
         second, held = self.held_claim(late)
         early.start(self.ckpt())
         os.unlink(held)
-        self.assertRegex(second.wait_output(60, 138), "%s: %s claimed it at the same moment" %
+        self.assertRegex(second.wait_output(60, 138), "%s: %s claimed this folder at the same" %
                          (self.folder(), early.ps_hosts[0]))
         early.finish(120)
 
@@ -141,7 +141,7 @@ class Ps0Gone(harness.Test):
         old, new = [self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS) for _ in range(2)]
         old.start_ps(0, *self.ckpt())
         ps = new.start_ps(0, *self.ckpt("--take_over"))
-        old.ps[0].ends(1, new.ps_hosts[0] + " has claimed it since")
+        old.ps[0].ends(1, new.ps_hosts[0] + " has claimed this folder since")
         self.kill_any(ps)
 
     def test_claim_resumes_from_last_checkpoint_of_old_owner(self):
@@ -192,7 +192,7 @@ class Ps0Gone(harness.Test):
             drain = self.start_program("ps", "--leave=1", "--ps_hosts=" + old.ps_hosts[0],
                                        name="drain")
         drain.wait(30, None)  # it exits before or after it has made a plan without ps:1
-        old.ps[0].ends(1, "has claimed it since")
+        old.ps[0].ends(1, "has claimed this folder since")
         self.assertNotIn(old.ps_hosts[0], harness.read_text(servers))
         self.kill_any(*old.workers, old.ps[1])
 

@@ -130,15 +130,15 @@ class Regions(regions.Test):
         parent = ["--parent_hosts=127.0.0.1:2", "--regions=2"]
         self.assertIn("--region_steps", self.refused("--region_steps=5"))
         self.assertIn("needs --regions", self.refused("--parent_hosts=127.0.0.1:2"))
-        self.assertIn("--region_index is not below --regions",
+        self.assertIn("--region_index must be below --regions",
                       self.refused(*parent, "--region_index=2"))
-        self.assertIn("--overlap_steps is not below", self.refused(*parent, "--overlap_steps=50"))
+        self.assertIn("--overlap_steps must be below", self.refused(*parent, "--overlap_steps=50"))
         self.assertIn("--fragments", self.refused("--fragments=2"))
         self.assertIn("--overlap_mix needs --overlap_steps",
                       self.refused(*parent, "--overlap_mix=0.5"))
-        self.assertIn("--region_steps is not a multiple of --fragments",
+        self.assertIn("--region_steps must be a multiple of --fragments",
                       self.refused(*parent, "--fragments=3"))
-        self.assertIn("--overlap_steps is not below --region_steps / --fragments",
+        self.assertIn("--overlap_steps must be below --region_steps / --fragments",
                       self.refused(*parent, "--fragments=2", "--overlap_steps=25"))
         self.assertIn("--parent_wire_dtype must be auto", self.refused(*parent,
                                                                  "--parent_wire_dtype=int2"))
@@ -146,7 +146,7 @@ class Regions(regions.Test):
         self.assertIn("--wire_step_ms needs --parent_wire_dtype=auto",
                       self.refused(*parent, "--wire_step_ms=20"))
         self.assertIn("--parent_hosts excludes --serve", self.refused(*parent, "--serve"))
-        for flags, why in ((["--sync_mode=async"], "a region trains with --sync_mode=sync"),
+        for flags, why in ((["--sync_mode=async"], "a region needs --sync_mode=sync"),
                            (["--wire_dtype=int8"], "servers send whole parameters"),
                            (["--train_steps=3"], "no more steps than --overlap_steps"),
                            (["--local_steps=3"],

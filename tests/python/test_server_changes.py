@@ -22,12 +22,12 @@ class ServerChanges(generations.Test):
         job.start_workers()
         job.ps[0].wait_line(r"checkpoint at step \d+: ")
         job.ps[1].popen.send_signal(signal.SIGTERM)
-        job.ps[1].wait_line("hands on its chunks")
+        job.ps[1].wait_line("moves its chunks to the other servers")
         job.gate.open()
         job.ps[0].wait_line("ps:1 .* leaves at step")
         job.ps[0].wait_line("cannot begin yet: .* are still missing from .*: --fault_keep_chunks")
         self.kill(job.ps.pop(1))
-        job.ps[0].wait_line("a server .* is to hand on its chunks and has been silent", 60)
+        job.ps[0].wait_line("a server .* must move its chunks to other servers, but has", 60)
         job.drain(1)
         job.ps[0].wait_line("is gone with its parameters: training goes back to the checkpoint")
         self.check(job)
@@ -55,8 +55,8 @@ class ServerChanges(generations.Test):
         job.drain(1)
         step = int(job.ps[0].wait_line(r"generation 1[.]2 from step (\d+): ").group(1))
         job.workers[0].wait_line("training step %d done" % (step + 15))
-        job.ps[0].wait_line(r"the server at %s has handed on its chunks, and exits once "
-                            ".*/servers: writing it has not finished" % re.escape(job.ps_hosts[1]))
+        job.ps[0].wait_line(r"the server at %s has moved its chunks to the other servers, "
+                            ".*/servers: the write has not finished" % re.escape(job.ps_hosts[1]))
         self.assertNotIn("this server has left the job", job.ps[1].output())
         self.assertIsNone(job.ps[1].popen.poll())
         os.unlink(hold)
@@ -70,7 +70,7 @@ class ServerChanges(generations.Test):
         self.leave(job, 1)
         job.ps[0].wait_line("generation 1[.]2 from step")
         job.ps[0].wait_line("/servers: not written, retrying every 5 s; a ps:0 that restarts")
-        job.ps[0].wait_line("exits once .*/servers: writing it has failed and is retried")
+        job.ps[0].wait_line("and exits when .*/servers: the write failed and is retried")
         job.ps[0].stop(signal.SIGTERM, status=None)
         self.assertNotIn("this server has left the job", job.ps[1].output())
         self.assertIsNone(job.ps[1].popen.poll())
@@ -90,7 +90,7 @@ class ServerChanges(generations.Test):
             self.assertGreaterEqual(int(m.group(1)), 9)
             self.assertGreater(int(m.group(2)), 0)
             self.check(job)
-            self.assertGreater(float(re.search(r"([\d.]+) MB of gradients in",
+            self.assertGreater(float(re.search(r"([\d.]+) MB of gradients received",
                                                job.ps[n_ps].output()).group(1)), 0.1)
 
     def test_server_with_capital_host_name_joins_once(self):
@@ -131,7 +131,7 @@ class ServerChanges(generations.Test):
         job.ps[0].wait_line("ps:1 .* joins at step")
         self.assertIn("ps:0 coordinates the job and cannot leave it", self.leave(job, 0, 1))
         self.assertIn("there is no ps:7", self.leave(job, 7, 1))
-        self.assertIn("hands on its chunks", self.leave(job, 1))
+        self.assertIn("moves its chunks to the other servers", self.leave(job, 1))
         joined.wait(60)
         job.ps[0].wait_line("ps:1 .* leaves at step")
         self.check(job)

@@ -58,7 +58,7 @@ class SlowLink(harness.Test):
         with harness.paused(*job.workers):
             harness.wait_still(*job.ps)
             self.net.limit(1, 40, to=False)
-            self.assertIn("hands on its chunks and ends", self.drain(1))
+            self.assertIn("moves its chunks to the other servers", self.drain(1))
             job.ps[0].wait_line("ps:1 .* leaves at step .* move to the other servers")
         job.ps[0].wait_line(r"generation 1\.2: \d+ of \d+ chunks, \d+\.\d of \d+\.\d MB from")
 
@@ -67,7 +67,7 @@ class SlowLink(harness.Test):
         step."""
         job = self.begin()
         joined = self.slow_join(job, 40)
-        self.assertIn("hands on its chunks and ends", self.drain(2))
+        self.assertIn("moves its chunks to the other servers", self.drain(2))
         joined.wait(60)
         # The order is that of ps 0, or of a server which received it earlier.
         self.assertRegex(joined.output(), "chunks, .* before the transfer was cancelled|"

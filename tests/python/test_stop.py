@@ -165,7 +165,7 @@ class Stop(generations.Test):
             m.ends(0, "ends left")
         self.stop_job(job)
         self.wait_all(job.ps, 60)
-        job.ps[0].wait_line("has no workers: it is done")
+        job.ps[0].wait_line("has no workers: the job is done")
         self.assertGreaterEqual(ckpt_folder.steps(self.path("ckpt"))[-1], 5)
 
     @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")

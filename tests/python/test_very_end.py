@@ -44,7 +44,7 @@ class VeryEnd(harness.Test):
         jobs = [self.killed(*case) for case in cases]
         for (name, victim, _), (job, folder) in zip(cases, jobs):
             job.finish_alike()
-            job.ps[victim].wait_line("has all its steps, and .* back|"
+            job.ps[victim].wait_line("has completed its steps, and .* is done|"
                                      "ps:0 reports that the job is done")
             files = os.listdir(folder)
             self.assertIn(24, ckpt_folder.steps(folder), name)

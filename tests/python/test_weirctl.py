@@ -144,7 +144,7 @@ class Shows(Weirctl):
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
         job.start_ps(0, "--max_workers=1")
         job.start_worker(0).wait(60, 1)
-        why = "a job of 2 workers; --max_workers=1 of this server"
+        why = "the job has 2 workers, above --max_workers=1 of this server"
         doc = self.json(job.ps_hosts, "status")
         self.assertEqual((doc["state"], self.refused(doc, 0)["why"]), ("no job yet", why))
         self.assertRegex(self.ctl(job.ps_hosts, "status")[0],
