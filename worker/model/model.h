@@ -19,8 +19,8 @@ enum { MODEL_MAX_LAYERS = 1024, MODEL_DEVICE_SIZE = 96 };
 
 struct model_init; /* first values of a parameter; private */
 
-/* The forward of layer `then` starts only after that of `first` has ended, although it does not
- * read its output. */
+/* The forward of layer `then` starts only after the forward of layer `first` has ended, although
+ * `then` does not read the output of `first`. */
 struct model_after {
     int first, then;
 };
@@ -29,7 +29,7 @@ struct model {
     char name[64];
     struct shape input; /* (C,H,W) */
     int classes;
-    int classes_param; /* parameter whose first extent "classes": "auto" has decided; -1: none */
+    int classes_param; /* parameter whose first extent follows "classes": "auto"; -1: none */
     int n_layers;
     struct layer *layers; /* layers in the order of execution; the last is the loss */
     const char **device;  /* [n_layers] "cpu:0", from the file; NULL: not given */
@@ -39,15 +39,15 @@ struct model {
     struct net_param *params;  /* name, shape, rule, keep */
     struct model_init *inits;  /* [n_params] */
     char *text;                /* JSON text with "auto" resolved, for workers that join later */
-    int hidden_units;          /* --hidden_units that the model was read with; 0: as in the text */
+    int hidden_units;          /* --hidden_units when the model was read; 0: as in the text */
 };
 
 /* Properties of the training data that a model may refer to ("auto"). */
 struct model_data {
     struct shape sample; /* (C,H,W) */
-    int classes;         /* number of classes, or of targets of a sample */
+    int classes;         /* number of classes, or of a sample's regression targets */
     bool has_targets;
-    bool may_lack; /* the data may lack classes, of which the network may have more */
+    bool may_lack; /* the network may have more classes than occur in the data */
 };
 
 /* Reads a model. file: a path, or the name of a model in the models folder ("lenet5"); models_dir
@@ -55,10 +55,11 @@ struct model_data {
  * of a model that has more than one (mnist_replica's flag). */
 enum status model_read(const char *file, const char *models_dir, int hidden_units,
                        struct model **out);
-/* Reads one from memory (for tests and the fuzzer). label: its name in errors. */
+/* Reads a model from memory (for tests and the fuzzer). label: its name in errors. */
 enum status model_parse(const char *text, size_t bytes, const char *label, int hidden_units,
                         struct model **out);
-/* Reads a model for these data. Without data, "auto" means MNIST's: 1x28x28, 10 classes. */
+/* Reads a model for these data. If there are none, "auto" means the shape of MNIST: 1x28x28, 10
+ * classes. */
 enum status model_read_for(const char *file, const char *models_dir, int hidden_units,
                            const struct model_data *data, struct model **out);
 enum status model_parse_for(const char *text, size_t bytes, const char *label, int hidden_units,

@@ -1,13 +1,13 @@
-/* worker/model/model_auto.c - resolves what a model leaves to its data: "input": "auto", "classes":
- * "auto" and, in a dense layer, "units": "classes". They are replaced by numbers in jansson's tree
- * before it is read. The text is then written again, so that every reader of it builds the same
- * parameters, independently of its own data. */
+/* worker/model/model_auto.c - resolves the values that a model leaves to its data: "input": "auto",
+ * "classes": "auto" and, in a dense layer, "units": "classes". Numbers replace these values in
+ * jansson's tree before the tree is read. The text is then written again, so that every worker that
+ * reads it builds the same parameters, independently of the worker's own data. */
 #include "base/log.h"
 #include "worker/model/model_private.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Used if there are no data: those of MNIST. */
+/* Used if there are no data: the properties of MNIST. */
 static const struct model_data without_data = {{3, {1, 28, 28}}, 10, 0, 0};
 
 static bool has_word(const json_t *obj, const char *key, const char *word)

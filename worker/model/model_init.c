@@ -1,8 +1,8 @@
 /* worker/model/model_init.c - first values of parameters. Element i of parameter p is a function of
  * (seed, p, i) alone, so the result does not depend on the process, the order, or the cuts of a
- * parameter. Each element has a key of its own, rng_u64(rng_key(seed, RNG_INIT, p), i), for as many
- * draws as it needs: the truncated normal draws again beyond two standard deviations. Normals use
- * the Box-Muller transform, in double. */
+ * parameter. Each element has its own key, rng_u64(rng_key(seed, RNG_INIT, p), i), so it can draw
+ * several numbers: the truncated normal draws again after a number beyond two standard deviations.
+ * Normals use the Box-Muller transform, in double. */
 #include "base/rng.h"
 #include "worker/model/model_private.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 /* worker/model/model_json.c - typed access to a model's JSON tree, and errors with their line.
  * jansson has checked the text before the scanner here reads it, so the scanner only needs to stay
- * inside the text. It does not find a key that is written with escapes. */
+ * inside the text. The scanner does not find a key that is written with escapes. */
 #include "base/log.h"
 #include "worker/model/model_private.h"
 #include <stdarg.h>
@@ -180,7 +180,7 @@ static int edit_distance(const char *a, const char *b)
 const char *model_json_suggest(const char *word, const char *list, char *dst, size_t bytes)
 {
     char candidate[64], near[64] = "";
-    int best = (int)strnlen(word, 32) > 5 ? 3 : 2; /* more distant words are not similar */
+    int best = (int)strnlen(word, 32) > 5 ? 3 : 2; /* words at a larger distance are not similar */
     while (*list) {
         list = next_word(list, candidate);
         int d = edit_distance(word, candidate);

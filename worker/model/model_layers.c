@@ -1,7 +1,7 @@
 /* worker/model/model_layers.c - one builder per layer type: keys, shapes, parameters. Shapes follow
- * TensorFlow. "same": out = ceil(in / stride); the padding is split, with the odd row or column
- * behind. "valid": out = (in - kernel) / stride + 1, no padding. A number p, as in PyTorch: p on
- * all sides, out = (in + 2 p - kernel) / stride + 1. */
+ * TensorFlow. "same": out = ceil(in / stride); the padding is split evenly, and an odd row or
+ * column is added behind the image. "valid": out = (in - kernel) / stride + 1, no padding. A number
+ * p, as in PyTorch: p on all sides, out = (in + 2 p - kernel) / stride + 1. */
 #include "worker/model/model_private.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -286,7 +286,7 @@ static enum status build_flatten(struct model_reader *r, struct layer *l)
     return ST_OK;
 }
 
-/* Each value of a sample has a parameter of its own, as in PyTorch, so they have the input's
+/* Each value of a sample has its own gamma and beta, as in PyTorch, so these have the input's
  * shape. */
 static enum status build_layer_norm(struct model_reader *r, struct layer *l)
 {
@@ -358,8 +358,8 @@ done:
     return st;
 }
 
-/* Checks the inputs of add and concat: equal numbers of dimensions, and equal sizes from the
- * `from`-th on. */
+/* Checks the inputs of add and concat: they must have equal numbers of dimensions, and equal
+ * extents from dimension `from` on. */
 static enum status need_same(const struct model_reader *r, const struct layer *l, int from)
 {
     char shapes[2][96], givers[2][96];

@@ -1,6 +1,6 @@
 /* worker/model/model_parse.c - from JSON text to a struct model: the top level, then the layers one
- * by one. jansson checks the text first (syntax, UTF-8, duplicate keys). The first error ends the
- * reading with one line. */
+ * by one. jansson checks the text first (syntax, UTF-8, duplicate keys). The first error is logged
+ * in one line and ends the reading. */
 #include "base/log.h"
 #include "worker/model/model_private.h"
 #include <stdio.h>
@@ -46,7 +46,7 @@ static enum status allocate_memory(struct model_reader *r, size_t n_layers)
     return ST_NOMEM;
 }
 
-/* Reads device and order of r->obj, for the placement and the loop. */
+/* Reads "device" and "after" of r->obj, for the placement and the order of execution. */
 static enum status read_place(struct model_reader *r, int place)
 {
     const struct model_node *node = &r->nodes[r->layer];

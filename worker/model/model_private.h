@@ -20,14 +20,16 @@ enum {
 
 enum model_init_kind { INIT_CONSTANT, INIT_UNIFORM, INIT_NORMAL, INIT_TRUNCATED_NORMAL };
 
-/* The fans of glorot and he are already in the scale. */
+/* Rule for the first values of a parameter. For glorot and he, the scale already includes the
+ * fans. */
 struct model_init {
     enum model_init_kind kind;
     double scale; /* constant: the value; uniform: the limit; normals: the standard deviation */
 };
 
-/* A layer of the file: its name, and the layers before it. Layers have their positions in the file
- * here, as in errors; in a struct model they have their positions in the order of execution. */
+/* A layer of the file: its name, and the layers that it reads or waits for. Layers are numbered by
+ * position in the file, as in errors; in a struct model they are numbered by the order of
+ * execution. */
 struct model_node {
     char name[64];
     const char *type; /* borrowed from the tree */
@@ -39,8 +41,8 @@ struct model_node {
 };
 
 struct model_auto {
-    bool more_classes; /* "classes" are set by data that may lack some */
-    int head;          /* position of the last dense layer with as many units; -1: none */
+    bool more_classes; /* data that may lack classes decided "classes" */
+    int head;          /* position of the last dense layer with that many units; -1: none */
 };
 
 struct model_reader {
@@ -67,7 +69,8 @@ enum status model_json_fail(const struct model_reader *r, const char *key, const
 int model_json_line(const struct model_reader *r, int layer, const char *key);
 /* Copies s, cut to fit, with '?' for characters that are not printable ASCII. Returns dst. */
 const char *model_json_printable(char *dst, size_t bytes, const char *s);
-/* Writes ", did you mean X?" with the nearest word of a list "a b c"; "" if none is near. */
+/* Writes ", did you mean X?" with the most similar word of a list "a b c"; "" if no word is
+ * similar. */
 const char *model_json_suggest(const char *word, const char *list, char *dst, size_t bytes);
 /* Fails on the first key of r->obj that is not in the list "a b c". */
 enum status model_json_check_keys(const struct model_reader *r, const char *owner,
@@ -88,7 +91,8 @@ enum status model_json_string(const struct model_reader *r, const char *key, con
                               const char **out);
 
 /* Replaces the parts left to the data by numbers (model_auto.c; data NULL: defaults), and records
- * them in *left; *text: the whole as JSON, malloc'd, or NULL if nothing was left. ST_NOMEM. */
+ * them in *left; *text: the whole model as JSON, malloc'd, or NULL if nothing was left to the data.
+ * ST_NOMEM. */
 enum status model_auto_resolve(json_t *root, const struct model_data *data, struct model_auto *left,
                                char **text);
 
