@@ -89,8 +89,8 @@ static bool any_on_cpu(const struct batch_split_request *r, const struct tower_p
     return false;
 }
 
-/* Returns the CPU's precision: that of its own towers, which is logged already; without any it is
- * logged here, if it matters. */
+/* Returns the CPU's precision: that of the CPU's own towers, which is logged already. If there are
+ * no such towers, it is logged here, if layers are placed on the CPU. */
 static enum backend_precision cpu_precision(const struct batch_split_request *r,
                                             const struct tower_plan *t)
 {

@@ -16,7 +16,7 @@ enum { OWN = -2, SHOWN_NAMES = 600, NAME_SIZE = 32 };
 enum decider { BY_DEFAULT, BY_RULE, BY_MODEL, BY_INPUT };
 
 struct spot {
-    int device; /* OWN, PLACEMENT_CPU or a GPU's number */
+    int device; /* OWN, PLACEMENT_CPU or the index of a GPU */
     enum decider by;
     int index;    /* BY_RULE: index of the rule; BY_INPUT: index of the layer that is read */
     bool is_soft; /* another device was requested */
@@ -101,8 +101,8 @@ static const char *names_text(const struct placement *p, char *dst, size_t bytes
     return dst;
 }
 
-/* Returns true if the rule decides a layer or parameter. *shown: one that it matches, but an
- * earlier rule, *taker, decides. */
+/* Returns true if the rule decides a layer or parameter. *shown: a name that it matches, but that
+ * an earlier rule, *taker, decides. */
 static bool rule_decides(const struct placement *p, int rule, const char **shown, int *taker)
 {
     const struct placement_rule *r = &p->rules.rule[rule];
@@ -300,7 +300,7 @@ static enum status check_cpu_towers(struct placement *p)
     return st;
 }
 
-/* Returns the layer that the parameter belongs to. */
+/* Returns the layer of the parameter. */
 static int layer_of_param(const struct placement *p, int param)
 {
     for (int i = 0; i < p->r.n_layers; i++)
@@ -419,7 +419,7 @@ int placement_device(const struct placement *p, int layer, int own)
     return p->spots[layer].device == OWN ? own : p->spots[layer].device;
 }
 
-/* Logs those of the layer's parameters that a rule names. Returns their number. */
+/* Logs each parameter of the layer that a rule names. Returns their number. */
 static int log_params(const struct placement *p, int layer, const char *prefix, int own)
 {
     const struct layer *l = &p->r.layers[layer];

@@ -10,7 +10,8 @@
  * device is then the first GPU, and there are no other towers.
  *
  * A parameter is stored and updated on its layer's device if the backend supports that, otherwise
- * on the host. A rule that assigns cpu to its name keeps it on the host (placement_keeps_on_host).
+ * on the host. A rule that assigns `cpu` to the parameter's name keeps it on the host
+ * (placement_keeps_on_host).
  *
  * A device that does not exist is an error that names the layer and the existing devices. If soft
  * placement is allowed, the layer is put on the tower's own device instead, with a log line.
@@ -43,7 +44,7 @@ enum status placement_create(const struct placement_request *r, struct placement
 void placement_destroy(struct placement *p); /* NULL is fine */
 /* Marks in named[n] the GPUs that rules and the model file request by number; also number 0 if
  * layers with parameters are left to the tower's own device. Returns the highest; 0 or less: no
- * second GPU is needed. Invalid texts name none. */
+ * second GPU is needed. Invalid texts mark no GPU. */
 int placement_numbers(const struct placement_request *r, uint8_t *named, int n);
 /* Checks only the syntax of --placement. */
 enum status placement_check(const char *rules);
@@ -53,7 +54,8 @@ bool placement_spans(const struct placement *p);
 bool placement_keeps_on_host(const struct placement *p);
 /* Returns the device of a layer in the tower whose own device is `own`. */
 int placement_device(const struct placement *p, int layer, int own);
-/* Logs one line per layer (--log_device_placement). n_towers > 1: with the tower's number. */
+/* Logs one line per layer (--log_device_placement). If n_towers > 1, each line has the tower's
+ * number. */
 void placement_log(const struct placement *p, int tower, int n_towers, int own);
 
 #endif

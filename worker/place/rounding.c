@@ -1,5 +1,6 @@
-/* worker/place/rounding.c - measures each layer in floats and in bf16, see rounding.h. The shortest
- * of several runs counts: other programs on the machine can only lengthen a run. */
+/* worker/place/rounding.c - measures each layer's time in floats and in bf16, see rounding.h. The
+ * shortest of several runs counts, because other programs on the machine can only lengthen a
+ * run. */
 #include "worker/place/rounding.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -202,7 +203,7 @@ static enum status round_named(const struct rounding_request *r, uint8_t *rounde
     return st;
 }
 
-/* Measures with all products rounded and with none, and compares. */
+/* Measures the layers' times with all products rounded and with none, and compares the times. */
 static enum status compare_times(struct bench *b, const struct tower_spec *t, uint8_t *rounded)
 {
     enum status st = ST_OK;

@@ -1,9 +1,9 @@
 /* worker/place/rounding.h - chooses the layers that multiply in bf16 on the CPU, by measuring: the
- * same network is planned with all of them rounded and with none. A layer is rounded if its forward
- * and backward together are faster with it. Two processes may measure differently, so the choice of
- * one worker is used by its whole job (net/wire/rounding.h).
- * Threads: none. Errors: the backend's; ST_INVALID: a name that is not such a layer's; ST_NOMEM;
- *          logged. */
+ * same network is planned with all of these layers rounded and with none. A layer is rounded if its
+ * forward and backward together are faster in bf16. Two processes may measure differently, so the
+ * choice of one worker is used by its whole job (net/wire/rounding.h).
+ * Threads: none. Errors: the backend's; ST_INVALID: a name that is not the name of such a layer;
+ *          ST_NOMEM; logged. */
 #ifndef WORKER_PLACE_ROUNDING_H
 #define WORKER_PLACE_ROUNDING_H
 #include "net/wire/chunks.h"

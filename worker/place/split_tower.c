@@ -1,10 +1,10 @@
 /* worker/place/split_tower.c - runs the stages of one tower in turn, see split_tower.h.
  *
- * DESIGN. One thread calls the layers in their order, across all stages; work that a device has
- * only queued continues while the thread calls another. An output is fetched when the first layer
+ * DESIGN. One thread calls the layers in their order, across all stages; work that is queued on a
+ * device continues while the thread calls another device. An output is fetched when the first layer
  * that reads it on another device is about to run, not when it is queued, so that devices whose
- * layers do not depend on each other compute in parallel. Gradients are returned before the
- * backward of the output's layer, from the stages in their order, so that sums are the same in
+ * layers do not depend on each other compute in parallel. Before the backward of the output's
+ * layer, the gradients of the stages are added in the stages' order, so that sums are the same in
  * every run. */
 #include "worker/place/split_tower.h"
 #include "base/aligned.h"
@@ -20,7 +20,7 @@ struct stage {
     int n_layers;      /* layers of this stage */
     uint8_t *mine;     /* [n_layers of the network] layers of this stage */
     uint8_t *reads;    /* [n_layers] outputs of other stages that this stage reads */
-    uint8_t *has;      /* [n_layers] those of them that were set in this step */
+    uint8_t *has;      /* [n_layers] outputs of `reads` that were set in this step */
 };
 
 struct split_tower {
@@ -328,7 +328,7 @@ enum status split_tower_forward_inference(struct split_tower *s, int layer)
     return forward_layer(s, layer, 0, -1);
 }
 
-/* Adds the gradients with respect to the output of `layer` from the other stages that read it. */
+/* Adds the gradients, with respect to the output of `layer`, of the other stages that read it. */
 static enum status bring_gradients(struct split_tower *s, int layer, int64_t step)
 {
     enum status st = ST_OK;

@@ -1,6 +1,7 @@
 /* worker/place/split_tower.h - the devices of one tower: a plan for each, with the layers placed
  * there, run as if they were one plan. If a layer reads the output of another device, the output
- * crosses through the host, and its gradient returns: once per step and reading device.
+ * crosses through the host, and its gradient returns the same way, once per step for each device
+ * that reads it.
  * Owns:    the plans, and a host buffer for each layer whose output crosses, allocated at creation.
  *          Threads: one at a time.
  * Errors:  the backends'; ST_UNSUPPORTED, ST_NOMEM, logged. */
@@ -36,8 +37,8 @@ enum status split_tower_set_input(struct split_tower *s, const uint8_t *const *i
                                   const uint8_t *labels, const uint64_t *position, int n);
 enum status split_tower_set_floats(struct split_tower *s, const float *const *samples,
                                    const int32_t *labels, const uint64_t *position, int n);
-/* Sets the targets, after one of these without labels. ST_UNSUPPORTED: the last layer's device does
- * not accept targets. */
+/* Sets the targets, after one of the functions above without labels. ST_UNSUPPORTED: the last
+ * layer's device does not accept targets. */
 enum status split_tower_set_targets(struct split_tower *s, const float *const *targets, int n);
 /* Sets the input of a tower with one device. */
 enum status split_tower_set_items(struct split_tower *s, const struct backend_data *data,
@@ -49,8 +50,8 @@ enum status split_tower_result(struct split_tower *s, float *loss, int *n_correc
 /* Copies the output of the last layer, n x elems(out) floats. ST_UNSUPPORTED: its device does not
  * provide it. */
 enum status split_tower_output(struct split_tower *s, float *dst);
-/* Returns true if some backward only queues its work, so that gradients are available after
- * wait_grads. */
+/* Returns true if the backward of a stage only queues its work, so that gradients are available
+ * only after wait_grads. */
 bool split_tower_grads_are_late(const struct split_tower *s);
 enum status split_tower_wait_grads(struct split_tower *s, int layer);
 

@@ -53,8 +53,8 @@ enum backend_precision tower_plan_cpu_precision(const struct backend *cpu,
     return BACKEND_FP32;
 }
 
-/* Without GPUs, a CPU that lacks bf16 keeps the request: the backend then refuses it with the
- * reason. */
+/* Returns the CPU's precision. Without GPUs, a request for bf16 is kept even if the CPU lacks bf16:
+ * the backend then refuses it with the reason. */
 static enum backend_precision cpu_precision(const struct tower_plan_request *r, int n_gpu)
 {
     if (r->precision == BACKEND_BF16 && n_gpu == 0)

@@ -3,8 +3,8 @@
  *
  * Each GPU has `towers_per_gpu` towers; those on the CPU follow. If there are both, the CPU's
  * towers together get `cpu_batch` samples, and the GPUs' towers all remaining ones. Within each
- * kind, and among all towers if cpu_batch is 0, the parts differ by at most one. None of this
- * changes which samples the worker reads (I6).
+ * kind, and among all towers if cpu_batch is 0, the parts differ by at most one sample. None of
+ * this changes which samples the worker reads (I6).
  * Threads: none.
  * Errors:  ST_INVALID, logged with the flag and the fix. */
 #ifndef WORKER_PLACE_TOWER_PLAN_H
@@ -57,7 +57,8 @@ struct tower_plan {
 };
 
 enum status tower_plan_make(const struct tower_plan_request *r, struct tower_plan *out);
-/* Returns the precision of a CPU beside GPUs for this request; logs one that it lacks. */
+/* Returns the precision of a CPU beside GPUs for this request; logs if the CPU lacks the requested
+ * one. */
 enum backend_precision tower_plan_cpu_precision(const struct backend *cpu,
                                                 enum backend_precision precision);
 /* Divides the samples [first, first + n) among the towers, in their order. */
