@@ -3,7 +3,7 @@
  * A guess among K classes has an accuracy of 1 / K, within the spread of n samples, and a softmax
  * cross-entropy of at least ln K; other losses have no such number. A network that has just begun
  * has these figures, too, so they mean nothing before a pass over the data. A loss of several times
- * ln K means something earlier: only large and wrong outputs cause it. */
+ * ln K is meaningful even before that, because only large and wrong outputs cause it. */
 #include "worker/train/chance.h"
 #include "base/log.h"
 #include <inttypes.h>

@@ -1,5 +1,6 @@
-/* worker/train/device_data.h - data sets in the memory of the devices that read them, if they are
- * bytes, fit, and the backend supports it; one copy for all towers of a device.
+/* worker/train/device_data.h - copies of data sets in the memory of the devices that read them, one
+ * for all towers of a device. A set is copied if its samples are bytes, it fits, and the backend
+ * supports it.
  * Owns:    the copies. Threads: one at a time; the result of `get` is immutable.
  * Errors:  the backend's. A data set that does not fit is no error. */
 #ifndef WORKER_TRAIN_DEVICE_DATA_H

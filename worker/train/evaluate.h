@@ -1,6 +1,6 @@
 /* worker/train/evaluate.h - runs a tower over samples without training, and returns their figures
  * and, to a visitor, the network's outputs. Batches begin at multiples of EVALUATE_BATCH, so that a
- * batch has the same figures in an evaluation of all samples and of some.
+ * batch has the same figures whether all samples are evaluated or only a part.
  * Owns:    nothing.
  * Threads: one at a time. Errors: the backend's, the visitor's. */
 #ifndef WORKER_TRAIN_EVALUATE_H
@@ -10,7 +10,8 @@
 enum { EVALUATE_BATCH = 250 };
 
 struct evaluate_sums {
-    int64_t n, right; /* samples; those whose largest output is that of the label */
+    int64_t n, right; /* number of samples; number of those whose largest output is that of the
+                       * label */
     double loss;      /* sum over samples */
     double auc;       /* AUC of evaluate_run; NaN: not two classes, or a class has no sample */
 };
@@ -38,7 +39,7 @@ enum status evaluate_run(struct tower *e, const struct evaluate_visitor *visitor
 enum { EVALUATE_TEXT_BYTES = 128 };
 const char *evaluate_text(char dst[EVALUATE_TEXT_BYTES], const char *what, double accuracy,
                           double loss, double auc);
-/* Returns the share of right samples; NaN: they have targets. */
+/* Returns the share of samples classified correctly; NaN: the samples have regression targets. */
 double evaluate_accuracy(const struct dataset *d, const struct evaluate_sums *sums);
 
 #endif

@@ -49,13 +49,13 @@ void figures_init(struct figures *f);
 /* Records that training begins, as this member. */
 void figures_begin(struct figures *f, int member, int batch, int64_t first_step,
                    int64_t train_steps);
-/* Records that steps are done; images: this worker's since it began. */
+/* Records that steps are done; images: samples that this worker has read since training began. */
 void figures_note(struct figures *f, int64_t global_step, float loss, int64_t images);
 /* Records that training has waited for `whom` for ms; NULL: it does not wait. */
 void figures_wait(struct figures *f, const char *whom, int64_t ms);
 void figures_read(struct figures *f, struct figures_view *out);
 /* Adds the losses of the steps since the last call. It moves a difference instead of a total,
- * because after a huge loss, or very many, a sum would not change any more. */
+ * because a sum of floats would no longer change after a huge loss, or after very many losses. */
 void figures_move_losses(struct figures *f, struct figures_losses *to);
 
 #endif

@@ -11,14 +11,14 @@
 
 struct evaluate_visitor;
 
-/* Figures of a finished step. */
+/* Figures of a completed step. */
 struct trainer_figures {
     int64_t number; /* number of the step: in lockstep the job's, otherwise this process's own */
     int64_t global_step, local_steps, images; /* totals as in struct trainer_result */
     bool is_last; /* last step of the job; modes without lockstep may run more */
     float loss;
     float accuracy; /* accuracy on the step's samples; NaN: they have no classes */
-    /* time since the begin of training that the first tower waited for parameters */
+    /* time that the first tower has waited for parameters since training began */
     int64_t wait_ns;
     int64_t skipped; /* contributions so far that were not finite */
 };
@@ -40,12 +40,12 @@ struct trainer_observer {
      * start->step are then invalid. */
     void (*start)(void *ctx, const struct net_start *start);
     void (*step)(void *ctx, const struct trainer_figures *f);
-    /* Called before a step, with its number: returns 1 to receive its parameters and gradients.
-     * is_last: the step is not run, and there are only parameters. */
+    /* Called before a step, with its number: returns 1 to receive the step's parameters and
+     * gradients. is_last: the step is not run, and only parameters are reported. */
     int (*wants_values)(void *ctx, int64_t number, int is_last);
     void (*values)(void *ctx, const struct trainer_values *v);
-    /* If training stays on a device: returns the next number after this one at which it needs a
-     * report or values. */
+    /* If the device trains without copies to the host: returns the next number after this one at
+     * which the observer needs a report or values. */
     int64_t (*next)(void *ctx, int64_t number);
     /* Called for each evaluated batch. */
     const struct evaluate_visitor *visitor;

@@ -19,12 +19,13 @@ struct progress {
     int64_t warm_images;       /* 0: all images count so far */
     _Atomic int64_t waited_ns; /* total time of ended waits for other programs */
     int64_t warm_waited_ns;    /* part of waited_ns before warm_ns */
-    int said_last; /* the line of the job's last step is logged; steps still in flight get none */
+    int said_last; /* the log line of the job's last step is written; no line follows for steps
+                    * still in flight */
     struct progress_lines lines;
 
     pthread_mutex_t lock;     /* guards the fields below */
     int64_t step_ns;          /* time at which the last step ended, or training began */
-    int64_t wait_ns;          /* begin of the current wait; 0: none */
+    int64_t wait_ns;          /* start of the current wait; 0: none */
     struct progress_point at; /* last update; at first: the first step, no images */
     int shows_wait;           /* the bar shows a wait */
     struct bar bar;
@@ -35,7 +36,7 @@ void progress_lines_begin(struct progress_lines *l)
     l->line_ns = clock_now_ns();
 }
 
-/* Returns true if a line is due, and assumes that it is written now. */
+/* Returns true if a log line is due, and records that the line is written now. */
 static bool is_due(struct progress_lines *l)
 {
     int64_t now_ns = clock_now_ns();

@@ -1,7 +1,7 @@
 /* worker/train/progress.h - shows progress and speed during training: a bar on a terminal, lines in
- * a log. On a GPU the first steps load kernels and capture the graph: they are trained like all
- * others, but excluded from the speed once there are later ones. Threads: one at a time for update;
- * wait from any; log lines of other threads do not damage the bar.
+ * a log. On a GPU the first steps also load CUDA kernels and capture the graph. They train like all
+ * other steps, but the speed excludes them as soon as there are later steps. Threads: one at a time
+ * for update; wait from any; log lines of other threads do not damage the bar.
  * Errors:  ST_NOMEM. */
 #ifndef WORKER_TRAIN_PROGRESS_H
 #define WORKER_TRAIN_PROGRESS_H
@@ -36,8 +36,8 @@ void progress_update(struct progress *p, const struct progress_point *at);
 /* Shows in the bar the program that training waits for, instead of a remaining time; NULL: it does
  * not wait. Time waited counts neither for the speed nor for the remaining time. */
 void progress_wait(struct progress *p, const char *whom, int64_t ms);
-/* Returns the speed up to now, with so many images read. *left_out: images of the excluded steps;
- * it may be more than warm_up_images, because a device reports several steps at once. */
+/* Returns the speed up to now, after `images` images were read. *left_out: images of the excluded
+ * steps; it may be more than warm_up_images, because a device reports several steps at once. */
 double progress_images_per_second(const struct progress *p, int64_t images, int64_t *left_out);
 
 /* Progress without a bar: a line whenever PROGRESS_LINE_MS have passed since the last. */
@@ -45,7 +45,7 @@ struct progress_lines {
     int64_t line_ns; /* time of the last line, or of the beginning */
 };
 void progress_lines_begin(struct progress_lines *l);
-/* Logs that `done` of `all` are `what`, if a line is due. */
+/* Logs, if a line is due, that `done` of `all` are `what`, such as "evaluated". */
 void progress_lines_note(struct progress_lines *l, const char *what, int64_t done, int64_t all);
 void progress_destroy(struct progress *p); /* removes the bar; NULL is fine */
 

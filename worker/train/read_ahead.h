@@ -11,7 +11,7 @@ struct read_ahead;
 enum status read_ahead_create(enum status (*read)(void *ctx), void *ctx, int index,
                               struct read_ahead **out);
 void read_ahead_destroy(struct read_ahead *r); /* waits; NULL is fine */
-/* Starts a call. The one before must have ended: see wait. */
+/* Starts a call. The previous call must have ended: see read_ahead_wait. */
 void read_ahead_start(struct read_ahead *r);
 /* Waits until the call has ended, and returns its status; ST_OK if there never was one. */
 enum status read_ahead_wait(struct read_ahead *r);

@@ -1,8 +1,10 @@
 /* worker/train/tower.h - a copy of the model, on one device or several: its plans, its gradients,
  * its part of the batch. If the device supports it and no other tower's gradients are to be added,
- * the device rounds them to the wire's 16 bits, and only those are copied to the host.
- * Owns:    the stages and the gradients; the first tower's are in the exchange's segment if there
- *          is one. Towers of a group use those of the first one, which is destroyed last.
+ * the device rounds the gradients to the 16-bit type of the wire, and only the rounded ones are
+ * copied to the host.
+ * Owns:    the stages and the gradients; the first tower's gradients are in the exchange's segment
+ *          if there is one. Towers of a group use the gradients of the first tower, which is
+ *          destroyed last.
  * Threads: one at a time. Errors: the backend's; ST_NOMEM. */
 #ifndef WORKER_TRAIN_TOWER_H
 #define WORKER_TRAIN_TOWER_H
@@ -48,7 +50,7 @@ struct tower_member {
 /* Creates the index-th tower; member NULL: not in a group. */
 enum status tower_create(const struct trainer_config *cfg, const struct tower_spec *spec, int index,
                          const struct tower_member *member, struct tower **out);
-/* Creates one without gradients and order. */
+/* Creates a tower without gradients and order of samples. */
 enum status tower_create_inference(const struct trainer_config *cfg, const struct tower_spec *spec,
                                    struct tower **out);
 void tower_destroy(struct tower *t); /* NULL is fine */
@@ -56,7 +58,8 @@ void tower_destroy(struct tower *t); /* NULL is fine */
 void tower_set_place(struct tower *t, const struct net_place *place);
 /* Returns the global position of its first sample of the worker's local step. */
 uint64_t tower_position(const struct tower *t, int64_t local_step);
-/* Returns the same as steps, for the whole batch; x, own_pace: for member_steps_position_now. */
+/* Returns the tower's steps in the form of member/steps.h, for the whole batch; x, own_pace: for
+ * member_steps_position_now. */
 struct member_steps tower_steps(const struct tower *t, const struct updates *x, int own_pace);
 /* Creates a thread for tower_read_ahead, once t->data is known, if reading needs time:
  * samples become floats, are augmented, or are in a file. */

@@ -1,6 +1,6 @@
 /* worker/train/tower_batch.h - the samples of one batch of a tower: their items and their
- * addresses. Samples of a set of bytes are used in place, unless they are augmented; others are
- * converted to floats.
+ * addresses. Samples of a set of bytes are used in place, unless they are augmented; samples of
+ * other sets are converted to floats.
  * Owns:    its lists, and the memory of floats and augmented samples.
  * Threads: one at a time. Errors: ST_NOMEM, and those of dataset_sample, logged. */
 #ifndef WORKER_TRAIN_TOWER_BATCH_H
@@ -25,8 +25,8 @@ struct tower_batch {        /* each list has [n] entries */
  * training set. After an error it must still be freed. */
 enum status tower_batch_create(const struct dataset *d, int n, struct tower_batch *b);
 void tower_batch_free(struct tower_batch *b);
-/* Reads the first n samples, whose items and positions are set; also those of a mapped file, at
- * once. */
+/* Reads the first n samples, whose items and positions are set. Samples of a mapped file are read
+ * from the disk at once. */
 enum status tower_batch_read(struct tower_batch *b, const struct dataset *d, int n);
 
 #endif

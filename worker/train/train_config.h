@@ -15,10 +15,10 @@
 struct trainer_evaluation {
     int64_t step;
     uint64_t generation; /* number of the servers' generation; 0: no servers */
-    uint64_t ps0;        /* ps 0 that made its plan */
+    uint64_t ps0;        /* incarnation of the ps 0 that planned this generation */
     /* index and number of the parts of the set, one for each worker that evaluates */
     int part, n_parts;
-    int64_t n, right; /* samples of the part; those classified right */
+    int64_t n, right; /* samples of the part; number of those classified correctly */
     double loss;      /* sum over the part */
     int no_accuracy;  /* the samples have targets, so there is no accuracy */
     /* Returns 1 if training was stopped from outside; ctx: the field below. */
@@ -36,7 +36,8 @@ struct trainer_config {
     struct updates *updates;
     /* threads for loops over parameters if the towers' backend has none for them */
     struct thread_pool *threads;
-    /* flat block, updated by the exchange, or by the trainer if training stays on a device */
+    /* flat block, updated by the exchange, or by the trainer if a device trains without copies to
+     * the host */
     float *params;
     /* async, ssp, backup workers: each chunk advances independently; steps are local */
     bool own_pace;
@@ -62,7 +63,8 @@ struct trainer_config {
     int64_t max_nonfinite;                   /* limit on the number of such contributions */
     struct sample_log *sample_log;           /* NULL: none */
     const struct trainer_observer *observer; /* NULL: none */
-    bool cuda_graphs; /* if training stays on a device, each step is one graph */
+    bool cuda_graphs; /* if a device trains without copies to the host, each step is one CUDA
+                       * graph */
     /* Called by one tower before it computes `step`, while the updates are at that step; any status
      * but ST_OK ends training. NULL: none. */
     enum status (*at_step)(void *ctx, int64_t step);

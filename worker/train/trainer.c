@@ -169,7 +169,8 @@ static enum status follow_rounding(struct trainer *t, const struct net_rounding 
 {
     enum status st = ST_OK;
     size_t n = (size_t)t->cfg.model->n_layers;
-    if (!t->cfg.rounded || !t->cfg.updates->ops->leave_soon) /* alone, its own measurement counts */
+    if (!t->cfg.rounded || !t->cfg.updates->ops->leave_soon) /* a worker without servers uses its
+                                                              * own measurement */
         return ST_OK;
     uint8_t *rounded = malloc(n);
     if (!rounded)
@@ -226,7 +227,7 @@ static enum status begin_again(struct trainer *t, int *again)
     return follow_rounding(t, &start.place.rounding);
 }
 
-/* Steps until a GPU is warm: as many as bench/gpu_train.py excludes for PyTorch. */
+/* Steps that the speed on a GPU excludes: as many as bench/gpu_train.py excludes for PyTorch. */
 enum { WARM_UP_STEPS = 50 };
 
 static int64_t warm_up_images(const struct trainer_config *cfg)
@@ -300,12 +301,12 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     t->result.elapsed_seconds = (double)(clock_now_ns() - t->start_ns) / 1e9;
     t->result.images_per_second =
         progress_images_per_second(t->progress, t->result.images, &t->result.warm_up_images);
-    if (t->cfg.own_pace || t->result.left) /* a leaver's part of the current step does not count */
+    if (t->cfg.own_pace || t->result.left) /* the current step of a leaving worker does not count */
         t->result.global_step = trainer_push_lowest_version(t);
     if (t->result.left && t->result.global_step < t->first_step)
         t->result.global_step = t->first_step; /* not all of its parameters had arrived */
     t->result.train_steps = t->cfg.train_steps;
-    /* it ended early: the current step does not count */
+    /* the run ended early: the current step does not count */
     if (t->result.global_step > t->cfg.train_steps)
         t->result.global_step = t->cfg.train_steps;
     trainer_observe_end(t);
@@ -346,7 +347,8 @@ static void log_validation(struct trainer *t, const struct trainer_evaluation *e
                         e->loss / (double)e->n, (double)NAN));
 }
 
-/* Reports the result of all parts to the observer, if it is known: for the first part. */
+/* Reports the result of all parts to the observer, if it is known and this worker evaluated the
+ * first part. */
 static void observe_validation(struct trainer *t, const struct trainer_evaluation *e)
 {
     const struct trainer_observer *o = t->cfg.observer;

@@ -19,13 +19,13 @@ struct trainer_result {
     int64_t train_steps;    /* last step of the job, which the servers may have set */
     /* steps that the job was configured for; 0: the servers did not report it */
     int64_t asked_steps;
-    bool left; /* the worker left the job, which continues, as requested (leave_soon) */
+    bool left; /* the worker left the job as requested (leave_soon); the job continues */
 };
 
 struct trainer;
 enum status trainer_create(const struct trainer_config *cfg, struct trainer **out);
 void trainer_destroy(struct trainer *t); /* NULL is fine */
-/* Trains from `start` (from the exchange) to the end. *out is also set if it was stopped. */
+/* Trains from `start` (from the exchange) to the end. *out is also set if the run was stopped. */
 enum status trainer_run(struct trainer *t, const struct net_start *start,
                         struct trainer_result *out);
 /* Shows the program that training waits for (progress_wait); any thread. */
@@ -39,9 +39,9 @@ void trainer_stop(struct trainer *t); /* any thread; the caller also cancels the
 enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss, double *auc);
 /* Returns a parameter that is not finite, after run; NULL: all are finite. */
 const struct net_param *trainer_bad_param(const struct trainer *t);
-/* Evaluates the validation data, or this worker's part of them, and reports it as at other steps;
- * without any: does nothing. is_last: after run: if the result of all parts is unavailable, the
- * first worker evaluates all of them. */
+/* Evaluates the validation data, or this worker's part of them, and reports the result as during
+ * training; does nothing without validation data. is_last: after run: if the result of all parts is
+ * unavailable, the first worker evaluates all of them. */
 enum status trainer_validate(struct trainer *t, int64_t step, int is_last);
 size_t trainer_memory_bytes(const struct trainer *t); /* returns the memory of all plans */
 

@@ -18,7 +18,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns the dtype on the wire, or of local use. Clipping makes values fit that are too large. */
+/* Returns the dtype on the wire, or of local updates. Before clipping it is fp32, because clipping
+ * reduces values that are too large for the dtype. */
 static enum dtype pushed_as(const struct trainer *t, const struct net_param *p)
 {
     if (p->rule == PARAM_TRAINED && t->cfg.clip_norm > 0 && t->cfg.clip_norm <= 65504)
@@ -26,15 +27,15 @@ static enum dtype pushed_as(const struct trainer *t, const struct net_param *p)
     return t->cfg.updates->ops->push_encoded ? t->cfg.push_dtype : DTYPE_F32;
 }
 
-/* Returns the largest accepted magnitude: multiplied by its weight it can be added for as many
- * workers as a job may have, without an infinite float. So this worker finds it for all chunks at
- * once; a server would only see one chunk. */
+/* Returns the largest accepted magnitude: contributions of this magnitude from as many workers as a
+ * job may have, multiplied by their weights, still have a finite sum. So this worker detects a
+ * larger value for all chunks at once; a server would only detect it in one chunk. */
 static float largest_summand(const struct trainer *t)
 {
     return (float)((double)FLT_MAX / ((double)t->cfg.batch * 2 * JOB_MAX_WORKERS));
 }
 
-/* Searches as finite_first_misfit, and for values above that magnitude. */
+/* Searches like finite_first_misfit, and also for values above the largest accepted magnitude. */
 static size_t first_misfit(const struct trainer *t, const struct net_param *p, const float *src,
                            size_t n)
 {
@@ -67,8 +68,8 @@ static void search_range(void *ctx, size_t first, size_t n)
         ;
 }
 
-/* Returns the first element that is not finite, or, in full precision, would not stay so; n_elems:
- * none. */
+/* Returns the first element that is not finite or, in full precision, would not be finite after
+ * rounding to the dtype; n_elems: none. */
 static size_t bad_element(const struct trainer *t, int param)
 {
     size_t n = (size_t)t->cfg.chunks->params[param].n_elems;
@@ -190,8 +191,8 @@ enum status trainer_finite_check(struct trainer *t, int layer, int64_t step,
     if (bad && !t->skipping)
         memcpy(t->skipped_for, what, sizeof what);
     t->skipping |= bad;
-    if (t->skipping &&
-        layer == t->lowest) /* it is pushed: until now the step could have been redone */
+    if (t->skipping && layer == t->lowest) /* this is the last layer to be pushed: until now the
+                                            * step could have been redone */
         st = skip_step(t, step, t->skipped_for);
     *out = TRAINER_PUSH_LAYER;
     if (t->cfg.skip_nonfinite || t->cfg.clip_norm > 0)
@@ -203,8 +204,8 @@ enum status trainer_finite_check(struct trainer *t, int layer, int64_t step,
     return st;
 }
 
-/* Adds the squares over the chunks in their order: the bits do not depend on the towers' pace, and
- * a worker alone gets those of the servers of a job. */
+/* Adds the squares chunk by chunk in the chunks' order. So the bits do not depend on the speed of
+ * the towers, and a worker without servers computes the same bits as the servers of a job. */
 void trainer_finite_clip(struct trainer *t, int64_t step)
 {
     const struct chunks *c = t->cfg.chunks;

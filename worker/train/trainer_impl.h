@@ -12,14 +12,14 @@
  * params. After a layer's backward it arrives at that layer. The last tower to arrive adds the
  * contributions in their fixed order, and pushes the layer's chunks. A contribution is a block of
  * gradients on the host with its weight in the sum: that of a tower, or the already weighted sum of
- * all towers of a group (device_group.h). A single one may also be rounded to the wire's dtype
- * already; then it is pushed unchanged. Gradients and parameters of a layer are used again only
- * after the exchange's answer, so one copy of each suffices and no other lock is needed. When the
- * servers' generation ends, a wait returns that: the step without parameters and all later ones are
- * invalid and are not pushed. Steps before it are still pushed, because they may count. Towers of a
- * group, which wait for each other within a step, first end the newest step that any of them has
- * begun, with the data they have. Then all begin again at the step that the servers name, and at
- * this worker's new place. */
+ * all towers of a group (device_group.h). If there is only one contribution, it may already be
+ * rounded to the wire's dtype; then it is pushed unchanged. Gradients and parameters of a layer are
+ * used again only after the exchange's answer, so one copy of each suffices and no other lock is
+ * needed. When the servers' generation ends, a wait returns ST_REBASED: the step whose parameters
+ * did not arrive and all later steps are invalid and are not pushed. Steps before it are still
+ * pushed, because they may count. Towers of a group, which wait for each other within a step, first
+ * end the newest step that any of them has begun, with the data they have. Then all begin again at
+ * the step that the servers name, and at this worker's new place. */
 #ifndef WORKER_TRAIN_TRAINER_IMPL_H
 #define WORKER_TRAIN_TRAINER_IMPL_H
 #include "worker/train/tower.h"
@@ -46,7 +46,7 @@ struct trainer {
     struct device_group *group;         /* NULL: none */
     struct contribution *contributions; /* the sum is in the block of the first */
     int n_contributions;
-    int follows;      /* `rounded` is the job's choice */
+    int follows;      /* true if `rounded` is the job's choice */
     uint8_t *rounded; /* layers that the job chose to round; NULL: by the backend's rule */
     struct crew crew; /* threads for loops over contributions */
     struct tower *eval;
@@ -91,9 +91,10 @@ bool trainer_state_is_stopped(struct trainer *t);
 void trainer_state_fail(struct trainer *t, enum status st);
 /* Returns true if towers begin no further step before the next start. */
 bool trainer_state_generation_ended(struct trainer *t);
-/* Returns true if the step's parameters are not available: it does not count. */
+/* Returns true if the step's parameters are not available, so that the step does not count. */
 bool trainer_state_is_invalid(struct trainer *t, int64_t step);
-/* Returns true if a tower may abandon the step: no other tower waits for it within it. */
+/* Returns true if a tower may abandon the step, because no other tower waits for it within the
+ * step. */
 bool trainer_state_may_skip(struct trainer *t, int64_t step);
 /* Removes ST_REBASED from an exchange's answer; `invalid`: the step that it invalidates, or
  * INT64_MAX. */
@@ -106,7 +107,8 @@ enum status trainer_step_run(struct trainer *t, struct tower *w);
 
 /* trainer_push.c */
 
-/* Lists each tower's gradients, weighted by samples; those of a group once, already weighted. */
+/* Lists each tower's gradients, weighted by samples. A group's gradients are listed once, already
+ * weighted. */
 void trainer_push_list_contributions(struct trainer *t);
 /* Finds the chunks that hold a layer's parameters. They are adjacent, because parameters are
  * numbered in layer order. The first and the last may also hold parameters of other layers. */
@@ -127,11 +129,12 @@ enum trainer_push_scope {
     TRAINER_PUSH_SKIP,    /* all layers of the step, with weight 0 */
 };
 /* Checks a layer's contributions after they were added, from the last layer to t->lowest.
- * ST_INVALID, logged: they are not finite, or (lowest) the loss is not, and that ends the run. */
+ * ST_INVALID, logged: a contribution is not finite, or, in layer t->lowest, the loss is not finite,
+ * and this ends the run. */
 enum status trainer_finite_check(struct trainer *t, int layer, int64_t step,
                                  enum trainer_push_scope *out);
-/* Scales (TRAINER_PUSH_ALL) all gradients of the step to cfg.clip_norm if they exceed it: at
- * once or, alone, in the pushes that follow. */
+/* Scales (TRAINER_PUSH_ALL) all gradients of the step if their norm exceeds cfg.clip_norm: at once,
+ * or, in a worker without servers, in the pushes that follow. */
 void trainer_finite_clip(struct trainer *t, int64_t step);
 
 /* Logs the accuracy on the test set, or on the validation data, at the step (trainer.c).

@@ -6,14 +6,15 @@
 #include "worker/train/trainer_impl.h"
 
 void trainer_observe_start(struct trainer *t, const struct net_start *start);
-/* Begins a step, in the first tower before it computes it; the next two follow for each layer whose
- * parameters have arrived, and for each whose gradients are summed. */
+/* Begins a step, in the first tower before it computes the step. The next two functions are called
+ * for each layer: the first after its parameters have arrived, the second after its gradients are
+ * summed. */
 void trainer_observe_begin(struct trainer *t, int64_t step);
 void trainer_observe_layer(struct trainer *t, const struct tower *w, int layer, int64_t step);
 void trainer_observe_gradients(struct trainer *t, int layer, int64_t step);
 /* Reports n parameters, unchanged; there is an observer. */
 void trainer_observe_params(struct trainer *t, int64_t global_step, int first, int n);
-/* Reports the step; t->result is that of the step. */
+/* Reports the step; t->result must be the result of the step. */
 void trainer_observe_step(struct trainer *t, int64_t number, int n_correct);
 void trainer_observe_end(struct trainer *t);
 

@@ -84,7 +84,8 @@ static enum status push_chunks(struct trainer *t, int layer, int64_t step, float
         if (t->cfg.chunks->chunks[c].param < l->param[0])
             continue; /* pushed with the layer where it begins, whose backward is later */
         int64_t version = t->cfg.own_pace ? x->ops->version(x->ctx, c) : step;
-        if (version >= t->cfg.train_steps) /* without lockstep: the chunk has had all its updates */
+        if (version >= t->cfg.train_steps) /* without lockstep: the chunk has had all updates of the
+                                            * job */
             continue;
         fault_delay(t, c, step);
         /* without lockstep: -1 if the generation ended after the step had begun */

@@ -83,7 +83,7 @@ static enum status orders_give(struct run *run, int n)
 }
 
 /* Returns the steps whose samples are in two passes at most, because the device holds two orders.
- * At least one step is: a batch is no larger than the data set. */
+ * There is at least one such step, because a batch is no larger than the data set. */
 static int64_t steps_in_two_passes(const struct run *run)
 {
     const struct tower *t = run->r->tower;
@@ -130,8 +130,8 @@ done:
     return st;
 }
 
-/* Checks the loss of a run's last step, the only one reported: the logged step is the first at
- * which it was seen. */
+/* Checks the loss of a run's last step. The device reports no other, so the logged step may be
+ * later than the first one whose loss was not finite. */
 static enum status check_loss(struct run *run)
 {
     const struct trainer_config *cfg = run->r->cfg;

@@ -20,10 +20,10 @@ struct trainer_resident {
     void (*step_done)(void *ctx, const struct trainer_result *r, int n_correct);
 };
 
-/* Returns true if this tower can train so. Otherwise nothing is logged. */
+/* Returns true if this tower can train on the device alone. Logs nothing. */
 bool trainer_resident_fits(const struct trainer_config *cfg, const struct tower *tower);
-/* Trains from `step` to the end; cfg->params are then the last ones. *done false: there is no
- * memory for it, logged, and nothing has changed. */
+/* Trains from `step` to the end; cfg->params are then the last ones. *done false: the device lacks
+ * the memory, which is logged, and nothing has changed. */
 enum status trainer_resident_run(const struct trainer_resident *r, int64_t step,
                                  struct trainer_result *out, bool *done);
 

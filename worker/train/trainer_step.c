@@ -65,7 +65,8 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
     t->share[w->index][step & 1].position = position;
     TRY(tower_load_batch(w, position));
     trace_end(begin, TRACE_COMPUTE, "load batch", NULL, -1, step);
-    if (!t->cfg.own_pace && step + 1 < t->cfg.train_steps) /* otherwise it is not known yet */
+    if (!t->cfg.own_pace && step + 1 < t->cfg.train_steps) /* otherwise the position of the next
+                                                            * step is not known yet */
         tower_read_ahead(w, tower_position(w, step + 1), step + 1);
     for (int i = 0; i < n_layers; i++) {
         TRY(layer_load(t, w, i, step));
@@ -74,7 +75,7 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
         TRY(split_tower_forward(w->stages, i, step));
     }
     if (!trainer_state_is_invalid(
-            t, step)) /* all its versions have arrived: this is now the current step */
+            t, step)) /* all versions of the step have arrived, so it is now the current step */
         TRY(sample_log_step(t->cfg.sample_log, t->generation, step, w->now.position[0], w->spec.n));
     struct step_share *share = &t->share[w->index][step & 1];
     /* If backward only queues its work, a layer's gradients are copied while the next layer
@@ -102,9 +103,9 @@ static bool job_done(struct trainer *t, int64_t step)
 }
 
 /* Returns true if an evaluation is due. On the validation data, also when training continues from a
- * checkpoint: the process that wrote it may have been killed before it evaluated. Otherwise by the
- * job's steps: not for one that was evaluated before training rolled back, or before this process
- * joined. */
+ * checkpoint: the process that wrote it may have been killed before it evaluated. Otherwise it
+ * depends on the job's steps, without those that were evaluated before training rolled back, or
+ * before this process joined. */
 static bool evaluation_is_due(struct trainer *t, int64_t step)
 {
     if (t->cfg.eval_every <= 0)
