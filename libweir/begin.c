@@ -71,7 +71,7 @@ static bool is_over(void *ctx)
 }
 
 /* Sets the folder in which the servers record that the job is over. A member that joins has no such
- * folder: only the servers can answer that. */
+ * folder, so it can only query the servers. */
 static void set_up_job_over(struct weir *w, struct net_exchange_config *cfg)
 {
     w->joins_with = cfg->join;
@@ -168,7 +168,8 @@ static void *starter_main(void *arg)
     pthread_mutex_lock(&w->lock);
     w->made = w->known = w->updates.ops != NULL;
     pthread_cond_broadcast(&w->changed); /* wakes weir_leave_soon */
-    while (w->n_within > 0)              /* calls that return soon: their generation has ended */
+    while (w->n_within > 0)              /* these calls return soon, because their generation has
+                                          * ended */
         pthread_cond_wait(&w->changed, &w->lock);
     if (st == ST_OK && w->cancelled)
         st = ST_CANCELLED;
@@ -199,8 +200,8 @@ static void *starter_main(void *arg)
     return NULL;
 }
 
-/* Creates the starter with all signals blocked, and so are they in the threads that it creates:
- * signals are for the program's own threads. */
+/* Creates the starter with all signals blocked. The threads that it creates inherit this, so only
+ * the program's own threads handle signals. */
 static int create_starter(struct weir *w)
 {
     sigset_t all, before;

@@ -1,6 +1,6 @@
-/* libweir/errors.c - codes and their sentences, and the library's log; see weir.h and weir_impl.h.
- * The rooms below log the cause of an error. The library keeps that line of each thread, and
- * weir_error returns it. */
+/* libweir/errors.c - codes and their error texts, and the library's log; see weir.h and
+ * weir_impl.h. The libraries that libweir calls log the cause of an error. libweir keeps each
+ * thread's last such log line, and weir_error returns it. */
 #include "base/guarded.h"
 #include "base/log.h"
 #include "libweir/warnings.h"
@@ -15,7 +15,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t line_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the variables below */
 static void (*line_to)(void *ctx, int level, const char *text);
 static void *line_ctx;
-static bool was_asked; /* weir_log was called: nothing is printed any more */
+static bool was_asked; /* weir_log was called: the library no longer prints warnings */
 /* The last error that this thread logged since weir_errors_listen, and the text that weir_error
  * returned to it. */
 static _Thread_local char heard[LOG_TEXT_BYTES];
@@ -53,7 +53,7 @@ void weir_errors_divert(void)
 void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx) UNCHECKED_LOCKS
 {
     weir_errors_divert();
-    if (!in_line) /* otherwise this thread holds the lock already */
+    if (!in_line) /* a thread within line_to already holds the lock */
         pthread_mutex_lock(&line_lock);
     line_to = line;
     line_ctx = ctx;
@@ -62,8 +62,8 @@ void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx) U
         pthread_mutex_unlock(&line_lock);
 }
 
-/* Returns 1 in a forked process. It has a copy of the handle, but no thread of the library, and its
- * locks may be held for ever. */
+/* Returns 1 in a forked process, which has a copy of the handle, but no thread of the library, and
+ * in which locks may be held for ever. */
 static int is_forked(const struct weir *w)
 {
     return w->pid != getpid();
@@ -171,8 +171,8 @@ int weir_errors_fail(struct weir *w, int code, const char *fmt, ...)
     return code;
 }
 
-/* Fails with a status of the rooms below. If this thread logged no error, one of the network's
- * threads found it, and the sentence is the status' text. */
+/* Fails with a status that another library returned. If this thread logged no error, a thread of
+ * the network detected it, and the error text is the text of the status. */
 int weir_errors_fail_st(struct weir *w, enum status st)
 {
     char text[LOG_TEXT_BYTES];

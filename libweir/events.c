@@ -1,6 +1,6 @@
-/* libweir/events.c - events for a program that polls; see weir.h. The descriptor is an eventfd, to
- * which the exchange adds too. weir_next_event first empties it, then looks for an event. If it
- * finds one, it fills the eventfd again, since there may be more. */
+/* libweir/events.c - events for a program that polls; see weir.h. The descriptor is an eventfd; the
+ * exchange signals it, too. weir_next_event first empties it, then looks for an event. If it finds
+ * one, it fills the eventfd again, since there may be more. */
 #include "libweir/weir_impl.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -57,7 +57,8 @@ static int fill_once(struct weir *w, struct weir_event *out)
     return out->kind != 0;
 }
 
-/* Returns the step in which the parameter was pushed, if its answer is awaited; otherwise -1. */
+/* Returns the step in which the parameter was pushed, if its answer is still awaited; otherwise
+ * -1. */
 static int64_t awaited_since(struct weir *w, int param)
 {
     pthread_mutex_lock(&w->lock);
@@ -82,8 +83,8 @@ static int take_ready(struct weir *w, int param, int64_t step, struct weir_event
     return mine;
 }
 
-/* Looks for a parameter whose values are here, beginning after the last reported one; called within
- * a step. An end or an error that it finds becomes an event. */
+/* Searches for a parameter whose values have arrived, beginning after the last reported one; called
+ * within a step. The end of the generation, or an error, becomes an event. */
 static int find_ready(struct weir *w, struct weir_event *out)
 {
     pthread_mutex_lock(&w->lock);

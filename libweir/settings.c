@@ -1,5 +1,5 @@
 /* libweir/settings.c - see settings.h. Names, bounds and meanings are those of the worker's flags,
- * in flags/table.inc: all members of a job set the same, whichever programs they are. */
+ * in flags/table.inc: all members of a job, workers or other programs, must set the same values. */
 #include "libweir/settings.h"
 #include "base/flags_tensorflow.h"
 #include "base/log.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An object of which only addresses are used: a row's field has the same offset in each object. */
+/* Serves only to compute the offset of a row's field, which is the same in each object. */
 static struct settings layout;
 
 #define TEXT(n, field)                                                                             \
@@ -187,7 +187,7 @@ done:
     return st;
 }
 
-/* Reads local_steps, as a worker does --local_steps: a step of the servers is a round of several
+/* Reads local_steps as a worker reads --local_steps: a step of the servers is a round of several
  * steps of the members. */
 static void read_rounds(const struct settings *s, int64_t n_elems, struct net_job *job)
 {
@@ -223,7 +223,8 @@ static enum status check_job(const struct settings *s, int n_servers, const stru
         wrong = "batch_size times local_steps is too much; fewer local steps will do";
     else if (s->own_local_steps && job_local_steps(job) == 1)
         wrong = "own_local_steps needs local_steps, above 1, and servers";
-    if (job_local_steps(job) > 1 && !job_in_lockstep(job)) { /* workers do, by more rules */
+    if (job_local_steps(job) > 1 && !job_in_lockstep(job)) { /* only workers support this, and check
+                                                              * more rules */
         LOG_E("local_steps needs sync_mode=sync without backup workers in this library");
         return ST_UNSUPPORTED;
     }

@@ -26,8 +26,8 @@ struct settings {
 void settings_init(struct settings *s);
 void settings_free(struct settings *s);
 enum status settings_set(struct settings *s, const char *name, const char *value);
-/* Finds the programs of the job and which of them this is, from the settings, else from the
- * environment. */
+/* Determines the programs of the job, and this one among them, from the settings or, if these are
+ * not set, from the environment. */
 enum status settings_cluster(struct settings *s, struct cluster *out);
 /* Makes the job for a model of n_elems elements. joined: the running job that this member joins, or
  * NULL. */

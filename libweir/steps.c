@@ -1,6 +1,6 @@
 /* libweir/steps.c - the steps of a member, see weir_impl.h; worker/train does the same for its own
- * loop. A step whose values cannot be received no longer counts. A step whose generation ends
- * during its pushes is pushed to its end, since it may count. */
+ * loop. A step whose values cannot be received no longer counts. If the generation ends during the
+ * pushes of a step, the member still pushes all of the step, since the step may count. */
 #include "member/steps.h"
 #include "base/clock.h"
 #include "libweir/weir_impl.h"
@@ -175,8 +175,8 @@ static enum status wait_param(struct weir *w, int param, int64_t step, int64_t d
                                 deadline_ns);
 }
 
-/* Returns a parameter that was not pushed in this step, but is sent together with this one, which
- * was; -1: none. The caller holds the lock. */
+/* Returns a parameter that is sent together with `param` but was not pushed in this step, although
+ * `param` was; -1: none. The caller holds the lock. */
 static int missing_beside(const struct weir *w, int param)
 {
     int chunk = w->chunks->params[param].first_chunk;
@@ -272,7 +272,8 @@ static int pull_within(struct weir *w, int param, const struct within *in)
     for (int c = p->first_chunk; c < p->first_chunk + p->n_chunks; c++) {
         int64_t version = x->ops->version(x->ctx, c);
         enum status st = version < 0 ? ST_REBASED : x->ops->pull(x->ctx, c, version);
-        if (st != ST_OK && st != ST_BUSY) /* ST_BUSY: a request in flight brings the values */
+        if (st != ST_OK && st != ST_BUSY) /* ST_BUSY: the answer to a request in flight will contain
+                                           * the values */
             return code_of_wait(w, st, 0);
     }
     x->ops->flush(x->ctx);
@@ -295,7 +296,7 @@ static int send_chunk(struct weir *w, int chunk, const float *data, double sampl
 {
     const struct updates *x = &w->updates;
     int64_t version = w->own_pace ? x->ops->version(x->ctx, chunk) : w->step;
-    if (version >= w->train_steps) /* async, ssp: the chunk has had all its updates */
+    if (version >= w->train_steps) /* async, ssp: the chunk has had all updates of the job */
         return WEIR_OK;
     enum status st =
         version < 0 ? ST_REBASED : x->ops->push(x->ctx, chunk, version, data, (float)samples);
@@ -394,8 +395,8 @@ static void make_change(struct weir *w, int param, const float *values)
                  values, w->gradients + p->first);
 }
 
-/* Pushes one parameter. Small ones are collected until their chunk is full or the step's last one
- * is pushed. */
+/* Pushes one parameter. Small parameters are collected until their chunk is complete or the step's
+ * last parameter is pushed. */
 static int push_param(struct weir *w, int param, const struct within *in, const float *data,
                       double samples)
 {

@@ -1,5 +1,5 @@
-/* libweir/waits.c - see weir_impl.h: the lines that name whom a member waits for, as Weir's own
- * workers have them. They are warnings, so stderr shows them by default. */
+/* libweir/waits.c - logs the programs that a member waits for, in the same lines as Weir's workers;
+ * see weir_impl.h. The lines are warnings, so stderr shows them by default. */
 #include "libweir/weir_impl.h"
 
 /* Reports no wait for an unreachable server: the exchange logs its own lines for that. */

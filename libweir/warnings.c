@@ -1,6 +1,7 @@
-/* libweir/warnings.c - see warnings.h. A text is remembered by a hash without its figures, so that
- * a wait whose seconds grow is one text; "ps:0" and "ps:1" are two. A table of fixed size keeps
- * the texts printed last: when it is full, the one unused for longest is forgotten. */
+/* libweir/warnings.c - see warnings.h. A text is stored as a hash without its numbers, so that all
+ * lines of a wait, whose seconds increase, are one text; "ps:0" and "ps:1" are two texts. A table
+ * of fixed size keeps the texts printed last. When the table is full, a new text replaces the text
+ * that was not logged for the longest time. */
 #include "libweir/warnings.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -32,7 +33,8 @@ static uint64_t hash_of(const char *text)
     return hash | 1;
 }
 
-/* Returns the text's place, empty but for its hash where the text was not logged for QUIET_MS. */
+/* Returns the text's place, which is empty, except for its hash, if the text was not logged for
+ * QUIET_MS. */
 static struct text *place_of(uint64_t hash, int64_t now)
 {
     struct text *oldest = texts, *t = NULL;

@@ -2,7 +2,7 @@
  * weir_log.
  * Owns:    the times of the texts printed last.
  * Threads: any, one at a time: the caller holds a lock.
- * Errors:  none; where stderr cannot be written at once, or has no reader, the line is lost. */
+ * Errors:  none; if stderr does not accept the line at once, or has no reader, the line is lost. */
 #ifndef LIBWEIR_WARNINGS_H
 #define LIBWEIR_WARNINGS_H
 

@@ -208,8 +208,8 @@ void weir_cancel(struct weir *w)
         w->updates.ops->cancel(w->updates.ctx);
 }
 
-/* Ends the exchange with the servers. Values and gradients stay, since the exchange does not own
- * them. */
+/* Ends the exchange with the servers. Values and gradients remain valid, since the exchange does
+ * not own them. */
 static void end_membership(struct weir *w)
 {
     int code = weir_errors_stopped(w);

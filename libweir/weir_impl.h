@@ -1,12 +1,10 @@
 /* libweir/weir_impl.h - a handle, shared by the files of libweir/. Private to them.
  *
- *   settings.c  the settings of weir_set, and the job that follows from them
- *   params.c    names of the parameters, and the places of their values
- *   begin.c     the cluster, the chunks and the exchange; each generation's start, in a thread
- *   steps.c     weir_next, _push, _wait
- *   events.c    the descriptor and the events
- *   errors.c    codes, sentences, the log
- *   weir.c      open, close, leaving
+ * settings.c  the settings of weir_set, and the job that follows from them params.c    names of the
+ *   parameters, and the places of their values begin.c     the cluster, the chunks and the
+ *   exchange; each generation's start, in a thread steps.c     weir_next, _push, _wait events.c
+ *   the descriptor and the events errors.c    codes, error texts, the log weir.c      open, close,
+ *   leaving
  *
  * A chunk is sent when all parameters in it are pushed. A chunk within one large parameter is read
  * from the pushed gradient; gradients of small parameters that share a chunk are first copied side
@@ -69,7 +67,8 @@ struct weir {
     float *gradients;
     struct segment *segment;
     struct updates updates;
-    struct updates watched;  /* updates that report to `waiting` what this member waits for */
+    struct updates watched;  /* updates that report to `waiting` the servers for which this member
+                              * waits */
     struct waiting *waiting; /* NULL: there are no servers */
     int own_pace, n_local, batch;
     struct gather *gather; /* [n_chunks] */
@@ -107,11 +106,12 @@ struct weir {
     uint64_t order_seed;
 };
 
-enum status weir_watch_waits(struct weir *w); /* waits.c: names whom it waits for; logged */
-/* errors.c: a failure's code, with its sentence. */
+enum status weir_watch_waits(struct weir *w); /* waits.c: logs the programs that it waits for;
+                                               * errors are logged */
+/* errors.c: a failure's code, with its error text. */
 int weir_errors_fail(struct weir *w, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Returns a failure's code; its sentence is the error logged since weir_errors_listen. */
+/* Returns a failure's code; its error text is the error logged since weir_errors_listen. */
 int weir_errors_fail_st(struct weir *w, enum status st);
 void weir_errors_listen(void);
 void weir_errors_divert(void); /* lines go nowhere else, from now on */
