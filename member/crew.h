@@ -1,6 +1,6 @@
-/* member/crew.h - threads for loops over parameters and gradients: those of the backend, which are
- * idle during such a loop, or the worker's own if the backend has none (a GPU's). Loops are cut
- * into the same ranges for any number of threads. Owns: nothing; a value. Threads: as the backend's
+/* member/crew.h - threads for loops over parameters and gradients: the backend's threads, which are
+ * idle during such a loop, or the worker's own threads if the backend has none (a GPU's). Loops are
+ * cut into the same ranges for any number of threads. Owns: nothing. Threads: as the backend's
  * spread, or thread_pool_run. Errors: none. */
 #ifndef MEMBER_CREW_H
 #define MEMBER_CREW_H
@@ -13,7 +13,7 @@ struct crew {
     /* The backend's spread (kernels/backend.h); NULL: `threads` run the loops. */
     void (*spread)(int n_threads, int n, void (*part)(void *ctx, int k), void *ctx);
     int n_threads;               /* number of threads of the backend */
-    struct thread_pool *threads; /* NULL: the caller is alone */
+    struct thread_pool *threads; /* NULL: only the caller runs the loops */
 };
 
 /* Calls range(ctx, first, n) for each range of [0, n_elems), in any order and in parallel. */

@@ -1,6 +1,7 @@
-/* member/dataset_order.c - which item is read at which global position (I6).
- * Each pass is Fisher and Yates' shuffle of 0 .. n-1 under a key of its own. Two passes are kept,
- * the even and the odd one, because towers that are a little apart cross a boundary to and fro. */
+/* member/dataset_order.c - computes the item that is read at a global position (I6). Each pass is
+ * Fisher and Yates' shuffle of 0 .. n-1 under a key of its own. Two passes are kept, an even and an
+ * odd one, because at the boundary of two passes some towers still read the old pass while others
+ * read the new one. */
 #include "member/dataset_order.h"
 #include "base/log.h"
 #include "base/rng.h"

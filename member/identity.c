@@ -5,7 +5,7 @@
 
 const char *member_identity_host(char to[MEMBER_IDENTITY_HOST_BYTES])
 {
-    to[MEMBER_IDENTITY_HOST_BYTES - 1] = 0; /* gethostname does not end a name that it cuts off */
+    to[MEMBER_IDENTITY_HOST_BYTES - 1] = 0; /* gethostname may cut a name off without a final NUL */
     if (gethostname(to, MEMBER_IDENTITY_HOST_BYTES - 1) != 0)
         to[0] = 0;
     return to;

@@ -7,8 +7,9 @@
 #include <stdio.h>
 
 enum {
-    /* Deadline of the first call and longest deadline: each timeout doubles it. The lookup of a
-     * name lasts 5 s if the name server is silent, a packet too large for the path costs 7 s. */
+    /* Deadline of the first call and longest deadline: each timeout doubles it. A lookup lasts 5 s
+     * if the name server does not answer; a packet that is too large for the network path costs 7
+     * s. */
     ASK_MS = 5000,
     ASK_MOST_MS = 20000,
     FIRST_PAUSE_MS = 50,
@@ -17,7 +18,8 @@ enum {
     LINE_MS = 5000
 };
 
-/* Returns NULL if the job can be joined, else why not. *done: it never can. */
+/* Returns NULL if a worker can join the job, otherwise the reason. *done: no worker can ever join
+ * it. */
 static const char *what_is_missing(const struct net_status *s, int *done)
 {
     *done = s->state == STATE_DONE;

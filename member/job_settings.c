@@ -202,11 +202,11 @@ void job_settings_outer(const struct job_settings *s, const struct net_job *job,
     if (kind < 0)
         kind = adaptive || s->outer_momentum > 0 ? OPTIM_NESTEROV : OPTIM_SGD;
     optim_outer_defaults((enum optim_kind)kind, n_params, out);
-    if (job->sync_mode != JOB_SYNC &&
-        job->n_workers > 1) /* each worker changes the values from which other workers began */
+    if (job->sync_mode != JOB_SYNC && job->n_workers > 1) /* other workers have already changed the
+                                                           * values from which a worker began */
         out->learning_rate = 1 / (float)job->n_workers;
     set_if_given(&out->learning_rate, s->outer_rate);
-    set_if_given(&out->momentum, s->outer_momentum); /* the job's kind may be another */
+    set_if_given(&out->momentum, s->outer_momentum); /* the job may have a different optimizer */
 }
 
 int job_settings_outer_unsaid(const struct job_settings *s)

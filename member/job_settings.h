@@ -48,7 +48,7 @@ enum status job_settings_check_outer(const struct job_settings *s, const char *d
  * job: its mode, n_workers and train_steps (not in rounds yet) are used; 0: unknown. */
 void job_settings_outer(const struct job_settings *s, const struct net_job *job, int adaptive,
                         int64_t n_params, struct optim_config *out);
-/* Returns the bits of enum job_outer that the settings leave out. */
+/* Returns the bits of enum job_outer whose settings are not set. */
 int job_settings_outer_unsaid(const struct job_settings *s);
 /* Checks that train_steps, the value of the setting, is a multiple of the n steps of a round. */
 enum status job_settings_check_steps(int64_t train_steps, int64_t n, const char *dash);

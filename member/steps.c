@@ -30,9 +30,10 @@ enum status member_steps_collect(const struct member_steps *m, int n_chunks, int
 {
     const struct updates *x = m->updates;
     enum status st = ST_OK;
-    enum dtype d = m->place->version_dtype; /* the job's dtype, since the setting may be auto */
-    int exact =
-        d == DTYPE_F32 || dtype_block(d) > 1; /* applied changes result in the servers' bits */
+    enum dtype d = m->place->version_dtype; /* the job's dtype; the setting of this member may be
+                                             * `auto` */
+    int exact = d == DTYPE_F32 || dtype_block(d) > 1; /* a member that applies such changes has the
+                                                       * same bits as the servers */
     TRY(x->ops->wait(x->ctx, 0, n_chunks, version, deadline_ns));
     if ((exact && !m->own_pace) || *asked)
         goto done;

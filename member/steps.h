@@ -13,19 +13,21 @@ struct member_steps {
     int64_t n_local, batch; /* steps of a round, at least 1; samples of one step of this member */
 };
 
-/* Returns the position of this member's first sample of a step. The samples of all members lie side
- * by side, those of a member in one run (with local steps, those of one step of the servers). Only
- * for members in lockstep. net_place_sample maps the position to the samples of a region. */
+/* Returns the position of this member's first sample of a step. The samples of all members are
+ * adjacent, and the samples of one member are contiguous (with local steps, its samples of one step
+ * of the servers). Only for members in lockstep. net_place_sample maps the position to the samples
+ * of a region. */
 uint64_t member_steps_position(const struct member_steps *m, int64_t step);
 /* Returns the position of the current step's first sample, also in modes without lockstep, where
  * servers assign the samples. */
 uint64_t member_steps_position_now(const struct member_steps *m, int64_t step);
-/* Returns the lowest version of all chunks; -1: one is missing, since the generation has ended. */
+/* Returns the lowest version of all chunks; -1: a chunk has no version, since the generation has
+ * ended. */
 int64_t member_steps_lowest_version(const struct updates *x, int n_chunks);
 /* Waits, after the last step, until this process has all chunks at that version, in full precision.
  * In modes without lockstep the chunks are here already, but it requests them too: the servers
  * answer when the last checkpoint is on the disk. asked: 0 in the first call; after ST_DEADLINE the
- * value of that call. */
+ * caller passes the value that the call has set. */
 enum status member_steps_collect(const struct member_steps *m, int n_chunks, int64_t version,
                                  int64_t deadline_ns, int *asked);
 

@@ -1,8 +1,8 @@
 /* member/updates.c - the local and the remote kind of updates; see updates.h.
  *
- * The local kind computes for a chunk exactly what a server computes for one member: it weighs the
- * gradient, then does one fused update. So a worker alone ends with the same bits as one worker
- * with servers. */
+ * The local kind computes for a chunk exactly what a server computes for one member: it multiplies
+ * the gradient by its weight, then does one fused update. So a worker without servers computes the
+ * same bits as a single worker with servers. */
 #include "base/log.h"
 #include "kernels/vector/clip.h"
 #include "kernels/vector/optim.h"
@@ -54,13 +54,17 @@ struct push {
     size_t n; /* number of the chunk's elements */
 };
 
-enum { BLOCK = 2048 }; /* elements that are weighed or clipped at once, to stay in cache */
+enum {
+    BLOCK = 2048
+}; /* elements that are weighted or clipped at once, so that they stay in the
+    * cache */
 
 static void optimize_range(const struct push *p, size_t first, size_t n)
 {
     struct optim_run r = {.n = n,
                           .sum = p->data + first,
-                          .weight = p->weight, /* weighs as it reads */
+                          .weight = p->weight, /* the update multiplies by the weight while it
+                                                * reads */
                           .scale = p->scale,
                           .old = p->value + first,
                           .slots = p->slots + first,
@@ -102,7 +106,8 @@ static enum status local_push(void *ctx, int chunk, int64_t step, const float *d
     struct local *l = ctx;
     const struct net_chunk *c = &l->chunks->chunks[chunk];
     int averages = l->chunks->params[c->param].rule == PARAM_AVERAGE;
-    float scale = clip_scale(averages ? 1 : l->clip, (double)weight); /* same as the server's */
+    float scale = clip_scale(averages ? 1 : l->clip, (double)weight); /* the same scale as on a
+                                                                       * server */
     struct push p = {.param = &l->chunks->params[c->param],
                      .data = data,
                      .weight = weight,

@@ -12,13 +12,13 @@
 
 struct updates_ops {
     /* Returns the optimizer of the local kind, so that the caller may update by itself and never
-     * push. NULL: of another kind. */
+     * push. NULL: another kind. */
     const struct optim_config *(*rule)(void *ctx);
     /* Sets the threads for updates in this process, before the first push. NULL: no such updates.
      */
     void (*set_crew)(void *ctx, const struct crew *crew);
     /* Returns the segment in which gradients should be written (net_exchange_gradients). NULL, or
-     * returns NULL: any memory will do. */
+     * returns NULL: any memory is suitable. */
     struct segment *(*gradients)(void *ctx, enum dtype dtype);
     enum status (*start)(void *ctx, struct net_start *out);
     /* Pushes a contribution. weight 0: it counts, changes nothing, and data are not read. */
@@ -35,7 +35,7 @@ struct updates_ops {
     /* net_exchange_leave_soon and its poll; NULL: there are no servers. */
     enum status (*leave_soon)(void *ctx, int64_t deadline_ms);
     int (*is_leaving)(void *ctx);
-    enum status (*leave)(void *ctx, int done, const char *error); /* "": without one */
+    enum status (*leave)(void *ctx, int done, const char *error); /* "": without an error */
     void (*cancel)(void *ctx);
     void (*stats)(void *ctx, struct net_exchange_stats *out);
     void (*waits)(void *ctx, struct net_exchange_wait *out); /* NULL: it never waits */
@@ -56,13 +56,13 @@ struct updates_state {
     int n_slots;
     struct net_place place;
 };
-int updates_state(const struct updates *x, struct updates_state *out); /* 0: of the other kind */
+int updates_state(const struct updates *x, struct updates_state *out); /* 0: another kind */
 /* Sets the local kind, before start, to a state that was filled with that of `step`, whose first
  * sample lies at `position`. */
 void updates_resume(struct updates *x, int64_t step, uint64_t position);
 /* Sets, before the pushes of a step, the factor that clips its gradients in the local kind
  * (clip.h); factor 0: the step changes nothing. Returns 0, and does nothing, for another kind. */
 int updates_clip(struct updates *x, double factor);
-void updates_destroy(struct updates *x); /* a zeroed one is fine */
+void updates_destroy(struct updates *x); /* does nothing to a zeroed one */
 
 #endif

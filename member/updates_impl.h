@@ -8,7 +8,7 @@
 enum status updates_local_create(const struct net_exchange_config *cfg,
                                  const struct optim_config *optim, int64_t restarts,
                                  struct updates *out);
-/* Sets the number of steps for the schedule of the learning rate, before the first push. */
+/* Sets the number of steps for the learning-rate schedule, before the first push. */
 void updates_local_set_total(struct updates *x, int64_t steps);
 void updates_local_empty(struct updates *x, int chunk); /* empties the chunk's slots */
 /* Creates the remote kind, whose updates the servers do. */

@@ -13,11 +13,13 @@
  * chosen so that the servers' rule results in params: (params - keep * base) / (1 - keep).
  *
  * In async, ssp and with backup workers, a chunk's next round begins with the version in the answer
- * to its contribution. In async and ssp the servers have made updates since the round's version. So
- * the servers apply only a part of each worker's change (the outer rate), and only this part of an
- * average's change is contributed: complete changes of all workers would add up to too much.
+ * to its contribution. In async and ssp the servers have made updates since the round's version.
+ * Complete changes of all workers would add up to too large a change. So the servers apply only a
+ * part of each worker's change (the outer rate), and only this part of an average's change is
+ * contributed.
  *
- * In this file a step is the worker's and a round the servers'; no other file uses both.
+ * In this file a "step" is a step of the worker, and a "round" is a step of the servers; no other
+ * file uses both words.
  * Threads: a chunk's push and wait do not overlap; waits of several towers do, hence the lock. */
 #include "base/aligned.h"
 #include "base/log.h"
@@ -26,7 +28,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const float MOST_PARTS = 1.5f; /* four workers at 0.5 each diverged, two at 0.7 did not */
+static const float MOST_PARTS = 1.5f; /* measured: four workers with 0.5 each diverged, two with 0.7
+                                       * each did not */
 
 struct rounds {
     struct updates local, servers;
@@ -44,7 +47,7 @@ struct rounds {
     pthread_mutex_t lock; /* guards the three fields below */
     int64_t *round;       /* [n_chunks] round whose version params began with */
     int64_t *taken;       /* [n_chunks] steps of the round so far */
-    char *is_sent;        /* [n_chunks] at its own pace: the next version begins a round */
+    char *is_sent;        /* [n_chunks] modes other than sync: the next version begins a round */
 };
 
 /* Begins a round: copies the servers' version, which is here, to params. */
@@ -72,7 +75,7 @@ static enum status rounds_start(void *ctx, struct net_start *out)
         return st;
     for (int i = 0; i < r->chunks->n_chunks; i++)
         begin_round(r, i, own_pace_version(r, i, out->step));
-    if (r->part < 1 && out->place.has_outer) /* a worker may leave the outer optimizer to the job */
+    if (r->part < 1 && out->place.has_outer) /* a worker may use the job's outer optimizer */
         r->part = out->place.outer.learning_rate;
     if (r->part < 1 && r->part * (float)out->place.n_members > MOST_PARTS && out->place.rank == 0)
         LOG_W(
@@ -156,7 +159,8 @@ static int64_t rounds_version(void *ctx, int chunk)
     struct rounds *r = ctx;
     int64_t version = r->servers.ops->version(r->servers.ctx, chunk), taken = 0;
     pthread_mutex_lock(&r->lock);
-    if (r->own_pace && version == r->round[chunk]) /* otherwise its answer is here */
+    if (r->own_pace && version == r->round[chunk]) /* otherwise the answer to its contribution has
+                                                    * arrived */
         taken = r->taken[chunk];
     pthread_mutex_unlock(&r->lock);
     return version < 0 ? version : version * r->n_steps + taken;
@@ -168,8 +172,8 @@ static int rounds_is_busy(void *ctx, int chunk)
     return r->servers.ops->is_busy(r->servers.ctx, chunk);
 }
 
-/* Returns the position of the current step within the round's samples, which servers assign all at
- * once. */
+/* Returns the position of the current step within the round's samples, which the servers assign all
+ * at once. */
 static uint64_t rounds_samples(void *ctx)
 {
     struct rounds *r = ctx;

@@ -1,5 +1,5 @@
-/* member/waiting.c - a thread that checks twice a second what the member waits for, and asks
- * servers for their status; see waiting.h. */
+/* member/waiting.c - a thread that checks twice a second which program the member waits for, and
+ * requests the status of servers; see waiting.h. */
 #include "member/waiting.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -22,12 +22,13 @@ enum {
     CHANGES_MS = 60000, /* longest such pause: two reasons may alternate */
     ASK_MS = 1000,      /* timeout of a request for a status */
     ASK_EACH_MS = 1000,
-    ANSWER_MS = 10000 /* time after which a connected server that names no worker is reported */
+    ANSWER_MS = 10000 /* wait after which a connected server is reported if its status names no
+                       * worker */
 };
 
 enum { PS0, OTHER, N_ASKED };
 
-/* A server that is asked for its status, over one channel for the whole wait. */
+/* A server whose status is requested, over one channel for the whole wait. */
 struct asked {
     struct status_asker *asker; /* NULL: none */
     char address[CONTROL_TEXT_BYTES];
@@ -181,9 +182,9 @@ static void check_wait(struct waiting *w)
     find_whom(w, &wait, whom);
     struct net_exchange_wait now;
     w->cfg.updates->ops->waits(w->cfg.updates->ctx, &now);
-    if (now.ms < wait.ms) /* the wait ended while ps 0 was asked */
+    if (now.ms < wait.ms) /* the wait ended during the request to ps 0 */
         return;
-    if (!whom[0]) { /* no program is named: the one named before has answered */
+    if (!whom[0]) { /* no program is named: the program named before has answered */
         if (w->lines.whom[0])
             w->cfg.changed(w->cfg.ctx, NULL, 0);
         return;

@@ -20,7 +20,7 @@ struct waiting_config {
 
 struct waiting;
 enum status waiting_create(const struct waiting_config *cfg, struct waiting **out);
-void waiting_set_member(struct waiting *w, int member); /* this one's index; NULL is fine */
+void waiting_set_member(struct waiting *w, int member); /* sets this member's index; NULL is fine */
 void waiting_destroy(struct waiting *w);                /* NULL is fine */
 
 /* Times of a wait's lines: after 3 s, after 30 s, then after twice as long each time. A line that
@@ -29,7 +29,8 @@ void waiting_destroy(struct waiting *w);                /* NULL is fine */
 struct waiting_lines {
     char whom[STATUS_WAITING_BYTES]; /* program in the last line; empty: no line in this wait */
     int64_t line_ms;                 /* due time of the next line */
-    int64_t change_ms, gap_ms;       /* due time of a line on another program; pause before it */
+    int64_t change_ms, gap_ms;       /* due time of a line about another program; pause before that
+                                      * line */
 };
 /* Writes the other workers that servers wait for although steps are not slower than before: "worker
  * 2 (slower than this one)"; empty: none. */
