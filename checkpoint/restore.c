@@ -280,17 +280,6 @@ static void log_unread(const char *folder, const char *name, enum status st, con
             : ": fix the disk or the mount; or, if the file is lost for good, move it away to resume from the previous checkpoint");
 }
 
-/* Returns true, with a log line, if the checkpoint is not one that the job continues from. */
-static bool is_abandoned(const struct checkpoint_restore_query *q, struct checkpoint_id id,
-                         const char *name)
-{
-    if (id.generation >= q->history.since || checkpoint_names_compare(id, q->history.resumed) <= 0)
-        return false;
-    LOG_W("%s/%s: not restored: it appeared after the job had resumed from an older checkpoint",
-          q->folder, name);
-    return true;
-}
-
 static enum status find_in_folder(const struct checkpoint_restore_query *q,
                                   struct checkpoint_restore **out)
 {
@@ -301,12 +290,17 @@ static enum status find_in_folder(const struct checkpoint_restore_query *q,
     if (st != ST_OK)
         return st;
     st = ST_NOT_FOUND;
+    const struct checkpoint_history history =
+        q->history.since ? q->history : checkpoint_history_read(q->folder);
     for (int i = 0; i < n; i++) {
         if (q->before.generation > 0 && checkpoint_names_compare(list[i].id, q->before) >= 0)
             continue;
         checkpoint_manifest_name(list[i].id, name);
-        if (is_abandoned(q, list[i].id, name))
+        if (checkpoint_history_lacks(&history, list[i].id)) {
+            LOG_W("%s/%s: not restored: it belongs to a history that the job has left", q->folder,
+                  name);
             continue;
+        }
         st = list[i].readable ? open_manifest(q, name, out, why)
              : list[i].unread ? ST_IO
                               : ST_CORRUPT;

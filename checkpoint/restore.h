@@ -9,6 +9,7 @@
  *          that was skipped. */
 #ifndef CHECKPOINT_RESTORE_H
 #define CHECKPOINT_RESTORE_H
+#include "checkpoint/history.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/parts.h"
 #include <stdbool.h>
@@ -31,21 +32,13 @@ enum status checkpoint_restore_find_with(const char *path,
                                          const struct checkpoint_elsewhere *elsewhere,
                                          struct checkpoint_restore **out);
 
-/* The job's history: generations from `since` on continue from `resumed` (generation 0: from the
- * first step). Checkpoints between the two are of an abandoned history, and are skipped: a file
- * server may show one late, or a damaged file may become readable. since 0: none is skipped. */
-struct checkpoint_history {
-    struct checkpoint_id resumed;
-    uint64_t since;
-};
-
 enum { RESTORE_MAX_SAMPLES = 1 << 13 }; /* numbers in a list of samples */
 
 struct checkpoint_restore_query {
     const char *folder;
     const char *name;                  /* name of a manifest in it; NULL: the newest complete one */
     struct checkpoint_id before;       /* only checkpoints older than this one; generation 0: all */
-    struct checkpoint_history history; /* zeros: all checkpoints are of it */
+    struct checkpoint_history history; /* zeros: history that the folder has recorded */
     bool whole; /* every byte is checked now. false: only the manifest, and each file's size and
                    header; data are checked when they are read, so that a server reads only its own
                    chunks */

@@ -35,6 +35,7 @@ struct node {
     /* The fields of ps 0 until it starts its coordinator. */
     struct checkpoint_restore *restore;
     struct hosts servers;
+    struct checkpoint_history history; /* history that the folder has recorded */
     uint64_t incarnation;
     struct checkpoint_lease lease; /* lease of the checked owner, then of this process' claim */
     int is_claimed;                /* true if the lease is of this process' claim */
@@ -150,6 +151,8 @@ static enum status find_servers(struct node *s)
     for (int i = 0; same && i < given->n; i++)
         same = strcmp(then.addr[i], given->addr[i]) == 0;
     const struct hosts *use = same ? &now : given;
+    if (s->cfg.folder)
+        s->history = checkpoint_history_read(s->cfg.folder);
     if (same && strcmp(line[0], line[1]) != 0)
         LOG_I("servers have joined or left since --ps_hosts was written: %s", line[1]);
     enum status st = hosts_copy((const char *const *)use->addr, (size_t)use->n, &s->servers);
@@ -247,6 +250,7 @@ static enum status make_coordinator(struct node *s, struct service *service)
         .done_ms = s->over_ms,
         .hosts = s->cfg.ps_hosts,
         .servers = &s->servers,
+        .history = s->history,
         .save_steps = s->cfg.save_steps,
         .save_ms = s->cfg.save_ms,
         .keep = s->cfg.keep,

@@ -468,6 +468,24 @@ static void checkpoint_of_an_abandoned_history_is_skipped(void **state)
     }
 }
 
+static void recorded_history_is_used(void **state)
+{
+    const struct checkpoint_history left = {{term_of(1, 1), 5}, term_of(2, 1)};
+    char path[256];
+    snprintf(path, sizeof path, "%s/servers", folder);
+    for (int i = 0; i < 3; i++) {
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fprintf(f, "a:1,b:1\na:1,b:1\n");
+        if (i == 1)
+            checkpoint_history_print(&left, f);
+        if (i == 2)
+            fprintf(f, "history 12 of\n");
+        fclose(f);
+        assert_int_equal(found(), i == 1 ? 5 : 8);
+    }
+}
+
 int main(void)
 {
     json_text_set_up(); /* it reports a lack of memory */
@@ -477,5 +495,6 @@ int main(void)
                     unreadable_file_is_not_searched_elsewhere,
                     unreadable_named_checkpoint_has_a_reason,
                     retention_keeps_unreadable_checkpoints, server_keeps_unreadable_parts,
-                    unreadable_file_is_awaited, checkpoint_of_an_abandoned_history_is_skipped);
+                    unreadable_file_is_awaited, checkpoint_of_an_abandoned_history_is_skipped,
+                    recorded_history_is_used);
 }

@@ -243,8 +243,8 @@ static enum status verify_owner(struct coordinator_disk *d)
     return st == ST_OK ? checkpoint_folder_still_owner(d->folder, &d->lease) : st;
 }
 
-/* Writes two lines: --ps_hosts as it was given, and the present servers. Logs the first failure of
- * a list, not those of its retries. */
+/* Writes --ps_hosts as it was given, the present servers, and the history. Logs the first failure
+ * of a list, not those of its retries. */
 static enum status record_servers(struct coordinator_disk *d, const char *servers,
                                   int failed_before)
 {
@@ -409,7 +409,7 @@ void coordinator_disk_order(struct coordinator_shell *l, const struct coordinato
         evaluation_new_best(l->state, &o.best);
     if (a->disk == DISK_FIND) {
         o.before = coordinator_plan_checkpoint(l, a->value);
-        o.history = l->history;
+        o.history = l->cfg.history;
         failed.st = coordinator_folders_copy(l, &o.folders);
     }
     o.lists = coordinator_folders_any_own(&l->folders);
@@ -449,6 +449,7 @@ static char *servers_text(const struct coordinator_shell *l, const struct hosts 
         return NULL;
     print_list(f, l->cfg.hosts);
     print_list(f, servers);
+    checkpoint_history_print(&l->cfg.history, f);
     if (fclose(f) == 0)
         return text;
     free(text);

@@ -188,6 +188,19 @@ static void keep_plan(struct coordinator_shell *l, struct net_plan *next)
     l->kept[COORDINATOR_KEPT_PLANS - 1] = next;
 }
 
+/* A job that begins, or resumes from a checkpoint, leaves the history of newer checkpoints. After
+ * --restore nothing is recorded: a restart without the flag may use them again. */
+static void note_history(struct coordinator_shell *l, const struct net_plan *next)
+{
+    if (next->source == PLAN_MEMORY)
+        return;
+    l->cfg.history = (struct checkpoint_history){{0, 0}, 0};
+    if (strstr(next->restore, PLAN_RESTORE_MARK))
+        return;
+    l->cfg.history.since = next->generation;
+    l->cfg.history.resumed = coordinator_plan_checkpoint(l, next->generation);
+}
+
 void coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next)
 {
     struct coordinator_plan_view v;
@@ -195,7 +208,6 @@ void coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next
     const struct net_plan *base = v.base ? coordinator_plan_of(l, v.base) : NULL;
     if (base)
         log_servers(base, next);
-    coordinator_disk_servers(l, &next->servers);
     pthread_mutex_lock(&l->lock);
     struct checkpoint_restore *first = l->cfg.restore, *found = l->disk_found;
     l->plan = next;
@@ -204,10 +216,8 @@ void coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next
     checkpoint_restore_close(first);
     checkpoint_restore_close(found);
     keep_plan(l, next);
-    if (next->source == PLAN_MEMORY)
-        return;
-    l->history.since = next->generation;
-    l->history.resumed = coordinator_plan_checkpoint(l, next->generation);
+    note_history(l, next);
+    coordinator_disk_servers(l, &next->servers);
 }
 
 /* Checks whether the worker fits the checkpoint; if not, writes a sentence. The caller holds the

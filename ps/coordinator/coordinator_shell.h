@@ -43,6 +43,7 @@ struct coordinator_shell_config {
     const char *restore_path;           /* path of --restore, borrowed for ever; NULL: not given */
     struct checkpoint_restore *restore; /* checkpoint to resume from, owned; NULL: none */
     char restored[CONTROL_TEXT_BYTES];  /* name of that checkpoint in the plan */
+    struct checkpoint_history history;  /* history in the folder, later of the last plan */
     uint64_t incarnation;               /* number of this process, not 0 */
     struct checkpoint_lease lease;      /* lease of the folder; epoch 0: no lease exists */
     int is_claimed;            /* this process has claimed it; else the claim follows later */

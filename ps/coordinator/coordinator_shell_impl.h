@@ -66,7 +66,6 @@ struct coordinator_shell {
 
     /* The fields that the thread alone uses. */
     struct net_plan *kept[COORDINATOR_KEPT_PLANS]; /* recent plans; newest last */
-    struct checkpoint_history history;             /* history since the last plan not from memory */
     int64_t held_ns; /* time since which drained servers must stay; 0: none must */
 
     pthread_mutex_t lock; /* guards all fields below, and `plan` where it changes */

@@ -106,6 +106,13 @@ static struct name *find(const char *text)
     return NULL;
 }
 
+const char *disk_peek(const char *name, size_t *bytes)
+{
+    const struct name *n = find(name);
+    *bytes = n ? n->inode->bytes : 0;
+    return n ? n->inode->data : NULL;
+}
+
 static struct name *add(const char *text, struct inode *inode)
 {
     int i = 0;

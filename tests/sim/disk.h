@@ -19,6 +19,8 @@ void disk_lose_unsynced(int node);
 void disk_lose_folder(void);
 bool disk_was_lost(void); /* true once disk_lose_folder() was called in this run */
 struct disk_rename;
+/* Returns the bytes of a file in the folder, or NULL. The call is instantaneous. */
+const char *disk_peek(const char *name, size_t *bytes);
 /* Carries out a rename of a killed process. */
 void disk_rename_late(const struct disk_rename *r);
 /* Returns the next name in the folder; NULL after the last. *at begins at 0. */

@@ -225,6 +225,98 @@ static void draw_beside_stuck(struct sim_random *r, struct sim_schedule *s)
     s->fault[s->n_faults++] = end;
 }
 
+static void add_fault(struct sim_schedule *s, struct sim_fault f)
+{
+    if (s->n_faults < SIM_MAX_FAULTS)
+        s->fault[s->n_faults++] = f;
+}
+
+static int draw_worker(struct sim_random *r, const struct sim_schedule *s)
+{
+    return SIM_SERVERS + (int)sim_below(r, s->option[OPT_workers]);
+}
+
+/* ps 0 forgets the job, as does one worker, while another worker cannot reach ps 0. */
+static void draw_lost_memory(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
+{
+    int64_t cut_ms = f.ms;
+    s->option[OPT_folder] = 0;
+    f.nth = (int)sim_between(r, 1, s->option[OPT_steps] * s->option[OPT_chunks]);
+    f.ms = draw_log(r, 10, 2000);
+    add_fault(s, f);
+    f.node = draw_worker(r, s);
+    add_fault(s, f);
+    f.kind = sim_chance(r, 50) ? FAULT_cut : FAULT_pause;
+    f.node = draw_worker(r, s);
+    f.ms = cut_ms;
+    add_fault(s, f);
+}
+
+/* A folder hangs at the last step, while a worker restarts or a server is drained. */
+static void draw_slow_end(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
+{
+    int64_t last = s->option[OPT_steps] * s->option[OPT_chunks], n = s->option[OPT_servers];
+    int64_t after_us = f.after_us;
+    s->option[OPT_folder] = 1;
+    f.nth = (int)sim_between(r, last > 4 ? last - 4 : 1, last);
+    f.kind = FAULT_disk_hang;
+    f.node = (int)sim_below(r, n);
+    f.after_us = 0;
+    add_fault(s, f);
+    f.kind = n > 1 && sim_chance(r, 50) ? FAULT_drain : FAULT_kill;
+    f.node = f.kind == FAULT_drain ? (int)sim_between(r, 1, n - 1) : draw_worker(r, s);
+    f.after_us = after_us;
+    f.ms = draw_log(r, 1, 500);
+    add_fault(s, f);
+}
+
+/* Servers die one after the other while generations begin. */
+static void draw_deaths(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
+{
+    for (f.nth = 1; f.nth <= 3; f.nth++) {
+        f.mark = sim_chance(r, 50) ? MARK_plan : MARK_stop;
+        f.node = (int)sim_below(r, s->option[OPT_servers]);
+        f.after_us = draw_log(r, 1, 20000);
+        f.ms = draw_log(r, 1, 1000);
+        add_fault(s, f);
+    }
+}
+
+/* A worker reaches ps 0, but not another server, for a long time, and is started again. */
+static void draw_half_cut(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
+{
+    if (s->option[OPT_servers] < 2)
+        return;
+    f.kind = FAULT_cut;
+    f.node = draw_worker(r, s);
+    f.other = (int)sim_between(r, 1, s->option[OPT_servers] - 1);
+    f.mark = sim_chance(r, 50) ? MARK_start : MARK_join;
+    f.ms = sim_between(r, 5000, 60000);
+    add_fault(s, f);
+    f.kind = FAULT_kill;
+    f.after_us++;
+    f.ms = draw_log(r, 1, 1000);
+    add_fault(s, f);
+}
+
+/* Adds faults that matter only together, in one schedule of eight. */
+static void draw_scene(struct sim_random *r, struct sim_schedule *s)
+{
+    static void (*const scenes[])(struct sim_random *, struct sim_schedule *, struct sim_fault) = {
+        draw_lost_memory, draw_slow_end, draw_deaths, draw_half_cut};
+    enum { N = sizeof scenes / sizeof *scenes };
+    int scene = (int)sim_below(r, 8 * N);
+    const struct sim_fault f = {.kind = FAULT_kill,
+                                .mark = MARK_version,
+                                .nth = 1,
+                                .after_us = draw_log(r, 1, 1000000),
+                                .ms = draw_log(r, 10, 20000)};
+    if (scene >= N)
+        return;
+    s->option[OPT_coordinator] = 1;
+    scenes[scene](r, s, f);
+}
+
 void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
 {
     struct sim_random r = sim_random_of(seed, STREAM_OPTIONS, 0);
@@ -259,6 +351,8 @@ void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
         if (fits && f.kind == FAULT_disk_stuck)
             draw_beside_stuck(&r, s);
     }
+    r = sim_random_of(seed, STREAM_FAULTS, 1);
+    draw_scene(&r, s);
 }
 
 static void node_text(int node, char out[24])

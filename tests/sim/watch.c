@@ -206,16 +206,32 @@ enum status __wrap_coordinator_plan_make(struct coordinator_shell *l, struct net
     return __real_coordinator_plan_make(l, out);
 }
 
+/* Returns the history that the folder has recorded. */
+static struct checkpoint_history recorded_history(void)
+{
+    struct checkpoint_history h = {{0, 0}, 0};
+    size_t bytes;
+    const char *text = disk_peek("servers", &bytes);
+    FILE *f = bytes > 0 ? fmemopen((void *)text, bytes, "r") : NULL;
+    if (f) {
+        h = checkpoint_history_parse(f);
+        fclose(f);
+    }
+    return h;
+}
+
 /* Returns the newest checkpoint in the folder; generation 0: none. */
 static struct checkpoint_id newest_checkpoint(void)
 {
+    const struct checkpoint_history history = recorded_history();
     struct checkpoint_id newest = {0, 0};
     struct checkpoint_name is;
     int at = 0;
     for (const char *text; (text = disk_next_name(&at));) {
         checkpoint_name_parse(text, &is);
         if (is.kind == CHECKPOINT_NAME_MANIFEST && !is.old &&
-            checkpoint_names_compare(is.id, newest) > 0)
+            checkpoint_names_compare(is.id, newest) > 0 &&
+            !checkpoint_history_lacks(&history, is.id))
             newest = is.id;
     }
     return newest;

@@ -1,0 +1,29 @@
+/* checkpoint/history.h - the history that a folder's job continues, as ps 0 records it in the third
+ * line of the folder's file `servers`. It identifies checkpoints of an abandoned history: a file
+ * server may show one late, or a damaged one may become readable.
+ * Owns:    nothing.
+ * Threads: any.
+ * Errors:  none: a file that cannot be read has no history. */
+#ifndef CHECKPOINT_HISTORY_H
+#define CHECKPOINT_HISTORY_H
+#include "checkpoint/names.h"
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Generations from `since` on continue from `resumed` (generation 0: from the first step), so
+ * checkpoints between the two are of an abandoned history. since 0: none is. */
+struct checkpoint_history {
+    struct checkpoint_id resumed;
+    uint64_t since;
+};
+
+/* Writes the line; nothing if `since` is 0. */
+void checkpoint_history_print(const struct checkpoint_history *h, FILE *f);
+/* Reads the line from an open file `servers`. Returns zeros without such a line. */
+struct checkpoint_history checkpoint_history_parse(FILE *f);
+/* Reads the line of the folder's file. Returns zeros without such a line. */
+struct checkpoint_history checkpoint_history_read(const char *folder);
+/* Returns true if the checkpoint is of an abandoned history. */
+bool checkpoint_history_lacks(const struct checkpoint_history *h, struct checkpoint_id id);
+
+#endif
