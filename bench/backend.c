@@ -2,13 +2,13 @@
  * the worker calls it: pixels in, all layers forward, all backward, loss, gradients to the host,
  * new parameters in; no optimizer, no servers. The pixels are random, the gradients are not
  * applied. If `how` is graph or launches, it measures, through kernels/resident.h, whole steps on
- * the device, including Adam's update, as CUDA graphs or kernel by kernel. bench_backend BACKEND
- * MODEL [batch [precision [rounds [steps in a round [how [tuning]]]]]] bench_backend BACKEND
- * --devices prints the backend; exit 77 without a device precision: fp32, tf32, bf16; how: host,
- * graph, launches; tuning: as --gpu_tuning. WEIR_BACKEND_DIR: folder of the backends, if not
- * ../lib; exit 77 if a card has no bf16. Prints the median of the rounds in images/s, per second of
- * wall time and per second of the process's own processor time (which load on a busy machine
- * disturbs less), and the same as JSON. */
+ * the device, including Adam's update, as CUDA graphs or kernel by kernel.
+ *     bench_backend BACKEND MODEL [batch [precision [rounds [steps in a round [how [tuning]]]]]]
+ *     bench_backend BACKEND --devices      prints the backend; exit 77 without a device
+ * precision: fp32, tf32, bf16; how: host, graph, launches; tuning: as --gpu_tuning.
+ * WEIR_BACKEND_DIR: folder of the backends, if not ../lib; exit 77 if a card has no bf16. Prints
+ * the median of the rounds in images/s, by the clock and by the process's own processor time (on
+ * the CPU: a busy machine disturbs it less), and the same as JSON. */
 #include "kernels/backend.h"
 #include "base/clock.h"
 #include "base/rng.h"

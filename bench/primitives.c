@@ -1,10 +1,12 @@
-/* bench/primitives.c - measures the CPU backend beside oneDNN itself, on one core. Two programs run
- * the deep MNIST network, batch 64, in turns within one process: bare:  oneDNN's primitives of the
- * network, forward and backward, back to back, every tensor and weight already in the format that
- * oneDNN likes best: no optimizer, loss or reorders; plan:  the backend through kernels/backend.h,
- * as the worker calls it: pixels in, all layers forward, loss, all layers backward, gradients out
- * in canonical layout, new parameters copied in. Prints the medians over the rounds in images/s,
- * their ratio, and the same as a line of JSON. bench_primitives [rounds] [steps in a round] */
+/* bench/primitives.c - measures the CPU backend beside oneDNN itself, on one core.
+ * Two contestants run the deep MNIST network, batch 64, in turns within one process:
+ *   bare:  oneDNN's primitives of the network, forward and backward, back to back, every tensor
+ *          and weight already in the format that oneDNN likes best: no optimizer, loss or reorders;
+ *   plan:  the backend through kernels/backend.h, as the worker calls it: pixels in, all layers
+ *          forward, loss, all layers backward, gradients out in canonical layout, new parameters
+ *          copied in.
+ * Prints the medians over the rounds in images/s, their ratio, and the same as a line of JSON.
+ *     bench_primitives [rounds] [steps in a round] */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "kernels/backend.h"

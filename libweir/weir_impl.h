@@ -1,11 +1,12 @@
 /* libweir/weir_impl.h - a handle, shared by the files of libweir/. Private to them.
  *
- * settings.c  the settings of weir_set, and the job that follows from them params.c    names of the
- *   parameters, and the places of their values begin.c     the cluster, the chunks and the
- *   exchange; each generation's start, in a thread steps.c     weir_next, _push, _wait events.c
- *   the descriptor and the events errors.c    codes, error texts, the log weir.c      open, close,
- *   leaving
- *
+ *   settings.c  the settings of weir_set, and the job that follows from them
+ *   params.c    names of the parameters, and the places of their values
+ *   begin.c     the cluster, the chunks and the exchange; each generation's start, in a thread
+ *   steps.c     weir_next, _push, _wait
+ *   events.c    the descriptor and the events
+ *   errors.c    error codes, error texts, the log
+ *   weir.c      open, close, leaving
  * A chunk is sent when all parameters in it are pushed. A chunk within one large parameter is read
  * from the pushed gradient; gradients of small parameters that share a chunk are first copied side
  * by side into the gradient array. Locks: the handle's, never held while the exchange is called. */
@@ -106,8 +107,7 @@ struct weir {
     uint64_t order_seed;
 };
 
-enum status weir_watch_waits(struct weir *w); /* waits.c: logs the programs that it waits for;
-                                               * errors are logged */
+enum status weir_watch_waits(struct weir *w); /* waits.c: logs its waits */
 /* errors.c: a failure's code, with its error text. */
 int weir_errors_fail(struct weir *w, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
