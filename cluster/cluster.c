@@ -125,11 +125,11 @@ enum status cluster_check_role(const struct cluster *c, enum cluster_role progra
         return ST_OK;
     if (c->role == CLUSTER_EVALUATOR)
         LOG_E(
-            "%s: task is %s, which a job does without: workers evaluate at the end, and in between with --eval_every=N; leave the evaluator out, or let it run %sworker --evaluate=FILE, which needs no cluster",
+            "%s: task is %s, but Weir has no such task. Workers evaluate at the end of training, and with --eval_every=N during training. Leave the evaluator out, or let it run %sworker --evaluate=FILE, which needs no cluster",
             from, c->named, before_names());
     else
         LOG_E(
-            "%s: %s is a %s here, and this program is %s%s: start %s%s, or weir-task, which starts the right one",
+            "%s: %s must be a %s, but this program is %s%s: start %s%s, or weir-task, which starts the matching program",
             from, c->named, c->role == CLUSTER_PS ? "server" : "worker", before_names(),
             role_name(program), before_names(), role_name(c->role));
     return ST_INVALID;
@@ -140,7 +140,7 @@ void cluster_log(const struct cluster *c)
     static const char *const sources[] = {"", "the flags", "TF_CONFIG", "Slurm's environment"};
     char workers[40] = "", self[700] = "";
     if (c->over)
-        LOG_I("TF_CONFIG is in the environment, and is not used: %s goes first", c->over);
+        LOG_I("TF_CONFIG in the environment is ignored: %s has precedence", c->over);
     if (c->source == CLUSTER_NONE)
         return;
     if (c->workers.n > 0)

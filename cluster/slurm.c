@@ -16,7 +16,7 @@ struct name {
 };
 
 static const char *const TOO_MANY = "has too many nodes; at most 4096 are allowed";
-static const char *const BRACKETS = "has brackets that do not fit, as in node[01-04,07]";
+static const char *const BRACKETS = "has wrong brackets; a correct list is node[01-04,07]";
 
 /* Reads a number of at most MAX_DIGITS digits. Returns how many it has; 0: no number is there. */
 static int read_number(const char *p, long *value)
@@ -74,7 +74,8 @@ static const char *expand(const char *p, const char *end, struct name name, stru
 {
     for (; p < end && *p != '['; p++) {
         if (!isalnum((unsigned char)*p) && !strchr("-._", *p))
-            return *p == ']' ? BRACKETS : "has a character that no node's name has";
+            return *p == ']' ? BRACKETS
+                             : "has a character that is not allowed in the name of a node";
         if (name.n + 1 >= sizeof name.text)
             return "has a name that is too long";
         name.text[name.n++] = *p;
@@ -146,7 +147,7 @@ enum status slurm_counts_expand(const char *text, int *counts, int n)
     if (ok && at == n)
         return ST_OK;
     LOG_E(
-        "Slurm's tasks per node '%.100s' are not for the %d %s of the step, as in 2(x3),1; at most %d tasks are allowed",
+        "Slurm's tasks per node '%.100s' do not fit the %d %s of the step; an example is 2(x3),1, and at most %d tasks are allowed",
         text, n, n == 1 ? "node" : "nodes", HOSTS_MAX);
     return ST_INVALID;
 }

@@ -29,7 +29,7 @@ static enum status read_number(const char *name, const char *text, int64_t below
     for (; isdigit((unsigned char)*p) && value < below; p++)
         value = value * 10 + (*p - '0');
     if (p == text || *p || value >= below) {
-        LOG_E("%s: '%.40s' is no number below %" PRId64, name, text, below);
+        LOG_E("%s: '%.40s' is not a number below %" PRId64, name, text, below);
         return ST_INVALID;
     }
     *out = value;
@@ -103,7 +103,7 @@ static enum status fill(const struct hosts *nodes, const struct spot *spots, int
     }
     st = hosts_copy(addr, (size_t)n, out);
     if (st == ST_INVALID)
-        LOG_E("Slurm's list of nodes names one twice");
+        LOG_E("Slurm's list of nodes contains a node twice");
 done:
     free(text);
     free(addr);
@@ -143,13 +143,14 @@ done:
 static enum status check_numbers(const struct cluster_step *s, int64_t n_ps, int64_t n)
 {
     if (n_ps >= n) {
-        LOG_E("--slurm_ps=%" PRId64 ": the step has %" PRId64 " %s, which leaves none for a worker",
+        LOG_E("--slurm_ps=%" PRId64 ": the step has %" PRId64
+              " %s, so no task is left for a worker",
               n_ps, n, n == 1 ? "task" : "tasks");
         return ST_INVALID;
     }
     if (turns(s->distribution) < 0) {
         LOG_E(
-            "SLURM_DISTRIBUTION is '%.40s': where each task is follows from block or cyclic alone; start them with srun --distribution=block",
+            "SLURM_DISTRIBUTION is '%.40s': only for block and cyclic does Weir know the node of each task; start the tasks with srun --distribution=block",
             s->distribution);
         return ST_INVALID;
     }

@@ -42,7 +42,7 @@ static enum status keep_address(struct job *job, int index, const json_t *value,
 {
     const char *addr = json_string_value(value);
     if (!addr)
-        return log_wrong(place, "is no string; write host:port");
+        return log_wrong(place, "is not a string; write host:port");
     if (strncmp(addr, "grpc://", 7) == 0)
         addr += 7;
     const char *problem = hosts_problem(addr);
@@ -76,7 +76,7 @@ static enum status read_object(const struct config *c, struct job *job, json_t *
         int number = key_number(key);
         snprintf(place, sizeof place, "%s.%s[\"%.40s\"]", c->key, job->name, key);
         if (number < 0)
-            return log_wrong(place, "is no task's number, from 0 to 4095");
+            return log_wrong(place, "is not a task number from 0 to 4095");
         TRY(keep_address(job, number, value, place));
         if (number >= job->n)
             job->n = number + 1;
@@ -109,7 +109,7 @@ static enum status read_jobs(struct config *c, json_t *cluster)
     json_t *value;
     if (!json_is_object(cluster))
         return log_wrong(c->key,
-                         "is no object, as in {\"ps\": [\"host:port\"], \"worker\": [...]}");
+                         "is not an object such as {\"ps\": [\"host:port\"], \"worker\": [...]}");
     json_object_foreach(cluster, key, value)
     {
         int i = 0;
@@ -125,7 +125,7 @@ static enum status read_jobs(struct config *c, json_t *cluster)
         if (!job->addr)
             return ST_NOMEM;
         if (!json_is_array(value) && !json_is_object(value))
-            return log_wrong(place, "is neither a list nor an object by number");
+            return log_wrong(place, "is neither a list nor an object with task numbers as keys");
         TRY(json_is_array(value) ? read_array(c, job, value) : read_object(c, job, value));
     }
 done:
@@ -147,7 +147,7 @@ static enum status read_task(struct config *c, const json_t *task)
 {
     const json_t *type = json_object_get(task, "type"), *index = json_object_get(task, "index");
     if (!json_is_object(task))
-        return log_wrong("task", "is no object, as in {\"type\": \"worker\", \"index\": 0}");
+        return log_wrong("task", "is not an object such as {\"type\": \"worker\", \"index\": 0}");
     c->type = json_string_value(type);
     if (!c->type)
         return log_wrong("task.type", "is missing, or no string");
@@ -155,7 +155,7 @@ static enum status read_task(struct config *c, const json_t *task)
         return log_wrong("task.index", "is missing");
     json_int_t n = index_of(index);
     if (n < 0 || n >= HOSTS_MAX)
-        return log_wrong("task.index", "is no number from 0 to 4095");
+        return log_wrong("task.index", "is not a number from 0 to 4095");
     c->index = (int)n;
     return ST_OK;
 }
@@ -170,7 +170,8 @@ static enum status check_jobs(const struct config *c)
     else if (jobs[CHIEF].n > 1 || jobs[MASTER].n > 1)
         place = c->key, wrong = "has more than one chief; others are workers";
     else if (jobs[PS].n_known < jobs[PS].n)
-        place = c->key, wrong = "does not name each ps, as all have to be known";
+        place = c->key,
+        wrong = "does not list every ps, but each task needs the addresses of all of them";
     return wrong ? log_wrong(place, wrong) : ST_OK;
 }
 
@@ -179,7 +180,7 @@ static void log_twice(const char *const *addr, size_t n)
     for (size_t i = 0; i < n; i++)
         for (size_t j = i + 1; j < n; j++)
             if (strcasecmp(addr[i], addr[j]) == 0) {
-                LOG_E("TF_CONFIG: the address '%.100s' is there twice; each task needs its own",
+                LOG_E("TF_CONFIG: the address '%.100s' is listed twice; each task needs its own",
                       addr[i]);
                 return;
             }
@@ -261,18 +262,20 @@ static enum status read_cluster(struct config *c, const json_t *root, int no_tas
     if (!cluster && (cluster = json_object_get(root, "sparseCluster")))
         c->key = "sparseCluster";
     if (!json_is_object(root))
-        return log_wrong("the whole", "is no object, as in {\"cluster\": {...}, \"task\": {...}}");
+        return log_wrong("the text",
+                         "is not an object such as {\"cluster\": {...}, \"task\": {...}}");
     if (task && !no_task)
         TRY(read_task(c, task));
     int evaluates = c->type && strcmp(c->type, "evaluator") == 0;
     if (!cluster && c->type && !evaluates && (c->index > 0 || strcmp(c->type, "ps") == 0))
-        return log_wrong("cluster", "is missing, and the task cannot be alone");
+        return log_wrong("cluster", "is missing, but this task needs a cluster");
     if (!cluster && !evaluates)
         return ST_OK; /* {}, or a worker 0: nothing is described */
     if (cluster)
         TRY(read_jobs(c, cluster));
     if (cluster && !task && !no_task)
-        return log_wrong("task", "is missing: which of the cluster's tasks this one is");
+        return log_wrong("task",
+                         "is missing: it must state which task of the cluster this process is");
     TRY(check_jobs(c));
     out->source = CLUSTER_TF_CONFIG;
     TRY(copy_jobs(&c->jobs[PS], NULL, &out->ps));

@@ -312,13 +312,14 @@ static bool has_folder(const struct job_data *d)
 {
     int cut_off = d->n_train && d->name[0] != '/';
     if (d->own)
-        LOG_W("each worker of this job has data of its own: add the new one's, --data_dir=DIR");
+        LOG_W("each worker of this job has its own data: add --data_dir=DIR for the new worker");
     else if (d->files)
-        LOG_W("the first worker was given files (%s): add --train_data=FILE%s, and those of labels",
+        LOG_W("the first worker reads files (%s): add --train_data=FILE%s, and the files of labels",
               d->name, d->n_test > 0 ? " --test_data=FILE" : "");
     else if (cut_off)
-        LOG_W("where the first worker has its data is not known in full (%s): add --data_dir=DIR",
-              d->name);
+        LOG_W(
+            "only a part of the path of the first worker's data is known (%s): add --data_dir=DIR",
+            d->name);
     return d->n_train && !d->own && !d->files && !cut_off;
 }
 
@@ -330,7 +331,7 @@ static bool has_checkpoint_folder(const struct net_status_checkpoints *c)
     bool cut_off = strlen(c->folder) + 4 >= sizeof c->folder || strchr(c->folder, '?');
     if (cut_off)
         LOG_W(
-            "where ps:0 keeps its checkpoints is not known in full (%s): add --checkpoint_dir=DIR",
+            "only a part of the path of ps:0's checkpoints is known (%s): add --checkpoint_dir=DIR",
             c->folder);
     return c->folder[0] && !cut_off;
 }

@@ -207,11 +207,11 @@ static void show_head(const struct net_status *s)
            s->chunks->n_chunks == 1 ? "chunk" : "chunks", optim_name(s->job.optim.kind),
            float_text(s->job.optim.learning_rate, rate), s->job.batch);
     if (s->job.local_steps > 1)
-        printf("each step is %d of a worker by itself, by %s, learning rate %s\n",
+        printf("each step is %d local steps of each worker with %s, learning rate %s\n",
                s->job.local_steps, optim_name(s->job.local.kind),
                float_text(s->job.local.learning_rate, rate));
     if (s->job.fragments > 1)
-        printf("of %d fragments of the parameters each step is for one, the last for all\n",
+        printf("parameters have %d fragments: each step exchanges one of them, the last step all\n",
                s->job.fragments);
     show_data(&s->job.data);
     show_input(&s->job);

@@ -97,7 +97,7 @@ const char *weir_code_text(int code)
     case WEIR_AGAIN:
         return "not yet";
     case WEIR_REBASED:
-        return "the step counts no more";
+        return "the step no longer counts";
     case WEIR_OVER:
         return "the job is over";
     case WEIR_E_INVALID:
@@ -119,7 +119,7 @@ const char *weir_code_text(int code)
     case WEIR_E_INTERNAL:
         return "internal error";
     default:
-        return "no code of this library";
+        return "unknown code";
     }
 }
 

@@ -79,7 +79,7 @@ int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const in
         return WEIR_E_INVALID;
     if (w->state != HANDLE_NEW)
         return weir_errors_fail(w, WEIR_E_INVALID,
-                                "parameters are named before the first weir_next");
+                                "parameters must be named before the first weir_next");
     if (!name || !*name)
         return weir_errors_fail(w, WEIR_E_INVALID, "parameter %d has no name", w->n_params);
     if (!chunks_name_ok(name))
@@ -92,8 +92,9 @@ int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const in
     if (code != WEIR_OK)
         return code;
     if (w->n_params == CHUNKS_MAX_PARAMS)
-        return weir_errors_fail(w, WEIR_E_INVALID, "parameter '%.255s' is one too many: %d can be",
-                                name, CHUNKS_MAX_PARAMS);
+        return weir_errors_fail(w, WEIR_E_INVALID,
+                                "parameter '%.255s' exceeds the maximum of %d parameters", name,
+                                CHUNKS_MAX_PARAMS);
     int64_t n = shape_elems(&shape);
     char *copy = strdup(name);
     if (!copy || !make_room(w, n)) {
@@ -119,11 +120,11 @@ int weir_param_average(struct weir *w, int param, double keep)
         return WEIR_E_INVALID;
     if (w->state != HANDLE_NEW)
         return weir_errors_fail(w, WEIR_E_INVALID,
-                                "parameters are named before the first weir_next");
+                                "parameters must be named before the first weir_next");
     if (!weir_params_find(w, param))
         return WEIR_E_INVALID;
     if (!(keep >= 0 && keep <= 1))
-        return weir_errors_fail(w, WEIR_E_INVALID, "parameter '%.255s': keep is not 0 to 1",
+        return weir_errors_fail(w, WEIR_E_INVALID, "parameter '%.255s': keep must be from 0 to 1",
                                 w->params[param].name);
     w->params[param].keep = keep;
     return WEIR_OK;

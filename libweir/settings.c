@@ -220,7 +220,7 @@ static enum status check_job(const struct settings *s, int n_servers, const stru
     if ((s->job.staleness >= 0) != (job->sync_mode == JOB_SSP) && !s->join)
         wrong = "staleness and sync_mode=ssp go together; set both or none of them";
     else if (s->batch_size * s->job.local_steps > JOB_MAX_BATCH)
-        wrong = "batch_size times local_steps is too much; fewer local steps will do";
+        wrong = "batch_size times local_steps is too large; set fewer local steps";
     else if (s->own_local_steps && job_local_steps(job) == 1)
         wrong = "own_local_steps needs local_steps, above 1, and servers";
     if (job_local_steps(job) > 1 && !job_in_lockstep(job)) { /* only workers support this, and check

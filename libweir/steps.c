@@ -231,7 +231,8 @@ static int enter_for(struct weir *w, int param, struct within *in)
     if (!weir_params_find(w, param))
         return WEIR_E_INVALID;
     if (code != WEIR_OK || !weir_steps_enter(w, in))
-        return weir_errors_fail(w, WEIR_E_INVALID, "there is no step: weir_next has not begun one");
+        return weir_errors_fail(w, WEIR_E_INVALID,
+                                "there is no current step: call weir_next first");
     return WEIR_OK;
 }
 
@@ -303,7 +304,7 @@ static int send_chunk(struct weir *w, int chunk, const float *data, double sampl
     if (st == ST_BUSY)
         return weir_errors_fail(
             w, WEIR_E_INVALID,
-            "parameter '%.255s' is still under way at step %lld: wait for it first",
+            "parameter '%.255s' is still in flight at step %lld: wait for this parameter first",
             w->params[w->chunks->chunks[chunk].param].name, (long long)w->step);
     int code = code_of_wait(w, st, 0);
     return code == WEIR_REBASED ? WEIR_OK : code;
@@ -361,12 +362,12 @@ static int mark_pushed(struct weir *w, int param, const struct within *in, doubl
     if (busy)
         return weir_errors_fail(
             w, WEIR_E_INVALID,
-            "parameter '%.255s' is still under way at step %lld: wait for it first", p->name,
-            (long long)in->step);
+            "parameter '%.255s' is still in flight at step %lld: wait for this parameter first",
+            p->name, (long long)in->step);
     if (differs)
         return weir_errors_fail(
             w, WEIR_E_INVALID,
-            "parameter '%.255s' is pushed for %g samples, those that are sent with it for others; they have to be the same",
+            "parameter '%.255s' is pushed for %g samples, but the parameters that are sent with it for another number; both must be equal",
             p->name, samples);
     return WEIR_OK;
 }
@@ -415,10 +416,12 @@ static int push_param(struct weir *w, int param, const struct within *in, const 
 static int check_push(struct weir *w, const float *data, double samples, int own)
 {
     if (!(samples >= 0 && samples <= JOB_MAX_BATCH))
-        return weir_errors_fail(w, WEIR_E_INVALID, "%g samples are not possible; 0 to %d are",
-                                samples, JOB_MAX_BATCH);
+        return weir_errors_fail(w, WEIR_E_INVALID,
+                                "the number of samples is %g, but must be from 0 to %d", samples,
+                                JOB_MAX_BATCH);
     if (!data && samples > 0)
-        return weir_errors_fail(w, WEIR_E_INVALID, "nothing is pushed for %g samples", samples);
+        return weir_errors_fail(w, WEIR_E_INVALID,
+                                "the push has %g samples, but its data pointer is NULL", samples);
     if (own != w->set.own_local_steps)
         return weir_errors_fail(
             w, WEIR_E_INVALID,

@@ -35,7 +35,7 @@ int weir_set(struct weir *w, const char *name, const char *value)
     if (w->state != HANDLE_NEW)
         return weir_errors_fail(w, WEIR_E_INVALID, "call weir_set before the first weir_next");
     if (!name || !value)
-        return weir_errors_fail(w, WEIR_E_INVALID, "a setting has a name and a value");
+        return weir_errors_fail(w, WEIR_E_INVALID, "a setting needs a name and a value");
     enum status st = settings_set(&w->set, name, value);
     return st == ST_OK ? WEIR_OK : weir_errors_fail_st(w, st);
 }
@@ -178,7 +178,7 @@ int weir_leave_failed(struct weir *w, const char *error)
         return WEIR_E_INVALID;
     int code = weir_errors_stopped(w);
     if (!error || !*error)
-        return weir_errors_fail(w, WEIR_E_INVALID, "an error is a line of text");
+        return weir_errors_fail(w, WEIR_E_INVALID, "the error text must be one line");
     if (w->starter_runs)
         weir_cancel(w);
     weir_begin_end_starter(w);

@@ -103,17 +103,20 @@ static void test_tf_config_wrong(void **state)
     bad("{\"cluster\":\n {\"ps\": [,]}}", "TF_CONFIG is no JSON: line 2, column 10: unexpected");
     bad(" ", "TF_CONFIG is no JSON: line 1");
     bad("{\"a\":1,\"a\":2}", "duplicate");
-    bad("[]", "TF_CONFIG: the whole is no object");
-    bad("{\"cluster\":[]}", "cluster is no object");
+    bad("[]", "TF_CONFIG: the text is not an object");
+    bad("{\"cluster\":[]}", "cluster is not an object");
     bad("{\"cluster\":{\"workers\":[]}}", "cluster.workers is not one of ps, worker");
     bad("{\"cluster\":{\"ps\":\"a:1\"}}", "cluster.ps is neither a list nor an object");
-    bad("{\"cluster\":{\"ps\":[\"a:1\",7]}}", "cluster.ps[1] is no string");
+    bad("{\"cluster\":{\"ps\":[\"a:1\",7]}}", "cluster.ps[1] is not a string");
     bad("{\"cluster\":{\"ps\":[\"a:1\",\"b\"]}}", "cluster.ps[1] 'b' has no port");
-    bad("{\"cluster\":{\"worker\":{\"01\":\"a:1\"}}}", "cluster.worker[\"01\"] is no task's");
-    bad("{\"cluster\":{\"worker\":{\"4096\":\"a:1\"}}}", "cluster.worker[\"4096\"] is no task's");
-    bad("{\"cluster\":{\"worker\":{\"-1\":\"a:1\"}}}", "cluster.worker[\"-1\"] is no task's");
+    bad("{\"cluster\":{\"worker\":{\"01\":\"a:1\"}}}",
+        "cluster.worker[\"01\"] is not a task number");
+    bad("{\"cluster\":{\"worker\":{\"4096\":\"a:1\"}}}",
+        "cluster.worker[\"4096\"] is not a task number");
+    bad("{\"cluster\":{\"worker\":{\"-1\":\"a:1\"}}}",
+        "cluster.worker[\"-1\"] is not a task number");
     bad("{\"cluster\":{\"ps\":[\"a:1\"]}}", "task is missing");
-    bad("{\"task\":7}", "task is no object");
+    bad("{\"task\":7}", "task is not an object");
     bad("{\"task\":{\"type\":\"ps\",\"index\":0}}", "cluster is missing");
     bad("{\"Cluster\":{},\"task\":{\"type\":\"worker\",\"index\":1}}", "cluster is missing");
     bad("{\"cluster\":{\"chief\":[\"c:1\"],\"ps\":[\"p:1\"],\"worker\":{\"4095\":\"w:1\"}},"
@@ -121,12 +124,12 @@ static void test_tf_config_wrong(void **state)
         "task.index is too large");
     bad("{\"task\":{\"index\":0}}", "task.type is missing");
     bad("{\"task\":{\"type\":\"ps\"}}", "task.index is missing");
-    bad("{\"task\":{\"type\":\"ps\",\"index\":\"a\"}}", "task.index is no number");
-    bad("{\"task\":{\"type\":\"ps\",\"index\":\"\"}}", "task.index is no number");
-    bad("{\"task\":{\"type\":\"ps\",\"index\":\"-1\"}}", "task.index is no number");
-    bad("{\"task\":{\"type\":\"ps\",\"index\":1.5}}", "task.index is no number");
-    bad("{\"task\":{\"type\":\"ps\",\"index\":-1}}", "task.index is no number");
-    bad("{\"task\":{\"type\":\"ps\",\"index\":99999999999}}", "task.index is no number");
+    bad("{\"task\":{\"type\":\"ps\",\"index\":\"a\"}}", "task.index is not a number");
+    bad("{\"task\":{\"type\":\"ps\",\"index\":\"\"}}", "task.index is not a number");
+    bad("{\"task\":{\"type\":\"ps\",\"index\":\"-1\"}}", "task.index is not a number");
+    bad("{\"task\":{\"type\":\"ps\",\"index\":1.5}}", "task.index is not a number");
+    bad("{\"task\":{\"type\":\"ps\",\"index\":-1}}", "task.index is not a number");
+    bad("{\"task\":{\"type\":\"ps\",\"index\":99999999999}}", "task.index is not a number");
     bad(CHIEF_JOB "\"server\",\"index\":0}}", "task.type 'server' is not one of");
     bad(CHIEF_JOB "\"worker\",\"index\":2}}", "task is worker 2, but cluster.worker has no entry");
     bad(CHIEF_JOB "\"master\",\"index\":0}}", "cluster.master has no entry");
@@ -142,7 +145,7 @@ static void test_tf_config_wrong(void **state)
         "a chief and a master");
     bad("{\"cluster\":{\"chief\":[\"a:1\"],\"worker\":[\"a:1\"]},"
         "\"task\":{\"type\":\"chief\",\"index\":0}}",
-        "the address 'a:1' is there twice");
+        "the address 'a:1' is listed twice");
 }
 
 /* The time for deep JSON and many entries is bounded. */
@@ -201,13 +204,13 @@ static void test_nodes(void **state)
     bad_nodes("", "has an empty name");
     bad_nodes("a,", "has an empty name");
     bad_nodes("a,,b", "has an empty name");
-    bad_nodes("a b", "has a character that no node's name has");
+    bad_nodes("a b", "has a character that is not allowed in the name of a node");
     for (const char *const *p =
              (const char *const[]){"n[", "n[]", "n[1", "n[1-", "n[1-]", "n[1,]", "n[,1]", "n[-1]",
                                    "n[2-1]", "n[a]", "n]", "n[1[2]]", "n[1-2-3]", "n[1234567890]",
                                    "n[1][1][1][1][1][1][1][1][1]", NULL};
          *p; p++)
-        bad_nodes(*p, "has brackets that do not fit");
+        bad_nodes(*p, "has wrong brackets");
     bad_nodes("n[0-4096]", "too many nodes");
     bad_nodes("n[0-999999999]", "too many nodes");
     bad_nodes("n[0-99][0-99]", "too many nodes");
@@ -230,7 +233,7 @@ static void test_counts(void **state)
                                    "9999999999,1(x3)", NULL};
          *p; p++) {
         assert_int_equal(CAPTURE(slurm_counts_expand(*p, n, 4)), ST_INVALID);
-        says("are not for the 4 nodes of the step");
+        says("do not fit the 4 nodes of the step");
         assert_int_equal(n[4], -7);
     }
 }
@@ -281,7 +284,7 @@ static void test_step_wrong(void **state)
     bad_step((struct cluster_step){0}, 1, 8888, "SLURM_STEP_ID is not in the environment");
     bad_step(BUT(nodes, NULL), 1, 8888, "start them with srun");
     bad_step(BUT(n_tasks, NULL), 1, 8888, "SLURM_NTASKS is not in the environment");
-    bad_step(BUT(n_tasks, "5000"), 1, 8888, "'5000' is no number below 4097");
+    bad_step(BUT(n_tasks, "5000"), 1, 8888, "'5000' is not a number below 4097");
     bad_step(BUT(n_tasks, "4"), 1, 8888, "SLURM_NTASKS is 4, but the nodes have 5 tasks");
     bad_step(BUT(task, "5"), 1, 8888, "SLURM_PROCID: '5' is no number below 5");
     bad_step(BUT(task, "-1"), 1, 8888, "SLURM_PROCID: '-1' is no number");
@@ -290,9 +293,9 @@ static void test_step_wrong(void **state)
     bad_step(BUT(node, "0"), 1, 8888, "SLURM_NODEID is 0, but 1 follows");
     bad_step(BUT(distribution, "plane=2"), 1, 8888, "SLURM_DISTRIBUTION is 'plane=2'");
     bad_step(BUT(distribution, "arbitrary"), 1, 8888, "SLURM_DISTRIBUTION is 'arbitrary'");
-    bad_step(BUT(nodes, "a,a,b"), 1, 8888, "names one twice");
-    bad_step(BUT(tasks_per_node, "5"), 1, 8888, "are not for the 3 nodes");
-    bad_step(step, 5, 8888, "the step has 5 tasks, which leaves none for a worker");
+    bad_step(BUT(nodes, "a,a,b"), 1, 8888, "contains a node twice");
+    bad_step(BUT(tasks_per_node, "5"), 1, 8888, "do not fit the 3 nodes");
+    bad_step(step, 5, 8888, "the step has 5 tasks, so no task is left for a worker");
     bad_step(step, 1, 65535, "has a port that is not a number from 1 to 65535");
 }
 
@@ -317,7 +320,7 @@ static void test_order(void **state)
     assert_int_equal(cluster_find(&r, &c), ST_OK);
     assert_int_equal(c.source, CLUSTER_TF_CONFIG);
     assert_int_equal(CAPTURE(cluster_check_role(&c, CLUSTER_PS)), ST_INVALID);
-    says("TF_CONFIG: worker 1 is a worker here, and this program is ps: start worker");
+    says("TF_CONFIG: worker 1 must be a worker, but this program is ps: start worker");
     cluster_free(&c);
     r.task_index = 1;
     assert_int_equal(CAPTURE(cluster_find(&r, &c)), ST_INVALID);

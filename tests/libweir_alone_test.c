@@ -40,7 +40,7 @@ static void test_alone(void **state)
         assert_error(w, weir_push(w, 0, g, 4), WEIR_E_INVALID, "pushed twice");
         assert_error(w, weir_wait(w, 0, -1), WEIR_E_INVALID, "together with 'b'");
         assert_error(w, weir_next(w, -1, &s), WEIR_E_INVALID, "'b' was not pushed at step");
-        assert_error(w, weir_push(w, 1, NULL, 4), WEIR_E_INVALID, "nothing is pushed");
+        assert_error(w, weir_push(w, 1, NULL, 4), WEIR_E_INVALID, "its data pointer is NULL");
         assert_error(w, weir_push(w, 1, g, -1), WEIR_E_INVALID, "samples");
         assert_error(w, weir_push(w, 1, g, NAN), WEIR_E_INVALID, "samples");
         assert_error(w, weir_push(w, 9, g, 1), WEIR_E_INVALID, "no parameter 9");
@@ -129,7 +129,7 @@ static void test_shared_samples_differ(void **state)
     assert_int_equal(weir_param(w, "b", 0, 1, &two, NULL), 1);
     assert_int_equal(weir_next(w, -1, &s), WEIR_OK);
     assert_int_equal(weir_push(w, 0, g, 4), WEIR_OK);
-    assert_error(w, weir_push(w, 1, g, 3), WEIR_E_INVALID, "have to be the same");
+    assert_error(w, weir_push(w, 1, g, 3), WEIR_E_INVALID, "both must be equal");
     assert_int_equal(weir_push(w, 1, g, 4), WEIR_OK); /* the refused push has changed nothing */
     assert_int_equal(weir_next(w, -1, &s), WEIR_OK);
     weir_cancel(w);

@@ -22,8 +22,8 @@ static void test_settings(void **state)
         {"data_checksum", "4294967296", "above"},
         {"checkpoint_dir", "gs://bucket/run", "only paths of this machine"},
         {"tls_key", "~nobody/key.pem", "only ~/ stands for a folder"},
-        {NULL, "1", "a name and a value"},
-        {"seed", NULL, "a name and a value"},
+        {NULL, "1", "needs a name and a value"},
+        {"seed", NULL, "needs a name and a value"},
     };
     struct weir *w;
     assert_int_equal(weir_open(&w), WEIR_OK);

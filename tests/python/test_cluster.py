@@ -84,10 +84,10 @@ class Wrong(BadInput):
         step = Slurm.step(None, 0, 2)
         self.check(run("worker", "--slurm_ps=1"), USAGE, "SLURM_STEP_ID is not in the environment")
         self.check(run("worker", "--slurm_ps=1", **step), USAGE,
-                   "--slurm_ps: task 0 is a server here, .*start ps")
+                   "--slurm_ps: task 0 must be a server, .*start ps")
         self.check(run("ps", "--slurm_ps=1", "--ps_hosts=a:1", **step), USAGE,
                    "--ps_hosts is set too")
-        self.check(run("ps", "--slurm_ps=2", **step), USAGE, "leaves none for a worker")
+        self.check(run("ps", "--slurm_ps=2", **step), USAGE, "so no task is left for a worker")
         self.check(run("weir-task", "--ps_hosts=a:1"), USAGE, "--job_name is missing")
 
 

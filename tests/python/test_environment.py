@@ -54,8 +54,8 @@ class Environment(BadInput):
         for program, value, said in (
                 ("ps", "{", "TF_CONFIG is no JSON: line 1, column 1"),
                 ("ps", "{}", "--ps_hosts is missing"),
-                ("ps", config % "worker", "TF_CONFIG: worker 0 is a worker here, .*start worker"),
-                ("worker", config % "ps", "TF_CONFIG: ps 0 is a server here, .*start ps"),
+                ("ps", config % "worker", "TF_CONFIG: worker 0 must be a worker, .*start worker"),
+                ("worker", config % "ps", "TF_CONFIG: ps 0 must be a server, .*start ps"),
                 ("worker", config % "evaluator", "TF_CONFIG: task is evaluator 0, which a job does "
                                                  "without: .*--eval_every"),
                 ("weir-task", config % "boss", "TF_CONFIG: task.type 'boss' is not one of"),

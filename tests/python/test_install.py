@@ -97,7 +97,7 @@ class Install(harness.Test):
                   '"task": {"type": "ps", "index": 0}}')
         worker = self.start("weir-worker", [os.path.join(where, "bin/weir-worker")],
                             env={**os.environ, "TF_CONFIG": config})
-        worker.ends(2, "and this program is weir-worker: start weir-ps, or weir-task")
+        worker.ends(2, "but this program is weir-worker: start weir-ps, or weir-task")
 
     def complete(self, where, *words):
         file = os.path.join(where, "share/bash-completion/completions", words[0])

@@ -216,7 +216,7 @@ class LocalSteps(harness.Test):
         job.start_ps(0)
         job.start_worker(0, "--local_steps=10")
         job.ps[0].wait_line("worker 0 joined")
-        self.assertIn("each step is 10 of a worker by itself, by adam, learning rate 0.01",
+        self.assertIn("each step is 10 local steps of each worker with adam, learning rate 0.01",
                       self.start_program("weirctl", "--ps_hosts=" + job.ps_hosts[0], "status",
                                          name="status").wait_output(20, 0))
         for flags, words in ((["--local_steps=20"], "local_steps"),

@@ -362,7 +362,7 @@ class Changes(Weirctl):
         job = self.at_relative_folder(here, "k" * 240)
         line, told = self.ctl(job.ps_hosts, "add", "ps", "127.0.0.1:9")
         self.assertNotIn("--checkpoint_dir", line)
-        self.assertIn("where ps:0 keeps its checkpoints is not known in full", told)
+        self.assertIn("only a part of the path of ps:0's checkpoints is known", told)
         job.kill()
         job = self.at_relative_folder(here, "ck\u00fc")
         folder = os.path.join(here, "ck\u00fc")
@@ -388,7 +388,7 @@ class Changes(Weirctl):
         missing flag."""
         line, told = self.add_worker("--data_dir=" + self.data(), "--data_shard=own")
         self.assertNotIn("--data", line)
-        self.assertIn("each worker of this job has data of its own: add the new one's, --data_dir=",
+        self.assertIn("each worker of this job has its own data: add --data_dir=",
                       told)
         path = os.path.realpath(self.data()) + "/%s-images-idx3-ubyte"
         labels = os.path.realpath(self.data()) + "/%s-labels-idx1-ubyte"
@@ -396,12 +396,12 @@ class Changes(Weirctl):
             *("--%s_%s=%s" % (part, what, name % {"train": "train", "test": "t10k"}[part])
               for part in ("train", "test") for what, name in (("data", path), ("labels", labels))))
         self.assertNotIn("_data", line)
-        self.assertIn("the first worker was given files (%s): add --train_data=FILE "
-                      "--test_data=FILE, and those of labels" % path % "train", told)
+        self.assertIn("the first worker reads files (%s): add --train_data=FILE "
+                      "--test_data=FILE, and the files of labels" % path % "train", told)
         line, told = self.add_worker("--train_data=" + path % "train",
                                      "--train_labels=" + labels % "train")
         self.assertNotIn("_data", line)
-        self.assertIn("add --train_data=FILE, and those of labels", told)
+        self.assertIn("add --train_data=FILE, and the files of labels", told)
 
 
 harness.main(__name__)
