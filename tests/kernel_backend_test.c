@@ -28,7 +28,7 @@ static void other_version_refused(void **state)
     refused("stale", why);
     assert_says(why, WEIR_TEST_DIR "/libweir_stale.so is from another build");
     assert_says(why, "its interface version is 0.0.0.0.0.0,");
-    snprintf(text, sizeof text, "this program's the version %u.%u.", own[0], own[1]);
+    snprintf(text, sizeof text, "but this program needs %u.%u.", own[0], own[1]);
     assert_says(why, text);
     assert_says(why, "build or install both from the same source");
     assert_says(why, "--backend_dir");

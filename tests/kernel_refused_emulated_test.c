@@ -162,7 +162,7 @@ static void test_group(void **state)
     b->cfg.group = group;
     memset(mine, 1, sizeof mine);
     b->cfg.mine = mine;
-    refused(b, ST_UNSUPPORTED, "some of the layers cannot be in a group");
+    refused(b, ST_UNSUPPORTED, "a part of the layers cannot be in a group");
     b->cfg.mine = NULL;
     b->cfg.grads16 = grads16;
     b->cfg.grads_dtype = DTYPE_BF16;
