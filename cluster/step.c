@@ -150,7 +150,7 @@ static enum status check_numbers(const struct cluster_step *s, int64_t n_ps, int
     }
     if (turns(s->distribution) < 0) {
         LOG_E(
-            "SLURM_DISTRIBUTION is '%.40s': only for block and cyclic does Weir know the node of each task; start the tasks with srun --distribution=block",
+            "SLURM_DISTRIBUTION is '%.40s': only for block and cyclic can Weir determine the node of each task; start the tasks with srun --distribution=block",
             s->distribution);
         return ST_INVALID;
     }
