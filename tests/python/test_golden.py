@@ -4,7 +4,10 @@ make_golden.py).
 
 TOLERANCE: of the loss, including the rounding to the log's four decimals. A machine with other
 vector units adds in another order, and fifty steps may amplify that; a wrong gradient, update or
-order of samples is off by several percent within a few steps."""
+order of samples is off by several percent within a few steps. oneDNN is limited to AVX2, which
+yields the same losses on all machines: with AVX-512 on an AMD EPYC resnet18, whose batch
+normalisation has few values, is off by 0.7 % in step 3. The kernel tests compare the widest vector
+units of the machine with double precision."""
 # label: cluster
 import os
 import re
@@ -19,6 +22,7 @@ TOLERANCE, ROUNDED = 5e-3, 6e-5
 class Golden(harness.Test):
     @classmethod
     def setUpClass(cls):
+        os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
         cls.folder = tempfile.TemporaryDirectory(prefix="weir-golden-")
         cls.addClassCleanup(cls.folder.cleanup)
         golden.make_data(cls.folder.name)
