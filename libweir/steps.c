@@ -231,8 +231,7 @@ static int enter_for(struct weir *w, int param, struct within *in)
     if (!weir_params_find(w, param))
         return WEIR_E_INVALID;
     if (code != WEIR_OK || !weir_steps_enter(w, in))
-        return weir_errors_fail(w, WEIR_E_INVALID,
-                                "there is no current step: call weir_next first");
+        return weir_errors_fail(w, WEIR_E_INVALID, "there is no step: call weir_next first");
     return WEIR_OK;
 }
 

@@ -178,7 +178,7 @@ int weir_leave_failed(struct weir *w, const char *error)
         return WEIR_E_INVALID;
     int code = weir_errors_stopped(w);
     if (!error || !*error)
-        return weir_errors_fail(w, WEIR_E_INVALID, "the error text must be one line");
+        return weir_errors_fail(w, WEIR_E_INVALID, "the error must be a line of text");
     if (w->starter_runs)
         weir_cancel(w);
     weir_begin_end_starter(w);

@@ -137,7 +137,7 @@ static void test_tf_config_wrong(void **state)
     bad("{\"sparseCluster\":{\"ps\":[\"p1:1\"]},\"task\":{\"type\":\"ps\",\"index\":1}}",
         "start servers with the complete --ps_hosts");
     bad("{\"cluster\":{\"ps\":{\"1\":\"p1:1\"}},\"task\":{\"type\":\"ps\",\"index\":1}}",
-        "does not name each ps");
+        "does not list every ps");
     bad("{\"cluster\":{\"chief\":[\"a:1\",\"b:1\"]},\"task\":{\"type\":\"chief\",\"index\":1}}",
         "more than one chief");
     bad("{\"cluster\":{\"chief\":[\"a:1\"],\"master\":[\"b:1\"]},"
@@ -286,9 +286,9 @@ static void test_step_wrong(void **state)
     bad_step(BUT(n_tasks, NULL), 1, 8888, "SLURM_NTASKS is not in the environment");
     bad_step(BUT(n_tasks, "5000"), 1, 8888, "'5000' is not a number below 4097");
     bad_step(BUT(n_tasks, "4"), 1, 8888, "SLURM_NTASKS is 4, but the nodes have 5 tasks");
-    bad_step(BUT(task, "5"), 1, 8888, "SLURM_PROCID: '5' is no number below 5");
-    bad_step(BUT(task, "-1"), 1, 8888, "SLURM_PROCID: '-1' is no number");
-    bad_step(BUT(task, ""), 1, 8888, "SLURM_PROCID: '' is no number");
+    bad_step(BUT(task, "5"), 1, 8888, "SLURM_PROCID: '5' is not a number below 5");
+    bad_step(BUT(task, "-1"), 1, 8888, "SLURM_PROCID: '-1' is not a number");
+    bad_step(BUT(task, ""), 1, 8888, "SLURM_PROCID: '' is not a number");
     bad_step(BUT(local, "1"), 1, 8888, "SLURM_LOCALID is 1, but 0 follows");
     bad_step(BUT(node, "0"), 1, 8888, "SLURM_NODEID is 0, but 1 follows");
     bad_step(BUT(distribution, "plane=2"), 1, 8888, "SLURM_DISTRIBUTION is 'plane=2'");
@@ -312,8 +312,7 @@ static void test_order(void **state)
     capture_begin();
     cluster_log(&c);
     capture_end();
-    assert_non_null(
-        strstr(capture_text, "TF_CONFIG is in the environment, and is not used: the list"));
+    assert_non_null(strstr(capture_text, "TF_CONFIG in the environment is ignored: the list"));
     assert_int_equal(c.source, CLUSTER_FLAGS);
     cluster_free(&c);
     r.ps_hosts = "";
