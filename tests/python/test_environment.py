@@ -56,8 +56,8 @@ class Environment(BadInput):
                 ("ps", "{}", "--ps_hosts is missing"),
                 ("ps", config % "worker", "TF_CONFIG: worker 0 must be a worker, .*start worker"),
                 ("worker", config % "ps", "TF_CONFIG: ps 0 must be a server, .*start ps"),
-                ("worker", config % "evaluator", "TF_CONFIG: task is evaluator 0, which a job does "
-                                                 "without: .*--eval_every"),
+                ("worker", config % "evaluator", "TF_CONFIG: task is evaluator 0, but Weir has no "
+                                                 "such task.*--eval_every"),
                 ("weir-task", config % "boss", "TF_CONFIG: task.type 'boss' is not one of"),
                 ("weir-task", config % "evaluator", "TF_CONFIG: task is evaluator 0")):
             self.check(self.run_in(program, [], TF_CONFIG=value), USAGE, said)

@@ -49,7 +49,7 @@ class FolderUsers(harness.Test):
         first.wait(60, 138)  # the job is done, and no checkpoint has its last step
         second.wait(60)
         first.wait_line("checkpoint at step 12: .*-1-of-2[.]safetensors: this user may not read "
-                        "it; " + USERS)
+                        "this path; " + USERS)
         first.wait_line("lacks its last step")
 
 

@@ -72,7 +72,7 @@ class Ps0Gone(harness.Test):
         job = self.lose_ps0()
         shutil.rmtree(self.folder())
         job.start_ps(0, *self.ckpt())
-        job.ps[0].wait_line(re.escape(self.folder()) + " has no checkpoint: the job, which is "
+        job.ps[0].wait_line(re.escape(self.folder()) + " has no checkpoint: the job, which "
                             "began before this ps:0 started, begins again at step 0")
         job.workers[0].wait_line("going back from step [0-9]+ to step 0")
         self.check(job)

@@ -123,8 +123,7 @@ class Static(unittest.TestCase):
         """Each rule finds its fault in a clean room, and passes the corrected sentence."""
         self.copy("scripts/")
         for room in self.clean_rooms():
-            self.write("/* Is clean. */\n", *((room + "_test.c",) if room.startswith("tests/")
-                                              else (room, "clean.c")))
+            self.write("/* Is clean. */\n", room, "clean.c")
         for rule, name, fault, good in (
                 ("opening", "h", "/* A lock.\n * What it guards is below. */",
                  "/* A lock.\n * It guards the fields below. */"),
