@@ -59,7 +59,7 @@ static void test_names(void **state)
         assert_int_equal(weir_param(w, name, WEIR_FLOAT32, 1, &one, NULL), i);
     }
     assert_error(w, weir_param(w, "last", WEIR_FLOAT32, 1, &one, NULL), WEIR_E_INVALID,
-                 "one too many: 65536 can be");
+                 "exceeds the maximum of 65536 parameters");
     weir_close(w);
     for (int i = 0; i < 3; i++) {
         memset(name, 'n', sizeof name);

@@ -61,7 +61,8 @@ static void test_timeouts(void **state)
     assert_int_equal(s.step, 2);
     tiny_set(t, &t->hold, 1);
     assert_int_equal(weir_pull(r.w, 0), WEIR_OK);
-    assert_error(r.w, weir_push(r.w, 0, r.m.gradient, 3), WEIR_E_INVALID, "wait for it first");
+    assert_error(r.w, weir_push(r.w, 0, r.m.gradient, 3), WEIR_E_INVALID,
+                 "wait for this parameter first");
     tiny_stop(t);
     t->hold = 0;
     tiny_start(t);

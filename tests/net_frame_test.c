@@ -363,10 +363,10 @@ static void malformed_frames_are_refused(void **state)
     REFUSED("wire type 0, not 1", 0x18, 1);
     REFUSED("wire type 2, not 0", 0x0a, 1, 1);
     REFUSED("field number 0", 0x00, 1);
-    REFUSED("where 1 are left", 0x22, 0x7f, 1);
+    REFUSED("only 1 bytes are left", 0x22, 0x7f, 1);
     REFUSED("field 1 is 2147483648", 0x22, 6, 0x08, 0x80, 0x80, 0x80, 0x80, 0x08);
-    REFUSED("where 0 are left", 0x22, 3, 0x7a, 0x80, 0x01, 0x08, 1);
-    REFUSED("where 0 are left", 0x22, 11, 0x7a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+    REFUSED("only 0 bytes are left", 0x22, 3, 0x7a, 0x80, 0x01, 0x08, 1);
+    REFUSED("only 0 bytes are left", 0x22, 11, 0x7a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
             0xff, 0x01);
 }
 
@@ -393,7 +393,7 @@ static void frames_beyond_limits_are_refused(void **state)
     assert_refused(many, 2 * FRAME_MAX_PIECES + 2, "more than 1024 pieces");
 
     uint8_t text[600] = {0x22, 0x83, 0x04, 0x32, 0x80, 0x04}; /* why of 512 bytes */
-    assert_refused(text, 3 + 515, "at most 511");
+    assert_refused(text, 3 + 515, "the limit is 511");
 }
 
 static void callback_error_ends_decoding(void **state)

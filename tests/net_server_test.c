@@ -275,7 +275,7 @@ static void invalid_frames_end_only_their_stream(void **state)
     raw_open(&bad, f->tiny.port, method);
     capture_begin();
     raw_send(&bad, "\x22\x7f\x01", 3);
-    assert_refused(&bad, "where 1 are left");
+    assert_refused(&bad, "only 1 bytes are left");
     capture_end();
     assert_int_equal(capture_lines(), 1);
     assert_non_null(strstr(capture_text, "from ipv4:127.0.0.1:"));
