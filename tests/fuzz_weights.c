@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct weights_request q = {"init", path, is_map ? map_path : NULL, chunks, 0};
     struct weights_result result = {0};
     int taken = weights_read(&q, flat, given, &result) == ST_OK;
-    require(!result.told.normal_known || !job_input_normal_problem(&result.told.normal));
+    require(!result.origin.normal_known || !job_input_normal_problem(&result.origin.normal));
     for (int k = 0; k < 3 && taken; k++)
         for (int64_t i = 0; i < chunks->params[k].n_elems; i++) {
             float v = flat[chunks->params[k].first + i];
