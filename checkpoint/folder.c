@@ -38,7 +38,12 @@ enum status checkpoint_folder_make(const char *path)
         LOG_E("--checkpoint_dir: %s cannot be made: %s", path, strerror(errno));
         return st;
     }
-    if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)) {
+    if (stat(path, &s) != 0) { /* it has disappeared since, or its disk fails */
+        enum status st = errno == ENOENT ? ST_IO : status_of_errno(errno);
+        LOG_E("--checkpoint_dir: %s cannot be read: %s", path, strerror(errno));
+        return st;
+    }
+    if (!S_ISDIR(s.st_mode)) {
         LOG_E("--checkpoint_dir: %s is not a folder", path);
         return ST_INVALID;
     }

@@ -328,7 +328,7 @@ void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
     for (int i = 0; i < FAULT_quit; i++)
         total += weight[i] = sim_chance(&r, on) ? (int)sim_between(&r, 1, 100) : 0;
     int kind = (int)sim_below(&r, 100);
-    int most = kind < 5 ? 0 : kind < 75 ? 8 : kind < 97 ? 16 : SIM_MAX_FAULTS;
+    int most = kind < 8 ? 0 : kind < 80 ? 7 : kind < 97 ? 16 : SIM_MAX_FAULTS;
     int n = total ? (int)sim_between(&r, most > 0, most) : 0, n_apart = 0;
     for (int i = 0; i < n && s->n_faults < SIM_MAX_FAULTS; i++) {
         struct sim_fault f;
