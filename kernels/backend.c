@@ -96,7 +96,7 @@ static const char *abi_text(const uint32_t *abi, char *out)
 static enum status abi_check(const char *name, const char *path, void *so, char *why)
 {
     static const uint32_t own[BACKEND_ABI_PARTS] = BACKEND_ABI;
-    char theirs[ABI_TEXT_SIZE] = "none", ours[ABI_TEXT_SIZE];
+    char theirs[ABI_TEXT_SIZE] = "", ours[ABI_TEXT_SIZE];
     const uint32_t *abi = dlsym(so, "weir_backend_abi");
     if (abi != NULL && memcmp(abi, own, sizeof own) == 0)
         return ST_OK;
@@ -104,8 +104,9 @@ static enum status abi_check(const char *name, const char *path, void *so, char 
         abi_text(abi, theirs);
     snprintf(
         why, BACKEND_WHY_SIZE,
-        "backend '%s': %.300s is from another build: its interface version is %s, but this program needs %s; build or install both from the same source, or name the folder of the matching backend by --backend_dir",
-        name, path, theirs, abi_text(own, ours));
+        "backend '%s': %.300s is from another build: %s%s, but this program needs %s; build or install both from the same source, or name the folder of the matching backend by --backend_dir",
+        name, path, abi != NULL ? "its interface version is " : "it has no interface version",
+        theirs, abi_text(own, ours));
     return ST_NOT_FOUND;
 }
 

@@ -40,7 +40,7 @@ static void test_no_version_is_refused(void **state)
     char why[BACKEND_WHY_SIZE];
     refused("unversioned", why);
     assert_says(why, "libweir_unversioned.so is from another build");
-    assert_says(why, "its interface version is none,");
+    assert_says(why, "it has no interface version,");
 }
 
 static void test_no_backend_is_refused(void **state)

@@ -181,8 +181,8 @@ class Tls(Secured):
             self.assertIn(b"New, TLSv1.3, Cipher is TLS_" + chosen, done.stdout)
 
     def test_log_of_strangers_is_limited(self):
-        """However many strangers connect, few lines report them, and they hide no line of another
-        kind."""
+        """The server writes few log lines about many unauthenticated clients, and still writes
+        its other log lines."""
         ps, addr = self.server(*own.flags("ps"))
         host, port = addr.split(":")
         for _ in range(60):

@@ -462,7 +462,7 @@ __wrap_frame_decode(const struct net_span *spans, size_t n_spans, struct net_fra
     return on_piece(ctx, head, &p);
 }
 
-void client_reply(struct sim_call *c)
+void client_reply(int node, struct sim_call *c)
 {
     struct grpc_call *call = c->user;
     if (call->is_over)
@@ -479,7 +479,7 @@ void client_reply(struct sim_call *c)
     call->op->done(call->op, 1);
 }
 
-void client_message(struct net_stream *s, struct sim_msg *piece)
+void client_message(int node, struct net_stream *s, struct sim_msg *piece)
 {
     struct grpc_call *call = s->user[DOWN];
     struct grpc_runtime_op *op = call->receive;
@@ -493,7 +493,7 @@ void client_message(struct net_stream *s, struct sim_msg *piece)
     op->done(op, 1);
 }
 
-void client_closed(struct net_stream *s)
+void client_closed(int node, struct net_stream *s)
 {
     end_stream(s->user[DOWN]);
 }

@@ -13,9 +13,9 @@
 
 void clients_reset(void);
 /* Passes an event of a node's call to the production code that waits for it. */
-void client_reply(struct sim_call *c);
-void client_message(struct net_stream *s, struct sim_msg *m);
-void client_closed(struct net_stream *s);
+void client_reply(int node, struct sim_call *c);
+void client_message(int node, struct net_stream *s, struct sim_msg *m);
+void client_closed(int node, struct net_stream *s);
 void client_operation(void *completion);
 /* Ends all calls of a node that dies; none can start after it. */
 void client_die(int node);

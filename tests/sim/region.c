@@ -347,21 +347,11 @@ static void on_reply(int node, struct sim_call *c)
     if (c->kind == CALL_GATE)
         peer_reply(c);
     else
-        client_reply(c);
+        client_reply(node, c);
 }
 
 static void on_call_lost(int node, struct sim_call *c)
 {
-}
-
-static void on_message(int node, struct net_stream *s, struct sim_msg *m)
-{
-    client_message(s, m);
-}
-
-static void on_closed(int node, struct net_stream *s)
-{
-    client_closed(s);
 }
 
 static void on_disk(int node)
@@ -374,7 +364,7 @@ const struct sim_ops sim_region_ops = {.start = on_start,
                                        .request = on_request,
                                        .call_lost = on_call_lost,
                                        .reply = on_reply,
-                                       .message = on_message,
-                                       .closed = on_closed,
+                                       .message = client_message,
+                                       .closed = client_closed,
                                        .timer = on_timer,
                                        .disk = on_disk};

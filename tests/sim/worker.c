@@ -224,21 +224,6 @@ static void on_die(int node)
     sim.running = was;
 }
 
-static void on_reply(int node, struct sim_call *c)
-{
-    client_reply(c);
-}
-
-static void on_message(int node, struct net_stream *s, struct sim_msg *m)
-{
-    client_message(s, m);
-}
-
-static void on_closed(int node, struct net_stream *s)
-{
-    client_closed(s);
-}
-
 static void on_timer(int node, int what, int64_t number)
 {
     if (what == TIMER_FIBER)
@@ -274,8 +259,8 @@ static void on_term(int node)
 
 const struct sim_ops sim_worker_ops = {.start = on_start,
                                        .die = on_die,
-                                       .reply = on_reply,
-                                       .message = on_message,
-                                       .closed = on_closed,
+                                       .reply = client_reply,
+                                       .message = client_message,
+                                       .closed = client_closed,
                                        .timer = on_timer,
                                        .term = on_term};
