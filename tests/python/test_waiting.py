@@ -63,8 +63,9 @@ class Waiting(Looks, harness.Test):
         self.assertRegex(self.page(port, "/metrics"),
                          r'(?m)^weir_ps_waiting_seconds\{for="%s"\} [0-9.]+$' % whom)
         job.workers[0].wait_line(r"waiting for %s, \d+ s$" % whom)
-        self.assertRegex(self.page(own, "/metrics"),
-                         r'(?m)^weir_worker_waiting_seconds\{for="%s"\} [0-9.]+$' % whom)
+        metric = r'(?m)^weir_worker_waiting_seconds\{for="%s"\} [0-9.]+$' % whom
+        harness.until(lambda: re.search(metric, self.page(own, "/metrics")),
+                      "the worker's metrics name the worker that it waits for")
         self.assertRegex(self.page(own, "/healthz"), r"^ok: training, step 1; waiting for %s, "
                          r"\d+ s$" % whom)
         job.start_worker(1, MS).wait_line("training step 2 done")
