@@ -1,7 +1,7 @@
-/* tests/net_batch_test.c - how an exchange's requests become frames: chunks with low numbers
- * overtake other chunks that wait, many small ones share few frames, payloads around the length up
- * to which they are copied arrive complete. The program replaces send_queue_frame (--wrap) to count
- * frames, and to hold the one that a client is about to send, so that all later pushes wait. */
+/* tests/net_batch_test.c - how a client packs the requests of an exchange into frames. Chunks with
+ * low numbers overtake other waiting chunks, many small chunks share few frames, and payloads
+ * around the copy limit arrive complete. The program replaces send_queue_frame (--wrap): it counts
+ * frames, and holds the frame that a client is about to send, so that all later pushes wait. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/exchange.h"
@@ -17,9 +17,8 @@ enum { MAX_PARAMS = 1000 };
 static struct {
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
-    int closed, n_held; /* closed: frames of pushes wait */
-    int n_frames[PIECE_TAKEN + 1],
-        n_pieces[PIECE_TAKEN + 1]; /* frames and pieces, by the kind of the frame's first piece */
+    int closed, n_held; /* closed: nonzero while pushed frames wait; n_held: those that wait */
+    int n_frames[PIECE_TAKEN + 1], n_pieces[PIECE_TAKEN + 1]; /* by the kind of the first piece */
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 grpc_byte_buffer *__real_send_queue_frame(const struct send_queue_batch *batch);
@@ -85,8 +84,8 @@ struct rig {
 };
 
 /* Creates a model of n parameters with the given numbers of elements, and starts a client. shared:
- * client and server detect that they are on one host; the gradients, which are not in a segment,
- * go by TCP. */
+ * nonzero if client and server may detect that they are on one host. The gradients are not in a
+ * segment, so they go by TCP in both cases. */
 static void rig_open(struct rig *r, const int *n_elems, int n, int64_t chunk_bytes, int shared)
 {
     static struct net_param params[MAX_PARAMS];
@@ -205,10 +204,11 @@ static void small_chunks_share_frames(void **state)
     rig_open(&r, n_elems, MAX_PARAMS, 4096, 1);
     assert_int_equal(r.chunks->n_chunks, MAX_PARAMS);
     push_behind(&r, 0);
-    /* The frames contain one piece, then as many as fit, then the remaining ones. */
+    /* The first frame has one piece, the second has as many as fit, the third has the remaining
+     * pieces. */
     assert_int_equal(gate_get(&gate.n_pieces[PIECE_PUSH]), MAX_PARAMS);
     assert_in_range(gate_get(&gate.n_frames[PIECE_PUSH]), 1, 3);
-    /* The server answers a frame with few frames. */
+    /* The server answers the many pieces of one frame in few frames. */
     assert_int_equal(gate_get(&gate.n_pieces[PIECE_APPLIED]), MAX_PARAMS);
     assert_in_range(gate_get(&gate.n_frames[PIECE_APPLIED]), 1, 12);
     /* All frames but the first are large enough to request TAKEN. */
@@ -216,8 +216,8 @@ static void small_chunks_share_frames(void **state)
     rig_close(&r);
 }
 
-/* Within a host at most three chunks of 1 MB are in flight that the server has acknowledged neither
- * by an answer nor by TAKEN. Chunks of a broken stream do not count any more. */
+/* Within a host at most three chunks of 1 MB are in flight. An answer or TAKEN from the server ends
+ * this state of a chunk. Chunks of a broken stream do not count any more. */
 static void window_limits_bytes_in_flight(void **state)
 {
     enum { N = 8, WINDOW = 3 };
@@ -235,7 +235,7 @@ static void window_limits_bytes_in_flight(void **state)
     nanosleep(&while_more_could_come, NULL);
     assert_int_equal(tiny_get(t, &t->n_push), WINDOW);
     tiny_stop(t);
-    t->say_taken = 1; /* on the new stream all chunks arrive, although none is answered */
+    t->say_taken = 1; /* TAKEN makes room: all chunks arrive, although none is answered */
     tiny_start(t);
     tiny_await(t, &t->n_push, WINDOW + N);
     assert_int_equal(tiny_get(t, &t->n_asked), WINDOW + N);

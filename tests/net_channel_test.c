@@ -1,5 +1,5 @@
-/* tests/net_channel_test.c - a client's channel: the duration of an attempt to connect, and the
- * time of the next one. */
+/* tests/net_channel_test.c - a client's channel: how long an attempt to connect lasts, and when the
+ * next attempt begins. */
 #include "base/clock.h"
 #include "net/rpc/channel.h"
 #include "tests/check.h"
@@ -24,7 +24,8 @@ static unsigned port_of(int fd)
     return ntohs(a.sin_port);
 }
 
-/* Makes a listener whose queue is full: the kernel silently drops requests for a connection. */
+/* Makes a listener whose queue is full: the kernel silently drops requests for further
+ * connections. */
 static int listen_deaf(int fillers[N_FILLERS])
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -48,7 +49,8 @@ static bool is_filler(const int fillers[N_FILLERS], unsigned port)
     return false;
 }
 
-/* Returns how often the first packet of a connection to the port was sent again, at most. */
+/* Returns the largest number of times that a connection to the port has repeated its first
+ * packet. */
 static unsigned resent_in(const char *table, unsigned port, const int fillers[N_FILLERS])
 {
     char line[256];
@@ -63,7 +65,7 @@ static unsigned resent_in(const char *table, unsigned port, const int fillers[N_
     return most;
 }
 
-/* Reads both tables, since gRPC uses IPv6 sockets for IPv4, too. */
+/* Reads both tables of the kernel, since gRPC uses IPv6 sockets for IPv4, too. */
 static unsigned resent(unsigned port, const int fillers[N_FILLERS])
 {
     unsigned n = resent_in("/proc/net/tcp", port, fillers);
@@ -83,7 +85,7 @@ static unsigned wanted_resent(void)
     return linear >= 2 ? 3 : 2;
 }
 
-/* A client's call to a port of this host; if no program listens there, it ends at once. */
+/* A client's call to a port of this host. The call fails at once if no program listens there. */
 struct client {
     struct net_channel *channel;
     grpc_completion_queue *queue;
@@ -137,7 +139,7 @@ static void call_free(struct client *c)
     grpc_metadata_array_destroy(&c->trailing);
 }
 
-/* The first packets of a connection are lost: the attempt lasts until the third has been sent. */
+/* The first packets of a connection are lost. The attempt lasts until the third packet is sent. */
 static void two_lost_packets_do_not_end_attempt(void **state)
 {
     struct client c;
@@ -184,8 +186,9 @@ static bool call_connects(struct client *c, int fd)
     return connected;
 }
 
-/* Calls failed while the server was down, after which gRPC would pause. Once the server is back,
- * the next call connects, or, if its attempt began before, the call after that. */
+/* Many calls fail while the server is down, after which gRPC would pause. When the server is
+ * back, the next call must connect. If the attempt of that call began too early, the call after
+ * it must. */
 static void restarted_server_is_connected_at_once(void **state)
 {
     enum { N_FAILED = 8, N_TRIES = 3 };

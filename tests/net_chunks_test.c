@@ -26,9 +26,8 @@ static struct chunks *make(const struct net_param *p, int n, int64_t chunk_bytes
     return c;
 }
 
-/* Checks that every element of the flat block is in exactly one chunk, in order, and that a
- * parameter's chunks contain only that parameter, or one chunk contains it and neighbours of its
- * rule completely. */
+/* Checks that every element of the flat block is in exactly one chunk, in order. A parameter either
+ * has chunks of its own, or lies completely in one chunk with neighbours of the same rule. */
 static void check_cover(const struct chunks *c)
 {
     int64_t at = 0;
@@ -60,7 +59,7 @@ static void check_cover(const struct chunks *c)
     assert_int_equal(at, c->n_elems);
 }
 
-/* Small neighbours share chunks; large parameters, or those of another rule, do not. */
+/* Small neighbours share a chunk; large parameters and neighbours with different rules do not. */
 static void small_neighbours_share_chunks(void **state)
 {
     struct net_param p[1000];
@@ -71,7 +70,7 @@ static void small_neighbours_share_chunks(void **state)
     }
     struct chunks *c = make(p, 1000, CHUNKS_DEFAULT_BYTES);
     check_cover(c);
-    assert_int_equal(c->n_chunks, 16); /* each has 64 parameters of 1 KB */
+    assert_int_equal(c->n_chunks, 16); /* each chunk has 64 parameters of 1 KB */
     chunks_destroy(c);
     c = make(p, 1000, 8192);
     check_cover(c);
@@ -163,9 +162,9 @@ static void shard_map_follows_the_rule(void **state)
     chunks_destroy(c);
 }
 
-/* Differences between an old map and a new one: elements that left a server that stays, and
- * elements that these servers had above the average after the chunks of removed servers were
- * assigned. */
+/* Differences between an old map and a new one, in elements. moved: elements that left a server
+ * which stays in the job; above: elements of such servers above the average, before chunks moved
+ * between them. */
 struct moves {
     int64_t moved, above, largest, spread_before, spread;
 };
@@ -256,7 +255,8 @@ static void reshard_moves_only_necessary_chunks(void **state)
     }
 }
 
-/* One server joins and leaves again: half of the elements move, and only those move back. */
+/* A server joins, and half of the elements move to it. When it leaves, the same elements move
+ * back. */
 static void reshard_back_moves_the_same_chunks(void **state)
 {
     const int join[2] = {0, -1}, leave[1] = {0}, stay[2] = {1, 0};
@@ -303,7 +303,7 @@ static void compare_names_first_difference(void **state)
     compare(p, N_DEEP, 1 << 19, "chunk_bytes: 1048576 on the servers, 524288 on the worker");
     compare(p, N_DEEP - 1, 1 << 20, "parameter 7 'fc2/biases': only on the servers");
     p[2].shape.dim[2] = p[2].shape.dim[3] = 3;
-    p[5].shape.dim[0] = 7; /* not the first difference */
+    p[5].shape.dim[0] = 7; /* a second difference, which is not reported */
     compare(p, N_DEEP, 1 << 20,
             "parameter 2 'conv2/weights': shape 64x32x5x5 on the servers, 64x32x3x3 on the worker");
     p[1].name = "b";

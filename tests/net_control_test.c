@@ -1,5 +1,5 @@
-/* tests/net_control_test.c - the control call between servers: answers at once, later, or never;
- * calls that are cancelled, too late, or pending when the server stops; messages with invalid
+/* tests/net_control_test.c - the control call between servers: the receiver answers at once, later
+ * or never; calls are cancelled, too late, or pending when the server stops; messages have invalid
  * values. */
 #include "base/clock.h"
 #include "net/exchange/peer_client.h"
@@ -21,7 +21,7 @@ static struct {
     struct net_control last;
     uint64_t call;
     int n_calls, at_once;
-    uint64_t closed; /* last call that ended without an answer */
+    uint64_t closed; /* number of the last call that ended without an answer */
 } seen = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
 static const struct net_control_reply answer = {
@@ -49,7 +49,7 @@ static void on_closed(void *ctx, uint64_t call)
     pthread_mutex_unlock(&seen.lock);
 }
 
-/* Sets how calls are answered at once: > 0 by an answer, < 0 by a refusal; 0: not at once. */
+/* Sets the immediate answer to a call: > 0: an answer, < 0: a refusal, 0: none. */
 static void set_at_once(int how)
 {
     pthread_mutex_lock(&seen.lock);
@@ -138,7 +138,7 @@ static void answers_arrive_at_once_or_later(void **state)
     assert_int_equal(seen.last.phase, 3);
     assert_int_equal(seen.last.bytes, 1 << 20);
     assert_int_equal(seen.last.crc32c, 0xabcd);
-    assert_string_equal(seen.last.address, "node7:2222"); /* address in the form of plans */
+    assert_string_equal(seen.last.address, "node7:2222"); /* plans contain addresses in this form */
     net_server_control_reply(server, call + 1, &answer);  /* no such call: nothing happens */
     net_server_control_reply(server, call, &answer);
     assert_int_equal(finish(&c), ST_OK);
@@ -208,7 +208,7 @@ static void handler_learns_of_each_ended_call(void **state)
     assert_int_equal(finish(&c), ST_OK);
     peer_client_destroy(client);
     net_server_destroy(server);
-    assert_int_equal(seen.closed, call); /* all other calls were answered */
+    assert_int_equal(seen.closed, call); /* still that number: all other calls were answered */
 }
 
 static void server_without_coordination_refuses(void **state)

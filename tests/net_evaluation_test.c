@@ -1,5 +1,5 @@
-/* tests/net_evaluation_test.c - evaluations of the validation data on the wire to ps 0, and its
- * replies: they arrive unchanged, or are refused. */
+/* tests/net_evaluation_test.c - evaluations of the validation data that are sent to ps 0, and
+ * replies of ps 0: both arrive unchanged, or are refused. */
 #include "net/exchange/status_client.h"
 #include "net/rpc/server.h"
 #include "tests/capture.h"
@@ -101,8 +101,8 @@ static struct net_server *start(const struct net_admin_handlers *admin, char add
     return server;
 }
 
-/* Replaces the C library's function, also for gRPC, to count connections of streams; gRPC connects
- * datagram sockets to find its own addresses. */
+/* Replaces connect() of the C library, for gRPC as well, to count connections of stream sockets.
+ * gRPC also connects datagram sockets, to find its own addresses; these do not count. */
 static _Atomic int n_connects;
 int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t bytes)
 {

@@ -1,5 +1,6 @@
-/* tests/net_exchange_test.c - the exchange client against small servers in the same process:
- * first values, steps, broken streams, servers that start late, refuse, or send invalid data. */
+/* tests/net_exchange_test.c - the exchange client against small servers in the same process: first
+ * values, steps, broken streams, and servers that start late, refuse a member, or send invalid
+ * data. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/exchange.h"
@@ -49,7 +50,7 @@ static void rig_open(struct rig *r, int n_servers)
     rig_open_with(r, n_servers, 0, 0);
 }
 
-/* Opens a rig whose payloads pass by reference in both directions: the gradient is in the segment
+/* Opens a rig whose payloads pass by reference in both directions: the gradient lies in the segment
  * of the exchange. */
 static void rig_open_shared(struct rig *r, int n_servers)
 {
@@ -77,8 +78,8 @@ static void rig_close(struct rig *r)
     tiny_member_free(&r->m);
 }
 
-/* The servers roll back while pushes are in flight, while none is, and the second server later than
- * the first: the exchange stops, and starts again at the servers' step. */
+/* The servers roll back while pushes are in flight or between steps, and in one case the second
+ * server rolls back later than the first. The exchange stops, and restarts at the servers' step. */
 static void rollback_restarts_exchange(void **state)
 {
     for (int n = 1; n <= 2; n++) {
@@ -123,12 +124,12 @@ static void *go_back_late(void *arg)
 {
     struct tiny *t = arg;
     int seen = tiny_get(t, &t->n_join);
-    tiny_await(t, &t->n_join, seen + 3); /* it was joined before it was in the generation */
+    tiny_await(t, &t->n_join, seen + 3); /* the worker joined before the server had rolled back */
     tiny_go_back(t, 3);
     return NULL;
 }
 
-/* ps 1 enters the generation later than ps 0: members wait for it, and log that. */
+/* ps 1 enters the generation later than ps 0: the member waits for ps 1. */
 static void late_rollback_of_one_server_is_awaited(void **state)
 {
     struct rig r;
@@ -183,7 +184,8 @@ static void steps_advance_all_chunks(void **state)
     }
 }
 
-/* The stream breaks while every answer is pending: all requests are sent again, and count once. */
+/* The stream breaks while every answer is pending: all requests are sent again, and the server
+ * counts each request once. */
 static void broken_stream_resends_each_request_once(void **state)
 {
     struct rig r;
@@ -306,7 +308,7 @@ static void refused_join_ends_start(void **state)
     rig_close(&r);
 }
 
-/* The server is busy with another job, then stops, then is back. */
+/* The server is busy with another job at first. Later it stops, and is back. */
 static void start_waits_for_busy_server(void **state)
 {
     struct rig r;
@@ -326,7 +328,7 @@ static void start_waits_for_busy_server(void **state)
     rig_close(&r);
 }
 
-/* Cancels when server 0 has received `n` joins or contributions (in the counter `n` of it). */
+/* Cancels the exchange when `count`, a counter of server 0, has reached n. */
 struct cancel {
     struct rig *r;
     const int *count;
@@ -347,7 +349,7 @@ static void cancel_ends_each_wait(void **state)
     struct net_start start;
     pthread_t thread;
     rig_open(&r, 2);
-    tiny_stop(&r.tiny[1]); /* start() would wait for it for ever */
+    tiny_stop(&r.tiny[1]); /* net_exchange_start() would wait for this server for ever */
     struct cancel joined = {&r, &r.tiny[0].n_join, 1};
     pthread_create(&thread, NULL, cancel_late, &joined);
     assert_int_equal(net_exchange_start(r.m.x, &start), ST_CANCELLED);
@@ -409,13 +411,14 @@ static void shared_payloads_pass_by_reference(void **state)
         assert_non_null(strstr(capture_text, ") is on this host: payloads through shared memory"));
         for (int64_t s = 0; s < 10; s++)
             step_all(&r, s);
-        /* All payloads are shared except the first values, of which a member sends copies. */
+        /* All payloads are shared except the first values, which a member sends as copies. */
         assert_int_equal(shared_bytes(&r), 21 * MODEL_ELEMS * sizeof(float));
         rig_close(&r);
     }
 }
 
-/* Another process requests the member's place and is refused: the member's segment stays mapped. */
+/* Another process requests the member's place, and is refused. The member's segment stays
+ * mapped. */
 static void refused_join_keeps_shared_memory(void **state)
 {
     struct rig r;
@@ -456,7 +459,8 @@ static void foreign_gradients_go_by_tcp(void **state)
     rig_close(&r);
 }
 
-/* A server that restarts without shared memory receives earlier pushes by TCP; and the reverse. */
+/* A server restarts without shared memory, and receives the pending pushes again by TCP. After a
+ * restart with shared memory it receives them by reference. */
 static void restart_without_shared_memory_uses_tcp(void **state)
 {
     struct rig r;

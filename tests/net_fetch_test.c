@@ -1,6 +1,6 @@
-/* tests/net_fetch_test.c - chunks that move from server to server, in as many messages as
- * necessary; a server that is slow, refuses, sends invalid data, is down, or never answers; and a
- * client that is cancelled, or never reads. */
+/* tests/net_fetch_test.c - chunks that move from server to server in as many messages as necessary.
+ * The server may be slow, refuse, send invalid data, be down, or never answer; the client may be
+ * cancelled, or may never read the answers. */
 #include "base/clock.h"
 #include "net/exchange/fetch_client.h"
 #include "net/rpc/server.h"
@@ -15,7 +15,7 @@
 
 enum { N_CHUNKS = 12, CHUNK_ELEMS = 1 << 20, LONG_MS = 600000 };
 
-/* Faults of the server's answers. */
+/* Faults that the server's answers can have. */
 enum fault {
     FAULT_NONE,
     FAULT_REFUSE,
@@ -36,7 +36,7 @@ static struct {
     int n_calls;
     int is_slow; /* messages of more than one chunk do not arrive in time */
     uint64_t samples[3];
-    struct buf *value, *slots; /* contents of every chunk */
+    struct buf *value, *slots; /* contents of each chunk: the same for all chunks */
     struct net_server *server;
     char addr[64];
 } f = {.lock = PTHREAD_MUTEX_INITIALIZER, .called = PTHREAD_COND_INITIALIZER};
@@ -63,7 +63,7 @@ static void on_fetch(void *ctx, const struct net_fetch_request *request,
         snprintf(reply->refused, sizeof reply->refused, "generation %d is not kept here",
                  (int)request->generation);
     for (int i = 0; fault != FAULT_NOTHING && i < request->n; i++) {
-        /* Every other chunk has slots. */
+        /* Chunks with even numbers have slots. */
         struct net_fetch_item item = {.chunk = request->chunk[i],
                                       .version = request->step + request->chunk[i] % 2,
                                       .value = f.value,
@@ -86,7 +86,8 @@ static void on_fetch(void *ctx, const struct net_fetch_request *request,
     }
 }
 
-/* Starts the server. max_reply_bytes: limit for all answers in flight; 0: the default. */
+/* Starts the server. max_reply_bytes: limit of the bytes of all answers in flight; 0: the
+ * default. */
 static void serve(int port, int fetches, size_t max_reply_bytes)
 {
     struct net_server_config cfg = {.addr = f.addr, .max_reply_bytes = max_reply_bytes};
@@ -120,7 +121,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Result of a run. */
+/* Chunks that a run has received. */
 struct received {
     int n, good, fail_at;
     int chunk[N_CHUNKS];
@@ -183,8 +184,9 @@ static void chunks_arrive_in_several_messages(void **state)
     assert_int_equal(fetch_client_create(f.addr, &client), ST_OK);
     assert_int_equal(run(&r, client, LONG_MS), ST_OK);
     assert_all(&r);
-    /* Chunks have 4 MiB, every other one 12. One is requested first, then two with 16 MiB in a
-     * message; a chunk that a busy machine sends late is requested by itself. */
+    /* Odd chunks have 4 MiB, even ones with their slots 12. The client requests one chunk first,
+     * then two chunks with 16 MiB per message. It requests a chunk alone if a busy machine sent it
+     * late. */
     assert_in_range(calls() - before, 7, 9);
     assert_int_equal(run(&r, client, LONG_MS), ST_OK);
     assert_all(&r);
@@ -203,9 +205,8 @@ static void set_slow(int is_slow)
     pthread_mutex_unlock(&f.lock);
 }
 
-/* A message that is too late may have been too large for the link: then single chunks are
- * requested.
- */
+/* A message that is late may have been too large for the link: then the client requests one chunk
+ * at a time. */
 static void late_message_reduces_request_to_one_chunk(void **state)
 {
     struct fetch_client *client;
@@ -216,8 +217,8 @@ static void late_message_reduces_request_to_one_chunk(void **state)
     assert_int_equal(run(&r, client, 3000), ST_OK);
     set_slow(0);
     assert_all(&r);
-    /* If a busy machine is late with the first chunk, too, which is requested by itself, a message
-     * with several chunks is never requested. */
+    /* The client requests the first chunk alone. If a busy machine sends even this chunk late, the
+     * client never requests several chunks in a message. */
     assert_in_range(calls() - before, N_CHUNKS, 1 + N_CHUNKS);
     fetch_client_destroy(client);
 }
@@ -355,8 +356,8 @@ static void run_ends_at_deadline_or_when_cancelled(void **state)
     close(fd);
 }
 
-/* Makes a call without a repeat, and checks that it receives the reason why it has no answer; other
- * calls are answered while earlier calls are pending. */
+/* Makes a call while other answers are unread, and checks that it fails with the reason. Calls may
+ * still succeed at first. */
 static void assert_explained(uint8_t *data, size_t bytes)
 {
     const struct net_unary_bytes request = {data, bytes};
@@ -374,7 +375,8 @@ static void assert_explained(uint8_t *data, size_t bytes)
     net_unary_destroy(u);
 }
 
-/* Answers that the client does not read use limited memory, and are ended after a while. */
+/* Answers that a client does not read use limited memory, and the server ends them after a
+ * while. */
 static void unread_answers_are_bounded(void **state)
 {
     enum { MANY = 3 };
@@ -386,7 +388,7 @@ static void unread_answers_are_bounded(void **state)
     uint8_t *data;
     size_t bytes;
     net_server_destroy(f.server);
-    serve(0, 1, 24 << 20); /* room for one and a half answers */
+    serve(0, 1, 24 << 20); /* memory for one and a half answers */
     assert_int_equal(message_fetch_pack(&request, &data, &bytes), ST_OK);
     for (int i = 0; i < MANY; i++) {
         raw_open(&many[i], net_server_port(f.server), "/weir.v1.Weir/Fetch");
@@ -400,7 +402,7 @@ static void unread_answers_are_bounded(void **state)
     assert_explained(data, bytes);
     free(data);
     assert_int_equal(fetch_client_create(f.addr, &client), ST_OK);
-    assert_int_equal(run(&r, client, RAW_CALL_MS / 2), ST_OK); /* before the calls end */
+    assert_int_equal(run(&r, client, RAW_CALL_MS / 2), ST_OK); /* before the unread calls end */
     assert_all(&r);
     fetch_client_destroy(client);
     for (int i = 0; i < MANY; i++) {

@@ -1,4 +1,5 @@
-/* tests/net_file_reader_test.c - file_reader.h with a read that hangs until it is released. */
+/* tests/net_file_reader_test.c - the reader of file_reader.h, with a read that hangs until the test
+ * releases it. */
 #include "base/log.h"
 #include "net/security/file_reader.h"
 #include "tests/capture.h"
@@ -69,7 +70,7 @@ static void each_look_reads_the_file(void **state)
     assert_true(s.signals_blocked);
 }
 
-/* The first look waits and writes a line; later looks do neither, until the file system answers. */
+/* The first look waits and writes a line. Later looks do neither until the file system answers. */
 static void file_that_hangs_stops_no_look(void **state)
 {
     static struct file_reader r = FILE_READER(read_file, "the old one stays");
@@ -84,7 +85,7 @@ static void file_that_hangs_stops_no_look(void **state)
     }
     capture_begin();
     set_hangs(false);
-    while (look(&r) < 2) /* the active read serves no look that was requested after its start */
+    while (look(&r) < 2) /* a read does not serve a look that was requested after its start */
         ;
     capture_end();
     assert_non_null(strstr(capture_text, FILE_NAME " can be read again\n"));
@@ -121,7 +122,8 @@ static void first_look_waits_for_the_file(void **state)
                " cannot be read: its file system has not answered for 1 s; waiting for it\n"));
 }
 
-/* Returns true while the thread runs, which ends soon after the look that it has served. */
+/* Returns true while the reader's thread runs. The thread ends soon after the look that it has
+ * served. */
 static bool is_running(struct file_reader *r)
 {
     pthread_mutex_lock(&r->lock);
@@ -141,7 +143,7 @@ static void without_a_thread_the_old_values_stay(void **state)
     assert_int_equal(CAPTURE(look(&r)), 1);
     assert_non_null(strstr(capture_text, "no thread can be started to read " FILE_NAME ": "));
     assert_non_null(strstr(capture_text, "; the old one stays\n"));
-    assert_int_equal(look_first(&r), 2); /* reads in the caller's thread, without old values */
+    assert_int_equal(look_first(&r), 2); /* without old values the caller's thread reads the file */
     no_threads = false;
 }
 

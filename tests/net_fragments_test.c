@@ -1,12 +1,12 @@
-/* tests/net_fragments_test.c - the chunks that a step exchanges: each chunk once in `fragments`
- * steps, and all chunks in the last step; and fragments of about equal bytes. */
+/* tests/net_fragments_test.c - the chunks that a step exchanges: each chunk has one turn in
+ * `fragments` steps, and the last step exchanges all chunks. Fragments have about equal bytes. */
 #include "net/wire/fragments.h"
 #include "tests/check.h"
 #include <stdlib.h>
 
 enum { LAYERS = 8, CHUNK_BYTES = 16384 };
 
-/* Makes a table with layers that have a matrix of several chunks and a vector. */
+/* Makes a table of layers, each with a matrix of several chunks and a vector. */
 static struct chunks *make_table(void)
 {
     static const char *const names[2 * LAYERS] = {"w0", "b0", "w1", "b1", "w2", "b2", "w3", "b3",
@@ -41,7 +41,7 @@ static void each_chunk_has_its_turn(void **state)
             assert_true(turn >= 2 * n);
             assert_true(fragments_turn(&job, fragment, i, job.train_steps - 1));
             assert_true(
-                fragments_turn(&job, fragment, i, INT64_MAX)); /* a step from an invalid frame */
+                fragments_turn(&job, fragment, i, INT64_MAX)); /* possible in an invalid frame */
         }
         assert_in_range(first, 1, chunks->n_chunks - n + 1);
         free(fragment);

@@ -1,5 +1,5 @@
-/* tests/net_frame_test.c - compares the encoder and decoder of Frame with protobuf-c's, for any
- * order of fields and any spans, and checks input that is not a frame. */
+/* tests/net_frame_test.c - compares the encoder and decoder of Frame with those of protobuf-c, with
+ * the fields in any order and the bytes in any spans, and checks input that is not a frame. */
 #include "base/digest.h"
 #include "base/rng.h"
 #include "net/wire/frame.h"
@@ -392,7 +392,7 @@ static void frames_beyond_limits_are_refused(void **state)
     assert_int_equal(seen.n, FRAME_MAX_PIECES);
     assert_refused(many, 2 * FRAME_MAX_PIECES + 2, "more than 1024 pieces");
 
-    uint8_t text[600] = {0x22, 0x83, 0x04, 0x32, 0x80, 0x04}; /* why of 512 bytes */
+    uint8_t text[600] = {0x22, 0x83, 0x04, 0x32, 0x80, 0x04}; /* the field `why`, with 512 bytes */
     assert_refused(text, 3 + 515, "the limit is 511");
 }
 
@@ -510,7 +510,8 @@ static void collect_decoded(void *ctx, size_t first, const void *src, size_t n)
     r->next = first + n;
 }
 
-/* Blocks with a scale, and floats in units of such blocks, in spans that end anywhere. */
+/* Payloads of blocks with a scale, and of floats in units of such blocks, in spans that end
+ * anywhere. */
 static void payload_blocks_stay_whole(void **state)
 {
     static float from[700], decoded[700];

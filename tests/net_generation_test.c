@@ -1,5 +1,5 @@
-/* tests/net_generation_test.c - an exchange over several generations, with other servers, another
- * shard map and another place among the members, and without log lines about lost connections. */
+/* tests/net_generation_test.c - an exchange over several generations. The servers, the shard map
+ * and the member's rank change, and no line reports a lost connection. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/exchange.h"
@@ -13,7 +13,7 @@
 enum {
     N_SERVERS = 3,
     STUCK_MS = 10000,
-    QUICK_MS = 20, /* longest pause while servers change their generation */
+    QUICK_MS = 20, /* longest pause (ms) of the client while servers change their generation */
 };
 
 struct rig {
@@ -22,8 +22,8 @@ struct rig {
     char addr[N_SERVERS][32], *addrs[N_SERVERS];
     char *mixed_addrs[2]; /* servers 0 and 2 */
     struct hosts first, mixed;
-    int n_renewed; /* number of calls of first_values */
-    int late;      /* nonzero: server 1 answers a held piece during such a call */
+    int n_renewed; /* number of calls of first_values() */
+    int late;      /* nonzero: server 1 answers a held piece during a call of first_values() */
 };
 
 static void first_values(void *ctx, float *params)
@@ -88,7 +88,7 @@ static void set_place(struct rig *r, int member, int rank, int n_members)
     }
 }
 
-/* Sets the last version of the generation at the servers from `first` on. */
+/* Sets the last version of the generation at server `first` and at all later servers. */
 static void set_end(struct rig *r, int first, int64_t end)
 {
     for (int i = first; i < N_SERVERS; i++) {
@@ -98,15 +98,16 @@ static void set_end(struct rig *r, int first, int64_t end)
     }
 }
 
-/* Starts the next generation, from `step` on, with server 2 instead of server 1. */
+/* Starts the next generation at `step`, with server 2 instead of server 1. */
 static void change_servers(struct rig *r, int64_t step, const struct net_place *place)
 {
     tiny_go_on(&r->tiny[2], step, 1, &r->mixed, place);
     tiny_go_on(&r->tiny[0], step, 0, &r->mixed, place);
 }
 
-/* A planned end: all contributions to its step are sent, although some chunks have their last
- * version before; the member enters the next generation, of other servers, soon after its start. */
+/* The generation ends as planned. The member sends all contributions to the last step, although
+ * some chunks reach their last version earlier. It enters the next generation, which has other
+ * servers, soon after that generation starts. */
 static void planned_change_enters_next_generation(void **state)
 {
     struct rig r;
@@ -151,7 +152,7 @@ static void planned_change_enters_next_generation(void **state)
     rig_close(&r);
 }
 
-/* Keeps server 0 from answering for a moment; then the next generation begins. */
+/* Keeps server 0 from answering for a moment, and then starts the next generation. */
 struct change {
     struct rig *r;
     const struct net_place *place;
@@ -182,8 +183,8 @@ static void *change_late(void *arg)
     return NULL;
 }
 
-/* Returns the longest pause that the worker made, or -1, until it was in the next generation.
- * first: the first server at which the end of the present one was set. */
+/* Returns the longest pause (ms; -1: none) that the worker made before it was in the next
+ * generation. first: the first server that ends the present generation. */
 static int64_t start_in_the_middle(int first)
 {
     struct rig r;
@@ -210,9 +211,9 @@ static int64_t start_in_the_middle(int first)
     return pause_ms;
 }
 
-/* The answers of the last step are pending when the worker requests the next generation, as in each
- * planned change of a job with several workers: the worker does not pause as after a lost stream.
- */
+/* The worker requests the next generation while the answers of the last step are pending, as in
+ * each planned change of a job with several workers. It does not pause, unlike after a lost
+ * stream. */
 static void planned_change_has_no_long_pause(void **state)
 {
     for (int i = 0; i < 20; i++)
@@ -220,7 +221,7 @@ static void planned_change_has_no_long_pause(void **state)
 }
 
 /* If servers stop at different times, versions may arrive while the worker already requests the
- * next generation: it contacts ps 0 after the last of them. */
+ * next generation. The worker contacts ps 0 after the last of these versions. */
 static void late_versions_precede_next_generation(void **state)
 {
     start_in_the_middle(1);
@@ -332,7 +333,8 @@ static void *leave_while_stopped(void *arg)
     return (void *)(intptr_t)st;
 }
 
-/* The next generation waits for other workers, possibly for ever: a leaving member does not. */
+/* The next generation waits for other workers, possibly for ever. A leaving member does not wait
+ * for it. */
 static void leave_soon_does_not_wait_for_stopped_job(void **state)
 {
     struct rig r;
@@ -356,7 +358,7 @@ static void leave_soon_does_not_wait_for_stopped_job(void **state)
     rig_close(&r);
 }
 
-/* ps 0 is down at that time: it receives the request when it is back. */
+/* ps 0 is down when the member asks to leave, and receives the request when it is back. */
 static void leave_soon_reaches_ps0_after_its_restart(void **state)
 {
     struct rig r;
@@ -371,8 +373,8 @@ static void leave_soon_reaches_ps0_after_its_restart(void **state)
     rig_close(&r);
 }
 
-/* A member with all versions leaves for good: all servers receive the message, although they are in
- * a generation in which this member never was. */
+/* A member with all versions leaves for good. All servers receive its leave message, although they
+ * are in a generation in which this member never was. */
 static void leave_reaches_servers_of_newer_generation(void **state)
 {
     struct rig r;
@@ -391,8 +393,8 @@ static void leave_reaches_servers_of_newer_generation(void **state)
     rig_close(&r);
 }
 
-/* An answer to a request of the previous generation, by a server that has other chunks now, arrives
- * when the next one has begun: it is ignored. */
+/* A server answers a request of the previous generation when the next generation has begun, in
+ * which it has other chunks. The client ignores the answer. */
 static void answer_of_previous_generation_is_ignored(void **state)
 {
     struct rig r;
@@ -418,7 +420,7 @@ static void answer_of_previous_generation_is_ignored(void **state)
     tiny_go_on(&r.tiny[0], 0, 0, &three, &place);
     pthread_mutex_lock(&r.tiny[0].lock);
     for (int i = 0; i < MODEL_CHUNKS; i++)
-        r.tiny[0].version[i] = -1; /* it requests the first values */
+        r.tiny[0].version[i] = -1; /* the server has no version, so it requests the first values */
     pthread_mutex_unlock(&r.tiny[0].lock);
     assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
     assert_int_equal(r.n_renewed, 1);
@@ -426,7 +428,7 @@ static void answer_of_previous_generation_is_ignored(void **state)
     rig_close(&r);
 }
 
-/* All servers have lost their values, and a new generation begins with the first ones. */
+/* All servers have lost their values, and a new generation begins with the first values. */
 static void lost_values_restart_the_job(void **state)
 {
     struct rig r;

@@ -1,6 +1,6 @@
-/* tests/net_guarded_sockets_test.c - the end of a client that is cut off: its connection stays
- * open, unread, unless gRPC waits by poll(), which would report the unread bytes again and again.
- */
+/* tests/net_guarded_sockets_test.c - the end of a client that the guard cuts off. Its connection
+ * stays open, and its bytes unread. If gRPC waits by poll(), which would report the unread bytes
+ * again and again, the connection ends. */
 #include "net/rpc/guarded_sockets.h"
 #include "net/security/http2_guard.h"
 #include "tests/check.h"

@@ -1,5 +1,5 @@
-/* tests/net_http2_guard_test.c - frame heads are found however the bytes are cut, and a client is
- * cut off at its first frame beyond a limit, not at the last within it. */
+/* tests/net_http2_guard_test.c - the guard finds frame heads however the bytes are cut, and cuts
+ * off a client at its first frame beyond a limit, not earlier. */
 #include "base/log.h"
 #include "net/security/http2_guard.h"
 #include "tests/check.h"
@@ -45,7 +45,7 @@ static void assert_frame(const struct http2_frame *got, const struct http2_frame
     assert_int_equal(got->flags, want->flags);
 }
 
-/* Payloads are random bytes, so that a head read at the wrong place shows. */
+/* Payloads are random bytes: a head that is read at the wrong place fails the test. */
 static void frames_in_any_pieces_are_found(void **state)
 {
     static uint8_t bytes[STREAM_BYTES];
@@ -91,7 +91,7 @@ static struct peer_address address4(unsigned host)
     return from;
 }
 
-/* Writes the client's preface and first frame. */
+/* Writes the client's preface and its first frame. */
 static size_t put_begin(uint8_t *to, struct http2_frame first)
 {
     memcpy(to, http2_frames_preface, HTTP2_PREFACE_BYTES);
@@ -107,7 +107,7 @@ static void begin_from(struct http2_guard *g, unsigned host)
     assert_true(http2_guard_received(g, bytes, n));
 }
 
-/* Starts a guard for a new host, so that tests do not share hosts. */
+/* Starts a guard for a new host, so that no two tests share a host. */
 static void begin(struct http2_guard *g)
 {
     http2_guard_init(g);
@@ -172,7 +172,7 @@ static void client_that_does_not_begin_as_http2_is_cut_off(void **state)
     }
 }
 
-/* Ends a connection, with a stream or without. */
+/* Opens and ends a connection, with or without a stream. */
 static void end_one(struct http2_guard *g, unsigned host, bool has_stream)
 {
     begin_from(g, host);
@@ -222,7 +222,7 @@ static void header_above_64_KB_is_cut_off(void **state)
     http2_guard_free(&g);
 }
 
-/* The frame head is enough: the guard does not wait for the payload. */
+/* The announced length in the frame's head is enough: the guard does not wait for the payload. */
 static void header_announced_above_64_KB_is_cut_off(void **state)
 {
     struct http2_guard g;
@@ -247,7 +247,8 @@ static void header_of_many_frames_is_cut_off(void **state)
     http2_guard_free(&g);
 }
 
-/* Returns the number of calls after which the client is cut off. */
+/* Opens and resets up to `most` calls. Returns the number of the call at which the client is cut
+ * off, or 0. */
 static int calls_until_cut(struct http2_guard *g, uint32_t first, int most)
 {
     for (int i = 0; i < most; i++) {
@@ -285,7 +286,7 @@ static void resets_that_a_client_provokes_count(void **state)
     http2_guard_free(&g);
 }
 
-/* gRPC's servers end a refused call with a reset, before its client has sent everything. */
+/* A gRPC server ends a refused call with a reset before the client has sent everything. */
 static void calls_that_the_server_ends_count_as_no_resets(void **state)
 {
     struct http2_guard g;
@@ -301,7 +302,7 @@ static void calls_that_the_server_ends_count_as_no_resets(void **state)
     http2_guard_free(&g);
 }
 
-/* No client that obeys gRPC's SETTINGS can open so many. */
+/* A client that obeys gRPC's SETTINGS cannot open so many calls. */
 static void calls_above_512_at_once_are_cut_off(void **state)
 {
     struct http2_guard g;
@@ -321,7 +322,7 @@ static void calls_above_512_at_once_are_cut_off(void **state)
     http2_guard_free(&g);
 }
 
-/* Successive connections of one host share its limit; those of another host do not. */
+/* Successive connections of one host share that host's limit. Another host has its own limit. */
 static void new_connections_bring_no_new_resets(void **state)
 {
     struct http2_guard g;
@@ -347,7 +348,7 @@ static void line_is_written_once_a_minute_for_each_host(void **state)
     unsigned host = next_host++;
     char want[64];
     http2_guard_init(&g);
-    fake_time_move(200000); /* lines of earlier tests do not count any more */
+    fake_time_move(200000); /* lines that earlier tests have written do not count any more */
     n_lines = 0;
     for (int i = 0; i < 3; i++) {
         begin_from(&g, host);

@@ -1,5 +1,6 @@
-/* tests/net_join_test.c - the messages by which a member joins and leaves, and their replies: they
- * arrive unchanged, and invalid ones are refused with a sentence, from any sender. */
+/* tests/net_join_test.c - the messages by which a member joins and leaves, and the replies: valid
+ * messages arrive unchanged, and invalid ones are refused with a sentence, whatever program sends
+ * them. */
 #include "kernels/vector/optim.h"
 #include "net/wire/job_steps.h"
 #include "net/wire/message.h"
@@ -71,7 +72,7 @@ static void joins_arrive_unchanged(void **state)
     join.address = NULL;
     assert_int_equal(join_through(&join, &got), ST_OK);
     assert_string_equal(got.address, "");
-    join.member = 4000; /* assigned by ps 0 in a job that began with two workers */
+    join.member = 4000; /* ps 0 assigned this number in a job that began with two workers */
     assert_int_equal(join_through(&join, &got), ST_OK);
     assert_int_equal(got.member, 4000);
     join.member = -1;
@@ -81,7 +82,7 @@ static void joins_arrive_unchanged(void **state)
     assert_int_equal(got.member, -1);
     assert_int_equal(got.job.n_workers, 0);
     assert_int_equal(got.job.aggregate, 0);
-    join.member = 7; /* assigned by ps 0 */
+    join.member = 7; /* ps 0 assigned this number */
     assert_int_equal(join_through(&join, &got), ST_OK);
     assert_int_equal(got.member, 7);
 }
@@ -169,7 +170,8 @@ static void sample_transformations_cross_the_wire(void **state)
     }
 }
 
-/* Threads and the library's instructions determine the order of sums; vector loops do not. */
+/* The number of threads and the library's instruction set determine the order of sums, so they are
+ * compared. The instruction set of vector loops is not. */
 static void arithmetic_is_compared(void **state)
 {
     static const char *const others[] = {"oneDNN v2.6.3, AVX2, 4 threads; vector loops AVX-512",
@@ -207,7 +209,7 @@ static void invalid_joins_are_refused(void **state)
     memset(far, 'x', sizeof far - 1);
     far[sizeof far - 1] = 0;
     JOIN_INVALID(j.member = JOB_MAX_WORKERS);
-    JOIN_INVALID(j.member = -1); /* although the job has two workers */
+    JOIN_INVALID(j.member = -1); /* a worker of a job with two workers has a number */
     JOIN_INVALID(j.incarnation = 0);
     JOIN_INVALID(j.generation = UINT64_MAX);
     JOIN_INVALID(j.address = far);
@@ -224,7 +226,7 @@ static void invalid_joins_are_refused(void **state)
     JOIN_INVALID(j.job.epochs = NAN);
     JOIN_INVALID(j.job.epochs = 1.1 * JOB_MAX_EPOCHS);
     JOIN_INVALID(j.job.staleness = -1);
-    JOIN_INVALID(j.job.optim.kind = OPTIM_N_KINDS); /* sent as unknown names */
+    JOIN_INVALID(j.job.optim.kind = OPTIM_N_KINDS); /* crosses the wire as an unknown name */
     JOIN_INVALID(j.job.optim.schedule = SCHEDULE_N_KINDS);
     JOIN_INVALID(j.job.optim.lr_decay = 2);
     JOIN_INVALID(j.job.optim.n_boundaries = 1; j.job.optim.boundary[0] = 0);
@@ -242,7 +244,7 @@ static void invalid_joins_are_refused(void **state)
     JOIN_INVALID(j.job.version_dtype = DTYPE_INT8; j.job.sync_mode = JOB_ASYNC);
     JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = JOB_MAX_LOCAL_STEPS * 2);
     JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 4; j.job.sync_mode = JOB_ASYNC;
-                 j.job.optim.kind = OPTIM_NESTEROV); /* would be momentum of each contribution */
+                 j.job.optim.kind = OPTIM_NESTEROV); /* each contribution would have momentum */
     JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 4; j.job.sync_mode = JOB_ASYNC;
                  j.job.optim.kind = OPTIM_SGD; j.job.delay_compensation = 1);
     JOIN_INVALID(j.job.local = j.job.optim; j.job.local_steps = 4; j.job.optim.clip_norm = 1);
@@ -394,7 +396,7 @@ static void members_leave_now_or_soon(void **state)
     }
 }
 
-/* The receiver gets one short line of printable UTF-8. */
+/* The error of a leaving member arrives as one short line of printable UTF-8. */
 static void members_leave_with_an_error(void **state)
 {
     struct net_leave got,
@@ -419,7 +421,7 @@ static void members_leave_with_an_error(void **state)
     }
 }
 
-/* Servers receive the text, up to its bound. */
+/* Servers receive the text if it is not longer than the limit. */
 static void text_on_training_data_crosses_the_wire(void **state)
 {
     struct net_join got, join = good_join();

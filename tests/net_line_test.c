@@ -3,7 +3,8 @@
 #include "tests/check.h"
 #include <string.h>
 
-/* 3.3 million parameters, 50 steps of 0.1 s between two exchanges, each of which may last 1 s. */
+/* 13.1 MB are 3.3 million parameters. rounds: 50 steps of 0.1 s between two exchanges; an exchange
+ * may last 1 s. */
 static const struct net_line_use rounds = {13.1e6, 50, 0.1}, steps = {13.1e6, 1, 0.1};
 
 static enum dtype choose(double rtt_ms, double mbit, const struct net_line_use *use,
@@ -31,7 +32,7 @@ static void format_with_least_loss_is_chosen(void **state)
     assert_int_equal(choose(80, 1, &rounds, "more steps between exchanges"), DTYPE_INT4);
 }
 
-/* A local network gets fp32, regardless of the bytes in each step. */
+/* A local network uses fp32, whatever number of bytes a step has. */
 static void local_network_uses_fp32(void **state)
 {
     assert_int_equal(choose(0.05, 8000, &steps, "as in a local network"), DTYPE_F32);

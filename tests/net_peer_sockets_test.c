@@ -1,5 +1,5 @@
-/* tests/net_peer_sockets_test.c - gRPC's text of a peer, the sockets that are connected to it, and
- * the memory of a segment in a forked child. */
+/* tests/net_peer_sockets_test.c - gRPC's text for a peer, the sockets that are connected to this
+ * peer, and the memory of a segment in a forked child. */
 #include "base/fork_guard.h"
 #include "net/rpc/peer_sockets.h"
 #include "net/shm/segment.h"

@@ -1,5 +1,5 @@
-/* tests/net_plan_test.c - plans and servers' states on the wire: they arrive unchanged, and invalid
- * ones are refused with a sentence, from any sender. */
+/* tests/net_plan_test.c - plans and the states of servers on the wire: valid messages arrive
+ * unchanged, and invalid ones are refused with a sentence, whatever program sends them. */
 #include "net/wire/message.h"
 #include "net/wire/plan.h"
 #include "tests/check.h"
@@ -32,7 +32,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Returns a plan that resumes from the memory of three servers, with two servers. */
+/* Returns a plan for two servers that resumes from the memory of three servers. */
 static struct net_plan good_plan(void)
 {
     struct net_plan p = {.generation = 9,
@@ -124,7 +124,7 @@ static void plan_contains_contributions(void **state)
         }
         free(list);
     }
-    assert_int_equal(net_plan_contributed(&p, 2, 120), 0); /* it has joined with this plan */
+    assert_int_equal(net_plan_contributed(&p, 2, 120), 0); /* member 2 joins with this plan */
     assert_int_equal(net_plan_contributed(&p, 4, 122), 0);
     p.job.sync_mode = JOB_ASYNC; /* each version has one contribution */
     assert_int_equal(net_plan_contributed(&p, 0, 122), 0);
@@ -239,7 +239,7 @@ static void invalid_plans_are_refused(void **state)
     REFUSED(p.holders.n = 0);
     REFUSED(p.before = 0);
     REFUSED(p.before = 9);
-    REFUSED(p.source = PLAN_CHECKPOINT); /* without a name */
+    REFUSED(p.source = PLAN_CHECKPOINT); /* the checkpoint has no name */
     REFUSED(p.source = PLAN_CHECKPOINT; snprintf(p.restore, sizeof p.restore, "../x"));
     REFUSED(p.source = PLAN_FIRST);
     struct net_contribution none[] = {{0, 0}}, later[] = {{0, 121}}, again[] = {{4, 1}, {4, 2}},
@@ -375,7 +375,7 @@ static void invalid_server_states_are_refused(void **state)
     struct net_missing nobody[] = {{JOB_MAX_WORKERS, 0, 0}, {0, 0, 0}};
     struct net_missing early[] = {{0, -1, 0}, {0, 0, 0}};
     static struct net_missing crowd[JOB_MAX_WORKERS + 1];
-    CONTROL_REFUSED(c.joining = 1); /* although it has a number */
+    CONTROL_REFUSED(c.joining = 1); /* a server with a number is not joining */
     CONTROL_REFUSED(c.joining = 1; c.server = 0; c.n_servers = 0; c.address[0] = 0);
     CONTROL_REFUSED(c.generation = UINT64_MAX);
     CONTROL_REFUSED(c.heard_epoch = UINT64_MAX);

@@ -141,7 +141,7 @@ static enum status unpack_gate(struct wire *w)
     return st;
 }
 
-/* A message of another server is checked before it is used. */
+/* The receiver checks another server's message before it uses any value. */
 static void invalid_gates_are_refused(void **state)
 {
     struct buf *b;

@@ -1,5 +1,6 @@
-/* tests/net_residuals_test.c - the part that rounding removes from a contribution is added to the
- * next one exactly once, even if steps are repeated, skipped, or did not count. */
+/* tests/net_residuals_test.c - the residual is the part that rounding removes from a contribution.
+ * It is added to the next contribution exactly once, even if steps are repeated or skipped, or a
+ * contribution does not count. */
 #include "net/exchange/residuals.h"
 #include "tests/check.h"
 #include <stdlib.h>
@@ -22,8 +23,8 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Rounds the chunk's contribution to `step`. Checks that each added residual equals `in`, and
- * leaves `out` over. */
+/* Checks that each residual that is added to the chunk's contribution to `step` equals `in`, and
+ * replaces it by `out`. */
 static void round_step(int chunk, int64_t step, float in, float out)
 {
     float *r = residuals_of(residuals, chunk, step);
@@ -43,7 +44,7 @@ static void residual_is_added_to_next_contribution(void **state)
         round_step(c, 2, (float)c + 10, 0);
 }
 
-/* Each repeat adds the same residual as the first time. */
+/* A repeated step adds the same residual as its first attempt. */
 static void repeated_step_adds_same_residual(void **state)
 {
     round_step(1, 7, 0, 5);
@@ -57,7 +58,7 @@ static void repeated_step_adds_same_residual(void **state)
 static void skipped_step_keeps_residual(void **state)
 {
     round_step(0, 3, 0, 2);
-    residuals_of(residuals, 0, 4); /* the step is skipped: nothing is written */
+    residuals_of(residuals, 0, 4); /* the step is skipped: no new residual is written */
     round_step(0, 5, 2, 1);
     round_step(0, 9, 1, 0); /* steps need not be consecutive */
 }
@@ -78,7 +79,7 @@ static void uncounted_contribution_is_added_once(void **state)
     round_step(0, 5, 0, 2);
     round_step(0, 6, 2, 9);
     residuals_restore(residuals, 0, 6);
-    residuals_restore(residuals, 1, 6); /* chunk 1 had no contribution to it */
+    residuals_restore(residuals, 1, 6); /* chunk 1 had no contribution to step 6 */
     round_step(0, 8, 2, 3);
     residuals_restore(residuals, 0, 6); /* an older step: ignored */
     round_step(0, 9, 3, 0);

@@ -1,5 +1,5 @@
-/* tests/net_server_test.c - the server against foreign peers: a port in use, invalid addresses,
- * health checks, unknown methods, invalid frames, and bytes that are not HTTP/2. */
+/* tests/net_server_test.c - the server and unusual peers or settings: a port in use, invalid
+ * addresses, health checks, unknown methods, invalid frames, and bytes that are not HTTP/2. */
 #include "base/log.h"
 #include "net/wire/message.h"
 #include "tests/capture.h"
@@ -59,7 +59,7 @@ static void invalid_addresses_are_refused(void **state)
     assert_int_equal(try_listen("no.such.host.invalid:2222"), ST_INVALID);
     assert_int_equal(try_listen("127.0.0.1"), ST_INVALID);
     assert_int_equal(try_listen("127.0.0.1:0"), ST_OK);
-    /* The server does not listen on the other loopback address. */
+    /* The server listens on one loopback address, and not on another. */
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)f->tiny.port)};
     inet_pton(AF_INET, "127.0.0.2", &sa.sin_addr);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -111,7 +111,7 @@ static void invalid_requests_are_refused(void **state)
     assert_int_equal(tiny_get(&f->tiny, &f->tiny.n_leave), 1);
 }
 
-/* The log has only a few lines about a peer, however often it is refused. */
+/* However often the server refuses a peer, it logs only a few lines. */
 static void refusals_write_few_lines(void **state)
 {
     struct fixture *f = *state;
@@ -133,7 +133,7 @@ static void refusals_write_few_lines(void **state)
         assert_int_equal(code, GRPC_STATUS_INVALID_ARGUMENT);
         frame += capture_lines();
     }
-    assert_in_range(leave, 1, LOG_LIMIT_BURST + 1); /* allows a further line after 10 s */
+    assert_in_range(leave, 1, LOG_LIMIT_BURST + 1); /* one further line is possible after 10 s */
     assert_in_range(frame, 1, LOG_LIMIT_BURST + 1);
 }
 
@@ -187,7 +187,7 @@ static void joins_out_of_bounds_are_refused(void **state)
         assert_int_equal(got.job.staleness, 4);
         assert_true(got.job.delay_compensation == 0.25f);
         assert_true(got.job.validation_split == 0.1);
-        assert_int_equal(got.job.aggregate, 2); /* 0 on the wire means all workers */
+        assert_int_equal(got.job.aggregate, 2); /* 0 on the wire means all (two) workers */
         assert_int_equal(got.job.push_dtype, DTYPE_BF16);
         assert_int_equal(got.job.version_dtype, DTYPE_F16);
         assert_int_equal(chunks_compare(f->chunks, got.chunks, why, sizeof why), ST_OK);
@@ -196,7 +196,8 @@ static void joins_out_of_bounds_are_refused(void **state)
     }
 }
 
-/* A JoinReply has an invalid list of servers: the reader frees only what it has allocated. */
+/* A JoinReply has an invalid list of servers. The reader frees only memory that it has
+ * allocated. */
 static void replies_out_of_bounds_are_refused(void **state)
 {
     static const uint8_t no_address[] = {0x6a, 1, 0x1a}; /* server_address: one odd byte */
@@ -208,7 +209,7 @@ static void replies_out_of_bounds_are_refused(void **state)
     assert_int_equal(reply.n_chunks, 0x5a5a5a5a);
 }
 
-/* A few bytes that decode to far more memory than they have are refused. */
+/* A message whose few bytes would decode to far more memory is refused. */
 static void joins_that_need_much_memory_are_refused(void **state)
 {
     size_t n_params = 2000000, at = 0;
@@ -260,7 +261,7 @@ static void assert_refused(struct raw *r, const char *reason)
     assert_int_equal(raw_close(r), GRPC_STATUS_INVALID_ARGUMENT);
 }
 
-/* Streams with invalid data end; a stream that was open before stays open. */
+/* The server ends a stream with invalid data. A stream that was open before stays open. */
 static void invalid_frames_end_only_their_stream(void **state)
 {
     struct fixture *f = *state;

@@ -1,5 +1,5 @@
-/* tests/net_server_threads_test.c - simultaneous events at the server: members that join at once
- * change the quota, and a stream opens while the server stops. */
+/* tests/net_server_threads_test.c - simultaneous events at the server: members join at the same
+ * time and change the memory quota, and a stream opens while the server stops. */
 #include "base/clock.h"
 #include "net/rpc/server_impl.h"
 #include "tests/check.h"
@@ -9,7 +9,8 @@
 
 enum { DEADLINE_MS = 60000 };
 
-/* State of the replacement of gRPC's function: the last size, and a call that is held. */
+/* State of the function that replaces gRPC's: last_size is the last quota, and `held` is nonzero
+ * while the first call waits. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed;
 static size_t last_size;
@@ -37,7 +38,8 @@ static void *trust(void *server)
     return NULL;
 }
 
-/* One thread passes the number of members to gRPC while another one increases it. */
+/* A thread passes the quota for a number of members to gRPC, while another thread increases this
+ * number. The last number counts. */
 static void quota_follows_the_last_number(void **state)
 {
     struct tiny t;
@@ -73,7 +75,8 @@ static void quota_follows_the_last_number(void **state)
     chunks_destroy(chunks);
 }
 
-/* Holds a stream that opens, after its first batch, until the stopping server has ended it. */
+/* State of a stream that opens: it waits after its first batch until the stopping server has ended
+ * its streams. n_early counts statuses that the server sent to this stream too early. */
 static int hold_opening, n_opening, stop_has_passed, n_early;
 static grpc_call *opening;
 
@@ -101,7 +104,8 @@ grpc_call_error grpc_call_start_batch(grpc_call *call, const grpc_op *ops, size_
     return next(call, ops, n, tag, reserved);
 }
 
-/* Replaces gRPC's function, which the server calls once it has ended its streams and waited. */
+/* Replaces gRPC's function. The server calls it after it has ended its streams and waited for
+ * them. */
 void grpc_server_cancel_all_calls(grpc_server *server)
 {
     static void (*next)(grpc_server *);
@@ -114,7 +118,7 @@ void grpc_server_cancel_all_calls(grpc_server *server)
     next(server);
 }
 
-/* The stream's status does not overtake the metadata that opens it. */
+/* The stream's status must not be sent before the metadata that opens the stream. */
 static void stream_that_opens_during_stop_ends_in_order(void **state)
 {
     static struct raw r;

@@ -29,7 +29,8 @@ static int joins(const struct session_out *out)
     return n;
 }
 
-/* Passes an event to the session, then nothing until the next join. Returns the ms between them. */
+/* Passes an event to the session, then only timers until the next join. Returns the time between
+ * them in ms. */
 static int64_t pause_after(struct wait *w, const struct session_event *e)
 {
     struct session_out out;
@@ -49,8 +50,8 @@ static const struct session_event started = {.kind = EVENT_START},
                                   failed = {.kind = EVENT_JOIN_FAILED, .st = ST_UNAVAILABLE},
                                   wait_more = {.kind = EVENT_JOIN_ANSWER, .answer = JOIN_RETRY};
 
-/* The worker starts before its server: a join reaches the server within half a second after its
- * start, and the next joins follow quickly while the server makes its first plan. */
+/* The worker starts before its server. A join reaches the server within half a second after the
+ * server's start, and the next joins follow quickly while the server makes its first plan. */
 static void late_server_is_reached_soon(void **state)
 {
     for (int n_failed = 1; n_failed < 60; n_failed += 29) {
@@ -65,14 +66,15 @@ static void late_server_is_reached_soon(void **state)
         for (int i = 0; i < 100; i++)
             assert_in_range(pause_after(&w, &wait_more), 0, 20);
         int64_t quick_ns = w.now_ns;
-        while (pause_after(&w, &wait_more) <= 20) /* the quick joins end */
+        while (pause_after(&w, &wait_more) <= 20) /* the session ends its quick joins */
             assert_true(w.now_ns - quick_ns < 3000 * MS);
         assert_in_range(pause_after(&w, &wait_more), 21, 500);
         free(w.s);
     }
 }
 
-/* The server answered for long, stopped, and is back: like a server that starts late. */
+/* The server has answered for a long time, stops, and is back: the session treats it like a server
+ * that starts late. */
 static void restarted_server_is_reached_soon(void **state)
 {
     struct wait w = begin();

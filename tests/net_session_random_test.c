@@ -1,5 +1,5 @@
 /* tests/net_session_random_test.c - the session (net/exchange/session.h) under random events, with
- * a check of its invariants after each of them. WEIR_TEST_SEED=N runs them from N. */
+ * a check of its invariants after each event. WEIR_TEST_SEED=N begins with seed N. */
 #include "net/exchange/session.h"
 #include "tests/check.h"
 #include <stdio.h>
@@ -26,9 +26,9 @@ struct world {
     uint64_t random;
     int64_t now;
     enum call call[MAX_SERVERS];
-    int cancelled[MAX_SERVERS];   /* nonzero: that call is cancelled */
-    int64_t ends_ns[MAX_SERVERS]; /* calm: time of its answer */
-    int n_leaves, n_soon;         /* leave messages and requests without an answer yet */
+    int cancelled[MAX_SERVERS];   /* nonzero: the call of this link is cancelled */
+    int64_t ends_ns[MAX_SERVERS]; /* time at which the calm world answers the link's call */
+    int n_leaves, n_soon;         /* unanswered leave messages, and requests to leave soon */
     int begun, out, left, failed;
     int64_t wake_ns;
     uint64_t digest; /* hash of all actions */
@@ -57,7 +57,7 @@ static void world_close(struct world *w)
     free(w->copy);
 }
 
-/* Renumbers the links by the new servers. */
+/* Renumbers the links according to the new list of servers. */
 static void renumber(struct world *w, const struct session_event *e)
 {
     struct world was = *w;
@@ -69,7 +69,7 @@ static void renumber(struct world *w, const struct session_event *e)
     }
 }
 
-/* Ends the call that the event reports, if it is one of these. */
+/* Ends the call that the event answers, if the event answers a call. */
 static void end_call(struct world *w, const struct session_event *e)
 {
     int join = e->kind == EVENT_JOIN_ANSWER || e->kind == EVENT_JOIN_FAILED;
@@ -131,7 +131,7 @@ static void do_action(struct world *w, const struct session_event *e,
     }
 }
 
-/* Steps the session, checks its invariants, and carries out its actions. */
+/* Passes an event to the session, checks the invariants, and carries out the session's actions. */
 static void step(struct world *w, const struct session_event *e)
 {
     static struct session_out out, again;
@@ -142,7 +142,7 @@ static void step(struct world *w, const struct session_event *e)
         uint64_t generation = w->s->generation, heard = w->s->heard;
         memcpy(w->copy, w->s, bytes);
         session_step(w->s, &event, w->now, &out);
-        session_step(w->copy, &event, w->now, &again); /* a copy is a snapshot */
+        session_step(w->copy, &event, w->now, &again); /* a copied session behaves alike */
         assert_memory_equal(w->copy, w->s, bytes);
         assert_in_range(out.n, 0, SESSION_ACTIONS);
         assert_true(w->s->generation >= generation && w->s->heard >= heard);
@@ -155,7 +155,7 @@ static void step(struct world *w, const struct session_event *e)
     w->wake_ns = out.wake_ns;
 }
 
-/* Draws up to `most` servers, some of which are in the present generation. */
+/* Draws up to `most` servers. Some of them are in the present generation. */
 static void draw_servers(struct world *w, struct session_event *e, int most)
 {
     int used[MAX_SERVERS] = {1};
@@ -217,7 +217,7 @@ static struct session_event draw_event(struct world *w, int wild)
     return e;
 }
 
-/* Answers a call, once the world is calm and in that generation. */
+/* Ends the link's call in the calm world, where all servers are in this generation. */
 static void answer(struct world *w, int link, uint64_t generation)
 {
     struct session_event e = {.link = link, .kind = EVENT_STREAM_DOWN};
@@ -241,7 +241,7 @@ static void answer(struct world *w, int link, uint64_t generation)
     step(w, &e);
 }
 
-/* Advances to the next event in time. Returns 0 if there is no further event. */
+/* Advances the time to the next event. Returns 0 if there is no further event. */
 static int next_in_calm(struct world *w, uint64_t generation)
 {
     const struct session_event timer = {.kind = EVENT_TIMER};
@@ -272,8 +272,8 @@ static uint64_t seed_of_run(void)
     return text ? strtoull(text, NULL, 10) : 1;
 }
 
-/* Sends any event at any time, most of them invalid; also, for a while, to a session that has
- * failed, left or closed. */
+/* Sends any event at any time; most of them are invalid. A session that has failed, left or closed
+ * still receives events for a while. */
 static uint64_t run_wild(uint64_t seed)
 {
     uint64_t digest = 0;
@@ -297,7 +297,7 @@ static uint64_t run_wild(uint64_t seed)
         failed += w.failed;
         world_close(&w);
     }
-    assert_true(begun > 0 && out > 0 && left > 0 && failed > 0); /* the events were effective */
+    assert_true(begun > 0 && out > 0 && left > 0 && failed > 0); /* each state was reached */
     return digest;
 }
 
@@ -307,7 +307,7 @@ static void random_events_keep_invariants(void **state)
     assert_true(run_wild(seed) == run_wild(seed)); /* runs are reproducible */
 }
 
-/* The world breaks and changes, and then becomes calm: a session that starts is in the last
+/* The world breaks and changes, and then becomes calm. A session that starts now is in the last
  * generation within a time that does not depend on earlier events. */
 static void calm_session_reaches_last_generation(void **state)
 {
@@ -344,7 +344,8 @@ static void calm_session_reaches_last_generation(void **state)
     }
 }
 
-/* A LEAVE ends when its messages are answered, in any state and with any number of servers. */
+/* A leaving session ends when its messages are answered, in any state and with any number of
+ * servers. */
 static void leave_always_ends(void **state)
 {
     struct world w;

@@ -151,7 +151,7 @@ static const int two[] = {0, -1}, same[] = {0, 1}, other[] = {0, -1};
         .kind = EVENT_LEAVE_ANSWER, .link = k, .soon = is_soon, .st = how                          \
     }
 
-/* A start in generation 1 with two servers, until all values are fetched. */
+/* A start in generation 1 with two servers, until the session has fetched all values. */
 #define BEGUN                                                                                      \
     {0, START, "join0"}, {1, FIRST(1, two), "servers@1 open0-pull join1"}, {2, UP(0), ""},         \
         {3, WELCOME(1, 1), "open1-pull"}, {4, UP(1), "begin"}, {5, FETCHED(0), ""},                \
@@ -188,8 +188,8 @@ static void broken_stream_is_joined_again(void **state)
          {320, TIMER, "join1"}, {321, WELCOME(1, 1), "open1-again"}, {322, UP(1), "say1-back"});
 }
 
-/* The generation ends chunk by chunk; the session joins ps 0 when no request is pending there, and
- * opens each stream again. */
+/* The generation ends chunk by chunk. The session joins ps 0 when no request is pending at ps 0,
+ * and opens each stream again. */
 static void planned_change_ends_chunk_by_chunk(void **state)
 {
     PLAY(BEGUN, {10, BUSY(0, 1), ""}, {10, BUSY(1, 1), ""}, {11, REBASE, ""}, {12, START, ""},
@@ -220,7 +220,7 @@ static void newer_generation_ends_the_present_one(void **state)
          {128, FIRST(3, same), "servers@3 open0-pull join1"});
 }
 
-/* A newer generation appears while servers are being joined: ps 0 is joined once more. */
+/* A newer generation appears while the session joins servers: the session joins ps 0 again. */
 static void newer_generation_while_joining_restarts_join(void **state)
 {
     PLAY({0, START, "join0"}, {1, FIRST(1, two), "servers@1 open0-pull join1"}, {2, UP(0), ""},
@@ -239,8 +239,9 @@ static void older_answers_are_ignored(void **state)
          {136, FIRST(4, two), ""});
 }
 
-/* ps 1 is down, or makes this worker wait: the session ends ps 0's stream, so that ps 0's next
- * answer to a join shows the present state; if a request is pending at ps 0, its answer will. */
+/* ps 1 is down, or makes this worker wait. The session ends its stream to ps 0, so that the next
+ * answer of ps 0 to a join shows the present state. If a request is pending at ps 0, the session
+ * waits for its answer first. */
 static void ps0_is_contacted_about_lost_server(void **state)
 {
     PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"}, {309, TIMER, ""},
@@ -251,13 +252,13 @@ static void ps0_is_contacted_about_lost_server(void **state)
          {131, TIMER, "join1"}, {132, RETRY_IN(1, 1), ""}, {310, TIMER, "cancel0 join1"});
     PLAY(BEGUN, {9, BUSY(0, 1), ""}, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},
          {6000, FAILED(1, ST_UNAVAILABLE), "say1-waiting"}, {6001, BUSY(0, 0), "cancel0"});
-    /* ps 1 ended while some chunks wait for it, so a thread that waits for them does not START. */
+    /* ps 1 ends while a thread waits for chunks of ps 1, so this thread cannot send START. */
     PLAY(BEGUN, {10, BUSY(0, 1), ""}, {10, BUSY(1, 1), ""}, {11, REBASE, ""}, {12, BUSY(0, 0), ""},
          {13, DOWN(1), ""}, {113, TIMER, "join1"}, {114, FAILED(1, ST_UNAVAILABLE), ""},
          {313, TIMER, "cancel0"}, {314, DOWN(0), "join0 join1"},
          {316, FIRST(2, two), "rebased cancel1"}, {317, FAILED(1, ST_UNAVAILABLE), ""},
          {318, START, "join0"});
-    /* The other servers wait for ps 0, whose message may be late. */
+    /* The other servers wait for ps 0, whose message to them may be late. */
     PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"}, {310, TIMER, "cancel0"},
          {311, DOWN(0), "join0"}, {312, RETRY(0), ""}, {313, WELCOME(1, 1), "open1-again"},
          {314, UP(1), "say1-back"}, {317, TIMER, "join0"}, {318, FIRST(2, same), "rebased cancel1"},
@@ -281,23 +282,25 @@ static void server_without_chunks_is_not_awaited(void **state)
          {3, WELCOME(1, 1), "open1-pull"}, {4, UP(1), "begin"});
 }
 
-/* Servers in a newer generation may make this worker wait until ps 0 has admitted it. */
+/* A server in a newer generation may make this worker wait until ps 0 has admitted the worker. */
 static void retry_may_report_newer_generation(void **state)
 {
     PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},
          {111, RETRY_IN(1, 3), "rebased cancel0"}, {112, DOWN(0), ""}, {120, START, "join0"},
          {121, RETRY(0), "join0"}, {122, FIRST(3, same), "servers@3 open0-pull join1"});
-    /* ps 0 may, too, which admits no member by that answer. */
+    /* ps 0 may also answer RETRY with a newer generation. It does not admit the member by that
+     * answer. */
     PLAY(BEGUN, {10, DOWN(0), "say0-lost"}, {110, TIMER, "join0"},
          {111, RETRY_IN(0, 3), "rebased cancel1"}, {112, DOWN(1), ""}, {120, START, "join0"},
          {121, RETRY_IN(0, 3), "join0"}, {122, FIRST(3, same), "servers@3 open0-pull join1"});
-    /* While the session starts, it joins ps 0 again, and other servers only after the answer. */
+    /* During its start the session joins ps 0 again, and joins other servers only after ps 0 has
+     * answered. */
     PLAY({0, START, "join0"}, {1, FIRST(1, two), "servers@1 open0-pull join1"}, {2, UP(0), ""},
          {3, RETRY_IN(1, 2), "rebased cancel0"}, {4, DOWN(0), "join0"}, {5, SAME(1), ""},
          {10, TIMER, "join0"}, {11, RETRY(0), ""}, {21, TIMER, "join0"},
          {22, FIRST(2, same), "servers@2 open0-pull join1"});
-    /* ps 0 answers with a generation that is over according to another server: the session enters
-     * it, and leaves it again. */
+    /* ps 0 answers with a generation that has ended according to another server. The session enters
+     * this generation, and leaves it again. */
     PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},
          {111, RETRY_IN(1, 3), "rebased cancel0"}, {112, DOWN(0), ""}, {120, START, "join0"},
          {121, FIRST(2, same), "servers@2 open0-pull join1"}, {122, UP(0), ""},
@@ -305,8 +308,8 @@ static void retry_may_report_newer_generation(void **state)
          {125, FIRST(3, same), "servers@3 open0-pull join1"});
 }
 
-/* A new worker reports generation 0 until ps 0 has admitted it; otherwise ps 0 could mistake it for
- * an earlier process. */
+/* A new worker reports generation 0 until ps 0 has admitted it. Otherwise ps 0 could mistake this
+ * worker for an earlier process. */
 static void join_reports_newest_generation(void **state)
 {
     struct session *s = make_session(4, 0);
@@ -320,7 +323,7 @@ static void join_reports_newest_generation(void **state)
     first.ps0 = 77;
     session_step(s, &first, 2 * MS, &out);
     assert_true(out.act[2].kind == ACTION_JOIN && out.act[2].generation == 3); /* join at ps 1 */
-    assert_int_equal(out.act[2].ps0, 77); /* the number may belong to another ps 0 by now */
+    assert_int_equal(out.act[2].ps0, 77); /* by now another ps 0 may have the generation's number */
     assert_int_equal(s->ps0, 77);
     news.ps0 = 78;
     session_step(s, &news, 3 * MS, &out);
@@ -328,7 +331,7 @@ static void join_reports_newest_generation(void **state)
     session_step(s, &end, 4 * MS, &out);
     assert_true(out.act[0].kind == ACTION_JOIN && out.act[0].generation == 5); /* join at ps 0 */
     assert_int_equal(out.act[0].ps0, 78);
-    assert_int_equal(s->ps0, 77); /* unchanged with the present generation */
+    assert_int_equal(s->ps0, 77); /* unchanged as long as the session is in its generation */
     free(s);
 }
 
@@ -396,11 +399,12 @@ static void leave_soon_stays_until_next_generation(void **state)
     PLAY(BEGUN, {10, SOON, "soon0"}, {11, SOON, ""}, {12, TOLD(0, 1, ST_OK), ""}, {13, REBASE, ""},
          {14, START, "out"}, {15, START, "out"}, {16, LEAVE(0), "goodbye0 goodbye1"},
          {17, TOLD(1, 0, ST_OK), ""}, {18, TOLD(0, 0, ST_OK), "left-ST_OK"});
-    /* The request is lost, and sent again; then the step for which the member stayed is made. */
+    /* The request is lost, and sent again. The member leaves after the step for which it has
+     * stayed. */
     PLAY(BEGUN, {10, SOON, "soon0"}, {11, TOLD(0, 1, ST_UNAVAILABLE), ""}, {1010, TIMER, ""},
          {1011, TIMER, "soon0"}, {1012, TOLD(0, 1, ST_OK), ""}, {1013, DOWN(1), "say1-lost"},
          {1014, DOWN(0), "say0-lost rebased"}, {1015, START, "out"});
-    /* ps 0 is down, and training stalls. */
+    /* ps 0 is down, and training stalls: the session sends the request when ps 0 is back. */
     PLAY(BEGUN, {10, DOWN(0), "say0-lost"}, {11, SOON, ""}, {110, TIMER, "join0"},
          {111, SAME(1), "open0-again"}, {112, UP(0), "say0-back soon0"});
     PLAY(BEGUN, {10, REBASE, ""}, {11, START, "cancel0"}, {12, DOWN(0), "join0"},
@@ -409,8 +413,8 @@ static void leave_soon_stays_until_next_generation(void **state)
     PLAY({0, START, "join0"}, {1, RETRY(0), "join0"}, {2, SOON, "out"});
 }
 
-/* A first worker keeps its index; one that joined later accepts another index from a ps 0 that has
- * lost its memory. */
+/* A first worker keeps its index. A worker that joined later accepts another index, since ps 0 may
+ * have lost its memory. */
 static void renewed_index_is_accepted(void **state)
 {
     for (int may_move = 0; may_move < 2; may_move++) {
@@ -428,8 +432,8 @@ static void renewed_index_is_accepted(void **state)
     }
 }
 
-/* A member that has all versions, or ends with an error, sends that to all servers, even if it was
- * never in their generation. */
+/* A member that has all versions, or ends with an error, reports this to all servers, even if it
+ * was never in their generation. */
 static void leave_reaches_all_servers(void **state)
 {
     PLAY(BEGUN, {10, DOWN(1), "say1-lost"}, {110, TIMER, "join1"},

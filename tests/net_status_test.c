@@ -1,6 +1,6 @@
-/* tests/net_status_test.c - requests of operators to a server: status and commands arrive
- * unchanged; servers without handlers, ports without a server, and peers that send invalid values.
- */
+/* tests/net_status_test.c - operators' requests to a server: status and commands arrive
+ * unchanged. Also covers servers without handlers, ports without a server, and peers that send
+ * invalid values. */
 #include "base/clock.h"
 #include "net/exchange/status_client.h"
 #include "net/rpc/server.h"
@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Number of calls of connect() by gRPC that will change errno after they have set it. */
+/* Number of next calls of connect() by gRPC in which the test replaces errno. */
 static atomic_int n_wrong_errno;
 
 int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t n)
@@ -199,7 +199,7 @@ static void status_arrives_unchanged(void **state)
     net_server_destroy(server);
 }
 
-/* gRPC aborts a connection in progress if errno changes after connect(). */
+/* gRPC aborts a connection in progress if errno changes after connect() has returned. */
 static void changed_errno_does_not_end_call(void **state)
 {
     atomic_int has_job = 0;
@@ -241,7 +241,8 @@ static void commands_are_answered(void **state)
     net_server_destroy(server);
 }
 
-/* A server without the handlers, a port without a server, and a silent server do not answer. */
+/* A server without the handlers refuses, and a port without a server or a silent server does not
+ * answer: each case is reported. */
 static void missing_answers_are_reported(void **state)
 {
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
@@ -270,8 +271,8 @@ static void missing_answers_are_reported(void **state)
     close(fd);
 }
 
-/* A call over a new connection may last longer than its deadline, since the connection is being
- * established. */
+/* A call over a new connection may last longer than its deadline, because the connection is still
+ * being established. So a single missing answer proves nothing. */
 static void first_call_without_answer_shows_nothing(void **state)
 {
     char addr[64], why[CONTROL_TEXT_BYTES] = "";
@@ -401,7 +402,7 @@ static void invalid_statuses_are_refused(void **state)
     REFUSED(servers[1].up_ms, -2);
 }
 
-/* Returns true if a job with a model's text of this length, all 'x', is accepted. */
+/* Returns true if a job is accepted whose model text has this length. */
 static bool accepts_model(size_t bytes)
 {
     struct net_status s, got = {.chunks = NULL};
@@ -431,7 +432,7 @@ static bool accepts_model(size_t bytes)
     return is_accepted;
 }
 
-/* Terminals show the texts of a peer. */
+/* Terminals show texts that a peer sends, so these texts must be printable. */
 static void texts_are_made_printable(void **state)
 {
     struct net_status s, got;
@@ -451,7 +452,7 @@ static void long_models_are_refused(void **state)
     assert_false(accepts_model(JOB_MAX_MODEL_BYTES + 1));
 }
 
-/* A few bytes would decode to far more memory than they have, or to too many members. */
+/* A message whose few bytes would decode to far more memory, or to too many members, is refused. */
 static void messages_that_need_much_memory_are_refused(void **state)
 {
     static const struct {

@@ -13,7 +13,7 @@ static bool is_own(const struct tiny *t, int chunk)
     return chunk % t->n_servers == t->index;
 }
 
-/* Sets the shard map and the addresses of the servers in a reply. */
+/* Writes the shard map and the addresses of the servers into a reply. */
 static void tell_servers(const struct tiny *t, struct net_join_reply *reply)
 {
     reply->n_chunks = t->n_chunks;
@@ -67,7 +67,8 @@ static void on_leave(void *ctx, const struct net_leave *leave)
 
 #define PLACE_BYTES(t) ((size_t)(t)->chunks->chunk_bytes + SEGMENT_STAMP_BYTES)
 
-/* Creates a buffer. A chunk has two places in the segment, which successive versions alternate. */
+/* Creates a buffer for the chunk's next version. A chunk has two places in the segment, which its
+ * versions use in turn. */
 static enum status new_buf(struct tiny *t, int chunk, size_t bytes, struct buf **out)
 {
     if (!t->segment)
@@ -79,7 +80,7 @@ static enum status new_buf(struct tiny *t, int chunk, size_t bytes, struct buf *
     return buf_create_shared(data, bytes, at + 1, out);
 }
 
-/* Sets a new value of the chunk: the payload `from`, or the old value plus one. */
+/* Makes the chunk's next version: the payload `from`, or the old values plus one. */
 static void renew(struct tiny *t, int chunk, const struct net_payload *from)
 {
     struct buf *b = NULL, *old = t->value[chunk];
@@ -121,7 +122,7 @@ static enum piece_kind take(struct tiny *t, const struct net_frame_head *head,
     return PIECE_DUPLICATE;
 }
 
-/* Returns true if the piece is of another generation, and answers it then. */
+/* If the piece is of another generation, answers it with REBASE and returns true. */
 static bool rebase(struct tiny *t, struct net_stream *stream, const struct net_frame_head *head,
                    const struct net_piece *piece)
 {
@@ -189,7 +190,7 @@ static void on_piece(void *ctx, struct net_stream *stream, const struct net_fram
         net_stream_send(stream, head, &taken, NULL, 0, 0);
     if (!hold)
         net_stream_send(stream, head, &answer, value, 0, bytes);
-    if (take_back) /* the client receives the frame once all of its own frame is processed */
+    if (take_back) /* answers are sent only when the client's whole frame is processed */
         segment_restamp(value->data);
     buf_unref(value);
 }
@@ -314,7 +315,7 @@ void tiny_go_back(struct tiny *t, int64_t step)
 void tiny_go_on(struct tiny *t, int64_t step, int index, const struct hosts *servers,
                 const struct net_place *place)
 {
-    pthread_mutex_lock(&t->lock); /* no answer may contain the new map and the old generation */
+    pthread_mutex_lock(&t->lock); /* no answer may contain the new map with the old generation */
     t->index = index;
     t->n_servers = servers->n;
     t->servers = servers;

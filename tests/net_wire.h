@@ -1,5 +1,5 @@
-/* tests/net_wire.h - a message between a writer and a reader: a test encodes it and reads it; a
- * refusal must have a reason. */
+/* tests/net_wire.h - a message between a writer and a reader: a test encodes the message and reads
+ * it again; a refusal must have a reason. */
 #ifndef TESTS_NET_WIRE_H
 #define TESTS_NET_WIRE_H
 #include "net/wire/message.h"
@@ -7,12 +7,12 @@
 #include <stdlib.h>
 
 struct wire {
-    uint8_t *data; /* malloc'd, until wire_end */
+    uint8_t *data; /* allocated by message_pack, freed by wire_end */
     size_t bytes;
     char why[MESSAGE_WHY_BYTES];
 };
 
-/* Ends the message. st: the reader's status, which is returned. */
+/* Frees the encoded message. Returns `st`, the status of the reader. */
 static inline enum status wire_end(struct wire *w, enum status st)
 {
     free(w->data);
@@ -20,7 +20,7 @@ static inline enum status wire_end(struct wire *w, enum status st)
     return st;
 }
 
-/* Sends a message of this type; returns its reader's status, with the message in *got. */
+/* Sends a message of this type. Returns the reader's status, with the message in *got. */
 static inline enum status wire_through(const struct message_type *type, const void *sent, void *got)
 {
     struct wire w = {.why = ""};
