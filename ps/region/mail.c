@@ -1,4 +1,5 @@
-/* ps/region/mail.c - see mail.h. All receivers share one thread: a wait for one delays all.
+/* ps/region/mail.c - see mail.h. One thread sends to all receivers, one after the other, so a slow
+ * receiver delays the letters to all.
  * Locks:   its own, the last one to be locked. */
 #include "ps/region/mail.h"
 #include "base/clock.h"
@@ -14,7 +15,7 @@
 enum {
     MOST_VALUES = 8,     /* limit on values of one chunk that are queued for one receiver */
     CALL_MS = 5000,      /* first timeout of a call */
-    CALL_MAX_MS = 60000, /* longest timeout, on a slow line, which also gets fewer letters */
+    CALL_MAX_MS = 60000, /* longest timeout of a call, on a slow line */
     AGAIN_MS = 20,       /* first pause before a retry; each pause is twice as long */
     AGAIN_MAX_MS = 1000, /* longest pause before a retry */
     LINE_MS = 5000,      /* a letter that waits this long gets a log line */
@@ -31,7 +32,7 @@ struct letter {
 struct peer {
     struct peer *next;
     struct peer_client *client;
-    int most; /* limit of letters in a call */
+    int most; /* limit on letters in a call; lower on a slow line */
     int64_t call_ms;
     char addr[];
 };
@@ -78,7 +79,8 @@ static bool is_same_way(const struct letter *a, const struct letter *b)
     return a->generation == b->generation && a->ps0 == b->ps0 && strcmp(a->addr, b->addr) == 0;
 }
 
-/* Removes the first n letters of that way (INT_MAX: all). */
+/* Removes the first n letters (INT_MAX: all) that go to the same receiver, from the same ps 0 and
+ * generation, as `way`. */
 static void drop_letters(struct mail *m, const struct letter *way, int n)
 {
     struct letter *gone = NULL;
@@ -141,7 +143,8 @@ static struct letter *await_letter(struct mail *m)
     return l;
 }
 
-/* Collects the letters of one call: the first, and those after it of the same way. */
+/* Collects the letters of one call: `first`, and the letters directly behind it that may go in the
+ * same call. */
 static int gather_letters(struct mail *m, const struct letter *first, int most)
 {
     size_t bytes = 0;
@@ -317,9 +320,9 @@ void mail_destroy(struct mail *m)
     free(m);
 }
 
-/* Returns true if a requested value is queued often enough. This bounds the queue for a receiver
- * that repeats its request without end. More than one is allowed, since the first may have arrived
- * already. The caller holds the lock. */
+/* Returns true if a requested value is already queued MOST_VALUES times. This bounds the queue for
+ * a receiver that repeats its request without end. The limit is above 1, since the receiver may
+ * have the first value already and ask for a newer one. The caller holds the lock. */
 static bool is_on_its_way(const struct mail *m, const struct letter *l)
 {
     int n = 0;

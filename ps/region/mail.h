@@ -1,5 +1,6 @@
 /* ps/region/mail.h - sends letters from a region's server to other servers of its region, one after
- * the other; each is retried until the receiver has accepted it, or its generation is over.
+ * the other. It retries a letter until the receiver has accepted it, or until the letter's
+ * generation is over.
  *
  * Owns:    undelivered letters, its channels, a thread.
  * Threads: put and is_empty from any, also under a chunk's lock; the remaining functions from one.

@@ -44,7 +44,7 @@ bool region_must_wait(struct ps_region *r, int64_t version, int64_t train_steps)
 {
     const struct piece *pieces = region_rewind_pieces(r);
     int must = r->is_alone || ps_region_is_gate(&r->cfg, version, train_steps);
-    for (int i = 0; pieces && i < r->chunks->n_chunks; i++) /* adopted, and made again */
+    for (int i = 0; pieces && i < r->chunks->n_chunks; i++) /* adopted before, and made again */
         must |= pieces[i].adopted == version;
     return must;
 }
@@ -58,8 +58,9 @@ static int on_waits(void *ctx, int64_t version, int64_t train_steps)
     return must;
 }
 
-/* Records a made version. The contribution is the first version made since `overlap` versions
- * before the gate; at the latest it is the gate's own, also while the parent's step is unknown. */
+/* Records a made version. The contribution to a gate is the first version of the chunk that is made
+ * in the last `overlap` versions before the gate, or at the latest the gate's version. While the
+ * parent's step is unknown, it is the version that waits. */
 void region_made(struct ps_region *r, int chunk, int64_t version, int waits_now, struct buf *value)
 {
     struct piece *p = &region_rewind_pieces(r)[chunk];
@@ -87,7 +88,8 @@ static void on_made(void *ctx, int chunk, int64_t version, int waits_now, struct
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Stores a first value. The exchange owns base until it has ended. */
+/* Stores a first value of a chunk: in `base`, or in the chunk's proposal while the exchange that
+ * ends still uses `base`. */
 void region_first(struct ps_region *r, int chunk, const struct net_payload *value)
 {
     struct piece *p = &region_rewind_pieces(r)[chunk];
@@ -130,9 +132,9 @@ struct run *region_run(const struct ps_region *r)
     return NULL;
 }
 
-/* Makes the chunk's version that waits. Returns false if it no longer waits. The wait is cleared
- * before the look-up of the present run: a generation that begins at the same time reaches the
- * version again, and its wait must stay. */
+/* Makes the chunk's version that waits. Returns false if it no longer waits. The function clears
+ * `waiting` before it looks up the present run: if a generation begins at the same time, its store
+ * reaches the version again and sets `waiting` again, and that wait must stay. */
 static bool adopt_now(struct ps_region *r, const struct region_chunk_adoption *w)
 {
     pthread_mutex_lock(&r->lock);
@@ -141,7 +143,7 @@ static bool adopt_now(struct ps_region *r, const struct region_chunk_adoption *w
     pthread_mutex_unlock(&r->lock);
     struct run *run = region_run(r);
     pthread_mutex_lock(&r->lock);
-    int over = r->next != NULL; /* set before the run that must not change */
+    int over = r->next != NULL; /* r->next is set before a run whose versions must not change */
     pthread_mutex_unlock(&r->lock);
     int made_now = run && !over && region_chunks_adopt(r, run, w);
     if (run)
@@ -159,9 +161,9 @@ void region_make_own(struct ps_region *r, int chunk, int64_t version)
     adopt_now(r, &(struct region_chunk_adoption){.chunk = chunk, .version = version});
 }
 
-/* Adopts the chunk again: a generation of the region ended after the chunk was adopted, and before
- * all chunks were, so that the chunk waits again, with an earlier version. The caller holds the
- * lock, which is released during the adoption. */
+/* Adopts the parent's version again for a chunk. This is needed if a generation of the region ended
+ * when only some chunks had adopted it: the next generation resumes before that version, and the
+ * chunk waits again. The caller holds the lock, which is released during the adoption. */
 static void adopt_again(struct ps_region *r, int chunk) REQUIRES(r->lock)
 {
     struct piece *p = &r->pieces[chunk];
@@ -177,8 +179,9 @@ static void adopt_again(struct ps_region *r, int chunk) REQUIRES(r->lock)
     pthread_mutex_lock(&r->lock);
 }
 
-/* Waits until something has changed, or a chunk was adopted again. Every wait may need each chunk:
- * workers continue only with all chunks. The caller holds the lock. */
+/* Waits until something has changed, or a chunk was adopted again. A wait for one chunk also adopts
+ * other chunks again, because workers continue only when they have all chunks. The caller holds the
+ * lock. */
 static void await_change(struct ps_region *r) REQUIRES(r->lock)
 {
     int again = 0;
@@ -191,7 +194,8 @@ static void await_change(struct ps_region *r) REQUIRES(r->lock)
         pthread_cond_wait(&r->changed, &r->lock);
 }
 
-/* Waits until the chunk has a contribution (wants_sent), or is held. */
+/* Waits until the chunk has a contribution, if wants_sent is set; otherwise until the chunk is held
+ * (region_is_held). */
 static enum status await_piece(struct ps_region *r, int chunk, int wants_sent) REQUIRES(r->lock)
 {
     const struct piece *p = &r->pieces[chunk];
@@ -230,8 +234,8 @@ done:
     return st;
 }
 
-/* Ends the round of the chunk: its later versions are for the next gate. The caller holds the
- * lock. */
+/* Ends the round of the chunk; later versions of the chunk belong to the next gate. The caller
+ * holds the lock. */
 static void retire_value(struct ps_region *r, struct piece *p, int64_t version, struct buf *used)
 {
     buf_unref(p->used);
@@ -269,8 +273,8 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
         return st;
     }
     int64_t version = p->waiting;
-    /* The contributed version, and the job's last one, become the parent's version itself: a sum of
-     * differences might have other bits. */
+    /* Two versions become exactly the parent's version: the contributed one, and the job's last
+     * one. Adding a difference to the computed value might lead to other bits. */
     int last = version >= r->train_steps;
     int counted = p->sent && from == (const float *)p->sent->data;
     int whole = last || (counted && version == p->sent_at);
@@ -282,7 +286,7 @@ enum status region_adopt(struct ps_region *r, int chunk, const float *to, const 
     const struct outer_adoption how = {to, whole ? NULL : from, p->mixed, r->cfg.overlap_mix};
     region_rewind_note(r, version, &r->adopting); /* recorded before the version exists */
     pthread_mutex_unlock(&r->lock);
-    /* if it no longer waits, the next generation reaches it again */
+    /* If the version no longer waits, the next generation computes it again. */
     adopt_now(r, &(struct region_chunk_adoption){chunk, version, how, 0});
     buf_unref(used);
     return ST_OK;
@@ -306,7 +310,7 @@ void region_contribute_rest(struct ps_region *r, int chunk)
     struct piece *p = &r->pieces[chunk];
     pthread_mutex_lock(&r->lock);
     if (p->last && p->sent && p->sent_at < r->train_steps) {
-        if (p->counted) /* otherwise the next contribution includes it */
+        if (p->counted) /* otherwise the next contribution includes this one */
             memcpy(r->before + c->first, p->sent->data, (size_t)c->n_elems * sizeof(float));
         buf_unref(p->sent);
         p->sent = buf_ref(p->last);
@@ -345,8 +349,8 @@ enum status region_contribution(struct ps_region *r, int chunk, const float **va
     return st;
 }
 
-/* Returns the time since since_ns, but not before the job began, as a chunk may have waited longer.
- * The caller holds the lock. */
+/* Returns the time since since_ns, but not more than the time since the job began. The caller holds
+ * the lock. */
 static int64_t waited_since(const struct ps_region *r, int64_t since_ns)
 {
     return clock_now_ns() - (since_ns > r->began_ns ? since_ns : r->began_ns);
@@ -360,15 +364,16 @@ void region_forget(struct ps_region *r)
         version = r->pieces[i].adopted < version ? r->pieces[i].adopted : version;
     r->gate = ps_region_gates(&r->cfg, version, r->train_steps);
     r->due = next_gate(r, version);
-    /* waited_ns: from the time when all chunks waited, which workers need, to the last answer */
+    /* waited_ns counts from the time when all chunks waited (until then workers still compute) to
+     * the last answer */
     if (r->gate_since_ns > 0)
         r->waited_ns += waited_since(r, r->gate_since_ns);
     r->gate_since_ns = 0;
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Finds a chunk that has waited too long for the parent, at a version that may be made without it;
- * -1: none. The caller holds the lock. */
+/* Finds a chunk that has waited too long for the parent, with a version that may be made without
+ * the parent; -1: none. The caller holds the lock. */
 static int find_drifting(const struct ps_region *r, int64_t *version)
 {
     int64_t now = clock_now_ns();
@@ -377,7 +382,7 @@ static int find_drifting(const struct ps_region *r, int64_t *version)
         int long_enough = r->is_alone || now - p->since_ns >= GRACE_MS * INT64_C(1000000);
         int may_go = !p->answered && r->due >= 0 && long_enough &&
                      p->waiting < r->due + r->cfg.max_drift && p->waiting < r->train_steps;
-        /* when one chunk has passed a version, all others may */
+        /* once a chunk has made a version without the parent, all others may make that version */
         if (p->waiting > p->adopted && (may_go || p->waiting <= r->let_go)) {
             *version = p->waiting;
             return i;
@@ -465,7 +470,7 @@ static enum status take_job(struct ps_region *r, const struct chunks *c)
     size_t bytes = (size_t)c->n_elems * sizeof(float);
     char differs[WHY_BYTES];
     if (r->chunks && chunks_compare(r->chunks, c, differs, sizeof differs) == ST_OK)
-        return ST_OK; /* its first worker's values may be here already */
+        return ST_OK; /* the same chunks; the first worker's values may be in `base` already */
     free_job(r);
     TRY(chunks_create(c->params, c->n_params, c->chunk_bytes, &r->chunks));
     r->pieces = calloc((size_t)c->n_chunks, sizeof *r->pieces);
@@ -524,9 +529,9 @@ void ps_region_wake(struct ps_region *r)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Waits until the exchange ends by itself once all steps are made, also where this process was
- * started with all steps and has just begun to join. A cancel at this time would leave the parent
- * without a leave message. A parent that does not answer has only the deadline. */
+/* If all steps are made, waits until the exchange ends by itself, or until the deadline. A process
+ * that was started when all steps were made, and has just begun to join, waits too: if its exchange
+ * were cancelled now, the parent would never receive a leave message. */
 void ps_region_await_end(struct ps_region *r)
 {
     int64_t deadline = clock_deadline_ns(LEAVE_MS);

@@ -7,16 +7,16 @@
  *     at the gate: value += the parent's next version - the contributed value
  *              or: value = overlap_mix * value + (1 - overlap_mix) * the parent's next version
  *
- * Fragments (net/wire/fragments.h) do not change that each gate is one of the parent's steps. The
- * exchange then applies to the chunks that have their turn at that step; other chunks keep the
- * region's own values, and are later compared with the parent's version since their last turn,
- * which the parent has kept.
+ * If the job has fragments (net/wire/fragments.h), each gate is still one step of the parent, but
+ * only the chunks that have their turn at that step are exchanged. Other chunks keep the region's
+ * own values. The change that such a chunk contributes at its next turn is counted from the
+ * parent's version of its last turn, which the parent has kept unchanged since.
  *
- * A gate waits for the parent (ps/store/outer.h), so that the result is a function of the job,
- * whenever answers arrive. If max_drift is set, the region makes up to so many steps beyond the
- * gate alone, and adopts the answer when it arrives. If the parent has continued without this
- * region, the region adds its own changes of that time to the parent's newest version. After the
- * last gate all regions have the same values.
+ * At a gate the region waits for the parent (ps/store/outer.h), so that the result does not depend
+ * on the time at which the parent's answer arrives. If max_drift is set, the region makes up to
+ * max_drift steps beyond the gate without the answer, and adopts the answer when it arrives. If the
+ * parent has continued without this region, the region adds its own changes of that time to the
+ * parent's newest version. After the last gate all regions have the same values.
  *
  * Owns:    a client of the parent group, two threads (with max_drift: three), three blocks of the
  *          model's size.
@@ -47,20 +47,20 @@ struct ps_region_config {
      * overlap are added instead. */
     float overlap_mix;
     int64_t max_drift; /* steps beyond a gate that are made without an answer */
-    /* Kind (enum optim_kind) of the parent's servers: sgd to nesterov; < 0: by the number of
-     * exchanges. */
+    /* Optimizer (enum optim_kind, SGD to Nesterov) of the parent's servers; < 0: chosen by the
+     * number of exchanges. */
     int outer;
     double outer_rate, outer_momentum;    /* settings of that optimizer; < 0: by the model's size */
     enum dtype push_dtype, version_dtype; /* formats of the exchange with the parent */
-    bool wire_auto;                       /* the parent's job chooses the formats by all lines */
-    int step_ms;                          /* duration of a step that wire_auto assumes */
-    int64_t parent_timeout;               /* limit in seconds on a wait for the parent; 0: none */
-    const char *folder; /* folder of checkpoints, borrowed to the program's end; NULL: none */
+    bool wire_auto;         /* the parent's job chooses the formats by its slowest line */
+    int step_ms;            /* duration of a step that wire_auto assumes */
+    int64_t parent_timeout; /* limit in seconds on a wait for the parent; 0: none */
+    const char *folder;     /* folder of checkpoints, borrowed to the program's end; NULL: none */
     /* The region cannot continue: this process is to exit with 1; logged. */
     void (*refused)(void *ctx);
-    /* Called if the region waits for the parent, which has not been reached for that time; `why` is
-     * one sentence; logged. complete is nonzero if all steps are made and the job ends in order;
-     * otherwise the job is to be ended. */
+    /* Called if the parent has not been reached for parent_timeout while the region waits for it.
+     * `why` is one sentence; logged. complete is nonzero if all steps are made, and the job ends in
+     * order; otherwise the callee is to end the job. */
     void (*parent_lost)(void *ctx, int complete, const char *why);
     void *ctx;
 };
@@ -69,8 +69,8 @@ struct ps_region;
 enum status ps_region_create(const struct ps_region_config *cfg, struct ps_region **out);
 /* Returns the hooks for the service; valid until destroy. */
 const struct outer_hooks *ps_region_outer(struct ps_region *r);
-/* Checks a first join before it is answered: ST_INVALID, with a sentence, for a job that a region
- * cannot train. */
+/* Checks the first join of a job before the service answers it. ST_INVALID, with a sentence in
+ * `why`: a region cannot train that job. */
 enum status ps_region_check(struct ps_region *r, const struct net_join *join, char *why,
                             size_t why_bytes);
 /* Adopts the job of this join, which the coordinator has accepted; ps_region_check may have seen
@@ -78,26 +78,29 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
  * from. ST_NOMEM. */
 enum status ps_region_take(struct ps_region *r, const struct net_join *join,
                            const struct checkpoint_parent_version *restored);
-/* Returns the parent's version that a version of the region, made in that generation, is based on.
- * It is unknown if none was adopted yet, or that was long ago. Any thread may call it. */
+/* Finds the parent's version on which `version` of the region, made in `generation`, is based. *out
+ * is unknown if the region had not adopted a version by then, or if that adoption is too old to be
+ * recorded here. Any thread may call it. */
 void ps_region_parent_at(struct ps_region *r, uint64_t generation, int64_t version,
                          struct checkpoint_parent_version *out);
 /* Borrows the service until stop. NULL is fine. */
 enum status ps_region_start(struct ps_region *r, struct service *service);
-/* Fills in the gates of a new plan. `restored` is the parent's version in its checkpoint, unknown
- * without one. */
+/* Fills in the gates of a new plan. `restored` is the parent's version in the checkpoint that the
+ * plan resumes from; unknown if the plan resumes from none. */
 void ps_region_plans(struct ps_region *r, struct net_plan *plan,
                      const struct checkpoint_parent_version *restored);
-/* Prepares the newest plan before its store exists; the store before has stopped. ST_NOMEM. */
+/* Prepares for the newest plan: the store of the plan before has stopped, and the new plan's store
+ * does not exist yet. ST_NOMEM. */
 enum status ps_region_begin(struct ps_region *r, const struct net_plan *plan);
 /* Receives a message of another server (region_server.h). Any thread may call it. */
 void region_chunks_receive(struct ps_region *r, const struct net_gate *gate,
                            struct net_squares_reply *reply);
-/* Waits, if all steps are made, up to 5 s for the parent to admit the region, if it has not yet,
- * and to accept the rest. The region's other servers and the node still run. NULL is fine. */
+/* Waits, if all steps are made, up to 5 s until the parent has admitted the region and accepted its
+ * last changes. The caller keeps the region's other servers and the node running. NULL is fine. */
 void ps_region_await_end(struct ps_region *r);
-/* Writes "ps:0 of the parent group (a:1, no connection)" where the region has waited for the parent
- * group for 3 s; else the text is empty. Any thread; a NULL region waits for none. */
+/* Writes the program of the parent group that the region waits for, such as "ps:0 of the parent
+ * group (a:1, no connection)", if the wait has lasted 3 s; otherwise the text is empty. Any thread
+ * may call it. NULL is fine: the text is empty. */
 void ps_region_waits(struct ps_region *r, char text[STATUS_WAITING_BYTES]);
 /* Wakes the region, since a generation has begun. NULL is fine. */
 void ps_region_wake(struct ps_region *r);

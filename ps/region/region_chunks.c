@@ -35,7 +35,7 @@ static void send_item(struct ps_region *r, const struct run *run, const struct n
         region_chunks_no_memory(r);
 }
 
-/* Sends a value of n floats: `to`, less `from`. */
+/* Sends a value of n floats: `to` minus `from`, or `to` if `from` is NULL. */
 static void send_value(struct ps_region *r, const struct run *run, struct net_gate_item *item,
                        const float *to, const float *from)
 {
@@ -129,8 +129,8 @@ void region_chunks_read_own(struct ps_region *r, float *params)
         run_unref(run);
 }
 
-/* Copies other servers' values, once all are here. Returns true if so. The caller holds the
- * lock. */
+/* Copies the values of other servers' chunks, once all of them have arrived. Returns false before
+ * that. The caller holds the lock. */
 static bool copy_all(struct ps_region *r, const struct run *run, float *params)
 {
     int all = 1;
@@ -219,7 +219,8 @@ static bool is_new(struct piece *p, uint64_t generation, const struct net_gate_i
     return true;
 }
 
-/* Handles an item. Returns true if its version waits without need. The caller holds the lock. */
+/* Handles an item. Returns true if the sender lets a version wait that need not wait. The caller
+ * holds the lock. */
 static bool receive_item(struct ps_region *r, const struct run *run,
                          const struct net_gate_item *item)
 {

@@ -1,5 +1,6 @@
-/* ps/region/region_chunks.h - the chunks of a region on all its servers: those of this one, ps 0,
- * in its store, those of other servers by letters (gate.h, region_server.h). Private to ps/region.
+/* ps/region/region_chunks.h - the chunks of a region on all its servers: ps 0 reaches its own
+ * chunks in its store, and other servers' chunks by letters (gate.h, region_server.h). Private to
+ * ps/region.
  * Threads: any, without the region's lock unless stated otherwise.
  * Errors:  ST_NOMEM, which ends the process. */
 #ifndef PS_REGION_REGION_CHUNKS_H
@@ -17,12 +18,12 @@ struct region_chunk_adoption {
     struct outer_adoption how;
     bool alone; /* the parent has not answered */
 };
-/* Makes a version that waits (outer_adopt). On another server it is made a little later, if it
- * still waits. */
+/* Makes a version that waits (outer_adopt). Another server receives an order and makes it a little
+ * later, if the version still waits then. */
 bool region_chunks_adopt(struct ps_region *r, struct run *run,
                          const struct region_chunk_adoption *w);
-/* Sets the first versions of all chunks of the run; other servers receive them once. Returns
- * true if all chunks have one. */
+/* Sets the first versions of all chunks of the run; the other servers receive theirs in the first
+ * of several calls for that run. Returns true if all chunks have a first version. */
 bool region_chunks_set_first(struct ps_region *r, struct run *run, int64_t version,
                              enum status *st);
 /* Returns the run's step, or a slightly earlier one; -1: it has no values yet. */

@@ -1,6 +1,7 @@
-/* ps/region/region_end.c - see region.h: ends a region that waits for a parent group that is no
- * longer reached, and may have ended. A thread measures that time; if it is too long, it cancels
- * the exchange, and the exchanging thread lets the region continue or end.
+/* ps/region/region_end.c - see region.h: ends a region that waits for a parent group that it no
+ * longer reaches. A thread measures how long the parent group has not been reached. After
+ * parent_timeout the thread cancels the exchange, and the exchanging thread then ends the job
+ * (region_end_alone).
  *
  * If all steps are made, the job's last version becomes the region's own value, so that its workers
  * end as usual. Otherwise the region can only be stopped, since the next version is the parent's.
@@ -24,8 +25,8 @@ static bool is_stuck(const struct ps_region *r, const struct piece *p)
     return region_is_held(r, p) && !may_drift;
 }
 
-/* Returns true if nothing continues before the parent answers. *version is the version that the
- * chunks wait with; NOTHING: not even the first values are there. */
+/* Returns true if the region makes no version before the parent answers. *version is the version
+ * that the chunks wait with; NOTHING: the region does not even have first values. */
 static bool waits_for_parent(struct ps_region *r, int64_t *version)
 {
     struct run *run = region_run(r);
@@ -80,7 +81,8 @@ void *region_end_watch(void *ctx)
         while (!region_rewind_is_due(r) && clock_cond_wait(&r->changed, &r->lock, deadline) == 0)
             ;
         int ends = region_rewind_is_due(r) || r->ended;
-        struct net_exchange *x = ends ? NULL : r->x; /* valid until this thread has ended */
+        /* valid until this thread ends, since region_rewind_finish joins it before it frees x */
+        struct net_exchange *x = ends ? NULL : r->x;
         pthread_mutex_unlock(&r->lock);
         if (ends)
             return NULL;
@@ -103,7 +105,8 @@ void *region_end_watch(void *ctx)
     }
 }
 
-/* Makes every version that waits as it was computed, in whatever generation of the region. */
+/* Makes every waiting version with the value that the region itself computed, in the present
+ * generation of the region and in later ones. */
 static void make_waiting_versions(struct ps_region *r)
 {
     pthread_mutex_lock(&r->lock);
@@ -125,7 +128,7 @@ void region_end_alone(struct ps_region *r, int64_t silent_s)
 {
     char parents[REGION_NAME_BYTES], changes[CHANGES_BYTES], end[REGION_TEXT_BYTES];
     char why[REGION_TEXT_BYTES];
-    int64_t version = r->stuck_at; /* version that waited at the cancel */
+    int64_t version = r->stuck_at; /* version that waited when the exchange was cancelled */
     int complete = version >= r->train_steps;
     region_name_parents(r, parents);
     name_changes(r, version, changes);

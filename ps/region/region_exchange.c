@@ -3,8 +3,9 @@
  *
  *     held < step   the parent has a version that this region lacks: the region adopts it at the
  *                   gate and contributes nothing. This happens after a restart from a checkpoint
- *                   (the contribution was made before), or if others were faster.
- *     else          contributes on version `step`, and adopts the next one.
+ *                   (the region had contributed before), or if other regions were faster.
+ *     else          the region contributes a change that is based on version `step`, and adopts
+ *                   version `step` + 1.
  *
  * Locks:   the region's. */
 #include "base/clock.h"
@@ -22,8 +23,9 @@
 
 enum { LINE_MS = 10000, POLL_MS = 200, FIRST_MS = 50 };
 
-/* Returns true if the region's workers have sent first values, or it resumes with values. The
- * store is called without the region's lock, which its hooks lock under the store's own. */
+/* Returns true if the region's workers have sent first values, or if the region resumes with
+ * values. The caller does not hold the region's lock: the store's functions lock a chunk, and the
+ * hooks lock the region's lock under a chunk's. */
 static bool has_values(struct ps_region *r, const struct run *run)
 {
     if (region_chunks_step(r, run) >= 0)
@@ -54,8 +56,9 @@ static struct run *await_job(struct ps_region *r)
     return NULL;
 }
 
-/* Returns the weight of a contribution: its samples, with the present workers. Fragments wait
- * equally long for their turn in all regions. */
+/* Returns the weight of a contribution: the number of samples behind it, if the present workers
+ * made all its steps. It needs no factor for fragments, whose turns are equally far apart in all
+ * regions. */
 static float weigh_contribution(const struct ps_region *r)
 {
     struct run *run = region_run(r);
@@ -65,9 +68,9 @@ static float weigh_contribution(const struct ps_region *r)
     return (float)r->cfg.steps * (float)n * (float)(batch > 0 ? batch : 1);
 }
 
-/* Reads this server's present values if the parent's job begins from scratch; otherwise base
- * remains: a version of the parent, from which other servers' changes are counted. Runs on the
- * net's thread, which must not wait. */
+/* Reads this server's present values into params if the parent's job begins from scratch. Otherwise
+ * params stays as it is: a version of the parent, from which changes are counted. Runs on the net's
+ * thread, which must not wait. */
 static void read_values(void *ctx, float *params)
 {
     region_chunks_read_own(ctx, params);
@@ -106,7 +109,7 @@ static enum status make_exchange(struct ps_region *r, const struct run *run)
     return stopping ? ST_CANCELLED : ST_OK;
 }
 
-/* Starts the exchange; the parent's version is in base. */
+/* Starts the exchange, which writes the parent's present version to `base`. */
 static enum status start_exchange(struct ps_region *r)
 {
     struct net_start s;
@@ -114,14 +117,14 @@ static enum status start_exchange(struct ps_region *r)
     if (st == ST_OK) {
         r->step = s.step;
         r->parent_has = s.place.contributed;
-        /* versions of a generation in lockstep contain all members' contributions */
+        /* A later version of a generation in lockstep contains all members' contributions. */
         r->last_counted = s.step > s.place.first_step ? s.step : s.place.contributed;
     }
     return st;
 }
 
-/* Sets first values in the present run, which may differ from the run whose workers sent them,
- * until all its servers have values. */
+/* Sets the first values in the present run, and in every run that replaces it, until all
+ * servers of the region have values. */
 static enum status push_first(struct ps_region *r, int64_t version)
 {
     enum status st = ST_OK;
@@ -150,8 +153,9 @@ static enum status push_first(struct ps_region *r, int64_t version)
     return st;
 }
 
-/* Finds the parent's version that the region's values are based on, if base matches it. A region
- * without a record is assumed to have the gates that it has passed. */
+/* Finds the parent's version that the region's values are based on: `held` is -1 if the parent has
+ * replaced that version. If a region has no record of it, its values are assumed to be based on the
+ * version of the last gate that the region has passed. */
 static void resume_from(struct ps_region *r, int64_t version)
 {
     size_t bytes = (size_t)r->chunks->n_elems * sizeof(float);
@@ -163,7 +167,7 @@ static void resume_from(struct ps_region *r, int64_t version)
         int64_t guess = ps_region_gates(&r->cfg, version, r->train_steps);
         *had = (struct checkpoint_parent_version){guess == r->step, guess, crc32c, r->slots_since};
     }
-    /* on a mismatch the parent had lost that round, and other regions made it differently */
+    /* A mismatch means that the parent lost that round, and then made another version of it. */
     bool is_same = had->version != r->step || had->crc32c == crc32c;
     r->held = is_same ? had->version : -1;
     pthread_mutex_unlock(&r->lock);
@@ -207,29 +211,29 @@ done:
     return st;
 }
 
-/* Returns true if the region reaches its end while the parent, which has lost rounds, has some
- * left. */
+/* Returns true if the region is at its last gate while the parent still has more rounds, since it
+ * has lost some. */
 static bool is_short(struct ps_region *r)
 {
     return region_at_end(r) && r->step < r->n_gates;
 }
 
-/* Returns true if the chunk's values are based on another version than the parent's in base; for
- * a chunk without a turn since, both are the same. */
+/* Returns true if the chunk's values are not based on the parent's version in `base`. If the chunk
+ * had no turn since the version that they are based on, both versions have the same value. */
 static bool is_behind(const struct ps_region *r, int chunk)
 {
     return r->held < 0 || fragments_turn_between(&r->job, r->fragment, chunk, r->held, r->step);
 }
 
-/* Adopts the parent's version `step` in base: uncontributed changes are dropped, in the chunks that
- * the parent has changed since. */
+/* Adopts the parent's version `step`, which is in `base`. The region's own changes are dropped in
+ * the chunks that the parent has changed since, unless they were contributed. */
 static enum status take_over(struct ps_region *r)
 {
     enum status st = ST_OK;
     if (r->cfg.max_drift > 0)
         TRY(region_hold(r));
     if (is_short(r))
-        return ST_OK; /* it has reached the end in the meantime */
+        return ST_OK; /* the region has reached its end while it waited */
     LOG_I("region %d: adopts round %" PRId64 " of the parent group", r->cfg.index, r->step);
     region_adopts(r, r->step);
     for (int i = 0; i < r->chunks->n_chunks && st == ST_OK; i++) {
@@ -256,15 +260,16 @@ static bool has_turn(const struct ps_region *r, int chunk, int64_t step)
     return fragments_turn(&r->job, r->fragment, chunk, step);
 }
 
-/* Notes that the parent has the contribution to that step. */
+/* Notes that the contribution to `step` is part of the parent's version, in each chunk that had its
+ * turn. */
 static void note_counted(struct ps_region *r, int64_t step)
 {
     for (int i = 0; i < r->chunks->n_chunks; i++)
         r->pieces[i].counted |= has_turn(r, i, step);
 }
 
-/* Contributes to the parent's present step. *rebased: a generation of the parent ended during it;
- * the step is still made if all that it needs arrives. */
+/* Contributes to the parent's present step. *rebased is set if a generation of the parent ended
+ * during the call; the parent may still make the step if it has all contributions. */
 static enum status push_all(struct ps_region *r, int *rebased)
 {
     enum status st = ST_OK;
@@ -283,7 +288,7 @@ static enum status push_all(struct ps_region *r, int *rebased)
         st = st == ST_REBASED ? ST_OK : st;
     }
     net_exchange_flush(r->x);
-    if (st == ST_OK) /* also after a rebase: the step may count */
+    if (st == ST_OK) /* even if the generation ended, the parent may have made the step */
         region_unsent_keep(r, r->step + 1);
 done:
     return st;
@@ -297,9 +302,9 @@ static enum status stop_drift(struct ps_region *r, int *rebased)
     return st == ST_OK ? region_hold(r) : *rebased ? ST_OK : st;
 }
 
-/* Finishes the rounds of a region that has made steps without the parent and reaches the job's end
- * before it. The first remaining round (with fragments, the first that is their turn) receives the
- * changes of these steps, later rounds receive none. */
+/* Finishes the remaining rounds of a region that has made steps without the parent, and is at the
+ * job's end before the parent is. The first remaining round (if there are fragments: each chunk's
+ * first remaining turn) receives the changes of these steps; later rounds receive no changes. */
 static enum status finish_rounds(struct ps_region *r, int *rebased)
 {
     enum status st = ST_OK;
@@ -317,8 +322,8 @@ static enum status finish_rounds(struct ps_region *r, int *rebased)
     return st;
 }
 
-/* Adopts the parent's next version of the chunk, in base; changed is zero if it equals the held
- * one. */
+/* Adopts the parent's next version of the chunk, which is in `base`. `changed` is zero if the
+ * chunk's value in it equals that of the version held. */
 static enum status adopt_chunk(struct ps_region *r, int chunk, int changed, int counted)
 {
     if (!changed)
@@ -331,8 +336,8 @@ static enum status adopt_chunk(struct ps_region *r, int chunk, int changed, int 
     return st;
 }
 
-/* Adopts all chunks or none: while an answer is missing, a generation of the parent may end, and go
- * back to the contributed step. */
+/* Adopts all chunks or none: while the parent's answer for some chunk is missing, a generation of
+ * the parent may end, and the parent may go back to the step of the contribution. */
 static enum status adopt_all(struct ps_region *r, int *rebased)
 {
     enum status st = net_exchange_wait(r->x, 0, r->chunks->n_chunks, r->step + 1);
@@ -345,23 +350,25 @@ static enum status adopt_all(struct ps_region *r, int *rebased)
     return st;
 }
 
-/* Returns true if the parent's present version includes the contribution to that step. */
+/* Returns true if the parent's present version includes the contribution to `step`. */
 static bool is_kept(const struct ps_region *r, int64_t step)
 {
     return step >= 0 && r->step > step && r->parent_has > step;
 }
 
-/* Prepares to contribute again exactly those changes that the parent has lost with its rounds. */
+/* Prepares the chunk's next contribution, after the parent has gone back: it consists of exactly
+ * those changes that the parent has lost. */
 static void contribute_lost(struct ps_region *r, int chunk)
 {
     struct piece *p = &r->pieces[chunk];
     bool kept = is_kept(r, p->given);
     if (kept && (p->rest < 0 || is_kept(r, p->rest)))
         return;
-    p->counted = p->given < 0 && is_behind(r, chunk); /* nothing was contributed, nor will be */
+    /* true: no change was contributed, and none will be */
+    p->counted = p->given < 0 && is_behind(r, chunk);
     p->rest = -1;
     if (kept)
-        return; /* the rest is counted from `before` */
+        return; /* the later contribution (p->rest) is counted from `before` */
     const struct net_chunk *c = &r->chunks->chunks[chunk];
     memcpy(r->before + c->first, r->base + c->first, (size_t)c->n_elems * sizeof(float));
     p->given = -1;
@@ -375,9 +382,10 @@ static void forget_lost(struct ps_region *r)
             r->pieces[i].given = -1;
 }
 
-/* Restarts after a generation of the parent has ended, before any adoption. *again: a step is to be
- * made. The parent reports whether the contribution to the last step counted: if it made that step
- * without this region, the contribution did not count, and the changes stay the region's own. */
+/* Restarts after a generation of the parent has ended before the region adopted its answer. *again
+ * is set if the step must be repeated. The parent reports whether the contribution to the last step
+ * counted. If the parent made that step without this region, the contribution did not count, and
+ * the region keeps its changes as its own. */
 static enum status return_to_parent(struct ps_region *r, int *again)
 {
     enum status st = ST_OK;
@@ -385,7 +393,7 @@ static enum status return_to_parent(struct ps_region *r, int *again)
     TRY(start_exchange(r));
     int counted = r->step > step && r->parent_has > step;
     if (r->cfg.max_drift > 0 && r->step > step)
-        TRY(region_hold(r)); /* otherwise it may reach its end at the same time */
+        TRY(region_hold(r)); /* otherwise the region may reach its end at the same time */
     *again = r->step <= step || is_short(r);
     for (int i = 0; i < r->chunks->n_chunks && r->step < step; i++)
         contribute_lost(r, i);
@@ -409,8 +417,8 @@ done:
     return st;
 }
 
-/* Makes one round. Chunks based on another version than the parent's contribute nothing; the region
- * still participates, so that the parent reaches its end. */
+/* Makes one round. Chunks whose values are not based on the parent's version contribute nothing.
+ * The region participates all the same, so that the parent reaches its end. */
 static enum status exchange_round(struct ps_region *r)
 {
     enum status st = ST_OK;
@@ -445,9 +453,9 @@ done:
     return st;
 }
 
-/* Finishes the rounds of a parent that has lost some after the region made all its steps. The first
- * remaining round (with fragments, the first that is their turn) receives the changes that the
- * parent lacks, and nothing is adopted. */
+/* Finishes the rounds that the parent has left, since it lost some after the region had made all
+ * its steps. The first remaining round (if there are fragments: each chunk's first remaining turn)
+ * receives the changes that the parent lacks. The region adopts nothing. */
 static enum status finish_ended(struct ps_region *r)
 {
     enum status st = ST_OK;
@@ -482,7 +490,7 @@ done:
     return st;
 }
 
-/* Logs a round, but not each one: short rounds would fill the log. */
+/* Logs a round, except where rounds are so short that they would fill the log. */
 static void log_round(struct ps_region *r)
 {
     struct net_exchange_stats s;
@@ -528,7 +536,8 @@ done:
     return st;
 }
 
-/* Runs one life of the exchange, from the present state of the region's servers. */
+/* Runs the exchange from the present state of the region's servers until it ends or is
+ * cancelled. */
 static void run_exchange(struct ps_region *r)
 {
     enum status st = exchange_all(r);

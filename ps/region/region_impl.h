@@ -1,9 +1,9 @@
 /* ps/region/region_impl.h - the state of a region: region.c (the hooks, and the waits of chunks),
  * region_chunks.c (other servers), region_exchange.c (the thread that exchanges, gate by gate),
  * region_job.c (the jobs), region_rewind.c, region_unsent.c (unsent rests of contributions),
- * region_end.c (a parent that is not reached), region_waits.c (its name).
- * Threads: `lock` guards the fields and functions whose comments name it; the exchanging thread
- *          owns the remaining fields, or they are set before it starts. */
+ * region_end.c (a parent that is not reached), region_waits.c (names the awaited program).
+ * Threads: `lock` guards the fields and functions whose comments name it. The remaining fields
+ *          belong to the exchanging thread, or are set before that thread starts. */
 #ifndef PS_REGION_REGION_IMPL_H
 #define PS_REGION_REGION_IMPL_H
 #include "net/exchange/exchange.h"
@@ -19,7 +19,7 @@ struct adoption {
     int64_t from;
     struct checkpoint_parent_version parent;
 };
-enum { N_ADOPTIONS = 64 }; /* more than are made while a checkpoint is written */
+enum { N_ADOPTIONS = 64 }; /* more than the adoptions while a checkpoint is written */
 /* Adoptions since the region began, or went back to a checkpoint. */
 struct adoptions {
     struct checkpoint_parent_version restored; /* record of the checkpoint */
@@ -34,26 +34,26 @@ struct ps_region {
     struct outer_hooks outer;
     struct service *service;
     struct mail *mail; /* letters to the region's other servers */
-    uint64_t begun;    /* run whose first values were sent; used by the exchanging thread */
+    uint64_t begun;    /* run that received its first values; used by the exchanging thread */
     pthread_t thread, drift_thread, watch_thread;
     int has_thread, has_drift_thread, has_watch_thread;
-    /* asks ps 0 of the parent group during a wait; only watch_thread uses it */
-    struct status_asker *asker;
-    pthread_mutex_t lock; /* guards the fields below */
+    struct status_asker *asker; /* client of the parent's ps 0; only watch_thread uses it */
+    pthread_mutex_t lock;       /* guards the fields below */
     pthread_cond_t changed;
     int stopping, done;
-    char waits_for[STATUS_WAITING_BYTES]; /* programs of the parent group; empty: none */
+    char waits_for[STATUS_WAITING_BYTES]; /* awaited programs of the parent group; empty: none */
     struct net_exchange *x;
     struct piece *next; /* pieces since the region went back to a checkpoint; or NULL */
     struct checkpoint_parent_version next_restored; /* record of the last plan's checkpoint */
     uint64_t planned;                               /* generation of the last plan */
-    /* Plans without values so far; nonzero: all servers have had values since. */
+    /* number of first plans so far; nonzero: all servers have had values since the last one */
     int n_first, has_first;
     bool ended; /* the exchange has ended, with success or not */
     /* Time without the parent after which the exchange was cancelled; 0: it was not. */
     int64_t silent_s;
     int64_t stuck_at; /* version of the region that waited then; -1: it had no values */
-    /* Nonzero: a gate was passed without an answer: each version waits until it arrives. */
+    /* Nonzero: a gate was passed without an answer. Each version waits for drift_thread, or for
+     * the answer. */
     int is_alone;
     int64_t due;           /* next gate; -1: unknown */
     int64_t let_go;        /* last version that a chunk reached without the parent; 0: none */
@@ -66,14 +66,14 @@ struct ps_region {
     struct checkpoint_parent_version adopting; /* version in `base`, which is being adopted */
     struct chunks *chunks;  /* NULL: no job yet; not changed once a run has begun */
     struct piece *pieces;   /* [n_chunks] */
-    float *base;            /* version `held` of the parent; at first the members' first values */
+    float *base;            /* values of the parent's version `step`; at first the region's own */
     float *before, *change; /* copy of `base` at the begin of the round; the contribution */
-    /* Fields of the exchanging thread: */
+    /* The exchanging thread owns the fields below. */
     struct net_job job; /* job of the parent */
     int *fragment;      /* [n_chunks] fragment of each chunk; NULL: all have a turn at each gate */
     int64_t train_steps;
-    int64_t gate, n_gates; /* number of gates passed; of gates of the job */
-    int64_t held, step;    /* parent's versions: base of the values; the one in `base` */
+    int64_t gate, n_gates; /* number of gates that were passed; number of gates of the job */
+    int64_t held, step;    /* parent's versions: origin of the region's values; the one in `base` */
     int64_t parent_has;    /* last version with a contribution of the region; 0: none */
     int64_t last_counted;  /* value of parent_has at the region's last join, of any generation */
     float weight;          /* weight of a contribution */
@@ -83,8 +83,8 @@ struct ps_region {
 
 /* Returns a new reference to the present run if it has chunks here, or NULL. */
 struct run *region_run(const struct ps_region *r);
-/* Returns true if this life of the exchange, or the process, is to end. The caller holds the
- * lock. */
+/* Returns true if the present life of the exchange is to end, since the region goes back to a
+ * checkpoint or this process ends. The caller holds the lock. */
 bool region_rewind_is_due(const struct ps_region *r);
 /* Returns the pieces that record the present generation's chunks. The caller holds the lock. */
 struct piece *region_rewind_pieces(struct ps_region *r);
@@ -92,11 +92,11 @@ struct piece *region_rewind_pieces(struct ps_region *r);
 bool region_rewind_finish(struct ps_region *r);
 /* Converts the flags' steps to versions of this job (region_job.c). The caller holds the lock. */
 void region_job_count_steps(struct ps_region *r, const struct net_job *job);
-/* Makes r->job, the parent's: its step is a round of the region. */
+/* Sets r->job, the job of the parent group, in which one step is a round of the region. */
 void region_job_make(struct ps_region *r, const struct net_job *own);
 /* Warns of a job that has too few exchanges for a good result. */
 void region_job_warn_few(const struct ps_region *r);
-/* Implements outer_hooks; the caller holds the lock. */
+/* Functions behind outer_hooks, for the chunks of all servers. The caller holds the lock. */
 bool region_must_wait(struct ps_region *r, int64_t version, int64_t train_steps);
 void region_made(struct ps_region *r, int chunk, int64_t version, int waits, struct buf *value);
 void region_first(struct ps_region *r, int chunk, const struct net_payload *value);
@@ -105,43 +105,43 @@ void region_adopts(struct ps_region *r, int64_t version);
 /* Records an adoption from the region's version `from` on. The caller holds the lock. */
 void region_rewind_note(struct ps_region *r, int64_t from,
                         const struct checkpoint_parent_version *parent);
-/* Waits until the chunk waits with a version, and has that version made (outer_adopt); the job's
- * last version is set to base. ST_CANCELLED. */
+/* Waits until the chunk has a version that waits, and has that version made (outer_adopt). The
+ * job's last version becomes the value in `base`. ST_CANCELLED. */
 enum status region_adopt(struct ps_region *r, int chunk, const float *to, const float *from);
-/* Waits for the chunk's contribution at the next gate: *value is borrowed until it is adopted.
- * ST_CANCELLED. */
+/* Waits until the chunk has a contribution for the next gate. *value is borrowed until the chunk
+ * adopts the answer. ST_CANCELLED. */
 enum status region_contribution(struct ps_region *r, int chunk, const float **value);
-/* Waits until all chunks wait, and keeps them waiting until they are adopted. ST_CANCELLED. */
+/* Waits until every chunk waits for the parent's answer, and prevents steps without the parent
+ * until the chunks have adopted it. ST_CANCELLED. */
 enum status region_hold(struct ps_region *r);
-/* Makes the chunk's changes since its last contribution, made without the parent, the next
- * contribution, if there are any. For the job's end, where the parent has rounds left. */
+/* Makes the chunk's changes since its last contribution the next contribution, if there are any:
+ * called at the job's end if the parent has rounds left. */
 void region_contribute_rest(struct ps_region *r, int chunk);
 /* Returns true if the next gate is the last. */
 bool region_at_end(struct ps_region *r);
-/* Notes that the gate is passed, with any version. */
+/* Notes that the gate is passed, whichever version was adopted at it. */
 void region_forget(struct ps_region *r);
 /* Adopts versions again after all gates are passed, until the region is stopped: a generation of
  * the region may end before all chunks have made the last version. */
 void region_linger(struct ps_region *r);
 void *region_exchange_main(void *r);
-/* Returns true if the chunk waits with a version that has not been made yet, and will not be
- * made without the parent. The caller holds the lock. */
+/* Returns true if the chunk waits with a version that is made only after the parent's answer. The
+ * caller holds the lock. */
 bool region_is_held(const struct ps_region *r, const struct piece *p);
-/* Makes the chunk's version that waits as it was computed. */
+/* Makes the chunk's waiting version with the value that the region itself computed. */
 void region_make_own(struct ps_region *r, int chunk, int64_t version);
-/* Keeps the unsent rests after all chunks were pushed for the parent's version `version`
- * (region_unsent.c). */
+/* Keeps the unsent rests after all chunks were pushed for the parent's version `version`. */
 void region_unsent_keep(struct ps_region *r, int64_t version);
 /* Restores the unsent rests: the exchange has started, `held` is set, nothing was pushed.
  * Overwrites `change`. */
 void region_unsent_resume(struct ps_region *r);
-/* Renews waits_for (region_waits.c); only the thread of region_end_watch calls it. is_stuck: the
+/* Updates waits_for (region_waits.c); only the thread of region_end_watch calls it. is_stuck: the
  * region makes no version before the parent answers. */
 void region_waits_update(struct ps_region *r, struct net_exchange *x, int is_stuck);
 /* Runs the thread that detects a parent that is not reached (region_end.c). */
 void *region_end_watch(void *r);
-/* Continues, or ends, without a parent that was not reached for so long, and logs it. Returns when
- * this process ends. */
+/* Ends the job, or the region, without the parent, which was not reached for silent_s seconds.
+ * Returns when this process ends. */
 void region_end_alone(struct ps_region *r, int64_t silent_s);
 enum { REGION_NAME_BYTES = 128, REGION_TEXT_BYTES = 384 };
 /* Writes the names of the parent's servers, as many as there is room for. */

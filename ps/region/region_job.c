@@ -1,9 +1,10 @@
 /* ps/region/region_job.c - see region.h: checks which jobs a region can train, and derives the job
  * of the parent group from the region's own.
  *
- * Flags count steps of a worker. If the workers make local steps, a version of the region is a
- * round of `steps_each` of them. So the flags' numbers are divided by it once the job is known, and
- * multiplied by it again in log lines and in the parent's job.
+ * The flags count steps of a worker. If the workers make local steps, a version of the region is
+ * made from `steps_each` steps of each worker. So the flags' numbers are divided by steps_each when
+ * the job becomes known, and the numbers in log lines and in the parent's job are multiplied by it
+ * again.
  *
  * Locks:   the region's. */
 #include "base/log.h"
@@ -13,7 +14,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Returns why the flags' steps are no whole rounds of the workers; NULL: they are. */
+/* Returns the reason if a number of steps in the flags is not a whole number of the workers'
+ * rounds; NULL: all are. */
 static const char *check_rounds(const struct ps_region_config *c, int64_t each)
 {
     if (c->steps % each != 0)

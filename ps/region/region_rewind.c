@@ -51,7 +51,7 @@ void region_rewind_note(struct ps_region *r, int64_t from,
 {
     struct adoptions *a = &r->taken;
     if (r->next || (a->n > 0 && a->list[a->n - 1].from == from))
-        return; /* it goes back; or this is another chunk of the same adoption */
+        return; /* the region goes back; or another chunk has noted the same adoption */
     if (a->n == N_ADOPTIONS)
         memmove(a->list, a->list + 1, (N_ADOPTIONS - 1) * sizeof *a->list);
     a->n -= a->n == N_ADOPTIONS;
@@ -63,7 +63,8 @@ void ps_region_parent_at(struct ps_region *r, uint64_t generation, int64_t versi
 {
     pthread_mutex_lock(&r->lock);
     const struct adoptions *a = generation < r->since ? &r->taken_before : &r->taken;
-    *out = a->restored; /* until the parent has been reached, and for versions before the list */
+    /* if the parent was not reached yet, or the version is older than the list */
+    *out = a->restored;
     for (int i = 0; i < a->n && a->list[i].from <= version; i++)
         *out = a->list[i].parent;
     pthread_mutex_unlock(&r->lock);
@@ -77,7 +78,7 @@ static enum status rewind_to(struct ps_region *r, const struct checkpoint_parent
         return ST_NOMEM;
     region_rewind_drop_pieces(r->next, n);
     region_rewind_init_pieces(r->next, n);
-    if (r->since != r->planned) /* otherwise its begin is retried */
+    if (r->since != r->planned) /* if they are equal, the begin of this generation is a retry */
         r->taken_before = r->taken;
     r->since = r->planned;
     r->taken = (struct adoptions){.restored = *to};
@@ -104,7 +105,7 @@ enum status ps_region_begin(struct ps_region *r, const struct net_plan *plan)
     else if (r->chunks && plan->source == PLAN_FIRST && r->has_first)
         st = rewind_to(r, &none);
     if (plan->source != PLAN_FIRST)
-        r->has_first = 1; /* no plan continues from values that some servers lack */
+        r->has_first = 1; /* these plans continue only from values that all servers have */
     pthread_mutex_unlock(&r->lock);
     return st;
 }
@@ -136,7 +137,8 @@ static void take_next(struct ps_region *r)
     free(r->fragment);
     r->fragment = NULL;
     r->due = r->stuck_at = -1;
-    r->gate_since_ns = r->silent_s = r->waited_ns = 0; /* their time begins again, too */
+    /* these measurements restart after a rewind */
+    r->gate_since_ns = r->silent_s = r->waited_ns = 0;
     r->ended = false;
     r->done = 0;
     r->is_alone = 0;
@@ -155,7 +157,7 @@ bool region_rewind_finish(struct ps_region *r)
         return false;
     if (r->has_watch_thread)
         pthread_join(r->watch_thread, NULL);
-    net_exchange_destroy(x); /* it may write to base until then */
+    net_exchange_destroy(x); /* until this call returns, the exchange may write to `base` */
     pthread_mutex_lock(&r->lock);
     take_next(r);
     pthread_mutex_unlock(&r->lock);

@@ -62,7 +62,8 @@ static struct buf *copy_data(const void *data, size_t bytes)
     return b;
 }
 
-/* Reports a version. One that waits will change in place, so that a copy is sent. */
+/* Reports a version. The value of a version that waits will change in place, so its letter carries
+ * a copy. */
 static void on_made(void *ctx, int chunk, int64_t version, int waits_now, struct buf *value)
 {
     struct region_server *p = ctx;
@@ -172,9 +173,9 @@ done:
     return st;
 }
 
-/* Returns true if the order is of the generation in force, and for a version that waits. It
- * drops repeated orders, and those for a version of the generation before, which will wait
- * again. */
+/* Returns true if this server is to carry out the order: the order is of the generation in force,
+ * and the version still waits. So repeated orders are dropped, and orders of an earlier generation
+ * too, whose versions wait again in the present one. */
 static bool begin_item(struct region_server *p, uint64_t generation,
                        const struct net_gate_item *item)
 {

@@ -1,17 +1,18 @@
 /* ps/region/region_server.h - the part of a region's server that is not its ps 0: versions of its
- * chunks wait at the region's gates, it reports them to ps 0, and makes them by ps 0's orders
- * (gate.h). It decides nothing: ps 0 manages the region (region.h) with all chunks, on whichever
- * server they are.
+ * chunks wait at the region's gates. It reports these versions to ps 0, and makes them when ps 0
+ * sends the order (gate.h). It decides nothing: ps 0 manages all chunks of the region (region.h),
+ * on every server.
  *
- *     to ps 0     members' first values; at a gate each version that waits, with its value; a
- *                 version within --overlap_steps before one, the first that is made
+ *     to ps 0     members' first values; at a gate each version that waits, with its value; of the
+ *                 versions within --overlap_steps before a gate, the first that is made
  *     from ps 0   first versions; the values of versions that wait
  *
- * A repeated report of a chunk's version is the same, and an order has its effect once: so a letter
- * may arrive twice. The end of a generation drops undelivered letters; its versions that wait are
- * computed again in the next one, and wait again.
+ * A letter may arrive twice: a repeated report has the same content, and a repeated order has no
+ * effect. The end of a generation drops undelivered letters. The next generation computes the
+ * versions that waited again, and they wait again.
  *
- * A version for which ps 0 has no value (`alone` of a plan) may wait too: ps 0 orders it made.
+ * If `alone` of a plan is set, versions between gates may wait, too. They need no value from ps 0,
+ * which orders the server to make them as computed.
  *
  * Owns:    letters (mail.h), a thread once there is a plan of a region.
  * Threads: hooks and region_server_take() from any; the remaining functions from one.

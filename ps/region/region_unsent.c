@@ -1,13 +1,13 @@
 /* ps/region/region_unsent.c - see region.h: keeps the unsent rests of contributions (int8, int4,
  * topk) in the region's folder of checkpoints, so that they survive the server:
- * region-unsent-N.safetensors has the rests of the contributions to the parent's version N, a
- * tensor for each chunk: "chunk 0", ...
+ * region-unsent-N.safetensors contains what the contributions to the parent's version N left
+ * unsent, in one tensor for each chunk ("chunk 0", ...).
  *
- * The file is written while the parent's answer is in flight. A restarted region reads the file of
- * the last version with a contribution of this region, which the parent reports, from whichever own
- * checkpoint it resumes. The parent may go back by a version or two, so the last few files are
- * kept. If the region's own values are ahead of the parent's, they include what was sent until
- * then, and the rests after that count. */
+ * The file is written while the parent's answer is in flight. The parent reports the last version
+ * that has a contribution of this region. A restarted region reads the file of that version,
+ * whichever of its own checkpoints it resumes from. The parent may go back by a version or two, so
+ * the last few files are kept. If the region's own values are ahead of the parent's, they include
+ * all that was sent up to version `held`, and the region reads the file of that version. */
 #include "base/log.h"
 #include "files/durable.h"
 #include "files/safetensors.h"
@@ -29,7 +29,8 @@ static int path_of(const struct ps_region *r, int64_t version, char path[PATH_MA
     return version > 0 && n < PATH_MAX;
 }
 
-/* Removes the files of other versions than these, and the remains of an interrupted write. */
+/* Removes the files of versions outside lowest to highest, and the remains of an interrupted
+ * write. */
 static void delete_old_files(const struct ps_region *r, int64_t lowest, int64_t highest)
 {
     static const char start[] = "region-unsent-";
@@ -78,7 +79,8 @@ void region_unsent_keep(struct ps_region *r, int64_t version)
     if (!r->cfg.folder || !path_of(r, version, path) || !net_exchange_unsent(r->x, 0))
         return;
     if (write_unsent(r, path) != ST_OK) {
-        durable_remove(path); /* an older file is of a round that the parent has lost */
+        /* a file of this version belongs to a round that the parent has lost */
+        durable_remove(path);
         LOG_W(
             "region %d: the unsent part of its contributions is lost if this server dies before the next round",
             r->cfg.index);
@@ -95,7 +97,7 @@ static bool fits(const struct ps_region *r, const struct safetensors_entry *e, i
     return ok;
 }
 
-/* Reads the rests; `of` is the last version of the parent that they count for. */
+/* Reads the rests. `of` is the last parent's version whose contribution they are part of. */
 static enum status read_unsent(struct ps_region *r, const char *path, int64_t of,
                                char why[SAFETENSORS_WHY_BYTES])
 {

@@ -1,5 +1,6 @@
 /* ps/region/region_waits.c - see region.h: names the program of the parent group that the region
- * waits for. Only the thread of region_end_watch asks; it keeps the text for ps 0's status.
+ * waits for. The thread of region_end_watch asks the parent group, and stores the answer for the
+ * status of this region's ps 0.
  * Locks:   the region's. */
 #include "base/clock.h"
 #include "base/utf8.h"
@@ -21,8 +22,8 @@ static void name_regions(char *text)
     }
 }
 
-/* Asks ps 0 of the parent group, which is connected but sends no versions, which program it waits
- * for. */
+/* Asks ps 0 of the parent group which program the parent group waits for. Called if ps 0 is
+ * connected but sends no versions. */
 static void ask_parent(struct ps_region *r, char text[STATUS_WAITING_BYTES])
 {
     const char *address = r->cfg.parents->addr[0];
