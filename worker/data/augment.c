@@ -4,7 +4,7 @@
 #include "base/rng.h"
 #include <string.h>
 
-/* Indices in the random stream that each item has in a pass. */
+/* Indices of an item's draws in the random stream of a pass. */
 enum { FLIP, SHIFT, CROP = SHIFT + 2, CUTOUT = CROP + 2, N_DRAWS = 8 };
 
 struct augment_draw augment_draw(const struct job_augment *a, const struct shape *sample,
@@ -28,8 +28,8 @@ struct augment_draw augment_draw(const struct job_augment *a, const struct shape
     return d;
 }
 
-/* Returns the offset in the source of a row or column of n pixels, and the range from *first to
- * before *end that stays visible after shift and crop. */
+/* Returns the offset from a pixel to its source along one axis of n pixels. Pixels from *first to
+ * before *end show the sample after shift and crop; all others are 0. */
 static int64_t visible(const struct augment_draw *d, int axis, int64_t n, int64_t *first,
                        int64_t *end)
 {

@@ -1,9 +1,10 @@
 /* worker/data/augment.h - random changes of a training sample. They are a pure function of the
  * job's seed, the sample's item and the pass over the training set: every reader gets the same
- * values, in any order, thread or process, however often (I2, I6, I8). Applied in this order: shift
- * (zeros enter at the other side); crop (as many zeros are added around the sample, and a window of
- * the sample's size is cut out); flip; cutout (a square around any pixel, which may extend beyond
- * the edge). All channels change alike; zeros are 0 in the sample's units before normalisation.
+ * values, in any order, thread or process, however often (I2, I6, I8). The changes are applied in
+ * this order: shift (zeros enter at the other side); crop (as many zeros are added around the
+ * sample, and a window of the sample's size is cut out); flip; cutout (a square around any pixel,
+ * which may extend beyond the edge). All channels change alike; zeros are 0 in the sample's units
+ * before normalisation.
  * Owns:    nothing. Threads: any. Errors: none. */
 #ifndef WORKER_DATA_AUGMENT_H
 #define WORKER_DATA_AUGMENT_H
@@ -17,10 +18,12 @@ struct augment_draw {
     int64_t cut[2][2];         /* [y, x][first, behind the last] of the square, inside the sample */
 };
 
-/* Draws the changes of one sample. a: each of its numbers is below the sample's sides. */
+/* Draws the changes of one sample. Each number in `a` must be smaller than the sample's height and
+ * width. */
 struct augment_draw augment_draw(const struct job_augment *a, const struct shape *sample,
                                  uint64_t seed, uint64_t pass, int64_t item);
-/* Applies them. src, dst: (C,H,W) numbers of elem_bytes, 1 or 4, each; different memory. */
+/* Applies the drawn changes. src, dst: (C,H,W) numbers of elem_bytes (1 or 4) bytes each, which
+ * must not overlap. */
 void augment_apply(const struct augment_draw *draw, const struct shape *sample, int elem_bytes,
                    const void *src, void *dst);
 

@@ -1,14 +1,14 @@
-/* worker/data/data_array.h - numbers of one type in rows and columns, as a file has them, and the
- * formats that hold such: IDX, npy, npz, safetensors. A decoder judges a file's header against the
- * file's length, and points into the file.
+/* worker/data/data_array.h - an array of numbers of one type, as it lies in a file, and the
+ * decoders of the formats with such arrays: IDX, npy, npz, safetensors. A decoder checks the header
+ * against the length of the file. The decoded array points into the file.
  *     IDX: 0 0 type rank | u32 big-endian dims | numbers, big-endian.
  *          type: 8 uint8, 9 int8, 0xb int16, 0xc int32, 0xd float32.
  *     npy: "\x93NUMPY" major minor | u16 (major 1) or u32 length, little-endian | {'descr': '|u1',
  *          'fortran_order': False, 'shape': (n, ...), } | numbers.
- *     npz: a zip archive of npy files, stored or deflated; zip64 where it is that large.
+ *     npz: a zip archive of npy files, stored or deflated; zip64 if it is large.
  *     safetensors: see files/safetensors.h.
  * Threads: none of its own.
- * Errors:  ST_CORRUPT, ST_UNSUPPORTED (a type or an order that is not read), ST_NOT_FOUND (no such
+ * Errors:  ST_CORRUPT, ST_UNSUPPORTED (type or order of the numbers), ST_NOT_FOUND (no such
  *          member), ST_NOMEM; one line with file, place and fix. */
 #ifndef WORKER_DATA_DATA_ARRAY_H
 #define WORKER_DATA_DATA_ARRAY_H
@@ -41,8 +41,8 @@ struct data_array {
     int n_dims;
     int64_t dim[DATA_MAX_DIMS];
     const uint8_t *data; /* dim[0] x dim[1] x ... numbers, not aligned; borrowed from the file */
-    uint64_t offset;     /* offset of data in the file (npz, deflated: in the member) */
-    void *unpacked;      /* owner of data if that is not the file; the holder frees it */
+    uint64_t offset;     /* offset of data in the file; in a deflated npz: in the unpacked member */
+    void *unpacked;      /* memory of data, NULL: data is in the file; the holder frees it */
 };
 
 /* Decodes a whole file in memory; label: its name, in errors. */
@@ -71,8 +71,8 @@ bool data_array_type_is_plain(enum data_array_type type);
 /* Logs that samples of a type other than float32 or whole numbers become float32. */
 void data_array_log_converted(const struct data_array *a, const char *path, const char *what);
 #define DATA_BEYOND_FLOAT "beyond the range of float32 (up to 3.4e38)"
-/* Returns the numbers of the array, or of one row of it (the dims behind the first). -1: beyond
- * 2^62. */
+/* Returns the number of elements of the array, or of one row of it (all dims but the first). -1:
+ * more than 2^62. */
 int64_t data_array_elems(const struct data_array *a);
 int64_t data_array_row_elems(const struct data_array *a);
 /* Writes "(60000, 28, 28)". */
@@ -81,8 +81,8 @@ const char *data_array_shape(const struct data_array *a, char *dst, uint64_t byt
 int64_t data_array_integer(const struct data_array *a, int64_t i);
 /* Returns the i-th number of a type that data_array_type_is_plain(), unchanged. */
 double data_array_plain(const struct data_array *a, int64_t i);
-/* Copies n numbers from the i-th on: whole ones divided by 255, floats and bool (0 or 1)
- * unchanged. */
+/* Copies n numbers, beginning with the i-th. Whole numbers are divided by 255; floats and bool (0
+ * or 1) are copied unchanged. */
 void data_array_floats(const struct data_array *a, int64_t i, int64_t n, float *dst);
 
 #endif

@@ -27,14 +27,14 @@ bool data_cifar_is(const char *path)
             name[11] >= '1' && name[11] <= '9' && strcmp(name + 12, ".bin") == 0);
 }
 
-/* Writes the path of batch k, 1 .. 9, beside the first one. */
+/* Writes the path of batch k (1 to 9) in the folder of the first batch. */
 static void batch_path(const char *first, int k, char path[PATH_MAX])
 {
     int folder = (int)(name_of(first) - first);
     snprintf(path, PATH_MAX, "%.*sdata_batch_%d.bin", folder, first, k);
 }
 
-/* Returns the number of consecutive batches from the first on. */
+/* Returns how many of the batches 1, 2, ... exist without a gap. */
 static int count_batches(const char *first)
 {
     char path[PATH_MAX];
@@ -62,7 +62,7 @@ static enum status check_file(const struct data_file *f)
     return ST_OK;
 }
 
-/* Copies a file's records behind the first `at` ones. */
+/* Copies a file's records to both arrays, which already have `at` records. */
 static enum status copy_records(const struct data_file *f, int64_t at, uint8_t *pixels,
                                 int32_t *labels)
 {

@@ -124,8 +124,8 @@ static enum status bad_label(const struct csv *c, int64_t column, const char *sh
     return ST_CORRUPT;
 }
 
-/* Returns true if the first row has words in this column, which may then be the label without a
- * flag. */
+/* Returns true if the label's column was chosen by default and the current line is the first row: a
+ * word in another column may then be the intended label. */
 static bool may_be_label(const struct csv *c, size_t n)
 {
     return c->label_by_default && n > 0 && c->line == 1 + c->has_names;
@@ -304,8 +304,8 @@ done:
     return st;
 }
 
-/* Refuses a first line that looks like names with features that are numbers: as a sample it would
- * get a class of its own. */
+/* Refuses a first sample whose label is a word that no other sample has: the line probably names
+ * the columns (its features are numbers), and its word would become a class. */
 static enum status check_first_word(const struct csv *c, const int32_t *labels, int64_t rows)
 {
     int64_t same = 0;

@@ -23,30 +23,31 @@ struct data_csv_columns {
      * data_words.h); NULL: the words are numbered here. */
     const char *classes;
     int64_t features; /* number of features that a sample must have; 0: any */
-    /* Labels or targets may be missing. They are if `label` is DATA_CSV_NO_LABEL, or if none of
-     * their columns has its name in the first line and there are as many columns as features. If
-     * the number of features is unknown, the label must be named. */
+    /* Labels or targets may be missing. They are missing if `label` is DATA_CSV_NO_LABEL, or if
+     * line 1 names none of their columns and the file has only as many columns as features. If
+     * `features` is 0, the label must be named. */
     bool may_lack;
     /* Names in the training file, lists as in data_words.h; NULL: unknown. If line 1 contains one
      * of them, and not as a number, all columns are found by name, unless a flag names the label.
      * If line 1 contains all feature names and they are numbers, it may be a sample: ST_INVALID,
      * unless `header` decides. */
     const char *feature_names, *label_names, *ignored_names;
-    bool are_targets; /* label_names are those of targets */
+    bool are_targets; /* label_names lists targets, not a label */
     /* Roles of the training file's columns, as in struct data_csv; NULL: unknown. If neither names
-     * nor a flag identify the columns, a file with as many columns has them in the same order. A
-     * file that may lack labels may also have the same order without them. */
+     * nor a flag identify the columns, a file with the same number of columns is assumed to have
+     * them in the same order. If labels may be missing, the same holds for a file that lacks only
+     * the columns of labels. */
     const char *roles;
     enum data_csv_header header; /* whether line 1 names the columns; AUTO: its fields decide */
     int describe;                /* log the columns that are used */
-    int warn;                    /* warn of doubtful columns; set while no model depends on them */
+    int warn; /* warn of doubtful columns; set while no model depends on the columns */
 };
 #define DATA_CSV_NO_LABEL "none"
 
 enum { DATA_CSV_NAME_BYTES = 48 };
 
-/* The feature with the largest numbers, if they exceed all others more than a hundred times. A
- * value. */
+/* The feature with the largest numbers, if they are more than a hundred times as large as those of
+ * all other features. A value. */
 struct data_csv_scale {
     int64_t column;        /* number of its column, from 1; 0: there is no such feature */
     float largest, others; /* largest absolute values: of this feature, and of all others */
@@ -65,7 +66,7 @@ struct data_csv {
      * targets' numbers if they are not in the file's order: "tft;1,0". NULL: columns were found by
      * name */
     char *roles;
-    struct data_csv_scale scale; /* set if `describe` is */
+    struct data_csv_scale scale; /* set if `describe` and `warn` are */
 };
 
 /* Decodes a file. path: its name, in errors. */

@@ -71,7 +71,7 @@ static enum status assign_column(struct csv *c, const char *flag, int64_t column
     return ST_OK;
 }
 
-/* Assigns roles to the columns "a,b,...": the same one to all, or consecutive ones. */
+/* Assigns roles to the columns "a,b,...": the same role to all; to targets, consecutive roles. */
 static enum status assign_columns(struct csv *c, const char *flag, const char *names, int64_t role)
 {
     enum status st = ST_OK;
@@ -111,7 +111,8 @@ static enum status label_not_known(const struct csv *c)
     return ST_INVALID;
 }
 
-/* Returns true if a feature followed the label in training: then it is not the last column. */
+/* Returns true if a feature followed the label in training: the label is then not the last
+ * column. */
 static bool was_in_front(const struct csv *c)
 {
     const char *roles = c->columns->roles, *label = roles ? strchr(roles, 'l') : NULL;
@@ -172,7 +173,8 @@ static const char *second_line(const struct csv *c)
 }
 
 /* Chooses the separator: the first one that occurs in line 1 and yields the same number of fields
- * in the next line (a name may contain another separator); otherwise the first one in line 1. */
+ * in the next line (a name may contain another separator); otherwise the first separator in line
+ * 1. */
 static void count_columns(struct csv *c)
 {
     static const char known[] = {',', ';', '\t'};
@@ -190,8 +192,8 @@ static void count_columns(struct csv *c)
     c->n_features = c->n_columns;
 }
 
-/* Refuses R's row names: they are a column without a name in line 1, so all names would be shifted
- * to the left. */
+/* Refuses a file with R's row names: line 1 has no name for their column, so all names would be
+ * shifted to the left. */
 static enum status check_second_line(const struct csv *c)
 {
     const char *second = second_line(c);
@@ -231,8 +233,8 @@ static enum status mixed_line(const struct csv *c, int64_t column)
     return ST_CORRUPT;
 }
 
-/* Returns true if the fields of line 1 are 0, 1, 2, ... or 1, 2, 3, ..., with which programs name
- * columns without names. Three such columns may be a sample. */
+/* Returns true if the fields of line 1 are 0, 1, 2, ... or 1, 2, 3, ...: some programs write these
+ * numbers if the columns have no names. Up to three such fields may be a sample. */
 static bool counts_up(const struct csv *c)
 {
     const char *end = data_csv_line_end(c, c->at), *p = c->at;
@@ -257,8 +259,8 @@ static enum status looks_like_names(const struct csv *c)
     return ST_INVALID;
 }
 
-/* Sets has_names if it is still unknown: 1 if all fields are names, 0 if all but a label are
- * numbers. */
+/* Sets has_names if it is still unknown: true if all fields are names, false if all fields but a
+ * label are numbers. */
 static enum status judge_fields(struct csv *c)
 {
     const char *end = data_csv_line_end(c, c->at), *p = c->at;

@@ -1,6 +1,6 @@
 /* worker/data/data_csv_equal.c - warns of names and classes of a CSV file that are probably
- * mistakes: one name of several columns, words that stand for a missing label, words that differ
- * only in case or surrounding spaces. See data_csv_impl.h. */
+ * mistakes: several columns with the same name, words that stand for a missing label, words that
+ * differ only in case or surrounding spaces. See data_csv_impl.h. */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
 #include <stdio.h>

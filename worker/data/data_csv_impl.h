@@ -42,7 +42,8 @@ struct data_csv_field {
     size_t n;
 };
 
-/* Returns true if a model reads the file that has learnt its columns, and needs each of them. */
+/* Returns true if a trained model reads the file: the file must then have all features of the
+ * training file. */
 static inline bool data_csv_has_model(const struct csv *c)
 {
     return c->columns->features > 0 || c->columns->feature_names;
@@ -78,10 +79,12 @@ static inline const char *data_csv_next_name(const char **list, size_t *n)
     *list = name[*n] ? name + *n + 1 : NULL;
     return name;
 }
-/* Compares the names with those of the training file. If several columns had a name, and all of
- * them exist here, each stands for the one with the same rank among them. */
+/* Compares the names with those of the training file. If several columns had the same name in
+ * training and this file has all of them, the k-th column with this name stands for the k-th one in
+ * training. */
 void data_csv_index_train(struct data_csv_index *x, const struct csv *c);
-/* Counts the columns of this name that no flag ignores, here and in training. */
+/* Counts the columns with this name, without those that a flag ignores, in this file and in
+ * training. */
 void data_csv_index_count(const struct data_csv_index *x, const char *name, size_t n, int64_t *here,
                           int64_t *trained);
 /* Returns the first feature with this name that was not returned before and may stand for a column
@@ -89,17 +92,17 @@ void data_csv_index_count(const struct data_csv_index *x, const char *name, size
 int64_t data_csv_index_take(struct data_csv_index *x, const struct csv *c, const char *name,
                             size_t n, char role);
 
-/* Columns with one name, without ignored ones; if columns are found by the names of the training
- * file, all of them. */
+/* Columns with the same name. Ignored columns are left out, unless columns are found by the names
+ * of the training file. */
 struct data_csv_equal {
     struct data_csv_field name;
     int64_t n, n_trained;
-    int64_t column[2]; /* numbers of the first two */
-    int64_t feature;   /* number of the last one that is a feature; -1: none */
-    bool is_used;      /* at least one of them is not ignored */
+    int64_t column[2]; /* indices of the first two columns */
+    int64_t feature;   /* index of the last column that is a feature; -1: none */
+    bool is_used;      /* at least one of the columns is not ignored */
 };
-/* Finds the next name, from *at on, of several columns, here or in training. Returns false at the
- * end. */
+/* Finds the next name, from entry *at on, that several columns have in this file or in training.
+ * Returns false at the end. */
 bool data_csv_index_next_equal(const struct data_csv_index *x, const struct csv *c, int64_t *at,
                                struct data_csv_equal *out);
 /* Logs one warning about equal names, which do not identify columns (data_csv_equal.c). */
@@ -116,8 +119,8 @@ enum status data_csv_report(const struct csv *c, const float *samples, int64_t r
 /* Writes "5 'label'", or "5" if the file has no names, or this column has none. */
 const char *data_csv_report_column(const struct csv *c, int64_t column,
                                    char dst[DATA_CSV_COLUMN_BYTES]);
-/* Writes the index of the label in training and the fix, beginning with ", "; "" if the file has
- * names, or the label is not found by its index. */
+/* Writes ", or" with the label's column in training and the fix. Writes "" if the file has names,
+ * or if the label was not found by its index. */
 const char *data_csv_layout_label_place(const struct csv *c, char dst[DATA_CSV_PLACE_BYTES]);
 /* Sets the names of features, labels or targets, and ignored columns if line 1 names the columns;
  * otherwise sets NULL. */
@@ -129,7 +132,8 @@ enum status data_csv_columns_log_roles(const struct csv *c, struct data_csv *out
 enum status data_csv_layout_match_names(struct csv *c, bool *matched);
 /* Finds the columns by their indices in the training file. */
 enum status data_csv_layout_match_places(struct csv *c, bool *matched);
-/* Warns if a file with names, or the training file, has no names to match by. */
+/* Warns if only one of this file and the training file has names, so that columns are matched by
+ * their order. */
 void data_csv_layout_warn_places(const struct csv *c);
 
 #endif

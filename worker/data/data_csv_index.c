@@ -1,5 +1,5 @@
-/* worker/data/data_csv_index.c - the columns of line 1 sorted by name, equal names by column, so
- * that finding many columns costs little more than reading the line. See data_csv_impl.h. */
+/* worker/data/data_csv_index.c - the columns of line 1, sorted by name and then by column, so that
+ * finding many columns costs little more than reading the line. See data_csv_impl.h. */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
 #include <stdlib.h>
@@ -10,10 +10,11 @@ struct entry {
     int64_t column;
     char role; /* role letter of the training column that it stands for; 0: any */
     bool is_taken;
-    /* In the first entry of each name only: */
-    int64_t n_here, n_trained; /* columns of this name that no flag ignores, here and in training */
-    int64_t n_given;           /* entries that were examined for a role */
-    int64_t n_passed[4];       /* entries that data_csv_index_take has passed for each role */
+    /* The fields below are used only in the first entry of each name. */
+    int64_t n_here,
+        n_trained;   /* columns with this name that no flag ignores: in this file, in training */
+    int64_t n_given; /* entries that were examined for a role */
+    int64_t n_passed[4]; /* entries that data_csv_index_take has passed for each role */
 };
 
 static const char role_letters[] = "flti";
@@ -104,7 +105,7 @@ int64_t data_csv_index_take(struct data_csv_index *x, const struct csv *c, const
     return -1;
 }
 
-/* Counts, in the first entry of each name, its columns that no flag ignores. */
+/* Sets n_here in the first entry of each name. */
 static void count_here(struct data_csv_index *x, const struct csv *c)
 {
     struct entry *first = x->entry;
@@ -115,8 +116,8 @@ static void count_here(struct data_csv_index *x, const struct csv *c)
     }
 }
 
-/* Counts, in the first entry of each name, its occurrences in this list. Returns the list's
- * length. */
+/* Adds the occurrences of each name in `list` to n_trained of the name's first entry. Returns the
+ * length of the list. */
 static size_t count_trained(struct data_csv_index *x, const char *list)
 {
     size_t n = 0;
@@ -149,7 +150,7 @@ void data_csv_index_train(struct data_csv_index *x, const struct csv *c)
     if (!k->roles || strspn(k->roles, role_letters) != strlen(k->roles) ||
         count_letter(k->roles, 'f') != features || count_letter(k->roles, 'i') != ignored ||
         count_letter(k->roles, 'l') + count_letter(k->roles, 't') != labels ||
-        (strchr(k->roles, 'l') && strchr(k->roles, 't'))) /* the file may contain anything */
+        (strchr(k->roles, 'l') && strchr(k->roles, 't'))) /* roles may be any text */
         return;
     for (const char *r = k->roles; *r; r++) {
         const char **list = &rest[letter_place(*r)];

@@ -1,7 +1,7 @@
 /* worker/data/data_csv_layout.c - finds the columns of a CSV file by the names in the training
- * file, in any order: see data_csv.h. Line 1 names the columns by the rule of data_csv_columns.c:
- * it contains one of the names, and not as a number, which could be a sample. Otherwise columns are
- * found by their indices. See data_csv_impl.h. */
+ * file, in any order: see data_csv.h. Line 1 names the columns if it contains one of these names
+ * and the name is not a number: a number could belong to a sample. If line 1 has no names, columns
+ * are found by their indices. See data_csv_impl.h. */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
 #include <stdio.h>
@@ -10,8 +10,8 @@
 
 enum { ABSENT, AS_NUMBERS, AS_WORDS };
 
-/* Returns whether line 1 contains one of these names as a word, so that it names the columns, or
- * all of them as numbers. */
+/* Returns AS_WORDS if line 1 contains one of these names as a word, so that line 1 names the
+ * columns. Returns AS_NUMBERS if it contains all of these names, and all are numbers. */
 static int judge_names(const struct csv *c, const char *list)
 {
     int have_all = list != NULL;
@@ -28,7 +28,7 @@ static int judge_names(const struct csv *c, const char *list)
     return have_all ? AS_NUMBERS : ABSENT;
 }
 
-/* Sets *named if line 1 names the columns. ST_INVALID: it may name them or be a sample. */
+/* Sets *named if line 1 names the columns. ST_INVALID: line 1 may also be a sample. */
 static enum status judge_line(const struct csv *c, bool *named)
 {
     const struct data_csv_columns *k = c->columns;
@@ -44,7 +44,7 @@ static enum status judge_line(const struct csv *c, bool *named)
     return ST_INVALID;
 }
 
-/* Logs that more or fewer columns than in training have a name. */
+/* Logs that this file and the training file have different numbers of columns with this name. */
 static void log_count(const struct csv *c, const char *name, size_t n, const char *fix)
 {
     int64_t here, trained;
@@ -83,8 +83,9 @@ static enum status place_features(struct csv *c)
     return ST_OK;
 }
 
-/* Assigns the role `first` to the columns of a list, which had this letter in training; targets get
- * `first` and the following roles. Returns the number of names that the file has. */
+/* Assigns a role to each column in `list`; all these columns had this letter in training. The role
+ * is `first`; for targets (first >= 0) the i-th name gets first + i. Returns the number of names
+ * that the file has. */
 static int64_t place_list(struct csv *c, const char *list, char letter, int64_t first,
                           int64_t *n_names)
 {
@@ -149,7 +150,8 @@ static void log_unknown(const struct csv *c, int64_t column, const char *name, s
             (int)(first_n < 60 ? first_n : 60), first, (long long)column + 1);
 }
 
-/* Refuses a column that training did not have. A column without a name is compared by its index. */
+/* Refuses a column that training did not have. A column without a name is ignored if training
+ * ignored the column at its index. */
 static enum status check_rest(const struct csv *c)
 {
     const char *end = data_csv_line_end(c, c->at), *p = c->at;
@@ -214,7 +216,7 @@ static size_t count_letters(const char *roles, const char *letters)
     return n;
 }
 
-/* Checks the letters, because the file may contain anything. */
+/* Checks the role letters, because the model's file may contain any text. */
 static bool are_valid(const char *roles)
 {
     size_t labels = count_letters(roles, "l"), targets = count_letters(roles, "t");
@@ -222,8 +224,9 @@ static bool are_valid(const char *roles)
            labels <= 1 && (labels == 0 || targets == 0);
 }
 
-/* Reads the n targets' numbers in the file's order: those after a ;, otherwise 0, 1, ... Returns
- * false if they are not a permutation. is_taken: [n] false. */
+/* Reads the numbers of the n targets, in the order of the file's columns, from the text after the
+ * ';'. Without a ';' they are 0, 1, ... Returns false if they are not a permutation. is_taken: [n],
+ * all false. */
 static bool read_order(const char *roles, int64_t n, int64_t *order, bool *is_taken)
 {
     const char *at = roles + strcspn(roles, ";");
@@ -241,7 +244,7 @@ static bool read_order(const char *roles, int64_t n, int64_t *order, bool *is_ta
     return n > 0 || !given;
 }
 
-/* Assigns each column its role, without those of labels and targets if they are missing. */
+/* Assigns each column its role. whole: false if the columns of labels and targets are missing. */
 static void assign_roles(struct csv *c, const char *r, bool whole, const int64_t *order)
 {
     c->n_features = 0;

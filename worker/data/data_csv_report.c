@@ -1,7 +1,7 @@
 /* worker/data/data_csv_report.c - logs the role of each column of a CSV file, and warns of features
- * that are rarely meant as such: row numbers, a column without a name, a column whose numbers are a
- * hundred times larger than all others. A default that chooses the label is always logged. See
- * data_csv_impl.h. */
+ * that are rarely meant as features: row numbers, a column without a name, a column whose numbers
+ * are a hundred times larger than all others. If the label was chosen by default, this is always
+ * logged. See data_csv_impl.h. */
 #include "base/log.h"
 #include "worker/data/data_csv_impl.h"
 #include <math.h>
@@ -128,7 +128,7 @@ static bool warn_of_index(const struct csv *c, const struct feature *f)
     return true;
 }
 
-/* Warns of this feature if there is a reason. Returns true if it did. */
+/* Warns of a feature that was probably not meant as one. Returns true if it warned. */
 static bool warn_of_feature(const struct csv *c, const struct feature *f)
 {
     if (warn_of_index(c, f))
@@ -146,7 +146,8 @@ static float largest_value(const struct feature *f)
     return fmaxf(fabsf(f->least), fabsf(f->most));
 }
 
-/* Finds a feature whose numbers dominate all others if they are not normalised. */
+/* Finds a feature whose numbers are so large that they dominate all others unless they are
+ * normalised. */
 static void find_scale(const struct csv *c, const struct feature *f, struct data_csv_scale *out)
 {
     int64_t top = 0;
@@ -197,8 +198,9 @@ static void look_at_rows(const float *samples, int64_t rows, int64_t n, struct f
         }
 }
 
-/* Sets numbers_sample: the values are each number of a range once, or, if these are rows of a
- * larger table, at least half of them. Few rows may be so by chance. seen: room for 2 * rows. */
+/* Sets numbers_sample if the values are all numbers of a range, each once. Half of the range
+ * suffices if there are many rows, which may be a part of a larger table. Few rows are not judged:
+ * they may satisfy this by chance. seen: room for 2 * rows. */
 static void find_index(const float *samples, int64_t rows, int64_t n, int64_t k, struct feature *f,
                        uint8_t *seen)
 {

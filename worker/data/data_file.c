@@ -36,8 +36,8 @@ static enum status map(int fd, uint64_t n, struct data_file *f)
     return ST_OK;
 }
 
-/* Makes room for more than `have` bytes: first the size given at the file's end, then twice as
- * much. */
+/* Allocates room for more than `have` bytes: at first the unpacked size in the last 4 bytes of the
+ * file, later twice the current room. */
 static enum status grow(const struct data_file *packed, uint64_t have, uint8_t **to, uint64_t *room)
 {
     const uint8_t *end = packed->bytes + packed->n;

@@ -1,5 +1,6 @@
-/* worker/data/data_guard.c - the handler of SIGBUS. It reads the list without a lock, because it
- * may interrupt any code: an entry is set from its path to its address, and cleared in reverse. */
+/* worker/data/data_guard.c - the handler of SIGBUS. It may interrupt any code, so it reads the list
+ * without a lock: an entry's address is written last, and the entry is valid only while its address
+ * is not 0. */
 #include "worker/data/data_guard.h"
 #include <pthread.h>
 #include <signal.h>

@@ -1,9 +1,9 @@
 /* worker/data/data_guard.h - handles a mapped file that became shorter: a read beyond its new end
  * raises SIGBUS, from which the reader cannot recover. The handler logs the file's name and exits
- * with 1. A SIGBUS elsewhere has its default effect.
- * Owns:    a list of mappings; the process's handler of SIGBUS, from the first one on.
+ * with 1. A SIGBUS at any other address has its default effect.
+ * Owns:    a list of mappings; the process's handler of SIGBUS, from the first mapping on.
  * Threads: any.
- * Errors:  none; a mapping beyond DATA_GUARD_MAX is not named. */
+ * Errors:  none; mappings after the first DATA_GUARD_MAX are not guarded. */
 #ifndef WORKER_DATA_DATA_GUARD_H
 #define WORKER_DATA_DATA_GUARD_H
 #include <stddef.h>

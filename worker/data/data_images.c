@@ -14,8 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Largest number of values per byte of a file: deflate produces at most 1032 bytes from one, each 8
- * pixels of one bit, each 3 values by a palette. JPEG stays below that. */
+/* Largest number of values that one byte of a PNG can produce: deflate makes at most 1032 bytes of
+ * it, a byte has at most 8 pixels, and a palette makes 3 values of a pixel. JPEG produces fewer. */
 enum { MOST_OF_A_BYTE = 1032 * 8 * 3, FIRST_ROOM = 16, MOST_NAMED = 20 };
 
 /* Names in a folder, sorted. */
@@ -232,7 +232,7 @@ static enum status add_or_count(struct set *s, const char *path, int32_t label)
     return ST_OK;
 }
 
-/* Logs the number of unusable files if it is larger than the one that was named. */
+/* Logs the number of unusable files if there is more than one. */
 static enum status judge_set(const struct set *s)
 {
     if (s->n_bad > 1)

@@ -1,4 +1,4 @@
-/* worker/data/data_jpeg.c - JPEG by libjpeg(-turbo): see data_images.h. Its errors return by
+/* worker/data/data_jpeg.c - JPEG by libjpeg(-turbo): see data_images.h. Errors of libjpeg return by
  * longjmp. A damaged file that libjpeg would repair by guessing is refused, too. */
 #include "base/log.h"
 #include "worker/data/data_images.h"

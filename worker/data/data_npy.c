@@ -75,8 +75,8 @@ static bool read_number(struct text *t, int64_t *out)
     return true;
 }
 
-/* Copies the list of fields in the dtype of records, cut to the room. Returns 0: such an array is
- * not supported. */
+/* Copies the list of fields in the dtype of an array of records, cut to the size of dst. Returns
+ * false, because such arrays are not supported. */
 static bool read_fields(struct text *t, char dst[DESCR_BYTES])
 {
     int n = 0, depth = 0;
@@ -93,7 +93,7 @@ static bool read_fields(struct text *t, char dst[DESCR_BYTES])
     return false;
 }
 
-/* Reads (), (3,) or (3, 4). Too many dims are not a shape. */
+/* Reads (), (3,) or (3, 4). Returns false if there are too many dims. */
 static bool read_shape(struct text *t, struct data_array *a)
 {
     a->n_dims = 0;

@@ -1,16 +1,21 @@
 /* worker/data/data_npz.c - reads a member of an npz, which is a zip archive: see data_array.h.
  * Members are found by the list at the archive's end. A stored member is read in place, a deflated
- * one is unpacked to memory; both are compared with their checksum, which reads a stored member
- * once. A name of two members is refused, because readers disagree on which one counts. Sizes are
- * those of the list, and limited by what the packed bytes can hold.
+ * one is unpacked to memory. The checksum of either is checked, so a stored member is read once in
+ * full. A name that two members have is refused, because programs disagree on which member it
+ * means. Sizes are read from the list, and limited by the bytes that the packed data can produce.
  *
- * end (22 bytes)         "PK\5\6" .. u16 entries at 10, u32 list's bytes at 12, its offset at 16
- * zip64 locator (20,     "PK\6\7" .. u64 offset of "PK\6\6" at 8, which has u64 entries at 32,
- *   before the end)      list's bytes at 40, its offset at 48
- * entry (46 and more)    "PK\1\2" .. u16 method at 10, u32 crc at 16, packed bytes at 20, bytes at
- * 24, u16 name's, extra's, comment's bytes at 28, 30, 32, u32 offset at 42 | name | extra |
- * comment; 0xffffffff: u64 in the extra field of kind 1, in the order bytes, packed, offset member
- * (30 and more)   "PK\3\4" .. u16 name's, extra's bytes at 26, 28 | name | extra | data */
+ * end (at least 22 bytes)
+ *     "PK\5\6" .. u16 entries at 10, u32 bytes of the list at 12, u32 offset of the list at 16
+ * zip64 locator (20 bytes, before the end)
+ *     "PK\6\7" .. u64 offset of "PK\6\6" at 8
+ * zip64 end
+ *     "PK\6\6" .. u64 entries at 32, u64 bytes of the list at 40, u64 offset of the list at 48
+ * entry (at least 46 bytes)
+ *     "PK\1\2" .. u16 method at 10, u32 crc at 16, u32 packed bytes at 20, u32 bytes at 24,
+ *     u16 bytes of name, extra, comment at 28, 30, 32, u32 offset at 42 | name | extra | comment
+ *     0xffffffff: the u64 is in the extra field of kind 1, in the order bytes, packed, offset
+ * member (at least 30 bytes)
+ *     "PK\3\4" .. u16 bytes of name, extra at 26, 28 | name | extra | data */
 #include "base/log.h"
 #include "worker/data/data_array.h"
 #include <stdio.h>

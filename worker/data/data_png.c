@@ -1,9 +1,10 @@
-/* worker/data/data_png.c - PNG by libpng's simplified interface: see data_images.h. libpng gets
- * only the chunks with the stored numbers. It would unpack and keep texts, and a file may have a
- * thousand, each of a few thousand bytes that unpack to millions (I9). It would also convert the
- * numbers by gAMA, cHRM and iCCP, which PIL, OpenCV and TensorFlow do not. Transparency is dropped,
- * as by PIL's convert("RGB"): tRNS is skipped, and an alpha channel is read and removed, because
- * libpng would otherwise blend the colours with a background. */
+/* worker/data/data_png.c - PNG by libpng's simplified interface: see data_images.h. libpng receives
+ * only the chunks that the stored numbers need. From other chunks libpng would unpack and keep
+ * texts: a file may have a thousand, each of a few thousand bytes that unpack to millions (I9).
+ * libpng would also convert the numbers by gAMA, cHRM and iCCP; PIL, OpenCV and TensorFlow do not
+ * do that. Transparency is dropped, as by PIL's convert("RGB"): tRNS is skipped, and an alpha
+ * channel is read and removed, because libpng would otherwise blend the colours with a
+ * background. */
 #include "base/log.h"
 #include "worker/data/data_images.h"
 #include <png.h>
@@ -19,8 +20,9 @@ static bool is_needed(const uint8_t *kind)
     return !may_be_left_out;
 }
 
-/* Copies the needed chunks, up to the first incomplete one: for such a chunk libpng would allocate
- * and clear up to 2 GB, its declared length, before it finds the end. Returns the bytes copied. */
+/* Copies the needed chunks, up to the first incomplete chunk: for such a chunk libpng would
+ * allocate and clear up to 2 GB, its declared length, before it finds the end. Returns the bytes
+ * copied. */
 static size_t copy_needed(const uint8_t *bytes, size_t n, uint8_t *to)
 {
     size_t at = n < MARK ? n : MARK, have = at;
@@ -39,7 +41,7 @@ static size_t copy_needed(const uint8_t *bytes, size_t n, uint8_t *to)
     return have;
 }
 
-/* Copies pixels of `channels` numbers and an alpha without the alpha. */
+/* Copies pixels, each of `channels` numbers and an alpha value, and drops the alpha value. */
 static void drop_alpha(const uint8_t *from, int64_t n_pixels, int64_t channels, uint8_t *to)
 {
     for (int64_t i = 0; i < n_pixels; i++)

@@ -1,4 +1,5 @@
-/* worker/data/data_words.c - a sorted array of words: few are new, most are found. */
+/* worker/data/data_words.c - a sorted array of words. An insertion moves all later words, which is
+ * cheap enough because most words of a file repeat. */
 #include "worker/data/data_words.h"
 #include "worker/data/dataset.h"
 #include <stdlib.h>

@@ -46,7 +46,7 @@ struct dataset {
     const uint8_t *bytes;
     bool floats;              /* a number may be not finite; dataset_plain then fails */
     bool in_file;             /* samples lie in a mapped file, and a read may wait for the disk */
-    struct job_normal normal; /* normalisation; set after the open, before any read */
+    struct job_normal normal; /* normalisation; set after dataset_open, before any sample is read */
     struct dataset_standard standard; /* see dataset_standard.h; shared by subsets */
     const char *path;                 /* path of the samples, for log lines */
     const char *labels_path;          /* path of labels or targets, for log lines */
@@ -60,7 +60,7 @@ struct dataset {
     unsigned uses;                /* flags that apply to its format, of enum dataset_use */
 };
 
-/* Returns the noun for its samples in log lines: one row or one column is no image. */
+/* Returns the noun for its samples in log lines: a single row or column is not an image. */
 static inline const char *dataset_unit(const struct dataset *d)
 {
     return d->sample.dim[1] > 1 && d->sample.dim[2] > 1 ? "images" : "samples";
@@ -113,10 +113,10 @@ struct dataset_request {
     bool describe, warn;        /* CSV: log the role of each column; warn of doubtful ones */
     const char *class_names;    /* CSV: numbers the words, see data_csv.h; NULL: numbered here */
     const char *feature_names, *label_names, *ignored_names, *csv_roles; /* CSV: see data_csv.h */
-    bool are_targets;   /* CSV: label_names are those of targets */
-    int64_t features;   /* CSV: number that a sample must have; 0: any */
-    bool may_be_absent; /* if neither dir nor data has it, there is no set, which is no error */
-    bool to_predict;    /* labels may be missing, and pictures' names are kept */
+    bool are_targets;             /* CSV: label_names are those of targets */
+    int64_t features;             /* CSV: number that a sample must have; 0: any */
+    bool may_be_absent;           /* it is no error if neither dir nor data has the set */
+    bool to_predict;              /* labels may be missing, and pictures' names are kept */
     enum progress_style progress; /* style of progress reports during slow reads */
     bool nhwc;                    /* samples of rank 3 are (H,W,C) instead of (C,H,W) */
 };
@@ -125,7 +125,7 @@ struct dataset_request {
 enum status dataset_open(const struct dataset_request *r, struct dataset **out);
 void dataset_destroy(struct dataset *d); /* NULL is fine */
 /* Moves floor(share_of * n) items, chosen by the seed, to a set of their own; both keep their
- * order. No sample is copied: both are lists of rows of shared samples, which the last one frees.
+ * order. No sample is copied: both sets list rows of the same samples, which the last set frees.
  * ST_INVALID: one of the sets would be empty. */
 enum status dataset_split(struct dataset *d, double share_of, uint64_t seed,
                           struct dataset **held_out);
@@ -136,12 +136,12 @@ enum status dataset_check_classes(const struct dataset *d, int classes);
 enum status dataset_plain(const struct dataset *d, int64_t i, float *dst);
 /* Reads all samples if they are floats of a file. ST_CORRUPT: the first one that is not finite. */
 enum status dataset_check_finite(const struct dataset *d);
-/* Normalises that sample. ST_INVALID: a number became infinite. */
+/* Normalises the sample that dataset_plain read to dst. ST_INVALID: a number became infinite. */
 enum status dataset_normalise(const struct dataset *d, int64_t i, float *dst);
-/* Does both: reads the i-th sample as a model gets it. */
+/* Reads and normalises the i-th sample, as a model needs it. */
 enum status dataset_sample(const struct dataset *d, int64_t i, float *dst);
-/* Returns the file's bytes of the i-th sample, for a set that was opened and is in a mapped
- * file. */
+/* Returns the file's bytes of the i-th sample, for a set that was opened (not split) and is in a
+ * mapped file. */
 const void *dataset_place(const struct dataset *d, int64_t i, size_t *bytes);
 /* Measures the plain numbers of each channel over all samples, in double and in one order: mean and
  * standard deviation (the root of the mean square, not of n - 1). mean, std: [channels]. */

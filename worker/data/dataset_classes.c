@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Labels with more values than this, each in fewer than so many samples, look like targets. */
+/* Labels look like targets if they have more than MANY_VALUES different values, each in fewer than
+ * FEW_SAMPLES samples on average. */
 enum { MANY_VALUES = 100, FEW_SAMPLES = 2 };
 
 int dataset_classes_lacking(const struct dataset *train, const struct dataset *d, int *first)

@@ -1,5 +1,5 @@
-/* worker/data/dataset_find.c - finds the files of a set by name. The first pair of names whose
- * samples' file exists counts; then the file of labels must exist, too. */
+/* worker/data/dataset_find.c - finds the files of a set by name. The first pair of names whose file
+ * of samples exists is used; its file of labels must then exist, too. */
 #include "worker/data/dataset_find.h"
 #include "base/log.h"
 #include "base/program_dir.h"
@@ -33,8 +33,8 @@ static const struct {
     {"", NULL, 0}, /* a folder of that name, with a folder of pictures for each class */
 };
 
-/* Returns true if the file exists, or an error other than "not found" occurred, which opening it
- * repeats. */
+/* Returns true if the file exists, or if an error other than "not found" occurred, which the open
+ * will report. */
 static bool is_there(const char *dir, const char *part, const char *name, int may_be_gzipped,
                      char path[PATH_MAX])
 {
@@ -136,8 +136,8 @@ static bool has_picture(const char *dir)
     return found;
 }
 
-/* Returns true for folders only, unless their names show that they are not classes; *with: how many
- * of them have a picture. */
+/* Returns true if `dir` contains only folders whose names may be classes. *with: number of these
+ * folders that have a picture. */
 static bool holds_classes(const char *dir, int *with)
 {
     DIR *d = opendir(dir);
@@ -177,7 +177,7 @@ static enum status nothing_found(const struct dataset_request *r)
               r->to_predict ? "it" : "the parent of these folders", r->part);
         return ST_NOT_FOUND;
     }
-    if (!r->dir_flag) /* a folder of another flag has no default for its files */
+    if (!r->dir_flag) /* if another flag names the folder, no flag names its files */
         snprintf(files, sizeof files, ", or the files with --%.16s_data", r->part);
     LOG_E(
         "no %s data in %s: no %s-images-idx3-ubyte, nor with .gz, nor another of the names of docs/guide/data.md, nor a folder %s with a folder of pictures for each class; install Fashion-MNIST (apt-get install dataset-fashion-mnist), or fetch MNIST (%s), and name the data's folder with --%s%s",

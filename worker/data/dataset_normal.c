@@ -1,6 +1,7 @@
 /* worker/data/dataset_normal.c - normalises samples, and measures their mean and deviation: see
  * dataset.h. The measurement of bytes counts the occurrences of each value, so its result does not
- * depend on an order of additions. That of floats adds sample by sample, in two passes. */
+ * depend on an order of additions. The measurement of floats adds sample by sample, in two
+ * passes. */
 #include "base/log.h"
 #include "worker/data/dataset.h"
 #include "worker/data/dataset_pass.h"

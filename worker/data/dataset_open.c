@@ -103,7 +103,8 @@ static bool is_pixel(int64_t n)
     return n == 1 || n == 3 || n == 4;
 }
 
-/* Checks (n, H, W), (n, C, H, W) or (n, features), which are one row. */
+/* Checks that the shape is (n, H, W), (n, C, H, W) or (n, features). Features are a sample of one
+ * row. */
 static enum status check_samples(struct source *s)
 {
     const struct data_array *a = &s->array[SAMPLES];
@@ -306,7 +307,8 @@ static enum status open_csv(struct source *s, const struct dataset_request *r,
     return ST_OK;
 }
 
-/* Returns the flags that apply: IDX of two or three extents is rows or pictures of one channel. */
+/* Returns the flags that apply. --data_layout does not apply to IDX of two or three dims: these
+ * samples are rows, or pictures of one channel. */
 static unsigned check_use(const struct source *s)
 {
     const struct data_file *f = s->file[SAMPLES];
@@ -362,8 +364,8 @@ done:
     return st;
 }
 
-/* Finds labels: a file of their own, or a member or tensor beside the samples. If they may be
- * missing, none need exist. */
+/* Finds the labels: a file of their own, or a member or tensor beside the samples. It is no error
+ * if labels that may be missing do not exist. */
 static enum status find_labels(const struct source *s, const struct dataset_request *r,
                                const struct dataset_paths *p, const char *name, int *found)
 {
@@ -409,7 +411,8 @@ done:
     return st;
 }
 
-/* Reads the labels or targets, after the samples were checked: there must be as many. */
+/* Reads the labels or targets, after the samples were checked: both must have the same number of
+ * rows. */
 static enum status load_labels(struct source *s, const struct dataset_request *r)
 {
     enum status st = ST_OK;

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 
 enum { LOOKED_AT = 256, ENOUGH = 32, MOST_NUMBERS = 1 << 25 };
-/* Allowed ratio of the largest numbers of two sets. For one type it is higher, because columns of a
- * table may well have larger numbers in one set. */
+/* Allowed ratio of the largest numbers of two sets. The ratio is higher for two sets of the same
+ * type, because columns of a table may well have larger numbers in one of them. */
 enum { TIMES = 8, TIMES_OF_ONE_TYPE = 100 };
 
 enum status dataset_range_measure(const struct dataset *d, struct dataset_range *out)

@@ -1,7 +1,7 @@
 /* worker/data/dataset_range.h - the range of a set's numbers as a model would get them without
- * --mean and --std: whole numbers divided by 255. Sets of bytes, and of floats that were not
- * divided, differ by that factor, and nothing else shows it. Only some samples are read, from all
- * over the set: the result is a likelihood, not an error.
+ * --mean and --std: whole numbers divided by 255. A set of bytes and a set of floats that were not
+ * divided differ by this factor of 255, and no other check detects the mistake. Only some samples
+ * are read, from all over the set, so a difference is only likely to be a mistake.
  * Owns:    nothing. Threads: any. Errors: those of dataset_plain, ST_NOMEM; logged. */
 #ifndef WORKER_DATA_DATASET_RANGE_H
 #define WORKER_DATA_DATASET_RANGE_H
@@ -10,7 +10,7 @@
 enum { DATASET_RANGE_TEXT_BYTES = 128 };
 
 struct dataset_range {
-    int enough; /* samples that suffice: a single dark or small one proves nothing */
+    int enough; /* true if enough samples were read: one dark or small sample proves nothing */
     int floats; /* 0: whole numbers, divided */
     float least, most;
 };

@@ -5,7 +5,7 @@
 #include "worker/data/dataset.h"
 
 /* Returns true if two sets that were opened, and not split, have the same samples, byte for byte,
- * in one order. */
+ * in the same order. */
 bool dataset_same_samples(const struct dataset *a, const struct dataset *b);
 
 #endif

@@ -46,7 +46,8 @@ static enum status check_table(const struct dataset *d)
     return ST_INVALID;
 }
 
-/* Adds a sample. The second pass uses differences from the mean of the first. */
+/* Adds a sample. The second pass adds squares of the differences from the mean, which the first
+ * pass found. */
 static void add_sample(struct column *c, int64_t n, const float *sample, int pass)
 {
     for (int64_t k = 0; k < n; k++) {
@@ -168,7 +169,7 @@ char *dataset_standard_text(const float *number, int64_t n)
         if (k > 0)
             *to++ = ',';
         size_t length = strlen(float_text(number[k], one));
-        memcpy(to, one, length + 1); /* the comma replaces the end of the last one */
+        memcpy(to, one, length + 1); /* the comma replaces the final 0 of the previous number */
         to += length;
     }
     return text;

@@ -10,13 +10,13 @@
 
 /* Reads an array (n) or (n, K) as floats, malloc'd; path: for errors. */
 enum status dataset_targets_read(const struct data_array *a, const char *path, float **out);
-/* Checks that both sets have targets, or both labels. NULL fits every set. */
+/* Checks that both sets have targets, or that both have labels. NULL fits every set. */
 enum status dataset_targets_alike(const struct dataset *a, const struct dataset *b);
-/* Checks labels against the network's outputs, at least two, or the number of targets, which its
- * loss must support. */
+/* Checks that all labels are below the number of the network's outputs, which must be at least two.
+ * Checks that targets are as many as the outputs, and that the loss supports targets. */
 enum status dataset_targets_check_outputs(const struct dataset *d, const struct layer *loss);
-/* Refuses class labels of a training set for a loss of numbers, unless the model declares one
- * output for each class. */
+/* Refuses a training set with class labels if the loss compares numbers, unless the model declares
+ * one output for each class. */
 enum status dataset_targets_check_loss(const struct dataset *train, const struct layer *loss);
 
 #endif

@@ -7,11 +7,12 @@
 #include "net/wire/job_data.h"
 #include "worker/data/dataset.h"
 
-/* Computes it over the data of a job. test: may be NULL. dir: folder of the files. own:
+/* Computes the fingerprint of a job's data. test: may be NULL. dir: folder of the files. own:
  * --data_shard=own. */
 enum status fingerprint_compute(const struct dataset *train, const struct dataset *test,
                                 const char *dir, int own, struct job_data *out);
-/* Computes that of the validation set, held out or of its own files. */
+/* Computes the fingerprint of the validation set, which is held out of the training set or has its
+ * own files. */
 enum status fingerprint_validation(const struct dataset *d, struct job_validation *out);
 
 #endif

@@ -16,7 +16,7 @@ struct reading {
     struct bar bar;
 };
 
-/* Begins. All pointers are borrowed until the end. */
+/* Begins a reading. All pointers are borrowed until reading_end. */
 void reading_begin(struct reading *r, enum progress_style style, const char *path, const char *what,
                    const char *unit);
 void reading_at(struct reading *r, double done, double all); /* all 0: unknown */

@@ -1,10 +1,10 @@
 /* worker/data/sample_log.h - records the samples that a worker read (--record_samples). In each
  * step, each tower adds a line "GENERATION STEP POSITION N" for its N samples from POSITION on,
  * counted from the first sample of the first pass. It does so when all parameters of the step have
- * arrived, and before any gradient is sent. So a step that was only begun has no line. In sync a
- * step with lines in several generations was redone, and counts in the last one. In other modes
- * steps are the worker's own, and samples that it reads again did not count before. Lines of
- * earlier runs are kept.
+ * arrived, and before any gradient is sent. So a step that was only begun has no line. In sync, a
+ * step with lines in several generations was redone, and only its lines in the last of them count.
+ * In other modes each worker numbers its own steps; if it reads samples again, they did not count
+ * before. Lines of earlier runs are kept.
  * Owns:    the file.
  * Threads: any.
  * Errors:  ST_INVALID (invalid path), ST_IO, ST_NOMEM; logged with the path. */
