@@ -149,8 +149,8 @@ static EVP_PKEY *read_key(const char *text)
     return key;
 }
 
-/* Reads the certificates of a PEM text, in its order; NULL: it has none. Leaves OpenSSL's errors in
- * the queue. */
+/* Reads the certificates of a PEM text, in the order of the text; NULL: the text has none. Leaves
+ * OpenSSL's errors in the queue. */
 static STACK_OF(X509) * read_certificates(const char *text)
 {
     STACK_OF(X509) *all = sk_X509_new_null();

@@ -1,7 +1,7 @@
 /* net/security/certificate.h - reads facts from X.509 certificates, explains verification errors
  * in words, and checks that three files (certificate with its chain, key, CAs) fit together.
  * Threads: any.
- * Errors:  ST_INVALID, ST_NOMEM; not logged, a sentence in `why`. */
+ * Errors:  ST_INVALID, ST_NOMEM; not logged: `why` receives a sentence. */
 #ifndef NET_SECURITY_CERTIFICATE_H
 #define NET_SECURITY_CERTIFICATE_H
 #include "base/status.h"
@@ -40,8 +40,8 @@ void certificate_name(X509 *x, char name[CERTIFICATE_NAME_BYTES]);
 /* Writes the time as "2026-11-26 17:31 UTC". */
 void certificate_date(const ASN1_TIME *t, char text[CERTIFICATE_DATE_BYTES]);
 /* Writes the error that X509_verify_cert has found, in words that follow the name of the peer's
- * certificate, for example "has expired on ...". ca: the file of CAs; server: a server's
- * certificate was expected. */
+ * certificate, for example "has expired on ...". ca: path of the file of CAs; server: true if a
+ * server's certificate was expected. */
 void certificate_problem(X509_STORE_CTX *c, const char *ca, bool server,
                          char why[CERTIFICATE_WHY_BYTES]);
 
@@ -57,12 +57,13 @@ struct certificate_facts {
     char name[CERTIFICATE_NAME_BYTES];
     char ends[CERTIFICATE_DATE_BYTES];
     int64_t seconds_left;                /* negative: the certificate has expired */
-    char problem[CERTIFICATE_WHY_BYTES]; /* reason for which peers with the same CAs will refuse
-                                            it; "": none */
+    char problem[CERTIFICATE_WHY_BYTES]; /* reason for which peers with the same CAs will refuse the
+                                            certificate; "": they accept it */
 };
 
 /* Checks the files. Returns ST_INVALID if a file has unexpected contents, or the key does not
- * belong to the certificate. server: peers also expect a server's certificate. */
+ * belong to the certificate. server: true if this program is also a server, so that its clients
+ * expect a server's certificate. */
 enum status certificate_files_check(const struct certificate_files *f, bool server,
                                     struct certificate_facts *out, char why[CERTIFICATE_WHY_BYTES]);
 

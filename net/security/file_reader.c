@@ -22,14 +22,14 @@ static void *reader_main(void *arg)
         r->began_ns = clock_now_ns();
         pthread_mutex_unlock(&r->lock);
         r->read(r);
-        OPENSSL_thread_stop(); /* frees the thread's state now: the process may end before it does
+        OPENSSL_thread_stop(); /* before the process may exit: frees OpenSSL's state of this thread
                                 */
         pthread_mutex_lock(&r->lock);
         const char *late = r->late;
         r->late = NULL;
         r->n_done = serves;
         pthread_cond_broadcast(&r->changed);
-        r->began_ns = clock_now_ns(); /* a read that has ended is not late */
+        r->began_ns = clock_now_ns(); /* the next read, not the ended one, is measured */
         if (late) {
             pthread_mutex_unlock(&r->lock);
             LOG_I("%s can be read again", late);
@@ -80,7 +80,7 @@ static uint64_t request(struct file_reader *r, const char *keeps)
     return number;
 }
 
-/* Waits until the request is served, or the read under way is late. */
+/* Waits until the request is served, or the current read is late. */
 static void wait_for(struct file_reader *r, uint64_t number, const char *keeps)
 {
     const char *late = NULL;

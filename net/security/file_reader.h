@@ -1,12 +1,12 @@
-/* net/security/file_reader.h - reads files in a separate thread. A file system that does not
- * answer (a hung NFS mount) stops that thread; all other threads use the values that were read
- * before, after at most one wait.
+/* net/security/file_reader.h - reads files in a separate thread. If a file system does not answer
+ * (a hung NFS mount), only that thread hangs: the other threads wait at most FILE_READER_WAIT_MS
+ * for it, and then use the values that were read before.
  *
- * A thread exists only while files are read, with all signals blocked. One read runs at a time.
+ * The thread exists only while files are read, and blocks all signals. One read runs at a time.
  * Owns:    nothing; a reader is static and is never destroyed.
- * Threads: any, with no lock held that `read` locks.
- * Errors:  none; `read` logs its own. A file that is not read in time, or has no thread to read
- *          it, is one line with its name. */
+ * Threads: any; the caller holds no lock that `read` locks.
+ * Errors:  none. `read` logs its own errors. If a file is not read in time, or no thread can be
+ *          started to read it, the reader logs one line with the file's name. */
 #ifndef NET_SECURITY_FILE_READER_H
 #define NET_SECURITY_FILE_READER_H
 #include <pthread.h>
@@ -17,17 +17,17 @@
 enum { FILE_READER_WAIT_MS = 1000 };
 
 struct file_reader {
-    void (*read)(struct file_reader *r); /* names each file in `file` before it touches it */
+    void (*read)(struct file_reader *r); /* sets `file` before it opens each file */
     const char *keeps;                   /* text for the log: "the previous tokens stay in use" */
     _Atomic(const char *) file;          /* file that is being read */
     pthread_mutex_t lock;                /* guards the fields below */
     pthread_cond_t changed;              /* a read has ended; uses the monotonic clock */
     bool is_set_up;                      /* `changed` is initialized */
     bool is_running;                     /* the thread exists */
-    const char *late;                    /* file that the read under way waits for beyond its time:
-                                            no look waits for it; NULL: none */
-    uint64_t n_asked, n_done;            /* looks requested, and looks that a read has served */
-    int64_t began_ns;                    /* start of the read under way */
+    const char *late; /* file on which the current read has hung for FILE_READER_WAIT_MS or longer:
+                         file_reader_look does not wait for that read; NULL: none */
+    uint64_t n_asked, n_done; /* reads requested, and requests that a read has served */
+    int64_t began_ns;         /* start of the current read */
 };
 #define FILE_READER(read_, keeps_)                                                                 \
     {                                                                                              \

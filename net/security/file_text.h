@@ -1,7 +1,7 @@
 /* net/security/file_text.h - reads a small file as text, and detects that a file has changed.
  * Threads: any.
- * Errors:  ST_NOT_FOUND, ST_INVALID (too long, not a file), ST_IO, ST_NOMEM; not logged, words
- *          in `why` that follow the file's name. */
+ * Errors:  ST_NOT_FOUND, ST_INVALID (too long, not a file), ST_IO, ST_NOMEM; not logged: `why`
+ *          receives words that follow the file's name in a message. */
 #ifndef NET_SECURITY_FILE_TEXT_H
 #define NET_SECURITY_FILE_TEXT_H
 #include "base/status.h"
@@ -11,7 +11,8 @@
 
 enum { FILE_TEXT_MOST = 1 << 20, FILE_WHY_BYTES = 160 };
 
-/* Identity of a file and of its contents; zeros: the file does not exist. Links are followed. */
+/* Identity of a file and of its contents; all zeros: the file does not exist. If the path is a
+ * symbolic link, the stamp is that of its target. */
 struct file_text_stamp {
     dev_t device;
     ino_t inode;
@@ -21,8 +22,8 @@ struct file_text_stamp {
 
 struct file_text_stamp file_text_stamp_of(const char *path);
 bool file_text_stamp_same(const struct file_text_stamp *a, const struct file_text_stamp *b);
-/* Reads the file. The caller frees *out with file_text_free. *open_to_others: users other than its
- * owner may read it. */
+/* Reads the file. The caller frees *out with file_text_free. Sets *open_to_others to true if users
+ * other than the file's owner may read it. */
 enum status file_text_read(const char *path, char **out, bool *open_to_others,
                            char why[FILE_WHY_BYTES]);
 /* Wipes and frees the text, which may be a secret. NULL is fine. */

@@ -1,8 +1,8 @@
-/* net/security/http2_frames.h - finds the frame heads in one direction of an HTTP/2 connection, in
- * the bytes as they pass and however they are cut. Payloads are skipped by their length: they are
- * neither read nor copied.
+/* net/security/http2_frames.h - finds the frame heads in the bytes of one direction of an HTTP/2
+ * connection. The bytes may arrive in pieces of any size. Payloads are skipped by their length:
+ * they are neither read nor copied.
  * Owns:    nothing.
- * Threads: one at a time.
+ * Threads: one at a time for each struct http2_frames.
  * Errors:  none. Bytes that are not HTTP/2 yield heads without meaning. */
 #ifndef NET_SECURITY_HTTP2_FRAMES_H
 #define NET_SECURITY_HTTP2_FRAMES_H
@@ -27,22 +27,24 @@ struct http2_frame {
 };
 
 struct http2_frames {
-    uint32_t skip;   /* bytes up to the next head: a payload, at first a client's preface */
-    uint32_t n_head; /* bytes of that head that have arrived */
+    uint32_t skip; /* bytes before the next head: those left of a payload, or of a client's preface
+                      at the start */
+    uint32_t n_head; /* bytes of the next head that have arrived */
     uint8_t head[HTTP2_HEAD_BYTES];
 };
 
-/* Advances *at to the end of the next frame head, fills *frame and returns true. Returns false
- * if it reaches `end` before; the next call then receives the bytes that follow. */
+/* Advances *at to the end of the next frame head, fills *frame and returns true. Returns false if
+ * the bytes end before that; the next call then receives the bytes that follow. */
 bool http2_frames_next(struct http2_frames *f, const uint8_t **at, const uint8_t *end,
                        struct http2_frame *frame);
 
 /* First bytes of each client's connection. */
 extern const uint8_t http2_frames_preface[HTTP2_PREFACE_BYTES];
-/* Returns true if a client may send this frame directly after its preface: SETTINGS, of a size that
- * is valid. */
+/* Returns true if a client may send this frame directly after its preface: it must be SETTINGS, of
+ * a valid size. */
 bool http2_frames_is_first(const struct http2_frame *frame);
-/* Returns true if the n bytes begin with a preface and the head of such a frame. */
+/* Returns true if the n bytes begin with a preface and the head of a frame that may follow the
+ * preface. */
 bool http2_frames_has_begun(const uint8_t *bytes, size_t n);
 
 #endif

@@ -1,8 +1,8 @@
 /* net/security/http2_guard.c - see http2_guard.h.
  *
- * A stream is open from the client's HEADERS until one side resets it, or the server has sent the
- * end of it: gRPC's servers send nothing after their trailers but a reset. The lock is held where a
- * stream begins or ends, and never for payloads. */
+ * A stream is open from the client's HEADERS until one side resets it, or the server has sent its
+ * end. (After its trailers a server with gRPC sends at most a reset.) The lock is taken only when a
+ * stream begins or ends, not for payloads. */
 #include "net/security/http2_guard.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -34,8 +34,8 @@ static struct host {
 } hosts[HOSTS];
 static pthread_mutex_t hosts_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Returns the host's entry, a new one in place of the one that was used longest ago. The caller
- * holds hosts_lock. */
+/* Returns the host's entry. A new entry replaces the least recently used one. The caller holds
+ * hosts_lock. */
 static struct host *host_of(const struct peer_address *from, int64_t now)
 {
     struct host *h = hosts;
@@ -52,7 +52,7 @@ static struct host *host_of(const struct peer_address *from, int64_t now)
     return h;
 }
 
-/* Returns true once a minute. The caller holds hosts_lock. */
+/* Returns true at most once a minute. The caller holds hosts_lock. */
 static bool is_line_due(struct line *l, int64_t now)
 {
     if (l->is_logged && now - l->logged_ns < 60 * second_ns)
@@ -163,8 +163,8 @@ static enum offence open_stream(struct http2_guard *g, uint32_t stream)
     return has_room ? NONE : STREAMS;
 }
 
-/* Removes a stream; false: it was not open. Searches from the newest, which is the likeliest. The
- * caller holds the lock. */
+/* Removes a stream; false: it was not open. Searches from the newest stream, which is the most
+ * likely one. The caller holds the lock. */
 static bool close_stream(struct http2_guard *g, uint32_t stream)
 {
     for (int i = g->n_open - 1; i >= 0; i--)
@@ -175,8 +175,8 @@ static bool close_stream(struct http2_guard *g, uint32_t stream)
     return false;
 }
 
-/* Counts a reset. A server's reset counts only if it ends a stream: gRPC's servers also send one
- * after their trailers, if the client has not finished the call. */
+/* Counts a reset. A server's reset counts only if the stream was still open: servers with gRPC also
+ * send a reset after their trailers if the client has not finished the call. */
 static enum offence reset_stream(struct http2_guard *g, uint32_t stream, bool is_client)
 {
     int64_t now = clock_now_ns();

@@ -9,17 +9,20 @@
  *   - a header block has at most 64 KB in 16 frames; gRPC refuses metadata above 8 KB anyway;
  *   - a client has at most 512 streams open, twice the number that the server's SETTINGS allow.
  *     Weir's programs have two on most connections;
- *   - at most 100 streams a second are reset, by either side: streams of calls that failed.
- * Resets are counted for the client's host as well, so that new connections do not bring new
- * allowances: above 400 a second, a connection that has sent more than 4 of them is cut off.
+ *   - at most 100 streams a second are reset, by the client or by the server. In normal use only
+ *     calls that failed are reset.
+ * Resets are also counted for each host, so that a client cannot avoid the limit with new
+ * connections. If a host has more than 400 resets in a second, each of its connections with more
+ * than 4 of these resets is cut off.
  *
  * gRPC spends far more on a new connection than its client does. A connection that ends before its
- * client has opened a stream is counted for the host. Above 100 a second the host is flooding, and
- * the server refuses its new connections (net/rpc/guarded_sockets.h) for the rest of that second.
+ * client has opened a stream is counted for the client's host. If a host has more than 100 such
+ * connections in a second, it is flooding, and the server refuses its new connections
+ * (net/rpc/guarded_sockets.h) for the rest of that second.
  *
  * Owns:    nothing but its lock.
- * Threads: one receives and one sends at a time; the two may be different ones.
- * Errors:  none. A connection that is cut off is logged, once a minute for each host. */
+ * Threads: at any time at most one receives and at most one sends; these may be two threads.
+ * Errors:  none. A connection that is cut off is logged, at most once a minute for each host. */
 #ifndef NET_SECURITY_HTTP2_GUARD_H
 #define NET_SECURITY_HTTP2_GUARD_H
 #include "net/security/http2_frames.h"
@@ -31,13 +34,13 @@ enum {
     HTTP2_MAX_BLOCK_BYTES = 64 << 10,
     HTTP2_MAX_BLOCK_FRAMES = 16,
     HTTP2_MAX_STREAMS = 256, /* the limit that gRPC sends to clients */
-    /* A client may have learned of a stream's end, and opened the next, before the thread that
-     * sent the end has noted it. */
+    /* A client may receive the end of a stream, and open the next stream, before the thread that
+     * sent the end has recorded it. */
     HTTP2_MAX_OPEN = 2 * HTTP2_MAX_STREAMS,
     HTTP2_MAX_RESETS = 100,
     HTTP2_MAX_HOST_RESETS = 400,
     HTTP2_SPARED_RESETS = 4,
-    HTTP2_MAX_UNUSED = 100, /* connections of a host without a stream, a second */
+    HTTP2_MAX_UNUSED = 100, /* connections a second from one host that end without a stream */
 };
 
 struct http2_rate {
@@ -49,7 +52,8 @@ struct http2_guard {
     struct peer_address from;
     _Atomic bool is_cut;
     _Atomic bool has_opened;    /* the client has opened a stream */
-    _Atomic int received, sent; /* order the use by one thread before the use by the next */
+    _Atomic int received, sent; /* stored after each check and loaded before the next check, so that
+                                   another thread sees the fields */
     struct http2_frames in, out;
     uint32_t n_preface;                 /* bytes of the client's preface that have arrived */
     bool has_settings;                  /* the client's first frame has arrived */
@@ -65,9 +69,9 @@ struct http2_guard {
 /* Initializes the lock; http2_guard_begin sets the other fields. */
 void http2_guard_init(struct http2_guard *g);
 void http2_guard_free(struct http2_guard *g);
-/* Counts a connection that its client had closed, or the server refuses, before it was used. */
+/* Counts a connection that the client closed, or the server refused, before it was used. */
 void http2_guard_count_unused(const struct peer_address *from);
-/* Returns true if the host is flooding; that is logged once a minute for each host. */
+/* Returns true if the host is flooding, and logs it at most once a minute for each host. */
 bool http2_guard_is_flooding(const struct peer_address *from);
 /* Starts to guard a new connection. */
 void http2_guard_begin(struct http2_guard *g, const struct peer_address *from);

@@ -1,6 +1,6 @@
-/* net/security/peer_address.h - the address of a client that has connected, as text for the log and
- * as a number for counts of all connections of its host. The addresses of one IPv6 network (/64)
- * count as one host, since a single machine can have all of them.
+/* net/security/peer_address.h - holds the address of a connected client: as text for the log, and
+ * as a number that all connections from the client's host share. All addresses of one IPv6 network
+ * (/64) count as one host, since a single machine can use all of them.
  * Owns: nothing. Threads: any. Errors: none. */
 #ifndef NET_SECURITY_PEER_ADDRESS_H
 #define NET_SECURITY_PEER_ADDRESS_H

@@ -1,5 +1,5 @@
-/* net/security/roles.h - the roles of a program, from its certificate or its token. A
- * certificate contains a role as a URI among its subject alternative names:
+/* net/security/roles.h - reads the roles of a program from its certificate or its token. In a
+ * certificate each role is a URI among the subject alternative names, for example
  * URI:weir://role/worker.
  * Threads: any.
  * Errors:  none. */

@@ -1,5 +1,5 @@
-/* net/security/security.c - see security.h. Only the readers' threads access files
- * (file_reader.h): one reader for the certificate's three files, one for the tokens, which may be
+/* net/security/security.c - see security.h. Only the readers' threads access files (file_reader.h):
+ * one reader reads the certificate's three files, and a second one the tokens, because both may be
  * on different file systems. */
 #include "net/security/security.h"
 #include "base/hosts.h"
@@ -112,8 +112,8 @@ done:
     return st;
 }
 
-/* Returns the level of lines without a problem: an operator who sends a command sees only its
- * result and problems. */
+/* Returns the log level of lines that report no problem. It is DEBUG in weirctl, so that its
+ * operator sees only the result of the command and problems. */
 static enum log_level info_level(void)
 {
     return us.cfg.role == ROLE_ADMIN ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO;
@@ -217,8 +217,8 @@ uint64_t security_identity_number(void)
     return number;
 }
 
-/* Returns the token that this program shows: one with its role, or, for an administrator without
- * one, any token. */
+/* Returns the token that this program shows: one that grants the program's role. If no token grants
+ * the role of weirctl, weirctl shows any token. */
 static const char *own_token(const struct tokens *t)
 {
     const char *own = tokens_own(t, us.cfg.role);
@@ -310,8 +310,8 @@ char *security_token_copy(void)
     return copy;
 }
 
-/* start_tls and start_token log in the caller's thread, which may collect its lines. They replace
- * values of an earlier start that failed. */
+/* start_tls and start_token log in the caller's thread, because the caller may collect the thread's
+ * lines. They replace values of an earlier start that failed. */
 static enum status start_tls(void)
 {
     tls_hooks_start();

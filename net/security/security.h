@@ -1,13 +1,13 @@
-/* net/security/security.h - the identity that this program shows its peers, and the one that it
- * requires of them: certificate and token. There is one per process. Without a start the program
- * shows and requires nothing.
+/* net/security/security.h - holds the certificate and the token that this program shows to its
+ * peers, and those that it requires from them. There is one set of both per process. Without
+ * security_start the program shows and requires nothing.
  *
- * Changed files are read again when they are next needed: certificates with the next connection,
- * a token with the next call. If a file is invalid, or its file system does not answer, the
- * values read before stay in use, and a line is logged; a caller waits for it once, at most
- * FILE_READER_WAIT_MS.
+ * Changed files are read again when they are next needed: certificates with the next connection, a
+ * token with the next call. If a file is invalid, or its file system does not answer, the values
+ * read before stay in use, and a line is logged. Callers wait at most FILE_READER_WAIT_MS for a
+ * file system that does not answer, and only once.
  * Owns:    the values that were read.
- * Threads: the start before other threads exist; then any.
+ * Threads: security_start runs before other threads exist; any thread may call the other functions.
  * Errors:  ST_INVALID, ST_IO, ST_NOMEM; logged with the flag and the fix. */
 #ifndef NET_SECURITY_SECURITY_H
 #define NET_SECURITY_SECURITY_H
@@ -29,11 +29,13 @@ enum status security_start(const struct security_config *cfg);
 bool security_has_tls(void);
 bool security_has_token(void);
 
-/* The certificate in use. Each one that is read has a higher number than the one before. */
+/* The certificate in use. Each certificate that is read has a higher number than the previous
+ * one. */
 struct security_identity {
-    const char *cert, *client_cert; /* PEM; the latter for connections as a client */
-    const char *key, *ca;           /* PEM */
-    uint64_t number;                /* number of the identity, from 1 on */
+    const char *cert,
+        *client_cert; /* PEM; client_cert is for connections in which this program is the client */
+    const char *key, *ca; /* PEM */
+    uint64_t number;      /* number of the identity, from 1 on */
 };
 /* Returns a reference to the identity in use; NULL: no TLS. */
 const struct security_identity *security_identity_now(void);
@@ -49,7 +51,7 @@ char *security_token_copy(void);
 /* Warns, once per process, that traffic with this host:port can be read and changed on its way. */
 void security_warn_plain(const char *addr);
 
-/* Returns the path of the file, for log lines of other files. */
+/* Returns the path of the file, for log lines of other modules. */
 const char *security_cert_path(void);
 const char *security_ca_path(void);
 

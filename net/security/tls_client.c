@@ -3,8 +3,8 @@
  * A program can register a function that OpenSSL calls for each new X509_STORE_CTX (as ex data).
  * This file's function sets a callback that receives each certificate of the chain, and the
  * connection. The first text in OpenSSL's queue of errors becomes part of the text with which gRPC
- * ends calls. A server that refuses this program sends an alert, in TLS 1.3 after the handshake: a
- * callback of the connection receives it. */
+ * ends calls. A server that refuses this program sends an alert, in TLS 1.3 after the handshake; a
+ * callback of the connection receives the alert. */
 #include "net/security/tls_client.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -21,8 +21,8 @@
 static const unsigned char mark[] = "weir:client";
 enum { MARK_BYTES = sizeof mark - 1 };
 
-/* Numbers in OpenSSL's table of reasons for which a client refuses a server: enum
- * certificate_error, and the version. */
+/* Numbers of a client's reasons to refuse a server, for OpenSSL's table of reasons: one for each
+ * enum certificate_error, and one for the version of TLS. */
 enum { WORDS_FIRST = 100, WORDS_VERSION = WORDS_FIRST + CERTIFICATE_N_ERRORS };
 #define WORDS_PLAIN                                                                                \
     "the server there does not speak TLS: start it with --tls_cert, --tls_key and --tls_ca, or "   \
@@ -44,7 +44,7 @@ static ERR_STRING_DATA words[] = {
     WORDS(WORDS_VERSION, WORDS_OLD),
     {0, NULL}};
 
-/* OpenSSL's own reasons before it has received a certificate. */
+/* OpenSSL's texts for handshakes that fail before a certificate is received. */
 static const struct {
     const char *raw, *words;
 } raw_reasons[] = {{"wrong version number", WORDS_PLAIN},
@@ -126,8 +126,8 @@ static int refuse_version(const SSL *ssl, X509_STORE_CTX *c)
     return 0;
 }
 
-/* Verifies a server's certificate and each above it. OpenSSL calls it for all connections of the
- * process. */
+/* Verifies a server's certificate and each certificate above it in the chain. OpenSSL calls it for
+ * all connections of the process. */
 static int on_verify(int ok, X509_STORE_CTX *c)
 {
     char name[CERTIFICATE_NAME_BYTES], why[CERTIFICATE_WHY_BYTES];
@@ -171,8 +171,8 @@ void tls_client_start(void)
     verification_index = X509_STORE_CTX_get_ex_new_index(0, NULL, on_new_verification, NULL, NULL);
 }
 
-/* A program that unloads libweir continues to use OpenSSL; at the end of a process OpenSSL may be
- * gone. */
+/* Removes this file's callback from OpenSSL, because a program may unload libweir and continue to
+ * use OpenSSL. At the exit of a process, OpenSSL may be cleaned up already. */
 __attribute__((destructor)) static void unload(void)
 {
     if (verification_index < 0 || process_is_ours() || !OPENSSL_init_crypto(0, NULL))

@@ -1,12 +1,13 @@
-/* net/security/tls_client.h - adds checks that gRPC lacks when this program is the client of a
- * TLS connection: the server speaks TLS 1.3, has the role ps and names its host. It also logs
- * the reason of a refusal, on either side.
+/* net/security/tls_client.h - adds checks that gRPC lacks when this program is the client of a TLS
+ * connection: the server speaks TLS 1.3, has the role ps and names its host. It also logs the
+ * reason when this program refuses a server, or a server refuses this program.
  *
- * It also works inside a foreign program (libweir): OpenSSL calls it for each certificate
- * verification in the process, and it affects only those connections whose own certificate has a
- * mark that tls_client_mark has set. The mark is never sent.
- * Threads: the start before other threads exist; then any.
- * Errors:  none, except ST_NOMEM of the mark. */
+ * In a foreign program (libweir), OpenSSL calls this code for every certificate verification of the
+ * process. So the code checks only connections whose own certificate has the mark that
+ * tls_client_mark sets. The mark is never sent.
+ * Threads: tls_client_start runs before other threads exist; any thread may call the other
+ *          functions.
+ * Errors:  none, except ST_NOMEM from tls_client_mark. */
 #ifndef NET_SECURITY_TLS_CLIENT_H
 #define NET_SECURITY_TLS_CLIENT_H
 #include "base/status.h"
@@ -15,10 +16,10 @@
 void tls_client_start(void);
 /* Copies the certificates of a PEM text to *out, the first with the mark. The caller frees *out. */
 enum status tls_client_mark(const char *pem, char **out);
-/* Returns true if this code has checked a server's certificate: gRPC and this program then use
- * the same OpenSSL. */
+/* Returns true if this code has checked a server's certificate, which shows that gRPC and this
+ * program use the same OpenSSL. */
 bool tls_client_called(void);
-/* Returns true if, since the start, this program has refused a server, or a server this
+/* Returns true if, since the start, this program has refused a server, or a server has refused this
  * program's certificate. */
 bool tls_client_refused(void);
 /* Returns this project's words for gRPC's text of a call that failed; NULL: there are none. */

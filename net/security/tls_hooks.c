@@ -1,5 +1,6 @@
 /* net/security/tls_hooks.c - see tls_hooks.h. gRPC (1.51) calls five functions of libssl by name.
- * The dynamic linker finds those of this file, which call the next function of that name.
+ * The dynamic linker finds the functions of this file, and each calls OpenSSL's function of the
+ * same name.
  *
  *   - SSL_CTX_set_verify is the last call on each context; the missing settings of a context are
  *     set there.
@@ -128,7 +129,7 @@ void SSL_set_accept_state(SSL *ssl)
     }
 }
 
-/* Verifies a client's certificate and each above it. */
+/* Verifies a client's certificate and each certificate above it in the chain. */
 static int on_verify(int ok, X509_STORE_CTX *c)
 {
     static struct log_kind clients[CERTIFICATE_N_ERRORS];
@@ -181,7 +182,7 @@ static const struct problem {
     {NULL, {0}}};
 enum { N_PROBLEMS = sizeof problems / sizeof *problems };
 
-/* Returns the index in the list; the last one is for all other reasons. */
+/* Returns the index in the list, whose last entry is for all other reasons. */
 static int problem_of(int reason)
 {
     for (int i = 0; i < N_PROBLEMS - 1; i++)
@@ -221,8 +222,9 @@ static bool has_output(const SSL *ssl)
     return BIO_wpending(SSL_get_wbio(ssl)) > 0;
 }
 
-/* Returns true while the peer has time to read the alert and close; its bytes are ignored. A
- * peer that does not close is cut off when the time for a handshake is over. */
+/* Returns true while the peer has time to read the alert and to close the connection. The peer's
+ * bytes are ignored. A peer that does not close is cut off when the time for a handshake is
+ * over. */
 static bool is_alerted(const SSL *ssl)
 {
     const struct connection *l = SSL_get_ex_data(ssl, connection_index);
@@ -285,8 +287,8 @@ int SSL_write(SSL *ssl, const void *from, int bytes)
 
 void tls_hooks_start(void)
 {
-    /* gRPC's threads continue while the process ends, and may be in a handshake: OpenSSL must not
-     * free its state before. */
+    /* gRPC's threads continue while the process exits, and may be in a handshake: OpenSSL must not
+     * free its state at exit. */
     OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
     pthread_once(&found, find_next);
     if (connection_index < 0)
@@ -294,8 +296,8 @@ void tls_hooks_start(void)
     atomic_store(&active, 1);
 }
 
-/* A program that unloads libweir continues to use OpenSSL; at the end of a process OpenSSL may be
- * gone. */
+/* Removes this file's callback from OpenSSL, because a program may unload libweir and continue to
+ * use OpenSSL. At the exit of a process, OpenSSL may be cleaned up already. */
 __attribute__((destructor)) static void unload(void)
 {
     if (connection_index >= 0 && !process_is_ours() && OPENSSL_init_crypto(0, NULL))

@@ -1,5 +1,5 @@
-/* net/security/tokens.c - see tokens.h. Compares digests of equal length, so that the duration
- * reveals nothing about the tokens. */
+/* net/security/tokens.c - see tokens.h. The code compares digests, which all have the same length,
+ * so that the duration reveals nothing about the tokens. */
 #include "net/security/tokens.h"
 #include "net/security/roles.h"
 #include <openssl/crypto.h>

@@ -1,5 +1,5 @@
 /* net/shm/peer_segments.c - see peer_segments.h. Segments are opened and closed without the lock,
- * because that needs system calls. */
+ * because opening and closing need system calls. */
 #include "net/shm/peer_segments.h"
 #include <stdbool.h>
 #include <stdio.h>
@@ -79,7 +79,7 @@ void peer_segments_drop(struct peer_segments *l, uint32_t member, const struct s
     segment_unref(gone);
 }
 
-/* Searches all numbers, because the member may have had another one in each generation. */
+/* Searches all member numbers, because a member may have another number in each generation. */
 void peer_segments_leave(struct peer_segments *l, uint64_t incarnation)
 {
     struct segment *gone;

@@ -1,9 +1,10 @@
-/* net/shm/peer_segments.h - the segments that members lend a server, by the member number in
- * their frames (their rank). A join stores a segment; it is removed when the member leaves,
- * another joins in its place, or its stream ends. So each number has at most one.
+/* net/shm/peer_segments.h - holds the segments that members lend to a server, by the member number
+ * in the members' frames (the rank). A join stores the member's segment. The segment is removed
+ * when the member leaves, when another member joins in its place, or when its stream ends. So each
+ * number has at most one segment.
  * Owns:    a reference to each segment.
  * Threads: any.
- * Errors:  none; without memory a segment is not kept, see peer_segments_put. */
+ * Errors:  none; if memory is missing, peer_segments_put keeps no segment and returns false. */
 #ifndef NET_SHM_PEER_SEGMENTS_H
 #define NET_SHM_PEER_SEGMENTS_H
 #include "net/shm/segment.h"
@@ -23,14 +24,15 @@ struct peer_segments {
 
 void peer_segments_init(struct peer_segments *l);
 void peer_segments_free(struct peer_segments *l);
-/* Opens the segment that the member names, and replaces the one that it lent before. Without a
- * name (bytes 0) the member lends none any more. Returns true if the member lends one now;
- * otherwise `why` contains the reason. */
+/* Opens the segment that the member names, and replaces the member's previous segment. A name with
+ * bytes 0 means that the member lends no segment any more. Returns true if the member lends one
+ * now; otherwise `why` contains the reason. */
 bool peer_segments_put(struct peer_segments *l, int member, uint64_t incarnation,
                        const struct segment_name *name, char why[SEGMENT_WHY_BYTES]);
 /* Returns the segment that this incarnation lends, with a reference for the caller; NULL: none. */
 struct segment *peer_segments_find(struct peer_segments *l, uint32_t member, uint64_t incarnation);
-/* Drops the segment of a member whose stream has ended, unless another has replaced it already. */
+/* Drops the segment of a member whose stream has ended, unless another segment has replaced it
+ * already. */
 void peer_segments_drop(struct peer_segments *l, uint32_t member, const struct segment *segment);
 /* Drops the segments of an incarnation that has left. */
 void peer_segments_leave(struct peer_segments *l, uint64_t incarnation);

@@ -1,11 +1,11 @@
 /* net/shm/segment.c - see segment.h. The file begins with a page that contains the secret number
  * and the size; the data follow.
  *
- * A peer's name must be harmless to open, whatever it refers to. The name in /proc is first opened
- * with O_PATH, which opens neither a device nor a FIFO, and all later steps use that file, even if
- * the peer replaces its descriptor. The file is mapped only if it is a file in memory (not of huge
- * pages, which may be missing at the first access) that is sealed against shrinking: then no read
- * can end in a signal. */
+ * It must be harmless to open a peer's name, even if the name refers to something else. The path in
+ * /proc is first opened with O_PATH, which opens neither a device nor a FIFO. All later steps use
+ * that descriptor, even if the peer replaces its own. The file is mapped only if it is in memory
+ * and is sealed against shrinking, so that no read can end in a signal. A file of huge pages is not
+ * mapped, because a page may be missing at the first access. */
 #include "net/shm/segment.h"
 #include "base/fork_guard.h"
 #include <errno.h>
@@ -36,7 +36,8 @@ struct head {
 struct segment {
     struct fork_guard guard; /* must be the first field, because leave_to_parent casts */
     _Atomic int refs;
-    int fd; /* descriptor of the owner, by which peers find the file; -1: not the owner */
+    int fd; /* owner's descriptor, which is part of the segment's name; -1: this process is not the
+               owner */
     uint8_t *map;
     size_t bytes; /* size of the data */
     uint8_t nonce[SEGMENT_NONCE_BYTES];
@@ -55,7 +56,7 @@ static enum status explain_failure(char why[SEGMENT_WHY_BYTES], enum status st, 
     return st;
 }
 
-/* Reserves memory for a range of the file, whose head counts. */
+/* Reserves memory for a range of the file; offset 0 is the file's first page. */
 static enum status reserve_memory(int fd, size_t offset, size_t bytes, char why[SEGMENT_WHY_BYTES])
 {
     int err;
@@ -68,8 +69,8 @@ static enum status reserve_memory(int fd, size_t offset, size_t bytes, char why[
                            status_errno_text(err));
 }
 
-/* Creates an owner's file of this size, which seals fix. Returns its descriptor; -1 with the
- * reason. */
+/* Creates the owner's file and seals it at this size. Returns its descriptor, or -1 and a reason in
+ * `why`. */
 static int make_file(size_t bytes, char why[SEGMENT_WHY_BYTES])
 {
     int fd = memfd_create(MEMFD_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING | MEMFD_NOEXEC);
@@ -115,7 +116,8 @@ static struct segment *map_file(int fd, size_t bytes, int writable)
     return NULL;
 }
 
-/* Creates a segment. reserved: bytes, with the head, for which memory is reserved at once. */
+/* Creates a segment. reserved: number of bytes, including the first page, for which memory is
+ * reserved at once. */
 static enum status create_sealed(size_t bytes, size_t reserved, struct segment **out,
                                  char why[SEGMENT_WHY_BYTES])
 {
@@ -130,7 +132,7 @@ static enum status create_sealed(size_t bytes, size_t reserved, struct segment *
     enum status st = reserve_memory(fd, 0, reserved, why);
     if (st == ST_OK && !(s = map_file(fd, bytes, 1)))
         st = explain_failure(why, ST_NOMEM, "no address space for %zu bytes", bytes);
-    /* The present mapping stays writable; a process that opens the file later can only read. */
+    /* The owner's mapping stays writable; a process that opens the file later can only read it. */
     if (st == ST_OK && fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0)
         st = explain_failure(why, ST_UNSUPPORTED, "it cannot be sealed against writing: %s",
                              strerror(errno));
@@ -186,7 +188,8 @@ static bool is_ours(int place, char why[SEGMENT_WHY_BYTES])
     return false;
 }
 
-/* Opens the file behind the name for reading. Returns its descriptor; -1 with the reason. */
+/* Opens the file behind the name for reading. Returns its descriptor, or -1 and a reason in
+ * `why`. */
 static int open_file(const struct segment_name *name, char why[SEGMENT_WHY_BYTES])
 {
     char path[PATH_BYTES];
@@ -206,7 +209,7 @@ static int open_file(const struct segment_name *name, char why[SEGMENT_WHY_BYTES
     return fd;
 }
 
-/* Checks size and seals: the file cannot shrink any more. */
+/* Checks the file's size and seals: a valid file cannot shrink any more. */
 static bool is_whole(int fd, uint64_t bytes, char why[SEGMENT_WHY_BYTES])
 {
     struct stat file;

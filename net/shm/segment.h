@@ -1,25 +1,25 @@
 /* net/shm/segment.h - memory that one program lends to another on the same host for reading. A
- * payload in it passes by reference, as a few bytes that contain its position.
+ * message refers to a payload in this memory by a few bytes that contain the payload's position.
  *
- * A segment is an anonymous file (memfd) of fixed size, mapped by its owner. Seals fix the size
- * and allow only the owner to write. When its last holder is gone, nothing remains of it. Its
- * memory is reserved before use, so that a lack of memory is an error and not a signal. Its
- * name, which the owner sends to the peer, is a place in /proc and a secret number. A peer that
- * may not read there, for example in another container or on another host, cannot open it, and
- * receives its payloads by TCP.
+ * A segment is an anonymous file (memfd) of fixed size, mapped by its owner. Seals fix the size and
+ * allow only the owner to write. When no process has the file open or mapped any more, the kernel
+ * frees it. Memory is reserved before use, so that a lack of memory is an error and not a signal.
+ * The segment's name, which the owner sends to the peer, is a path in /proc and a secret number. A
+ * peer that cannot read that path, for example in another container or on another host, cannot open
+ * the segment, and receives payloads by TCP.
  *
- * Data that are lent for a while follow a stamp, which changes each time that the owner writes
- * there. A reader that has copied the data checks whether the stamp is still the one in the
- * message. If it is not, the owner had already reused the memory, and the copy may contain parts
- * of both.
+ * A stamp stands before data that are lent only for a while. The owner changes the stamp each time
+ * before it writes the data. A reader copies the data, and then checks whether the stamp is still
+ * the one in the message. If the stamp differs, the owner has already reused the memory, and the
+ * copy may contain parts of both.
  *
  * A forked child has no access to a segment: its memory contains zeros at that place.
  *
- * Owns:    a mapping, and the owner its descriptor.
- * Threads: any; ref and unref too. The users agree on the meaning of the bytes and on the times
- *          of writing. A peer may be hostile, so the bytes can change while they are read.
- * Errors:  ST_NOMEM, ST_UNSUPPORTED, ST_MISMATCH, with a sentence for the log: the caller
- *          continues without the segment. */
+ * Owns:    a mapping; the owner's object also owns the descriptor.
+ * Threads: any. The users of a segment agree on the meaning of its bytes and on the times of
+ *          writing. A peer may be hostile, so the bytes can change while they are read.
+ * Errors:  ST_NOMEM, ST_UNSUPPORTED, ST_MISMATCH, with a sentence for the log. The caller continues
+ *          without the segment. */
 #ifndef NET_SHM_SEGMENT_H
 #define NET_SHM_SEGMENT_H
 #include "base/status.h"
@@ -53,8 +53,8 @@ void segment_unref(struct segment *s);          /* NULL is fine */
 void segment_name_of(const struct segment *s, struct segment_name *out);
 /* Returns the owner's mapping, 64-byte aligned. */
 void *segment_data(struct segment *s);
-/* Returns the address of [offset, offset + bytes); NULL if that is not entirely inside, offset
- * is not a multiple of 2, or s is NULL. */
+/* Returns the address of [offset, offset + bytes); NULL if that range is not entirely inside the
+ * segment, offset is not a multiple of 2, or s is NULL. */
 const void *segment_at(const struct segment *s, uint64_t offset, size_t bytes);
 /* Returns 1 + the offset of [data, data + bytes) if all of it lies inside at a multiple of 2;
  * otherwise, or if s is NULL, 0. */
