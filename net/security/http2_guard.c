@@ -1,7 +1,7 @@
 /* net/security/http2_guard.c - see http2_guard.h.
  *
  * A stream is open from the client's HEADERS until one side resets it, or the server has sent its
- * end. (After its trailers a server with gRPC sends at most a reset.) The lock is taken only when a
+ * end. (After its trailers a server with gRPC sends at most a reset.) The lock is held only while a
  * stream begins or ends, not for payloads. */
 #include "net/security/http2_guard.h"
 #include "base/clock.h"
