@@ -72,7 +72,7 @@ def for_job(folder, *hosts):
 
 
 def write_secret(path, text):
-    """Replaces a file at once, as the file's owner does; no other user can read the file."""
+    """Replaces a file by a rename, as its owner does; no other user can read the new file."""
     with open(path + ".new", "w", encoding="utf-8",
               opener=lambda p, flags: os.open(p, flags, 0o600)) as f:
         f.write(text)

@@ -19,7 +19,7 @@ import harness
 
 RETRY = 138
 GONE = ("done", "left", "absent")
-BACK_AFTER_RETRY = 0.3  # seconds; back-off of a scheduler
+BACK_AFTER_RETRY = 0.3  # seconds from an exit with RETRY to the restart, like a scheduler's
 BAD_LINE = re.compile(r"Sanitizer|runtime error:|CHECK failed|Assertion")
 
 
@@ -51,7 +51,7 @@ class Cluster:
                  disk=None):
         self.folder, self.network, self.disk = folder, network, disk
         self.counts = {}     # number of faults by kind and target
-        self.situations = {} # number of these faults by situation
+        self.situations = {} # number of faults by the situation in which they struck
         self.skipped = {}
         self.timeline, self.n_events = [], 0
         self.events = []
@@ -371,8 +371,9 @@ class Cluster:
                 n.start()
 
     def run(self, faults, deadline_seconds, grace=0):
-        """Runs until every worker is done, then until every server is done. If there is a
-        grace, workers that end later than so many seconds after the servers missed the end."""
+        """Runs until every worker is done, then until every server is done. grace: if a worker
+        still runs so many seconds after all servers are done, it missed the job's end; 0: no
+        worker may miss it."""
         self.start()
         over = False
         end = self.began + deadline_seconds * harness.SLOWNESS
@@ -390,7 +391,7 @@ class Cluster:
             if time.monotonic() > end:
                 raise harness.Failure("not done after %g s" % (end - self.began))
             self.wait(end)
-        # No new fault strikes, but processes that are down start again as by a scheduler.
+        # No new fault strikes, but the cluster starts processes that are down again.
         self.timeline = [e for e in self.timeline if e[2] != self.strike and
                          e[2] not in (self.do_kill, self.second_kill)]
         heapq.heapify(self.timeline)

@@ -66,8 +66,8 @@ def own_mounts():
 
 
 def why_not(folder):
-    """Returns None, or why there can be no such disk here. Called once, before anything is
-    mounted."""
+    """Returns None, or why there can be no such disk here. The program calls it once, before it
+    mounts anything."""
     if os.geteuid() != 0:
         return "mounting needs root"
     for tool in ("mkfs.ext4", "mount", "fsfreeze"):

@@ -1,5 +1,5 @@
-"""Runs of tests/chaos: the result of the undisturbed cluster, and whether seeds have the same
-one."""
+"""Runs of tests/chaos: the undisturbed cluster, and the seeds, whose results are compared with that
+of the undisturbed cluster."""
 import math
 import os
 import shutil
@@ -13,7 +13,7 @@ import samples
 from chaos_cluster import Cluster
 
 BATCH, MODEL = 12, "lenet5"
-# Deadline of the undisturbed run, if the seeds' is not longer.
+# Least deadline of the undisturbed run, in seconds: --deadline may be shorter.
 UNDISTURBED_S = 30 * harness.PATIENCE
 SYNC = ("sync", "clip")  # the parameters equal those of the undisturbed run, bit for bit
 MODES = {"sync": [], "clip": ["--clip_norm=0.1"], "async": ["--sync_mode=async"],
@@ -74,7 +74,8 @@ class Runs:
         wrong = cluster.bad_lines()[:5]
         summaries = cluster.summaries()
         has_bits = self.has_bits and not cluster.other_samples
-        # Samples per step differ: the workers' parameters must only equal each other.
+        # The samples of a step differ from the undisturbed run's: the parameters of the workers
+        # must equal each other only.
         if not has_bits:
             want = summaries[0][1]["parameters_sha256"] if summaries else None
         if not summaries or (not self.o.late and not cluster.all_saw_the_end()):

@@ -1,8 +1,9 @@
-"""Which faults strike which process when: a pure function of the seed and the cluster's shape.
+"""Makes the schedule of the faults, their targets and their times, by a pure function of the seed
+and the cluster's shape.
 
-A schedule is a list of faults. Each begins so many seconds after the one before began, and may
-begin before that one has ended. All times are seconds; `back`: from a process' death to its
-restart."""
+A schedule is a list of faults. `gap` is the time from the beginning of the previous fault, which
+may still last, to the beginning of this one. `back` is the time from a process' death to its
+restart. All times are in seconds."""
 import collections
 import random
 
@@ -27,7 +28,8 @@ KINDS = {
               "of a server",
 }
 OTHER_SAMPLES = ("join-worker", "leave-worker")
-LONG_STOP = (21, 34)  # longer than gRPC's keepalive of clients (20 s), or of servers too (30 s)
+# Seconds: longer than gRPC's keepalive at clients (20 s), or also than that at servers (30 s).
+LONG_STOP = (21, 34)
 
 Fault = collections.namedtuple("Fault", "gap kind targets after back")
 
@@ -40,12 +42,12 @@ class Shape:
         self.workers = ["worker:%d" % i for i in range(n_workers)]
         self.kinds, self.long_stops = kinds, long_stops
         self.spare = {"join-worker": "worker:%d" % n_workers, "join-server": "ps:%d" % n_ps}
-        # Seconds that some processes are away, more than --worker_timeout; 0: never.
+        # Seconds for which some processes are away, longer than --worker_timeout; 0: none are.
         self.late = late
 
 
 def away(rng):
-    """Returns how long a process is gone: often hardly, seldom long."""
+    """Returns for how many seconds a process is gone: short times are more frequent."""
     return round(rng.choice((rng.uniform(0, 0.2), rng.uniform(0.2, 1), rng.uniform(1, 2.5))), 2)
 
 
@@ -96,7 +98,8 @@ def fault(rng, shape, kind, gap):
 
 
 def make(seed, shape):
-    """Returns the faults of a seed. Omitting an impossible kind does not move the other faults."""
+    """Returns the faults of a seed. If an impossible kind is omitted, the times of the other faults
+    stay the same."""
     rng = random.Random("weir chaos %d" % seed)
     # Workers join and leave in one seed of three only: in the other seeds bits can be compared.
     everything = [k for k in sorted(KINDS) if seed % 3 == 0 or k not in OTHER_SAMPLES]
@@ -117,7 +120,7 @@ def make(seed, shape):
 
 
 def text(f):
-    """Returns one line of a schedule."""
+    """Returns a fault as one line of text."""
     t = " and ".join(f.targets) if f.kind == "kill-two" and not f.after else f.targets[0]
     words = {
         "kill": "kill %s, back after %g s" % (t, f.back),

@@ -1,5 +1,5 @@
-"""The files of a checkpoint folder by step, whatever their term (checkpoint/names.h): weir-40.json
-in epoch 0, weir-3.1-40.json later."""
+"""Finds the files of a checkpoint folder by their step. Their names may also have a term
+(checkpoint/names.h): weir-40.json in epoch 0, weir-3.1-40.json later."""
 import os
 import re
 
@@ -23,7 +23,7 @@ def steps(folder):
 
 
 def path(folder, step, what=".json"):
-    """Returns the path of the newest file of that step."""
+    """Returns the path of the newest file of that step. what: the end of the file's name."""
     paths = [f[3] for f in find(folder) if f[:2] == (step, what)]
     if not paths:
         raise AssertionError("no %s of step %d in %s" % (what, step, sorted(os.listdir(folder))))

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A training loop over libweir by ctypes alone, for test_libweir.py: two parameters follow the mean
-of numbers that sample positions stand for.
+"""A training loop over libweir by ctypes alone, for test_libweir.py. Each sample stands for a
+number, and two parameters approach the mean of these numbers.
 
     ctypes_trainer.py LIBRARY PAUSE_MS WIDTH NAME=VALUE...
 

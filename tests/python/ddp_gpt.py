@@ -1,5 +1,5 @@
-"""examples/python/char_gpt.py by PyTorch's DistributedDataParallel over gloo, for comparison with
-char_gpt_weir.py: the same first values, and in each step the same samples in each rank.
+"""Trains examples/python/char_gpt.py by PyTorch's DistributedDataParallel over gloo, for comparison
+with char_gpt_weir.py. Both begin with the same values, and a rank reads the same samples in a step.
     torchrun --nproc_per_node=2 ddp_gpt.py STEPS"""
 import os
 import sys

@@ -1,7 +1,7 @@
 """A machine with emulated GPUs, for tests of the real worker. The worker loads fakes of the
-driver's two libraries (tests/fake_driver) instead of NVIDIA's, and as its CUDA backend the one that
-tests/emulation emulates, with the fakes' cards. Tests that support real cards use this machine's
-cards if the environment has WEIR_TEST_GPU=real."""
+driver's two libraries (tests/fake_driver) instead of NVIDIA's. Its CUDA backend is the one that
+tests/emulation emulates, and has the cards of the fakes. Tests that support real cards use this
+machine's cards if the environment has WEIR_TEST_GPU=real."""
 import ctypes
 import fcntl
 import json
@@ -31,8 +31,8 @@ def card(i, load=IDLE, more=""):
             (uuid(i), 0x3a + i, i == 1, load, more))
 
 
-# A stand-in for a python with PyTorch: it answers the worker's question for PyTorch, and its runs
-# print FAKE_TORCH.
+# A stand-in for a Python with PyTorch. It answers with versions if bench/gpu_train.py calls it with
+# -c, and otherwise prints $FAKE_TORCH.
 TORCH = """#!%s
 import json, os, sys
 if sys.argv[1] == "-c":

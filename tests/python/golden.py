@@ -17,8 +17,9 @@ SEED, BATCH, STEPS = 11, 8, 50
 FEWER_STEPS = {"resnet18": 3, "resnet18_cifar": 3}
 RESNET18 = os.path.join(FOLDER, "torchvision/resnet18.json")
 ADAM = ("mlp", "softmax", "embedded", "squared", "regression")
-# Networks with large first weights. At higher rates the rounding errors of float32 grow to percents
-# within fifty steps, in PyTorch as here; at 0.0003 those of deep_mnist do on a CPU with AVX2 only.
+# Learning rates of networks with large first weights. At higher rates the rounding errors of
+# float32 grow to some percent within fifty steps, in PyTorch as well as in Weir; on a CPU with only
+# AVX2 this happens to deep_mnist at 0.0003 already.
 SLOW = {"deep_mnist": 0.0001, "deep_mnist_bn": 0.0003}
 
 
@@ -50,7 +51,7 @@ def make_data(folder):
 
 
 def make_targets(folder):
-    """Writes the samples of this folder a second time, with a float each instead of a class."""
+    """Copies the samples of this folder, and writes a float for each of them instead of a class."""
     targets = data_of(folder, ON_TARGETS[0])
     os.mkdir(targets)
     for part in ("train", "t10k"):
@@ -75,8 +76,9 @@ def write_samples(folder, part, sample, data, labels):
 
 def torch_state(tensors):
     """Returns {name: (dtype, shape, values)}, the argument of weights.write(), for the names and
-    shapes of a network's state dict: the same numbers in every run and in PyTorch. Weights are as
-    large as in He's initialization; statistics belong to no batch."""
+    shapes of a network's state dict. The numbers are the same in every run and in PyTorch. Weights
+    are as large as in He's initialization. Running statistics are numbers like any others: no batch
+    has them."""
     table = weights.random_values(random.Random(5), 65521, -1, 1)
     state = {}
     for at, (name, shape) in enumerate(tensors):

@@ -1,7 +1,8 @@
 """Runs examples/python/char_gpt_weir.py, records the samples that it reads, and leaves the job on
 SIGTERM:   gpt_samples.py FILE AHEAD FLAGS...
-AHEAD: numbers of workers whose samples a process of weir.torch.Loader reads ahead.
-Lines "generation step position n item..." are appended, so all members may share one file."""
+AHEAD: task indices, separated by commas, of the workers that use weir.torch.Loader; its process
+reads samples ahead of their step.
+FILE receives lines "generation step position n item..." at its end, so all members may share it."""
 import json
 import os
 import signal
@@ -46,7 +47,7 @@ class Ahead(Recorded):
         print("given up %d times" % self.loader.restarts)
 
     def samples(self, n):
-        if self.read is None:  # the loader requests them
+        if self.read is None:  # this call is the loader's, which reads ahead
             return super(Recorded, self).samples(n)
         found, self.read = self.read, None
         return self.record(found)

@@ -1,6 +1,6 @@
-"""Baseline JPEG files of even squares of 8 x 8 pixels, which a reader decodes to exactly these
-values. Each square has its first coefficient only. Files are grey, or have untransformed colours
-(Adobe's mark, no YCbCr)."""
+"""Makes baseline JPEG files from squares of 8 x 8 equal pixels. A reader decodes them to exactly
+these values, because only the first coefficient of a square is not 0. Files are grey, or have
+untransformed colours (Adobe's mark, no YCbCr)."""
 import struct
 
 SIDE = 8
@@ -11,16 +11,17 @@ def segment(kind, body):
 
 
 def tables():
-    """Returns the tables. All coefficients are in units of 8, so the first one is value - 128. The
-    differences of first coefficients have a size of 0 to 8 bits, in codes of 4 bits; a square ends
-    with the code 0 of the other table."""
+    """Returns the quantization table and the two Huffman tables. Coefficients are in units of 8, so
+    the first one is the pixels' value - 128. The difference of two first coefficients has 0 to 8
+    bits; a code of 4 bits states how many. The code 0 of the second Huffman table ends a square."""
     return (segment(0xdb, b"\0" + b"\x08" * 64) +
             segment(0xc4, b"\0" + bytes([0, 0, 0, 9] + [0] * 12) + bytes(range(9))) +
             segment(0xc4, b"\x10" + bytes([1] + [0] * 15) + b"\0"))
 
 
 def coded(values, n_channels):
-    """values: the values of the squares, row by row, all channels of each."""
+    """Returns the coded squares. values: the squares row by row, all channels of a square
+    together."""
     bits, before = "", [128] * n_channels
     for i, value in enumerate(values):
         step = value - before[i % n_channels]
@@ -46,7 +47,7 @@ def encode(n_channels, rows, columns, values):
 
 
 def pixels(n_channels, rows, columns, values):
-    """Returns the same picture as bytes, channels first."""
+    """Returns the pixels of encode()'s picture as bytes, channels first."""
     out = bytearray()
     for c in range(n_channels):
         for r in range(rows):

@@ -17,8 +17,8 @@ class Namespace:
     """A network namespace that lives as long as its holder, which ends with this program's pipe."""
 
     def __init__(self, argv=("unshare", "--net", "sh", "-c", "echo up; exec cat"), test=None):
-        """argv: another command that holds the namespace, prints "up" and exits with the end of its
-        stdin. test: the namespace ends with it."""
+        """argv: another command that holds the namespace, prints "up" and exits at the end of its
+        stdin. test: the namespace ends when this test ends."""
         self.holder = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                        stderr=subprocess.PIPE)
         if self.holder.stdout.readline() != b"up\n":
@@ -59,7 +59,7 @@ class Network:
     """n namespaces, each with one link to a bridge that has a namespace of its own."""
 
     def __init__(self, n, test=None):
-        """test: the network ends with it."""
+        """test: the network ends when this test ends."""
         self.switch, self.hosts = Namespace(test=test), []
         self.n_cuts = {}  # (sender, receiver): number of one-way cuts
         self.switch.ip("link add name bridge type bridge", "link set bridge up")
@@ -76,11 +76,13 @@ class Network:
         return "10.83.0.%d" % (i + 1)
 
     def link(self, i, up):
-        """Sets the bridge's end of the link: the host itself sees its cable lose the signal."""
+        """Sets the bridge's end of the link up or down. If it is down, the host detects that its
+        cable has no signal."""
         self.switch.ip("link set port%d %s" % (i, "up" if up else "down"))
 
     def limit(self, i, kbit, to):
-        """Limits the traffic to the host, or from it; 0 removes the limit."""
+        """Limits the rate of the traffic to the host (to), or from it. kbit: kbit/s; 0 removes the
+        limit."""
         space, device = (self.switch, "port%d" % i) if to else (self.hosts[i], "up0")
         run(*space.enter, "tc", "qdisc", "replace" if kbit else "delete", "dev", device, "root",
             *(["tbf", "rate", "%dkbit" % kbit, "burst", "4kb", "latency", "1s"] if kbit else []))

@@ -1,6 +1,6 @@
-"""Outputs of an ONNX network: by onnxruntime where it is installed, otherwise by these numpy
-definitions of the operators, after ONNX' own pages, because Debian's package of onnx has no
-runtime."""
+"""Computes the outputs of an ONNX network by onnxruntime, if it is installed. Otherwise it uses its
+own definitions of the operators in numpy, because Debian's package of onnx has no runtime; they
+follow the pages of ONNX."""
 import math
 
 import numpy
@@ -14,7 +14,7 @@ except ImportError:
 
 
 def _windows(x, a, outside):
-    """Returns [n, c, h', w', kernel height, kernel width]."""
+    """Returns the windows of x, with the shape [n, c, h', w', kernel height, kernel width]."""
     top, left, bottom, right = a["pads"]
     x = numpy.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=outside)
     all_ = numpy.lib.stride_tricks.sliding_window_view(x, a["kernel_shape"], axis=(2, 3))

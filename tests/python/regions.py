@@ -12,9 +12,9 @@ FLAGS = ["--hidden_units=24", "--batch_size=10", "--seed=3", "--intra_op_threads
 
 
 class LossyLine:
-    """Forwards connections to a server. A share of the bursts towards it is lost, and the
-    connection with each. Bytes that arrive within 20 ms are one burst if they exceed a few
-    headers."""
+    """Forwards connections to a server. It loses a share of the bursts towards the server, and
+    closes the connection of each lost burst. A burst begins after 20 ms without bytes, with more
+    bytes than a few headers have."""
 
     def __init__(self, test, to, share, seed=1):
         self.to, self.share, self.random = to, share, random.Random(seed)
@@ -60,8 +60,8 @@ class LossyLine:
 
 
 class Test(harness.Test):
-    """Jobs with a parent group of one or more servers, and regions with as many servers and their
-    workers."""
+    """Jobs with a parent group of one or more servers, and regions, each with one or more servers
+    and workers of its own."""
 
     def begin(self, steps=60, every=10, n=2, n_workers=2, n_parents=1, flags=(), region=(),
               parent=(), keeps=False, late=(), model="mlp", n_servers=1, lossy=0):
@@ -110,9 +110,9 @@ class Test(harness.Test):
         return int(n) * 4e-6, float(sent), float(received)
 
     def check_drift_to_the_end(self, every, region=(), flags=()):
-        """Checks drift to the end: the parent of a single region, whose version is the region's
-        own value, stands still for the region's last steps. The region ends like an undisturbed
-        region."""
+        """Checks that a single region whose parent stands still during its last steps ends like an
+        undisturbed region. This holds because the parent's version, without another region and with
+        these flags, is the region's own value."""
         ends = {}
         for drifts in (False, True):
             path = "%s/drifts-%d.safetensors" % (self.dir(), drifts)

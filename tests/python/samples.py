@@ -1,9 +1,10 @@
-"""Samples that workers recorded (--record_samples): was each sample read once (I6)?"""
+"""Checks in the samples that workers recorded (--record_samples) that each was read once (I6)."""
 
 
 def read(paths, items=False):
-    """Returns [(generation, step, position, n)], each once: a repeated step reads the same. items:
-    also the samples themselves, if the worker recorded them."""
+    """Returns the records, {(generation, step, position, n)}. A repeated step makes the same record
+    again, which appears once. items: each record also has its samples, if the worker recorded
+    them."""
     rows = set()
     for path in paths:
         with open(path, encoding="ascii") as f:
@@ -36,8 +37,8 @@ def wrong(paths, n_steps, first=0):
 
 
 def wrong_items(paths, n):
-    """Returns the faults by the recorded samples, of n: each is read once in a pass, and at most
-    once in an incomplete pass."""
+    """Returns the faults in the recorded samples, if the data set has n. A complete pass must read
+    each sample once, the incomplete last pass at most once."""
     passes = {}
     for _, _, position, _, *items in last(read(paths, items=True)):
         for i, item in enumerate(items, start=position):
@@ -49,10 +50,10 @@ def wrong_items(paths, n):
 
 
 def wrong_batches(paths, n_batches, batch, n_workers):
-    """Returns the faults where batches are handed out (async, ssp, backup workers), of a job whose
-    first chunk had n_batches contributions. No batch is missing, except at most one per worker that
-    was in its hands when the job ended; no two workers read a batch in one generation. Files
-    NAME-LIFE belong to the lives of one worker."""
+    """Returns the faults of a job whose servers assign batches to workers (async, ssp, backup
+    workers), and whose first chunk had n_batches contributions. A batch may be missing only if a
+    worker had it when the job ended: at most one per worker. In one generation no two workers may
+    read the same batch. The records of a worker that was restarted are the files NAME-LIFE."""
     readers, out = {}, []
     for path in paths:
         name = path.rsplit("-", 1)[0]

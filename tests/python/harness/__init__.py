@@ -7,10 +7,11 @@ prints the output of all its processes. Children die with the test program.
 
 A skip prints its reason. If a test of a file was skipped and no test failed, the program exits with
 77, which is ctest's "skipped".
-No test asserts a duration, because the machine may be busy. Tests wait for an event
-with a deadline that only ends what hangs: it is several times what a busy machine needs. To hold a
-process back while something else happens, a test stops it (paused()).
-Environment: WEIR_BIN (programs), WEIR_TEST_SLOWNESS (of the programs; sanitizers).
+No test asserts a duration, because the machine may be busy. Tests wait for events. The deadline of
+a wait is several times the time that a busy machine needs, so it only ends a test that hangs. To
+hold a process back while something else happens, a test stops it (paused()).
+Environment: WEIR_BIN is the folder of the programs, WEIR_TEST_SLOWNESS the factor by which they are
+slower than usual, as under a sanitizer.
 """
 from .case import Test
 from .data import make_data, npy, pattern, write_idx, write_samples

@@ -15,7 +15,7 @@ from .settings import PATIENCE, models_dir, program, source
 
 class Test(unittest.TestCase):
     """Base of the tests: processes that are cleaned up, a scratch folder, synthetic data."""
-    SECONDS = 100  # times PATIENCE: no test lasts so long
+    SECONDS = 100  # a test that lasts longer than this times PATIENCE hangs
     _data = None
     _digests = {}  # results of undisturbed_digest()
 
@@ -99,8 +99,8 @@ class Test(unittest.TestCase):
         return self.path(name)
 
     def start_program(self, which, *flags, name=None, **kwargs):
-        """Starts ps, worker or weirctl with these flags. name: replaces the program's in
-        messages."""
+        """Starts ps, worker or weirctl with these flags. name: the name of the process in
+        messages, if it is not the program's."""
         return self.start(name or which, [program(which), *flags], **kwargs)
 
     def start_alone(self, *flags, data=None, model="softmax", name="worker", prefix=(), **kwargs):
@@ -150,7 +150,7 @@ class Test(unittest.TestCase):
             process.kill()
 
     def kill_any(self, *processes):
-        """Kills processes that may have ended by themselves; None is no process."""
+        """Kills processes, which may have ended by themselves. Arguments may be None."""
         for process in filter(None, processes):
             process.stop(signal.SIGKILL, status=None)
 
@@ -181,12 +181,12 @@ class Test(unittest.TestCase):
             self.assertIn(part, text)
 
     def at_end(self, end):
-        """Ends the test with this call, before the check that it has collected all processes. A
-        failed test makes no such calls."""
+        """Makes this call when the test has passed, before the check that it has collected all
+        processes. After a failed test no such call is made."""
         self._at_end.append(end)
 
     def stop_at_end(self, process):
-        """Ends the test with a SIGTERM of the process, if it still runs; returns the process."""
+        """Stops the process by SIGTERM when the test has passed, if it still runs; returns it."""
         self.at_end(lambda: process.status is None and process.stop())
         return process
 

@@ -89,10 +89,10 @@ class Gate:
 
 
 class Brake:
-    """Keeps a job from its end until its test has done its part, however slow the machine is: from
-    the global step `limit` on, its workers stand still nearly all of the time until release(). A
-    part that ends before that step loses no time. workers() lists the processes. A worker that
-    still starts or joins is not held, because it would need 20 times as long."""
+    """Keeps a job from ending before the test calls release(), however slow the machine is: from
+    the global step `limit` on, the job's workers stand still nearly all of the time. A test that
+    calls release() before that step loses no time. workers() lists the processes. A worker that
+    still starts or joins is not held, because its start would last 20 times as long."""
     TURN, REST = 0.05, 20  # seconds of work per turn; factor for the pause after it
 
     def __init__(self, test, workers, limit):

@@ -15,9 +15,10 @@ class Failure(AssertionError):
     """The failure of a process: it did not do what the test expected."""
 
 
-# A child dies with this program, and handles SIGINT like a program that a user has started; a
-# shell's background program would ignore it. Programs set both. Python code between fork and exec
-# could wait for ever for a lock that another thread (gRPC's) held.
+# A child dies with this program, and handles SIGINT like a program that a user has started: a
+# program in a shell's background ignores SIGINT, and its children would, too. The programs env and
+# setpriv arrange both: Python code between fork and exec could wait for ever for a lock that
+# another thread, for example of gRPC, held during the fork.
 AS_CHILD = ["/usr/bin/env", "--default-signal=INT",
             "/usr/bin/setpriv", "--pdeathsig", "KILL", "--"]
 
@@ -204,8 +205,8 @@ class Process:
         """Ends the process after the test; returns whether the test had collected it."""
         collected = self.status is not None
         # Kills the whole group, since a grandchild must not hold the output open. The group keeps
-        # its number while it has members. A process that has that number now belongs to another
-        # program.
+        # its id while it has members. If the child has ended and a process has its id now, that
+        # process belongs to another program, and the group has no members left.
         if self.popen.poll() is None or not os.path.exists("/proc/%d" % self.popen.pid):
             try:
                 os.killpg(self.popen.pid, signal.SIGKILL)

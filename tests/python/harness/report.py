@@ -25,7 +25,8 @@ class Result(unittest.TextTestResult):
 
 
 def main(name="__main__"):
-    """Runs the tests of the program and exits; does nothing in a module that is imported (name)."""
+    """Runs the tests of the program and exits. name: __name__ of the caller; if it is not
+    "__main__", the module is imported, and main() does nothing."""
     if name != "__main__":
         return
     runner = unittest.TextTestRunner(verbosity=2, resultclass=Result)

@@ -1,4 +1,4 @@
-"""Help for plain clients, which use gRPC's Python module, and their checksum."""
+"""Helpers for plain clients, which use gRPC's Python module, and the checksum of their payloads."""
 import atexit
 import os
 import select
