@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Which worker settles a job, and how many workers the job admits: an early worker with wrong flags
-does not lock out the other workers, and a worker above the limit receives the reason."""
+"""Worker 0 decides a job's settings: an early worker with wrong flags does not lock out the other
+workers. A worker above the number that the job admits is refused with the reason."""
 # label: cluster
 import harness
 
@@ -23,8 +23,8 @@ class Admission(harness.Test):
         job.finish()
 
     def test_server_order_differs_refused(self):
-        """Both servers wait for a job. A worker whose ps:0 is the job's ps:1 exits, and the error
-        has the remedy."""
+        """Both servers wait for a job. A worker exits if its --ps_hosts begins with ps:1, and its
+        error has the remedy."""
         job = self.job(n_ps=2, n_workers=1, flags=FLAGS)
         job.start_ps(0)
         job.start_ps(1)

@@ -10,7 +10,8 @@ import unittest
 import harness
 
 COPIED = ("bench/against", "bench/common.py")
-# A build: its program is a file with a speed. The build copies the tree's speed.
+# Build rules of the repository: the program is a file with a number, its speed, which the build
+# copies from the tree.
 CMAKE = """cmake_minimum_required(VERSION 3.16)
 project(small NONE)
 foreach(name ps worker)
@@ -20,7 +21,8 @@ foreach(name ps worker)
     COMMAND ${CMAKE_COMMAND} -E echo "${WEIR_KIND}" > ${CMAKE_BINARY_DIR}/bin/kind)
 endforeach()
 """
-# A bench: one round of the folder's programs, recorded in `runs`. No two runs are alike.
+# A bench that runs the programs of a folder for one round, and records that in `runs`. No two runs
+# have equal figures.
 BENCH = """#!/usr/bin/python3
 import json, os, sys
 folder = sys.argv[-1].partition("--bin=")[2]

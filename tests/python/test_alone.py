@@ -116,7 +116,9 @@ class Alone(harness.Test):
         flags, folder = [*FLAGS, "--save_steps=1", "--fault_push_delay_ms=2"], self.folder(model)
         while n_kills > 0 or (n_found == 0 and n_lives < 100):
             n_lives += 1
-            late = n_kills <= 0  # saving is so slow that no life ends after a checkpoint
+            # If saving is so slow that no worker has resumed from a checkpoint, later kills wait
+            # for one.
+            late = n_kills <= 0
             worker = self.begin(model=model, folder=folder, flags=[
                 *flags, *(["--fault_push_delay_ms=100"] if late else [])])
             at = "saved" if late else rng.choice(
@@ -155,8 +157,8 @@ class Alone(harness.Test):
                                 ps_flags=["--checkpoint_dir=" + self.folder()])
 
     def test_job_moves_from_worker_to_servers_and_back(self):
-        """The job runs alone, with two servers, alone, and with one server, each stopped by
-        SIGTERM. It ends with the undisturbed run's bits."""
+        """The job runs alone, with two servers, alone again, and with one server. SIGTERM ends each
+        run but the last one. The job ends with the undisturbed run's bits."""
         want = self.undisturbed()
         worker = self.begin(*SLOW)
         worker.wait_line("training step 5 done")
@@ -169,7 +171,7 @@ class Alone(harness.Test):
                          "claimed from worker-alone@.*[(]term 1[)], .* has term 2")
         self.assertNotIn("epoch", job.ps[0].output())
         step = self.steps()[-1]
-        self.assertGreaterEqual(step, 13)  # based on step 14
+        self.assertGreaterEqual(step, 13)  # the base of the worker's step 14
         worker = self.begin(*SLOW)
         worker.wait_line("training step 22 done")
         worker.stop(seconds=60)
@@ -199,7 +201,7 @@ class Alone(harness.Test):
                              "use another folder; with --take_over" % first.popen.pid)
         second = self.begin("--take_over", *SLOW, "--train_steps=100000", "--save_steps=4")
         self.assertIn("has claimed this folder since", first.wait_output(60, 1))
-        # The lock of the second program counts like the lock of the first.
+        # The lock of the second program refuses servers like the lock of the first one.
         job.start_ps(0, "--checkpoint_dir=" + self.folder(), wait=False).wait(60, 1)
         ps = job.start_ps(0, "--checkpoint_dir=" + self.folder(), "--take_over")
         self.assertRegex(second.wait_output(60, 1),
@@ -238,8 +240,8 @@ class Alone(harness.Test):
         return paths
 
     def test_full_disk_does_not_stop_training(self):
-        """No file may grow past a few bytes, as on a full disk. The worker logs that and continues
-        to train. The last checkpoint is lost, so another start may help, and does."""
+        """No file may grow past a few bytes, as on a full disk. The worker logs the error and
+        continues to train, and the last checkpoint is missing. Another start writes it."""
         want = self.undisturbed()
         worker = self.begin("--save_steps=10", prefix=harness.FULL_DISK)
         worker.wait(120, 138)
@@ -267,8 +269,8 @@ class Alone(harness.Test):
         self.assertIn("none of its checkpoints is complete", self.begin().wait_output(60, 1))
 
     def test_checkpoint_of_another_job_refused(self):
-        """The refusal names the difference. A job may have more steps than before, but not fewer
-        than exist."""
+        """The refusal names the difference. A resumed job may have more steps than before, but not
+        fewer than its checkpoint."""
         self.begin(model="softmax").wait(60)
         for more, said in ((["--optimizer=momentum"], "--optimizer: .*adam.*momentum"),
                            (["--seed=6"], "--seed: the checkpoint has 5, the worker has 6"),
@@ -325,7 +327,7 @@ class Alone(harness.Test):
         self.assertFalse(os.path.exists(self.folder()))
 
     def test_training_flags_have_no_effect_in_inference(self):
-        """One line names exactly these flags."""
+        """One line names exactly the flags that have no effect."""
         export = self.path("export")
         self.begin("--export=" + export, model="softmax", folder=False).wait(60)
         want = self.figures()["parameters_sha256"]
@@ -343,7 +345,7 @@ class Alone(harness.Test):
             self.assertEqual(self.figures()["parameters_sha256"], want)
 
     def test_cluster_flags_have_no_effect_without_hosts(self):
-        """One line names exactly these flags."""
+        """One line names exactly the flags that have no effect."""
         said = "no effect without --ps_hosts"
         self.assertNotIn(said, self.begin(model="softmax", folder=False).wait_output())
         want = self.figures()["parameters_sha256"]

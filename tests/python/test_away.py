@@ -24,9 +24,10 @@ class Away(generations.Test):
         job.finish_alike(120)
 
     def test_leader_and_worker_restart_without_checkpoints(self):
-        """Without checkpoints, ps:0 and a worker return while the other processes are still in the
-        generation that both would begin with. ps:0 waits a few seconds for a call of ps:1
-        (tests/ps_calls_test.c). If the worker was later than that, the test repeats everything."""
+        """Without checkpoints, ps:0 and a worker return. The generation with which they would begin
+        has the number of the one in which the other processes still are. ps:0 waits a few seconds
+        for a call of ps:1 (tests/ps_calls_test.c). If the worker joins after this wait, the test
+        repeats everything."""
         for _ in range(generations.TRIES):
             job = self.training_job(2)
             self.kill(job.ps[0])

@@ -64,8 +64,8 @@ class Server(test_wire.Client):
         return stream.receive()
 
     def receive_each(self, stream, first=()):
-        """Returns one answer for every chunk, by chunk; `first` are the answers that are already
-        here."""
+        """Returns one answer for every chunk, by chunk. first: answers that the caller has received
+        already."""
         rest = [stream.receive() for _ in range(N_CHUNKS - len(first))]
         answers = sorted([*first, *rest], key=lambda a: a.chunk)
         self.assertEqual([a.chunk for a in answers], list(range(N_CHUNKS)))
@@ -114,7 +114,8 @@ class Server(test_wire.Client):
         self.ps.stop()
 
     def test_sync_memory_stays_within_the_bound(self):
-        """All members but the first wait for their turn; two slots; both dtypes of versions."""
+        """All members push before the first one, whose contribution must be added first. The
+        optimizer has two slots, and versions exist in fp32 and bf16."""
         streams = self.start_job(4, "adam", sync_mode="sync", push_dtype="bf16",
                                  version_dtype="bf16")
         zeros = bytes(MB)
@@ -125,7 +126,7 @@ class Server(test_wire.Client):
         for step in range(6):
             for stream in streams[:0:-1]:
                 self.each(stream, "PUSH", step, **half)
-                # All earlier answers are here.
+                # The server has handled all earlier pieces when it answers this one.
                 stream.ask("PULL", 0, step + 1, dtype=self.pb.Piece.BF16)
             self.each(streams[0], "PUSH", step, **half)
             for stream in streams:

@@ -96,7 +96,8 @@ class Case(harness.Test):
             self.assertRegex(text, word)
 
     def finish(self):
-        """Checks that the server applies the right frame: it counted no refused one."""
+        """Checks that the server applies the right frame, and has counted none of the refused
+        ones."""
         answer = self.exchange(self.piece("PUSH", 0, GRADIENT))
         self.assertEqual(answer.kind, self.pb.Piece.APPLIED, answer)
         self.assertEqual(struct.unpack("<6f", answer.payload), tuple(i - 0.5 for i in range(6)))

@@ -1,6 +1,6 @@
-"""Bad input against the real programs. Each program prints exactly one line of error that names the
-cause, and exits with 2 for wrong arguments or with 1 for wrong files, or is refused while a job
-continues. Frames with a fault inside a well-formed stream: test_bad_frames.py."""
+"""Bad input for the real programs. A program prints exactly one line of error that names the cause,
+and exits with 2 for wrong arguments or with 1 for wrong files. A server refuses bad input of peers,
+and its job continues. test_bad_frames.py tests frames with a fault in a well-formed stream."""
 # label: cluster address
 import gzip
 import os
@@ -18,7 +18,7 @@ INPUT = '"name": "m", "input": [1, 28, 28], "classes": 10'
 TAIL = '{"type": "dense", "units": 10}, {"type": "softmax_cross_entropy"}'
 
 
-# The file defines every size, none depends on the data.
+# A model whose file has every size, so none depends on the data.
 FIXED = """{"input": [1, 28, 28], "classes": 10, "layers": [{"type": "flatten"},
 {"type": "dense", "units": 10}, {"type": "softmax_cross_entropy"}]}"""
 
@@ -347,8 +347,8 @@ STEPS = ["--batch_size=20", "--train_steps=40", "--seed=3", "--learning_rate=0.0
 
 
 class Peers(BadInput):
-    """A job of two workers, of which one has joined: faults at its server must not change the
-    result."""
+    """A job of two workers, one of which has joined. Bad input for the job's server must not change
+    the result of the job."""
     def half_job(self):
         job = self.job(flags=STEPS)
         job.start_ps(0)

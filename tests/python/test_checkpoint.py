@@ -65,11 +65,11 @@ class Checkpoint(harness.Test):
         return job, job.finish(seconds)
 
     def test_stopped_job_restored_with_other_numbers_of_servers(self):
-        """The job stops by SIGTERM at any moment, and resumes with other numbers of servers: the
-        same bits (I8)."""
+        """SIGTERM stops the job at any moment, and the job resumes with another number of servers.
+        It ends with the same bits (I8)."""
         want = self.undisturbed()
         for before, after in ((1, 1), (2, 2), (2, 3)):
-            job = self.start_and_stop(before, 8)  # its base is step 7 of every chunk
+            job = self.start_and_stop(before, 8)  # step 8 is based on 7 of every chunk
             steps = self.manifests()
             self.assertEqual(len(steps), 1, steps)
             self.assertGreaterEqual(steps[0], 7)
@@ -88,7 +88,7 @@ class Checkpoint(harness.Test):
             job.finish(120)
             steps = re.findall(r"checkpoint at step (\d+): /", job.ps[0].output())
             steps = [int(s) for s in steps]
-            # It follows at once if the previous one was still being written.
+            # A checkpoint that was due while the previous one was being written follows at once.
             due = [s - s % 10 for s in steps]
             self.assertEqual(due, sorted(set(due)), job.ps[0].output())
             self.assertTrue({10, 40} <= set(steps) <= set(range(10, 41)), job.ps[0].output())
@@ -303,8 +303,8 @@ class Checkpoint(harness.Test):
         self.assertEqual(self.manifests()[-1], 40)
 
     def test_blocked_cleanup_does_not_stop_job(self):
-        """A folder blocks the path of `checkpoint`: ps logs it. The written files exist
-        nevertheless, and the job does not wait for it at the end."""
+        """A folder blocks the path of `checkpoint`: ps logs the error. The files of the checkpoints
+        exist nevertheless, and the job ends without a wait for the blocked file."""
         os.makedirs(os.path.join(self.folder(), "checkpoint"))
         job = self.job(model="softmax", flags=FLAGS).start(self.ps_flags("--save_steps=10"))
         job.finish(20)
@@ -338,8 +338,8 @@ class Checkpoint(harness.Test):
         self.mounted = self.mount("size=%dm" % megabytes)
 
     def test_checkpoint_before_full_disk_restored(self):
-        """There is no room for another checkpoint: the last good one stays, and the job resumes
-        from it."""
+        """If the disk has no room for another checkpoint, the last good one stays, and the job
+        resumes from it."""
         want = self.undisturbed()
         self.disk(8)
         job = self.slow_job(1, "--save_steps=8")
@@ -381,7 +381,7 @@ class Checkpoint(harness.Test):
         job.kill()
 
     def test_read_only_disk_makes_training_wait(self):
-        """A start that cannot be recorded: training waits, with a line that names the cause, and
+        """If ps 0 cannot record its start, training waits, with a line that names the cause, and
         later resumes from the good checkpoint."""
         want = self.undisturbed()
         self.disk(8)
@@ -397,8 +397,8 @@ class Checkpoint(harness.Test):
         self.assertEqual(self.manifests()[-1], 40)
 
     def test_server_without_folder_prevents_checkpoints(self):
-        """If ps:1 lacks the flag, both servers log it, and there is no checkpoint and no hang. If
-        ps:0 lacks it, there is no line."""
+        """If ps:1 lacks --checkpoint_dir, both servers log it, the job writes no checkpoint, and it
+        does not hang. If ps:0 lacks the flag, no server logs a line."""
         job = self.job(n_ps=2, model="small", flags=FLAGS)
         job.start_ps(0, *self.ps_flags("--save_steps=10"))
         job.start_ps(1)
@@ -432,8 +432,8 @@ class Checkpoint(harness.Test):
             self.assertGreater(summary["local_steps"], 40)
 
     def test_workers_wait_for_the_last_checkpoint(self):
-        """Workers receive the last version only when it is on the disk, whatever else is saved
-        when."""
+        """Workers receive the last version only when it is on the disk, also if --save_steps orders
+        other checkpoints, or this one, too."""
         for n_ps, flags in ((1, ["--save_steps=15"]), (2, ["--save_steps=40"]), (2, [])):
             job = self.job(n_ps=n_ps, model="small", flags=FLAGS).start(self.ps_flags(*flags))
             job.finish(120)
@@ -444,11 +444,11 @@ class Checkpoint(harness.Test):
             shutil.rmtree(self.folder())
 
     def test_server_killed_during_last_checkpoint_loses_nothing(self):
-        """kill -9 of the server while it makes the last version and saves it: the workers are still
-        there to repeat the lost steps."""
+        """kill -9 of the server while it makes the last version or saves it. The workers wait for
+        the checkpoint, so they can repeat the lost steps."""
         want, n_killed = self.undisturbed(), 0
         for n, more in enumerate([*range(6), *[1] * 30]):
-            if n >= 6 and n_killed:  # otherwise none of those moments was early enough
+            if n >= 6 and n_killed:  # otherwise all servers had exited before the signal
                 break
             job = self.slow_job(1, "--save_steps=8")
             job.ps[0].wait_line(r"checkpoint at step \d+: ")

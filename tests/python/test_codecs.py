@@ -1,5 +1,5 @@
-"""Gradients and parameter changes in int8 and int4: the same bits on every path, the promised
-number of bytes, jobs that survive deaths, and a network that learns as well as in full
+"""Gradients and parameter changes in int8 and int4. All paths lead to the same bits, also after
+processes died; the number of bytes is the promised one; and a network learns as well as in full
 precision."""
 # label: cluster
 import os
@@ -47,7 +47,7 @@ class Codecs(harness.Test):
             s = self.run_job(["--train_steps=%d" % steps, "--wire_dtype=" + dtype,
                               "--shared_memory=off"])[1]
             each = 4 * s["parameters"] * steps
-            # The first and the last values are sent in full besides.
+            # The first and the last values are sent in full, and do not count here.
             received = s["exchange"]["received_bytes"] - 2 * 4 * s["parameters"]
             print("%s: %.2f times fewer bytes up, %.2f down" %
                   (dtype, each / s["exchange"]["sent_bytes"], each / received))
@@ -78,9 +78,9 @@ class Codecs(harness.Test):
         job.finish(120, digest)
 
     def test_job_chooses_format_for_undecided_workers(self):
-        """The job chooses the format for workers without a flag: fp32 between processes of one
-        host. Otherwise such a worker has the format of another worker, after a restart that of the
-        job, and after a restore that of the checkpoint."""
+        """A worker with --wire_dtype=auto uses the job's number format. It is the format of another
+        worker's flag, and after a restart that of the job or its checkpoint. Without either it is
+        fp32, because all processes are on one host."""
         flags = ["--optimizer=adam", "--train_steps=25"]
         want, _ = self.run_job(flags)
         for s in self.run_job([*flags, "--wire_dtype=auto"]):
@@ -90,7 +90,7 @@ class Codecs(harness.Test):
         job.start_ps(0)
         for i, dtype in enumerate(("auto", "bf16")):
             job.start_worker(i, "--wire_dtype=" + dtype)
-        a, b = job.finish(120)  # rounded versions, and the servers' own values at the end
+        a, b = job.finish(120)  # versions in bf16, and at the end the servers' fp32 values
         self.assertEqual(a["parameters_sha256"], b["parameters_sha256"])
         job = self.job(n_workers=2, model="mlp", flags=[
             *FLAGS, "--hidden_units=32", "--train_steps=150", "--log_every=1",

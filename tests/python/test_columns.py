@@ -109,7 +109,8 @@ class Columns(harness.Test):
         return worker.output().rsplit("test accuracy: ", 1)[1].splitlines()[0], worker.output()
 
     def test_columns_without_names_found_by_place(self):
-        """The label is in front, and a counter is ignored; the flags are not repeated."""
+        """The label stands before the features, and a counter is ignored. The flags of training for
+        that are not needed again."""
         train = self.places("train.csv", ["id", "kind", "a", "b", "c"])
         self.worker(*TRAIN, train.replace("--test", "--train"), "--label_column=2",
                     "--ignore_columns=1", "--export=" + self.path("m.safetensors"))

@@ -7,7 +7,7 @@ import tempfile
 
 import harness
 
-# An nvcc for the test: its version, its GPUs, and whether it compiles.
+# A stand-in for nvcc, with a version and a list of GPUs, that compiles or fails.
 NVCC = """#!/bin/sh
 case "$*" in
 --version) echo "Cuda compilation tools, release %s, V0" ;;

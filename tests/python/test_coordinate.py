@@ -171,14 +171,15 @@ class Coordinate(harness.Test):
 
         def settled(reply):
             if not reply.settled:
-                self.joins()  # repeat, like a worker: ps 0 may not have recorded its start before
+                self.joins()  # repeated, because ps 0 may have been recording its start before
             return reply.settled > 0
         follower.follow(settled)
         follower.stand(0)
         return follower, self.begin()
 
     def ordered(self, follower):
-        """Waits for an order that is not of the job's last step, which exists from the start."""
+        """Waits for the order of a checkpoint before the job's last step, whose order exists from
+        the start."""
         harness.until(lambda: 0 <= follower.report().checkpoint.step < 100, "an order")
 
     def test_joiner_that_vanishes_is_dropped(self):
@@ -247,7 +248,7 @@ class Coordinate(harness.Test):
         self.ps.wait_line("worker 1 .* joins at step 0")
         self.assertEqual(self.piece(joined, "PUSH", 0, GRADIENT), "REBASE")
         self.assertEqual(self.await_join(generation=3, member=1).n_members, 2)
-        time.sleep(1)  # within this time it would be removed again
+        time.sleep(1)  # within this time ps 0 would remove worker 1 again
         self.assertEqual(self.joins(member=1).generation, harness.term(3))
 
     def test_sigterm_between_chunks_saves_the_common_step(self):
@@ -266,9 +267,9 @@ class Coordinate(harness.Test):
         self.ps.wait_line("checkpoint at step 0: ")
 
     def test_last_answer_of_ps_0_repeated(self):
-        """ps 0 stays until the other server has confirmed the end: if the last answer crossed with
-        another question, ps 0 repeats it. It waits half a second for that question
-        (tests/ps_calls_test.c). If the test's question was later, the test repeats everything."""
+        """ps 0 stays until the other server has confirmed the end. If that server made another call
+        before it received the last answer, ps 0 repeats the answer. It waits half a second for such
+        a call (tests/ps_calls_test.c). If the test's call is later, the test repeats everything."""
         for n in range(TRIES):
             self.start_ps0(2, "--checkpoint_dir=%s" % self.path("ckpt-%d" % n))
             follower = Follower(self, self.server_job.ps_hosts[1], joining=False)
@@ -276,7 +277,7 @@ class Coordinate(harness.Test):
             self.ps.popen.send_signal(signal.SIGTERM)
             try:
                 self.assertTrue(follower.follow(lambda reply: reply.closing).closing)
-                time.sleep(0.15)  # time on the way
+                time.sleep(0.15)  # the latency of a network
                 again = follower.report(seen=seen)
             except grpc.RpcError:
                 self.ps.wait(status=143)
@@ -289,7 +290,7 @@ class Coordinate(harness.Test):
         self.fail("ps 0 never waited for another question")
 
     def test_idle_workers_do_not_block_a_change(self):
-        """Workers that are there but make no step do not delay a change for ever."""
+        """Connected workers that make no step do not delay a change for ever."""
         self.start_ps0(1, "--worker_timeout=1", n_workers=2)
         joined = [self.await_join(member=member) for member in range(2)]
         self.assertEqual(self.piece(joined[0], "INIT", 0, VALUES), "VERSION")
@@ -311,7 +312,8 @@ class Coordinate(harness.Test):
         worker.wait_line("waiting for ps:1")
         self.commands(self.pb.CommandRequest.DRAIN_SERVER, 1)
         self.ps.wait_line("must move its chunks to other servers, but has been silent", 60)
-        self.commands(self.pb.CommandRequest.DRAIN_SERVER, 1)  # again: it does not return
+        # The second command states that the server does not return.
+        self.commands(self.pb.CommandRequest.DRAIN_SERVER, 1)
         self.ps.wait_line("is gone with its parameters", 40)
         worker.wait_line(r"generation [\d.]+ from step 0: 1 worker, 1 server", 20)
         worker.kill()

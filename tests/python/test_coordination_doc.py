@@ -1,5 +1,5 @@
-"""docs/design/coordination.md names exactly the phases, events and actions of the three machines;
-and files that documents name exist."""
+"""docs/design/coordination.md names exactly the phases, events and actions of the three state
+machines. All files that documents name exist."""
 # label: unit
 import os
 import re

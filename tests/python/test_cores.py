@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""How many cores a worker uses: the machine's, shared among its job's workers on the same host."""
+"""The cores that a worker uses: the machine's, divided among the job's workers on the same host."""
 # label: cluster
 import os
 import unittest

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""CSV of real users: classes that are words, columns that are no features. The same samples with
-numbered classes train to the same bits."""
+"""CSV files as users have them: some classes are words, and some columns are no features. The same
+samples with numbered classes train to the same bits."""
 # label: cluster
 import json
 import os

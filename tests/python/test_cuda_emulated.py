@@ -1,6 +1,6 @@
-"""The worker trains through the CUDA backend, over the CUDA that tests/emulation emulates, and ends
-where the CPU backend ends: pinned copies, gradients that arrive late, two towers, evaluation. A
-worker alone trains on the device, and ends with the bits that it has with a server."""
+"""The worker trains by the CUDA backend over the CUDA that tests/emulation emulates. Its results
+equal those of the CPU backend, also with two towers and with evaluation. The steps of a worker
+alone stay on the device, and it ends with the same bits as with a server."""
 # label: cluster computes long
 import json
 import os
@@ -20,7 +20,7 @@ class CudaEmulated(harness.Test):
     def backend_dir(self, name):
         folder = self.new_folder(name)
         source = EMULATED if name == "cuda" else os.path.join(harness.BIN, "../lib/libweir_cpu.so")
-        # The worker of this test loads "cpu"; the test chooses the library with that name.
+        # The worker of this test loads the backend "cpu", and finds under this name either library.
         shutil.copy(source, os.path.join(folder, "libweir_cpu.so"))
         return folder
 
@@ -30,7 +30,7 @@ class CudaEmulated(harness.Test):
         worker = self.run_worker("--backend_dir=" + folder, "--summary_json=" + summary,
                                  "--seed=3", "--learning_rate=0.01", "--intra_op_threads=1",
                                  *flags, model="mlp")
-        # The whole data set lies on the device: one copy for all its towers.
+        # All samples of the two sets lie on the device, in one copy for all towers.
         self.assertEqual(len(re.findall(r"cuda:0 holds \d+ images", worker.output())),
                          2 if name == "cuda" else 0)
         return harness.read_json(summary)

@@ -182,7 +182,8 @@ class DataSet(harness.Test):
         job.finish()
 
     def test_own_shards_accept_equal_outer_momentum_0(self):
-        """Equal flags make one job, though one worker's default is sgd, which has no momentum."""
+        """Workers with the flag --outer_momentum=0 belong to one job, though the default of one of
+        them is sgd, which has no momentum."""
         parts = {n: self.part("of%d" % n, n) for n in (600, 300)}
         typed = "--outer_momentum=0"
         for first, other, kind, said in (
@@ -265,7 +266,8 @@ class DataSet(harness.Test):
         ps.wait(60)
 
     def test_own_shards_refuse_other_steps_by_flag(self):
-        """Another --train_steps or --epochs is an error; the refusal names the right flags."""
+        """A worker with another --train_steps or --epochs is refused, and the refusal names the
+        right flags."""
         job = self.begin(OWN, "--epochs=1", data=self.part("big", 40))
         small = self.part("small", 20)
         for steps, said in (("--train_steps=2",
@@ -303,8 +305,8 @@ class DataSet(harness.Test):
                         for i, label in enumerate(labels)]
 
     def test_own_shards_all_contribute(self):
-        """A step whose batches are the two workers' whole parts. The mean gradient contains -0.9 or
-        0.1 of each pixel of each sample, because all weights are 0 before."""
+        """The batches of one step are the whole parts of both workers. All weights are 0 before, so
+        the mean gradient contains each pixel of each sample, times -0.9 or 0.1."""
         rate, export = 0.5, self.path("export")
         (first, some), (second, others) = self.own_part("a", 1), self.own_part("b", 2)
         job = self.job(data=first, flags=["--batch_size=20", "--train_steps=1", "--optimizer=sgd",
@@ -360,7 +362,7 @@ class DataSet(harness.Test):
                             "first worker with '.*, 1 thread; vector loops .*'")
         job.finish()
         self.assertEqual(job.ps[0].output().count("computes with"), 1)
-        # Again, with workers that compute alike first.
+        # The workers of this second job begin with equal numbers of threads.
         job = self.job(flags=[*flags, "--train_steps=10", "--intra_op_threads=2"]).start([folder])
         job.finish()
         job.ps[0].wait_line("the checkpoint at step 5 was computed with '.*, 1 thread; .*', the "

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""Too few descriptors (ulimit -n): a program that cannot have as many as its job needs exits before
-it joins, with 138 and the limit. At any larger limit it works."""
+"""Too few descriptors (ulimit -n): a program that cannot open as many as its job needs exits before
+it joins, with 138 and a line that has the limit. If the limit is higher, the program works."""
 # label: cluster
 import unittest
 
 import harness
 
-LEAST, MOST = 6, 80  # fewer load no program; more than any program here needs
+# Limits of the search: with fewer than LEAST no program can be loaded, and none here needs MOST.
+LEAST, MOST = 6, 80
 WHY = r"needs \d+ more descriptors, and can open \d+: the limit is %d; raise it with ulimit -n"
 FLAGS = ["--train_steps=10", "--batch_size=20"]
 

@@ -63,7 +63,7 @@ class Listing(fake_gpus.Machine):
         self.assertEqual([g["memory_limit_bytes"] for g in gpus], [81559 << 20] * 2)
         self.assertEqual([g["reservations"] for g in gpus], [[], []])
         self.worker("--gpus=1", "--gpu_memory_fraction=0.4", "--gpu_wait=0",
-                    # Without a backend nothing stays reserved.
+                    # If the backend cannot be loaded, no GPU stays reserved.
                     "--train_steps=1000000", env=self.env(("fake_cuda", "fake_nvml"))).wait(30, 1)
         self.assertEqual(self.gpus()[1]["reservations"], [])
         for fraction, limit in (("0.25", (81559 << 20) // 4), ("0", 81559 << 20)):
@@ -157,7 +157,8 @@ class Choosing(fake_gpus.Machine):
             self.refused(self.worker(*flags), USAGE, word)
 
     def test_missing_driver_falls_back_to_cpu_with_one_line(self):
-        """The line appears if the user asked for a GPU; otherwise the device's line is enough."""
+        """The line appears if a flag requests a GPU. Otherwise the line that names the device is
+        enough."""
         if there("libcuda.so.1"):
             self.skipTest("this machine has a driver")
         p = self.worker(env=self.env(()))

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Figures count the work of this process: one that joined a job late, or resumed from a checkpoint,
-does not count earlier steps."""
+"""The figures of a process count its own work. A process that joined a job late, or resumed from a
+checkpoint, does not count earlier steps."""
 # label: cluster waits
 import re
 import socket
@@ -62,8 +62,8 @@ class Figures(harness.Test):
         job.ps[0].wait_line(r" 60 steps in [0-9.]+ s; ")
 
     def test_async_last_step_logged_once(self):
-        """In async mode steps are in flight when the job makes its last one: the line appears
-        once."""
+        """In async mode further steps are in flight when the job makes its last one. The line of
+        the last step appears once."""
         job = self.job(model="small", flags=["--batch_size=12", "--seed=5", "--sync_mode=async",
                                              "--chunk_bytes=5120", "--intra_op_threads=1",
                                              "--train_steps=60", "--log_every=7"]).start()

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""A loss, gradient or parameter that is not finite, in real programs. Either it is named and ends
-the worker with 1, or it is skipped, counted, and changes no bit; and no checkpoint or export
-contains it."""
+"""Losses, gradients and parameters that are not finite, in real programs. The worker names such a
+value and exits with 1, or it skips and counts the contribution, which then changes no bit. No
+checkpoint and no export contains such a value."""
 # label: cluster long
 import math
 import os
@@ -78,7 +78,7 @@ class Finite(harness.Test):
                     self.assertTrue(all(map(math.isfinite, values)), name)
 
     def test_non_finite_parameters_not_saved_by_worker_alone(self):
-        """The last good checkpoint stays, and still has a figure."""
+        """The last good checkpoint stays, and --evaluate still computes its figures."""
         folder = self.path("ckpt")
         said = self.alone(*DIVERGING, "--checkpoint_dir=" + folder, "--save_steps=1",
                           "--keep_checkpoint_max=1", status=1, model="softmax")
@@ -153,7 +153,7 @@ class Finite(harness.Test):
         self.assertRegex(job.ps[0].output(), "W .*worker 1 ended with an error: worker 1, step 4: ")
 
     def skip(self, n_ps, n_workers, *flags, disturb=None, ps_flags=()):
-        """Returns the summaries of a job in which the last worker skips each third of 20 steps."""
+        """Returns the summaries of a job whose last worker skips every third of its 20 steps."""
         job = self.job(n_ps=n_ps, n_workers=n_workers, model="small",
                        flags=[*FLAGS, "--on_nonfinite=skip", *flags])
         job.start_servers(*ps_flags)
@@ -168,8 +168,8 @@ class Finite(harness.Test):
         return summaries, job
 
     def test_skipped_steps_change_no_bit(self):
-        """The bits are the same alone, and with one, two and three servers, as if the skipped steps
-        had never been."""
+        """The bits are the same alone and with one server, and the same with one, two and three
+        servers. --on_nonfinite=skip changes no bit if no step is skipped."""
         want = self.alone(*FLAGS, "--on_nonfinite=skip", "--fault_nonfinite=3")
         self.assertEqual(want["nonfinite_skipped"], 6)
         plain = self.alone(*FLAGS)
@@ -205,7 +205,7 @@ class Finite(harness.Test):
             self.assertEqual(s["parameters_sha256"], want["parameters_sha256"])
 
     def test_async_and_ssp_skip_contributions(self):
-        """Each job makes all its steps; a skipped contribution makes a version."""
+        """Each job makes all its steps, because a skipped contribution makes a version, too."""
         for mode in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=1"]):
             (summary,), _ = self.skip(1, 1, *mode, "--wire_dtype=fp16")
             self.assertEqual(summary["nonfinite_skipped"], 6)

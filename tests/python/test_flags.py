@@ -101,7 +101,8 @@ class Flags(unittest.TestCase):
                 self.assertEqual((done.returncode, found), (0, ""), command)
 
     def test_cloud_addresses_refused_by_each_path_flag(self):
-        """Flags of paths that are only read refuse them, too: a folder "gs:" exists nowhere."""
+        """Flags for files that are only read refuse such an address, too, instead of reporting that
+        there is no folder "gs:"."""
         for program in PROGRAMS:
             paths = re.findall(r"^ +--(\w+)=(?:FILE\S*|DIR|PATH)", said(program, "--help"),
                                re.MULTILINE)
@@ -111,8 +112,8 @@ class Flags(unittest.TestCase):
                 self.assertIn("--%s=gs://bucket/run: only paths of this machine" % flag, errors)
 
     def test_ps_and_worker_accept_each_others_flags(self):
-        """Exceptions are flags that make the other program do something else. Values are
-        checked."""
+        """A program ignores the flags of the other one, but checks their values. It refuses flags
+        with which the other program does something else than train."""
         alone = {"ps": {"list_devices", "self_test"}, "worker": {"leave"}}
         for program, other in (("ps", "worker"), ("worker", "ps")):
             given = self.own[other] - {"help", "version"}
@@ -128,8 +129,8 @@ class Flags(unittest.TestCase):
                 "drain", "stop", "add")
 
     def test_names_of_other_trainers_lead_to_flags(self):
-        """Each row of the table leads to a flag of the worker, or explains that none is needed; no
-        guess has a wrong meaning."""
+        """Each row of the table names a flag of the worker, or explains that none is needed. No
+        program guesses another flag with another meaning."""
         rows = foreign("neighbours")
         names = [name for name, _ in rows]
         self.assertEqual(len(names), len(set(names)))

@@ -268,7 +268,7 @@ class Flood(harness.Test):
         self.flood("/weir.v1.Weir/Command", polite=False)
 
     def test_excess_watches_ended(self):
-        """The server also ends calls that watch for ever when there are many more."""
+        """The server also ends calls that watch for ever, if there are more than the limit."""
         job = self.long_job()
         peer = Peer(self, job.ps_hosts[0])
         peer.receive(1)

@@ -14,8 +14,8 @@ USERS = "start all servers that share the folder as one user, or with a common g
 @unittest.skipIf(os.geteuid() != 0, "only root can start programs as other users")
 class FolderUsers(harness.Test):
     def start_as(self, job, task, user, mask):
-        """Starts that server of the job, as this user with this umask; its folder is open to
-        all."""
+        """Starts that server of the job as this user, with this umask. All users may write in the
+        checkpoint folder."""
         folder = self.path("ckpt")
         os.chmod(self.dir(), 0o755)
         if not os.path.isdir(folder):

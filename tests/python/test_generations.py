@@ -31,8 +31,8 @@ class Generations(generations.Test):
             self.wipe()
 
     def impostor(self, job):
-        """Calls ps:0 as ps:1, each time as another process. Returns the call's error, or None if
-        ps:0 accepts the call and so does not answer within so many seconds."""
+        """Returns a function that calls ps:0 as ps:1, each time as another process. It returns the
+        error of the call, or None if ps:0 accepts the call, and so does not answer in time."""
         import grpc
         pb, _ = test_wire.generate("weir")
         channel = grpc.insecure_channel(job.ps_hosts[0])
@@ -59,9 +59,9 @@ class Generations(generations.Test):
 
     @unittest.skipIf(test_wire.WHY_NOT, test_wire.WHY_NOT)
     def test_unauthenticated_peer_cannot_replace_live_server(self):
-        """While ps:1 is alive, no other process can roll the job back, or send workers away, in its
-        name. It counts as alive if it calls again within half a second (tests/ps_calls_test.c). If
-        it was later, the test repeats everything."""
+        """While ps:1 is alive, no other process can roll the job back, or drop workers, in its
+        name. ps:0 regards ps:1 as alive if its next call arrives within half a second
+        (tests/ps_calls_test.c). If a call of ps:1 was later, the test repeats everything."""
         for _ in range(generations.TRIES):
             job = self.slow_job(2)
             job.start_servers("--worker_timeout=1")
@@ -74,7 +74,8 @@ class Generations(generations.Test):
         self.fail("ps:0 accepted the peer each time")
 
     def all_are_refused(self, job):
-        """Calls as ps:1 before training, and until its end."""
+        """Calls as ps:1 before training, and until training ends. Returns whether ps:0 refused
+        all calls."""
         call = self.impostor(job)
         job.ps[0].wait_line("worker 0 joined from")  # and waits for worker 1
         for n in range(100):
@@ -143,8 +144,8 @@ class Generations(generations.Test):
             self.wipe()
 
     def test_dropped_server_finds_end_of_job_in_folder(self):
-        """A server hangs, is dropped, and the job ends without it. When it runs again, no other
-        process is left, and it finds the job's end in the folder."""
+        """A server hangs and is dropped, and the job ends without the server. When it runs again,
+        no other process is left, and it finds the end of the job in the folder."""
         job = self.saved_job(2, hold=30)
         hung = job.ps.pop(1)
         hung.hold()

@@ -52,11 +52,11 @@ class GivenOut(harness.Test):
                 self.check(2, TURNS)
 
     def test_restarted_worker_reads_its_batch_again(self):
-        """Within --worker_timeout it reads the batch that it had."""
+        """A worker that returns within --worker_timeout reads the batch that it had before."""
         job = self.start_job(MODES["async"], 2, steps=TURNS)
         for _ in range(3):
             self.kill(job.workers[1])
-            with harness.paused(job.workers[0]):  # otherwise the job could end before it is back
+            with harness.paused(job.workers[0]):  # otherwise the job could end before worker 1 runs
                 job.start_worker(1, self.record(1))
                 job.workers[1].wait_line(r"training step \d+ done")
         job.finish(90)

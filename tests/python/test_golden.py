@@ -1,13 +1,12 @@
-"""Fifty steps of every model of Weir, or fewer of large ones, have the losses of PyTorch from the
-same first values, on the same batches and with the same dropout (tests/golden, made by
-make_golden.py).
+"""Trains every model of Weir for fifty steps, or large models for fewer. The losses equal those of
+PyTorch with the same first values, batches and dropout (tests/golden, made by make_golden.py).
 
-TOLERANCE: of the loss, including the rounding to the log's four decimals. A machine with other
-vector units adds in another order, and fifty steps may amplify that; a wrong gradient, update or
-order of samples is off by several percent within a few steps. oneDNN is limited to AVX2, which
-yields the same losses on all machines: with AVX-512 on an AMD EPYC resnet18, whose batch
-normalisation has few values, is off by 0.7 % in step 3. The kernel tests compare the widest vector
-units of the machine with double precision."""
+The relative error of a loss may be TOLERANCE; ROUNDED is the rounding to the log's four decimals. A
+machine with other vector units adds in another order, and fifty steps may amplify the differences.
+After a wrong gradient, update or order of samples the losses differ by several percent within a few
+steps. oneDNN may use AVX2 only, with which the losses are the same on all machines. The batch
+normalisation of resnet18 has few values here: with AVX-512, on an AMD EPYC, its loss is off by
+0.7 % in step 3. The kernel tests compare a machine's widest vector units with double precision."""
 # label: cluster
 import os
 import re

@@ -1,8 +1,8 @@
-"""Networks of PyTorch 2 predict the same here, sample by sample: their state dicts, samples and
+"""Networks of PyTorch 2 predict the same in Weir, sample by sample. Their state dicts, samples and
 probabilities lie in tests/golden/predictions, made by make_predictions.py. --predict reads the
-state dict directly, and after --init and --export.
+state dict itself, and an export of a worker that read the state dict by --init.
 
-TOLERANCE: of a probability; they are float32 here, and were float64 in PyTorch."""
+A probability may differ by TOLERANCE: Weir computes in float32, and PyTorch computed in float64."""
 # label: cluster
 import os
 import shutil

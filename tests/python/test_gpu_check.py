@@ -1,5 +1,5 @@
-"""scripts/gpu_check without a card: it reports that in one line. All its stages run over the fakes
-and the emulation, so that its mistakes are found before its first run on a card."""
+"""scripts/gpu_check prints one line if there is no card. Here all its stages run over the fakes and
+the emulation, so that faults of the script are found before its first run on a card."""
 # label: cluster computes
 import glob
 import os

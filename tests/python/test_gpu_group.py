@@ -1,6 +1,6 @@
-"""A worker's towers on two GPUs, two on each, provide one sum of their gradients. The worker ends
-with a server where one tower on the CPU ends, with the same bits every time, with NCCL (emulated by
-tests/emulation) and without; and it exits when NCCL hangs."""
+"""A worker with two GPUs and two towers on each adds the gradients of all towers. In a job with a
+server its parameters end near those of one tower on the CPU, with the same bits in each run, with
+NCCL (emulated by tests/emulation) and without. A signal ends the worker also while NCCL hangs."""
 # label: cluster computes
 import signal
 import unittest
@@ -68,7 +68,7 @@ class GpuGroup(fake_gpus.Machine):
         self.refused(p, RETRY, "NCCL between 2 cards: ncclReduceScatter: ")
 
     def test_hanging_nccl_does_not_block_stop(self):
-        # Both towers hang: no thread is left that would notice the stop.
+        # Both towers hang in NCCL, so neither can react to SIGTERM.
         p = self.worker(TOWERS[0], "--model=mlp", "--train_steps=1000000", "--batch_size=20",
                         env=self.env(WEIR_EMULATED_NCCL="hang=11"))
         p.wait_line("a collective hangs")

@@ -34,7 +34,8 @@ class Sharing(fake_gpus.Machine):
             self.skipTest("the test needs %d cards, this machine has %d" % (n, len(there)))
         if fake_gpus.REAL:
             there = self.idle(n)
-        # Cards are named only if there are more: auto uses a named card even if it is busy.
+        # Cards are named only if the machine has more than n, because --gpus=auto uses a named card
+        # even if it is busy.
         self.visible = ",".join(g["uuid"] for g in there[:n]) if len(there) > n else None
         for gpu in there[:n]:
             self.assertTrue(gpu["auto"], "the card is not idle: %s" % gpu["auto_refuses"])

@@ -1,6 +1,6 @@
 """The worker trains on the GPUs of the fake driver (tests/fake_driver), by the CUDA backend over a
-CUDA that tests/emulation emulates on the CPU. It must end where towers on the CPU end that have the
-same parts of the batch."""
+CUDA that tests/emulation emulates on the CPU. Its parameters must end near those of CPU towers with
+the same parts of the batch."""
 # label: cluster address computes
 import os
 import unittest
@@ -10,7 +10,7 @@ import harness
 from fake_gpus import card, uuid
 
 USAGE, PERMANENT, RETRY = 2, 1, 138
-SMALL = "total=400 used=10"  # the emulated card's memory is the test machine's
+SMALL = "total=400 used=10"  # MB; the emulation allocates memory of the test machine
 
 
 def machine_of(n, load=SMALL):
@@ -116,8 +116,8 @@ class Gpus(fake_gpus.Machine):
         self.train("tf32", "--precision=tf32")
 
     def test_first_steps_excluded_from_speed(self):
-        """On a card 50 steps do not count, or as many more as the device reports at once; on a CPU
-        all count."""
+        """On a card the first 50 steps do not count for the speed. If the device reports several
+        steps at once, the steps up to a report do not count, either. On a CPU all steps count."""
         self.machine(*machine_of(1))
         for name, left_out, *flags in (
                 ("resident", 1280, "--log_every=100"), ("lines", 1000, "--log_every=1"),
