@@ -37,7 +37,7 @@ float aggregate_limit(const struct aggregate *a, float weight)
     double times = (double)weight * a->n_members;
     if (a->may_overflow || (a->n_members == 1 && weight == 1)) /* nothing is added or multiplied */
         return FLT_MAX;
-    /* Half of it: sums are rounded on the way. */
+    /* The limit is half of the exact bound, since partial sums are rounded. */
     return (float)(FLT_MAX / (times > 1 ? times : 1) / 2);
 }
 
@@ -78,9 +78,9 @@ static void add_run(void *ctx, size_t first, const void *src, size_t n)
     }
 }
 
-/* Adds a contribution to the sum. If it overwrites an older sum, it is checked while it is added;
- * otherwise it is checked first, as an addition cannot be undone. Returns SIZE_MAX, or the element
- * above the limit. */
+/* Adds a contribution to the sum. If the addition overwrites an older sum, the elements are checked
+ * while they are added; otherwise they are checked first, as an addition cannot be undone. Returns
+ * SIZE_MAX, or the first element above the limit. */
 static size_t add_next(struct aggregate *a, const struct net_payload *payload, float weight,
                        int is_copy)
 {
@@ -110,7 +110,7 @@ static void add_copies_in_turn(struct aggregate *a)
         struct aggregate_copy *p = &a->parked[a->next];
         struct net_span span = {p->copy->data, dtype_bytes(a->dtype, a->n)};
         struct net_payload payload = {&span, 0, span.n};
-        take_next(a, &payload, p->weight, 1); /* it was checked on arrival */
+        take_next(a, &payload, p->weight, 1); /* the copy was checked on arrival */
         buf_unref(p->copy);
         p->copy = NULL;
     }

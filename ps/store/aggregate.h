@@ -1,10 +1,10 @@
 /* ps/store/aggregate.h - the contributions to one chunk at the present step (I2), summed in member
  * order in whatever order they arrive. The contribution that is next in order is added directly
  * from the network's bytes; those ahead of their turn wait as copies, at most n_members - 1. The
- * last one to arrive and those after it in order are not added: the pass that makes the new version
- * reads them in place (update.h). A contribution of weight 0, which its sender skipped, has no
- * payload and adds nothing, but is counted. If `whole` is set, all are added, for a sum that is
- * inspected before the version is made.
+ * last contribution to arrive, and the copies behind it in member order, are not added: the pass
+ * that makes the new version reads them in place (update.h). A contribution of weight 0, which its
+ * sender skipped, has no payload and adds nothing, but is counted. If `whole` is set, all
+ * contributions are added, since the sum is inspected before the version is made.
  * Owns:    the sum and the copies that wait.
  * Threads: none; the caller holds the chunk's lock.
  * Errors:  ST_NOMEM. */
@@ -49,16 +49,18 @@ void aggregate_free(struct aggregate *a);
  * much, the sum is still finite. */
 float aggregate_limit(const struct aggregate *a, float weight);
 /* Counts a contribution of n elements that has not been counted yet. ST_INVALID: an element is not
- * finite, or above the limit; *bad is the first one. After that and ST_NOMEM nothing has changed. A
- * last contribution that is not added has not been checked. */
+ * finite, or above the limit; *bad is the first one. After ST_INVALID and ST_NOMEM nothing has
+ * changed. If the last contribution is not added here, its elements have not been checked. */
 enum status aggregate_add(struct aggregate *a, int member, const struct net_payload *payload,
                           float weight, int64_t now_ns, size_t *bad);
-/* Returns the sum of all but the terms, once all arrived; NULL: none of them has a weight. */
+/* Returns the sum of the contributions that are not in `terms`, once all have arrived; NULL: none
+ * of them has a weight above 0. */
 const float *aggregate_sum(const struct aggregate *a);
 /* Returns the factor that turns the sum of all into `factor` times the weighted mean; infinite if
  * all weights are 0. */
 float aggregate_scale(const struct aggregate *a, double factor);
-/* Returns the sum of squares of the weighted mean, for `whole` once all arrived; 0: no weight. */
+/* Returns the sum of squares of the weighted mean; 0: no contribution has a weight. Called if
+ * `whole` is set, once all contributions have arrived. */
 double aggregate_squares(const struct aggregate *a);
 /* Ends the step; the next step reuses the sum's memory. */
 void aggregate_reset(struct aggregate *a);

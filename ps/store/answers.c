@@ -20,8 +20,8 @@ void answer_refuse(struct store_answer *answer, const char *fmt, ...)
     answer->why = answer->text;
 }
 
-/* Computes checksums of versions that were made before the first member needed them; later versions
- * have them from the start. */
+/* Also computes the checksum of a version that was made before a member needed checksums; later
+ * versions have one from the start. */
 void answer_set_version(const struct store *s, struct chunk_state *c, int64_t number,
                         enum dtype dtype, struct store_answer *answer)
 {
@@ -75,8 +75,7 @@ static int64_t lowest_clock(const struct store *s, const struct chunk_state *c)
     return lowest;
 }
 
-/* Returns the largest clock of a member whose answers may be sent, or INT64_MAX where there is no
- * limit. */
+/* Returns the largest clock with which a member still receives answers; INT64_MAX: no limit. */
 static int64_t clock_limit(const struct store *s, const struct chunk_state *c)
 {
     if (s->mode != CONSISTENCY_SSP || c->version >= s->job.train_steps)
@@ -91,24 +90,25 @@ static bool is_ahead(const struct store *s, const struct chunk_state *c, int mem
     return c->waiters[member].clock > limit && !atomic_load(&s->left[member]);
 }
 
-/* Returns, in lockstep, the first version that is not yet sent in answer to pushes. */
+/* Returns the first version that is not yet sent in answer to pushes; INT64_MAX: every version is
+ * sent. In lockstep the last version may be withheld. */
 static int64_t withheld_from(const struct store *s)
 {
     int last = s->lockstep && atomic_load_explicit(&s->hold_last, memory_order_relaxed);
     return last ? s->job.train_steps : INT64_MAX;
 }
 
-/* Where chunks advance independently, pushes are always answered: otherwise other chunks would not
- * reach their end. There a worker that has all steps pulls the last version by number. In lockstep
- * a late worker does so as it begins. */
+/* If chunks advance independently, pushes are always answered, since otherwise other chunks would
+ * not reach their last version. A worker that has all steps then pulls the last version by number.
+ * In lockstep a worker that starts late does the same. */
 bool answer_withholds_last(const struct store *s, int64_t number)
 {
     return number >= s->job.train_steps &&
            atomic_load_explicit(&s->hold_last, memory_order_relaxed);
 }
 
-/* Records that the present version is sent to the member. A parameter that is averaged has no
- * gradient to compensate. */
+/* Records that the present version is sent to the member, if delays are compensated. A parameter
+ * that is averaged has no gradient to compensate. */
 static void note_sent(const struct store *s, struct chunk_state *c, int member)
 {
     struct waiter *w = &c->waiters[member];
@@ -145,8 +145,7 @@ static void withhold_answer(const struct store *s, struct chunk_state *c, const 
     *answer = (struct store_answer){.kind = PIECE_NONE, .chunk = answer->chunk};
 }
 
-/* Returns true if the version that the push made is its answer, which is sent once the lock is
- * released. */
+/* Returns true if the push made a version that answers it as soon as the lock is released. */
 static bool is_answered_next(const struct store *s, const struct chunk_state *c, int member,
                              int new_version)
 {
@@ -186,8 +185,8 @@ struct target {
     uint64_t samples;
     uint64_t incarnation, from;
     enum piece_kind kind;
-    /* WHOLE: the value in fp32, where versions are not; KEPT: the receiver has it; NOTHING: no
-     * version */
+    /* WHOLE: the value in fp32, while versions have another format; KEPT: a report that the version
+     * is unchanged; NOTHING: no version */
     enum { GIVE_WIRE, GIVE_WHOLE, GIVE_KEPT, GIVE_NOTHING, N_GIVES } give;
 };
 
@@ -240,7 +239,8 @@ static int collect_owed(struct store *s, struct chunk_state *c, int *from, struc
     return n;
 }
 
-/* Sets the version in the target's answer, once for all targets with the same one. */
+/* Sets the version in the answer that all targets of the same kind share, unless an earlier
+ * target has set it. */
 static void answer_target(const struct store *s, struct chunk_state *c, const struct target *t,
                           struct store_answer *answer)
 {

@@ -5,7 +5,7 @@
  *   clip.c         versions that wait for the norm of the whole step
  *   outer.c        versions that wait for other regions
  *   answers.c      owed answers, and the members that others wait for
- *   samples.c      the samples that members read next, where a server assigns them
+ *   samples.c      the samples that members read next, if a server assigns them
  *   handover.c     the end of a store, and the start of the next one from it
  *   snapshot.c     one version of every chunk, for checkpoints
  *   store.c        creation, and questions about all chunks
@@ -36,19 +36,22 @@ enum chunk_pending {
 
 struct chunk_state {
     int chunk;
-    int shelf;                /* index in ps_store.owned and in the pool */
-    size_t n;                 /* elements */
-    size_t n_slots;           /* slots per element: job_n_slots, or 0 */
-    enum dtype version_dtype; /* format of versions sent to members; in blocks: of changes */
+    int shelf;      /* index in ps_store.owned and in the pool */
+    size_t n;       /* elements */
+    size_t n_slots; /* slots per element: job_n_slots, or 0 */
+    /* format of versions sent to members; a format with blocks carries changes */
+    enum dtype version_dtype;
     const struct net_param *param;
     pthread_mutex_t lock; /* guards all fields below */
     int64_t version;      /* number of the present version; -1 before the first */
-    /* Versions, each with n_slots * n floats of slots, which a second reference keeps from being
-     * overwritten. The previous version has slots in lockstep alone. */
+    /* Versions, each with n_slots * n floats of slots. The slots' buffer is overwritten for a later
+     * version unless a reader holds a second reference. The previous version has slots in lockstep
+     * alone. */
     struct chunk_version present, previous;
     bool is_stopped; /* no further version is made */
     struct aggregate sum;
-    /* State between the last contribution and the version; the previous version has ended. */
+    /* Stage between the last contribution and the next version; `previous` is empty in each stage
+     * but NONE. */
     enum chunk_pending pending;
     double squares;
     struct chunk_version next;
@@ -78,8 +81,8 @@ struct store {
     int *fragment;       /* [n_chunks] fragment; NULL: each chunk has a turn in each step */
     struct buf *nothing; /* no bytes: the payload of a version that was kept */
     _Atomic uint64_t *incarnation; /* [n_members] incarnation admitted; 0: none */
-    _Atomic bool *left;            /* [n_members] the member has left once; never cleared */
-    _Atomic bool hold_last;        /* version train_steps is made, but not sent to pushes */
+    _Atomic bool *left;            /* [n_members] the member has left at some time; never cleared */
+    _Atomic bool hold_last;        /* the last version is made, but not sent in answer to pushes */
     _Atomic bool is_stopped;       /* true once every chunk is stopped */
     _Atomic bool sums;             /* a member needs the versions' checksums */
     _Atomic int n_restarts;        /* members that joined again without having left */
@@ -103,22 +106,22 @@ void clip_add_squares(struct store *s, int chunk, int64_t step, double squares);
 /* Sets an answer that refuses a piece with a reason (answers.c). */
 void answer_refuse(struct store_answer *answer, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* Sets an answer that carries version `number`, one of those kept. dtype is the format of versions
- * for members, or fp32 for members that need the whole value. Where members receive changes, the
- * first version exists only in fp32. */
+/* Sets an answer that carries version `number`, which the chunk still keeps. dtype is the format of
+ * versions for members, or fp32 for members that need the whole value. If members receive changes,
+ * the first version exists only in fp32. */
 void answer_set_version(const struct store *s, struct chunk_state *c, int64_t number,
                         enum dtype dtype, struct store_answer *answer);
-/* Returns true if version `number`, the present one, has nothing new for the sender of a push on
- * `step`. */
+/* Returns true if version `number` is the present one, and equals the version that the sender of a
+ * push on `step` already has. */
 bool answer_is_unchanged(const struct chunk_state *c, int64_t step, int64_t number);
 /* Sets an answer that reports an unchanged version. */
 void answer_set_unchanged(const struct store *s, int64_t number, struct store_answer *answer);
 /* Returns the format in which the sender of a push on version `step` receives version `number`. */
 enum dtype answer_dtype(const struct chunk_state *c, int64_t step, int64_t number);
-/* Marks the push's sender as waiting; it is answered once an answer is due. */
+/* Marks the push's sender as waiting; the sender is answered once an answer is due. */
 void answer_defer(struct chunk_state *c, const struct arrival *a);
-/* Sets the answer that goes back at once for the applied piece, or leaves what the piece itself
- * set. */
+/* Completes *answer, which the handling of the piece has set, before it is sent: withholds a
+ * version that is not to be sent yet, adds the samples, or answers TAKEN. */
 void answer_piece(struct store *s, struct chunk_state *c, const struct arrival *a, int new_version,
                   struct store_answer *answer);
 /* Sends every answer that is due at this chunk. Locks the chunk by itself. */
@@ -133,7 +136,7 @@ bool answer_missing(const struct store *s, const struct chunk_state *c, int64_t 
 /* Returns the `samples` field of an answer for the chunk to the member. */
 uint64_t answer_samples(const struct store *s, const struct chunk_state *c, int member);
 
-/* Informs the snapshot that waits for this chunk of a new version (snapshot.c). */
+/* Passes the chunk's new version to the snapshot that waits for it (snapshot.c). */
 void snapshot_chunk_changed(struct chunk_state *c);
 
 #endif

@@ -1,26 +1,27 @@
 /* ps/store/consistency.c - see consistency.h.
  *
  * sync            the mean of all members' contributions makes a version (I2).
- * backup workers  sync, but the first so many make it, summed in order of arrival; later ones are
- *                 answered STALE with the version that was made without them.
+ * backup workers  sync, but the first N contributions make a version, summed in order of arrival;
+ *                 later ones are answered STALE with the version that was made without them.
  * async           each contribution makes a version.
  * ssp             async, but a member that is ahead gets no answer until clock - lowest clock <=
  *                 staleness (Ho et al. 2013), where a member's clock at a chunk is the number of
  *                 its contributions that counted.
  *
  * Why ssp has no deadlock. A worker pushes all chunks that are not finished, then waits for all
- * answers: so at a worker that waits, its clocks at all chunks are equal. Assume a ring of workers,
- * each of which waits at some chunk for the next one. Then each is more than `staleness` ahead of
- * the next; around the ring the differences cannot sum to 0. A process that dies may leave its
- * member's clocks one apart; therefore every restart makes the bound one larger, which is more than
- * such a difference can add up to. A member that left in order and returned neither waits nor is
- * waited for. A chunk that has reached train_steps blocks no member.
+ * answers. So the clocks of a waiting worker are equal at all chunks. Assume a ring of workers,
+ * each of which waits at some chunk for the next worker. Then each is more than `staleness` ahead
+ * of the next, but around the ring these differences would have to sum to 0. A process that dies
+ * may leave its member's clocks one apart. Therefore every restart raises the bound by one, which
+ * outweighs all such differences together. A member that left in order and returned neither waits
+ * nor is waited for. A chunk that has reached train_steps blocks no member.
  *
- * Why backup workers have none. Suppose that all wait; let Z be the worker whose present round of
- * pushes began first, waiting at a chunk that is at version w. Not all contributors to w
- * contributed before their present round, else their present pushes were for w and would complete
- * it. One that contributed in its present round did so after that round began, but before w
- * existed. Z had w when its own round began, so that its round did not begin first. */
+ * Why backup workers have no deadlock. Assume that all workers wait. Let Z be the worker whose
+ * present round of pushes began first, and let Z wait at a chunk with version w. If all workers
+ * that contributed to w had done so before their present round, they would have pushed on w in
+ * their present round, and these pushes would have made version w + 1. So one of them, Y,
+ * contributed to w in its present round, which therefore began before w existed. But Z had w when
+ * its round began, so Y's round began before Z's: a contradiction. */
 #include "ps/store/consistency.h"
 
 enum consistency_mode consistency_mode_of(const struct net_job *job)
@@ -35,10 +36,10 @@ enum consistency_mode consistency_mode_of(const struct net_job *job)
 /* Age of the version that the push was computed on. */
 enum age { PRESENT, PREVIOUS, OLDER, N_AGES };
 
-/* State of the member at that step in the chunk's record. */
+/* Record of the member's push of that step at the chunk. */
 enum record {
-    /* No record: its last contribution was for an earlier step, or there was none, or it was
-     * another process's for a later one. */
+    /* No record: the member's last contribution was for an earlier step, or another process of the
+     * member sent one for a later step, or the member has not contributed. */
     NEW,
     WAITING,   /* this process waits for the answer to this very push */
     COUNTED,   /* counted, sent by this process, and answered */
@@ -54,11 +55,14 @@ enum record {
 
 /* A push that is repeated while its first answer is held back (hold_last) is answered like any
  * other repeat, except in ssp, where the mode itself holds answers back.
- * sync: version s+1 contains a contribution of every member, so a repeat of step s was counted,
- * whatever the record is: a store that continues from another's versions has no record. async, ssp:
- * a member has one push per chunk in flight, so its last one is enough to recognise a repeat; a
- * process that was restarted computed its gradient again, on other samples: it is another
- * contribution. */
+ *
+ * In sync, version s+1 contains a contribution of every member. So a repeat of step s was counted
+ * even if there is no record of it: a store that continues from another store's versions has no
+ * records.
+ *
+ * In async and ssp a member has one push per chunk in flight, so the record of its last push is
+ * enough to recognise a repeat. A restarted process computed its gradient again, on other samples:
+ * this is another contribution, and it counts. */
 static const enum verdict_kind verdicts[CONSISTENCY_N_MODES][N_AGES][N_RECORDS] = {
     /*                                 NEW    WAITING COUNTED RESTARTED OVERTAKEN */
     [CONSISTENCY_SYNC] = {[PRESENT] = {COUNT, WAIT, WAIT, WAIT, STALE},
@@ -91,8 +95,9 @@ static enum record record_of(const struct consistency_push *p)
     return p->step < p->last_step && p->same_process ? OVERTAKEN : NEW;
 }
 
-/* Returns the contribution's number in its version. In sync the sum is in member order (I2); with
- * backup workers it is in order of arrival, so that none is parked; otherwise there is only one. */
+/* Returns the contribution's number in its version. In sync contributions are summed in member
+ * order (I2). If there are backup workers, they are summed in order of arrival, so that none is
+ * parked. In the other modes a version has only one contribution. */
 static int slot_of(enum consistency_mode mode, const struct consistency_push *p)
 {
     if (mode == CONSISTENCY_SYNC)

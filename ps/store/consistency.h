@@ -23,16 +23,17 @@ enum consistency_mode consistency_mode_of(const struct net_job *job);
 struct consistency_push {
     int64_t step; /* version that the contribution was computed on */
     int member;
-    int64_t version;    /* present version of the chunk */
-    int64_t last;       /* last version of the job */
-    int n_counted;      /* contributions received for the next version */
-    int64_t last_step;  /* step of the member's last counted contribution here; -1: none */
-    bool same_process;  /* the pushing process sent that contribution */
+    int64_t version;   /* present version of the chunk */
+    int64_t last;      /* last version of the job */
+    int n_counted;     /* contributions received for the next version */
+    int64_t last_step; /* step of the member's last counted contribution to the chunk; -1: none */
+    /* the process that sends this push also sent the contribution of last_step */
+    bool same_process;
     bool awaits_answer; /* this process waits for the answer to a push of this step */
 };
 
 enum verdict_kind {
-    VERDICT_COUNT,     /* contribution number `slot` to the next version */
+    VERDICT_COUNT,     /* the push counts, as contribution number `slot` to the next version */
     VERDICT_DUPLICATE, /* counted before: the answer is the present version */
     VERDICT_STALE,     /* too late to count: the answer is the present version */
     VERDICT_WAIT,  /* no action; the answer follows with a later version, or with the store's end */
@@ -46,8 +47,9 @@ struct verdict {
 
 struct verdict consistency_verdict(enum consistency_mode mode, const struct consistency_push *p);
 
-/* Returns, for ssp, how many contributions to a chunk a member may have made for its answers to be
- * sent. `lowest` is the minimum over the members that have not left; INT64_MAX: all have. */
+/* Returns the largest number of contributions to a chunk with which a member still receives answers
+ * in ssp. `lowest` is the smallest number among the members that have not left; INT64_MAX: all have
+ * left. */
 int64_t consistency_limit(int64_t lowest, int64_t staleness, int n_restarts);
 
 #endif

@@ -15,7 +15,8 @@ void diverged_note(struct chunk_state *c, size_t element);
 /* Returns the element that the caller is to log, and resets it; SIZE_MAX: none. The caller holds
  * the lock. */
 size_t diverged_take(struct chunk_state *c);
-/* Logs the element of the update of this step. The caller does not hold the lock. */
+/* Logs that the element was not finite after the update of `step`; SIZE_MAX: does nothing. The
+ * caller does not hold the lock. */
 void diverged_log(const struct store *s, const struct chunk_state *c, size_t element, int64_t step);
 
 #endif

@@ -11,9 +11,9 @@
  * stay, and members are still directed to the next generation. */
 void handover_empty(struct store *s);
 
-/* A chunk's version; the holder releases the references. slots is NULL if there are none. Where
- * chunks advance independently, the model's first chunk has a list of samples (samples.h), a
- * copy. */
+/* A chunk's version; the holder releases the references. slots is NULL if there are none. If chunks
+ * advance independently, the model's first chunk also has a copy of the list of samples
+ * (samples.h). */
 struct handover_chunk {
     int64_t version;
     struct buf *value, *slots;
@@ -21,11 +21,12 @@ struct handover_chunk {
     size_t n_samples; /* 0: no list */
 };
 void handover_drop(struct handover_chunk *t);
-/* Copies references to version `step` of a chunk, one of the last two, in lockstep; to the present
- * version for -1 and in other modes. ST_NOT_FOUND: not owned; ST_RANGE: no such version; ST_NOMEM.
- * Not logged. */
+/* Adds references to a version of a chunk: in lockstep to version `step`, one of the last two, or
+ * for -1 to the present version; in other modes to the present version. ST_NOT_FOUND: the chunk is
+ * not owned; ST_RANGE: no such version; ST_NOMEM. Not logged. */
 enum status handover_take(struct store *s, int chunk, int64_t step, struct handover_chunk *out);
-/* Sets a chunk before the first piece to another store's, by reference where possible. ST_NOMEM. */
+/* Sets a chunk to a version of another store, by reference where possible. Called before the first
+ * piece. ST_NOMEM. */
 enum status handover_give(struct store *s, int chunk, const struct handover_chunk *t);
 
 /* A chunk of another server, which handover_copy copies. ST_PROTOCOL: it does not fit the chunk. */
@@ -38,15 +39,15 @@ struct handover_copied {
 };
 enum status handover_copy(struct store *s, int chunk, const struct handover_copied *c);
 
-/* Sets, before the first piece, each chunk's version, value and slots (NULL: none) by `load`, which
- * logs its errors. */
+/* Sets each chunk's version, value and slots by `load`, which logs its errors; slots is NULL if
+ * there are none. Called before the first piece. */
 enum status handover_load(struct store *s,
                           enum status (*load)(void *ctx, int chunk, float *value, float *slots,
                                               int64_t *version),
                           void *ctx);
 
-/* Sets, before the first piece, a checkpoint's list of samples. n 0: no list. ST_PROTOCOL,
- * ST_NOMEM. */
+/* Sets the list of samples from a checkpoint; n 0: no list. Called before the first piece.
+ * ST_PROTOCOL, ST_NOMEM. */
 enum status handover_set_samples(struct store *s, const uint64_t *list, size_t n);
 
 #endif

@@ -7,8 +7,9 @@
 struct step {
     int64_t step; /* -1: none yet */
     int n_missing, n_own_missing;
-    uint8_t *known;       /* [n_chunks] */
-    double *square, *own; /* [n_chunks]; [n_own] the values of this server's chunks again */
+    uint8_t *known; /* [n_chunks] */
+    /* [n_chunks] parts of all chunks; [n_own] copy of the parts of this server's chunks */
+    double *square, *own;
 };
 
 struct ps_norm {

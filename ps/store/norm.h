@@ -1,7 +1,7 @@
 /* ps/store/norm.h - the norm of a step's mean gradient over all chunks of the model on all servers.
- * It collects the part of each chunk in the sum of squares, and the missing parts. The sum is in
- * the order of the chunks, so that its bits depend neither on the shard map nor on the order of
- * arrival.
+ * It collects each chunk's part of the sum of squares, and records which parts are missing. The
+ * parts are added in the order of the chunks, so that the bits of the sum depend neither on the
+ * shard map nor on the order of arrival.
  *
  * Two steps are kept: a server may be one step ahead of another whose norm is incomplete.
  * Owns:    two values for each chunk of the model.
@@ -18,12 +18,12 @@ enum status ps_norm_create(int n_chunks, const int *server, int self, struct ps_
 void ps_norm_destroy(struct ps_norm *n); /* NULL is fine. */
 
 enum {
-    NORM_OWN = 1, /* all of this server's chunks have their part */
-    NORM_ALL = 2  /* all chunks have their part */
+    NORM_OWN = 1, /* the parts of all chunks of this server are set */
+    NORM_ALL = 2  /* the parts of all chunks are set */
 };
 /* Sets the part of a chunk of this server at step `step`, or the n_squares parts of another
- * server's chunks, ascending. *news receives the events above that this caused. A repeated part, or
- * one of a step before the two, changes nothing. */
+ * server's chunks, ascending. *news receives the NORM_ events that this caused. A repeated part, or
+ * a part of a step that is no longer kept, changes nothing. */
 void ps_norm_put(struct ps_norm *n, int64_t step, int chunk, double square, int *news);
 enum status ps_norm_put_server(struct ps_norm *n, int64_t step, int server, const double *square,
                                int n_squares, int *news);

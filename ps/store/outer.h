@@ -1,9 +1,9 @@
 /* ps/store/outer.h - connects a region's store with the exchange between regions
  * (ps/region/region.h): some versions are made only after other regions have answered.
  *
- * Such a version waits with its value computed, like one that waits for the norm: its contributors
- * have not received their answers, the version before is the present one, and a stop ends the chunk
- * there. This exists in lockstep alone, and not where members receive changes.
+ * The value of such a version is computed before it waits. Until the version is made, its
+ * contributors receive no answers, the version before it is the present one, and a stop leaves the
+ * chunk at that one. Versions wait only in lockstep, and only if members do not receive changes.
  *
  * Owns:    nothing.
  * Threads: any; the hooks are called under the chunk's lock, and do not call the store.
@@ -20,9 +20,11 @@ struct outer_hooks {
     /* Passes the value of a computed version; the value of a version that waits is provisional, and
      * changes in place. The callee adds a reference if it keeps the value. */
     void (*made)(void *ctx, int chunk, int64_t version, int waits, struct buf *value);
-    /* Passes a member's first value of a chunk, finite; outer_set_first makes a version of it. */
+    /* Passes a member's first value of a chunk, which is finite; outer_set_first later makes the
+     * first version. */
     void (*first)(void *ctx, int chunk, const struct net_payload *value);
-    /* Returns the version at which the optimizer's slots were zero: 0, or that of a late region. */
+    /* Returns the version at which the optimizer's slots were zero: 0, or a later one if the region
+     * began late. */
     int64_t (*slots_since)(void *ctx);
     void *ctx;
 };
@@ -31,9 +33,9 @@ struct outer_hooks {
  * nothing if there is a version. value has n_elems floats. */
 enum status outer_set_first(struct store *s, int chunk, int64_t version, const float *value);
 
-/* Describes how a chunk's version that waits is made. `from` NULL: its value becomes `to`; else the
- * computed value plus `to` minus `from`; both NULL: the computed value. If `mixed` is set, so are
- * to and from: the value is `mix` of the computed one, and the rest of `to`. */
+/* Describes the value of a version that waited: the computed value if to and from are NULL, `to` if
+ * only from is NULL; otherwise computed value + to - from or, if `mixed` is set, mix * computed
+ * value + (1 - mix) * to. */
 struct outer_adoption {
     const float *to, *from;
     int mixed;

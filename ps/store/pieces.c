@@ -1,8 +1,8 @@
-/* ps/store/pieces.c - see store.h: a piece's way through the store, in one direction. First
- * checks validate the piece, cheapest first, before any lock. Then, under its chunk's lock, a
- * push is judged (consistency.h), the verdict is applied, and the immediate answer is set; pulls
- * and first values need no judgement. Once the lock is released, members that waited for this
- * are answered. */
+/* ps/store/pieces.c - see store.h: the stages that a piece passes in the store. Checks validate the
+ * piece first, the cheapest check first, before any lock. Then, under its chunk's lock, a push is
+ * judged (consistency.h), the verdict is applied, and the immediate answer is set; pulls and first
+ * values need no judgement. Once the lock is released, members that waited for the new version are
+ * answered. */
 #include "net/wire/fragments.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/diverged.h"
@@ -141,10 +141,10 @@ static const struct buf *base_of(const struct store *s, const struct chunk_state
     return known && step < c->version ? w->base : NULL;
 }
 
-/* Counts a push. In async it is answered at once, else when its version is made and, in ssp, the
- * slower members are near enough. Where each contribution makes a version its weight has no effect,
- * since the mean has one term; but a weight of 0, from a sender that skipped, stays 0. Returns
- * true if there is a new version. */
+/* Counts a push. In async it is answered at once, in sync when its version is made, and in ssp when
+ * the slower members are near enough. If each contribution makes a version, the mean has one term,
+ * so the weight has no effect unless it is 0, the weight of a sender that skipped. Returns true if
+ * there is a new version. */
 static bool count_push(struct store *s, struct chunk_state *c, const struct arrival *a, int slot,
                        struct store_answer *answer)
 {
@@ -238,8 +238,8 @@ static void await_version(struct chunk_state *c, const struct arrival *a, int64_
     w->pull_dtype = dtype;
 }
 
-/* Answers with the requested version, where it is still held: a worker that has to redo a step
- * needs all chunks at that version (I4). */
+/* Answers with the requested version if it is still held: a worker that has to redo a step needs
+ * all chunks at that version (I4). */
 static void handle_pull(struct store *s, struct chunk_state *c, const struct arrival *a,
                         struct store_answer *answer)
 {
@@ -323,7 +323,7 @@ void store_piece(struct store *s, const struct net_frame_head *head, const struc
     if ((new_version || complete) && piece->kind == PIECE_PUSH && s->job.sync_mode == JOB_SYNC &&
         (c->shelf == 0 || s->lockstep))
         stragglers_note(s->stragglers, &late);
-    /* ssp: a pull may be a member's first message after a restart, which moves the bound */
+    /* A pull may be the first message after a restart, which raises the bound of ssp. */
     if (new_version || (piece->kind == PIECE_PULL && s->mode == CONSISTENCY_SSP))
         answer_owed(s, c);
     if (awaits_norm)

@@ -11,8 +11,10 @@ struct shelf {
     pthread_mutex_t lock;
     struct buf *idle[PS_POOL_MAX_KEEP]; /* lock guards it and n_idle */
     int n_idle;
-    size_t offset, stride; /* place of the buffers in the segment: the first, distance */
-    int n_places, n_made;  /* places in the segment, possible and made; lock guards n_made */
+    /* offset of the first buffer in the segment; bytes from one buffer to the next */
+    size_t offset, stride;
+    /* number of places in the segment; number of places in use; lock guards n_made */
+    int n_places, n_made;
 };
 
 struct ps_pool {
@@ -41,8 +43,8 @@ static void release_segment(struct ps_pool *pool)
         segment_unref(pool->segment);
 }
 
-/* Removes the idle buffer that returned last, of those in the segment or outside; returns NULL if
- * there is no such buffer. The caller holds the lock. */
+/* Removes an idle buffer that lies in the segment (or outside, if in_segment is zero): the one that
+ * returned last. Returns NULL if there is no such buffer. The caller holds the lock. */
 static struct buf *take_idle(struct shelf *s, int in_segment)
 {
     int k = s->n_idle - 1;

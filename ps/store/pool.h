@@ -1,9 +1,9 @@
 /* ps/store/pool.h - recycled buffers of a chunk's size: versions, and contributions that wait their
  * turn. A buffer returns at its last unref, in any thread, even after the pool's owner has ended:
  * answers may still be queued, and the next generation's store uses buffers of the one before. So
- * the owner's end frees all idle buffers, and the last buffer in the segment releases the segment.
- * Some of a shelf's buffers may lie in a segment that members on this host read
- * (net/shm/segment.h).
+ * the owner's end frees the idle buffers, buffers that return later are freed at once, and the last
+ * one in the segment releases the segment. Some of a shelf's buffers may lie in a segment that
+ * members on this host read (net/shm/segment.h).
  * Owns:    the idle buffers, at most `keep` for each chunk; a reference to the segment.
  * Threads: any; each chunk has its own lock.
  * Errors:  ST_NOMEM. */
@@ -18,12 +18,13 @@ struct ps_pool;
 /* Creates a pool with one shelf for each chunk, which holds `keep` idle buffers, at most
  * PS_POOL_MAX_KEEP. */
 enum status ps_pool_create(int n_shelves, int keep, struct ps_pool **out);
-/* Places at most n (and `keep`) of the shelf's buffers in the segment, the same for all shelves,
- * each behind its stamp, from `offset` on, `stride` bytes apart. Called before any use. */
+/* Places at most n of the shelf's buffers, and at most `keep`, in the segment: from `offset` on,
+ * `stride` bytes apart, each behind its stamp. All shelves use the same segment. Called before any
+ * use. */
 void ps_pool_share(struct ps_pool *pool, int shelf, struct segment *segment, size_t offset,
                    size_t stride, int n);
-/* Returns a buffer of `bytes`, always the same for one shelf; not cleared, one reference. to_lend
- * asks for a place in the segment if one is free. */
+/* Returns a buffer of `bytes`, with one reference and not cleared. `bytes` must always be the same
+ * for one shelf. If to_lend is set, the buffer lies in the segment if a place is free. */
 enum status ps_pool_take(struct ps_pool *pool, int shelf, size_t bytes, int to_lend,
                          struct buf **out);
 void ps_pool_destroy(struct ps_pool *pool); /* NULL is fine. */

@@ -1,12 +1,12 @@
-/* ps/store/samples.c - see samples.h. The batches in hand or to reassign are at most as many as the
- * members ever were at once: a new batch begins only when no batch is left to reassign. */
+/* ps/store/samples.c - see samples.h. At most as many batches are in hand or to reassign as the job
+ * ever had members at the same time: a new batch begins only when no batch is left to reassign. */
 #include "ps/store/samples.h"
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct ps_samples {
-    uint64_t batch, next; /* `next` was never assigned */
+    uint64_t batch, next; /* samples of a batch; first sample that was never assigned */
     int n_members;
     uint64_t *in_hand;       /* [n_members] 1 + the first sample of a member's batch; 0: no batch */
     int *counted, n_counted; /* members whose batches make the next version */

@@ -4,9 +4,9 @@
  * that were in hand when a store ended. So no sample is skipped and none counts twice, whatever the
  * members' speeds.
  *
- * The whole state is a list, for the next generation and for checkpoints: the first sample that was
- * never assigned, then in ascending order the first samples of the batches that are in hand or
- * were.
+ * The next generation and checkpoints receive the whole state as one list: the first sample that
+ * was never assigned, then in ascending order the first samples of the batches that are in hand or
+ * have to be assigned again.
  *
  * Owns:    its lists. Memory: 8 bytes for each member and each batch to reassign.
  * Threads: none; the caller holds the lock of the model's first chunk.
@@ -31,7 +31,7 @@ uint64_t ps_samples_in_hand(struct ps_samples *s, int member);
 void ps_samples_counted(struct ps_samples *s, int member);
 /* Notes that the next version is made. */
 void ps_samples_made(struct ps_samples *s);
-/* Returns how many numbers `list` may need, as long as no list is set. */
+/* Returns the largest possible length of a list, until ps_samples_set sets another one. */
 size_t ps_samples_room(const struct ps_samples *s);
 /* Writes the list; returns the number of its entries. */
 size_t ps_samples_list(const struct ps_samples *s, uint64_t *out);

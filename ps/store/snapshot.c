@@ -1,5 +1,5 @@
 /* ps/store/snapshot.c - see snapshot.h. A chunk that has not reached its version points to the
- * snapshot; the code that handles a piece uses nothing else of it.
+ * snapshot; the code that handles pieces reads only this pointer.
  * Locks:   a chunk's alone. */
 #include "ps/store/snapshot.h"
 #include "base/log.h"
@@ -15,7 +15,7 @@ struct snapshot {
     void *ctx;
     int64_t step;
     _Atomic int n_left;           /* chunks that are not held yet */
-    struct snapshot_chunk *chunk; /* [n_owned] chunks; its chunk's lock guards each */
+    struct snapshot_chunk *chunk; /* [n_owned] entries, each guarded by its chunk's lock */
 };
 
 enum status snapshot_create(struct store *store, void (*done)(void *ctx), void *ctx,
@@ -55,7 +55,7 @@ void snapshot_destroy(struct snapshot *s)
     free(s);
 }
 
-/* Holds version `number` of the chunk. The caller holds its lock. */
+/* Holds version `number` of the chunk. The caller holds the chunk's lock. */
 static void hold(struct snapshot *s, const struct chunk_state *c, const struct chunk_version *v,
                  int64_t number)
 {
@@ -83,8 +83,8 @@ void snapshot_chunk_changed(struct chunk_state *c)
     count_down(s);
 }
 
-/* Holds the chunk's version, or has it held when it is made. Returns false if it is no longer kept,
- * or will never be made. */
+/* Holds the chunk's version at once, or when it is made. Returns false if the version is no longer
+ * kept, or will never be made. */
 static bool take_or_await(struct snapshot *s, struct chunk_state *c)
 {
     int64_t number = s->store->lockstep || c->version < s->step ? s->step : c->version;

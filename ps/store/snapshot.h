@@ -4,8 +4,8 @@
  * Owns:    references to values and slots from begin to end.
  * Memory:  while a snapshot lasts, each chunk's value and slots.
  * Threads: one at a time calls these. `done` is called by the thread that makes the last version,
- *          under its chunk's lock, or by begin. It may lock only what is never held during calls of
- *          these or a store's functions.
+ *          under its chunk's lock, or by begin. `done` may lock only locks that no thread holds
+ *          while it calls one of these functions or one of the store.
  * Errors:  ST_NOMEM; ST_RANGE: a chunk is past the step, or ends before it. */
 #ifndef PS_STORE_SNAPSHOT_H
 #define PS_STORE_SNAPSHOT_H
@@ -26,13 +26,13 @@ struct snapshot;
 enum status snapshot_create(struct store *store, void (*done)(void *ctx), void *ctx,
                             struct snapshot **out);
 void snapshot_destroy(struct snapshot *s); /* NULL is fine. */
-/* Holds version `step` of every chunk. In lockstep that is immediate if it is the present version
- * or the one before, both of which are kept (I4), else when it is made. Where chunks advance
- * independently, the present version is held at once if it is `step` or a later one. `done` is
- * called once when all are held, unless the snapshot ends before. ST_RANGE: the step is past at a
- * chunk, or no version `step` will be made, as the job or the store ends before; then nothing is
- * held. A chunk that is stopped later, before the step, never reaches it: the caller ends the
- * snapshot. */
+/* Holds version `step` of every chunk. In lockstep a chunk's version is held at once if it is the
+ * present version or the one before, both of which are kept (I4), and otherwise when it is made. If
+ * chunks advance independently, the present version is held at once if it is `step` or a later one.
+ * `done` is called when all chunks are held, unless the snapshot ends before. ST_RANGE: a chunk no
+ * longer keeps version `step`, or will never make it, as the job or the store ends before; then
+ * nothing is held. A chunk that is stopped later, before the step, never reaches it: the caller
+ * ends the snapshot. */
 enum status snapshot_begin(struct snapshot *s, int64_t step);
 /* Ends a snapshot, complete or not: it releases all and holds no more. */
 void snapshot_end(struct snapshot *s);

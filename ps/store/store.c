@@ -61,12 +61,13 @@ static enum status chunk_state_init(struct store *s, struct chunk_state *c, int 
     c->version_dtype = chunks_dtype(s->cfg.chunks, c->chunk, s->job.version_dtype);
     c->sum.dtype = job_push_dtype(&s->job, s->cfg.chunks, c->chunk);
     c->sum.whole = s->norm != NULL;
-    c->sum.may_overflow = s->norm && c->param->rule == PARAM_TRAINED; /* the norm shows it */
+    /* the norm shows an overflow */
+    c->sum.may_overflow = s->norm && c->param->rule == PARAM_TRAINED;
     return aggregate_init(&c->sum, s->pool, c->shelf);
 }
 
-/* Creates the samples, which belong to the model's first chunk. In lockstep, and where the job has
- * no batch size, members derive their samples themselves. */
+/* Creates the samples, which belong to the model's first chunk. In lockstep, or if the job has no
+ * batch size, members derive their samples themselves. */
 static enum status make_samples(struct store *s)
 {
     if (s->lockstep || s->shelf_of[0] < 0 || s->job.batch <= 0)
@@ -74,15 +75,16 @@ static enum status make_samples(struct store *s)
     return ps_samples_create(s->n_members, s->job.batch, s->cfg.position, &s->samples);
 }
 
-/* Returns the bytes from one of a chunk's places in the segment to the next. */
+/* Returns the distance in bytes between two places of a chunk in the segment. */
 static size_t place_bytes(const struct store *s, const struct chunk_state *c)
 {
     return SEGMENT_STAMP_BYTES + ((dtype_bytes(c->version_dtype, c->n) + 63) & ~(size_t)63);
 }
 
-/* Lays out places for versions in a segment that members on this host read. In lockstep a version
- * that a member still reads is the present one, so that three in rotation and a spare one are
- * enough; else each member may read another. Versions without a place go by TCP. */
+/* Lays out places for versions in a segment that members on this host read. In lockstep members
+ * read only the present version, so four places are enough: three rotate, and one is spare. In
+ * other modes each member may read a different version. Versions without a place are sent by
+ * TCP. */
 static void share_versions(struct store *s)
 {
     char why[SEGMENT_WHY_BYTES];
@@ -121,9 +123,8 @@ enum status store_create(const struct store_config *cfg, struct store **out)
     s->mode = consistency_mode_of(cfg->job);
     s->lockstep = s->mode == CONSISTENCY_SYNC;
     atomic_init(&s->hold_last, cfg->hold_last);
-    /* Three versions rotate; in sync mode copies that wait use the same shelf. Wire forms of
-     * versions that are encoded have their own shelves, behind these, and slots have theirs behind
-     * those. */
+    /* The first n_owned shelves are for values, of which three rotate, and for copies that wait;
+     * the next are for encoded wire forms, and the last for slots. */
     TRY(ps_pool_create(3 * n_owned, 3 + s->n_members, &s->pool));
     s->owned = calloc((size_t)n_owned + 1, sizeof *s->owned);
     s->shelf_of = malloc((size_t)n_chunks * sizeof *s->shelf_of);

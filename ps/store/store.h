@@ -2,21 +2,21 @@
  *
  * A version is an immutable buffer (I1); the present version and the one before are kept (I4). In
  * sync mode the last contribution of a step makes the next version in one pass (I2). If clip_norm
- * is set, the last contribution to all chunks on all servers makes the versions of all chunks
- * (clip.c). In async and ssp mode each contribution makes one (consistency.c). A piece is checked
- * before memory is allocated for it (I9), and a contribution counts once (I3). No version is made
- * beyond train_steps, nor after the stop that ends a store: the next generation's store continues
- * from its contents.
+ * is set, the versions of a step are made when all chunks on all servers have all contributions
+ * (clip.c). In async and ssp mode each contribution makes a version (consistency.c). A piece is
+ * checked before memory is allocated for it (I9), and a contribution counts once (I3). No version
+ * is made beyond train_steps, nor after the stop that ends a store: the next generation's store
+ * continues from its contents.
  *
  * Owns:    versions, optimizer slots, sums, contributions that wait. Create allocates sums and
  *          slots; versions and copies are allocated when first needed, then reused.
- * Memory:  docs/design/exchange.md: per owned element 4 bytes times (2 versions + the one in the
- *          making + 1 sum + the optimizer's slots, in lockstep twice), half as much again for
- *          versions sent in 16 bits, and up to n_workers - 1 copies of contributions ahead of their
- *          turn; async or ssp with delay compensation: up to n_workers versions more, those that
- *          the members compute on, instead of the copies. A version that a member reads in shared
- *          memory is held until its next answer for the chunk: in lockstep it is one of the kept
- *          versions, else as many more as members read, at most 13.
+ * Memory:  docs/design/exchange.md: for each owned element 4 bytes times (2 versions + the one in
+ *          the making + 1 sum + the optimizer's slots, in lockstep twice). Versions sent in 16 bits
+ *          need half as much again. Up to n_workers - 1 contributions wait as copies. In async or
+ *          ssp with delay compensation, the store instead keeps up to n_workers more versions,
+ *          which the members compute on. A version that a member reads in shared memory is held
+ *          until that member's next answer for the chunk. In lockstep this is one of the kept
+ *          versions; in other modes up to 13 more versions are held.
  * Threads: any; each chunk has its own lock; `answer` is called with none held.
  * Errors:  ST_NOMEM, ST_RANGE (above max_bytes; logged). */
 #ifndef PS_STORE_STORE_H
@@ -56,17 +56,18 @@ struct store_config {
     uint64_t position;
     int64_t max_bytes;                /* limit of the memory that create allocates */
     const struct hosts *worker_hosts; /* names of workers in the log; borrowed; NULL: by number */
-    int64_t straggler_ms; /* a step that waited longer for a worker gets a line; 0: none */
-    /* Called, if the servers clip by the norm, with the squares of all chunks here at this step,
-     * ascending, for clip_receive_squares of the other servers; no lock held. May be NULL where no
-     * other server has chunks. */
+    int64_t straggler_ms; /* wait in ms above which a step gets a log line; 0: no lines */
+    /* Called if the servers clip by the norm: passes the squares of this server's chunks at this
+     * step, ascending, which the callee sends to the other servers (clip_receive_squares). No lock
+     * is held. May be NULL if no other server has chunks. */
     void (*squares)(void *ctx, int64_t step, const double *square, int n);
     void *squares_ctx;
     bool hold_last;                  /* handover_hold_last from the start */
     const struct outer_hooks *outer; /* hooks of a region (outer.h); borrowed; NULL: no region */
     bool shared_memory;              /* members on this host can read the versions' memory */
-    struct core_turns *turns;        /* cores of updates, where members here use all; NULL: none */
-    struct thread_pool *threads;     /* shared by updates; borrowed; NULL: one thread each */
+    /* turns of updates on the cores, if members on this host use all cores; NULL: none */
+    struct core_turns *turns;
+    struct thread_pool *threads; /* shared by updates; borrowed; NULL: one thread each */
     /* Sends an answer to a member's earlier piece on the stream `from`; the payload is borrowed for
      * the call. */
     void (*answer)(void *ctx, const struct net_frame_head *head, uint64_t from,
@@ -82,7 +83,7 @@ void store_destroy(struct store *s); /* NULL is fine. */
 /* Accepts from now on only this incarnation of the member. */
 void store_admit(struct store *s, int member, uint64_t incarnation);
 
-/* Marks the member, in ssp, as left (done, or in order), so that no member waits for it. Does
+/* Marks the member as left, after all steps or before, so that no member waits for it in ssp. Does
  * nothing in other modes. */
 void store_leave(struct store *s, int member);
 
@@ -90,32 +91,32 @@ void store_leave(struct store *s, int member);
  * none. */
 void store_sum(struct store *s);
 
-/* Handles one piece. `from` is the caller's number for its stream; of a repeated piece the last
- * stream gets the answer. now_ns is the time of arrival; the store reads no clock. *answer goes
- * back on the same stream at once, or is PIECE_NONE; the caller unrefs its payload. PIECE_TAKEN is
- * no answer: the answer follows. Answers to other members (and to this one, when its piece
- * completes a step) go through cfg.answer before the return. */
+/* Handles one piece. `from` is the caller's number for its stream; if a piece is repeated, the
+ * answer goes to the stream of the last repetition. now_ns is the time of arrival; the store reads
+ * no clock. *answer is sent on the same stream at once, or is PIECE_NONE; the caller unrefs its
+ * payload. PIECE_TAKEN is only a notice: the answer follows. Answers to other members (and to this
+ * one, when its piece completes a step) go through cfg.answer before the return. */
 void store_piece(struct store *s, const struct net_frame_head *head, const struct net_piece *piece,
                  uint64_t from, int64_t now_ns, struct store_answer *answer);
 
-/* Receives the squares of another server's chunks at a step, for clipping by the norm. The last
- * missing ones make the step's versions before the return, as the last piece does otherwise. `why`
- * is set for LATER and REFUSED. */
+/* Receives the squares of another server's chunks at a step, for clipping by the norm. If these are
+ * the last missing squares of the step, its versions are made before the return. `why` is set for
+ * LATER and REFUSED. */
 enum squares_answer clip_receive_squares(struct store *s, const struct net_squares *from,
                                          char why[CONTROL_TEXT_BYTES]);
 
-/* Returns the name of the segment with the versions; empty without shared memory. */
+/* Returns the name of the segment with the versions; empty if there is no shared memory. */
 void store_segment(const struct store *s, struct segment_name *out);
 
-/* Returns the lowest version of the owned chunks: -1 before all have their first; without any owned
- * chunk the job's last step. */
+/* Returns the lowest version of the owned chunks; -1: a chunk has no version yet. If no chunk is
+ * owned, returns the job's last step. */
 int64_t store_step(struct store *s);
 
 /* Returns the highest version of the owned chunks, or -1 if there is no version. */
 int64_t store_highest(struct store *s);
 
-/* Holds the last version back while `on` is nonzero: in lockstep from pushes, else from pulls of
- * train_steps. */
+/* Holds the last version back while `on` is nonzero: in lockstep pushes are not answered with it,
+ * in other modes pulls of version train_steps are not answered. */
 void handover_hold_last(struct store *s, int on);
 
 /* Ends the store: each chunk keeps its present version, and no further one is made. Every piece

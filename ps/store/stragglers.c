@@ -1,8 +1,8 @@
 /* ps/store/stragglers.c - see stragglers.h. A step's chunks report one by one, from any thread; the
- * thread of the last report books the step. The next step's reports cannot arrive before that (I4);
- * the ring has room for a few steps all the same: a client that drives chunks apart can only
- * distort figures. The longest wait of a step is one atomic word, wait above member, so that the
- * larger wins. */
+ * thread of the last report books the step. The reports of the next step cannot arrive before that
+ * (I4). A client that violates this can only distort the figures, since the ring has room for a few
+ * steps. The longest wait of a step is one atomic word, with the wait in the high bits and the
+ * member in the low bits, so that the larger word has the longer wait. */
 #include "ps/store/stragglers.h"
 #include "base/log.h"
 #include <inttypes.h>
@@ -25,7 +25,7 @@ struct stragglers {
     struct stragglers_config cfg;
     struct slot ring[RING];
     struct total *totals;                       /* [n_members] */
-    _Atomic uint64_t n_booked;                  /* number of steps */
+    _Atomic uint64_t n_booked;                  /* number of booked steps */
     _Atomic uint64_t recent[STRAGGLERS_RECENT]; /* `longest` of each of the last steps */
 };
 

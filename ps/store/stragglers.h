@@ -1,8 +1,8 @@
-/* ps/store/stragglers.h - records which member each step of the sync mode waited for, and how long:
- * the time between the last contribution and the one before it, at the chunk where that was
- * longest. For backup workers the chunks advance independently: there the server's first chunk
- * stands for all. It also records how often each worker skipped its contribution to that chunk, in
- * every mode.
+/* ps/store/stragglers.h - records which member each step of the sync mode waited for, and how long.
+ * The wait is the time between the last contribution and the one before it, at the chunk where this
+ * time was longest. If there are backup workers, chunks advance independently, and only the
+ * server's first chunk is observed. In every mode, the skipped contributions of each worker to the
+ * server's first chunk are counted.
  * Owns:    a few numbers for each worker; no lock (every piece passes here).
  * Threads: any.
  * Errors:  ST_NOMEM. */
@@ -13,7 +13,7 @@
 
 enum { STRAGGLERS_RECENT = 128 };
 
-/* One chunk's step: its last contribution was this member's, wait_ns after the one before it. */
+/* A step of one chunk: `member` made the last contribution, wait_ns after the one before it. */
 struct late_step {
     int64_t step;
     int member;
@@ -21,7 +21,7 @@ struct late_step {
 };
 
 struct late_total {
-    int64_t times;   /* steps in which it was the last */
+    int64_t times;   /* steps in which the member was the last */
     double seconds;  /* total wait of the other members for it */
     int64_t skipped; /* contributions of weight 0, in any mode */
 };
@@ -32,7 +32,7 @@ struct stragglers_config {
     int n_chunks;      /* chunks of this store that make a step */
     /* Names of the workers; borrowed; NULL or too short: numbers alone. */
     const struct hosts *hosts;
-    int64_t line_ms; /* a step that waited longer gets a line; 0: none does */
+    int64_t line_ms; /* wait in ms above which a step gets a log line; 0: no lines */
 };
 
 struct stragglers;
@@ -46,7 +46,8 @@ void stragglers_total(const struct stragglers *s, int member, struct late_total 
 /* Adds each member's figures in the last recorded steps; returns the number of these steps,
  * STRAGGLERS_RECENT at most. */
 int stragglers_recent(const struct stragglers *s, struct late_total *members);
-/* Logs a line for each worker that a step waited for, or that skipped a step; totals by index. */
+/* Logs a line for each worker that was the last in a step, and one for each worker that skipped a
+ * contribution. totals[i] belongs to worker i. */
 void stragglers_log(const struct late_total *totals, int n, const struct hosts *hosts);
 
 #endif

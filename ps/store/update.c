@@ -19,7 +19,8 @@ struct pass {
     size_t bad, not_finite;
 };
 
-/* Contiguous elements, cut into parts; each part searches for its first bad element. */
+/* Contiguous elements, cut into parts for the threads; `bad` and `not_finite` are the lowest of all
+ * parts. */
 struct shared_pass {
     struct pass *whole;
     size_t first, n;
@@ -27,9 +28,9 @@ struct shared_pass {
     _Atomic size_t bad, not_finite;
 };
 
-/* Computes the block's gradient from r->others and the last term's n elements from src on: sets
- * r->sum, weight and others. The gradient is read in place or put into `sum`, where r->others may
- * lie. */
+/* Adds the last term, whose n elements begin at src, to the block's gradient: sets r->sum,
+ * r->weight and r->others. The gradient is read in place or written to `sum`, which may already
+ * contain r->others. */
 static void add_last(const struct ps_update *u, size_t first, const void *src, struct optim_run *r,
                      float *sum)
 {
@@ -51,8 +52,8 @@ static void add_last(const struct ps_update *u, size_t first, const void *src, s
     r->others = NULL;
 }
 
-/* Returns the k-th term's n elements from `first` on, as floats; src is the address of those of
- * `arrived`. */
+/* Returns the k-th term's n elements from `first` on, as floats. src is the address of these
+ * elements if the term is `arrived`. */
 static const void *term_block(const struct ps_update *u, int k, size_t first, const void *src,
                               size_t n, float *decoded)
 {
@@ -65,7 +66,7 @@ static const void *term_block(const struct ps_update *u, int k, size_t first, co
     return decoded;
 }
 
-/* Returns the sum and all terms but the last, or NULL if there are none. */
+/* Returns the earlier sum plus all terms but the last, or NULL if there is neither. */
 static const float *add_first(const struct ps_update *u, size_t first, const void *src, size_t n,
                               float *sum)
 {
@@ -138,7 +139,7 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
         p->not_finite = first + not_finite;
     float limit =
         u->arrived >= 0 && u->terms[u->arrived].limit > 0 ? u->terms[u->arrived].limit : FLT_MAX;
-    /* finite inputs make a finite value, but the limits of each element need a check */
+    /* a finite value shows that the elements are finite, but not if there are limits or clipping */
     int may_be = not_finite < n || limit < FLT_MAX || u->step.clip > 0;
     size_t bad = u->arrived < 0 || !may_be ? n : finite_first_above(u->dtype, src, n, limit);
     if (bad < n && p->bad == SIZE_MAX)

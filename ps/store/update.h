@@ -1,7 +1,8 @@
 /* ps/store/update.h - makes a chunk's next version in one pass over memory: it adds the remaining
  * contributions to the sum of the earlier ones, runs the optimizer, writes the new value, encodes
- * it for the wire and computes its checksum, block by block while it lies in cache. The bits are
- * the same as those of the steps one after the other, for any number of threads.
+ * it for the wire and computes its checksum, block by block while it lies in cache. The result has
+ * the same bits as if each of these operations ran over the whole chunk before the next one, for
+ * any number of threads.
  * Owns:    nothing.
  * Threads: any; the outputs are the caller's alone.
  * Errors:  none. */
@@ -26,9 +27,9 @@ struct ps_update {
     struct optim_step step;        /* scalars of optim_begin; not read for averages */
     size_t n;                      /* elements of the chunk */
     const float *sum;              /* weighted sum of the earlier contributions; NULL: none */
-    /* Contributions to add to the sum, in this order, all of dtype. Without any the sum alone
-     * counts, and without a sum the version is the one before, with its slots. Each payload is
-     * contiguous except that of `arrived`, which is also unchecked; -1: no such contribution. */
+    /* Contributions to add to the sum, in this order, all of dtype. If there are none, the sum
+     * alone counts; if there is no sum either, the new version equals the old one. `arrived` is the
+     * index of the contribution that is not checked yet, and need not be contiguous; -1: none. */
     const struct ps_term *terms;
     int n_terms, arrived;
     enum dtype dtype;
@@ -43,12 +44,12 @@ struct ps_update {
 
     float *value;     /* output: the new version */
     float *new_slots; /* output: slots of the new version; may be `slots` */
-    /* Format that members receive; in blocks: changes, with the rounding residual in the last
-     * slot. */
+    /* Format that members receive. A format with blocks carries changes, and the last slot is then
+     * the rounding residual. */
     enum dtype wire_dtype;
     bool sums;                   /* compute the checksum */
     struct thread_pool *threads; /* threads that share the pass; NULL: the caller's thread alone */
-    void *wire; /* output: encoded; NULL where wire_dtype is fp32: members receive `value` */
+    void *wire; /* output: encoded version; NULL: wire_dtype is fp32, and members receive `value` */
     /* Output: first element of `value` that is not finite; SIZE_MAX: none, or the version is the
      * one before. */
     size_t not_finite;

@@ -17,7 +17,7 @@ struct chunk_version {
     struct buf *slots; /* slots of the optimizer, one after the other; NULL: none, or released */
     enum dtype dtype;
     bool kept;       /* equal to the version before, since the chunk had no turn (fragments.h) */
-    bool summed;     /* crc32c is set, once for all answers */
+    bool summed;     /* crc32c is set */
     uint32_t crc32c; /* checksum of wire */
 };
 

@@ -22,9 +22,9 @@ const struct chunk_version *version_find(const struct chunk_state *c, int64_t nu
     return v && v->value ? v : NULL; /* the first version after a restore has no predecessor */
 }
 
-/* Provides the buffer of the next version's slots. In lockstep it reuses that of the previous
- * version, which ends then; else that of the present one, which is overwritten. It allocates a
- * buffer if another reader holds that one. */
+/* Provides the buffer of the next version's slots: in lockstep the buffer of the previous version,
+ * which ends then; in other modes that of the present version, which is overwritten. If another
+ * reader holds that buffer, a new one is allocated. */
 static enum status take_slots(struct store *s, const struct chunk_state *c, struct buf **slots)
 {
     struct buf *used = s->lockstep ? c->previous.slots : c->present.slots;
@@ -58,7 +58,7 @@ enum status version_reserve(struct store *s, const struct chunk_state *c, struct
 
 void version_encode(const struct chunk_state *c, struct chunk_version *v)
 {
-    if (dtype_block(v->dtype) > 1) { /* no change led to it */
+    if (dtype_block(v->dtype) > 1) { /* a first version is no change, so it has no wire form */
         buf_unref(v->wire);
         v->wire = NULL;
     } else if (v->wire != v->value) {
@@ -74,8 +74,8 @@ static bool begin_turn(struct store *s, const struct chunk_state *c)
     return s->cfg.turns && c->n * sizeof(float) >= TURN_BYTES && core_turns_begin(s->cfg.turns);
 }
 
-/* Returns true if the next version is the present one, as the chunk has no turn. Never in a
- * region's store, which changes versions that wait. */
+/* Returns true if the next version equals the present one, as the chunk has no turn. Never true in
+ * a region's store, which changes the values of versions that wait. */
 static bool is_kept(const struct store *s, const struct chunk_state *c)
 {
     return !s->cfg.outer && !fragments_turn(&s->job, s->fragment, c->chunk, c->version);
@@ -100,8 +100,9 @@ done:
     return st;
 }
 
-/* Computes the next version in `next`, from the mean of the contributions times `factor`. Factor 0
- * (all are in the sum): it is the version before. Returns the result of ps_update_run. */
+/* Computes the next version in `next`, from the mean of the contributions times `factor`. If factor
+ * is 0 (allowed if all contributions are in the sum), `next` equals the version before. Returns the
+ * result of ps_update_run. */
 static size_t compute_version(struct store *s, struct chunk_state *c, const struct buf *base,
                               double factor, struct chunk_version *next)
 {
@@ -149,8 +150,8 @@ static bool gives_samples(const struct store *s, const struct chunk_state *c)
     return s->samples && c->chunk == 0;
 }
 
-/* Tries to make the version. The elements of the last contribution are checked on the way; where
- * slots are overwritten, before. */
+/* Computes the version, and returns the first bad element of the last contribution; SIZE_MAX: none.
+ * The elements are checked in the same pass, or before it if the pass overwrites slots. */
 static size_t try_version(struct store *s, struct chunk_state *c, const struct buf *base,
                           struct chunk_version *next)
 {
@@ -175,16 +176,16 @@ static void make_version(struct store *s, struct chunk_state *c, const struct ch
         c->previous.slots = NULL;
     }
     c->version++;
-    if (gives_samples(s, c)) /* before a snapshot lists them */
+    if (gives_samples(s, c)) /* counted before a snapshot lists the samples */
         ps_samples_made(s->samples);
     if (c->snapshot)
         snapshot_chunk_changed(c);
     aggregate_reset(&c->sum);
 }
 
-/* Makes the chunk wait for the norm, once all contributions arrived. The previous version's buffers
- * are reused, as when the next version is made: a member contributes here only once it has all
- * chunks at the present version. */
+/* Makes the chunk wait for the norm, once all contributions have arrived. The previous version ends
+ * now, as when the next version is made: no member needs it, because a member contributes to this
+ * chunk only when it has the present version of all chunks. */
 static void await_norm(struct chunk_state *c, const struct chunk_version *next)
 {
     chunk_version_drop(&c->previous);
@@ -193,8 +194,8 @@ static void await_norm(struct chunk_state *c, const struct chunk_version *next)
     c->pending = CHUNK_PENDING_NORM;
 }
 
-/* Makes the computed next version, or returns false if it waits for other regions. Its slots may be
- * the previous version's. */
+/* Makes the computed next version. Returns false if the version waits for other regions. The slots
+ * of `next` may be those of the previous version. */
 static bool make_or_wait(struct store *s, struct chunk_state *c, const struct chunk_version *next)
 {
     const struct outer_hooks *outer = s->cfg.outer;
@@ -263,7 +264,7 @@ enum status version_contribute(struct store *s, struct chunk_state *c,
     }
     if (next.value && !next.kept)
         *bad = try_version(s, c, from->base, &next);
-    if (*bad != SIZE_MAX) { /* the last one is bad: earlier ones were checked on arrival */
+    if (*bad != SIZE_MAX) { /* the last contribution is bad: earlier ones were checked on arrival */
         if (next.slots && next.slots == c->previous.slots) /* overwritten; see await_norm() */
             chunk_version_drop(&c->previous);
         c->sum = before;

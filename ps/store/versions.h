@@ -1,5 +1,5 @@
-/* ps/store/versions.h - contributions, and the versions that they make. A part of chunk_state.h,
- * private to this folder like it. The caller holds the chunk's lock. */
+/* ps/store/versions.h - contributions, and the versions that they make. Belongs to chunk_state.h,
+ * and is private to this folder, too. The caller holds the chunk's lock. */
 #ifndef PS_STORE_VERSIONS_H
 #define PS_STORE_VERSIONS_H
 #include "ps/store/chunk_state.h"
@@ -16,17 +16,18 @@ struct contribution {
     int64_t now_ns;
 };
 /* Adds a contribution. The last one makes the version, or with clipping by the norm makes the chunk
- * wait for the norm. *made is nonzero if there is a new version. ST_INVALID: element *bad of it is
- * not finite, or too large to be summed. After that and ST_NOMEM nothing has changed. */
+ * wait for the norm. *made is nonzero if there is a new version. ST_INVALID: element *bad of the
+ * contribution is not finite, or too large to be summed. After ST_INVALID and ST_NOMEM nothing has
+ * changed. */
 enum status version_contribute(struct store *s, struct chunk_state *c,
                                const struct contribution *from, int *made, size_t *bad);
 /* Makes the version of a chunk that waits for the norm of step `step`, from `factor` times the mean
- * gradient; factor 0: the version before. Returns false if this chunk does not wait, has ended, or
- * still waits. */
+ * gradient; factor 0: a version that equals the one before. Returns false if the chunk does not
+ * wait for that norm, is stopped, or now waits for other regions. */
 bool version_finish(struct store *s, struct chunk_state *c, int64_t step, double factor);
 /* Makes the version that waited for other regions, after its value was changed. */
 void version_make_adopted(struct store *s, struct chunk_state *c);
-/* Sets the first version of a chunk that has none; receives v's buffers. */
+/* Sets the first version of a chunk that has none; v's buffers then belong to the chunk. */
 void version_set_first(struct chunk_state *c, struct chunk_version *v, int64_t version);
 /* Allocates the buffers of a version. For a first version, version_encode fills its wire form once
  * the value is set. */
