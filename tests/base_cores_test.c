@@ -1,5 +1,6 @@
-/* tests/base_cores_test.c - the number of usable cores: limits of control groups of both versions,
- * along the whole path, in an artificial tree; and this process' affinity. */
+/* tests/base_cores_test.c - tests the number of usable cores: the limits of control groups
+ * (versions 1 and 2) at every level of their path, in an artificial tree; and the affinity of this
+ * process. */
 #include "base/cores.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
@@ -65,7 +66,8 @@ static void test_v2(void **state)
     expect(t, 0.5);
 }
 
-/* The path is that of the host, or above the mounted tree. */
+/* `self` names a path that the mounted tree lacks (a path of the host, or one above the tree), so
+ * only the limit of the root applies. */
 static void missing_paths_have_no_limit(void **state)
 {
     struct tree *t = *state;
@@ -90,7 +92,7 @@ static void test_v1(void **state)
     put(t, "cpu,cpuacct/docker/cpu.cfs_quota_us", "50000");
     put(t, "cpu,cpuacct/docker/cpu.cfs_period_us", "100000");
     expect(t, 0.5);
-    put(t, "self", "4:cpuset,cpuacct:/docker/17"); /* not the controller of CPU time */
+    put(t, "self", "4:cpuset,cpuacct:/docker/17"); /* cpuset does not limit CPU time */
     expect(t, 0);
     put(t, "unified/y/cpu.max", "300000 100000"); /* both versions on one machine */
     put(t, "self", "4:cpu:/docker/17\\n0::/y");
@@ -128,7 +130,7 @@ static void test_affinity(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
-/* The smaller limit counts, and a part of a core is worth a thread. */
+/* The smaller of affinity and quota applies, and a fraction of a core counts as a whole one. */
 static void fractions_round_up_to_threads(void **state)
 {
     const struct {
@@ -147,8 +149,8 @@ static void fractions_round_up_to_threads(void **state)
     }
 }
 
-/* Workers share the cores of the machine, and a container's limit if all are in it; affinity
- * belongs to this process. */
+/* Workers divide the cores of the machine. They divide the limit of a container only if all of them
+ * run in it. Affinity limits this process alone and is not divided. */
 static void workers_share_cores_of_machine(void **state)
 {
     const struct cores whole = cores_count(8, 8, 0), bound = cores_count(8, 4, 0);

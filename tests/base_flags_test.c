@@ -20,7 +20,7 @@ static const struct flag flags[] = {
     {"sync_replicas", FLAG_BOOL, &sync_on, 0, 0, NULL, NULL, "Together", NULL},
     {"unsaid", FLAG_BOOL, &unsaid, 0, 0, NULL, NULL, "Or not", NULL},
     {"sync_mode", FLAG_INT, NULL, 5, 6, NULL, NULL, "",
-     NULL}, /* the own definition of a flag in both lists counts */
+     NULL}, /* also in the list of the other program: this program's definition applies */
     {"sync_mode", FLAG_CHOICE, &mode, 0, 0, NULL, "sync|async", "How", NULL},
     {"list", FLAG_MAYBE, &list, 0, 0, NULL, "text|json", "Print", NULL},
     {"folder", FLAG_STRING, &folder, 0, 0, "DIR", NULL, "Where", NULL},
@@ -29,7 +29,7 @@ static const struct flag flags[] = {
     {"momentum_towers", FLAG_CHOICE, NULL, 0, 0, NULL, "few|many", "", NULL},
     {"soft", FLAG_BOOL, NULL, 0, 0, NULL, NULL, "", NULL},
     {"model", FLAG_STRING, NULL, 0, 0, NULL, NULL, "",
-     NULL}, /* a flag like --codec's, but another one */
+     NULL}, /* similar to --codec, but no suggestion for it */
 };
 static const struct flag_foreign foreign[] = {{"max_steps", "train_steps", NULL},
                                               {"num_towers", "towers", NULL},
@@ -124,7 +124,7 @@ static void test_values(void **state)
     assert_string_equal(hosts, "");
 }
 
-/* A shell does not replace ~ after "=". */
+/* A shell does not expand ~ after "=", so the program does. */
 static void path_with_tilde_names_the_home_folder(void **state)
 {
     assert_int_equal(setenv("HOME", "/home/me", 1), 0);
@@ -290,7 +290,8 @@ static void test_foreign_names(void **state)
     says("unknown flag --train_dir: give it to ps");
 }
 
-/* Words beside the flags, in a program that accepts them: at any position, without the values. */
+/* A program that accepts words collects them at any position between the flags; the value of a flag
+ * is not such a word. */
 static void words_beside_flags_collected(void **state)
 {
     int n;
@@ -322,13 +323,13 @@ static void test_help(void **state)
     says("Number of this task [0]");
     says("--sync_mode=sync|async");
     says("--list[=text|json]");
-    assert_non_null(strstr(output, "Or not\n")); /* -1 is neither true nor false */
+    assert_non_null(strstr(output, "Or not\n")); /* without the default -1 */
     assert_int_equal(PARSE("--version"), ST_OK);
     assert_int_equal(exit_now, 1);
     assert_int_equal(strncmp(output, "worker (Weir) ", 14), 0);
 }
 
-/* Manual page and bash get the text of --help, and no other flag. */
+/* The manual page and the completion for bash list the same flags as --help. */
 static void test_help_for_others(void **state)
 {
     assert_int_equal(PARSE("--help=man"), ST_OK);
@@ -356,7 +357,8 @@ static void test_dump(void **state)
     assert_null(strstr(output, "train_steps"));
 }
 
-/* Flags of another program are checked, named in one log line, and in no list. */
+/* The program checks the flags of another program and names them in one log line, but --help does
+ * not list them. */
 static void flags_of_other_program_logged_once(void **state)
 {
     assert_int_equal(PARSE("--momentum-towers", "many", "--task_index=7", "--towers=2", "--soft",

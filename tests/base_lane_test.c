@@ -86,7 +86,7 @@ static void lane_refuses_a_second_job_that_would_wait(void **state)
     rig_start(&r);
     assert_int_equal(post(&r, true), ST_OK);
     sem_wait(&r.has_begun);
-    assert_int_equal(post(&r, false), ST_OK); /* it waits */
+    assert_int_equal(post(&r, false), ST_OK); /* the lane queues it */
     assert_int_equal(post(&r, false), ST_BUSY);
     sem_post(&r.may_go);
     sem_wait(&r.has_ended);

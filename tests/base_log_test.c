@@ -1,5 +1,6 @@
-/* tests/base_log_test.c - the log's thread: a caller never waits; lines stay whole, in order and
- * complete while a program reads them, and are counted otherwise; and lines with a rate limit. */
+/* tests/base_log_test.c - tests the thread of the log. A caller never waits. Lines stay whole and
+ * in order. While a program reads them, none is lost; otherwise the log counts the lost lines. Also
+ * tests the rate limit of lines. */
 #include "base/bar.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -77,7 +78,7 @@ static void test_all_lines(void **state)
     int number[N_THREADS];
     turn_away();
     log_start();
-    log_start(); /* once */
+    log_start(); /* the second call has no effect */
     for (int i = 0; i < N_THREADS; i++) {
         number[i] = i;
         assert_int_equal(pthread_create(&threads[i], NULL, log_many, &number[i]), 0);
@@ -134,7 +135,7 @@ static void test_end_with_full_pipe(void **state)
     turn_back();
     close(pipe_fd[0]);
     assert_false(stopped);
-    turn_away(); /* like after a fresh start */
+    turn_away(); /* a new pipe, as after a restart of the program */
     log_start();
     LOG_I("line");
     assert_true(log_stop(GENEROUS_MS));
@@ -174,7 +175,8 @@ static void test_fork(void **state)
     assert_int_equal(n, 2000);
 }
 
-/* The log is complete after exit, and after an abort. */
+/* Starts a child that logs 100 lines, then exits or, if `bug` is set, aborts. Checks that its log
+ * is complete, and returns its wait status. */
 static int end_of_child(int bug)
 {
     int status = -1;
@@ -208,17 +210,17 @@ static void test_limit(void **state)
 {
     static const struct {
         int64_t ms;
-        int n, written, withheld; /* lines that are due; then expected counts */
+        int n, written, withheld; /* attempted lines; then the expected counts */
     } rows[] = {
         {5, 3, 3, 0},
         {6, 12, 7, 5},
         {6, 1000, 0, 1005},
         {10004, 1, 0, 1006},
-        {10005, 2, 1, 1007}, /* 10 s after the first */
+        {10005, 2, 1, 1007}, /* 10 s after the first line */
         {20004, 1, 0, 1008},
-        {45005, 9, 3, 1014}, /* 30 s of 35 */
+        {45005, 9, 3, 1014}, /* 35 s later: 3 lines use 30 s */
         {45006, 1, 0, 1015},
-        {50005, 2, 1, 1016},      /* the 5 s before count */
+        {50005, 2, 1, 1016},      /* 5 s later: the unused 5 s count, too */
         {10000000, 15, 10, 1021}, /* no more than the burst accumulates */
         {10009999, 1, 0, 1022},
         {10010000, 1, 1, 1022},

@@ -1,5 +1,5 @@
-/* tests/base_test.c - host lists, digests, buffers, random numbers, log lines, names of statuses
- * and their exit codes, and those of errno. */
+/* tests/base_test.c - tests host lists, digests, buffers, random numbers, log lines, names and exit
+ * codes of statuses, and the statuses for values of errno. */
 #include "base/buf.h"
 #include "base/digest.h"
 #include "base/float_text.h"
@@ -145,8 +145,8 @@ static void test_digest(void **state)
 }
 
 #ifdef __x86_64__
-/* Runs XGETBV with 1: the parts of the processor's registers that have other than their initial
- * values. */
+/* Returns the result of XGETBV with 1: a bit is set if a part of the registers does not have its
+ * initial value. */
 static unsigned registers_in_use(void)
 {
     unsigned low, high;
@@ -167,7 +167,8 @@ static int vzeroupper_clears(void)
     return (before & UPPER_HALVES) && !(registers_in_use() & UPPER_HALVES);
 }
 
-/* Upper halves of vector registers in use make each later scalar operation slow. */
+/* A digest must clear the upper halves of the vector registers that it uses, because otherwise each
+ * later scalar operation is slow. */
 static void test_digest_cleans_up(void **state)
 {
     static unsigned char zeros[1 << 16];
@@ -302,7 +303,7 @@ static void test_shape_and_status(void **state)
     assert_string_equal(status_name((enum status)99), "ST_?");
 }
 
-/* An error of a path does not change without an operator, so it is not a reason for a restart. */
+/* Only an operator can correct the error of a path, so a restart would not help. */
 static void test_errno(void **state)
 {
     static const int stays[] = {ENOENT, ENOTDIR, EISDIR, EACCES, EPERM, EROFS, ENAMETOOLONG, ELOOP};

@@ -1,5 +1,6 @@
 /* tests/base_trace_test.c - the contents of trace files, and files that cannot be written. A
- * process traces once, so each test traces in a child and reads its file. */
+ * process can open only one trace, so each test traces in a child process and reads the file of the
+ * child. */
 #include "base/log.h"
 #include "base/trace.h"
 #include "tests/capture.h"
@@ -143,7 +144,7 @@ static void test_kinds(void **state)
     assert_true(num(o, "ts") + num(o, "dur") >= num(e, "ts") + num(e, "dur"));
     json_t *all = json_object_get(root, "traceEvents");
     for (size_t i = 0; i + 1 < json_array_size(all); i++)
-        if (json_array_get(all, i) == o) /* sorted by begin, so before the span inside it */
+        if (json_array_get(all, i) == o) /* outer spans are sorted before inner ones */
             assert_ptr_equal(json_array_get(all, i + 1), e);
     assert_ptr_not_equal(json_array_get(all, json_array_size(all) - 1), o);
     json_t *b = find(root, "b", "push"), *end = find(root, "e", "push");
@@ -193,7 +194,7 @@ static void threads(void)
     NEED(trace_close() == ST_OK);
 }
 
-/* The events of each thread are complete, in order, on a line of their own. */
+/* The events of each thread are complete and in order, and each thread has its own id. */
 static void test_threads(void **state)
 {
     int seen[N_THREADS] = {0}, tid[N_THREADS] = {0}, n = 0;
@@ -263,7 +264,7 @@ static void *trace_on_and_on(void *arg)
     return NULL;
 }
 
-/* Closes the file while threads write with full rings, and one starts at the last moment. */
+/* Closes the file while threads with full rings write and one more thread starts. */
 static void close_while_writing(void)
 {
     pthread_t thread[N_WRITERS], late;
@@ -280,7 +281,7 @@ static void close_while_writing(void)
     pthread_join(late, NULL);
 }
 
-/* Assigns numbers from 0 to the threads, in the order of their first events. */
+/* Returns the number of a thread: 0 for the thread with the first event, and so on. */
 static int number_of(int tid, int *tids, int *n)
 {
     for (int i = 0; i < *n; i++)
@@ -291,7 +292,7 @@ static int number_of(int tid, int *tids, int *n)
     return (*n)++;
 }
 
-/* The file is consistent: a thread's numbers follow each other. */
+/* In the file the steps of each thread are consecutive. */
 static void test_close_while_writing(void **state)
 {
     in_child(close_while_writing);

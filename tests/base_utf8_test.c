@@ -24,11 +24,11 @@ static void characters_have_their_length(void **state)
         {"\xed\xa0\x80", 0, 0},     /* first surrogate */
         {"\xed\xbf\xbf", 0, 0},     /* last surrogate */
         {"\xc0\x80", 0, 0},         /* overlong, two bytes */
-        {"\xc1\xbf", 0, 0},         /* */
+        {"\xc1\xbf", 0, 0},         /* overlong, two bytes */
         {"\xe0\x9f\xbf", 0, 0},     /* three bytes */
         {"\xf0\x8f\xbf\xbf", 0, 0}, /* four bytes */
         {"\xf4\x90\x80\x80", 0, 0}, /* above U+10FFFF */
-        {"\xf5\x80\x80\x80", 0, 0}, /* */
+        {"\xf5\x80\x80\x80", 0, 0}, /* above U+10FFFF */
         {"\x80", 0, 0},             /* not a first byte */
         {"\xff", 0, 0},             /* never valid */
         {"\xc3(", 0, 0},            /* invalid second byte */
@@ -68,7 +68,7 @@ static void text_is_valid_if_its_characters_are_whole(void **state)
 {
     assert_true(utf8_is_valid("", 0));
     assert_true(utf8_is_valid("a\x1b \xc3\xbc\xe2\x82\xac", 8));
-    assert_false(utf8_is_valid("b\xe2\x82\xac", 3)); /* the last one is cut */
+    assert_false(utf8_is_valid("b\xe2\x82\xac", 3)); /* the last character is cut */
     assert_false(utf8_is_valid("\xff", 1));
     assert_false(utf8_is_valid("s\xfc\xdf", 3));
 }

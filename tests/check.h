@@ -1,13 +1,13 @@
-/* tests/check.h - cmocka, with the standard headers that it expects to be included first, and the
- * calls by which a program runs its tests: each has the names of test functions, in order, and
- * returns the number of tests that failed. */
+/* tests/check.h - includes cmocka after the standard headers that cmocka needs, and defines the
+ * macros by which a program runs its tests. The arguments of a macro are the names of test
+ * functions, in order; its value is the number of tests that failed. */
 #ifndef TESTS_CHECK_H
 #define TESTS_CHECK_H
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-/* after the headers that it needs */
+/* cmocka.h needs the headers above */
 #include <cmocka.h>
 
 #define RUN_TESTS(...) RUN_GROUP(NULL, NULL, __VA_ARGS__)

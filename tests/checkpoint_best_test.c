@@ -1,6 +1,6 @@
-/* tests/checkpoint_best_test.c - the file `best` of a folder of checkpoints, valid, damaged or
- * unreadable: its contents, and its effect on sweeps. The checkpoints are manifests without
- * files. */
+/* tests/checkpoint_best_test.c - tests the file `best` of a checkpoint folder, valid, damaged or
+ * unreadable: its contents, and its effect on sweeps, which delete old checkpoints. The checkpoints
+ * are manifests without files. */
 #include "checkpoint/best.h"
 #include "checkpoint/folder.h"
 #include "files/durable.h"
@@ -91,7 +91,7 @@ static void best_checkpoint_survives_sweeps(void **state)
     sweep(1);
     assert_true(exists("weir-1.1-10.json") && exists("weir-1.1-30.json"));
     assert_false(exists("weir-1.1-20.json"));
-    save(checkpoint_term(2, 1), 40); /* a later owner writes it */
+    save(checkpoint_term(2, 1), 40); /* a later owner of the folder writes this checkpoint */
     sweep(1);
     assert_true(exists("weir-1.1-10.json") && exists("weir-2.1-40.json"));
     assert_false(exists("weir-1.1-30.json"));
@@ -118,7 +118,8 @@ static void restore_from_elsewhere_ignores_best(void **state)
     assert_int_equal(unlink(there) | rmdir(other), 0);
 }
 
-/* No checkpoint stays because of it, so the disk does not fill up; a line reports that. */
+/* A damaged `best` protects no checkpoint from sweeps, so the disk does not fill up; a log line
+ * reports the damage. */
 static void damaged_best_keeps_no_checkpoint(void **state)
 {
     struct checkpoint_best got = {.loss = 1};
@@ -136,7 +137,7 @@ static void damaged_best_keeps_no_checkpoint(void **state)
     assert_int_equal(CAPTURE(checkpoint_best_read(folder, &got)), ST_CORRUPT);
 }
 
-/* A status would contain these figures, and its receiver would refuse them. */
+/* Figures of `best` become part of a status, whose receiver would refuse invalid ones. */
 static void invalid_figures_are_refused(void **state)
 {
     static const char *const accuracies[] = {"5.0", "-0.5", "\"0.5\"", "true"};
@@ -152,13 +153,13 @@ static void invalid_figures_are_refused(void **state)
     }
 }
 
-/* The file may name any checkpoint, so all stay. */
+/* An unreadable `best` may name any checkpoint, so a sweep deletes none. */
 static void unreadable_best_keeps_all_checkpoints(void **state)
 {
     struct checkpoint_best got;
     save_three();
     assert_int_equal(unlink(best_path), 0);
-    assert_int_equal(symlink("best", best_path), 0); /* yields ELOOP, also for root */
+    assert_int_equal(symlink("best", best_path), 0); /* a link to itself: ELOOP, also for root */
     assert_int_equal(CAPTURE(checkpoint_best_find(folder, NULL, &got)), ST_IO);
     assert_non_null(strstr(capture_text, "this file cannot be read, and the next evaluation"));
     sweep(1);

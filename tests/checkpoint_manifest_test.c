@@ -99,7 +99,7 @@ static void rounding_is_kept(void **state)
     assert_int_equal(got.rounding.n_bytes, 2);
     assert_true(net_rounding_get(&got.rounding, back, 11));
     assert_memory_equal(back, rounded, sizeof back);
-    assert_false(net_rounding_get(&got.rounding, back, 8)); /* another network has 8 layers */
+    assert_false(net_rounding_get(&got.rounding, back, 8)); /* 8 layers: another network */
     job.rounding.n_bytes = 0;
 }
 
@@ -198,8 +198,8 @@ static void names_and_places_are_kept(void **state)
     job.data.n_train = 0;
 }
 
-/* Writes a manifest with a text on its training data, and returns the text that it has when it is
- * read, malloc'd; NULL: none. */
+/* Writes a manifest with a text on its training data, reads the manifest and returns the text in it
+ * (malloc'd), or NULL if it has none. */
 static char *text_through(const char *text)
 {
     struct safetensors_written file = {0};
@@ -218,7 +218,8 @@ static char *text_through(const char *text)
     return told;
 }
 
-/* Brackets in a text do not count as containers, whose number a manifest's size limits. */
+/* A manifest may have only so many containers as fit its size; brackets inside a text do not count
+ * as containers. */
 static void text_on_training_data_is_kept(void **state)
 {
     static char text[4096] = "{\"columns\":\"a\\\"\\n{b\",\"model_json\":\"";
@@ -229,7 +230,7 @@ static void text_on_training_data_is_kept(void **state)
     assert_string_equal(told, text);
     free(told);
     assert_null(text_through(NULL));
-    assert_null(text_through("\xff")); /* not UTF-8: left out, and the checkpoint is complete */
+    assert_null(text_through("\xff")); /* not UTF-8: the manifest omits the text and is valid */
 }
 
 static void text_longer_than_its_bound_is_refused(void **state)

@@ -65,7 +65,8 @@ static void test_tf_config(void **state)
     is(c, CLUSTER_PS, -1, 1, 0);
 }
 
-/* Objects by number: all entries, or only the task itself, as in enableDynamicWorker. */
+/* The hosts are an object with task numbers as keys. It has all entries or only the one of this
+ * task, as with TensorFlow's enableDynamicWorker. */
 static void test_sparse(void **state)
 {
     struct cluster c = good(SPARSE "\"worker\",\"index\":3}}");
@@ -148,7 +149,7 @@ static void test_tf_config_wrong(void **state)
         "the address 'a:1' is listed twice");
 }
 
-/* The time for deep JSON and many entries is bounded. */
+/* The time to parse deep JSON and many entries is bounded. */
 static void test_tf_config_hostile(void **state)
 {
     enum { N = 100000 };
@@ -328,12 +329,12 @@ static void test_order(void **state)
     r.job_name = "ps";
     assert_int_equal(CAPTURE(cluster_find(&r, &c)), ST_INVALID);
     says("--job_name=ps, but TF_CONFIG (worker 1) makes this worker 2; leave the flag out");
-    r.job_name = "chief"; /* also a worker; its number decides which */
+    r.job_name = "chief"; /* a chief is a worker, too; its number decides which worker */
     assert_int_equal(cluster_find(&r, &c), ST_OK);
     cluster_free(&c);
     r.job_name = NULL;
     r.tf_config = "";
-    assert_int_equal(cluster_find(&r, &c), ST_OK); /* the environment of a step alone is not used */
+    assert_int_equal(cluster_find(&r, &c), ST_OK); /* without slurm_ps the step is ignored */
     assert_int_equal(c.source, CLUSTER_NONE);
     r.slurm_ps = 1;
     assert_int_equal(cluster_find(&r, &c), ST_OK);

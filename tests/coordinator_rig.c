@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Carries out an order: chunks and disk complete it at once, unless the disk hangs. */
+/* Carries out a checkpoint order: the server writes its file at once, unless its disk hangs. */
 static void carry_out_order(struct rig *r, struct rig_server *s,
                             const struct net_control_reply *reply)
 {
@@ -29,8 +29,7 @@ void rig_report_server(struct rig *r, int i)
                                  .lowest = r->version,
                                  .highest = r->version};
     snprintf(report.address, sizeof report.address, "h:%d", i + 1);
-    if (i < coordinator_view_n_servers(
-                r->c)) { /* it has called: slots are in the order of the first calls */
+    if (i < coordinator_view_n_servers(r->c)) { /* a server has a slot after its first call */
         int has_plan = coordinator_view_fill_reply(r->c, i, &reply),
             obeys = reply.epoch >= s->heard_epoch;
         if (has_plan && obeys && reply.generation <= s->damaged) {

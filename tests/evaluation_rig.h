@@ -1,6 +1,6 @@
-/* tests/evaluation_rig.h - ps 0's coordinator (ps/coordinator/coordinator.h) with evaluations of
- * the validation data: one server, two workers, the test's clock and disk. Owns: the coordinator,
- * which the test frees. One thread. */
+/* tests/evaluation_rig.h - runs the coordinator of ps 0 (ps/coordinator/coordinator.h) with
+ * evaluations of the validation data. There are one server and two workers; the test simulates
+ * clock and disk. Owns: the coordinator, which the test frees. One thread. */
 #ifndef TESTS_EVALUATION_RIG_H
 #define TESTS_EVALUATION_RIG_H
 #include "ps/coordinator/coordinator_view.h"
@@ -14,18 +14,18 @@ struct rig {
     int64_t now, version;
     uint64_t call, generation, order;
     int phase;
-    int file_hangs, stop_hangs; /* the server does not write; it does not report its stop */
-    int file_fails;             /* it cannot write: its folder is full */
-    int disk_busy;              /* it is still writing an earlier file */
+    int file_hangs, stop_hangs; /* the server does not write its file; does not report its stop */
+    int file_fails;             /* the server cannot write its file: its folder is full */
+    int disk_busy;              /* the server is still writing an earlier file */
     int n_plans, n_manifests;
     struct coordinator_manifest_view manifest; /* the last manifest */
     int64_t train_steps;                       /* steps of the last plan; 0: unchanged */
     enum status manifest_st, best_st;
-    int best_hangs;   /* the file `best` is not written: */
-    uint32_t best_op; /* this order */
+    int best_hangs;   /* the order to write `best` does not end */
+    uint32_t best_op; /* number of that order */
     struct best_evaluation recorded;
     int64_t found;                        /* step of the newest checkpoint; 0: none */
-    uint64_t incarnation;                 /* incarnations of the server after its first */
+    uint64_t incarnation;                 /* number of restarts of the server */
     int n_finished, n_fenced, is_patient; /* is_patient: no evaluation ends the job early */
     int lines[COORDINATOR_N_LINES];
     struct coordinator_worker_event worker[2];
@@ -46,13 +46,13 @@ void eval_open(struct rig *r);
 /* Returns an evaluation of all samples, at the present step. */
 struct net_evaluation eval_whole(const struct rig *r, double loss);
 enum evaluation_go eval_ask(struct rig *r, const struct net_evaluation *v);
-/* Trains to the step, evaluates there as often as necessary, and continues. */
+/* Trains to step `at`, and reports its evaluation until the coordinator lets training continue. */
 void eval_at(struct rig *r, int64_t at, double loss);
 /* Trains to the end, until the last step's checkpoint exists. */
 void eval_train_to_the_end(struct rig *r);
 /* Checks the best evaluation's step; -1: none. */
 void eval_expect_best(const struct rig *r, int64_t at);
-/* Lets worker 1's time run out; the Stop that follows does not end. */
+/* Lets the timeout of worker 1 expire. The server does not report the stop that follows. */
 void eval_lose_worker(struct rig *r);
 
 #endif

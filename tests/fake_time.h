@@ -1,8 +1,8 @@
-/* tests/fake_time.h - time that does not depend on the machine's load: a monotonic clock that
- * stands until the test moves it, and the requested lengths of waits instead of their real ones.
- * Programs that use it are linked with --wrap for clock_gettime and pthread_cond_timedwait
- * (CMakeLists.txt). Owns: the clock, for the whole program. Threads: waits may be on any; one
- * thread stops and moves the clock, while no other waits. Errors: none. */
+/* tests/fake_time.h - makes time independent of the machine's load: the monotonic clock stands
+ * still until the test moves it, and a test can check the requested length of a wait instead of its
+ * real length. Programs that use it are linked with --wrap for clock_gettime and
+ * pthread_cond_timedwait (CMakeLists.txt). Owns: the clock, for the whole program. Threads: any
+ * thread may wait; one stops and moves the clock, while no other thread waits. Errors: none. */
 #ifndef TESTS_FAKE_TIME_H
 #define TESTS_FAKE_TIME_H
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* tests/fault_io.c - see fault_io.h. Records what is not durable yet: files whose bytes are not
- * synced, and names that were changed since the last sync of their folder. Until then a hard link
- * keeps a name's old file. */
+ * synced, and names that were changed since the last sync of their folder. Until the folder is
+ * synced, a hard link keeps the previous file of a changed name. */
 #include "tests/fault_io.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -38,8 +38,8 @@ struct file {
     char path[PATH_MAX];
 };
 
-struct name {            /* not synced yet */
-    char from[PATH_MAX]; /* empty: the name was deleted */
+struct name {            /* a changed name that is not synced yet */
+    char from[PATH_MAX]; /* old name; empty: the change is not a rename */
     char to[PATH_MAX];
     char old[PATH_MAX]; /* a link to the previous file of the name; empty: there was none */
     int is_new;         /* a new link, not a rename */
@@ -198,7 +198,7 @@ int __wrap_fsync(int fd)
     f->synced = 1;
     if (f->is_folder)
         keep_names(f->path);
-    return 0; /* the files need not survive the test's own machine */
+    return 0; /* no real sync: the files need not survive a crash of this machine */
 }
 
 int __wrap_close(int fd)

@@ -1,7 +1,7 @@
-/* tests/fault_io.h - files that fail, and machines that stop, at a chosen system call. Programs
- * that use it are linked with --wrap for open, write, fsync, close, rename, link, unlink and mkdir
- * (CMakeLists.txt). Calls that create, change, sync or name something below the watched folder are
- * counted, all others pass. One thread at a time. */
+/* tests/fault_io.h - simulates files that fail, and machines that stop, at a chosen system call.
+ * Programs that use it are linked with --wrap for open, write, fsync, close, rename, link, unlink
+ * and mkdir (CMakeLists.txt). Calls that create, change, sync or name something below the watched
+ * folder are counted; all other calls are unchanged. One thread at a time. */
 #ifndef TESTS_FAULT_IO_H
 #define TESTS_FAULT_IO_H
 
@@ -16,7 +16,8 @@ enum fault_kind {
     FAULT_POWER_2, /* a power failure that keeps names even if they were not synced */
 };
 
-/* Counts from 1 again; `at` 0: no call is chosen. The folder is borrowed. */
+/* Starts to count from 1, and chooses call number `at` for the fault; 0: no call. The folder is
+ * borrowed. */
 void fault_io_set(const char *folder, enum fault_kind kind, int at, int err);
 int fault_io_count(void); /* calls since fault_io_set */
 /* Simulates a power failure now: never returns; the process's exit status is FAULT_EXIT. */

@@ -1,6 +1,6 @@
-/* tests/files_durable_test.c - tests durable files with each system call, in turn, as the one that
- * fails or the last one before the process is killed or loses power. The old file or the new one
- * then exists, whole; once commit has returned, the new one does. */
+/* tests/files_durable_test.c - tests durable files. Each system call, in turn, fails or is the last
+ * one before the process is killed or the machine loses power. Afterwards either the old file or
+ * the new file exists, whole. After commit has returned, the new file exists. */
 #include "base/process.h"
 #include "files/durable.h"
 #include "tests/capture.h"
@@ -95,7 +95,7 @@ static void failed_call_leaves_old_file(void **state)
         fault_io_set(folder, FAULT_ERROR, at, at % 2 ? ENOSPC : EIO);
         enum status st = CAPTURE(put('b'));
         fault_io_set(folder, FAULT_NONE, 0, 0);
-        if (st == ST_OK) { /* closing the folder: nothing depends on it */
+        if (st == ST_OK) { /* the failed call closes the folder: nothing depends on it */
             assert_int_equal(at, n_calls);
             continue;
         }
@@ -111,7 +111,8 @@ static void failed_call_leaves_old_file(void **state)
     }
 }
 
-/* Runs put('b') over 'a' in a child that dies at call number `at`; 0: it makes fewer calls. */
+/* Runs put('b') over 'a' in a child that dies at call number `at`. Returns 0 if the child makes
+ * fewer calls. */
 static int die_at(enum fault_kind kind, int at)
 {
     pid_t pid = fork();
@@ -183,8 +184,8 @@ static void full_disk_is_reported(void **state)
     assert_int_equal(empty_folder(), 0);
 }
 
-/* Sizes that are no multiple of a block, on a file system that bypasses the page cache and on one
- * that does not. */
+/* The sizes are no multiple of a block. One file system bypasses the page cache, the other does
+ * not. */
 static void large_files_are_written_whole(void **state)
 {
     enum { N = (3 << 20) + 777 };
@@ -233,8 +234,8 @@ static char made_once(void)
     return n == 8 && (!memcmp(text, "old text", 8) || !memcmp(text, "new text", 8)) ? text[0] : '?';
 }
 
-/* A file of durable_put_new exists whole or not at all, whichever call fails or is the last one,
- * and no second call replaces it. */
+/* A file of durable_put_new exists whole or not at all, whichever system call fails or is the last
+ * one before a crash. A second durable_put_new does not replace the file. */
 static void new_file_is_made_once(void **state)
 {
     assert_int_equal(durable_put_new(path, "old text", 8), ST_OK);
@@ -282,11 +283,12 @@ static void new_file_is_made_once(void **state)
     }
 }
 
-/* Without hard links the same holds, but a crash may leave the file empty. */
+/* On a file system without hard links durable_put_new replaces no file either, but a crash may
+ * leave its own file empty. */
 static void new_file_is_made_once_without_links(void **state)
 {
     int n_calls = 0;
-    for (int at = 1; n_calls == 0 || at <= n_calls; at++) { /* the link is one of them */
+    for (int at = 1; n_calls == 0 || at <= n_calls; at++) { /* link() is one of the calls */
         fault_io_set(folder, FAULT_ERROR, at, EPERM);
         enum status st = CAPTURE(durable_put_new(path, "new text", 8));
         n_calls = fault_io_count();

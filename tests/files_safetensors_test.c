@@ -1,7 +1,7 @@
-/* tests/files_safetensors_test.c - checks the file's layout with a parser of its own and with the
- * reader of files/, how the reader reports each kind of damage, and how a failed write ends. Called
- * as `--write FILE` it only writes its sample, which tests/python/test_safetensors.py then opens
- * with the format's own library. */
+/* tests/files_safetensors_test.c - tests safetensors files: checks the layout of a written file
+ * with a parser of this test and with the reader of files/; the reader's report of each kind of
+ * damage; and failed writes. Called with `--write FILE`, the program only writes its sample, which
+ * tests/python/test_safetensors.py then opens with the format's own library. */
 #include "base/digest.h"
 #include "base/log.h"
 #include "files/safetensors.h"
@@ -42,7 +42,8 @@ static int teardown(void **state)
     return st;
 }
 
-/* The value of an entry `"name":{...}` up to its closing brace; NULL if it is not there. */
+/* Copies the value of an entry `"name":{...}`, up to its closing brace, to dst and returns dst;
+ * returns NULL if there is no such entry. */
 static char *find_entry(const char *json, const char *name, char *dst, size_t bytes)
 {
     char key[64];
@@ -118,7 +119,7 @@ static void failures_name_the_file_and_leave_nothing(void **state)
     assert_int_equal(rmdir(path), 0);
 }
 
-/* Reads the whole file into data; its length. */
+/* Reads the whole file into data; returns its length. */
 static size_t slurp(const char *path, uint8_t data[MAX_BYTES])
 {
     FILE *f = fopen(path, "rb");
@@ -136,7 +137,7 @@ static void spill(const char *path, const void *data, size_t n)
     fclose(f);
 }
 
-/* Opens and checks; the first thing that is wrong. */
+/* Opens and checks the file; returns the status of the first error. */
 static enum status read_all(const char *path, const struct safetensors_written *whole, char *why)
 {
     struct safetensors_file *f = NULL;
@@ -183,7 +184,7 @@ static void written_file_is_read_back(void **state)
     unlink(path);
 }
 
-/* Names of classes may be anything. */
+/* Names of classes are part of the metadata and may contain any characters. */
 static void texts_may_have_brackets(void **state)
 {
     char path[64], why[SAFETENSORS_WHY_BYTES], text[MAX_BYTES];
@@ -220,7 +221,7 @@ static void damaged_byte_is_found(void **state)
         enum status st = read_all(path, &written, why);
         assert_true(st == ST_CORRUPT || st == ST_UNSUPPORTED);
         assert_true(strlen(why) > 0);
-        if (i >= n - N_ELEMS * sizeof(float)) { /* the data: without the manifest's word, too */
+        if (i >= n - N_ELEMS * sizeof(float)) { /* damaged data: found without a manifest, too */
             assert_int_equal(read_all(path, NULL, why), ST_CORRUPT);
             assert_non_null(strstr(why, "does not match its checksum"));
         }
@@ -280,7 +281,7 @@ static void false_headers_are_refused(void **state)
         spill(path, file, 8 + n + 8);
         assert_int_equal(read_all(path, NULL, why), headers[i].st);
     }
-    /* more containers than so short a text can have honestly: not even parsed */
+    /* a valid text of this length has fewer containers: refused before it is parsed */
     size_t n = sizeof file - 8;
     uint64_t length = n;
     memcpy(file, &length, 8);

@@ -12,10 +12,10 @@ void folder_rig_new(char path[FOLDER_RIG_BYTES]);
 void folder_rig_empty(const char *path);
 /* Deletes a folder with all that is in it. Returns 0, or the status of rm. */
 int folder_rig_delete(const char *path);
-/* Writes a file; in a folder: path "%s/%s". */
+/* Writes a file with these contents. */
 void folder_rig_save(const char *path, const void *data, size_t n);
 
-extern char folder_rig[FOLDER_RIG_BYTES]; /* path of the group's folder, once made */
+extern char folder_rig[FOLDER_RIG_BYTES]; /* path of the group's folder, after folder_rig_make() */
 
 /* Creates the group's folder, for RUN_GROUP. */
 int folder_rig_make(void **state);

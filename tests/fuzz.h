@@ -1,4 +1,5 @@
-/* tests/fuzz.h - shared by all libFuzzer targets; each includes it once. */
+/* tests/fuzz.h - functions of all libFuzzer targets. One source file of each target includes this
+ * header. */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 #include "base/log.h"

@@ -1,7 +1,7 @@
-/* tests/fuzz_control.c - libFuzzer target: any bytes as each of the control messages (join, its
- * reply, leave, coordinate, its reply with plans, status, command, evaluate, report, fetch,
- * squares, gate, their replies); what decodes is within its bounds, and encodes again. Corpus:
- * tests/corpus/control. */
+/* tests/fuzz_control.c - libFuzzer target: reads any bytes as each of the control messages (join,
+ * its reply, leave, coordinate, its reply with plans, status, command, evaluate, report, fetch,
+ * squares, gate, their replies); the fields of a decoded message must be within bounds, and the
+ * message must encode again. Corpus: tests/corpus/control. */
 #include "base/utf8.h"
 #include "net/wire/message.h"
 #include "net/wire/plan.h"
@@ -17,7 +17,7 @@ struct wire {
     char why[MESSAGE_WHY_BYTES];
 };
 
-/* st: result of its reader. */
+/* Checks `st`, the result of decoding the message again, and frees the message. */
 static void wire_end(struct wire *w, enum status st)
 {
     require(st == ST_OK);
@@ -254,7 +254,7 @@ static void read_gate(const uint8_t *data, size_t size)
     message_gate_free(&gate);
 }
 
-/* Reads all pieces. */
+/* Reads all values of a fetched chunk. */
 static enum status take(void *ctx, const struct net_fetched *c)
 {
     float sum = 0;

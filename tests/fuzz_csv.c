@@ -1,14 +1,15 @@
-/* tests/fuzz_csv.c - libFuzzer target: CSV. The first line of the input is --label_column, if it is
- * not empty, or after a + --target_columns, after a - --ignore_columns, after a = the classes, with
- * / between them; after a ? labels may be missing, and the number is that of the features. Accepted
- * numbers are finite and within bounds. Corpus: tests/corpus/csv. */
+/* tests/fuzz_csv.c - libFuzzer target: CSV. The first line of the input is a setting. Its first
+ * character selects which one: + --target_columns, - --ignore_columns, = the classes, separated by
+ * /, ! the roles of columns, ? the number of features, and labels may be missing. Any other line is
+ * --label_column, unless it is empty. Accepted numbers must be finite and within bounds. Corpus:
+ * tests/corpus/csv. */
 #include "tests/fuzz.h"
 #include "worker/data/data_csv.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the number of labels that are words. */
+/* Returns the number of class names. */
 static int64_t n_words(const char *classes)
 {
     int64_t n = classes && *classes;

@@ -1,6 +1,6 @@
-/* tests/fuzz_frame.c - libFuzzer target: frame_decode and the payload readers on any bytes, cut
- * into spans at a position that the input chooses; a frame that decodes must read the same in one
- * piece. */
+/* tests/fuzz_frame.c - libFuzzer target: runs frame_decode and the payload readers on any bytes,
+ * cut into spans at a position that the input chooses. A frame that can be decoded must have the
+ * same contents if its bytes are in one span. */
 #include "net/wire/frame.h"
 #include "tests/fuzz.h"
 #include <stdlib.h>

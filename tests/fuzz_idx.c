@@ -1,5 +1,5 @@
-/* tests/fuzz_idx.c - libFuzzer target: IDX data in memory, and as a file, plain or gzipped. The
- * first byte chooses: bit 1 as a file, bit 2 compresses the other bytes first. Corpus:
+/* tests/fuzz_idx.c - libFuzzer target: IDX data in memory, and as a file, plain or gzipped. In the
+ * first byte, bit 1 selects the file, and bit 2 compresses the other bytes. Corpus:
  * tests/corpus/idx. */
 #include "tests/fuzz.h"
 #include "worker/data/data_array.h"

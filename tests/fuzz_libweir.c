@@ -1,6 +1,6 @@
-/* tests/fuzz_libweir.c - libFuzzer target: calls of libweir's handle, alone: names, numbers, shapes
- * and sizes out of bounds are errors, and no step, push or sample reads or writes outside its
- * memory. */
+/* tests/fuzz_libweir.c - libFuzzer target: calls functions of a libweir handle without servers.
+ * Names, numbers, shapes and sizes out of bounds must be errors, and no step, push or sample may
+ * read or write outside its memory. */
 #include "libweir/weir.h"
 #include "member/dataset_order.h"
 #include "tests/fuzz.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { MOST_ELEMS = 1 << 16, MOST_CALLS = 64 };
-static const double TOO_MANY = 0x1p41; /* elements; fewer would be allocated without need */
+static const double TOO_MANY = 0x1p41; /* elements; smaller tensors would really be allocated */
 
 static struct {
     const uint8_t *at;
@@ -23,7 +23,7 @@ static uint8_t byte(void)
     return *input.at++;
 }
 
-/* Returns small numbers, and some near the ends of their type. */
+/* Returns a small number or, rarely, one near the ends of its type. */
 static int64_t number(void)
 {
     int64_t v = (int8_t)byte();
@@ -72,7 +72,7 @@ static void describe(struct weir *w)
     weir_param_average(w, (int)number(), (double)byte() / 200);
 }
 
-/* Rare, because only errors follow. */
+/* Calls, rarely, a function after which most other calls return errors. */
 static void end(struct weir *w)
 {
     switch (byte()) {

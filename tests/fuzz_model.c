@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Each layer reads layers before it; all but the last are read; parameters are numbered in the
- * order of layers. */
+/* Checks that each layer reads only earlier layers, that the output of each layer but the last is
+ * read, and that parameters are numbered in the order of layers. */
 static void require_graph(const struct model *m)
 {
     int read[MODEL_MAX_LAYERS] = {0}, next = 0;

@@ -1,5 +1,6 @@
-/* tests/fuzz_npy.c - libFuzzer target: npy in memory and, if the first byte is odd, npz. An
- * accepted array is within the bytes, or in unpacked memory. Corpus: tests/corpus/npy. */
+/* tests/fuzz_npy.c - libFuzzer target: reads npy data in memory or, if the first byte is odd, npz
+ * data. An accepted array must lie within the bytes, or in memory for unpacked data. Corpus:
+ * tests/corpus/npy. */
 #include "tests/fuzz.h"
 #include "worker/data/data_array.h"
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* tests/http_server_test.c - pages over HTTP: what a client gets, whose connection is closed, what
- * a page costs; and the text of metrics. */
+/* tests/http_server_test.c - tests pages over HTTP: the replies to clients, the connections that
+ * the server closes if there are too many, and how often it makes a page. Also tests the text of
+ * metrics. */
 #include "http/listen.h"
 #include "http/metrics.h"
 #include "http/server.h"
@@ -81,7 +82,7 @@ static void client_gets_page(void **state)
     assert_non_null(strstr(got, "HTTP/1.1 200 "));
     assert_non_null(strstr(got, "\r\nConnection: close\r\n"));
     assert_non_null(strstr(got, "\r\n\r\nmade 1 times\n"));
-    /* the same bytes for the next; a query changes nothing */
+    /* the next client receives the same bytes; a query has no effect */
     assert_non_null(strstr(ask(&s, "GET /count?x=1 HTTP/1.1\r\nHost: x\r\n\r\n"), "made 1 times"));
     got = ask(&s, "HEAD /count HTTP/1.1\r\nHost: x\r\n\r\n");
     assert_non_null(strstr(got, "Content-Length: 13\r\n"));
@@ -109,7 +110,7 @@ static void silent_clients_make_room_for_a_request(void **state)
     }
     assert_non_null(strstr(ask(&s, "GET /sick HTTP/1.1\r\nHost: x\r\n\r\n"), " 503 "));
     struct pollfd first = {.fd = fd[0], .events = POLLIN};
-    assert_int_equal(poll(&first, 1, WAIT_MS), 1); /* it was shut */
+    assert_int_equal(poll(&first, 1, WAIT_MS), 1); /* the server has closed it */
     for (int i = 0; i < CROWD; i++)
         close(fd[i]);
     http_server_destroy(s.server);
