@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Samples before the model reads them. Normalised by given or measured numbers, they train to the
-same bits as samples that were normalised beforehand. Augmented by the seed, they train to the same
-bits whichever process is killed. All workers, --evaluate, --predict and a resumed job treat samples
-alike."""
+"""The worker normalises and augments samples before the model reads them. Samples normalised by
+given or measured numbers train to the same bits as samples that were normalised beforehand. The
+seed determines the augmentation, so a killed process changes no bit. All workers, --evaluate,
+--predict and a resumed job treat samples alike."""
 # label: cluster
 import array
 import os
@@ -80,7 +80,8 @@ class InputTest(harness.Test):
 
 class Normal(InputTest):
     def test_normalisation_same_bits_as_beforehand(self):
-        """In float, x minus mean, divided by std: to the last bit, including the test set."""
+        """A worker that normalises computes (x - mean) / std in float, also for the test set. Its
+        figures equal those for normalised samples to the last bit."""
         worker, got = self.train(*NORMAL, "--validation_split=0.1", "--eval_every=10")
         self.assertEqual(self.numbers(worker), ("0.25", "0.5"))
         _, want = self.train("--validation_split=0.1", "--eval_every=10",
@@ -90,9 +91,9 @@ class Normal(InputTest):
         self.assertNotEqual(plain["parameters_sha256"], got["parameters_sha256"])
 
     def test_measured_numbers_same_bits_as_given(self):
-        """The worker measures over the training set, without validation samples. The same numbers
-        as flags train to the same bits, also with servers, if some workers measure and some have
-        flags."""
+        """The worker measures over the training set, without validation samples. A run with these
+        numbers as flags ends with the same bits. So does a job with servers in which some workers
+        measure and others have flags."""
         worker, want = self.train("--mean=measured", "--std=measured")
         self.assertIn("(measured over 2400 training samples)", worker.output())
         mean, std = self.numbers(worker)
@@ -145,8 +146,8 @@ class Normal(InputTest):
         self.assertIn("was trained with none, here it is 0.25", worker.output())
 
     def test_normalisation_kept_by_checkpoint(self):
-        """The job resumes with the same bits from the numbers in its checkpoint, alone and with
-        servers, and refuses other numbers."""
+        """A job that resumes, alone or with servers, uses the numbers in its checkpoint and ends
+        with the same bits. It refuses other numbers."""
         folder = "--checkpoint_dir=" + self.path("ckpt")
         _, want = self.train("--mean=measured", "--std=measured")
         worker, _ = self.train("--mean=measured", "--std=measured", folder, "--train_steps=10")
@@ -163,7 +164,8 @@ class Normal(InputTest):
         self.assertEqual(summary["local_steps"], 20)
 
     def test_normalisation_settled_by_job(self):
-        """Another number is refused; a worker that joins without flags adopts the job's."""
+        """A worker with another number is refused. A worker that joins without flags adopts the
+        job's numbers."""
         joiner, text, doc = self.settle(NORMAL, NORMAL, (
             ([], "--mean: the servers have 0.25, the worker has none"),
             (["--mean=0.25"], "--std: the servers have 0.5, the worker has 1")))
@@ -195,8 +197,8 @@ class Normal(InputTest):
 
 
 class Scale(InputTest):
-    """Bytes are divided by 255, floats are used unchanged: the worker warns if sets differ in
-    that."""
+    """Bytes are divided by 255, and floats are used unchanged. The worker warns if one set has
+    bytes and the other one floats."""
 
     def lines(self, *flags, data=None, **kwargs):
         """Returns the warnings about samples of different scales."""
@@ -204,7 +206,7 @@ class Scale(InputTest):
         return [line.split(" ", 3)[3] for line in worker.lines if "their scales differ" in line]
 
     def mix(self, name, train, test):
-        """Makes a folder with the training set of one and the test set of another."""
+        """Makes a folder with the training set of the folder `train` and the test set of `test`."""
         folder = self.new_folder(name)
         for source, part in ((train, "train"), (test, "t10k")):
             for end in ("-images-idx3-ubyte", "-labels-idx1-ubyte"):
@@ -278,7 +280,7 @@ class Scale(InputTest):
 
 
 class Augment(InputTest):
-    """There are 2400 samples, so that 300 steps of 20 are two and a half passes."""
+    """The data set has 2400 samples, so 300 steps of 20 samples are two and a half passes."""
     FLAGS = ["--train_steps=300", AUGMENT]
 
     def test_augmented_bytes_and_floats_same_bits(self):
@@ -315,8 +317,8 @@ class Augment(InputTest):
                                       "--checkpoint_dir=" + self.path("ckpt"), status=1).output())
 
     def test_augmentation_same_bits_with_servers(self):
-        """One server or two, answers in any order, a worker that is killed and returns: the same
-        bits (I2, I8)."""
+        """The bits are the same with one server or two, with answers in any order, and after a
+        worker was killed and returned (I2, I8)."""
         flags = [*FLAGS, *self.FLAGS, "--train_steps=150", "--chunk_bytes=4096", *NORMAL]
         sums = []
         for n_ps, killed in ((1, False), (2, False), (2, True)):
@@ -333,7 +335,8 @@ class Augment(InputTest):
         self.assertEqual(len(set(sums)), 1, sums)
 
     def test_augmentation_settled_by_job(self):
-        """Another list is refused; a worker that joins without any adopts the job's."""
+        """A worker with another list is refused. A worker that joins without a list adopts the
+        job's."""
         differs = "--augment: the servers have flip,crop:2, the worker has "
         _, text, doc = self.settle(["--augment=crop:2,flip"], ["--augment=flip,crop:2"], (
             ([], differs + "none"), (["--augment=flip,crop:3"], differs + "flip,crop:3")))

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""The result of cmake --install for this build: all programs run, find their parts wherever the
-whole folder is moved, print where they searched if a program was moved alone, and uninstall without
-a trace; and the Debian package, by cpack."""
+"""Tests the files that cmake --install writes for this build. All programs run, and find their
+parts wherever the whole folder is moved. A program that was moved alone prints where it searched.
+After an uninstallation no file is left. The Debian package that cpack makes is complete."""
 # label: cluster
 import glob
 import os
@@ -15,7 +15,7 @@ import harness
 
 BUILD = os.path.dirname(harness.BIN)
 PERMANENT = 1
-# Prints bash's completions after these words, which it has split at '='.
+# Prints the completions that bash offers after these words; bash splits words at '='.
 COMPLETE = r"""
 . "$1"; shift
 read -r _ _ function name < <(complete -p "$1")
@@ -141,7 +141,7 @@ class Install(harness.Test):
                 self.assertTrue("://" in link or os.path.exists(path), (page, link))
 
     def test_uninstall_removes_only_installed_files(self):
-        """Below a DESTDIR that has older folders, and files of a user."""
+        """The installation is below a DESTDIR, in which a user has folders and files."""
         staged = self.path("staged")
         prefix = "/opt/wéir-[1]"
         root = staged + prefix
@@ -149,7 +149,7 @@ class Install(harness.Test):
         for folder in before:
             os.makedirs(folder)
         script = harness.source("packaging/uninstall.cmake")
-        for _ in range(2):  # the second installation finds all folders
+        for _ in range(2):  # when the second installation begins, all folders exist
             self.cmake("--install", BUILD, "--prefix", prefix, DESTDIR=staged)
         self.train(root + "/bin/weir-worker", "--model=softmax")
         others = root + "/lib/others"

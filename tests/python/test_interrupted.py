@@ -1,5 +1,5 @@
-"""Ctrl-C: a worker leaves its job in order. Alone it keeps as much as possible, and reports
-that."""
+"""Ctrl-C: a worker leaves its job in order. A worker alone keeps its parameters if a flag names a
+file for them, and reports the files that it did not write."""
 # label: cluster
 import os
 import signal

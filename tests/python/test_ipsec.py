@@ -42,7 +42,8 @@ class Generate(unittest.TestCase):
         return harness.read_text(os.path.join(self.folder, path))
 
     def test_later_gateway_or_one_behind_nat_dials(self):
-        """The later gateway dials, and a gateway behind NAT."""
+        """The gateway that is later in the description dials the earlier one. A gateway behind NAT
+        dials all others."""
         self.made(ASIA + EU + US)
         for me, peer, start in (("eu", "us", "none"), ("us", "eu", "start"),
                                 ("asia", "eu", "start"), ("eu", "asia", "none"),
@@ -53,7 +54,8 @@ class Generate(unittest.TestCase):
         self.assertIn("local_ts = 10.82.0.0/24, 10.92.0.0/16", self.read("us/swanctl.conf"))
 
     def test_gateways_behind_nat_have_no_tunnel(self):
-        """Each has a tunnel to the third gateway, and none to the other."""
+        """Each of the two has a tunnel to the third gateway, and none to the other one behind
+        NAT."""
         self.made(EU + US.replace("198.51.100.2", "behind-nat") + ASIA)
         for me, peers in (("eu", ["us", "asia"]), ("us", ["eu"]), ("asia", ["eu"])):
             text = self.read(me + "/swanctl.conf")
@@ -61,8 +63,8 @@ class Generate(unittest.TestCase):
             self.assertEqual(re.findall(r"^(\w+) ", self.read(me + "/peers"), re.M), peers)
 
     def test_mtu_accounts_for_esp(self):
-        """Content of an IP packet of 1500: 20 IP, 8 UDP, 8 ESP, 8 nonce, 16 tag, 2 for the length
-        of the padding."""
+        """An IP packet of 1500 bytes contains these headers besides the payload: IP 20, UDP 8, ESP
+        8, nonce 8, tag 16, and 2 for the length of the padding."""
         for text, eu, asia in (
                 (EU + ASIA, 1338, 1338), (EU + US, 1438, None),
                 ("[network]\nesp = userspace\n" + EU + US, 1400, None),

@@ -1,6 +1,6 @@
-"""A worker that is started again after its job's end. It exits with 0 if the servers' folder, or
-restarted servers, show the end, and no file is missing that the worker had to write; otherwise it
-waits."""
+"""A worker that is started again after its job's end. It exits with 0 if the servers' checkpoint
+folder or restarted servers show the end, and if all files exist that the worker should have
+written. Otherwise it waits."""
 # label: cluster waits
 import os
 import shutil
@@ -36,7 +36,7 @@ class JobOver(harness.Test):
 
         killed, moved = self.copy("killed"), self.copy("moved")
         with open(os.path.join(killed, "up-" + job.ps_hosts[0]), "wb"):
-            pass  # the file of a ps 0 that was killed, or is up
+            pass  # the file that marks ps 0 as running, or that a killed ps 0 leaves
         with open(os.path.join(moved, "lease-1"), "r+", encoding="utf-8") as f:
             text = f.read().replace(job.ps_hosts[0], "other:2222")
             f.seek(0)
@@ -53,7 +53,7 @@ class JobOver(harness.Test):
                  self.again(folder=moved, name="another ps 0"),
                  self.again(folder=self.path("none"), name="no folder")]
         shutil.copy(export, export + "-2")
-        os.utime(export + "-2", (1, 1))  # the time of an earlier job with as many steps
+        os.utime(export + "-2", (1, 1))  # older than the job, like the export of an earlier job
         late = self.again("--export=%s-2" % export, name="without its export")
         for worker in done:
             worker.wait_line("the job is done: the last checkpoint in .* has all its 12 steps")
@@ -78,7 +78,7 @@ class JobOver(harness.Test):
         for killed in (False, True):
             if killed:
                 with open(os.path.join(folder, "up-" + job.ps_hosts[0]), "wb"):
-                    pass  # the file of a program that was there
+                    pass  # the file that a killed ps 0 leaves
             for i in (0, 1):
                 job.start_ps(i, *kept, *(["--worker_timeout=12"] if killed else []))
             again = job.start_worker(1)

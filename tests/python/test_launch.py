@@ -1,5 +1,6 @@
-"""scripts/launch with stand-ins for ssh and weir-task: the flags of each start, restarts, the order
-of the end, and that no process is left. test_launch_ssh.py uses sshd and Weir's own programs."""
+"""scripts/launch with stand-ins for ssh and weir-task. The tests check the flags of each start, the
+restarts, the order in which tasks end, and that no process is left. test_launch_ssh.py uses sshd
+and Weir's own programs."""
 # label: unit
 import os
 import signal
@@ -9,9 +10,10 @@ import time
 
 import harness
 
-# ssh, whose hosts are all this one; `dead` refuses, `away` refuses while there is a file of that
-# name; `greets` first prints a text without an end of line; `bare` has no program but bash. A task
-# on `away` or `greets` can cut itself off: its host continues without ssh.
+# A stand-in for ssh, which runs every command on this machine. The host `dead` refuses connections,
+# `away` refuses them while a file of that name exists, `greets` first prints a text without an end
+# of line, and `bare` has no program but bash. A task on `away` or `greets` can kill its ssh, and
+# continues without it, like a task whose host is cut off.
 SSH = """#!/bin/bash
 while [[ $1 == -* ]]; do [[ $1 == -- ]] && shift && break; [[ $1 == -o ]] && shift; shift; done
 [ "$1" != dead ] || { echo "ssh: connect to host dead port 22: No route to host" >&2; exit 255; }
@@ -101,8 +103,8 @@ class Launch(harness.Test):
         launch.wait_line("launch: worker:1 on b: exit status 0, 2 starts")
 
     def test_permanent_error_ends_job(self):
-        """A permanent error ends the job: workers, then servers, also a task that ignores
-        SIGTERM."""
+        """After a permanent error the launcher ends the workers, then the servers, also a task that
+        ignores SIGTERM."""
         self.scene("a ps=2\nb workers=3\n", ps_1="stay 0",
                    worker_1="until [ $(wc -l <staying) = 4 ]; do sleep 0.05; done; exit 1",
                    worker_2="trap '' TERM; echo >>staying; while :; do sleep 0.05; done")
@@ -131,7 +133,7 @@ class Launch(harness.Test):
         self.launch("--grace=1").ends(0, "all servers have ended with 0: ends the workers")
 
     def test_full_output_does_not_stop_job(self):
-        """The job continues without the lines."""
+        """If the launcher cannot write, the job continues, and lines of the tasks are lost."""
         self.scene("a ps=1 workers=1\n", ps_0="exit 0", worker_0="echo x; exit 0")
         with open("/dev/full", "wb", buffering=0) as full:
             ended = subprocess.run(self.argv(), stdout=full, stderr=subprocess.PIPE, timeout=60,
@@ -140,13 +142,13 @@ class Launch(harness.Test):
         self.assertIn(b"lines are lost, the job continues", ended.stderr)
 
     def test_killed_launcher_ends_tasks(self):
-        """The launcher itself is killed: the hosts notice it."""
+        """The launcher itself is killed: its hosts detect that, and end the tasks."""
         self.scene("a ps=1 workers=1\n")
         launch = self.launch()
         self.wait_staying(2)
         launch.kill()
 
-    # The connection is lost once the launcher has seen the start.
+    # A task's script: it cuts its connection when the launcher has logged the start of the task.
     LOSE = ("until [ -s logs/worker-$index.log ]; do sleep 0.05; done; "
             "kill -KILL -- -$SSH_GROUP; while :; do sleep 0.05; done")
     # A worker whose first start loses its launcher, and continues until the watcher ends it.
@@ -155,8 +157,8 @@ class Launch(harness.Test):
             "echo second >>ends; exit 0")
 
     def test_lost_host_restarts_its_task(self):
-        """A task that is started again waits for the end of the old one; a greeting hides no
-        start."""
+        """A restarted task waits until its earlier process has ended. The launcher detects a start
+        also after a greeting of the host."""
         self.scene("a ps=1\nb workers=1 ssh=greets\n", worker_0=self.LOST,
                    ps_0="until grep -qs second ends; do sleep 0.05; done; exit 0")
         launch = self.launch("--restarts=1")
@@ -194,15 +196,15 @@ class Launch(harness.Test):
         launch.wait_line("the job ends, since another start would not fix it")
 
     def test_loss_of_host_not_counted_from_an_earlier_loss(self):
-        """Another task of the host was lost for good earlier: the time of the new loss begins at
-        0."""
+        """Another task of the host was lost for good before. --host_timeout counts from the new
+        loss, not from the earlier one."""
         self.scene("a ps=1\nb workers=2 ssh=away\n",
                    ps_0="until grep -qs second ends; do sleep 0.05; done; exit 0",
                    worker_0=self.LOSE,
                    worker_1="until [ -f late ]; do sleep 0.05; done; AWAY=away; " + self.LOST)
         launch = self.launch("--keep_going", "--restarts=1", "--host_timeout=40")
         launch.wait_line("launch: the job continues without worker:0 on b")
-        time.sleep(4)  # if they counted, they would be missing below
+        time.sleep(4)  # seconds that would be missing below if time counted from the first loss
         late = time.monotonic()
         open(self.path("late"), "w", encoding="utf-8").close()
         left = launch.wait_line(r"launch: worker:1 on b is tried again in 2 s, for (\d+) s more")
@@ -211,8 +213,8 @@ class Launch(harness.Test):
         launch.ends(1, "launch: worker:1 on b: exit status 0, 2 starts")
 
     def test_signal_during_end_only_logged(self):
-        """The first signal is only logged, so tasks have their time. SIGHUP is ignored under
-        nohup."""
+        """While tasks end, the launcher only logs the first signal, so tasks keep their grace.
+        Under nohup it ignores SIGHUP."""
         self.scene("a ps=1 workers=2\n",
                    worker_1="until [ $(wc -l <staying) = 2 ]; do sleep 0.05; done; exit 1",
                    worker_0="trap 'until [ -f end ]; do sleep 0.05; done; echo worker:0 >>ends; "
@@ -234,7 +236,8 @@ class Launch(harness.Test):
         self.launch().ends(2, "worker:0[|] flock is missing on this host")
 
     def test_unreachable_host_named(self):
-        """No task stays on the other hosts."""
+        """A host cannot be reached: the launcher names it, and ends the tasks on the other
+        hosts."""
         self.scene("a ps=1 workers=1\nb workers=1 ssh=dead\n")
         launch = self.launch("--quiet")
         launch.ends(1, "host b is not reached for worker:1: ssh: connect to host dead port 22")

@@ -1,6 +1,6 @@
-"""scripts/launch with OpenSSH's sshd on two hosts, network namespaces. One job runs to its end. In
-another one the host of a worker is cut off, which ends its task by itself and starts it again, and
-then Ctrl-C ends the job. No process is left on the hosts."""
+"""scripts/launch with OpenSSH's sshd on two hosts, which are network namespaces. One job runs to
+its end. In another job the host of a worker is cut off: the host ends its task by itself, the
+launcher starts the task again, and then Ctrl-C ends the job. No process is left on the hosts."""
 # label: net waits
 import os
 import re

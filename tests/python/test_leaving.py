@@ -12,8 +12,8 @@ STEPS = 100
 FLAGS = ["--train_steps=%d" % STEPS, "--batch_size=12", "--seed=3", "--eval_every=0",
          "--log_every=1", "--intra_op_threads=1", "--chunk_bytes=5120"]
 SLOW = [*FLAGS, "--fault_push_delay_ms=8"]
-# Messages of a process that could not exit at once: a worker after its grace, a server whose
-# checkpoint failed.
+# Messages of a process that could not exit in order: a worker whose grace period ended, or a server
+# whose checkpoint failed.
 GIVES_UP = r"SIGTERM: .* within \d+ s; stopping|given up: "
 
 
@@ -110,7 +110,8 @@ class Leaving(harness.Test):
             os.remove(figures)
 
     def test_sigterm_of_all_saves_and_restart_resumes(self):
-        """Servers and workers exit together: a last checkpoint, from which training resumes."""
+        """All servers and workers receive SIGTERM together. They write a last checkpoint, from
+        which restarted programs resume."""
         for n_ps, n_workers in ((1, 1), (2, 3)):
             self.records = []
             flags = ["--checkpoint_dir=" + self.path("ckpt-%d" % n_ps), "--save_steps=1000"]
@@ -121,7 +122,7 @@ class Leaving(harness.Test):
             for ps in job.ps:
                 self.assertEqual(ps.status, 143)
             step = int(job.ps[0].wait_line(r"checkpoint at step (\d+): ").group(1))
-            self.assertGreaterEqual(step, 8)  # the current step is repeated
+            self.assertGreaterEqual(step, 8)  # the base of the worker's step 9
             first = self.records[:]
             self.start_all(job, *flags)
             job.ps[0].wait_line("resumes from step %d" % step)
@@ -140,8 +141,8 @@ class Leaving(harness.Test):
         self.kill(job.workers[0], job.ps[1])
 
     def test_exit_status_separates_restartable_errors(self):
-        """ps exits with 138 for a port in use, and with 1 for a permanent error, as a folder that
-        cannot be made."""
+        """ps exits with 138 if its port is in use, and with 1 after a permanent error, for example
+        if it cannot make its checkpoint folder."""
         job = self.job(n_ps=1, n_workers=1)
         holder = job.start_ps(0)
         job.start_ps(0, wait=False).wait(20, 138)
@@ -152,7 +153,7 @@ class Leaving(harness.Test):
                      wait=False).wait(20, 1)
 
     def cut(self, paths, step):
-        """Removes the records after the checkpoint, whose steps are repeated."""
+        """Copies the records without the steps after the checkpoint, because these are repeated."""
         out = []
         for path in paths:
             out.append(path + "-cut")

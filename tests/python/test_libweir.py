@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Own training loops through libweir, called by ctypes, with real servers: modes, members that join
-and leave with each sample read once, servers that start from nothing, and refusals."""
+"""A training loop of its own, over libweir by ctypes, with real servers. The tests cover all modes,
+members that join and leave (each sample is read once), servers that restart without checkpoints,
+and refusals."""
 # label: cluster
 import os
 import re
@@ -37,7 +38,8 @@ class Libweir(harness.Test):
                              **kwargs) for i in range(n)]
 
     def done(self, processes):
-        """Waits for the ends; returns the digest that all have."""
+        """Waits until the processes have ended; returns the digest of all of them, which is the
+        same."""
         self.wait_all(processes, 60)
         found = {p.wait_line("^done (.*)").group(1) for p in processes}
         self.assertEqual(len(found), 1, found)
@@ -69,7 +71,7 @@ class Libweir(harness.Test):
                 ps.wait(60)
 
     def test_member_alone_same_bits_as_with_servers(self):
-        """Without servers a member ends with the bits of one member that has them."""
+        """A member without servers ends with the same bits as a single member with servers."""
         settings = ("optimizer=adam", "train_steps=10", "batch_size=4")
         ps = self.ps()
         want = self.done(self.members(*settings, n=1))
@@ -127,8 +129,8 @@ class Libweir(harness.Test):
         other.kill()
 
     def test_joining_and_leaving_members_read_each_sample_once(self):
-        """One member joins, one leaves. Each step that counts, or each round of local steps, has
-        the samples after those of the previous one."""
+        """One member joins, one leaves. The samples of each step that counts, or of each round of
+        local steps, begin where those of the previous step or round end."""
         for local_steps in (1, 4):
             with self.subTest(local_steps):
                 self.join_and_leave(local_steps)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""libweir as a client with TLS: which servers it refuses, and which servers refuse it, in the words
-of docs/guide/security.md; and the host's own TLS connections, which do not change."""
+"""libweir as a client with TLS. It refuses servers, and servers refuse it, with the messages of
+docs/guide/security.md. The host program's own TLS connections do not change."""
 # label: cluster
 import os
 import re
@@ -96,7 +96,8 @@ class LibweirTls(harness.Test):
                 self.host(address, line, *flags)
 
     def test_member_joins_beside_own_tls(self):
-        """A good server is accepted; the host's own connections do not change here either."""
+        """The member accepts a server with a good certificate, and the host's own connections do
+        not change in this case, either."""
         address = self.ps(*own.flags("ps"), "--serve")
         self.host(address, "is on this host: payloads through shared memory", *own.flags("worker"))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A server whose port is still in use retries for a while, and a signal ends that. A server without
-the port disturbs no other process."""
+"""A server whose port is still in use retries for a while, and a signal ends its wait. While it has
+no port, it disturbs no other process."""
 # label: cluster address
 import os
 import re
@@ -54,7 +54,8 @@ class Listen(harness.Test):
         self.assertNotIn("listening", job.ps[0].output())
 
     def test_server_waits_for_port_of_stopped_one(self):
-        """A stopped server holds its port; the next server starts before the first is gone."""
+        """A server that is stopped by SIGSTOP holds its port. The next server starts before, and
+        waits until the first one has ended."""
         job = self.job(n_workers=1, flags=["--train_steps=3"])
         old = job.start_ps()
         old.popen.send_signal(signal.SIGSTOP)
@@ -64,8 +65,8 @@ class Listen(harness.Test):
         job.finish()
 
     def test_server_resumes_from_last_checkpoint_of_previous_one(self):
-        """The owner of the port receives SIGTERM, and writes a last checkpoint. The next server
-        resumes from it, though it was started before."""
+        """The owner of the port receives SIGTERM, and writes a last checkpoint. The next server was
+        started before that, and resumes from this checkpoint."""
         job = self.job(n_workers=1, model="small", flags=[*FLAGS, "--train_steps=400",
                                                           "--fault_push_delay_ms=5"])
         flags = ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=1000"]

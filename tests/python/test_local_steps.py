@@ -1,6 +1,7 @@
-"""Local steps: H steps of a worker by itself, and then one step of the servers with the changes.
-The same bits as the definition in plain Python, whatever dies; each sample once; H times fewer
-bytes; batch normalization; joins; incompatible flags are refused."""
+"""Local steps: a worker makes H steps by itself, and then the servers make one step with the
+changes of all workers. The results are the same bits as those of the definition in plain Python,
+whatever process dies. Each sample is read once, and H times fewer bytes are sent. Incompatible
+flags are refused."""
 # label: cluster
 import os
 import re
@@ -25,7 +26,8 @@ class LocalSteps(harness.Test):
         return summaries[0]["parameters_sha256"]
 
     def test_local_steps_same_bits_on_every_path(self):
-        """The number of servers, the order and the transport change no bit; another rule does."""
+        """The number of servers, the order of arrival and the transport change no bit. Another
+        outer optimizer does."""
         digests = []
         for extra in ([], ["--optimizer=momentum"], ["--optimizer=sgd", "--local_steps=5"],
                       ["--outer_optimizer=momentum", "--outer_momentum=0.8"],
@@ -42,7 +44,8 @@ class LocalSteps(harness.Test):
         self.assertEqual(len(set(digests)), len(digests), "a flag has no effect")
 
     def test_round_equals_local_steps_of_worker_alone(self):
-        """One worker, plain averaging: a round ends where a worker alone is after H steps."""
+        """The job has one worker and plain averaging: a round ends with the parameters that a
+        worker alone has after H steps."""
         common = [*FLAGS, "--optimizer=sgd", "--train_steps=6"]
         alone, rounds = self.dir() + "/alone.safetensors", self.dir() + "/rounds.safetensors"
         self.run_worker(*common, "--export=" + alone, model="mlp")
@@ -72,7 +75,7 @@ class LocalSteps(harness.Test):
         self.assertEqual(self.digest(job), undisturbed)
 
     def test_local_steps_read_each_sample_once(self):
-        """This holds if a worker joins, and if a worker leaves, between two rounds."""
+        """Each sample is read once also if a worker joins, or leaves, between two rounds."""
         paths = [self.dir() + "/samples-%d" % i for i in range(3)]
         job = self.job(n_workers=2, model="mlp", flags=[
             *FLAGS, "--train_steps=400", "--local_steps=10", "--log_every=1",
@@ -98,8 +101,8 @@ class LocalSteps(harness.Test):
         self.assertGreater(int(m.group(1)), 0)
 
     def test_async_and_ssp_local_steps_read_each_batch_once(self):
-        """No worker waits. Each batch of each round is read by one worker, also if a worker is
-        killed in the middle of a round, and all end with the servers' last parameters."""
+        """No worker waits. Each batch is read by one worker, also if a worker is killed in the
+        middle of a round. All workers end with the servers' last parameters."""
         for mode in (["--sync_mode=async"], ["--sync_mode=ssp", "--staleness=3"],
                      ["--replicas_to_aggregate=1"]):
             with self.subTest(mode=mode):
@@ -122,8 +125,9 @@ class LocalSteps(harness.Test):
                     self.assertEqual((s["global_step"], s["local_steps"] % 10), (600, 0))
 
     def test_async_local_steps_average_changes(self):
-        """Each of the four workers that began with one version adds a part of its change, also of
-        statistics: the sum of whole changes would be far beyond any of them."""
+        """Four workers begin with the same version, so the servers add only a part of each one's
+        change, also to running statistics. The sum of whole changes would far exceed the value of
+        every single worker."""
         path = self.dir() + "/out.safetensors"
         model = os.path.dirname(os.path.abspath(__file__)) + "/models/small_norm.json"
         job = self.begin([*FLAGS[1:], "--train_steps=1600", "--local_steps=20", "--log_every=1",
@@ -132,14 +136,14 @@ class LocalSteps(harness.Test):
         self.digest(job)
         said = [int(n) for n in re.findall(r"\(global step: (\d+)\)", job.workers[0].output())]
         for variance in harness.read_safetensors(path)["n3/moving_variance"][1]:
-            # The variance is about 0.1; it would be thousands if whole changes were added.
+            # The variance is about 0.1; it would be some thousands if whole changes were added.
             self.assertTrue(0 < variance < 10, variance)
         self.assertEqual(said, sorted(said))
 
     def test_local_steps_validate_between_rounds(self):
-        """Each worker evaluates its part between rounds. The best evaluation, and the end of the
-        job for lack of a better one, appear with the worker's steps at the worker, and with the
-        servers' at the servers."""
+        """Each worker evaluates its part of the samples between rounds. A worker's log has its own
+        steps for the evaluations and for the end by --early_stopping; a server's log has the steps
+        of the servers, which are rounds."""
         job = self.begin([*FLAGS[:3], "--intra_op_threads=1", "--train_steps=2000",
                           "--local_steps=10", "--eval_every=20", "--validation_split=0.2",
                           "--early_stopping=2", "--learning_rate=1"])
@@ -161,8 +165,8 @@ class LocalSteps(harness.Test):
         self.assertEqual(e["sent_bytes"], 2 * 4 * job.summary(1)["parameters"])
 
     def test_few_rounds_average_and_warn(self):
-        """The default with fewer than five exchanges is the mean, and a line has their number; with
-        five it is Nesterov's momentum, without the line."""
+        """For fewer than five exchanges the default outer optimizer is the mean, and a line has
+        the number of exchanges. For five or more it is Nesterov's momentum, without the line."""
         for steps, outer in ((40, "sgd"), (50, "nesterov")):
             job = self.begin([*FLAGS, "--train_steps=%d" % steps, "--local_steps=10"])
             job.finish()
@@ -175,8 +179,8 @@ class LocalSteps(harness.Test):
                 self.assertNotIn("training takes", said)
 
     def test_epochs_rounded_up_to_rounds(self):
-        """An epoch is 20 steps of two workers here; rounds of 30 make more, which a line
-        reports."""
+        """Here an epoch is 20 steps of two workers. A round of 30 steps is more than that, which a
+        line reports."""
         job = self.begin(["--hidden_units=8", "--batch_size=60", "--epochs=1",
                           "--local_steps=15"])
         self.assertEqual({s["global_step"] for s in job.finish()}, {30})

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""A ps 0 that has lost the count of its lives, because it has no folder or the folder is lost,
-begins with epoch 1 again. A process that lives on in a generation of the earlier ps 0, of the same
-number or a higher one, continues with all members in a generation above it, from the first step."""
+"""A ps 0 without a checkpoint folder, or with a lost one, does not have the number of its earlier
+lives, and begins with epoch 1 again. If another process is still in a generation of the earlier
+ps 0, whose number is not below the new one's, the job begins again from the first step, in a
+generation with a higher number."""
 # label: cluster waits
 import os
 import re
@@ -23,14 +24,14 @@ class LostCount(harness.Test):
         return job
 
     def one_more_generation(self, job):
-        """A third worker joins, and leaves again: generation 1.2, then 1.3."""
+        """A third worker joins in generation 1.2, and leaves, which begins generation 1.3."""
         third = job.join_worker("third", *job.flags)
         third.wait_line("training step [0-9]+ done", 60)
         third.stop(seconds=60, status=0)
         job.workers[1].wait_line(r"generation 1\.3 from step", 60)
 
     def restart(self, job, ps_flags=()):
-        """ps 0 and worker 0, which have died, are the first processes that return."""
+        """Starts ps 0 and worker 0, which have died, again, before the other processes continue."""
         job.start_ps(0, *ps_flags)
         job.start_worker(0)
         job.ps[0].wait_line("worker 0 joined|waits for ps:1", 60)
@@ -44,8 +45,8 @@ class LostCount(harness.Test):
         job.workers[1].wait_line("going back from step [0-9]+ to step 0")
 
     def test_worker_of_higher_generation_restarts_from_first_step(self):
-        """The worker is in a higher generation than the first of the next ps 0, or in one of the
-        same number."""
+        """The number of the worker's generation is higher than that of the next ps 0's first one,
+        or equals it."""
         for is_higher in (True, False):
             with self.subTest(is_higher=is_higher):
                 job = self.begin(1)
@@ -58,7 +59,7 @@ class LostCount(harness.Test):
                 self.check(job)
 
     def test_server_of_higher_generation_restarts_from_first_step(self):
-        """The server is absent while ps 0 makes its first plan."""
+        """The server hangs while ps 0 makes its first plan."""
         job = self.begin(2)
         with harness.paused(job.ps[1], job.workers[1]):
             self.kill(job.ps[0], job.workers[0])
@@ -68,7 +69,8 @@ class LostCount(harness.Test):
         self.check(job)
 
     def test_raised_epoch_recorded_before_use(self):
-        """The folder is lost: ps 0 records the raised epoch before it uses it."""
+        """The folder is lost: ps 0 records the raised epoch in a new folder before it uses the
+        epoch."""
         folder = self.path("ckpt")
         flags = ["--checkpoint_dir=" + folder, "--save_steps=1000"]
         job = self.begin(1, flags)

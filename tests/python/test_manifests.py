@@ -36,7 +36,8 @@ class Manifests(harness.Test):
         return {d["kind"]: d for d in yaml.safe_load_all(text(EXAMPLES, "kubernetes", name))}
 
     def test_kubernetes_job_is_consistent(self):
-        """Related names are the same; exit statuses and times are the programs'."""
+        """Names that refer to each other are the same. Exit statuses and times are those of the
+        programs."""
         found = self.documents("job.yaml")
         service, ps, job = (found[k] for k in ("Service", "StatefulSet", "Job"))
         name = service["metadata"]["name"]

@@ -17,7 +17,8 @@ VALUE = re.compile(r'^([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)*)\})? (\S+
 
 
 def families(text):
-    """Returns {(name, labels): value}, where each value stands below its family's HELP and TYPE."""
+    """Returns {(name, labels): value}. Checks that each value stands below the HELP and TYPE of its
+    family."""
     values, types, family = {}, {}, None
     for line in text.splitlines():
         if line.startswith("# HELP "):

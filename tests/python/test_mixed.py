@@ -1,7 +1,6 @@
 #!/usr/bin/python3
-"""Weir's own workers and Python programs with the package `weir` in one job: a program describes
-the worker's parameters, and a program that describes other parameters is refused. Also in a
-region's job."""
+"""Weir's own workers and Python programs with the package `weir` train in one job, also in that of
+a region. A program must describe the same parameters as the worker, and is refused otherwise."""
 # label: cluster
 import hashlib
 import unittest
@@ -40,7 +39,8 @@ class Mixed(regions.Test):
         return rows
 
     def test_worker_and_program_share_job(self):
-        """Any of them may join first; all end with the same bits, and no sample is read twice."""
+        """The worker or the program may join first. Both end with the same bits, and no sample is
+        read twice."""
         for own_first in (True, False):
             path = "%s/samples-%d" % (self.dir(), own_first)
             job = self.job(n_workers=2, flags=["--train_steps=30", "--batch_size=10",
@@ -53,7 +53,7 @@ class Mixed(regions.Test):
             other.param("own/weights", (10, 784))
             m = self.member(job, "softmax", 1, **settings)
             if own_first:
-                # The program has described its job, and waits for a worker.
+                # The program has joined with its description of the job, and waits for worker 0.
                 with self.assertRaises(weir.Timeout):
                     m.next(0.2)
                 job.start_worker(0)

@@ -38,8 +38,9 @@ class Changes(harness.Test):
         return job
 
     def all_changes(self, mode, steps, before, held=False):
-        """A worker joins, a server joins, both leave, a worker is dropped and returns, a server and
-        then ps 0 are killed and return. before: a check at the start."""
+        """A worker joins, a server joins, and both leave. A worker is dropped and returns. A
+        server, and then ps 0, are killed and return. before: a check of the job before the
+        changes."""
         job = self.begin(mode, steps, held)
         self.wait_lines(job.workers, "training step 3 done")
         before(job)
@@ -63,7 +64,7 @@ class Changes(harness.Test):
         job.restart_ps(1, *self.ckpt())
         wait_generation(self, job, 8, 3, "2 servers")
         job.restart_ps(0, *self.ckpt("--worker_timeout=1"))
-        # 2.1 may have the checkpoint's two servers
+        # Generation 2.1 has two servers only if the last checkpoint has them.
         wait_generation(self, job, r"2\.1|2\.2", 3, "2 servers")
         summaries = job.finish(90)
         for s in summaries:
@@ -93,7 +94,8 @@ class Changes(harness.Test):
             job.workers[0], job.workers[2], 30))
 
     def test_ssp_survives_all_changes(self):
-        """The bound holds, except for a step that may have begun, and one that the end released."""
+        """The bound holds, plus one step that a worker may have begun already, and one that the end
+        of a generation released."""
         self.all_changes(["--sync_mode=ssp", "--staleness=%d" % STALENESS], 1200,
                          lambda job: test_modes.stay_near(self, job.workers[:2], job.workers[2],
                                                           STALENESS), held=True)

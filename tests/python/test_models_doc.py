@@ -23,7 +23,7 @@ class ModelsDoc(harness.Test):
         return script
 
     def compare(self, module, convert=None):
-        """Runs the script in a folder with the files of the previous lines."""
+        """Runs the page's script in a folder with the files that the page makes before it."""
         import numpy
         export = self.path("lenet5.safetensors")
         predicted = self.path("p.npy")

@@ -1,5 +1,5 @@
-"""The modes besides plain sync, with real processes: each trains, each guarantee is visible from
-outside, and all programs end with 0; and the typed answers to a foreign client."""
+"""The modes besides plain sync, with real processes. Each mode trains, its guarantee is visible
+from outside, and all programs exit with 0. A foreign client receives the right typed answers."""
 # label: cluster sanitize waits long
 import contextlib
 import re
@@ -82,7 +82,8 @@ class Case(harness.Test):
 
 class Modes(Case):
     def test_async_worker_runs_away(self):
-        """Stops each worker that has begun until all have, because no worker waits for another."""
+        """No worker waits for another, so the test stops each worker that has begun until all have
+        begun."""
         job = self.job(n_workers=3, flags=[*QUICK, BRISK, "--log_every=1", "--sync_mode=async",
                                            "--train_steps=1200"])
         job.start_ps()
@@ -187,7 +188,7 @@ class TypedAnswers(test_wire.Client):
                 answer = s.ask(kind, elsewhere, 0, payload)
                 self.check(answer, "WRONG_SHARD")
                 self.assertEqual(answer.chunk, elsewhere)
-            self.check(s.ask("PULL", there), "VERSION", 0, 0)  # the stream lives on
+            self.check(s.ask("PULL", there), "VERSION", 0, 0)  # the stream stays open
 
     def test_other_generation_answered_with_rebase(self):
         self.open()
@@ -223,7 +224,7 @@ class TypedAnswers(test_wire.Client):
         self.check(fast.ask("PULL", 0, 3), "VERSION", 2, -1)
         fast.cancel()
         fast = self.stream(0)
-        fast.send("PUSH", 0, 1, self.ones)  # nor is its repetition
+        fast.send("PUSH", 0, 1, self.ones)  # the repetition is not answered, either
         self.check(fast.ask("PULL", 0, 3), "VERSION", 2, -1)
         self.check(slow.ask("PUSH", 0, 0, self.ones), "APPLIED", 3, -1.5)
         self.check(fast.receive(), "APPLIED", 3, -1.5)
@@ -233,7 +234,7 @@ class TypedAnswers(test_wire.Client):
         # first answer.
         self.stubs[0].Leave(self.pb.LeaveRequest(member=1, incarnation=8, done=True),
                             timeout=10 * harness.PATIENCE)
-        self.check(fast.receive(), "APPLIED", 4, -2)  # a worker that has left is not waited for
+        self.check(fast.receive(), "APPLIED", 4, -2)  # the server waits for no worker that has left
 
 
 harness.main(__name__)

@@ -1,5 +1,5 @@
-"""The modes besides plain sync with 16-bit numbers and delay compensation, and without servers; the
-slow workers of each step in log lines and in a server's summary."""
+"""The modes besides plain sync with 16-bit numbers, with delay compensation, and without servers.
+Log lines and a server's summary name the slow workers of the steps."""
 # label: cluster address waits
 import os
 import re

@@ -14,8 +14,8 @@ import wan  # noqa: E402
 
 WHY_NOT = namespaces.why_not() or wan.why_not_nft()
 MTU = 1300
-# TCP's first pause, as on a long line. Its third repeat, 7 of these pauses later, is the first
-# smaller packet.
+# TCP's first pause before it repeats a packet, as on a long line. TCP makes the packet smaller at
+# its third repetition, after 7 such pauses.
 REPEAT_MS = 900
 LOST = (r"packets of 1500 bytes to 10\.84\.%d\.2 are lost while smaller ones arrive: .* "
         r"\(ip link set dev DEVICE mtu 1280\), .* \(sysctl -w net\.ipv4\.tcp_mtu_probing=1\)")

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""--evaluate and --predict: figures are those of data that the user named, or that training used,
-and the log lines name the data."""
+"""--evaluate and --predict use the data that the user named, or otherwise the data of training. The
+log lines name the data."""
 # label: cluster
 import os
 
@@ -23,7 +23,7 @@ class NamedData(harness.Test):
         return (["--evaluate=" + file], ["--predict=" + file, "--output=" + self.path("o.csv")])
 
     def rename_data(self, name):
-        """Returns the same export as if trained on data of that name."""
+        """Returns a copy of the export that has this name of the training data."""
         harness.change_metadata(self.path("m.safetensors"), self.path("renamed.safetensors"),
                                 lambda metadata: {**metadata, "data": name})
         return self.path("renamed.safetensors")

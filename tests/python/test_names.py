@@ -20,8 +20,9 @@ ADDRESSES = ("127.0.0.1", "127.0.0.2")
 RESOLV = os.path.realpath("/etc/resolv.conf")
 INSIDE = "WEIR_TEST_NAMES_INSIDE"
 UNSHARE = ["unshare", "--net", "--mount"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
-# gRPC's own pauses grow by 1.6 from a second: after so many failures each lasts 20 s and more. A
-# busy machine never shortens them. It may lengthen our own pauses, of which one must be short.
+# gRPC's own pauses begin with 1 s and grow by a factor of 1.6: after FAILURES failures each lasts
+# 20 s or more, and a busy machine never shortens them. It may lengthen Weir's own pauses, so the
+# test requires only one that is shorter than SHORT_S.
 FAILURES, SHORT_S = 8, 10
 
 
@@ -68,8 +69,8 @@ class Resolver:
             self.socket.sendto(head + query[12:end] + b"".join(answers), address)
 
     def is_asked_again(self):
-        """Returns whether the program asks again after many failures, within a time in which gRPC
-        alone would not. Each of its attempts may be several questions in a row."""
+        """Returns whether the program asks again after many failures, sooner than gRPC alone would.
+        Questions that follow each other within 0.5 s belong to one attempt."""
         times = [t for t, before in zip(self.asked, [0, *self.asked]) if t - before > 0.5]
         return any(b - a < SHORT_S for a, b in zip(times[FAILURES - 1:], times[FAILURES:]))
 

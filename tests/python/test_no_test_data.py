@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Training without test data: the parameters are the same, no line mentions a test set, and the
-last line has the validation's figures. And the places where --validation_dir searches for data."""
+"""Training without test data ends with the same parameters, no line mentions a test set, and the
+last line has the validation's figures. Other tests check where --validation_dir searches for
+data."""
 # label: cluster
 import os
 import re
@@ -78,7 +79,8 @@ class NoTestData(harness.Test):
         self.assertEqual(got["parameters_sha256"], want["parameters_sha256"])
 
     def test_validation_data_found(self):
-        """By any of their names, or as class folders in the folder itself; val before test."""
+        """Validation data may have any of their names, or be class folders in the folder itself. If
+        val and test exist, the worker uses val."""
         data = ["--data_dir=" + self.make("png", "png")]
         other = self.make("npz", "npz", "--test=80")
         test, val = os.path.join(self.path("png"), "test"), self.path("v")

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A worker that reaches ps 0 but not another server: its log names the closed path, the job does
-not wait for it for ever, and ps 0 admits it again when the path is open."""
+"""A worker that reaches ps 0 but not another server. The worker's log names the closed path. The
+job does not wait for the worker for ever, and ps 0 admits it again when the path is open."""
 # label: net waits
 import unittest
 

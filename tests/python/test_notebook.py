@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The notebooks of examples/notebooks: as files they have figures and no error; and they run, if
-this Python has the modules that execute notebooks (scripts/check_notebook)."""
+"""The notebooks of examples/notebooks. Their files contain figures and no error. The notebooks also
+run, if this Python has the modules that execute notebooks (scripts/check_notebook)."""
 # label: unit
 import ast
 import glob

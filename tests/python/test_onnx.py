@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""python3 -m weir.onnx: networks that the worker trained predict as ONNX the same as --predict,
-sample by sample; faults of its files are reported in one line. onnxruntime evaluates the ONNX if it
-is installed (scripts/check_onnx), otherwise tests/python/onnx_numpy.py."""
+"""python3 -m weir.onnx converts networks that the worker trained to ONNX. Their outputs equal those
+of --predict, sample by sample. The command reports faults of its files in one line. onnxruntime
+evaluates the ONNX networks if it is installed (scripts/check_onnx), otherwise
+tests/python/onnx_numpy.py."""
 # label: cluster computes
 import json
 import os
@@ -30,8 +31,8 @@ TOLERANCE = 1e-5  # for probabilities: float32 in both
 ALONE = ["--intra_op_threads=1", "--seed=5", "--optimizer=sgd"]
 # A training step that changes almost nothing.
 STILL = [*ALONE, "--learning_rate=1e-30", "--train_steps=1", "--batch_size=10"]
-# Features that no other network here has: strides, windows that are not square, paddings, two
-# inputs, two readers of the image.
+# A network with features that no other network here has: strides, windows that are not square,
+# paddings, layers with two inputs, two layers that read the image.
 EVERY = {"name": "every", "input": "auto", "classes": "auto", "layers": [
     {"type": "conv2d", "name": "probabilities", "filters": 4, "kernel": [3, 4], "stride": [2, 1],
      "padding": "same"},
@@ -110,7 +111,8 @@ class Onnx(harness.Test):
         self.compare_with_hidden(export, data, images)
 
     def compare_with_hidden(self, export, data, images):
-        """Compares with --uint8, and with the size of a hidden layer from the command line."""
+        """Compares the outputs with --uint8. The size of a hidden layer is that of the flag
+        --hidden_units, not that of the model's file."""
         model = harness.read_json(os.path.join(harness.MODELS, "mlp.json"))
         first = next(l for l in model["layers"] if l["type"] == "dense")
         first["units"] = 7  # for --predict, which has no --hidden_units here
@@ -120,7 +122,7 @@ class Onnx(harness.Test):
         self.assertEqual(made.graph.input[0].type.tensor_type.elem_type, onnx.TensorProto.UINT8)
 
     def test_every_layer_predicts_the_same(self):
-        """On normalised colour pictures; and with targets."""
+        """The tests use normalised colour pictures, and a network with targets."""
         rng = numpy.random.default_rng(3)
         data = self.new_folder("data")
         for part, n in (("train", 64), ("test", 30)):

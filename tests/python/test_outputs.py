@@ -80,7 +80,7 @@ class Outputs(harness.Test):
                     json.loads(got[0])
 
     def test_standard_output_written(self):
-        """/dev/stdout is on every host a link into procfs, to a pipe or to a file."""
+        """/dev/stdout is a link into procfs on every host. It leads to a pipe or to a file."""
         link = self.path("stdout")
         os.symlink("/proc/self/fd/1", link)
         argv = [harness.program("worker"), harness.models_dir("softmax"), "--model=softmax",
@@ -152,7 +152,8 @@ class Outputs(harness.Test):
         self.assertEqual(harness.read_bytes(model), before)
 
     def test_same_device_for_two_outputs_accepted(self):
-        """A device loses nothing that a file would keep."""
+        """Two outputs may be the same device: unlike a file, it keeps no content that the second
+        output would replace."""
         path = self.device(3)
         self.run_worker(*FLAGS, "--export=" + path, "--summary_json=" + path)
 
@@ -217,7 +218,7 @@ class Outputs(harness.Test):
         self.assertEqual(os.listdir(self.path("folder")), [])
 
     def test_full_disk_at_start_refused(self):
-        """A file system without room for a file."""
+        """The file system has no room for another file."""
         path = self.mount("nr_inodes=1")
         self.assertIn("--export=%s/x: the folder %s is full: " % (path, path),
                       self.run_worker(*FLAGS, "--export=" + path + "/x", status=138).output())

@@ -56,7 +56,7 @@ class OwnData(harness.Test):
 
     @staticmethod
     def numbers(rows):
-        """Returns the part of the predictions that all formats have: no names of files and
+        """Returns the part of the predictions that all formats have, without the names of files and
         classes."""
         head = next(rows)
         kept = [k for k, name in enumerate(head) if name not in ("file", "class_name")]

@@ -66,8 +66,8 @@ class OwnFolders(harness.Test):
         self.finish(job)
 
     def test_own_folders_keep_same_checkpoints(self):
-        """Each server has its own files, of the same checkpoints, and logs which kind its folder
-        is."""
+        """Each server has its own files of the same checkpoints, and logs whether its folder is
+        shared."""
         job = self.begin(2, "--save_steps=5", "--keep_checkpoint_max=2")
         self.finish(job)
         steps = self.manifests()
@@ -84,7 +84,7 @@ class OwnFolders(harness.Test):
         self.assertNotIn("given up", job.ps[0].output())
 
     def test_shared_folder_logged(self):
-        """Two servers with one folder log that."""
+        """If two servers have the same folder, the second one logs that it is shared."""
         job = self.job(n_ps=2, model="softmax", flags=FLAGS)
         for i in (0, 1):
             self.start_ps(job, i, folder=self.folder(0))
@@ -94,7 +94,8 @@ class OwnFolders(harness.Test):
         self.assertNotIn("of its own", job.ps[0].output())
 
     def test_two_servers_share_other_folder_than_ps_0(self):
-        """ps 1 and ps 2 have one folder, ps 0 another; one of them returns with another address."""
+        """ps 1 and ps 2 have one folder, and ps 0 another one. The next job has one server in each
+        folder, with another address, and resumes from the newest checkpoint."""
         job = self.job(n_ps=3, model="small", flags=SLOW)
         for i in range(3):
             self.start_ps(job, i, *([] if i else ["--save_steps=8"]), folder=self.folder(i > 0))
@@ -124,8 +125,8 @@ class OwnFolders(harness.Test):
         self.finish(job)
 
     def test_killed_job_resumes_from_newest_checkpoint(self):
-        """All are killed: the next job resumes from the newest checkpoint, whatever ports it has,
-        and removes old files of the previous job."""
+        """All processes are killed. The next job resumes from the newest checkpoint, whatever ports
+        its servers have, and removes old files of the previous job."""
         self.stopped_at(16)
         newest = self.manifests()[-1]
         job = self.begin(2, "--save_steps=8", "--keep_checkpoint_max=1", flags=FLAGS)
@@ -136,7 +137,8 @@ class OwnFolders(harness.Test):
             self.assertEqual(len(self.files(task)), 1, self.files(task))
 
     def test_server_killed_after_last_step_exits_on_restart(self):
-        """ps 1 is killed when the job is done, and started again: it exits, because ps 0 has."""
+        """ps 1 is killed when the job is done, and started again. It exits, because ps 0 has exited
+        and the job has made all its steps."""
         job = self.begin(2, "--save_steps=40", flags=FLAGS)
         self.finish(job)
         up = os.path.join(self.folder(1), "up-" + job.ps_hosts[1])

@@ -17,7 +17,7 @@ import harness
 BUILD = os.path.dirname(harness.BIN)
 DATA = "/usr/share/datasets/fashion-mnist"
 STEPS, TRIES = 400, 10  # a busy machine may miss the job's middle
-# The numbers with which programs were compiled.
+# The values of weir.h's constants with which existing programs were compiled.
 CONSTANTS = {"OK": 0, "DONE": 1, "LEFT": 2, "AGAIN": 3, "REBASED": 4, "OVER": 5, "E_INVALID": -1,
              "E_REFUSED": -2, "E_UNAVAILABLE": -3, "E_CANCELLED": -4, "E_NOMEM": -5,
              "E_UNSUPPORTED": -6, "E_PROTOCOL": -7, "E_IO": -8, "E_INTERNAL": -9, "FLOAT32": 0,
@@ -111,7 +111,8 @@ class OwnTrainer(harness.Test):
         return ps
 
     def run_job(self, where, program, env, name, disturb=False):
-        """Returns its values, and the lines of its last step, or None if it ended too soon."""
+        """Returns the values of the last checkpoint, and the lines of the last step, or None if the
+        job ended before the disturbance."""
         hosts = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
         folder = self.path(name)
         ps = self.ps(where, hosts, folder)

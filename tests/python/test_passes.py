@@ -1,5 +1,5 @@
-"""Samples that are read if a dead worker is dropped at once and returns, and if another number of
-workers resumes from a checkpoint: each sample of each pass once (I6)."""
+"""Each sample of each pass is read once (I6), also if a dead worker is dropped at once and returns,
+and if another number of workers resumes from a checkpoint."""
 # label: cluster
 import re
 
@@ -7,10 +7,10 @@ import harness
 import samples
 
 def wait_generation(test, job, n, workers, more=""):
-    """Waits until the generation n of ps:0's first life, or one after it and after the last seen
-    one, has begun with so many workers (or a text for the number), and worker 0 makes steps in
-    it. On a busy machine there may be more generations: a late worker is dropped, and admitted
-    again."""
+    """Waits until a generation with so many workers has begun, and worker 0 makes steps in it. n:
+    least number of the generation in ps:0's first life, or a pattern of its name. The generation
+    must also be later than the one of the previous call. On a busy machine more generations may
+    begin than the test causes: a late worker is dropped, and admitted again."""
     w, name = job.workers[0], n
     if not isinstance(n, str):
         first = max(n, job.generation + 1)
@@ -47,11 +47,12 @@ class Samples(harness.Test):
         self.assertNotIn("generation 1.8", job.ps[0].output())
 
     def test_other_number_of_workers_reads_each_sample_once(self):
-        """A job of 3 workers is killed, and resumes with 2, then 4, at the sample after the
-        checkpoint's."""
+        """A job of 3 workers is killed, and resumes with 2, then with 4. Each time the first sample
+        is the one after the last sample of the checkpoint."""
         ckpt = ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=10"]
         rows, begun = set(), 0
-        for n_workers, steps in ((3, 10), (2, 50), (4, 90)):  # or a later step: a disk may be slow
+        # Checkpoints may be some steps later than `steps`, because a disk may be slow.
+        for n_workers, steps in ((3, 10), (2, 50), (4, 90)):
             job = self.job(n_ps=2, n_workers=n_workers, flags=[*self.FLAGS, "--train_steps=90"])
             job.start_servers(*ckpt)
             for i in range(n_workers):

@@ -44,7 +44,8 @@ class Split(fake_gpus.Machine):
         return path
 
     def run_net(self, name, *flags, **devices):
-        # Adam would move c1's biases, which the following norm cancels, on a random walk.
+        # The layer after c1 cancels the biases of c1, so their gradients are only rounding errors,
+        # and Adam would move the biases at random.
         return self.train(name, "--batch_size=12", "--train_steps=15", "--optimizer=momentum",
                           "--learning_rate=0.02", *flags, model=self.net(**devices))
 
@@ -73,7 +74,8 @@ class Split(fake_gpus.Machine):
         self.check_trace(trace)
 
     def check_trace(self, path):
-        """Checks that the first step has every crossing once, in its order."""
+        """Checks that each copy from one device to another is once in the first step, and in the
+        right order."""
         events = harness.read_json(path)["traceEvents"]
         crossed = [e["name"] for e in sorted(events, key=lambda e: e.get("ts", 0))
                    if e.get("cat") == "cross" and e["args"].get("step") == 0]
@@ -100,7 +102,8 @@ class Split(fake_gpus.Machine):
         self.same(towers, self.run_net("cpu", "--gpus=none", "--towers=2"))
 
     def test_placement_numbers_are_cudas_without_gpus_flag(self):
-        """Without --gpus the numbers are CUDA's, even if other programs use the other cards."""
+        """Without --gpus the numbers in --placement are those of CUDA, even if other programs use
+        some of the cards."""
         self.machine(card(0, "total=400 used=10 procs=11"), card(1, "total=400 used=10"),
                      card(2, "total=400 used=10"))  # CUDA's numbers: 1, 0, 2
         for rules, lines in (("*=/gpu:2", ["c1/weights: /device:GPU:2 (rule '*=/gpu:2')"]),

@@ -7,7 +7,8 @@ import re
 import harness
 
 PERMANENT = 1
-BF16 = ["--precision=bf16", "--bf16_layers=c3,c5"]  # the faster format depends on the machine
+# The layers are named, because which layers are faster in bf16 depends on the machine.
+BF16 = ["--precision=bf16", "--bf16_layers=c3,c5"]
 REFUSED = (r"--precision=bf16: oneDNN finds neither AVX512_BF16 nor AMX on this CPU \(oneDNN \S+"
            r".*\), and without them bf16 is slower than fp32; use --precision=fp32")
 
@@ -50,9 +51,9 @@ class Precision(harness.Test):
         self.assertNotEqual(shas[0], exact["parameters_sha256"])
 
     def test_bf16_keeps_small_updates(self):
-        """The parameters stay floats: a step of Adam moves each by about the learning rate. Two
-        steps at rates that differ by far less than neighbours in bf16 differ by exactly that, with
-        a worker alone and with a server."""
+        """The parameters stay floats. A step of Adam moves each by about the learning rate. Two
+        runs with slightly different rates must end with parameters that differ by the same amount,
+        which is far below the distance of neighbours in bf16."""
         self.needs_bf16()
         for name, servers in (("alone", False), ("served", True)):
             with self.subTest(name):
@@ -74,7 +75,7 @@ class Precision(harness.Test):
         moved = n = 0
         for name, (_, values) in one.items():
             for a, b in zip(values, two[name][1]):
-                if abs(a) < 2 ** -9:  # from there on neighbours in bf16 are 15e-6 apart
+                if abs(a) < 2 ** -9:  # above this, neighbours in bf16 are at least 15e-6 apart
                     continue
                 n += 1
                 self.assertLess(abs(a - b), 2e-6, name)

@@ -29,7 +29,8 @@ class Predict(harness.Test):
         return harness.read_bytes(os.path.join(self.data(), "t10k-labels-idx1-ubyte"))[8:]
 
     def test_evaluate_matches_training(self):
-        """Export, manifest and folder have training's figures, to the last digit."""
+        """The figures of --evaluate for the export, a manifest and the checkpoint folder are those
+        of training, to the last digit."""
         want = self.train()
         manifest = ckpt_folder.path(self.path("ckpt"), 60)
         for file in (self.path("model.safetensors"), manifest, self.path("ckpt")):

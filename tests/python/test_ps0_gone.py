@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The machine of ps 0 is lost for good (docs/guide/failures.md): the recovery with the folder of
-checkpoints, and without it."""
+"""Recovers jobs whose machine of ps 0 is lost for good (docs/guide/failures.md), with the
+checkpoint folder and without it."""
 # label: cluster waits long
 import os
 import re
@@ -16,7 +16,7 @@ import preload
 FLAGS = ["--batch_size=12", "--train_steps=60", "--seed=5", "--chunk_bytes=5120",
          "--optimizer=adam", "--log_every=1", "--intra_op_threads=1"]
 SLOW = [*FLAGS, "--fault_push_delay_ms=6"]
-# A claim waits, once, until the file that it makes for that is removed.
+# The first claim of a folder makes the file $HOLD_CLAIMS, and waits until that file is removed.
 HOLDS_CLAIMS = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -53,8 +53,8 @@ class Ps0Gone(harness.Test):
         job.finish(120, self.undisturbed_digest(n_workers=2, model="small", flags=FLAGS))
 
     def test_ps_0_restored_at_another_address(self):
-        """The folder exists, ps 0's address does not: all programs are started with another
-        --ps_hosts."""
+        """The folder still exists, but the address of ps 0 does not. All programs are started with
+        another --ps_hosts."""
         old = self.lose_ps0()
         old.ps[1].wait_line(r"waiting for ps:0 \(")
         self.terminate((*old.workers, old.ps[1]), 60, 143)
@@ -67,8 +67,8 @@ class Ps0Gone(harness.Test):
         self.check(job)
 
     def test_lost_folder_restarts_from_first_step(self):
-        """The folder is empty, at the same path: ps 0 reports that, and the living members restart
-        at the first step with it."""
+        """The folder at the same path is empty. ps 0 reports that, and the living members begin
+        again with it at the first step."""
         job = self.lose_ps0()
         shutil.rmtree(self.folder())
         job.start_ps(0, *self.ckpt())
@@ -118,7 +118,8 @@ class Ps0Gone(harness.Test):
         self.kill_any(ps, old.workers[0])
 
     def held_claim(self, job, *more):
-        """Starts ps 0 of a job; returns it, and the file whose end lets it claim the folder."""
+        """Starts ps 0 of a job, which waits before it claims the folder. Returns ps 0, and the file
+        whose removal ends the wait."""
         held = self.path("held")
         ps = job.start_ps(0, *self.ckpt(*more), wait=False,
                           env=preload.env(self, HOLDS_CLAIMS, HOLD_CLAIMS=held))
@@ -145,8 +146,8 @@ class Ps0Gone(harness.Test):
         self.kill_any(ps)
 
     def test_claim_resumes_from_last_checkpoint_of_old_owner(self):
-        """A ps 0 that claims the folder resumes from the old owner's last checkpoint before the
-        claim, which the old owner wrote after the new one had first read the folder."""
+        """The old owner writes another checkpoint after the new ps 0 has read the folder, and
+        before it claims the folder. The new ps 0 resumes from that checkpoint."""
         old = self.job(n_ps=1, n_workers=1, model="small", flags=SLOW)
         old.start(self.ckpt("--keep_checkpoint_max=1"))
         old.ps[0].wait_line("checkpoint at step 8: ")
@@ -161,8 +162,8 @@ class Ps0Gone(harness.Test):
                          (60, old.summary(0)["parameters_sha256"]))
 
     def test_folder_of_job_that_shuts_down_retried(self):
-        """The last checkpoint waits for ps:1: a ps 0 that starts then exits with 138, for a
-        retry."""
+        """The last checkpoint of the old job waits for ps:1. A new ps 0 that starts during the wait
+        exits with 138, for a retry."""
         old = self.job(n_ps=2, n_workers=1, model="small", flags=[*SLOW, "--train_steps=100000"])
         old.start(self.ckpt())
         old.workers[0].wait_line("training step 5 done")
@@ -176,10 +177,10 @@ class Ps0Gone(harness.Test):
         self.kill_any(*old.ps, *old.workers)
 
     def test_replaced_ps_0_changes_nothing_in_folder(self):
-        """A ps 0 was paused and replaced. When it continues, it does not change the list of servers
-        from which its successor restarts."""
+        """A ps 0 was paused and replaced. When it continues, it does not change the list of
+        servers, which its successor reads at a restart."""
         old = self.job(n_ps=2, n_workers=1, model="small", flags=SLOW)
-        # Nothing is in progress there when it stops.
+        # Without --save_steps no checkpoint is being written when this ps 0 is paused.
         old.start(["--checkpoint_dir=" + self.folder()])
         old.workers[0].wait_line("training step 5 done")
         new = self.job(n_ps=1, n_workers=1, model="small", flags=FLAGS)
@@ -198,8 +199,8 @@ class Ps0Gone(harness.Test):
 
     @unittest.skipIf(WHY_NOT, WHY_NOT)
     def test_machine_of_ps_0_replaced_at_same_address(self):
-        """Another machine has the address and the folder of one that vanished: no other program is
-        restarted."""
+        """Another machine replaces that of ps 0, with its address and its folder. No other program
+        is restarted."""
         net = namespaces.Network(3, test=self)
         job = self.job(n_ps=2, n_workers=2, model="small", flags=SLOW)
         job.ps_hosts = [net.address(0) + ":2221", net.address(1) + ":2221"]

@@ -160,8 +160,8 @@ class Members(unittest.TestCase):
             weir.Member(rate=1)
 
     def test_unreachable_server_logged(self):
-        """stderr has a line after 3 s, also if the member joins a running job. After weir.log the
-        log's function has it, and stderr does not."""
+        """After 3 s a line on stderr names the server, also if the member would join a running job.
+        If the program has set a function by weir.log(), that function receives the line instead."""
         address = "%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0])
         code = ("import sys, weir\n%s\nwith weir.Member(ps_hosts=sys.argv[1], %s) as m:\n"
                 "    m.param('w', (1,))\n    m.next()\n")
@@ -184,7 +184,8 @@ class Members(unittest.TestCase):
                 self.assertEqual(process.stderr.read(), "")
 
     def test_missing_member_logged(self):
-        """stderr names it after 3 s, like the log of Weir's own workers."""
+        """After 3 s a line on stderr names the missing member, as in the log of Weir's own
+        workers."""
         code = ("import sys, weir\n"
                 "with weir.Member(ps_hosts=sys.argv[1], n_workers=2, task_index=0,\n"
                 "                 train_steps=2) as m:\n"
@@ -223,7 +224,7 @@ class Members(unittest.TestCase):
             with self.assertRaisesRegex(weir.Invalid, "closed"):
                 m.next(60)
             closer.join()
-            self.assertIsNone(handle())  # its finalizer closes the library's member
+            self.assertIsNone(handle())  # the handle is freed, so its finalizer has run
 
     def test_leave_message_sent_with_views_in_use(self):
         """The member leaves while views are in use, so the servers exit, and the views keep their
@@ -256,7 +257,8 @@ class Members(unittest.TestCase):
             self.assertEqual(kept.tolist(), [-1, 0])
 
     def test_close_after_cancel_frees_memory(self):
-        """close() frees the memory, though the cancelled call ends before."""
+        """close() cancels the waiting call of another thread. It frees the memory also if this call
+        ends before close() continues."""
         m = weir.Member(ps_hosts="%s:%d" % (harness.LOOPBACK, harness.free_ports(1)[0]),
                         n_workers=1)
         m.param("w", (1,))
@@ -294,8 +296,8 @@ class Members(unittest.TestCase):
             self.assertIn("weir_log must not call this", heard[0])
 
     def test_close_from_log_function_deferred(self):
-        """The close is refused, and made by the next call from elsewhere, for close() and for a
-        collected member."""
+        """The log's function must not close a member. If it calls close(), or the collector finds a
+        member during it, the next call from elsewhere closes the member."""
         with weir.Member() as m:
             closed, dropped = [weir.Member()], [weir.Member()]
             lib = closed[0]._handle.lib
@@ -315,7 +317,8 @@ class Members(unittest.TestCase):
             self.assertEqual((member._late, handle(), freed.call_count), ([], None, 2))
 
     def test_views_readable_at_exit(self):
-        """Code that runs after the module's own end still reads them."""
+        """Code that runs at the interpreter's exit, after the module's own exit handler, still
+        reads views."""
         code = ("import atexit\nkept = []\natexit.register(lambda: print(kept[0][-1]))\n"
                 "import weir\nm = weir.Member(train_steps=1)\nm.param('w', (1 << 20,))\n"
                 "m.next()\nkept.append(m.values(0))")
@@ -332,8 +335,8 @@ class Members(unittest.TestCase):
                        timeout=20 * harness.PATIENCE, env=harness.package_env())
 
     def test_forked_child_frees_member_without_wait(self):
-        """A garbage collector in a forked process frees a member of its parent without a wait;
-        other calls are refused, and the parent continues."""
+        """In a forked process the garbage collector frees a member of the parent without a wait.
+        Other calls with that member are refused, and the parent continues."""
         with weir.Cluster(command=None) as cluster:
             m = weir.Member(**cluster.settings(0), train_steps=2, optimizer="sgd")
             m.param("w", (1,))
@@ -420,7 +423,8 @@ class Members(unittest.TestCase):
         self.assertEqual(out[0][3], "began")
 
     def test_cluster_of_two_regions_trains(self):
-        """The regions of one member each end with the same values, and read each sample once."""
+        """Two regions, each with one member, end with the same values, and read each sample
+        once."""
         out = {}
 
         def run(i):
@@ -455,8 +459,8 @@ class Members(unittest.TestCase):
         self.assertEqual(sorted(out[0][1] + out[1][1]), list(range(64)))
 
     def test_failed_worker_raises_with_its_last_lines(self):
-        """Its last lines are in the error, and all of them in its file, which is truncated at its
-        start."""
+        """The error has the last lines of the worker, and the worker's file has all its lines. The
+        start of a worker truncates its file."""
         with tempfile.TemporaryDirectory() as folder:
             harness.write_file(os.path.join(folder, "worker-0.log"), "of another cluster")
             with weir.Cluster(command=[sys.executable, "-u", "-c", "import sys; print('first' + "
@@ -475,7 +479,7 @@ class Members(unittest.TestCase):
             self.assertTrue(cluster.output("worker:0").startswith("first"))
 
     def test_port_of_killed_server_is_held(self):
-        """The port is held also while no server is there."""
+        """The cluster holds the port also while no server listens."""
         with weir.Cluster(n_workers=0) as cluster, socket.socket() as other:
             cluster.kill("ps:0")
             with self.assertRaises(OSError):
@@ -495,7 +499,8 @@ class Members(unittest.TestCase):
 
 
     def test_only_workers_outside_the_job_end_with_it(self):
-        """A late worker is ended with the job only if ps 0's log proves that it has not joined."""
+        """When the job ends, the cluster ends a late worker only if ps 0's log proves that this
+        worker has not joined."""
         code = ["sh", "-c", "sleep 1000 & echo $! is it; wait"]  # the member is the shell's child
         with weir.Cluster(n_workers=0) as cluster:
             late, has = (cluster.add_worker(code) for _ in range(2))
@@ -521,8 +526,8 @@ class Members(unittest.TestCase):
             self.assertTrue(has.counts)
 
     def test_watch_and_wait_line_time_out(self):
-        """Timeouts hold even without a process to wait for, and without a pause between two
-        polls."""
+        """watch() and wait_line() end at their timeout also if no process counts any more, and if
+        there is no pause between two polls."""
         with weir.Cluster(n_workers=0) as cluster:
             self.assertRaises(weir.Timeout, list, cluster.watch(every=0, timeout=0.1))
             cluster.processes["ps:0"].counts = False
@@ -530,8 +535,8 @@ class Members(unittest.TestCase):
                 cluster.wait_line("ps:0", "xyz", 0.1)
 
     def test_worker_gets_path_signals_and_folder(self):
-        """A worker has the PATH of env, and ignores no signal that Python ignores; a cluster
-        accepts paths."""
+        """A worker has the PATH of env. It does not ignore the signals that Python ignores. Folders
+        may be pathlib paths."""
         with tempfile.TemporaryDirectory() as folder:
             os.symlink(shutil.which("grep"), os.path.join(folder, "ours"))
             with weir.Cluster(command=["ours", "SigIgn", "/proc/self/status"],
@@ -540,12 +545,12 @@ class Members(unittest.TestCase):
                 cluster.wait_line("worker:0", "\n", 20 * harness.PATIENCE)
                 ignored = int(cluster.output("worker:0").split()[1], 16)
                 self.assertTrue(os.path.isdir(os.path.join(folder, "kept")))
-        self.assertEqual(cluster.progress().losses, [])  # also when the folder is removed
+        self.assertEqual(cluster.progress().losses, [])  # works though the folder is removed
         for number in signal.SIGPIPE, signal.SIGXFSZ:
             self.assertFalse(ignored >> (number - 1) & 1)
 
     def test_interrupted_start_ends_all_processes(self):
-        """Ctrl-C while a process is being started: it ends with the other processes."""
+        """After Ctrl-C while a process is being started, this process ends like the other ones."""
         made, interrupted = [], threading.Event()
 
         def interrupt(*_):
@@ -556,7 +561,7 @@ class Members(unittest.TestCase):
         def start(*args):
             while not interrupted.wait(0.05):
                 os.kill(os.getpid(), signal.SIGUSR1)  # to the main thread
-            time.sleep(0.2)  # in which the signal would be missed
+            time.sleep(0.2)  # the process would survive if the signal were handled now
             made.append(process(*args))
             return made[0]
 
@@ -568,7 +573,7 @@ class Members(unittest.TestCase):
 
 
 class Courses(unittest.TestCase):
-    """The progress of a job, from pages of ps 0."""
+    """Reads the progress of a job from pages of ps 0."""
 
     def read(self, course, *history):
         page = {"members": [], "history": history, "step": 4, "job": {"train_steps": 9}}
@@ -576,7 +581,8 @@ class Courses(unittest.TestCase):
             course.read_page(0)
 
     def test_growing_point_replaces_its_parts(self):
-        """A grown point replaces its earlier form, and the points from which it was made."""
+        """A point that covers more steps than before replaces its earlier form, and the points that
+        it combines."""
         course = progress.Course(100)
         self.read(course, [101, 1, 0.5, 10], [102, 2, 0.4, 20])
         self.read(course, [101, 1, 0.5, 10], [103, 3, 0.3, 30])
@@ -600,8 +606,8 @@ class Courses(unittest.TestCase):
 
 @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
 class Orphans(harness.Test):
-    """No process of a cluster is left, however the program that has made it ends, also if a thread
-    made it that has ended."""
+    """No process of a cluster is left, however the program that made the cluster ends. This holds
+    also if a thread made the cluster and has ended."""
 
     def ended_by(self, number, status):
         code = ("import sys, threading, time, weir\nmade = []\n"
@@ -627,7 +633,7 @@ class Orphans(harness.Test):
 @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
 class Killed(harness.Test):
     def all_exited(self, cluster, gate):
-        """Returns whether all workers have exited. Lets workers in that wait at the gate."""
+        """Returns whether all workers have exited. Opens the gate for workers that wait at it."""
         try:
             os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
         except OSError:
@@ -635,7 +641,8 @@ class Killed(harness.Test):
         return not any(p.runs() for n, p in cluster.processes.items() if n != "ps:0")
 
     def run_job(self, name, disturb=lambda cluster: None):
-        """Returns the bits that all workers end with, after a disturbance in the middle."""
+        """Runs a job with a disturbance in the middle; returns the digest of the parameters that
+        all workers end with."""
         gate, folder = (self.path(name + part) for part in ("-gate", ""))
         os.mkfifo(gate)
         with weir.Cluster(n_workers=2, command=[sys.executable, "-c", WORKER, gate],
@@ -650,7 +657,7 @@ class Killed(harness.Test):
             self.result = {n: cluster.output(n).split()[-1] for n in cluster.processes}
         self.assertEqual(len(found), 1)
         self.assertEqual(found, {kept_bits(folder)})
-        recorded = [gate + "-samples"]  # I6, also for steps that were repeated
+        recorded = [gate + "-samples"]  # each sample counts once (I6), though steps were repeated
         self.assertEqual(samples.wrong(recorded, STEPS), [])
         self.assertEqual(samples.wrong_items(recorded, 1000), [])
         return found
@@ -704,8 +711,8 @@ class Killed(harness.Test):
         self.assertEqual(self.last.losses, [step / 2 for step in range(STEPS)])
 
     def test_joined_and_removed_members_change_no_result(self):
-        """A worker joins and leaves on a signal, another one is removed, and a server, too: the job
-        continues."""
+        """A worker joins, and leaves on a signal. Another worker and a server join and are removed.
+        The job continues."""
         self.run_job("joined", self.add)
         self.assertEqual((self.result["joined:0"], self.result["worker:0"]), ("left", "done"))
 
