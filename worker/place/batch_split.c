@@ -16,7 +16,7 @@ static enum status no_memory(const struct batch_split_request *r, const struct t
     return ST_NOMEM;
 }
 
-/* Lists each GPU with the settings of its first tower. */
+/* Lists the CPU, and each GPU with the settings of its first tower. */
 static enum status list_devices(const struct batch_split_request *r, const struct tower_plan *t,
                                 struct batch_split *s)
 {
@@ -32,7 +32,7 @@ static enum status list_devices(const struct batch_split_request *r, const struc
     return ST_OK;
 }
 
-/* Replaces all towers by one with the whole batch. */
+/* Replaces all towers by one tower that computes the whole batch. */
 static enum status join_towers(const struct batch_split_request *r, const struct batch_split *s,
                                struct tower_plan *t)
 {
@@ -89,8 +89,8 @@ static bool any_on_cpu(const struct batch_split_request *r, const struct tower_p
     return false;
 }
 
-/* Returns the CPU's precision: that of the CPU's own towers, which is logged already. If there are
- * no such towers, it is logged here, if layers are placed on the CPU. */
+/* Returns the CPU's precision. If the CPU has towers, it is the precision of these towers, which
+ * was logged before. Otherwise it is logged here if layers are placed on the CPU. */
 static enum backend_precision cpu_precision(const struct batch_split_request *r,
                                             const struct tower_plan *t)
 {

@@ -1,6 +1,6 @@
 /* worker/place/batch_split.h - applies the placement of layers to the towers: sets the devices that
- * each tower uses beside its own; if layers are placed on GPUs by number, replaces the towers by
- * one that spans several devices.
+ * each tower uses beside its own. If layers are placed on GPUs by number, one tower that spans
+ * several devices replaces all towers.
  * Owns:    the tables that the towers point into, while the towers live. Threads: immutable once
  *          created.
  * Errors:  ST_INVALID, logged with the flag; ST_NOMEM. */

@@ -50,7 +50,7 @@ enum status placement_check(const char *rules)
     return st;
 }
 
-/* Returns the first layer that `layer` reads; -1: none, only the image. */
+/* Returns the first layer whose output `layer` reads; -1: it reads only the image. */
 static int first_input(const struct placement *p, int layer)
 {
     const struct layer *l = &p->r.layers[layer];
@@ -66,7 +66,7 @@ static int number_of(const struct placement *p, int gpu)
     return p->r.number && gpu >= 0 && gpu < p->r.n_gpus ? p->r.number[gpu] : gpu;
 }
 
-/* Returns the index of that GPU; -1: it does not exist. */
+/* Returns the index of the GPU that rules call `number`; -1: it does not exist. */
 static int index_of(const struct placement *p, int number)
 {
     for (int i = 0; i < p->r.n_gpus; i++)
@@ -101,8 +101,9 @@ static const char *names_text(const struct placement *p, char *dst, size_t bytes
     return dst;
 }
 
-/* Returns true if the rule decides a layer or parameter. *shown: a name that it matches, but that
- * an earlier rule, *taker, decides. */
+/* Returns true if this rule is the first match of a layer or parameter. Otherwise *shown is a name
+ * that this rule matches, too late, and *taker the earlier rule that decides it; *shown NULL: this
+ * rule matches no name. */
 static bool rule_decides(const struct placement *p, int rule, const char **shown, int *taker)
 {
     const struct placement_rule *r = &p->rules.rule[rule];
@@ -124,8 +125,8 @@ static bool rule_decides(const struct placement *p, int rule, const char **shown
     return false;
 }
 
-/* Refuses a rule that decides nothing: it is misspelt, or an earlier rule matches all of its
- * layers. */
+/* Refuses a rule that decides nothing: its pattern is misspelt, or earlier rules match all its
+ * layers or parameters. */
 static enum status check_rules(const struct placement *p)
 {
     char names[SHOWN_NAMES];
@@ -157,7 +158,8 @@ static enum status check_rules(const struct placement *p)
     return ST_OK;
 }
 
-/* Finds the device requested for a layer, the source of the request, and its text. */
+/* Finds the device requested for a layer, the source of the request, and the device's text
+ * there. */
 static enum status layer_want(struct placement *p, int layer, struct placement_target *want,
                               const char **text)
 {
@@ -200,8 +202,8 @@ static const char *decider_text(const struct placement *p, const struct spot *sp
     return dst;
 }
 
-/* Refuses a device that does not exist, with the reason and the fix, or, with soft placement, uses
- * the tower's own. */
+/* Refuses a device that the layer cannot use; the error names the reason and the fix. If soft
+ * placement is allowed, warns and places the layer on the tower's own device instead. */
 static enum status refuse_or_move(struct placement *p, int layer, const char *text, const char *why,
                                   const char *fix)
 {
@@ -229,7 +231,7 @@ static enum status refuse_missing(struct placement *p, int layer, const char *te
     return refuse_or_move(p, layer, text, why, "--gpus sets the number of GPUs");
 }
 
-/* Places a layer without a request. */
+/* Places a layer for which no device is requested. */
 static void place_by_default(struct placement *p, int layer)
 {
     int input = first_input(p, layer);
@@ -285,7 +287,7 @@ static enum status place_layer(struct placement *p, int layer)
     }
 }
 
-/* Refuses "its own GPU" for a tower on the CPU beside towers on GPUs. */
+/* Refuses layers on the tower's own GPU if some towers are on the CPU and have none. */
 static enum status check_cpu_towers(struct placement *p)
 {
     enum status st = ST_OK;
@@ -419,7 +421,7 @@ int placement_device(const struct placement *p, int layer, int own)
     return p->spots[layer].device == OWN ? own : p->spots[layer].device;
 }
 
-/* Logs each parameter of the layer that a rule names. Returns their number. */
+/* Logs those parameters of the layer that a rule names. Returns how many it logged. */
 static int log_params(const struct placement *p, int layer, const char *prefix, int own)
 {
     const struct layer *l = &p->r.layers[layer];

@@ -1,17 +1,17 @@
 /* worker/place/placement.h - assigns a device to each layer.
  *
  * Priorities, from the highest: the first matching rule of --placement; the layer's `device` in the
- * model file; the default. By default a layer without parameters is on the device of the layer that
- * it reads, any other on the tower's own device.
+ * model file; the default. By default a layer without parameters is on the device of the first
+ * layer that it reads; a layer with parameters is on the tower's own device.
  *
  * Data parallelism: while no layer is put on a GPU by number, every device has its own tower, and
- * "gpu" and "cpu" mean the tower's own GPU and the CPU. A layer on gpu:K, or round_robin over
- * several GPUs, makes the worker one tower that spans the named devices (placement_spans); its own
- * device is then the first GPU, and there are no other towers.
+ * "gpu" and "cpu" mean the tower's own GPU and the CPU. If a layer is placed on gpu:K, or layers
+ * are placed by round_robin over several GPUs, the worker has a single tower, which spans the named
+ * devices (placement_spans); the tower's own device is then the first GPU.
  *
  * A parameter is stored and updated on its layer's device if the backend supports that, otherwise
- * on the host. A rule that assigns `cpu` to the parameter's name keeps it on the host
- * (placement_keeps_on_host).
+ * on the host. A rule that assigns `cpu` to the name of a parameter keeps this parameter on the
+ * host (placement_keeps_on_host).
  *
  * A device that does not exist is an error that names the layer and the existing devices. If soft
  * placement is allowed, the layer is put on the tower's own device instead, with a log line.
@@ -33,7 +33,7 @@ struct placement_request {
     int n_gpus;                /* number of GPUs chosen by --gpus */
     const struct net_param *params; /* [n_params] for rules that name parameters; NULL: none */
     int n_params;
-    int task; /* index of this worker for rules that name one; below 0: unknown, matches any */
+    int task;          /* index of this worker, for rules that name a worker; below 0: fits any */
     const int *number; /* [n_gpus] numbers that rules use; NULL: 0, 1, ... */
     int cpu_towers;    /* beside GPUs: some towers are on the CPU and have no GPU of their own */
     int soft;          /* --allow_soft_placement */
@@ -42,15 +42,15 @@ struct placement_request {
 struct placement;
 enum status placement_create(const struct placement_request *r, struct placement **out);
 void placement_destroy(struct placement *p); /* NULL is fine */
-/* Marks in named[n] the GPUs that rules and the model file request by number; also number 0 if
- * layers with parameters are left to the tower's own device. Returns the highest; 0 or less: no
+/* Marks in named[n] the GPUs that rules and the model file request by number, and GPU 0 if a layer
+ * with parameters stays on the tower's own device. Returns the highest marked number; 0 or less: no
  * second GPU is needed. Invalid texts mark no GPU. */
 int placement_numbers(const struct placement_request *r, uint8_t *named, int n);
 /* Checks only the syntax of --placement. */
 enum status placement_check(const char *rules);
-/* Returns true for one tower over several devices instead of one tower per device. */
+/* Returns true if the worker has one tower over several devices instead of a tower per device. */
 bool placement_spans(const struct placement *p);
-/* Returns true if a rule keeps parameters on the host that could stay on a GPU. */
+/* Returns true if a rule keeps parameters on the host although a GPU could hold them. */
 bool placement_keeps_on_host(const struct placement *p);
 /* Returns the device of a layer in the tower whose own device is `own`. */
 int placement_device(const struct placement *p, int layer, int own);

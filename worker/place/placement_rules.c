@@ -23,8 +23,8 @@ static int index_read(const char *s)
     return v;
 }
 
-/* Parses "/task:12" if *s begins so, and moves *s behind it. Returns false if its number is
- * invalid. */
+/* Parses a part such as "/task:12" if *s begins with it, and moves *s behind the part. Returns
+ * false if the number is invalid. */
 static bool part_read(const char **s, const char *part, int *out)
 {
     size_t n = strlen(part);
@@ -41,8 +41,8 @@ static bool part_read(const char **s, const char *part, int *out)
     return *out >= 0 && **s == '/';
 }
 
-/* Parses TensorFlow's process in front of the device, if there is one. *task: the worker, -1: not
- * named. */
+/* Parses TensorFlow's name of a process, such as "/job:worker/task:3", if *s begins with one.
+ * *task: index of the worker; -1: not named. */
 static bool process_read(const char **s, int *task)
 {
     static const char job[] = "/job:", here[] = "localhost", worker[] = "worker";

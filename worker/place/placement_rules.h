@@ -7,8 +7,8 @@
  *
  * A device may be preceded by a process in TensorFlow's form: "/job:localhost/replica:0/task:0" or
  * "/job:worker/task:3", "/replica:0/task:0". Devices ignore case. Rules are 'PATTERN=DEVICE,...'
- * with patterns like the shell's: * ? [a-c]. A pattern matches names of layers; with "type:" in
- * front, their types; with a '/' in it, names of parameters, as in "fc?/weights".
+ * with patterns like the shell's: * ? [a-c]. A pattern matches names of layers; if it begins with
+ * "type:", types of layers; if it contains a '/', names of parameters, as in "fc?/weights".
  *
  * Owns:    the rules' text. Threads: immutable once read.
  * Errors:  ST_INVALID, logged with the invalid part; ST_NOMEM. */

@@ -1,9 +1,9 @@
-/* worker/place/rounding.h - chooses the layers that multiply in bf16 on the CPU, by measuring: the
- * same network is planned with all of these layers rounded and with none. A layer is rounded if its
- * forward and backward together are faster in bf16. Two processes may measure differently, so the
- * choice of one worker is used by its whole job (net/wire/rounding.h).
- * Threads: none. Errors: the backend's; ST_INVALID: a name that is not the name of such a layer;
- *          ST_NOMEM; logged. */
+/* worker/place/rounding.h - chooses by measurement the layers that multiply in bf16 on the CPU. It
+ * times the same network twice: with all products rounded to bf16, and with none. A layer is
+ * rounded if its forward and backward together are faster in bf16. Two processes may measure
+ * differently, so the choice of one worker is used by its whole job (net/wire/rounding.h).
+ * Threads: none. Errors: the backend's; ST_INVALID: a name is not that of a layer that can multiply
+ *          in bf16; ST_NOMEM; logged. */
 #ifndef WORKER_PLACE_ROUNDING_H
 #define WORKER_PLACE_ROUNDING_H
 #include "net/wire/chunks.h"
@@ -15,10 +15,10 @@ struct rounding_request {
     const struct model *model;
     const struct chunks *chunks;
     const float *params; /* flat, in the order of chunks */
-    const char *named;   /* names of layers, separated by commas, or "none"; NULL: it is measured */
+    const char *named; /* names of rounded layers, separated by commas, or "none"; NULL: measured */
 };
 
-/* Logs the layers' names; whence: "as measured". */
+/* Logs the names of the rounded layers. whence: source of the choice, such as "as measured". */
 void rounding_log(const struct model *m, const uint8_t *rounded, const char *whence);
 /* Measures the layers. *out: [n_layers], malloc'd; NULL: no tower computes in bf16 on the CPU, and
  * nothing is measured. */

@@ -3,9 +3,9 @@
  * DESIGN. One thread calls the layers in their order, across all stages; work that is queued on a
  * device continues while the thread calls another device. An output is fetched when the first layer
  * that reads it on another device is about to run, not when it is queued, so that devices whose
- * layers do not depend on each other compute in parallel. Before the backward of the output's
- * layer, the gradients of the stages are added in the stages' order, so that sums are the same in
- * every run. */
+ * layers do not depend on each other compute in parallel. Before the backward of a layer whose
+ * output several stages read, the gradients from these stages are added in the order of the stages,
+ * so that sums are the same in every run. */
 #include "worker/place/split_tower.h"
 #include "base/aligned.h"
 #include "base/log.h"
@@ -20,7 +20,7 @@ struct stage {
     int n_layers;      /* layers of this stage */
     uint8_t *mine;     /* [n_layers of the network] layers of this stage */
     uint8_t *reads;    /* [n_layers] outputs of other stages that this stage reads */
-    uint8_t *has;      /* [n_layers] outputs of `reads` that were set in this step */
+    uint8_t *has;      /* [n_layers] outputs among `reads` that were set in this step */
 };
 
 struct split_tower {
@@ -43,7 +43,8 @@ static struct stage *stage_at(const struct split_tower *s, int layer)
     return &s->stage[stage_of(s, layer)];
 }
 
-/* Records for each stage its layers, the outputs that it reads, and whether they have gradients. */
+/* Records the layers of each stage, and the outputs of other stages that the stage reads. Records
+ * for each layer whether its output has a gradient. */
 static void note_layers(struct split_tower *s)
 {
     for (int i = 0; i < s->cfg.plan.n_layers; i++) {
@@ -266,7 +267,7 @@ enum status split_tower_set_items(struct split_tower *s, const struct backend_da
     return s->stage[0].backend->set_items(s->stage[0].plan, data, item, position, n);
 }
 
-/* Copies the output of `layer` to a stage that reads it, unless that was done before. */
+/* Copies the output of `layer` to a stage that reads it, unless the stage already has it. */
 static enum status bring_output(struct split_tower *s, struct stage *to, int layer, int64_t step)
 {
     enum status st = ST_OK;
@@ -284,8 +285,8 @@ done:
     return st;
 }
 
-/* Waits for layers on other devices that must end before `layer` starts; one device works in the
- * order of its calls. */
+/* Waits until layers on other devices that must end before `layer` starts have ended. No wait is
+ * needed for layers on the same device, which works in the order of its calls. */
 static enum status wait_for_earlier(struct split_tower *s, int layer, int64_t step)
 {
     enum status st = ST_OK;
@@ -328,7 +329,7 @@ enum status split_tower_forward_inference(struct split_tower *s, int layer)
     return forward_layer(s, layer, 0, -1);
 }
 
-/* Adds the gradients, with respect to the output of `layer`, of the other stages that read it. */
+/* Adds the gradients with respect to the output of `layer` that other stages have computed. */
 static enum status bring_gradients(struct split_tower *s, int layer, int64_t step)
 {
     enum status st = ST_OK;

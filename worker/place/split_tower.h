@@ -1,7 +1,7 @@
-/* worker/place/split_tower.h - the devices of one tower: a plan for each, with the layers placed
- * there, run as if they were one plan. If a layer reads the output of another device, the output
- * crosses through the host, and its gradient returns the same way, once per step for each device
- * that reads it.
+/* worker/place/split_tower.h - the devices of one tower. Each device has a plan with the layers
+ * placed there, and this module runs the plans as if they were one. If a layer reads the output of
+ * another device, the output crosses through the host, and its gradient returns the same way, once
+ * per step for each device that reads the output.
  * Owns:    the plans, and a host buffer for each layer whose output crosses, allocated at creation.
  *          Threads: one at a time.
  * Errors:  the backends'; ST_UNSUPPORTED, ST_NOMEM, logged. */
@@ -30,15 +30,15 @@ struct plan *split_tower_only_plan(struct split_tower *s); /* NULL: there are se
 /* Sets rounded[n_layers] for the CPU's stages in bf16, between steps; other stages are unchanged.
  * NULL: by the backend's rule. */
 enum status split_tower_set_rounded(struct split_tower *s, const uint8_t *rounded);
-/* Loads a parameter. This and the functions below act like those of struct backend. step: for the
- * trace. */
+/* Loads a parameter. This function and those below act like the functions of struct backend. step:
+ * the step that a trace shows. */
 enum status split_tower_load_param(struct split_tower *s, int param);
 enum status split_tower_set_input(struct split_tower *s, const uint8_t *const *images,
                                   const uint8_t *labels, const uint64_t *position, int n);
 enum status split_tower_set_floats(struct split_tower *s, const float *const *samples,
                                    const int32_t *labels, const uint64_t *position, int n);
-/* Sets the targets, after one of the functions above without labels. ST_UNSUPPORTED: the last
- * layer's device does not accept targets. */
+/* Sets the targets, after one of the two functions above was called without labels. ST_UNSUPPORTED:
+ * the last layer's device does not accept targets. */
 enum status split_tower_set_targets(struct split_tower *s, const float *const *targets, int n);
 /* Sets the input of a tower with one device. */
 enum status split_tower_set_items(struct split_tower *s, const struct backend_data *data,
@@ -47,8 +47,8 @@ enum status split_tower_forward(struct split_tower *s, int layer, int64_t step);
 enum status split_tower_forward_inference(struct split_tower *s, int layer);
 enum status split_tower_backward(struct split_tower *s, int layer, int64_t step);
 enum status split_tower_result(struct split_tower *s, float *loss, int *n_correct);
-/* Copies the output of the last layer, n x elems(out) floats. ST_UNSUPPORTED: its device does not
- * provide it. */
+/* Copies the output of the last layer, n x elems(out) floats. ST_UNSUPPORTED: the layer's device
+ * cannot copy it to the host. */
 enum status split_tower_output(struct split_tower *s, float *dst);
 /* Returns true if the backward of a stage only queues its work, so that gradients are available
  * only after wait_grads. */

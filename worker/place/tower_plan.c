@@ -39,7 +39,7 @@ static enum status share_check(const struct tower_plan_request *r, int n_gpu, in
     return ST_OK;
 }
 
-/* The CPU supports fp32, and on some models bf16. */
+/* Every CPU supports fp32, and some CPU models support bf16. */
 enum backend_precision tower_plan_cpu_precision(const struct backend *cpu,
                                                 enum backend_precision precision)
 {

@@ -2,9 +2,9 @@
  * worker's batch.
  *
  * Each GPU has `towers_per_gpu` towers; those on the CPU follow. If there are both, the CPU's
- * towers together get `cpu_batch` samples, and the GPUs' towers all remaining ones. Within each
- * kind, and among all towers if cpu_batch is 0, the parts differ by at most one sample. None of
- * this changes which samples the worker reads (I6).
+ * towers together get `cpu_batch` samples, and the GPUs' towers all remaining samples. Within each
+ * kind of towers, and among all towers if cpu_batch is 0, the parts differ by at most one sample.
+ * The division does not change which samples the worker reads (I6).
  * Threads: none.
  * Errors:  ST_INVALID, logged with the flag and the fix. */
 #ifndef WORKER_PLACE_TOWER_PLAN_H
@@ -32,7 +32,7 @@ struct tower_spec {
     struct tower_device own;
     const struct tower_device *others; /* [n_others] devices of layers that are placed elsewhere */
     int n_others;
-    /* [n_layers] 0: its own device, k: others[k-1]; NULL: all on its own */
+    /* [n_layers] device of each layer. 0: own, k: others[k-1]; NULL: all layers on own */
     const uint8_t *stage_of;
     int first, n; /* part of the batch: [first, first + n) */
 };
@@ -43,7 +43,7 @@ struct tower_plan_request {
     int cpu_towers; /* number of CPU towers; 0: none beside GPUs, one without GPUs */
     int towers_per_gpu;
     int batch, cpu_batch;
-    /* threads of a CPU tower; 0: the cores not used by GPU towers, divided by the CPU towers */
+    /* threads of a CPU tower; 0: the cores that GPU towers do not use, divided among CPU towers */
     int n_threads;
     int n_cores;
     enum backend_precision precision; /* the CPU has no tf32, and bf16 only on some models */
@@ -57,8 +57,8 @@ struct tower_plan {
 };
 
 enum status tower_plan_make(const struct tower_plan_request *r, struct tower_plan *out);
-/* Returns the precision of a CPU beside GPUs for this request; logs if the CPU lacks the requested
- * one. */
+/* Returns the precision of the CPU beside GPUs for this request. Logs a line if the CPU does not
+ * support the requested precision. */
 enum backend_precision tower_plan_cpu_precision(const struct backend *cpu,
                                                 enum backend_precision precision);
 /* Divides the samples [first, first + n) among the towers, in their order. */
