@@ -1,8 +1,9 @@
-/* worker/train/auc.h - the area under the ROC curve of a classifier with two classes: the share of
- * pairs of a sample of class 1 and one of class 0 in which the first has the higher score; a pair
- * of equal scores counts as half. It is computed from the ranks of all scores, exactly.
+/* worker/train/auc.h - the area under the ROC curve of a classifier with two classes: among all
+ * pairs of a sample of class 1 and a sample of class 0, the share of pairs in which the sample of
+ * class 1 has the higher score. A pair with equal scores counts as half. It is computed from the
+ * ranks of all scores, exactly.
  * Owns:    a score and a label for each sample. Threads: one at a time. Errors: ST_NOMEM;
- * logged. */
+ *          logged. */
 #ifndef WORKER_TRAIN_AUC_H
 #define WORKER_TRAIN_AUC_H
 #include "base/status.h"

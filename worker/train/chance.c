@@ -1,9 +1,10 @@
 /* worker/train/chance.c - compares figures with those of a guess, see chance.h.
  *
  * A guess among K classes has an accuracy of 1 / K, within the spread of n samples, and a softmax
- * cross-entropy of at least ln K; other losses have no such number. A network that has just begun
- * has these figures, too, so they mean nothing before a pass over the data. A loss of several times
- * ln K is meaningful even before that, because only large and wrong outputs cause it. */
+ * cross-entropy of at least ln K; other losses have no such bound. A network that has just begun to
+ * train has these figures, too, so they prove nothing before a pass over the data. A loss of
+ * several times ln K proves divergence even earlier, because only large and wrong outputs cause
+ * it. */
 #include "worker/train/chance.h"
 #include "base/log.h"
 #include <inttypes.h>

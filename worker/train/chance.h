@@ -12,12 +12,12 @@ enum chance {
 };
 
 struct chance_figures {
-    enum layer_kind loss_kind; /* any loss but softmax: CHANCE_BETTER */
-    double accuracy, loss;     /* accuracy NaN: targets, CHANCE_BETTER */
+    enum layer_kind loss_kind; /* kinds other than softmax: always CHANCE_BETTER */
+    double accuracy, loss;     /* accuracy NaN (targets): always CHANCE_BETTER */
     int classes;
     int64_t n;     /* evaluated samples */
     int64_t steps; /* trained steps */
-    double passes; /* over the training set, of all workers together */
+    double passes; /* passes of all workers together over the training set */
 };
 
 enum chance chance_judge(const struct chance_figures *f);

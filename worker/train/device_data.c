@@ -35,8 +35,8 @@ void device_data_destroy(struct device_data *d)
     free(d);
 }
 
-/* Returns the set's samples in one contiguous block. *own: memory to which they were copied if they
- * were not contiguous. NULL: no memory. */
+/* Returns the set's samples in one contiguous block. If they are not contiguous in the file, they
+ * are copied to *own, which the caller frees. NULL: no memory. */
 static const uint8_t *in_one_run(const struct dataset *s, uint8_t **own)
 {
     size_t pixels = (size_t)shape_elems(&s->sample);

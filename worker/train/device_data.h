@@ -1,6 +1,6 @@
 /* worker/train/device_data.h - copies of data sets in the memory of the devices that read them, one
- * for all towers of a device. A set is copied if its samples are bytes, it fits, and the backend
- * supports it.
+ * for all towers of a device. A set is copied if its samples are bytes, the device has the memory,
+ * and the backend supports it.
  * Owns:    the copies. Threads: one at a time; the result of `get` is immutable.
  * Errors:  the backend's. A data set that does not fit is no error. */
 #ifndef WORKER_TRAIN_DEVICE_DATA_H
@@ -11,8 +11,8 @@
 struct device_data;
 enum status device_data_create(struct device_data **out);
 void device_data_destroy(struct device_data *d); /* after the plans; NULL is fine */
-/* Returns the copy of `set` on the tower's device, and creates it if needed. NULL: it does not fit,
- * the backend does not support it, or the tower has several devices. */
+/* Returns the copy of `set` on the tower's device, and creates it at the first call. NULL: the copy
+ * does not fit, the backend does not support copies, or the tower has several devices. */
 enum status device_data_get(struct device_data *d, const struct tower_spec *tower,
                             const struct dataset *set, const struct backend_data **out);
 

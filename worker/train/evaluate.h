@@ -10,8 +10,7 @@
 enum { EVALUATE_BATCH = 250 };
 
 struct evaluate_sums {
-    int64_t n, right; /* number of samples; number of those whose largest output is that of the
-                       * label */
+    int64_t n, right; /* number of samples; how many of them have the largest output at the label */
     double loss;      /* sum over samples */
     double auc;       /* AUC of evaluate_run; NaN: not two classes, or a class has no sample */
 };
@@ -26,11 +25,11 @@ struct evaluate_visitor {
 enum status evaluate_tower_create(const struct trainer_config *cfg, struct tower **out);
 /* Returns the largest number of parts that have samples, at most `most`. */
 int evaluate_parts(const struct tower *e, int most);
-/* Evaluates one of n_parts runs of batches of the tower's test data, of sizes as equal as possible,
- * with the current parameters. visitor NULL: none. */
+/* Divides the batches of the tower's test data into n_parts runs of nearly equal size, and
+ * evaluates run number `part` with the current parameters. visitor NULL: none. */
 enum status evaluate_part(struct tower *e, int part, int n_parts,
                           const struct evaluate_visitor *visitor, struct evaluate_sums *out);
-/* Evaluates all samples. */
+/* Evaluates all samples of the tower's test data. */
 enum status evaluate_run(struct tower *e, const struct evaluate_visitor *visitor,
                          struct evaluate_sums *out);
 

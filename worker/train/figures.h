@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 enum { FIGURES_BOUNDS = 14 };
-/* limits of the classes of step times in seconds, ascending */
+/* upper bounds of the classes of step times, in seconds, ascending */
 extern const double figures_bounds[FIGURES_BOUNDS];
 
 struct figures_view {
@@ -18,15 +18,15 @@ struct figures_view {
     int64_t steps, images;            /* steps and samples of this worker */
     float loss;                       /* loss of the last step; may be NaN */
     int64_t n_nonfinite;              /* losses that were not finite */
-    /* first step of the losses that were not finite until now; 0: the last one was finite */
+    /* step since which no loss has been finite; 0: the last loss was finite */
     int64_t nonfinite_since;
     double seconds; /* total time of the steps that the next field counts */
-    /* number of steps by their time, each class up to its bound */
+    /* number of steps in each class of step times (figures_bounds) */
     int64_t taken[FIGURES_BOUNDS + 1];
     /* monotonic time at which the last step ended, or training began; 0: neither */
     int64_t moved_ns;
     double moved_unix_s; /* moved_ns as seconds since 1970 */
-    /* program that it waits for; empty: none, or not for long */
+    /* program that this worker waits for; empty: none, or the wait is still short */
     char waiting[STATUS_WAITING_BYTES];
     int64_t waiting_ms;
 };
@@ -51,7 +51,7 @@ void figures_begin(struct figures *f, int member, int batch, int64_t first_step,
                    int64_t train_steps);
 /* Records that steps are done; images: samples that this worker has read since training began. */
 void figures_note(struct figures *f, int64_t global_step, float loss, int64_t images);
-/* Records that training has waited for `whom` for ms; NULL: it does not wait. */
+/* Records that training has waited `ms` for the program `whom`; NULL: it does not wait. */
 void figures_wait(struct figures *f, const char *whom, int64_t ms);
 void figures_read(struct figures *f, struct figures_view *out);
 /* Adds the losses of the steps since the last call. It moves a difference instead of a total,

@@ -13,7 +13,7 @@ struct evaluate_visitor;
 
 /* Figures of a completed step. */
 struct trainer_figures {
-    int64_t number; /* number of the step: in lockstep the job's, otherwise this process's own */
+    int64_t number; /* number of the step: in lockstep that of the job, otherwise of this process */
     int64_t global_step, local_steps, images; /* totals as in struct trainer_result */
     bool is_last; /* last step of the job; modes without lockstep may run more */
     float loss;
@@ -36,16 +36,16 @@ struct trainer_values {
 
 struct trainer_observer {
     void *ctx; /* argument of all callbacks */
-    /* Called when training begins, and again after the end of a generation: reports of steps after
-     * start->step are then invalid. */
+    /* Called when training begins, and again after the end of a generation. Earlier reports of
+     * steps after start->step are then invalid. */
     void (*start)(void *ctx, const struct net_start *start);
     void (*step)(void *ctx, const struct trainer_figures *f);
-    /* Called before a step, with its number: returns 1 to receive the step's parameters and
-     * gradients. is_last: the step is not run, and only parameters are reported. */
+    /* Called before each step, with the step's number. Returns 1 to receive the step's parameters
+     * and gradients. is_last: no step follows, and only parameters are reported. */
     int (*wants_values)(void *ctx, int64_t number, int is_last);
     void (*values)(void *ctx, const struct trainer_values *v);
-    /* If the device trains without copies to the host: returns the next number after this one at
-     * which the observer needs a report or values. */
+    /* Called if the device trains without copies to the host. Returns the next number after
+     * `number` at which the observer needs a report or values. */
     int64_t (*next)(void *ctx, int64_t number);
     /* Called for each evaluated batch. */
     const struct evaluate_visitor *visitor;

@@ -1,5 +1,5 @@
-/* worker/train/progress.c - draws the bar or logs lines, and measures speed without waits and
- * warm-up. */
+/* worker/train/progress.c - draws the bar or logs lines, and measures the speed without waits and
+ * without the warm-up. */
 #include "worker/train/progress.h"
 #include "base/clock.h"
 #include "base/log.h"

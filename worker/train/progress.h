@@ -20,7 +20,7 @@ struct progress_config {
     int64_t warm_up_images;  /* images of the steps that the speed excludes */
     int batch;               /* samples of a step */
     const char *unit;        /* noun for samples in the speed, such as images */
-    struct figures *figures; /* receive each update, too; NULL: none */
+    struct figures *figures; /* figures that also receive each update; NULL: none */
 };
 
 struct progress_point {
@@ -33,11 +33,12 @@ struct progress_point {
 struct progress;
 enum status progress_create(const struct progress_config *cfg, struct progress **out);
 void progress_update(struct progress *p, const struct progress_point *at);
-/* Shows in the bar the program that training waits for, instead of a remaining time; NULL: it does
- * not wait. Time waited counts neither for the speed nor for the remaining time. */
+/* Shows in the bar the program `whom` that training has waited for since `ms`, instead of the
+ * remaining time; NULL: training does not wait. Waits are excluded from the speed and from the
+ * remaining time. */
 void progress_wait(struct progress *p, const char *whom, int64_t ms);
-/* Returns the speed up to now, after `images` images were read. *left_out: images of the excluded
- * steps; it may be more than warm_up_images, because a device reports several steps at once. */
+/* Returns the speed until now, after `images` images were read. *left_out: images of the excluded
+ * steps. They may be more than warm_up_images, because a device reports several steps at once. */
 double progress_images_per_second(const struct progress *p, int64_t images, int64_t *left_out);
 
 /* Progress without a bar: a line whenever PROGRESS_LINE_MS have passed since the last. */
@@ -45,7 +46,7 @@ struct progress_lines {
     int64_t line_ns; /* time of the last line, or of the beginning */
 };
 void progress_lines_begin(struct progress_lines *l);
-/* Logs, if a line is due, that `done` of `all` are `what`, such as "evaluated". */
+/* Logs a line like "10 of 90 evaluated" (done, all, what) if a line is due. */
 void progress_lines_note(struct progress_lines *l, const char *what, int64_t done, int64_t all);
 void progress_destroy(struct progress *p); /* removes the bar; NULL is fine */
 

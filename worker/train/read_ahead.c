@@ -1,4 +1,5 @@
-/* worker/train/read_ahead.c - one thread, one request at a time, under one lock. */
+/* worker/train/read_ahead.c - a thread that serves one request at a time; one lock guards its
+ * state. */
 #include "worker/train/read_ahead.h"
 #include "base/log.h"
 #include "base/threads.h"

@@ -7,13 +7,14 @@
 #include "base/status.h"
 
 struct read_ahead;
-/* Creates the thread, which calls read(ctx) once per start. index: the tower's, for the trace. */
+/* Creates the thread, which calls read(ctx) once per start. index: index of the tower, for
+ * traces. */
 enum status read_ahead_create(enum status (*read)(void *ctx), void *ctx, int index,
                               struct read_ahead **out);
 void read_ahead_destroy(struct read_ahead *r); /* waits; NULL is fine */
 /* Starts a call. The previous call must have ended: see read_ahead_wait. */
 void read_ahead_start(struct read_ahead *r);
-/* Waits until the call has ended, and returns its status; ST_OK if there never was one. */
+/* Waits until the last call has ended, and returns its status; ST_OK if no call was started. */
 enum status read_ahead_wait(struct read_ahead *r);
 
 #endif

@@ -20,7 +20,8 @@ static bool is_rounded(const struct tower *t)
            cfg->updates && cfg->updates->ops->push_encoded && cfg->clip_norm == 0;
 }
 
-/* Allocates one value of this dtype per parameter, in the exchange's segment if there is one. */
+/* Allocates the gradients of all parameters as this dtype, in the exchange's segment if there is
+ * one. */
 static void *allocate_grads(struct tower *t, enum dtype dtype)
 {
     const struct updates *x = t->cfg->updates;
@@ -62,7 +63,7 @@ static enum status alloc_grads(struct tower *t, const struct tower *of)
     return ST_OK;
 }
 
-/* Creates the stages. member: see tower_create; for training only. */
+/* Creates the stages. member: see tower_create; NULL for inference. */
 static enum status make_stages(struct tower *t, const struct tower_member *member, int inference)
 {
     enum status st = ST_OK;
@@ -171,7 +172,7 @@ void tower_destroy(struct tower *t)
 void tower_set_place(struct tower *t, const struct net_place *place)
 {
     if (t->reader)
-        read_ahead_wait(t->reader); /* the reader uses the place, which changes now */
+        read_ahead_wait(t->reader); /* the reader's thread reads t->place, which changes below */
     t->place = *place;
 }
 
@@ -181,14 +182,15 @@ struct member_steps tower_steps(const struct tower *t, const struct updates *x, 
     return (struct member_steps){x, &t->place, own_pace, n > 1 ? n : 1, t->cfg->batch};
 }
 
-/* The position does not depend on towers: two towers of one worker read the same as two workers. */
+/* The position does not depend on the division into towers: two towers of one worker read the same
+ * samples as two workers. */
 uint64_t tower_position(const struct tower *t, int64_t local_step)
 {
     const struct member_steps m = tower_steps(t, NULL, 0);
     return member_steps_position(&m, local_step) + (uint64_t)t->spec.first;
 }
 
-/* Reads the tower's part of the training samples from the global position on. */
+/* Reads the tower's next samples, from the global position `at` on. */
 static enum status read_batch(struct tower *t, struct tower_batch *b, uint64_t at)
 {
     for (int i = 0; i < t->spec.n; i++) {
@@ -198,7 +200,7 @@ static enum status read_batch(struct tower *t, struct tower_batch *b, uint64_t a
     return t->data ? ST_OK : tower_batch_read(b, t->cfg->train, t->spec.n);
 }
 
-/* Sends the first n samples of t->now, from this data set, to the stages. */
+/* Sends the first n samples of t->now, which were read from `d`, to the stages. */
 static enum status put_batch(struct tower *t, const struct dataset *d, int n)
 {
     const struct tower_batch *b = &t->now;
@@ -212,8 +214,8 @@ static enum status put_batch(struct tower *t, const struct dataset *d, int n)
     return st == ST_OK && d->targets ? split_tower_set_targets(t->stages, b->targets, n) : st;
 }
 
-/* Runs in the reader's thread, which alone uses t->ahead, its position and the order until it
- * ends. */
+/* Runs in the reader's thread. Until the call ends, only this thread uses t->ahead, t->ahead_at and
+ * t->order. */
 static enum status read_in_thread(void *ctx)
 {
     struct tower *t = ctx;
@@ -227,7 +229,7 @@ enum status tower_make_reader(struct tower *t)
 {
     enum status st = ST_OK;
     const struct dataset *d = t->cfg->train;
-    if (t->cfg->own_pace) /* the answers of this step name the next samples */
+    if (t->cfg->own_pace) /* the servers' answers to this step assign the next samples */
         return ST_OK;
     if (t->data || (dataset_is_bytes(d) && !d->in_file && !job_input_augments(&t->now.augment)))
         return ST_OK;

@@ -1,7 +1,7 @@
 /* worker/train/tower.h - a copy of the model, on one device or several: its plans, its gradients,
- * its part of the batch. If the device supports it and no other tower's gradients are to be added,
- * the device rounds the gradients to the 16-bit type of the wire, and only the rounded ones are
- * copied to the host.
+ * its part of the batch. A device that supports it rounds the gradients to the 16-bit type of the
+ * wire, and only the rounded gradients are copied to the host. This is not possible if gradients of
+ * other towers must be added on the host.
  * Owns:    the stages and the gradients; the first tower's gradients are in the exchange's segment
  *          if there is one. Towers of a group use the gradients of the first tower, which is
  *          destroyed last.
@@ -22,18 +22,18 @@ struct tower {
     float *grads;      /* flat block, like params; NULL: grads16 is used */
     uint16_t *grads16; /* flat block, rounded to the wire's dtype on the device */
     void *own_grads;   /* block of grads or grads16 if the tower owns it, otherwise NULL */
-    /* segment that contains them, or NULL: holds a reference, because a device may use them until
-     * its plan is destroyed */
+    /* segment that contains the gradients; NULL: none. The tower holds a reference, because a
+     * device may use the gradients until its plan is destroyed */
     struct segment *segment;
     float **grad_of;        /* [n_params] into grads; NULL: see below */
     uint16_t **grad16_of;   /* [n_params] into grads16; NULL: not rounded */
     const float **param_of; /* [n_params] into params */
     struct net_place place; /* place of the worker */
     struct dataset_order *order;
-    const struct backend_data *data; /* data set on its device; NULL: it is not there */
+    const struct backend_data *data; /* data set in the memory of the device; NULL: not there */
     struct tower_batch now;          /* batch of the current step */
     struct read_ahead *reader;       /* NULL: batches are read when needed */
-    struct tower_batch ahead;        /* batch that it reads or has read */
+    struct tower_batch ahead;        /* batch that the reader reads or has read */
     uint64_t ahead_at;               /* position of `ahead` */
     int64_t ahead_step;              /* step of `ahead` */
     bool is_ahead;                   /* `ahead` may still be used */
@@ -44,29 +44,29 @@ struct tower {
 struct tower_member {
     struct backend_group *group;
     int rank;
-    const struct tower *first; /* tower of rank 0, whose gradients it uses; NULL: this is the one */
+    const struct tower *first; /* tower of rank 0, whose gradients it uses; NULL: this tower */
 };
 
 /* Creates the index-th tower; member NULL: not in a group. */
 enum status tower_create(const struct trainer_config *cfg, const struct tower_spec *spec, int index,
                          const struct tower_member *member, struct tower **out);
-/* Creates a tower without gradients and order of samples. */
+/* Creates a tower for inference: without gradients, and without an order of samples. */
 enum status tower_create_inference(const struct trainer_config *cfg, const struct tower_spec *spec,
                                    struct tower **out);
 void tower_destroy(struct tower *t); /* NULL is fine */
 /* Sets the samples of the worker, before the first step. */
 void tower_set_place(struct tower *t, const struct net_place *place);
-/* Returns the global position of its first sample of the worker's local step. */
+/* Returns the global position of the tower's first sample in the worker's local step. */
 uint64_t tower_position(const struct tower *t, int64_t local_step);
-/* Returns the tower's steps in the form of member/steps.h, for the whole batch; x, own_pace: for
+/* Returns the worker's steps in the form of member/steps.h. x, own_pace: used only by
  * member_steps_position_now. */
 struct member_steps tower_steps(const struct tower *t, const struct updates *x, int own_pace);
-/* Creates a thread for tower_read_ahead, once t->data is known, if reading needs time:
- * samples become floats, are augmented, or are in a file. */
+/* Creates a thread for tower_read_ahead if a read needs time: if samples become floats, are
+ * augmented, or are in a file. Called after t->data is set. */
 enum status tower_make_reader(struct tower *t);
 /* Begins to read the batch that the next tower_load_batch probably needs. */
 void tower_read_ahead(struct tower *t, uint64_t at, int64_t step);
-/* Loads this tower's samples of a step (I6), from the global position on. */
+/* Loads this tower's samples of a step (I6), from the global position `at` on. */
 enum status tower_load_batch(struct tower *t, uint64_t at);
 /* Loads n items of the test set, from item `first` on. */
 enum status tower_load_test(struct tower *t, int64_t first, int n);

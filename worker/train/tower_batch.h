@@ -21,12 +21,12 @@ struct tower_batch {        /* each list has [n] entries */
     float *plain;     /* sample of floats before its augmentation; NULL: none */
 };
 
-/* Creates a batch of up to n samples of this set. b: zeroed, except augment and seed, of the
- * training set. After an error it must still be freed. */
+/* Creates a batch of up to n samples of this set. The caller has zeroed *b; for training data it
+ * has also set augment and seed. The caller must free *b after an error, too. */
 enum status tower_batch_create(const struct dataset *d, int n, struct tower_batch *b);
 void tower_batch_free(struct tower_batch *b);
-/* Reads the first n samples, whose items and positions are set. Samples of a mapped file are read
- * from the disk at once. */
+/* Reads the first n samples; the caller has set their items and positions. Samples in a mapped file
+ * are read from the disk during this call. */
 enum status tower_batch_read(struct tower_batch *b, const struct dataset *d, int n);
 
 #endif

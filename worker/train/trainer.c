@@ -101,7 +101,7 @@ static int is_stopped(void *ctx)
     return trainer_state_is_stopped(ctx);
 }
 
-/* Returns true also if training is to end before the next step. */
+/* Returns true if training is stopped, or is to end before the next step. */
 static int is_stopped_soon(void *ctx)
 {
     struct trainer *t = ctx;
@@ -162,9 +162,10 @@ static bool is_rounded_so(const uint8_t *a, const uint8_t *b, size_t n)
     return a && b ? memcmp(a, b, n) == 0 : a == b;
 }
 
-/* Adopts the job's choice of layers that multiply in bf16: its first worker has measured it, now or
- * for the steps before its checkpoint. Without a choice (the first worker had nothing to measure,
- * or another network) all workers use the rule, because two measurements may differ. */
+/* Adopts the job's choice of layers that multiply in bf16, which the job's first worker has
+ * measured, now or before the checkpoint from which the job continues. If there is no choice (the
+ * first worker had nothing to measure) or it is for another network, all workers use the backend's
+ * rule, because their own measurements may differ. */
 static enum status follow_rounding(struct trainer *t, const struct net_rounding *choice)
 {
     enum status st = ST_OK;
@@ -304,9 +305,9 @@ enum status trainer_run(struct trainer *t, const struct net_start *start,
     if (t->cfg.own_pace || t->result.left) /* the current step of a leaving worker does not count */
         t->result.global_step = trainer_push_lowest_version(t);
     if (t->result.left && t->result.global_step < t->first_step)
-        t->result.global_step = t->first_step; /* not all of its parameters had arrived */
+        t->result.global_step = t->first_step; /* not all parameters of first_step had arrived */
     t->result.train_steps = t->cfg.train_steps;
-    /* the run ended early: the current step does not count */
+    /* if the job ended early, steps after its last step do not count */
     if (t->result.global_step > t->cfg.train_steps)
         t->result.global_step = t->cfg.train_steps;
     trainer_observe_end(t);
@@ -347,8 +348,8 @@ static void log_validation(struct trainer *t, const struct trainer_evaluation *e
                         e->loss / (double)e->n, (double)NAN));
 }
 
-/* Reports the result of all parts to the observer, if it is known and this worker evaluated the
- * first part. */
+/* Reports an evaluation to the observer: the result of all parts if it is known and this worker
+ * evaluated the first part, otherwise NaN. */
 static void observe_validation(struct trainer *t, const struct trainer_evaluation *e)
 {
     const struct trainer_observer *o = t->cfg.observer;
@@ -360,7 +361,8 @@ static void observe_validation(struct trainer *t, const struct trainer_evaluatio
                      whole ? e->loss / (double)e->n : (double)NAN);
 }
 
-/* Evaluates this worker's part and reports it; *whole: the result of all parts is known. */
+/* Evaluates this worker's part and reports it. *whole: set to 1 if the result of all parts is
+ * known. */
 static enum status validate_part(struct trainer *t, int64_t step, int part, int n_parts, int *whole)
 {
     enum status st = ST_OK;
@@ -406,7 +408,7 @@ enum status trainer_validate(struct trainer *t, int64_t step, int is_last)
     if (p->rank >= n_parts)
         return ST_OK;
     enum status st = validate_part(t, step, p->rank, n_parts, &whole);
-    /* other workers left without their parts */
+    /* other workers left without evaluating their parts */
     if (st == ST_OK && !whole && is_last && p->rank == 0)
         st = validate_part(t, step, 0, 1, &whole);
     return st;
@@ -446,7 +448,7 @@ done:
     return st;
 }
 
-/* Puts data on the devices, after all networks have their memory. */
+/* Copies data sets to the devices, after all networks have allocated their memory. */
 static enum status data_place(struct trainer *t)
 {
     enum status st = ST_OK;

@@ -12,14 +12,14 @@ struct trainer_result {
     int64_t images;         /* number of samples read by this worker */
     double elapsed_seconds; /* duration of training, without the final evaluation */
     double images_per_second;
-    int64_t warm_up_images; /* first images, on a GPU, that images_per_second excludes */
+    int64_t warm_up_images; /* number of first images that images_per_second excludes (GPU) */
     float loss;             /* loss of the last step */
     int64_t skipped;        /* contributions that were not finite and counted with weight 0 */
     int member;             /* index of this worker */
     int64_t train_steps;    /* last step of the job, which the servers may have set */
     /* steps that the job was configured for; 0: the servers did not report it */
     int64_t asked_steps;
-    bool left; /* the worker left the job as requested (leave_soon); the job continues */
+    bool left; /* the worker left the job on request (leave_soon); the job continues */
 };
 
 struct trainer;
@@ -28,20 +28,21 @@ void trainer_destroy(struct trainer *t); /* NULL is fine */
 /* Trains from `start` (from the exchange) to the end. *out is also set if the run was stopped. */
 enum status trainer_run(struct trainer *t, const struct net_start *start,
                         struct trainer_result *out);
-/* Shows the program that training waits for (progress_wait); any thread. */
+/* Shows the program that training waits for, see progress_wait. May be called from any thread. */
 void trainer_wait(struct trainer *t, const char *whom, int64_t ms);
-/* Ends training with local updates before the next step, with all parameters of one step; any
- * thread. */
+/* Ends the training of a worker without servers before its next step, so that all parameters are of
+ * one step. May be called from any thread. */
 void trainer_stop_soon(struct trainer *t);
 void trainer_stop(struct trainer *t); /* any thread; the caller also cancels the exchange */
-/* Evaluates the test set, if there is one, with the current parameters: share of right samples,
- * mean loss, and AUC (NaN: not two classes). Not during run. */
+/* Evaluates the test set, if there is one, with the current parameters. Results: share of samples
+ * classified correctly, mean loss, and AUC (NaN: not two classes). Must not be called during
+ * trainer_run. */
 enum status trainer_evaluate(struct trainer *t, double *accuracy, double *loss, double *auc);
-/* Returns a parameter that is not finite, after run; NULL: all are finite. */
+/* Returns a parameter that is not finite; NULL: all are finite. To be called after trainer_run. */
 const struct net_param *trainer_bad_param(const struct trainer *t);
 /* Evaluates the validation data, or this worker's part of them, and reports the result as during
- * training; does nothing without validation data. is_last: after run: if the result of all parts is
- * unavailable, the first worker evaluates all of them. */
+ * training. Does nothing if there are no validation data. is_last: trainer_run has ended; if the
+ * result of all parts is then unavailable, the first worker evaluates all parts. */
 enum status trainer_validate(struct trainer *t, int64_t step, int is_last);
 size_t trainer_memory_bytes(const struct trainer *t); /* returns the memory of all plans */
 

@@ -1,11 +1,11 @@
 /* worker/train/trainer_finite.c - checks that a step's contribution is finite, and otherwise ends
- * the run or sets its weight to 0. See trainer_impl.h. Locks: none. The thread that pushes a layer
- * has this state exclusively: the next layer is pushed only when all towers, including this
- * thread's, have arrived there.
+ * the run or sets its weight to 0. See trainer_impl.h. Locks: none. Only the thread that pushes a
+ * layer uses the state of these checks: the next layer is pushed when all towers have arrived
+ * there, and this thread's tower arrives after its push.
  *
- * A contribution is skipped as a whole, because the servers count it as a whole, and its norm
- * covers all of it. So if it may be skipped or clipped, no layer of a step is pushed before all are
- * checked. */
+ * The servers count a contribution as a whole, so it can only be skipped as a whole, and its norm
+ * is that of all layers. So if contributions may be skipped or clipped, no layer of a step is
+ * pushed before all layers are checked. */
 #include "base/log.h"
 #include "kernels/vector/clip.h"
 #include "kernels/vector/finite.h"
@@ -18,8 +18,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns the dtype on the wire, or of local updates. Before clipping it is fp32, because clipping
- * reduces values that are too large for the dtype. */
+/* Returns the dtype in which the parameter's gradient is pushed, for this check. If gradients will
+ * be clipped, this is fp32, because clipping reduces values that are too large for the dtype. */
 static enum dtype pushed_as(const struct trainer *t, const struct net_param *p)
 {
     if (p->rule == PARAM_TRAINED && t->cfg.clip_norm > 0 && t->cfg.clip_norm <= 65504)
@@ -28,8 +28,9 @@ static enum dtype pushed_as(const struct trainer *t, const struct net_param *p)
 }
 
 /* Returns the largest accepted magnitude: contributions of this magnitude from as many workers as a
- * job may have, multiplied by their weights, still have a finite sum. So this worker detects a
- * larger value for all chunks at once; a server would only detect it in one chunk. */
+ * job may have, multiplied by their weights, still have a finite sum. This worker refuses a larger
+ * value before it pushes any chunk of the step; a server would refuse only the chunk with the
+ * value. */
 static float largest_summand(const struct trainer *t)
 {
     return (float)((double)FLT_MAX / ((double)t->cfg.batch * 2 * JOB_MAX_WORKERS));
@@ -104,8 +105,8 @@ static float value_of(const struct trainer *t, int param, size_t at)
     return value;
 }
 
-/* Returns true and describes the problem if a layer's gradients are not finite. Its parameters do
- * not change during the call: none of its chunks is in flight. */
+/* Returns true and describes the problem if a layer's gradients are not finite. The layer's
+ * parameters do not change during the call, because none of its chunks is in flight. */
 static bool layer_problem(const struct trainer *t, const struct layer *l,
                           char what[TRAINER_WHAT_BYTES])
 {
@@ -153,7 +154,7 @@ static enum status refuse_step(const struct trainer *t, int64_t step, const char
     return ST_INVALID;
 }
 
-/* Skips the step and logs that, or returns an error if too many were skipped. */
+/* Skips the step's contribution and logs a line, or returns an error if too many were skipped. */
 static enum status skip_step(struct trainer *t, int64_t step, const char *what)
 {
     const struct net_param *diverged = trainer_bad_param(t);
@@ -191,8 +192,7 @@ enum status trainer_finite_check(struct trainer *t, int layer, int64_t step,
     if (bad && !t->skipping)
         memcpy(t->skipped_for, what, sizeof what);
     t->skipping |= bad;
-    if (t->skipping && layer == t->lowest) /* this is the last layer to be pushed: until now the
-                                            * step could have been redone */
+    if (t->skipping && layer == t->lowest) /* the last layer: until now a redo was possible */
         st = skip_step(t, step, t->skipped_for);
     *out = TRAINER_PUSH_LAYER;
     if (t->cfg.skip_nonfinite || t->cfg.clip_norm > 0)
@@ -204,8 +204,8 @@ enum status trainer_finite_check(struct trainer *t, int layer, int64_t step,
     return st;
 }
 
-/* Adds the squares chunk by chunk in the chunks' order. So the bits do not depend on the speed of
- * the towers, and a worker without servers computes the same bits as the servers of a job. */
+/* The squares are added chunk by chunk in the order of chunks. So the norm has the same bits at any
+ * speed of the towers, and in a worker without servers the same bits as on the servers of a job. */
 void trainer_finite_clip(struct trainer *t, int64_t step)
 {
     const struct chunks *c = t->cfg.chunks;

@@ -4,22 +4,22 @@
  *   trainer_state.c  whether the towers stop, and which steps are invalid
  *   trainer_step.c   a tower's steps
  *   trainer_push.c   sum and push of all towers' contributions
- *   trainer_finite.c the check that they are finite
+ *   trainer_finite.c the check that contributions are finite
  *   trainer_observe.c reports to the observer
  *
- * DESIGN. Each tower is a thread; all run the same steps. Before a layer's forward it waits until
- * the gradients of that layer's last step are pushed for all towers and the new version is in
- * params. After a layer's backward it arrives at that layer. The last tower to arrive adds the
- * contributions in their fixed order, and pushes the layer's chunks. A contribution is a block of
- * gradients on the host with its weight in the sum: that of a tower, or the already weighted sum of
- * all towers of a group (device_group.h). If there is only one contribution, it may already be
+ * DESIGN. Each tower is a thread; all towers run the same steps. Before a layer's forward, a tower
+ * waits until the layer's gradients of the last step are pushed and the layer's new version is in
+ * params. After a layer's backward, the tower arrives at that layer. The last tower to arrive adds
+ * the contributions in their fixed order, and pushes the layer's chunks. A contribution is a block
+ * of gradients on the host with its weight in the sum: that of a tower, or the already weighted sum
+ * of all towers of a group (device_group.h). If there is only one contribution, it may already be
  * rounded to the wire's dtype; then it is pushed unchanged. Gradients and parameters of a layer are
  * used again only after the exchange's answer, so one copy of each suffices and no other lock is
  * needed. When the servers' generation ends, a wait returns ST_REBASED: the step whose parameters
- * did not arrive and all later steps are invalid and are not pushed. Steps before it are still
- * pushed, because they may count. Towers of a group, which wait for each other within a step, first
- * end the newest step that any of them has begun, with the data they have. Then all begin again at
- * the step that the servers name, and at this worker's new place. */
+ * did not arrive and all later steps are invalid and are not pushed. Earlier steps are still
+ * pushed, because they may count. Towers of a group wait for each other within a step, so they
+ * first end the newest step that any of them has begun, with the data they have. Then all begin
+ * again at the step that the servers name, and at this worker's new place. */
 #ifndef WORKER_TRAIN_TRAINER_IMPL_H
 #define WORKER_TRAIN_TRAINER_IMPL_H
 #include "worker/train/tower.h"
@@ -44,9 +44,9 @@ struct trainer {
     struct trainer_config cfg;
     struct tower **towers;
     struct device_group *group;         /* NULL: none */
-    struct contribution *contributions; /* the sum is in the block of the first */
+    struct contribution *contributions; /* the first one's block receives the sum */
     int n_contributions;
-    int follows;      /* true if `rounded` is the job's choice */
+    int follows;      /* `rounded` is the job's choice */
     uint8_t *rounded; /* layers that the job chose to round; NULL: by the backend's rule */
     struct crew crew; /* threads for loops over contributions */
     struct tower *eval;
@@ -54,9 +54,9 @@ struct trainer {
     struct tower *validate;               /* NULL: no validation data */
     _Atomic int ended;                    /* the callback `validated` ended training */
     struct device_data *data;
-    pthread_mutex_t progress_lock; /* guards `progress` against trainer_wait of another thread */
+    pthread_mutex_t progress_lock; /* guards `progress`: trainer_wait runs in another thread */
     struct progress *progress;
-    int64_t first_step; /* global and local step that run starts from */
+    int64_t first_step; /* step from which training last began or began again */
     uint64_t generation, ps0;
     int64_t start_ns;
     int64_t n_evaluated; /* last evaluated (or skipped) step, in units of eval_every */
@@ -70,11 +70,11 @@ struct trainer {
     pthread_mutex_t lock; /* guards the six fields below */
     pthread_cond_t handed_out;
     int64_t newest_step; /* newest step that a tower has begun */
-    /* last step of the towers if the generation has ended, otherwise INT64_MAX */
+    /* if the generation has ended: last step that the towers run; otherwise INT64_MAX */
     int64_t last_step;
     int64_t invalid_from; /* first step without parameters, otherwise INT64_MAX */
-    int *arrived;         /* [n_layers] towers whose backward of the step is done */
-    int64_t *pushed;      /* [n_layers] steps whose gradients were pushed */
+    int *arrived;         /* [n_layers] number of towers that have arrived in this step */
+    int64_t *pushed;      /* [n_layers] number of steps whose gradients were pushed */
 
     struct step_share (*share)[2]; /* [n_towers][step & 1] */
     struct trainer_result result;  /* written by the last tower of a step, read after run */
@@ -87,19 +87,20 @@ struct trainer {
 
 /* Returns true after trainer_stop, or if a tower failed. */
 bool trainer_state_is_stopped(struct trainer *t);
-/* Ends all towers; the first status is that of the run. */
+/* Ends all towers. The status of the first call becomes that of the run. */
 void trainer_state_fail(struct trainer *t, enum status st);
-/* Returns true if towers begin no further step before the next start. */
+/* Returns true if the generation has ended: towers begin no new step until the next start. */
 bool trainer_state_generation_ended(struct trainer *t);
 /* Returns true if the step's parameters are not available, so that the step does not count. */
 bool trainer_state_is_invalid(struct trainer *t, int64_t step);
-/* Returns true if a tower may abandon the step, because no other tower waits for it within the
- * step. */
+/* Returns true if the step is invalid and a tower may abandon it, because no other tower waits for
+ * this tower within the step. */
 bool trainer_state_may_skip(struct trainer *t, int64_t step);
-/* Removes ST_REBASED from an exchange's answer; `invalid`: the step that it invalidates, or
- * INT64_MAX. */
+/* Records that the generation has ended if st is ST_REBASED, and returns ST_OK for it; returns any
+ * other st unchanged. invalid: first step that becomes invalid; INT64_MAX: none. */
 enum status trainer_state_note_rebased(struct trainer *t, enum status st, int64_t invalid);
-/* Returns false if the tower has ended its last step before all begin again. */
+/* Begins a step. Returns false if the generation has ended and the tower must not begin the
+ * step. */
 bool trainer_state_begin_step(struct trainer *t, int64_t step);
 
 /* Runs a tower's steps from t->first_step to the last one (trainer_step.c). */
@@ -107,14 +108,14 @@ enum status trainer_step_run(struct trainer *t, struct tower *w);
 
 /* trainer_push.c */
 
-/* Lists each tower's gradients, weighted by samples. A group's gradients are listed once, already
- * weighted. */
+/* Lists the gradients of each tower, weighted by its samples. A group's gradients are listed once;
+ * their sum is already weighted. */
 void trainer_push_list_contributions(struct trainer *t);
 /* Finds the chunks that hold a layer's parameters. They are adjacent, because parameters are
  * numbered in layer order. The first and the last may also hold parameters of other layers. */
 void trainer_push_layer_chunks(const struct trainer *t, int layer, int *first, int *n);
-/* Fetches the gradients of a layer whose backward was called, and pushes them when all towers
- * have. */
+/* Fetches the tower's gradients of a layer whose backward was called. The last tower to call this
+ * for the layer pushes the sum. */
 enum status trainer_push_layer(struct trainer *t, struct tower *w, int layer, int64_t step);
 int64_t trainer_push_lowest_version(struct trainer *t); /* -1: some chunks have none */
 /* Returns the step that the job has reached: without lockstep, that of the slowest chunk. */
@@ -124,21 +125,20 @@ int64_t trainer_push_global_step(struct trainer *t, int64_t local_step);
 
 enum trainer_push_scope {
     TRAINER_PUSH_LAYER,   /* this layer */
-    TRAINER_PUSH_NOTHING, /* so far: the layers below are not checked yet */
+    TRAINER_PUSH_NOTHING, /* nothing yet: lower layers are not checked */
     TRAINER_PUSH_ALL,     /* all layers of the step */
     TRAINER_PUSH_SKIP,    /* all layers of the step, with weight 0 */
 };
-/* Checks a layer's contributions after they were added, from the last layer to t->lowest.
- * ST_INVALID, logged: a contribution is not finite, or, in layer t->lowest, the loss is not finite,
- * and this ends the run. */
+/* Checks the sum of a layer's contributions. Called from the last layer down to t->lowest, where it
+ * also checks the loss. ST_INVALID, logged: a number is not finite, and this ends the run. */
 enum status trainer_finite_check(struct trainer *t, int layer, int64_t step,
                                  enum trainer_push_scope *out);
-/* Scales (TRAINER_PUSH_ALL) all gradients of the step if their norm exceeds cfg.clip_norm: at once,
- * or, in a worker without servers, in the pushes that follow. */
+/* Clips all gradients of the step (TRAINER_PUSH_ALL) if their norm exceeds cfg.clip_norm. They are
+ * scaled at once, or, in a worker without servers, by the pushes that follow. */
 void trainer_finite_clip(struct trainer *t, int64_t step);
 
 /* Logs the accuracy on the test set, or on the validation data, at the step (trainer.c).
- * ST_CANCELLED: also if training ends with it. */
+ * ST_CANCELLED: training was stopped, or this evaluation ends it. */
 enum status trainer_log_accuracy(struct trainer *t, int64_t step);
 
 #endif

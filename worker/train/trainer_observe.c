@@ -1,6 +1,7 @@
 /* worker/train/trainer_observe.c - calls the observer, see trainer_observe.h. Locks: none. The
- * first tower decides before it computes a step whether its values are observed; the thread that
- * pushes a layer of that step does so after this tower has arrived there. */
+ * first tower decides before it computes a step whether the step's values are observed. The thread
+ * that pushes a layer of the step reads this decision only after the first tower has arrived at the
+ * layer. */
 #include "worker/train/trainer_observe.h"
 #include "base/clock.h"
 #include <math.h>

@@ -1,20 +1,20 @@
-/* worker/train/trainer_observe.h - the trainer's calls to its observer (observer.h); they return at
- * once without one. Private to the trainer's files. Owns: nothing. Threads: see trainer_impl.h.
- * Errors:  none. */
+/* worker/train/trainer_observe.h - the trainer's calls to its observer (observer.h). Without an
+ * observer they return at once. Private to the trainer's files. Owns: nothing. Threads: see
+ * trainer_impl.h. Errors:  none. */
 #ifndef WORKER_TRAIN_TRAINER_OBSERVE_H
 #define WORKER_TRAIN_TRAINER_OBSERVE_H
 #include "worker/train/trainer_impl.h"
 
 void trainer_observe_start(struct trainer *t, const struct net_start *start);
-/* Begins a step, in the first tower before it computes the step. The next two functions are called
- * for each layer: the first after its parameters have arrived, the second after its gradients are
- * summed. */
+/* Begins a step; the first tower calls it before it computes the step. The next two functions are
+ * called for each layer: trainer_observe_layer after the layer's parameters have arrived,
+ * trainer_observe_gradients after its gradients are summed. */
 void trainer_observe_begin(struct trainer *t, int64_t step);
 void trainer_observe_layer(struct trainer *t, const struct tower *w, int layer, int64_t step);
 void trainer_observe_gradients(struct trainer *t, int layer, int64_t step);
-/* Reports n parameters, unchanged; there is an observer. */
+/* Reports n parameters as they are. The caller has checked that there is an observer. */
 void trainer_observe_params(struct trainer *t, int64_t global_step, int first, int n);
-/* Reports the step; t->result must be the result of the step. */
+/* Reports a completed step, whose result must be in t->result. */
 void trainer_observe_step(struct trainer *t, int64_t number, int n_correct);
 void trainer_observe_end(struct trainer *t);
 

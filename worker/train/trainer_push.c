@@ -46,7 +46,7 @@ static void reduce_range(void *ctx, size_t first, size_t n)
         vector_add_scaled(sum, s[i].tower->grad_of[r->param] + first, s[i].weight, n);
 }
 
-/* Adds the contributions to one parameter into the first one's block. */
+/* Adds the contributions to one parameter; the sum is in the first contribution's block. */
 static void reduce_param(const struct trainer *t, int param)
 {
     struct reduction r = {t, param};
@@ -82,10 +82,10 @@ static enum status push_chunks(struct trainer *t, int layer, int64_t step, float
     trainer_push_layer_chunks(t, layer, &first, &n);
     for (int c = first; c < first + n; c++) {
         if (t->cfg.chunks->chunks[c].param < l->param[0])
-            continue; /* pushed with the layer where it begins, whose backward is later */
+            continue; /* pushed with the layer in which the chunk begins, whose backward is later */
         int64_t version = t->cfg.own_pace ? x->ops->version(x->ctx, c) : step;
-        if (version >= t->cfg.train_steps) /* without lockstep: the chunk has had all updates of the
-                                            * job */
+        if (version >=
+            t->cfg.train_steps) /* without lockstep: the chunk has had all updates of the job */
             continue;
         fault_delay(t, c, step);
         /* without lockstep: -1 if the generation ended after the step had begun */
@@ -111,7 +111,8 @@ static void fault_nonfinite(const struct trainer *t, int layer, int64_t step)
         w->grad_of[param][0] = NAN;
 }
 
-/* Pushes the summed layer, or waits until all layers of the step are checked. */
+/* Adds and checks a layer's contributions, and pushes the layer, or, if the step is pushed as a
+ * whole, all layers after the last one is checked. */
 static enum status push_layer(struct trainer *t, int layer, int64_t step)
 {
     const struct layer *l = &t->cfg.model->layers[layer];
@@ -135,7 +136,8 @@ done:
     return st;
 }
 
-/* Called after the backward of a layer: the last tower of the step pushes the gradients. */
+/* Counts this tower as arrived at the layer, after its backward. The last tower to arrive pushes
+ * the layer. */
 static enum status layer_arrive(struct trainer *t, int layer, int64_t step, int *was_last)
 {
     pthread_mutex_lock(&t->lock);
@@ -166,8 +168,8 @@ int64_t trainer_push_global_step(struct trainer *t, int64_t local_step)
     return t->cfg.own_pace ? trainer_push_lowest_version(t) : local_step;
 }
 
-/* Called by the last tower of a step: records its figures, before any tower can be two steps
- * further. */
+/* Records the figures of a step. The last tower of the step calls this before any tower can be two
+ * steps further, and so reuse the step's share. */
 static void step_done(struct trainer *t, int64_t step)
 {
     double loss = 0;
@@ -182,13 +184,13 @@ static void step_done(struct trainer *t, int64_t step)
     r->loss = (float)loss;
     r->local_steps = t->steps_before + step + 1 - t->first_step;
     r->images = r->local_steps * t->cfg.batch;
-    /* without lockstep: this step's own update is in flight, so there will be at least one more
-     * (local steps are counted when they begin) */
+    /* without lockstep this step's own update is still in flight, so the job will have at least one
+     * more step (local steps are counted when they begin) */
     int64_t more = t->cfg.local_steps > 1 ? 0 : 1;
     r->global_step = t->cfg.own_pace ? trainer_push_global_step(t, step) + more : step + 1;
     if (r->global_step > t->cfg.train_steps)
         r->global_step = t->cfg.train_steps;
-    /* number of the job's step in lockstep, otherwise of this process's own */
+    /* in lockstep the step's number in the job, otherwise in this process */
     int64_t number = t->cfg.own_pace ? r->local_steps : step + 1;
     int64_t epoch = 1 + (int64_t)(t->share[0][step & 1].position / (uint64_t)t->cfg.train->n);
     struct progress_point at = {number, r->global_step, r->loss, r->images, epoch};

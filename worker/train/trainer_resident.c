@@ -15,7 +15,7 @@ struct run {
     struct plan *plan;
     uint32_t *item;    /* [train->n] order of one pass */
     uint64_t n_passes; /* passes whose order was sent */
-    int n_queued;      /* runs that were not waited for */
+    int n_queued;      /* queued runs that have not been waited for */
     int64_t first, step;
     struct trainer_result result;
 };
@@ -66,7 +66,7 @@ done:
     return st;
 }
 
-/* Sends the orders of all passes that the next n steps read. */
+/* Sends the device the order of samples of each pass that the next n steps read. */
 static enum status orders_give(struct run *run, int n)
 {
     const struct tower *t = run->r->tower;
@@ -82,8 +82,9 @@ static enum status orders_give(struct run *run, int n)
     return ST_OK;
 }
 
-/* Returns the steps whose samples are in two passes at most, because the device holds two orders.
- * There is at least one such step, because a batch is no larger than the data set. */
+/* Returns how many next steps read samples of at most two passes, because the device holds the
+ * orders of two passes. This is at least one step, because a batch is no larger than the data
+ * set. */
 static int64_t steps_in_two_passes(const struct run *run)
 {
     const struct tower *t = run->r->tower;
@@ -93,7 +94,8 @@ static int64_t steps_in_two_passes(const struct run *run)
     return (int64_t)((end - at - (uint64_t)t->spec.n) / stride) + 1;
 }
 
-/* Returns the steps of the next run: to the next evaluation, observation or end. */
+/* Returns the number of steps of the next run, which ends at the next log line, evaluation,
+ * observation or the end of training. */
 static int run_steps(const struct run *run)
 {
     const struct trainer_config *cfg = run->r->cfg;
@@ -130,8 +132,8 @@ done:
     return st;
 }
 
-/* Checks the loss of a run's last step. The device reports no other, so the logged step may be
- * later than the first one whose loss was not finite. */
+/* Checks the loss of a run's last step. The device reports no other loss, so an earlier step of the
+ * run may have been the first whose loss was not finite. */
 static enum status check_loss(struct run *run)
 {
     const struct trainer_config *cfg = run->r->cfg;

@@ -1,8 +1,8 @@
 /* worker/train/trainer_resident.h - a worker without servers whose only tower trains on a device
  * that runs whole steps (kernels/resident.h): steps are queued, losses are read from time to time,
- * and the parameters are read back when they are needed. Threads: run blocks, as trainer_run, which
- * it replaces.
- * Errors:  the backend's; ST_CANCELLED if it is stopped before its end. */
+ * and the parameters are read back when they are needed. Threads: trainer_resident_run blocks, like
+ * trainer_run, whose loop it replaces.
+ * Errors:  the backend's; ST_CANCELLED if training is stopped before its end. */
 #ifndef WORKER_TRAIN_TRAINER_RESIDENT_H
 #define WORKER_TRAIN_TRAINER_RESIDENT_H
 #include "worker/train/tower.h"
@@ -15,15 +15,15 @@ struct trainer_resident {
     int member; /* index of this worker, for log lines */
     void *ctx;  /* argument of the functions below */
     int (*stopped)(void *ctx);
-    enum status (*evaluate)(void *ctx, int64_t step); /* cfg->params are those of the step */
+    enum status (*evaluate)(void *ctx, int64_t step); /* cfg->params are those of `step` */
     void (*look)(void *ctx, int64_t step); /* called when cfg->observer needs cfg->params */
     void (*step_done)(void *ctx, const struct trainer_result *r, int n_correct);
 };
 
 /* Returns true if this tower can train on the device alone. Logs nothing. */
 bool trainer_resident_fits(const struct trainer_config *cfg, const struct tower *tower);
-/* Trains from `step` to the end; cfg->params are then the last ones. *done false: the device lacks
- * the memory, which is logged, and nothing has changed. */
+/* Trains from `step` to the end; cfg->params then hold the last parameters. *done false: the device
+ * lacks memory; this is logged, and nothing has changed. */
 enum status trainer_resident_run(const struct trainer_resident *r, int64_t step,
                                  struct trainer_result *out, bool *done);
 

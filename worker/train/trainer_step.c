@@ -48,8 +48,9 @@ static enum status layer_load(struct trainer *t, struct tower *w, int layer, int
     return st;
 }
 
-/* Returns the position of the step's samples. Without lockstep the servers assign it; all towers of
- * a step get the same, because nothing is pushed until all have loaded theirs. */
+/* Returns the position of this tower's first sample of the step. Without lockstep the servers
+ * assign the position of the worker's batch. All towers read the same assignment, because nothing
+ * is pushed until all towers have loaded their samples. */
 static uint64_t first_sample(const struct trainer *t, const struct tower *w, int64_t step)
 {
     const struct member_steps m = tower_steps(w, t->cfg.updates, t->cfg.own_pace);
@@ -74,8 +75,7 @@ static enum status tower_step(struct trainer *t, struct tower *w, int64_t step)
             return ST_OK;
         TRY(split_tower_forward(w->stages, i, step));
     }
-    if (!trainer_state_is_invalid(
-            t, step)) /* all versions of the step have arrived, so it is now the current step */
+    if (!trainer_state_is_invalid(t, step)) /* all parameters of the step have arrived */
         TRY(sample_log_step(t->cfg.sample_log, t->generation, step, w->now.position[0], w->spec.n));
     struct step_share *share = &t->share[w->index][step & 1];
     /* If backward only queues its work, a layer's gradients are copied while the next layer
@@ -93,19 +93,20 @@ done:
     return st;
 }
 
-/* Returns true if the job has had its updates before step `step`. Without lockstep all towers see
- * the same result, because versions change only with this worker's own pushes, which begin after
- * all towers have passed this point. Each step advances every chunk that is not at its end, so the
- * loop ends. */
+/* Returns true if the job already has all its updates before step `step`. Without lockstep all
+ * towers get the same result, because versions change only by this worker's own pushes, which begin
+ * after all towers have passed this point. Each step advances every chunk that does not have all
+ * updates yet, so the loop ends. */
 static bool job_done(struct trainer *t, int64_t step)
 {
     return trainer_push_global_step(t, step) >= t->cfg.train_steps;
 }
 
-/* Returns true if an evaluation is due. On the validation data, also when training continues from a
- * checkpoint: the process that wrote it may have been killed before it evaluated. Otherwise it
- * depends on the job's steps, without those that were evaluated before training rolled back, or
- * before this process joined. */
+/* Returns true if an evaluation is due before this step. Validation data are evaluated at each
+ * multiple of eval_every, also at the step of the checkpoint from which training continues: the
+ * process that wrote the checkpoint may have been killed before it evaluated. The test set is
+ * evaluated once per eval_every steps of the job, not again after training rolled back, and not for
+ * steps before this process joined. */
 static bool evaluation_is_due(struct trainer *t, int64_t step)
 {
     if (t->cfg.eval_every <= 0)
