@@ -1,5 +1,5 @@
-/* worker/weights/weights.c - matches parameters with tensors of a file, reads them, and logs each
- * that does not fit. See weights.h. */
+/* worker/weights/weights.c - matches parameters with tensors of a file, reads the tensors, and logs
+ * each parameter that does not fit. See weights.h. */
 #include "worker/weights/weights.h"
 #include "base/log.h"
 #include "worker/weights/weights_map.h"
@@ -20,7 +20,8 @@ static const char *shape_text(const struct shape *s, char text[SHAPE_BYTES])
     return text;
 }
 
-/* Compares shapes without extents of 1, which do not change the order of values. */
+/* Returns true if the shapes are equal without their extents of 1, which do not change the order of
+ * values. */
 static bool shape_fits(const struct shape *a, const struct shape *b)
 {
     int i = 0, k = 0;
@@ -113,8 +114,8 @@ static enum status judge_count(const struct weights_request *q, const struct cou
     return ST_OK;
 }
 
-/* Checks a file that Weir wrote, to compute with its parameters: it must have exactly those of its
- * model, and a valid description of its samples. */
+/* Checks a file that Weir wrote and whose parameters are used for inference: the file must have
+ * exactly the parameters of the model, and a valid normalisation of samples. */
 static enum status judge_own(const struct weights_request *q, const struct weights_result *r,
                              int is_valid)
 {

@@ -100,7 +100,7 @@ static enum status add_line(struct weights_map *m, const char *path, int number,
     return ST_OK;
 }
 
-/* Reads the lines: at most one for each parameter and each layer, which bounds their number. */
+/* Reads the lines. Each parameter and each layer may have one line, which bounds their number. */
 static enum status read_lines(struct weights_map *m, const char *path, const struct chunks *chunks)
 {
     enum status st = ST_OK;

@@ -1,6 +1,6 @@
 /* worker/weights/weights_map.h - the file of --init_map: the tensor of each parameter's first
  * values.
- *     # a line for a parameter, or for all those of a layer
+ *     # a line is for a parameter, or for all parameters of a layer
  *     dense1/weights = head.weight     the tensor
  *     conv1 = features.0               conv1/weights is features.0.weight, and so on
  *     dense2 = -                       keeps its first values

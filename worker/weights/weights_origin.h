@@ -11,8 +11,8 @@ struct weights_origin {
     struct job_normal normal;
 };
 
-/* Reads --export's metadata `global_step`, `mean` and `std`. Returns false if the last two are not
- * lists of equal length; the normalisation is then unknown. */
+/* Reads --export's metadata `global_step`, `mean` and `std`. Returns false if `mean` and `std` are
+ * not lists of equal length; the normalisation is then unknown. */
 bool weights_origin_read(const struct safetensors_file *f, struct weights_origin *out);
 
 #endif

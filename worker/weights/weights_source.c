@@ -88,7 +88,8 @@ done:
     return st;
 }
 
-/* Returns true for the JSON index of a model in several safetensors files, by its "weight_map". */
+/* Returns true if the file is the JSON index of a model in several safetensors files: it has a
+ * "weight_map". */
 static bool is_index(const char *path)
 {
     char head[4096];
@@ -136,8 +137,9 @@ bool weights_source_is_checkpoint(const char *path)
            (n > 5 && strcmp(path + n - 5, ".json") == 0) || checkpoint_best_is(path);
 }
 
-/* Returns true if a wrapper of PyTorch adds the part [part, part + n) to a tensor's name. Most such
- * parts are recognised anywhere. `module` could be a module's own name, so only in front. */
+/* Returns true if the n bytes at `part` are a part that PyTorch's wrappers add to a tensor's name.
+ * Most such parts are recognised anywhere in the name; `module` only in front, because further
+ * behind it could be a module's own name. */
 static bool is_wrapper(const char *part, size_t n, bool in_front)
 {
     static const char *const names[] = {"module", "_orig_mod", "_fsdp_wrapped_module",
@@ -173,7 +175,7 @@ static int by_unwrapped_name(const void *a, const void *b)
     return order ? order : (x->tensor > y->tensor) - (x->tensor < y->tensor);
 }
 
-/* Lists the tensors that find_wrapped can find. */
+/* Lists the tensors that weights_source_find_wrapped can find. */
 static enum status list_unwrapped(struct weights_source *s)
 {
     size_t bytes = 1;

@@ -1,6 +1,7 @@
 /* worker/weights/weights_source.h - named tensors from which --init, --evaluate and --predict read
  * values: a safetensors file (floats of any width; a PyTorch state dict, a Weir export), or a
- * checkpoint of a Weir job (its manifest; a folder: the newest whole one in it; its `best`).
+ * checkpoint of a Weir job. The path of a checkpoint is that of its manifest, or of a folder: the
+ * newest complete checkpoint in it is then read, or its `best`.
  * Owns:    the opened files, and the table of tensors. Threads: one at a time.
  * Errors:  ST_NOT_FOUND, ST_CORRUPT, ST_UNSUPPORTED, ST_INVALID, ST_MISMATCH, ST_IO, ST_NOMEM;
  *          logged with the flag and the path. */
@@ -36,7 +37,7 @@ struct weights_tensor *weights_source_find(struct weights_source *s,
  * and in any order. *out NULL: no such tensor. ST_MISMATCH: there are two. */
 enum status weights_source_find_wrapped(struct weights_source *s, const char *name,
                                         struct weights_tensor **out);
-/* Returns false if its description of the normalisation is invalid. */
+/* Returns false if the file's description of the normalisation is invalid. */
 bool weights_source_origin(const struct weights_source *s, struct weights_origin *out);
 /* Reads all n_elems of a tensor of floats, as floats; checks its checksum, if there is one.
  * ST_INVALID: a value is not finite, or does not fit a float. */
