@@ -1,7 +1,7 @@
 /* http/metrics.h - writes Prometheus' text format 0.0.4, a line at a time: HELP and TYPE once for
  * each family, then its values. The caller chooses valid names of metrics and labels; values of
  * labels may be any text.
- * Owns: nothing. Threads: values. Errors: those of the stream. */
+ * Owns: nothing. Threads: plain values without a lock. Errors: those of the stream. */
 #ifndef HTTP_METRICS_H
 #define HTTP_METRICS_H
 #include <stdint.h>

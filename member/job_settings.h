@@ -2,7 +2,7 @@
  * and the job that follows from them: the worker's flags and libweir's settings, the rows FOR_JOB
  * of flags/table.inc.
  * Owns:    nothing; texts are the caller's.
- * Threads: values.
+ * Threads: plain values without a lock.
  * Errors:  ST_INVALID, logged with the name and the fix; `dash` stands before names, "--" or "". */
 #ifndef MEMBER_JOB_SETTINGS_H
 #define MEMBER_JOB_SETTINGS_H

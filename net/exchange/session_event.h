@@ -1,6 +1,6 @@
 /* net/exchange/session_event.h - the events that a session (session.h) receives and the actions
  * that it returns.
- * Threads: values. */
+ * Threads: plain values without a lock. */
 #ifndef NET_EXCHANGE_SESSION_EVENT_H
 #define NET_EXCHANGE_SESSION_EVENT_H
 #include "base/status.h"

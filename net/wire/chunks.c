@@ -193,7 +193,7 @@ void chunks_destroy(struct chunks *c)
 
 int64_t chunks_default_bytes(int64_t n_elems, int n_servers)
 {
-    int64_t share = n_elems / n_servers; /* also the bytes of a quarter of these elements */
+    int64_t share = n_elems / n_servers; /* equals the bytes of a quarter of a server's elements */
     share -= share % 4;
     if (n_servers == 1 || share > CHUNKS_DEFAULT_BYTES)
         return CHUNKS_DEFAULT_BYTES;
@@ -275,8 +275,8 @@ enum dtype chunks_dtype(const struct chunks *c, int chunk, enum dtype d)
     return dtype_block(d) > 1 && !gains ? DTYPE_F32 : d;
 }
 
-/* Returns the offset of a chunk. Blocks begin again with each chunk, and its last block, which may
- * be shorter, occupies the space of a full one. */
+/* Returns the offset of a chunk. Each chunk begins a new block. The last block of a chunk may be
+ * shorter, but occupies the space of a full block. */
 static size_t blocks_at(enum dtype d, int64_t elems, int chunk)
 {
     return dtype_bytes(d, ((size_t)elems / dtype_block(d) + (size_t)chunk) * dtype_block(d));

@@ -1,14 +1,15 @@
-/* net/wire/chunks.h - the table of chunks into which the parameters are cut, the same on every
- * side (invariant I5). A chunk is a run of one parameter's elements, at most chunk_bytes long;
- * or several whole parameters that follow each other, have the same rule, and are together at
- * most CHUNKS_PACK_BYTES (and chunk_bytes) long. A parameter joins the chunk before it as long
- * as it fits, so that many small tensors are sent like few large ones.
+/* net/wire/chunks.h - cuts the parameters into chunks. The table of chunks is the same in all
+ * workers and servers (invariant I5). A chunk is either a run of one parameter's elements, at most
+ * chunk_bytes long, or several consecutive whole parameters with the same rule, together at most
+ * CHUNKS_PACK_BYTES (and chunk_bytes) long. A parameter joins the previous chunk if it fits, so
+ * that many small tensors are sent like a few large ones.
  *
- * The table is a function of the signature and chunk_bytes alone. The shard map (chunk ->
- * server) is a function of the table and the number of servers: chunks in order of falling size,
- * each to the server with the fewest bytes so far, lowest number first.
+ * The table is a function of the signature and chunk_bytes alone. The shard map (chunk -> server)
+ * is a function of the table and the number of servers. It assigns the chunks in order of falling
+ * size, each to the server with the fewest bytes so far; if several servers have the fewest, to the
+ * lowest number.
  * Owns:    its copies of the names.
- * Threads: immutable once made.
+ * Threads: any; a table never changes after its creation.
  * Errors:  ST_INVALID (no parameters, a bad name, an empty or too large shape, bounds),
  *          ST_NOMEM. */
 #ifndef NET_WIRE_CHUNKS_H
@@ -47,18 +48,18 @@ struct net_param {
     int64_t n_elems;           /* filled by chunks_create */
     int64_t first;             /* element offset in the flat block of all parameters; filled by
                                   chunks_create */
-    int first_chunk, n_chunks; /* chunks that hold it, alone or with other parameters */
+    int first_chunk, n_chunks; /* chunks that contain the parameter (and perhaps others) */
 };
 
-/* Returns true for a parameter of --freeze: an average that keeps all of the old value. It
- * has no slots, and never changes. */
+/* Returns true for a parameter of --freeze: a PARAM_AVERAGE that keeps all of the old value. Such a
+ * parameter has no slots, and never changes. */
 static inline bool net_param_is_frozen(const struct net_param *p)
 {
     return p->rule == PARAM_AVERAGE && p->keep >= 1;
 }
 
 struct net_chunk {
-    int param;     /* first parameter of which it holds elements */
+    int param;     /* first parameter whose elements the chunk contains */
     int64_t first; /* element offset in the flat block of all parameters */
     int64_t n_elems;
 };
@@ -85,20 +86,20 @@ int64_t chunks_default_bytes(int64_t n_elems, int n_servers);
 /* Fills server[n_chunks] with numbers from 0 to n_servers - 1. The loads of two servers differ
  * by at most the largest chunk. */
 enum status chunks_shard(const struct chunks *c, int n_servers, int *server);
-/* Fills server[n_chunks] from the map of n_old servers. prev[n_new] is the old number of each
- * new server, -1: none. Within the bound of chunks_shard, a chunk whose server stays is moved
- * only if necessary: none if the loads are near enough, otherwise little more than the bytes
- * that servers have above the average. A function of its arguments. */
+/* Fills server[n_chunks] from the map of n_old servers. prev[n_new] is the old number of each new
+ * server, -1: none. The loads keep the bound of chunks_shard. If they do without moves, no chunk
+ * moves whose server stays; otherwise little more than the bytes above the average load move. The
+ * result depends only on the arguments. */
 enum status chunks_reshard(const struct chunks *c, int n_old, const int *old_map, const int *prev,
                            int n_new, int *server);
 
-/* Returns the dtype in which a chunk's contributions, or versions, are sent if the job sends
- * them in d. It is fp32 for averages if d rounds to a scale that a block shares, and for chunks
- * that d does not make shorter. */
+/* Returns the dtype in which a chunk's contributions, or versions, are sent if the job sends them
+ * in d. The result is fp32 for chunks that d does not make shorter, and for averages if all values
+ * of a block in d share one scale. */
 enum dtype chunks_dtype(const struct chunks *c, int chunk, enum dtype d);
-/* Returns the size of a block of memory for all contributions, each encoded in d by itself;
- * chunks_wire_at returns the offset of a chunk in it. Without a shared scale, chunks lie in the
- * same order as in the flat block. */
+/* Returns the size of a block of memory for the contributions of all chunks, each chunk encoded in
+ * d by itself; chunks_wire_at returns the offset of a chunk in that block. If values in d share no
+ * scale, the chunks lie in the same order as in the flat block. */
 size_t chunks_wire_bytes(const struct chunks *c, enum dtype d);
 size_t chunks_wire_at(const struct chunks *c, enum dtype d, int chunk);
 

@@ -1,9 +1,9 @@
 /* net/wire/chunks_shard.c - see chunks.h: assigns chunks to servers. A new map assigns chunks in
- * order of falling size, each to the server with the fewest elements so far. A map made from
- * another keeps the servers' chunks, and assigns the chunks of removed servers in the same way. If
- * the loads then differ too much, each server above the average releases chunks, largest first, as
- * long as it does not fall below the average, and these are assigned in the same way. Moves from
- * the fullest to the emptiest server correct the remaining difference. */
+ * order of falling size, each to the server with the fewest elements so far. A map made from an
+ * older one keeps the chunks of the servers that stay, and assigns the chunks of removed servers in
+ * the same way. If the loads then differ too much, each server above the average releases chunks,
+ * largest first, but does not fall below the average. The released chunks are assigned in the same
+ * way. Moves from the fullest to the emptiest server correct the remaining difference. */
 #include "base/log.h"
 #include "net/wire/chunks.h"
 #include <stdbool.h>
@@ -128,7 +128,7 @@ static bool find_ends(const struct shard *m, int *full, int *empty)
     return m->elems[*full] - m->elems[*empty] > m->largest;
 }
 
-/* Releases chunks of each server as long as it keeps the average. */
+/* Releases chunks of each server as long as the server's load does not fall below the average. */
 static void release_surplus(struct shard *m)
 {
     int64_t average = (m->c->n_elems + m->n_servers - 1) / m->n_servers;
@@ -142,9 +142,9 @@ static void release_surplus(struct shard *m)
     }
 }
 
-/* Moves one chunk from the fullest to the emptiest server: the smallest that brings them near
- * enough, otherwise the largest. It is smaller than their difference, so the two loads approach
- * each other. */
+/* Moves one chunk from the fullest to the emptiest server: the smallest that brings the two loads
+ * near enough; if no chunk does, the largest. The chunk is smaller than the difference, so the
+ * loads approach each other. */
 static void move_one(struct shard *m, int full, int empty)
 {
     int best = -1;

@@ -2,7 +2,7 @@
  * and what it has received so far; ps 0 answers as soon as its orders change, or after a while.
  * Both messages contain the sender's whole state, so the next message replaces a lost one.
  * Owns:    its lists.
- * Threads: values.
+ * Threads: plain values without a lock.
  * Errors:  none. */
 #ifndef NET_WIRE_CONTROL_H
 #define NET_WIRE_CONTROL_H
@@ -52,32 +52,32 @@ struct net_kept {
 };
 
 struct net_control {
-    int server, n_servers;            /* number, and number of servers; while joining: 0 */
-    uint64_t incarnation;             /* random at process start, not 0 */
-    uint64_t generation;              /* generation of the server's job; 0: it has no job */
-    uint64_t ps0;                     /* ps 0 that made its plan, see struct net_plan */
-    uint64_t heard_ps0, heard_epoch;  /* ps 0 that was obeyed last: incarnation, epoch; 0: none */
-    uint64_t unreadable;              /* generation of the plan in force if it cannot begin here,
-                                         because its checkpoint is damaged; 0: none */
-    uint64_t seen;                    /* number of the last reply; 0: none yet */
-    uint64_t serial;                  /* number of this request; a process counts upwards */
-    uint64_t wanted;                  /* checkpoints requested at this server so far */
-    uint64_t order;                   /* checkpoint order that was accepted last; 0: none */
-    int phase;                        /* progress of that order: enum part_phase */
-    uint64_t bytes;                   /* size of the checkpoint's file, once it is written */
-    uint32_t crc32c;                  /* CRC-32C of that file's header, once it is written */
+    int server, n_servers; /* number, and number of servers; while joining: 0 */
+    uint64_t incarnation;  /* random at process start, not 0 */
+    uint64_t generation;   /* generation of the server's job; 0: it has no job */
+    uint64_t ps0; /* incarnation of the ps 0 that made the server's plan, see struct net_plan */
+    uint64_t heard_ps0, heard_epoch; /* ps 0 that the server obeyed last; 0: none */
+    uint64_t unreadable; /* generation of the plan in force if the server cannot begin it, because
+                            the plan's checkpoint is damaged; 0: none */
+    uint64_t seen;       /* number of the last reply; 0: none yet */
+    uint64_t serial;     /* number of this request; a process counts upwards */
+    uint64_t wanted;     /* number of checkpoints requested at this server so far */
+    uint64_t order;      /* id of the last accepted checkpoint order; 0: none */
+    int phase;           /* progress of that order: enum part_phase */
+    uint64_t bytes;      /* size of the checkpoint's file, once it is written */
+    uint32_t crc32c;     /* CRC-32C of that file's header, once it is written */
     char address[CONTROL_TEXT_BYTES]; /* address of the server */
-    bool joining;                     /* the server was not in the job when it began */
+    bool joining;                     /* the server was not in the job when the job began */
     bool leaving;                     /* the server asks to hand on its chunks and leave */
-    uint64_t stop;                    /* Stop that was obeyed last; 0: none */
-    bool stopped;                     /* versions here do not change any more */
-    int64_t lowest, highest;          /* range of versions here; -1: a chunk has none yet */
+    uint64_t stop;                    /* number of the Stop that the server obeyed last; 0: none */
+    bool stopped;                     /* versions of the server's chunks do not change any more */
+    int64_t lowest, highest;          /* range of the chunks' versions; -1: a chunk has none yet */
     int n_missing;
-    struct net_missing *missing;       /* list whose owner the receiver becomes; so is `parts` */
+    struct net_missing *missing;       /* the receiver becomes the owner, also of `parts` */
     char folder[CONTROL_FOLDER_BYTES]; /* id of the server's checkpoint folder; empty: none or
                                           unknown */
     bool knows_parts;                  /* the server has read its own folder */
-    int n_parts;                       /* number of the newest files in that folder */
+    int n_parts;                       /* number of files in `parts`, the newest of that folder */
     struct net_part *parts;
 };
 
@@ -91,14 +91,14 @@ struct net_control_reply {
     uint64_t order;                   /* id of the latest checkpoint order, unique across
                                          coordinators */
     int64_t step;                     /* step of that checkpoint; -1: it is cancelled */
-    uint64_t given;                   /* requested checkpoints that were made or abandoned */
-    uint64_t incarnation;             /* incarnation of ps 0 */
-    uint64_t epoch;        /* epoch of ps 0; one lower than the highest known belongs to a
-                              replaced ps 0 */
-    bool closing;          /* ps 0 is about to exit and sends no more orders */
-    uint64_t stop;         /* number of the last Stop; 0: none yet */
-    int64_t stop_step;     /* highest version that a chunk may reach; -1: its present one */
-    struct net_plan *plan; /* plan in force, for a server that is not in its generation;
+    uint64_t given;       /* number of requested checkpoints that were made or abandoned */
+    uint64_t incarnation; /* incarnation of ps 0 */
+    uint64_t epoch; /* epoch of ps 0; if it is below the highest epoch that the receiver has seen,
+                       this ps 0 was replaced */
+    bool closing;   /* ps 0 is about to exit and sends no more orders */
+    uint64_t stop;  /* number of the last Stop; 0: none yet */
+    int64_t stop_step; /* highest version that a chunk may reach; -1: the chunk's present version */
+    struct net_plan *plan; /* plan in force, if the receiver has not begun the plan's generation;
                               otherwise NULL; the receiver becomes its owner */
     uint64_t settled;      /* generation that every server is in */
     bool drained;          /* the caller has no chunks any more and can exit */
@@ -109,13 +109,13 @@ struct net_control_reply {
     bool older_stay; /* files older than the last of `kept` may not be deleted */
     int n_kept;
     struct net_kept *kept;          /* newest first; the receiver becomes its owner */
-    char later[CONTROL_TEXT_BYTES]; /* not sent. Not empty: there is no answer, and the call ends
-                                       with this text and ST_UNAVAILABLE, as if no server were
+    char later[CONTROL_TEXT_BYTES]; /* not sent. If it is not empty, ps 0 sends no answer: the call
+                                       ends with this text and ST_UNAVAILABLE, as if ps 0 were not
                                        reached */
 };
 
-/* Frees the members of a message, not the struct, which is the caller's. A struct of zeros is
- * fine. */
+/* Frees the members of a message, not the struct, which is the caller's. The struct may contain
+ * only zeros. */
 void message_control_free(struct net_control *control);
 void message_control_reply_free(struct net_control_reply *reply);
 

@@ -1,6 +1,6 @@
 /* net/wire/evaluation.h - a worker's report on the validation data to ps 0, and the reply, as
  * plain values. Each report is complete, so the next one replaces a lost one.
- * Threads: values.
+ * Threads: plain values without a lock.
  * Errors:  none. */
 #ifndef NET_WIRE_EVALUATION_H
 #define NET_WIRE_EVALUATION_H
@@ -27,7 +27,8 @@ struct net_best {
 };
 
 struct net_evaluation_reply {
-    bool again;       /* the worker must send the same again soon, and no contribution before */
+    bool again; /* the worker must repeat the report soon, and send no contribution until `again` is
+                   false */
     int64_t n, right; /* sums of all parts; n 0: not complete, or not known */
     double loss;
     struct net_best best;

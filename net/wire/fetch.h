@@ -1,9 +1,9 @@
-/* net/wire/fetch.h - chunks, with their slots, from the server that had them in the previous
- * generation. The receiver requests them by number. One message contains as many as fit, and the
- * receiver requests the missing ones again.
+/* net/wire/fetch.h - moves chunks, with their slots, from the server that had them in the previous
+ * generation. The new server requests the chunks by number. A reply contains as many chunks as fit;
+ * the new server requests the missing chunks again.
  *
- * Owns:    a reply references to the buffers in it.
- * Threads: values.
+ * Owns:    a reply owns references to its buffers.
+ * Threads: plain values without a lock.
  * Errors:  ST_RANGE, ST_NOMEM. */
 #ifndef NET_WIRE_FETCH_H
 #define NET_WIRE_FETCH_H
@@ -12,33 +12,32 @@
 #include "net/wire/control.h"
 
 enum {
-    FETCH_REPLY_BYTES = 16 << 20, /* values and slots in one message; each single chunk fits. Its
-                                     other fields, with one list of samples, need 64 bytes for
-                                     each chunk */
+    FETCH_REPLY_BYTES = 16 << 20, /* values and slots in one message; any chunk fits. Other fields,
+                                     with one list of samples, need 64 bytes for each chunk */
     FETCH_REPLY_CHUNKS = 4096,    /* chunks in one message */
     FETCH_MESSAGE_BYTES = FETCH_REPLY_BYTES + 64 * FETCH_REPLY_CHUNKS,
 };
 
 struct net_fetch_request {
     uint64_t generation; /* the previous generation */
-    int64_t step;        /* version; in modes where each chunk advances by itself the newest is
-                            sent */
-    int n;               /* > 0 */
+    int64_t step; /* requested version; in modes in which each chunk advances by itself, the newest
+                     is sent */
+    int n;        /* > 0 */
     int *chunk;
 };
 
-/* A received chunk; 4-byte aligned, valid for the call. */
+/* A received chunk. The data are 4-byte aligned, and valid only during the call. */
 struct net_fetched {
     int chunk;
     int64_t version; /* >= 0 */
     const float *value, *slots;
     size_t n_value, n_slots; /* counts of numbers; n_slots is for all slots together, and may be
                                 0 */
-    const uint64_t *samples; /* numbers of weir.proto; unchecked */
+    const uint64_t *samples; /* `samples` of weir.proto; not checked */
     size_t n_samples;
 };
 
-/* One chunk of the reply. The server's handler adds them in the order of the request. */
+/* One chunk of the reply. The server's handler adds the chunks in the order of the request. */
 struct net_fetch_item {
     int chunk;
     int64_t version;

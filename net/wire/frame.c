@@ -1,11 +1,12 @@
 /* net/wire/frame.c - see frame.h.
  *
  * Implements Protocol Buffers' wire format for the one message that carries payloads, since the
- * generated code would copy each payload twice. A frame is read in two passes: the first reads its
- * own fields and checks them and the lengths of the pieces, the second reads each piece. A cursor
- * is a position in the spans and the number of bytes that may still be read; the cursor of a
- * sub-message has a smaller number. The decoder refuses groups (wire types 3 and 4), a known field
- * with another wire type, and values too large for their field, some of which protobuf accepts. */
+ * generated code would copy each payload twice. A frame is read in two passes. The first pass reads
+ * the frame's own fields, and checks these fields and the lengths of the pieces. The second pass
+ * reads each piece. A cursor is a position in the spans and the number of bytes that may still be
+ * read; the cursor of a sub-message has a smaller number. The decoder refuses groups (wire types 3
+ * and 4), a known field with another wire type, and values too large for their field, some of which
+ * protobuf accepts. */
 #include "net/wire/frame.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -285,8 +286,8 @@ static enum status read_piece_field(struct reader *r, struct cursor *c, struct n
     }
 }
 
-/* Reads the length of a piece and the piece. `c` is behind the piece's tag, and is moved behind the
- * piece. */
+/* Reads the length of a piece and the piece. At the start `c` is behind the piece's tag; the
+ * function moves it behind the piece. */
 static enum status read_piece(struct reader *r, struct cursor *c, struct net_piece *p)
 {
     p->kind = PIECE_NONE;

@@ -2,8 +2,9 @@
  * payloads.
  *
  * A decoder walks spans (gRPC hands out slices of up to 64 KB, cut anywhere) and accepts the fields
- * in any order, as protobuf allows; unknown fields are skipped. The encoder writes what protobuf's
- * own would: fields in order of their numbers, zero values left out, payload last and by reference.
+ * in any order, as protobuf allows; unknown fields are skipped. The encoder writes the same bytes
+ * as protobuf's encoder: fields in the order of their numbers, without zero values. The payload is
+ * last, and is passed by reference.
  *
  * Owns:    nothing; decoded payloads point into the spans.
  * Threads: any.
@@ -59,18 +60,18 @@ struct net_piece {
     uint64_t step;
     float weight;
     uint32_t crc32c;
-    bool unsummed; /* not from the wire: crc32c is 0, which is valid because the peer is on this
-                      host, or the payload passed by reference */
-    /* dtype of the payload, or (PULL) of the requested version; from the wire: unchecked */
+    bool unsummed; /* not a field on the wire: crc32c is 0, which is valid because the peer is on
+                      this host, or the payload was passed by reference */
+    /* dtype of the payload, or (PULL) of the requested version; the decoder does not check it */
     enum dtype dtype;
     char why[FRAME_MAX_WHY + 1];
     struct net_payload payload;
     /* Position of the payload in the sender's segment (segment.h), instead of a payload: 1 +
-     * offset; 0: the piece contains the payload; from the wire: unchecked. */
+     * offset; 0: the piece contains the payload. The decoder does not check it. */
     uint64_t shared_offset;
     uint32_t shared_bytes;
     uint64_t shared_stamp; /* down: stamp of the payload */
-    bool shared;           /* up: the answer may pass by shared memory */
+    bool shared;           /* up: the answer may use shared memory */
     bool ask_taken;        /* up: the sender requests TAKEN */
     uint64_t samples;      /* down: 1 + the first sample of the receiver's next step; 0: unset */
 };
@@ -98,13 +99,13 @@ enum status frame_decode(const struct net_span *spans, size_t n_spans, struct ne
 
 /* Encodes the frame's own fields; returns their length, at most FRAME_HEAD_MAX. */
 size_t frame_encode_head(const struct net_frame_head *head, uint8_t *out);
-/* Encodes tag and length of a piece and all its fields up to the payload's bytes, which follow
- * (payload_bytes of them, from elsewhere). Returns the length, at most PIECE_HEAD_MAX. */
+/* Encodes tag and length of a piece and all its fields before the payload. The caller appends the
+ * payload's payload_bytes bytes. Returns the encoded length, at most PIECE_HEAD_MAX. */
 size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_bytes, uint8_t *out);
 
-/* Sets the payload of a piece from the sender's segment, by way of *span. Returns false if the
- * position is not inside the segment (segment NULL: never inside), or the piece contains a
- * payload as well. */
+/* Sets *span to the piece's payload in the sender's segment, and the payload to that span. Returns
+ * false if the position is not inside the segment (segment NULL: never inside), or the piece
+ * contains a payload as well. */
 bool payload_find(const struct segment *segment, struct net_piece *piece, struct net_span *span);
 /* Returns the CRC-32C of the payload. */
 uint32_t payload_crc32c(const struct net_payload *p);
@@ -113,16 +114,16 @@ size_t payload_first_bad(const struct net_payload *p, enum dtype d, size_t n);
 /* Returns the index of the first of n elements that is not finite or whose magnitude is above
  * `limit` (finite, above 0); SIZE_MAX: none. */
 size_t payload_first_above(const struct net_payload *p, enum dtype d, size_t n, float limit);
-/* Calls fn for runs of the n elements of d, in order. src has any alignment. `first` counts
- * elements and is a multiple of `unit`, which is a multiple of d's block and at most
- * DTYPE_BLOCK_MAX. Elements that the end of a span cuts are put together. The payload has
- * dtype_bytes(d, n). */
+/* Calls fn for runs of the payload's n elements of dtype d, in order. fn's `src` may have any
+ * alignment; its `first` is an index of an element and a multiple of `unit`. `unit` is a multiple
+ * of d's block and at most DTYPE_BLOCK_MAX. Elements that lie partly in one span and partly in the
+ * next are joined before the call. The payload must have dtype_bytes(d, n) bytes. */
 void payload_each_run(const struct net_payload *p, enum dtype d, size_t n, size_t unit,
                       void (*fn)(void *ctx, size_t first, const void *src, size_t n), void *ctx);
 /* Copies the whole payload to dst. */
 void payload_copy(const struct net_payload *p, void *dst);
-/* Decodes the whole payload, n elements of dtype d, to dst. crc: NULL, or the place for its
- * CRC-32C, computed while the bytes are in cache. */
+/* Decodes the whole payload, n elements of dtype d, to dst. crc: NULL, or receives the payload's
+ * CRC-32C, which is computed while the bytes are in cache. */
 void payload_decode(const struct net_payload *p, enum dtype d, size_t n, float *dst, uint32_t *crc);
 
 #endif

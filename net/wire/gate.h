@@ -1,8 +1,8 @@
-/* net/wire/gate.h - messages between ps 0 of a region and its other servers about their chunks
- * at the region's gates (ps/region/region_chunks.h). One call contains several; it may arrive
- * twice.
- * Owns:    a message its list, of buffers one reference each.
- * Threads: values.
+/* net/wire/gate.h - messages between ps 0 of a region and the region's other servers, about the
+ * chunks of these servers at the region's gates (ps/region/region_chunks.h). One call contains
+ * several messages, and may arrive twice.
+ * Owns:    a message owns its list, and one reference to each buffer.
+ * Threads: plain values without a lock.
  * Errors:  none. */
 #ifndef NET_WIRE_GATE_H
 #define NET_WIRE_GATE_H
@@ -14,11 +14,11 @@ enum gate_kind {
     /* sent to ps 0 */
     GATE_FIRST, /* a member's first value of the chunk */
     GATE_MADE,  /* this version is complete */
-    GATE_WAITS, /* this version is computed, and waits */
+    GATE_WAITS, /* this version is computed, and waits at the gate */
     GATE_VALUE, /* present value, as requested by READ */
     /* sent by ps 0 */
     GATE_BEGIN, /* first version of the chunk */
-    GATE_WHOLE, /* replaces the version that waits */
+    GATE_WHOLE, /* the value replaces the version that waits */
     GATE_ADD,   /* the value is added to the version that waits */
     GATE_OWN,   /* the version that waits becomes valid as computed */
     GATE_READ,  /* requests the present value */

@@ -1,6 +1,6 @@
 /* net/wire/job.h - the settings that all members of a job share, as plain values, and the messages
- * of joining and leaving. The first worker that joins a fresh server sets the job; every other one
- * must bring an equal job. Threads: values. */
+ * of joining and leaving. The first worker that joins a fresh server sets the job; every later
+ * member must join with an equal job. Threads: plain values without a lock. */
 #ifndef NET_WIRE_JOB_H
 #define NET_WIRE_JOB_H
 #include "base/hosts.h"
@@ -27,9 +27,9 @@ enum {
 };
 enum job_sync_mode { JOB_SYNC, JOB_ASYNC, JOB_SSP, JOB_N_MODES };
 #define JOB_SYNC_MODES "sync|async|ssp"    /* words in the order above */
-#define JOB_VECTOR_LOOPS "; vector loops " /* begins the last part of an arithmetic */
+#define JOB_VECTOR_LOOPS "; vector loops " /* begins the last part of `arithmetic` below */
 
-/* Validation data that the members evaluate, each its part, and the schedule. */
+/* Validation data, of which each member evaluates a part, and the schedule of evaluations. */
 struct net_validation {
     struct job_validation data; /* n 0: unset */
     int64_t every, patience;    /* fields of struct net_evaluation */
@@ -40,29 +40,29 @@ struct net_job {
     enum job_sync_mode sync_mode;
     struct optim_config optim;
     int64_t train_steps; /* global steps; async, ssp: updates per chunk by all workers; 0: unset */
-    int64_t asked_steps; /* train_steps of a member if the job ends earlier; 0: it does not */
-    double epochs;       /* a member's own epochs that determine train_steps; 0: they do not */
+    int64_t asked_steps; /* requested train_steps if the job ends earlier; or 0 */
+    double epochs;       /* epochs from which a member computed train_steps; 0: none */
     uint64_t seed;
-    int aggregate;            /* sync: number of first contributions that make a step, fewer than
-                                 n_workers (backup workers); 0: n_workers */
-    int64_t staleness;        /* ssp: steps that a worker may be ahead of the slowest, >= 0 */
-    float delay_compensation; /* async, ssp: DC-ASGD's lambda, >= 0; 0: none */
+    int aggregate;     /* sync: number of contributions that complete a step, fewer than n_workers
+                          (backup workers); 0: n_workers */
+    int64_t staleness; /* ssp: steps that a worker may be ahead of the slowest, >= 0 */
+    float delay_compensation;             /* async, ssp: DC-ASGD's lambda, >= 0; 0: none */
     enum dtype push_dtype, version_dtype; /* dtypes of contributions and of versions */
-    bool wire_auto;          /* a member's: both dtypes are its proposal, and it uses the job's */
-    double validation_split; /* held-out share of the training set, by the seed; below 1; 0: none */
+    bool wire_auto; /* both dtypes are only a member's proposal; it uses those of the servers */
+    double validation_split; /* held-out share of the training set, chosen by the seed; below 1 */
     int batch;               /* samples of one member's contribution; 0: unset */
-    int local_steps;         /* a member's own steps per contribution, which is then the change (old
-                                less new); 1 or less: it is a gradient */
-    int outer_unsaid;        /* a member's: bits of enum job_outer (job_steps.h) */
-    struct optim_config local; /* the member's optimizer in local steps; total_steps counts those */
+    int local_steps; /* a member's own steps for each contribution, which is their change (old minus
+                        new); 1 or less: it is a gradient */
+    int outer_unsaid;          /* bits of enum job_outer (job_steps.h), set by a member */
+    struct optim_config local; /* the member's optimizer; its total_steps counts local steps */
     int fragments;             /* parts exchanged in turns (fragments.h); below 2: no turns */
     struct job_data data;
     struct job_normal normal;   /* applied to all samples */
     struct job_augment augment; /* applied to training samples */
     struct net_validation validation;
-    char arithmetic[JOB_ARITHMETIC_BYTES]; /* a member's libraries, "oneDNN v2.6.3, AVX2, 4 threads;
-                                              vector loops AVX2"; a job's: its first member's,
-                                              others may differ; empty: unset */
+    char arithmetic[JOB_ARITHMETIC_BYTES]; /* a member's libraries, for example "oneDNN v2.6.3,
+                                              AVX2, 4 threads; vector loops AVX2"; in the servers'
+                                              job those of the first member; empty: unset */
     struct net_rounding rounding;          /* rounding of the first member, for all members */
 };
 
@@ -81,13 +81,13 @@ enum dtype job_push_dtype(const struct net_job *job, const struct chunks *chunks
 /* Returns true if servers send members rounded changes from one version to the next instead of
  * versions. The last slot holds the rounding error. */
 bool job_sends_changes(const struct net_job *job);
-/* Returns the number of slots of a trained parameter: the optimizer's, and that one. */
+/* Returns the number of slots of a trained parameter, including the one for the rounding error. */
 int job_n_slots(const struct net_job *job);
 /* Returns true if the servers scale each step's mean gradient down to the norm optim.clip_norm;
  * false: the workers scale their contributions, or there is no clipping. */
 bool job_servers_clip(const struct net_job *job);
-/* Returns true if the job promises bits, and the two may compute different ones, because their
- * texts name other instructions or threads. All forms of the vector loops compute the same bits. */
+/* Returns true if the mode is sync, which promises equal bits, and the two may compute different
+ * ones: `arithmetic` differs before the vector loops, which never affect the bits. */
 bool job_arithmetic_differs(const struct net_job *a, const struct net_job *b);
 /* Returns NULL, or the problem with the fields that belong to the mode (static text). */
 const char *job_check_mode(const struct net_job *job);
@@ -102,11 +102,11 @@ struct net_join {
     struct net_job job;
     const struct chunks *chunks; /* decoded on the server: owned by net, valid for the call */
     struct segment_name segment; /* segment in which contributions may lie */
-    uint64_t generation;         /* generation that other servers have reported; 0: none yet */
-    uint64_t ps0;                /* ps 0 that made that generation's plan, see net_plan */
+    uint64_t generation;         /* generation that other servers have reported; 0: none */
+    uint64_t ps0;                /* incarnation of the ps 0 that made its plan, see net_plan */
     const char *model; /* the network's JSON text, at most JOB_MAX_MODEL_BYTES; NULL: unset; on the
                           server valid for the call */
-    int hidden_units;  /* units of the network's first dense layer; 0: as in the text */
+    int hidden_units;  /* units of the network's first dense layer; 0: as in `model` */
     const char *trained_on; /* JSON text on data and model, see worker/results/trained_on.h, at most
                                JOB_MAX_TRAINED_ON_BYTES; NULL: unset; on the server valid for the
                                call */
@@ -119,7 +119,7 @@ struct net_leave {
     uint64_t incarnation;
     bool done;           /* the member has made its last step */
     bool soon;           /* the member continues until ps 0 makes the next generation, without it */
-    uint64_t generation; /* generation of the last step; 0: unset, the server's */
+    uint64_t generation; /* generation of the last step; 0: the server's present one */
     char error[LEAVE_ERROR_BYTES]; /* error that ends the member for good; empty: none; printable
                                       UTF-8 when received */
 };
@@ -136,7 +136,7 @@ struct net_join_reply {
     enum join_answer answer;
     char why[512];
     uint64_t generation; /* generation of the server; RETRY: or 0 */
-    uint64_t ps0;        /* ps 0 that made that generation's plan, see net_plan */
+    uint64_t ps0;        /* incarnation of the ps 0 that made its plan, see net_plan */
     int64_t step;        /* lowest version of this server's chunks; -1 before INIT is complete */
     int *server;         /* shard map, n_chunks numbers; only from ps 0, otherwise NULL; malloc'd,
                             and the receiver becomes its owner */

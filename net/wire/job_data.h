@@ -1,6 +1,6 @@
 /* net/wire/job_data.h - describes the data set that a job trains on, so that members can check
  * that they read the same one.
- * Threads: values. */
+ * Threads: plain values without a lock. */
 #ifndef NET_WIRE_JOB_DATA_H
 #define NET_WIRE_JOB_DATA_H
 #include "base/status.h"
@@ -38,8 +38,9 @@ static inline bool job_validation_same(const struct job_validation *a,
     return a->n == b->n && a->samples == b->samples && a->labels == b->labels;
 }
 
-/* Returns the number of evaluations after step `behind` and up to step `upto`, one each `every`
- * steps; 0: no evaluations. Either step may lie between two of them, as a job's last one does. */
+/* Returns the number of evaluations after step `behind` and up to step `upto`, if every `every`-th
+ * step has one. every 0: no step has one. Each of the two steps may lie between two evaluations, as
+ * the last step of a job may. */
 static inline int64_t job_evaluations(int64_t behind, int64_t upto, int64_t every)
 {
     return every > 0 ? upto / every - behind / every : 0;
@@ -51,7 +52,7 @@ static inline int64_t job_evaluations(int64_t behind, int64_t upto, int64_t ever
  * the names of classes must agree. */
 enum status job_data_compare(const struct job_data *here, const struct job_data *there, char *why,
                              size_t why_bytes);
-/* Sets the name to a copy of the path in printable ASCII; of a path that is too long, to its
+/* Sets the name to a copy of the path in printable ASCII. If the path is too long, copies only its
  * end. */
 void job_data_set_name(struct job_data *d, const char *path);
 

@@ -1,6 +1,6 @@
 /* net/wire/job_input.h - a job's transformations of samples before the model reads them. All
  * members use the same ones, in evaluation and prediction too.
- * Threads: values. */
+ * Threads: plain values without a lock. */
 #ifndef NET_WIRE_JOB_INPUT_H
 #define NET_WIRE_JOB_INPUT_H
 #include <stdbool.h>
@@ -33,8 +33,8 @@ bool job_input_augment_parse(const char *text, struct job_augment *out);
 
 /* Returns NULL, or the problem with these values (static text). */
 const char *job_input_normal_problem(const struct job_normal *n);
-/* Returns the channel of the first number that differs, and sets *of to "mean" or "std". -1:
- * both are equal. If only one has numbers: 0, of the mean. */
+/* Returns the channel of the first number that differs, and sets *of to "mean" or "std". Returns -1
+ * if both are equal. If only one has numbers, returns 0 and sets *of to "mean". */
 int job_input_normal_differ(const struct job_normal *a, const struct job_normal *b,
                             const char **of);
 

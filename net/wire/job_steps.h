@@ -2,7 +2,7 @@
  * (--data_shard=own), each may compute a different number from the same --epochs: then the job's
  * number applies. The optimizer of rounds (local_steps), whose default depends on the steps, is
  * then the job's, too.
- * Threads: values. */
+ * Threads: plain values without a lock. */
 #ifndef NET_WIRE_JOB_STEPS_H
 #define NET_WIRE_JOB_STEPS_H
 #include "net/wire/job.h"
@@ -24,8 +24,8 @@ int64_t job_asked_steps(const struct net_job *job);
 bool job_steps_follow(const struct net_job *job, const struct net_job *member);
 /* Sets the steps, and the counts on which the schedules of learning rates depend. */
 void job_set_steps(struct net_job *job, int64_t steps);
-/* Returns the member's `optim` with the fields of `outer`, the job's, that its command line leaves
- * out. */
+/* Returns the member's `optim`; fields that the member's command line leaves out are those of
+ * `outer`, the job's optimizer. */
 struct optim_config job_follow_outer(const struct net_job *member,
                                      const struct optim_config *outer);
 

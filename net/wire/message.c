@@ -1,7 +1,7 @@
-/* net/wire/message.c - see message.h and message_rows.h: writes and reads all messages. Memory that
- * a message points to while it is written belongs to a room, whose blocks are freed together.
- * Memory of a message that is read is a copy, which message_release frees if a later row is
- * refused. */
+/* net/wire/message.c - see message.h and message_rows.h: writes and reads all messages. While a
+ * message is written, the memory that it points to belongs to a room, and all blocks of the room
+ * are freed together. A message that is read points to copies, which message_release frees if a
+ * later row is refused. */
 #include "net/wire/message.h"
 #include "base/flags.h"
 #include "base/hosts.h"
@@ -138,7 +138,7 @@ static void store_pointer(const void *p, void *at)
     memcpy(at, &p, sizeof p);
 }
 
-/* Returns word i of "a|b|c"; "?" if it has fewer words. */
+/* Returns word i of names, for example "a|b|c"; "?" if names has fewer words. */
 static char *choice_word(const char *names, int64_t i, struct message_room *room)
 {
     for (; i > 0; i--)
@@ -289,7 +289,7 @@ static enum status read_string(const struct message_row *r, const char *text, vo
 }
 
 /* Copies a list whose length is within bounds. The count grows with each element, so that
- * message_release frees those that were read. */
+ * message_release frees the elements that were read. */
 static enum status read_list(const struct message_row *r, const void *wire, size_t n, void *plain,
                              void *count, char *why)
 {

@@ -71,7 +71,8 @@ enum status message_fetch_reply_pack(const struct net_fetch_reply *reply, uint8_
     return message_pack(&reply_type, reply, data, bytes);
 }
 
-/* Reads a chunk in place: protobuf-c allocates bytes as a block, which is therefore aligned. */
+/* Reads a chunk in place: protobuf-c allocates the bytes as a separate block, so they are
+ * aligned. */
 static enum status read_chunk(const Weir__V1__FetchReply__Chunk *from, struct net_fetched *to,
                               char why[MESSAGE_WHY_BYTES])
 {

@@ -23,7 +23,7 @@ void *message_decode(const ProtobufCMessageDescriptor *type, const uint8_t *data
 /* Encodes a struct of protobuf-c into malloc'd bytes, which the caller owns. ST_NOMEM. */
 enum status message_encode(const void *wire, uint8_t **data, size_t *bytes);
 
-/* Returns zeros for a hook, which are freed with the room; NULL: no memory. */
+/* Returns zeroed memory for a hook, which is freed with the room; NULL: no memory. */
 void *message_alloc(struct message_room *room, size_t n, size_t bytes);
 /* Reads, and writes, a message that is part of another. *wire belongs to the room. */
 enum status message_read(const struct message_type *type, const void *wire, void *plain, char *why);
@@ -42,7 +42,7 @@ static inline uint32_t *message_numbers(const int *list)
     return (uint32_t *)(uintptr_t)list;
 }
 
-/* Reads a job, with its table of parameters; `from` NULL is refused. n_workers is 0 if it is
+/* Reads a job, with its table of parameters; `from` NULL is refused. n_workers is 0 if the field is
  * absent. */
 enum status message_job_read(const Weir__V1__Job *from, struct net_job *job, struct chunks **chunks,
                              char why[MESSAGE_WHY_BYTES]);

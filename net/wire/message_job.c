@@ -13,7 +13,7 @@ static enum status read_optim(const void *message, void *plain, char *why)
     const Weir__V1__Optimizer *from = message;
     struct optim_config *to = plain, defaults;
     optim_defaults(to->kind, &defaults);
-    if (to->kind <= OPTIM_NESTEROV && to->epsilon == 0) /* unused by these, but must be above 0 */
+    if (to->kind <= OPTIM_NESTEROV && to->epsilon == 0) /* not used here, but must be above 0 */
         to->epsilon = defaults.epsilon;
     if (to->lr_decay == 0)
         to->lr_decay = defaults.lr_decay;
@@ -117,7 +117,7 @@ static const struct message_row validation_rows[] = {
 static const struct message_type validation_type = {MESSAGE_TYPE(OF, validation, validation_rows)};
 #undef OF
 
-/* Returns the problem with numbers and texts that do not fit each other, or NULL. */
+/* Returns the problem if fields contradict each other; NULL: they do not. */
 static const char *problem(const void *message)
 {
     const Weir__V1__Job *from = message;

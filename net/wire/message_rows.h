@@ -66,9 +66,11 @@ struct message_type {
     size_t bytes; /* size of the plain struct */
     const struct message_row *rows;
     size_t n_rows;
-    /* Hooks; NULL: none. `problem` is called before the rows; it returns a sentence, or NULL. */
+    /* Hooks; NULL: none. `problem` is called before rows are read; it returns a sentence, or
+     * NULL. */
     const char *(*problem)(const void *wire);
-    /* `read` is called after the rows. ST_INVALID (with a sentence), ST_CORRUPT, ST_NOMEM. */
+    /* `read` is called after the rows are read. ST_INVALID (with a sentence), ST_CORRUPT,
+     * ST_NOMEM. */
     enum status (*read)(const void *wire, void *plain, char *why);
     enum status (*write)(const void *plain, void *wire, struct message_room *room);
     void (*release)(void *plain); /* frees memory that `read` has allocated */
@@ -96,7 +98,7 @@ struct message_type {
 #define REAL_(W, P, w, p, min, max, text)                                                          \
     MESSAGE_ROW(ROW_REAL, W, P, w, p, .bytes = sizeof(((P *)0)->p), .low = min, .high = max,       \
                 .why = text)
-/* A word of `list` on the wire, its index in the plain struct. Last: further fields of the row. */
+/* A word of `list` on the wire, its index in the plain struct. Further fields of the row follow. */
 #define CHOICE(...) CHOICE_(__VA_ARGS__)
 #define CHOICE_(W, P, w, p, list, text, ...)                                                       \
     MESSAGE_ROW(ROW_CHOICE, W, P, w, p, .names = list, .why = text, __VA_ARGS__)
@@ -111,7 +113,8 @@ struct message_type {
 /* malloc'd text; NULL for an empty one. */
 #define STRING(...) STRING_(__VA_ARGS__)
 #define STRING_(W, P, w, p, max, text) MESSAGE_ROW(ROW_STRING, W, P, w, p, .most = max, .why = text)
-/* Message inside; if it is absent, nothing is read. FLAT: its fields are the outer struct's. */
+/* A message inside the message; if it is absent, nothing is read. FLAT: its fields are stored in
+ * the outer struct. */
 #define PART(...) PART_(__VA_ARGS__)
 #define PART_(W, P, w, p, t) MESSAGE_ROW(ROW_PART, W, P, w, p, .type = t)
 #define FLAT(...) FLAT_(__VA_ARGS__)

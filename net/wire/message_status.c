@@ -1,5 +1,5 @@
 /* net/wire/message_status.c - see message.h: a job's status and commands, for weirctl and other
- * programs. The enums of status.h are those of weir.proto, number for number. */
+ * programs. The enums of status.h have the same numbers as those of weir.proto. */
 #include "net/wire/message_impl.h"
 #include <stdlib.h>
 

@@ -50,14 +50,15 @@ uint32_t payload_crc32c(const struct net_payload *p)
     return crc;
 }
 
-/* Elements that the end of a span cut, until they are complete. */
+/* Bytes of elements that lie partly in one span and partly in the next, until the elements are
+ * complete. */
 struct cut {
     uint8_t bytes[DTYPE_BLOCK_MAX * sizeof(float)];
     size_t n;
 };
 
-/* Appends bytes to the cut elements, which have `whole` bytes once complete. Returns the number of
- * bytes appended. */
+/* Appends bytes to the cut elements, which are complete when they have `whole` bytes. Returns the
+ * number of bytes appended. */
 static size_t join_cut(struct cut *c, size_t whole, const uint8_t *data, size_t n)
 {
     size_t more = whole - c->n < n ? whole - c->n : n;

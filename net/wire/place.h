@@ -1,5 +1,5 @@
 /* net/wire/place.h - a member's place in a generation, which also determines its samples.
- * Threads: values. */
+ * Threads: plain values without a lock. */
 #ifndef NET_WIRE_PLACE_H
 #define NET_WIRE_PLACE_H
 #include "kernels/vector/dtype.h"
@@ -24,7 +24,7 @@ struct net_place {
     enum dtype push_dtype, version_dtype; /* number formats of the job */
     bool has_outer;            /* `outer` is known, and the job has rounds (local_steps) */
     struct optim_config outer; /* optimizer of the job's rounds: kind, rate, momentum */
-    bool validates;            /* all members have the same validation as this one */
+    bool validates; /* all members have the same validation data and schedule as this one */
 };
 
 /* Returns the position of the first sample of a member's step, counted from the first sample of

@@ -109,8 +109,8 @@ int net_plan_server(const struct net_plan *p, const char *addr)
     return hosts_find(&p->servers, addr);
 }
 
-/* Multiplies steps by contributions per version: all members' in lockstep, otherwise those that the
- * job aggregates, where the servers assign the exact samples. */
+/* Multiplies steps by the contributions of one version. In lockstep all members contribute.
+ * Otherwise the job aggregates fewer contributions, and the servers assign the exact samples. */
 uint64_t net_plan_position(const struct net_plan *p, int64_t step)
 {
     bool lockstep = job_in_lockstep(&p->job);

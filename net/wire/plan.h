@@ -1,13 +1,13 @@
-/* net/wire/plan.h - the plan of a generation, made by ps 0: its members, the server of each
- * chunk, and the source of its first values. Every server receives the whole plan; a worker
- * receives its place in it in the answer to Join.
+/* net/wire/plan.h - the plan of a generation, made by ps 0: its members, the server of each chunk,
+ * and the source of the first values. Every server receives the whole plan. A worker receives only
+ * its own place, in the answer to Join.
  *
- * A generation begins at `step` and ends at a Stop, at once. The next one begins at the last
- * step that is complete everywhere, from memory (I4); if a server has lost its chunks, at the
- * newest checkpoint.
+ * A generation begins at `step`. A Stop ends it at once. The next generation begins at the last
+ * step that is complete on all servers, from memory (I4). If a server has lost its chunks, the next
+ * generation begins at the newest checkpoint.
  *
  * Owns:    its lists, its table of chunks.
- * Threads: values.
+ * Threads: plain values without a lock.
  * Errors:  ST_NOMEM. */
 #ifndef NET_WIRE_PLAN_H
 #define NET_WIRE_PLAN_H
@@ -22,7 +22,7 @@ enum plan_source {
     PLAN_N_SOURCES,
 };
 
-/* The last version for which a member's contribution counted. */
+/* Last version for which a member's contribution counted. */
 struct net_contribution {
     int member;      /* index of the member */
     int64_t version; /* above 0 */
@@ -37,8 +37,8 @@ struct net_gates {
     bool alone; /* at first each version waits, until ps 0 allows the servers to continue without
                    the parent */
 };
-/* Returns true if that version waits. The last version does, and no version so shortly before
- * it that its exchange would not be over. */
+/* Returns true if the version waits at a gate. The job's last version waits. A version shortly
+ * before the last one does not wait, because its exchange would not be over in time. */
 bool net_plan_gates_has(const struct net_gates *g, int64_t version, int64_t train_steps);
 /* Returns the number of gates up to a version. */
 int64_t net_plan_gates_up_to(const struct net_gates *g, int64_t version, int64_t train_steps);
@@ -47,18 +47,18 @@ int64_t net_plan_gates_version(const struct net_gates *g, int64_t n, int64_t tra
 
 struct net_plan {
     uint64_t generation; /* > 0 */
-    uint64_t ps0;        /* incarnation of the ps 0 that made it, since a ps 0 that lost its
-                            epoch may use a number again; 0: no ps 0 (tests) */
-    int64_t step;        /* first version of the generation; 0 with PLAN_FIRST */
-    uint64_t position;   /* position of that step's first sample */
-    struct net_job job;  /* n_workers: value of the job's first member */
+    uint64_t ps0; /* incarnation of the ps 0 that made the plan, since a ps 0 that lost its epoch
+                     may use a generation's number again; 0: no ps 0 (tests) */
+    int64_t step; /* first version of the generation; 0 with PLAN_FIRST */
+    uint64_t position;  /* position of that step's first sample */
+    struct net_job job; /* n_workers: value of the job's first member */
     struct chunks *chunks;
     int n_members, *member; /* indices, ascending; a member's rank is its position here */
     struct hosts servers;   /* a server's number is its position here; [0] is ps 0 */
     int *shard;             /* [n_chunks] number of the chunk's server */
     enum plan_source source;
     char restore[CONTROL_TEXT_BYTES];     /* CHECKPOINT: the manifest's name */
-    uint64_t before;                      /* MEMORY: the generation that it continues */
+    uint64_t before;                      /* MEMORY: the generation that this one continues */
     struct hosts holders;                 /* servers of that generation */
     int *held_by;                         /* [n_chunks] each chunk's position in `holders` */
     int n_contributed;                    /* lockstep: number of members, present or former, that
@@ -84,7 +84,8 @@ uint64_t net_plan_position(const struct net_plan *p, int64_t step);
 /* Returns, in lockstep, the last version up to `step`, in this generation or before it, for
  * which the member's contribution counted; 0: none. */
 int64_t net_plan_contributed(const struct net_plan *p, int member, int64_t step);
-/* Lists the same for all members, by index, as a plan contains it; *out is malloc'd. */
+/* Lists net_plan_contributed of all members, ascending by index, as struct net_plan contains the
+ * list; *out is malloc'd. */
 enum status net_plan_contributions(const struct net_plan *p, int64_t step,
                                    struct net_contribution **out, int *n);
 

@@ -1,7 +1,7 @@
 /* net/wire/report.h - a worker's reports to ps 0 during training (report.proto), as plain
  * values.
- * Threads: values.
- * Errors:  as message.h. */
+ * Threads: plain values without a lock.
+ * Errors:  those of message.h. */
 #ifndef NET_WIRE_REPORT_H
 #define NET_WIRE_REPORT_H
 #include "net/wire/message.h"
@@ -16,7 +16,8 @@ struct net_report {
     int64_t n_losses;          /* number of finite losses since the last answered report; at most
                                   REPORT_MAX_LOSSES */
     double loss_sum;           /* sum of these losses */
-    int64_t nonfinite_since;   /* step from which on no loss was finite; 0: the last one was */
+    int64_t nonfinite_since;   /* first step since which no loss was finite; 0: the last loss was
+                                  finite */
     int64_t memory_bytes;
 };
 

@@ -1,7 +1,7 @@
-/* net/wire/rounding.h - the layers of a network that multiply factors in bf16, where this was
- * requested. The bits of a job depend on it, so all members use the choice that its first member
- * measured.
- * Threads: values. */
+/* net/wire/rounding.h - lists the layers of a network that multiply factors in bf16, if a worker
+ * requested bf16. The bits of a job's results depend on this list, so all members use the list that
+ * the job's first member chose by measuring.
+ * Threads: plain values without a lock. */
 #ifndef NET_WIRE_ROUNDING_H
 #define NET_WIRE_ROUNDING_H
 #include <stdbool.h>

@@ -1,7 +1,7 @@
-/* net/wire/squares.h - the share of one server's chunks in the norm of a step's mean gradient,
- * which it sends to every other server of the generation that has chunks.
- * Owns:    a request its list.
- * Threads: values.
+/* net/wire/squares.h - one server's part of the norm of a step's mean gradient. The server sends it
+ * to every other server of the generation that has chunks.
+ * Owns:    a request owns its list.
+ * Threads: plain values without a lock.
  * Errors:  none. */
 #ifndef NET_WIRE_SQUARES_H
 #define NET_WIRE_SQUARES_H
@@ -13,7 +13,7 @@ struct net_squares {
     int64_t step;             /* >= 0 */
     int server;               /* number of the server in the plan */
     int n;                    /* number of its chunks, > 0 */
-    double *square;           /* [n] sum of squares of each chunk's mean gradient, by chunk */
+    double *square;           /* [n] sum of squares of the mean gradient, one for each chunk */
 };
 
 enum squares_answer {

@@ -1,7 +1,8 @@
 /* net/wire/status.h - a job's status, and operators' commands. weirctl, other programs that use
- * weir.proto, and a worker that joins send such requests to a server. They need access to its port,
- * which is protected as a whole (docs/design/architecture.md, Security).
- * Owns:    a status its lists, table of chunks and model's text. Threads: values. Errors: none. */
+ * weir.proto, and a worker that joins send such requests to a server. A sender needs access to the
+ * server's port, which is protected as a whole (docs/design/architecture.md, Security).
+ * Owns:    a status owns its lists, its table of chunks and the model's text.
+ * Threads: plain values without a lock. Errors: none. */
 #ifndef NET_WIRE_STATUS_H
 #define NET_WIRE_STATUS_H
 #include "net/wire/control.h"
@@ -41,11 +42,10 @@ enum member_state {
 struct net_status_member {
     int member, rank; /* index; rank in the generation, -1: none */
     enum member_state state;
-    char address[STATUS_ADDRESS_BYTES]; /* address, or the one that the member joined from; empty:
-                                           not known */
+    char address[STATUS_ADDRESS_BYTES]; /* the member's, or its connection's; empty: not known */
     int64_t ms;                         /* MISSING: time without a stream */
-    int64_t times, recent_times;    /* sync: steps whose last contribution was the member's: in the
-                                       job, in the last n_recent steps */
+    int64_t times, recent_times; /* sync: steps to which the member contributed last: of the job, of
+                                    the last n_recent steps */
     double seconds, recent_seconds; /* time that other members waited in these steps */
     int64_t skipped;                /* contributions that counted with weight 0, in the job */
     int awaited; /* chunks for which members wait for this one now, STATUS_AWAITED_MS or longer */
@@ -69,7 +69,7 @@ struct net_status_server {
     char address[CONTROL_TEXT_BYTES];
     uint64_t bytes; /* size of the server's parameters */
     int n_chunks;
-    int64_t heard_ms, up_ms; /* time since ps 0 last, and first, received its message; -1: never */
+    int64_t heard_ms, up_ms; /* time since its last and first message to ps 0; -1: none */
 };
 
 struct net_status_checkpoints {
@@ -77,9 +77,9 @@ struct net_status_checkpoints {
                                         answers is not ps 0 */
     int64_t last, ordered;           /* steps of the last complete checkpoint, and of the one being
                                         made; -1: none */
-    uint64_t wanted, given;          /* counts of commands' requests: received; made or abandoned */
-    int64_t next_ms; /* time until the next one by time; -1: not by time, one is being made, or
-                        training has stopped */
+    uint64_t wanted, given; /* checkpoints requested by commands: all; those made or abandoned */
+    int64_t next_ms; /* time until the next one that is due by time; -1: none is, one is being made,
+                        or training has stopped */
     uint64_t owner;  /* incarnation of the ps 0 that answers, as in its folder's lease */
     bool is_ending;  /* ps 0 is shutting down */
 };
@@ -120,7 +120,7 @@ const char *net_status_state_name(enum status_state state);
 const char *net_status_state(const struct net_status *s);
 /* Writes "waiting for worker 1 (never joined), 12 s". */
 void net_status_waiting_text(const char *whom, int64_t ms, char text[STATUS_SENTENCE_BYTES]);
-/* Copies `whom` without notes in brackets that have figures, and without all after a colon. */
+/* Copies `whom` without notes in brackets that have figures, and without text after a colon. */
 void net_status_waiting_label(const char *whom, char label[STATUS_WAITING_BYTES]);
 const char *net_status_member_name(enum member_state state);
 const char *net_status_server_name(enum server_state state);
