@@ -17,7 +17,7 @@ struct rig {
     struct coordinator_state *c;
     int64_t now;
     uint64_t call;
-    enum answer answer[64]; /* answers by call */
+    enum answer answer[64]; /* answer to each call, by the call's number */
     uint64_t plan;          /* the generation to make; 0: none */
 };
 
@@ -38,8 +38,8 @@ static void step(struct rig *r, struct coordinator_event e)
     }
 }
 
-/* Advances the clock by one look at a time, since the awake clock counts at most one look between
- * two steps. */
+/* Advances the clock by at most one look at a time, with a step after each: between two steps the
+ * coordinator's awake clock counts at most one look. */
 static void pass(struct rig *r, int64_t ms)
 {
     for (int64_t left = ms; left > 0; left -= LOOK_EVERY_MS) {
@@ -71,7 +71,8 @@ static uint64_t number(struct rig *r)
     return reply.number;
 }
 
-/* Calls as server 1, which has received this many replies of ps 0. Returns the call's number. */
+/* Calls as server 1. seen: number of replies of ps 0 that this server has received. Returns the
+ * call's number. */
 static uint64_t ask(struct rig *r, uint64_t incarnation, uint64_t seen, uint64_t generation)
 {
     const struct net_control report = {.server = 1,
@@ -118,7 +119,8 @@ static void server_with_open_call_keeps_its_place(void **state)
     rig_close(&r);
 }
 
-/* A server keeps its place while it has time to call again. Then the place is free. */
+/* A server keeps its place while it has time to call again after an answer. Then the place is
+ * free. */
 static void place_is_free_when_no_call_follows_an_answer(void **state)
 {
     struct rig r;
@@ -153,8 +155,8 @@ static void finish(struct rig *r)
                                        .command = {.what = COORDINATOR_FINISH}});
 }
 
-/* An ending ps 0 stays until the other server has acknowledged that. If the reply crossed with
- * another call, ps 0 repeats it. */
+/* An ending ps 0 stays until the other server has acknowledged the end. If the server's next call
+ * crosses with the reply, ps 0 repeats the reply. */
 static void crossed_closing_reply_is_repeated(void **state)
 {
     struct rig r;
@@ -214,7 +216,8 @@ static void first_generation_exceeds_that_of_a_running_server(void **state)
     rig_close(&r);
 }
 
-/* The wait is bounded: the server may have ended with ps 0, or may not have been started yet. */
+/* ps 0 waits only for a limited time: the server may have ended with the earlier ps 0, or may not
+ * have been started yet. */
 static void job_begins_when_no_server_calls(void **state)
 {
     struct rig r;

@@ -1,7 +1,7 @@
 /* tests/ps_changes_test.c - a job that sends versions as changes, in int8 or int4. A receiver that
- * adds the changes to its values has the server's bits; a receiver that lacks the previous version
- * gets a whole one; and the rest that rounding cuts off follows later, also after the chunks moved
- * to another store. */
+ * adds the changes to its values has the same bits as the server. A receiver that lacks the
+ * previous version gets a whole version. The rest that rounding cuts off is part of later changes,
+ * even if the chunks move to another store. */
 #include "base/digest.h"
 #include "ps/store/handover.h"
 #include "tests/check.h"
@@ -186,8 +186,8 @@ static void step_without_contributions_changes_nothing(void **state)
     teardown(&f);
 }
 
-/* After many equal steps the rounded job differs from the exact one by at most one step's rounding.
- * Without the rest of earlier steps it would be far off. */
+/* After many equal steps the rounded job differs from the exact job by at most one step's rounding.
+ * The difference would be large if the rest of earlier steps were lost. */
 static void rounding_rest_reaches_later_versions(void **state)
 {
     for (int d = DTYPE_INT8; d <= DTYPE_TOPK; d++) {
@@ -204,8 +204,8 @@ static void rounding_rest_reaches_later_versions(void **state)
             moved = fmaxf(moved, fabsf(exact.params[0][i] - number(0, -1, i)));
             off = fmaxf(off, fabsf(exact.params[0][i] - f.params[0][i]));
         }
-        /* at most a rounding step of the largest change; topk sends each of the 26 large elements
-         * in 3 of 16 steps */
+        /* The limit is a rounding step of the largest change. Topk sends each of the 26 large
+         * elements in 3 of 16 steps, so its limit is the change of 16 steps. */
         float one = 0.05f * 0.5f * 2 / (d == DTYPE_INT8 ? 127 : 7);
         if (d == DTYPE_TOPK)
             one = 0.05f * 0.5f * 16;
@@ -227,11 +227,11 @@ static void repeat_gets_change_and_restart_gets_whole_version(void **state)
     float before[N_W];
     memcpy(before, f.params[1], sizeof before);
     wait_push(&f, 1, 0, 1, 1);
-    memcpy(f.params[1], before, sizeof before); /* its answer was lost */
+    memcpy(f.params[1], before, sizeof before); /* the answer was lost */
     receive(&f, 1, 0, (struct sent){PIECE_PUSH, 1, DTYPE_F32, 1}, PIECE_DUPLICATE, DTYPE_INT8);
     assert_memory_equal(f.params[1], f.params[0], sizeof before);
     memset(f.params[1], 0, sizeof before);
-    struct sent pull = {.kind = PIECE_PULL}; /* the newest */
+    struct sent pull = {.kind = PIECE_PULL}; /* pulls the newest version */
     receive(&f, 1, 0, pull, PIECE_VERSION, DTYPE_F32);
     assert_memory_equal(f.params[1], f.params[0], sizeof before);
     pull.step = 2; /* version 1 */

@@ -53,7 +53,7 @@ struct cluster {
     struct checkpoint_progress progress;
 };
 
-static int n_answers; /* answers to earlier pieces */
+static int n_answers; /* number of answers to pieces that had to wait */
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
                       const struct store_answer *a)
@@ -96,7 +96,8 @@ static void end(struct cluster *c)
     chunks_destroy(c->chunks);
 }
 
-/* Sends the worker's contribution to a chunk at a step, a function of both alone. Step -1: INIT. */
+/* Sends the worker's contribution to a chunk at a step; its values depend on both alone. Step -1:
+ * sends INIT. */
 static void send(struct cluster *c, int chunk, int64_t step)
 {
     const struct net_chunk *spec = &c->chunks->chunks[chunk];
@@ -195,8 +196,8 @@ static void restore(struct cluster *c, const char *path, int64_t step)
     checkpoint_restore_close(r);
 }
 
-/* A job that is restored at step 5, while training had reached step 8, and continues with other
- * servers and chunks has the bits of the undisturbed job, with every optimizer. */
+/* A job is restored at step 5 after training had reached step 8, and continues with other servers
+ * and chunks. Its bits are those of an undisturbed job, with every optimizer. */
 static void restored_job_has_the_same_bits(void **state)
 {
     static const struct {
@@ -233,7 +234,7 @@ static void snapshot_holds_one_step_until_its_end(void **state)
     assert_int_equal(snapshot_begin(c.snapshot[0], 4), ST_OK);
     train(&c, 2, 3);
     send(&c, 0, 3);
-    assert_int_equal(c.n_done, 0); /* a single chunk has reached the step */
+    assert_int_equal(c.n_done, 0); /* only chunk 0 has reached the step */
     for (int i = 1; i < c.chunks->n_chunks; i++)
         send(&c, i, 3);
     assert_int_equal(c.n_done, 1);
@@ -250,7 +251,7 @@ static void snapshot_holds_one_step_until_its_end(void **state)
     }
     snapshot_end(c.snapshot[0]);
     assert_null(snapshot_chunks(c.snapshot[0], &n)[0].value);
-    assert_int_equal(snapshot_begin(c.snapshot[0], 5), ST_RANGE); /* long past */
+    assert_int_equal(snapshot_begin(c.snapshot[0], 5), ST_RANGE); /* a past step */
     train(&c, 9, 10);
     assert_int_equal(c.n_done, 1);
     assert_int_equal(snapshot_begin(c.snapshot[0], 10), ST_OK); /* the present step */
@@ -290,7 +291,7 @@ static void independent_chunks_keep_their_versions(void **state)
     assert_true(version == 4);
     assert_int_equal(checkpoint_restore_read(r, 0, 1324, value, slots, &version), ST_OK);
     assert_true(version == 3);
-    uint64_t *list; /* four batches of chunk 0 have counted, and the fifth is in hand */
+    uint64_t *list; /* four batches of chunk 0 have counted, and a fifth is assigned */
     size_t n_list;
     assert_int_equal(checkpoint_restore_samples(r, &list, &n_list), ST_OK);
     assert_int_equal(n_list, 2);
@@ -402,7 +403,7 @@ static void impossible_progress_is_refused(void **state)
         assert_true(good || strstr(why, "members"));
         checkpoint_manifest_free(read);
     }
-    /* impossible places of its chunks are refused, too */
+    /* A manifest with an impossible shard map is refused, too. */
     for (int bad_file = 0; bad_file < 2; bad_file++) {
         struct checkpoint_manifest *read = NULL;
         int shard[16] = {bad_file};
@@ -482,7 +483,7 @@ static void damaged_checkpoint_falls_back_to_the_previous_one(void **state)
         assert_int_equal(train_and_save(&c, 1, 4, 5), ST_OK);
         assert_int_equal(train_and_save(&c, 5, 8, 9), ST_OK);
     }
-    /* a whole file of another step in its place is refused */
+    /* A complete file of another step is refused, although it has the right name. */
     char from[256], to[256];
     snprintf(from, sizeof from, "%s/weir-4-0-of-2.safetensors", folder);
     snprintf(to, sizeof to, "%s/weir-8-0-of-2.safetensors", folder);
@@ -526,14 +527,14 @@ static void server_reads_only_the_data_that_it_needs(void **state)
     assert_int_equal(CAPTURE(load(&c, 1, r)), ST_CORRUPT);
     assert_non_null(strstr(capture_text, "weir-5.json: tensor"));
     assert_non_null(strstr(capture_text, "does not match its checksum"));
-    /* even a single element of that tensor is refused, wherever the damage lies */
+    /* Even a single element of that tensor cannot be read, wherever the damage lies. */
     assert_int_equal(CAPTURE(checkpoint_restore_read(r, chunk->first, 1, value, NULL, &version)),
                      ST_CORRUPT);
     checkpoint_restore_close(r);
     q.whole = 1;
     assert_int_equal(CAPTURE(checkpoint_restore_open(&q, &r)), ST_CORRUPT);
     end(&c);
-    /* a chunk of other limits may need part of the damaged data */
+    /* If chunks are cut differently, another chunk may need part of the damaged data. */
     start(&c, 1, 8192, OPTIM_SGD);
     q.whole = 0;
     assert_int_equal(checkpoint_restore_open(&q, &r), ST_OK);
@@ -541,7 +542,7 @@ static void server_reads_only_the_data_that_it_needs(void **state)
     flip(path, s.st_size - 1);
     assert_int_equal(load(&c, 0, r), ST_OK);
     checkpoint_restore_close(r);
-    /* headers are always checked */
+    /* Headers are always checked. */
     flip(path, 40);
     assert_int_equal(CAPTURE(checkpoint_restore_open(&q, &r)), ST_CORRUPT);
     end(&c);
@@ -635,7 +636,7 @@ static void old_checkpoints_are_deleted(void **state)
     assert_string_equal(text, "model_checkpoint_path: \"weir-5\"\n"
                               "all_model_checkpoint_paths: \"weir-4\"\n"
                               "all_model_checkpoint_paths: \"weir-5\"\n");
-    /* a newer generation has precedence over a higher step; foreign files stay */
+    /* A newer generation has precedence over a higher step, and foreign files stay. */
     assert_int_equal(durable_put(path, "x", 1), ST_OK);
     snprintf(path, sizeof path, "%s/weir-notes.txt", folder);
     assert_int_equal(durable_put(path, "x", 1), ST_OK);
@@ -653,7 +654,7 @@ static void old_checkpoints_are_deleted(void **state)
     end(&c);
 }
 
-/* Replaces an older checkpoint, with call number `at` failing or ending the process. */
+/* Replaces an older checkpoint. System call number `at` fails, or ends the process. */
 static int save_with_fault(struct cluster *c, enum fault_kind kind, int at)
 {
     pid_t pid = fork();

@@ -39,7 +39,7 @@ static void on_changed(void *ctx)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Returns the phase of the last order once it is neither armed nor writing. */
+/* Waits until the last order is neither armed nor being written. Returns its phase. */
 static enum part_phase wait_for_end(struct rig *r)
 {
     int64_t deadline = clock_deadline_ns(DEADLINE_MS);
@@ -191,7 +191,7 @@ static void order_of_another_run_fails(void **state)
     assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
     checkpoint_writer_order(r->saver, 4, 8, 0);
     assert_int_equal(wait_for_end(r), PART_FAILED);
-    /* the next order releases an order that waits for a step when the next generation begins */
+    /* An order waits for a step when the next generation begins. The next order replaces it. */
     p = plan_of(r, 9, 1, r->first, 0);
     assert_int_equal(generation_begin(r->service, &p, NULL), ST_OK);
     init_values(r);

@@ -1,7 +1,7 @@
-/* tests/ps_clip_test.c - clipping by the norm in lockstep, without a network: stores that together
- * have the chunks of one model exchange their parts of the norm. The versions have the same bits
- * for any number of servers and any order, they match plain double precision, and no version is
- * made before all parts have arrived. */
+/* tests/ps_clip_test.c - clipping by the norm in lockstep, without a network: several stores, which
+ * share the chunks of one model, exchange their parts of the norm. The versions have the same bits
+ * for any number of servers and any order of arrival, and they match plain double precision. No
+ * version is made before all parts have arrived. */
 #include "kernels/vector/clip.h"
 #include "kernels/vector/vector.h"
 #include "ps/store/handover.h"
@@ -51,7 +51,7 @@ struct group {
     struct part part[MAX_PARTS];
     int n_parts;
     int n_applied, n_rebase; /* numbers of answers */
-    float scale;             /* scale of every gradient, but not of averages */
+    float scale;             /* factor of all gradients; averages are not scaled */
 };
 
 static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
@@ -205,9 +205,9 @@ static void number_of_servers_does_not_change_the_bits(void **state)
     }
 }
 
-/* The sum of these numbers depends on their order. It has the order of the chunks, wherever the
- * chunks lie and whichever arrives first. A float's rounding would hide most of that in a version.
- */
+/* The sum of these numbers depends on their order. The norm adds them in the order of the chunks,
+ * wherever the chunks lie and whichever part arrives first. The test compares the norm itself,
+ * since rounding to floats would hide most differences in a version. */
 static void norm_is_summed_in_the_order_of_chunks(void **state)
 {
     enum { N = 7 };
@@ -350,7 +350,7 @@ static void invalid_parts_are_refused(void **state)
     struct group g;
     setup(&g, 2, OPTIM_SGD, 0.5f);
     const struct part early = {.from = 1, .n = 1, .step = 0};
-    assert_int_equal(send_part(&g, 0, &early), SQUARES_REFUSED); /* a step beyond "no version" */
+    assert_int_equal(send_part(&g, 0, &early), SQUARES_REFUSED); /* there is no version yet */
     init_all(&g);
     int n = g.chunks->n_chunks / 2;
     const struct part wrong[] = {{.from = 1, .n = n + 1, .step = 0},
@@ -423,7 +423,6 @@ static void skipped_contributions_are_left_out(void **state)
     teardown(&g);
 }
 
-/* The server decides by itself which jobs it clips. */
 static void server_decides_which_jobs_it_clips(void **state)
 {
     struct net_job job = {.n_workers = 3, .optim = {.clip_norm = 1}};

@@ -14,7 +14,8 @@ static const char letters[] = {[VERDICT_COUNT] = 'C',
 
 enum { VERSION = 7, MEMBER = 2, N_COUNTED = 1 };
 
-/* At version 7. expect: a letter for each of sync, backup, async, ssp. */
+/* Pushes to a chunk at version 7. expect: the letter of the verdict in each mode: sync, backup,
+ * async, ssp. */
 static const struct row {
     const char *what;
     int64_t step, last_step;
@@ -52,7 +53,8 @@ static const struct row {
     {"older, an earlier process counted for a later step", 3, 5, 0, 0, "SSCC"},
 };
 
-/* The same cells when no further version is made: only pushes that would have counted differ. */
+/* The same pushes when no further version is made: another verdict replaces COUNT, and all other
+ * verdicts stay. */
 static const struct limits {
     const char *what;
     int64_t last;

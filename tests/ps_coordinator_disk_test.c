@@ -22,14 +22,14 @@ static char folder[FOLDER_RIG_BYTES], folder_id[FOLDER_ID_BYTES];
 static struct coordinator_shell l;
 static struct chunks *chunks;
 static struct net_job job;
-static uint64_t first, second; /* generations of this life */
+static uint64_t first, second; /* two generations of this ps 0 */
 
 static struct coordinator_state *state_of(void)
 {
     return l.state;
 }
 
-/* Puts a plan into force; the stores are still those of `settled`. */
+/* Puts a plan into force. settled: generation in which the stores still are. */
 static void put_in_force(uint64_t generation, enum plan_source source, const char *restore,
                          uint64_t settled)
 {
@@ -178,8 +178,8 @@ static void older_checkpoint_is_deleted(void **state)
     assert_true(exists("weir-1.1-8.json") && !exists("weir-1.1-5.json"));
 }
 
-/* A server was lost, and all servers go back to step 5. While they read its checkpoint, a late
- * manifest of the previous generation arrives. */
+/* A server was lost, and all servers go back to step 5. While they read the checkpoint of this
+ * step, a late manifest of the previous generation arrives. */
 static void resumed_checkpoint_stays_until_its_plan_settles(void **state)
 {
     static const char *const marks[] = {"", PLAN_RESTORE_MARK};
@@ -200,7 +200,7 @@ static void resumed_checkpoint_stays_until_its_plan_settles(void **state)
                  exists("weir-1.1-5-0-of-1.safetensors"));
 }
 
-/* The manifest arrives between FIND and the plan that it leads to. */
+/* A manifest arrives when FIND has found a checkpoint, but no plan resumes from it yet. */
 static void found_checkpoint_stays_until_it_is_planned(void **state)
 {
     put_in_force(first, PLAN_FIRST, "", first);
@@ -219,7 +219,8 @@ static void found_checkpoint_stays_until_it_is_planned(void **state)
     assert_true(exists("weir-1.1-5.json") && !exists("weir-1.1-8.json"));
 }
 
-/* A name without a generation does not identify its checkpoint, so no manifest is deleted. */
+/* A name without a generation, as earlier versions of Weir wrote it, does not identify one
+ * checkpoint. So no manifest is deleted while a plan resumes from such a name. */
 static void checkpoint_of_an_earlier_version_stays(void **state)
 {
     put_in_force(7, PLAN_FIRST, "", 7); /* epoch 0 */
@@ -235,7 +236,7 @@ static void checkpoint_of_an_earlier_version_stays(void **state)
     assert_false(exists("weir-5.json") || exists("weir-1.1-8.json"));
 }
 
-/* Makes a link to itself: it exists, and cannot be opened. */
+/* Replaces a file by a link to itself: the link exists, and cannot be opened. */
 static void make_unreadable(const char *name)
 {
     char path[256], away[256];
@@ -263,7 +264,8 @@ static void unreadable_checkpoint_is_searched_again(void **state)
     assert_int_equal(capture_lines(), 1);
     assert_non_null(strstr(capture_text, part));
     assert_null(l.disk_found);
-    /* a folder of many GB is not read every second, with a line each time */
+    /* The search is not repeated at once. Otherwise it would read a folder of many GB, and log a
+     * line, every second. */
     assert_int_equal(carry_out(DISK_FIND).st, ST_IO);
     assert_int_equal(capture_lines(), 0);
     make_readable(part);
@@ -273,8 +275,8 @@ static void unreadable_checkpoint_is_searched_again(void **state)
     assert_int_equal(m.step, 8);
 }
 
-/* An unmounted folder proves nothing about the checkpoints in it, so the job does not begin again
- * because of it. */
+/* An unmounted folder proves nothing about the checkpoints in it, so the job does not begin
+ * again. */
 static void unmounted_folder_does_not_restart_the_job(void **state)
 {
     char aside[80];
@@ -340,17 +342,17 @@ static void wait_until_recorded(void)
 static char *two_addrs[] = {"127.0.0.1:1", "127.0.0.1:2"};
 static const struct hosts two_servers = {2, two_addrs};
 
-/* A drained server must not exit before the list is recorded: a restarted ps 0 would wait for it.
- */
+/* A drained server must not exit before the list is recorded: otherwise a restarted ps 0 would wait
+ * for this server. */
 static void failed_list_of_servers_is_retried(void **state)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/servers", folder);
     assert_int_equal(mkdir(path, 0700), 0); /* a file cannot replace a folder */
     coordinator_disk_servers(&l, &two_servers);
-    carry_out(DISK_OWNER); /* follows the list */
+    carry_out(DISK_OWNER); /* is carried out after the list */
     assert_true(coordinator_disk_records_servers(&l, "127.0.0.1:3"));
-    carry_out(DISK_OWNER); /* does not wait for the retry */
+    carry_out(DISK_OWNER); /* is carried out before the retry of the list */
     assert_int_equal(rmdir(path), 0);
     wait_until_recorded();
     check_list("127.0.0.1:1\n127.0.0.1:1,127.0.0.1:2\n");
@@ -390,7 +392,7 @@ static void servers_are_recorded_after_a_failed_allocation(void **state)
     check_list("127.0.0.1:1\n127.0.0.1:1\n");
 }
 
-/* A first job searches for a checkpoint to resume from. */
+/* Before its first plan ps 0 searches for a checkpoint to resume from. */
 static void failed_search_is_repeated(void **state)
 {
     static const char part[] = "weir-1.1-5-0-of-1.safetensors";
@@ -404,7 +406,7 @@ static void failed_search_is_repeated(void **state)
         l.folders.version += i == 2;
         l.searched = l.folders.version + 1; /* coordinator_folders_can_restore sets it so */
         coordinator_disk_search(&l);
-        assert_int_equal(carry_out(DISK_SWEEP).st, ST_OK); /* it follows the search */
+        assert_int_equal(carry_out(DISK_SWEEP).st, ST_OK); /* is carried out after the search */
         assert_int_equal(l.searched, i < 2 ? 0 : l.folders.version + 1);
         assert_int_equal(l.cfg.restore != NULL, i == 2);
     }

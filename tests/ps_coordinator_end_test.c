@@ -1,5 +1,5 @@
-/* tests/ps_coordinator_end_test.c - ps 0's coordinator (ps/coordinator/coordinator.h) where a job
- * ends before its last step, or ps 0 alone ends, and the lines that it repeats. */
+/* tests/ps_coordinator_end_test.c - ps 0's coordinator (ps/coordinator/coordinator.h): a job ends
+ * before its last step, or only ps 0 ends; and log lines that the coordinator repeats. */
 #include "ps/coordinator/coordinator_state.h"
 #include "ps/coordinator/coordinator_times.h"
 #include "tests/coordinator_rig.h"
@@ -33,7 +33,7 @@ static void two_servers(struct rig *r)
     rig_server_joins(r);
 }
 
-/* All servers receive the failure, and ps 0 ends once they have acknowledged it. */
+/* All servers receive the failure. ps 0 ends when they have acknowledged it. */
 static void failure_of_all_workers_ends_all_servers(void **state)
 {
     struct rig r;
@@ -45,7 +45,7 @@ static void failure_of_all_workers_ends_all_servers(void **state)
     assert_int_equal(r.n_failed, 1);
     assert_int_equal(r.lines[LINE_JOB_FAILED], 1);
     assert_int_equal(r.n_plans, n_plans);
-    assert_false(r.server[1].failed); /* before main has received it */
+    assert_false(r.server[1].failed); /* main has not received the failure yet */
     rig_command(&r, COORDINATOR_FINISH);
     assert_int_equal(r.n_finished, 0);
     rig_let_pass(&r, 1000);
@@ -94,7 +94,8 @@ static void failed_job_makes_no_checkpoint(void **state)
     free(r.c);
 }
 
-/* The other worker continues. When it fails later, the job has failed. */
+/* One worker fails, and the other one continues. When the other worker fails, too, the job has
+ * failed. */
 static void job_fails_when_its_last_worker_fails(void **state)
 {
     struct rig r;
@@ -178,7 +179,7 @@ static void failed_job_does_not_wait_for_a_left_server(void **state)
     free(r.c);
 }
 
-/* Before the first values the text names no step, which would be -1. */
+/* Before there are first values the step is -1, and the text does not contain it. */
 static void wait_before_the_first_step_names_no_step(void **state)
 {
     struct rig r;
@@ -201,7 +202,8 @@ static enum coordinator_server_kind kind_of(const struct rig *r, int server)
     return v.kind;
 }
 
-/* The same disk fails during training, and when ps 0 ends. */
+/* The disk fails during training, and again when ps 0 ends. Only the first line reports that
+ * training continues. */
 static void checkpoint_given_up_at_the_end_does_not_announce_training(void **state)
 {
     struct rig r;
@@ -235,8 +237,8 @@ static void restarted_server_has_written_no_part(void **state)
     free(r.c);
 }
 
-/* A server may be silent for long while steps are made. If training waits for it, it is reported
- * before a line is due. */
+/* A server may be silent for long while training makes steps. If training waits for the server, it
+ * is reported as missing before a line is due. */
 static void silent_server_is_missing_when_training_waits_for_it(void **state)
 {
     struct rig r;
@@ -264,8 +266,8 @@ static void silent_server_is_missing_when_training_waits_for_it(void **state)
     free(r.c);
 }
 
-/* A worker that leaves or is away has not failed; nor has one that failed and was restarted in
- * time. */
+/* A worker that leaves or is away has not failed, and neither has a worker that failed and was
+ * restarted in time. */
 static void job_with_other_workers_does_not_fail(void **state)
 {
     struct rig r;
@@ -315,7 +317,7 @@ static void stopped_job_ends_at_its_present_step(void **state)
     stop_job(&r); /* a repeated request changes nothing */
     rig_let_pass(&r, 3000);
     assert_int_equal(r.n_plans, n_plans + 1);
-    assert_int_equal(r.n_done, 0); /* its workers end it when they have left */
+    assert_int_equal(r.n_done, 0); /* the job ends when its workers have left */
     for (int i = 0; i < 2; i++)
         r.worker[i].done = 1;
     rig_let_pass(&r, 1000);
@@ -341,7 +343,7 @@ static void stopped_job_without_workers_ends(void **state)
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_done, 1);
     assert_int_equal(r.lines[LINE_JOB_STOPPED], 1);
-    assert_false(r.server[1].ended); /* before the last checkpoint */
+    assert_false(r.server[1].ended); /* not before the last checkpoint */
     rig_finish(&r, 3000);
     assert_int_equal(coordinator_view_last_step(r.c), r.version);
     assert_true(r.server[1].ended);
@@ -349,14 +351,15 @@ static void stopped_job_without_workers_ends(void **state)
     free(r.c);
 }
 
-/* Makes worker i one that has never joined. */
+/* Replaces worker i by a worker that has never joined. */
 static void make_absent(struct rig *r, int i)
 {
     r->worker[i] = (struct coordinator_worker_event){.member = i, .missing_ms = 0};
 }
 
-/* The only worker that has joined makes one step, with or without first values. The other worker is
- * left out, although a job otherwise waits for it without a limit. */
+/* Only one worker has joined. It makes one step, with or without first values. ps 0 does not wait
+ * for the other worker, although a job that is not stopped waits for an absent worker without a
+ * limit. */
 static void stopped_job_does_not_wait_for_an_absent_worker(void **state)
 {
     for (int i = 0; i < 2; i++)
@@ -382,8 +385,8 @@ static void stopped_job_does_not_wait_for_an_absent_worker(void **state)
         }
 }
 
-/* A worker that dies after the request is not replaced: --min_workers holds up training, but not
- * the job's end. */
+/* A worker dies after the request to stop, so fewer than --min_workers are left. This holds up
+ * training, but not the job's end. */
 static void stopped_job_ends_below_min_workers(void **state)
 {
     struct rig r;
@@ -399,8 +402,8 @@ static void stopped_job_ends_below_min_workers(void **state)
     free(r.c);
 }
 
-/* No worker can join before ps 0 is in a generation, so a generation begins with fewer workers, and
- * training waits in it. */
+/* No worker can join before ps 0 is in a generation. So a generation begins with fewer workers than
+ * --min_workers, and training waits in it. */
 static void generation_below_min_workers_stops(void **state)
 {
     struct rig r;
@@ -449,8 +452,8 @@ static void stopped_job_that_no_worker_joined_ends(void **state)
     }
 }
 
-/* Its checkpoint is damaged, and no other exists. ps 0 sees its workers only in a generation, and
- * does not wait for them. */
+/* The job's checkpoint is damaged, and ps 0 finds no other. ps 0 sees the job's workers only in a
+ * generation, and does not wait for them. */
 static void stopped_job_that_cannot_begin_ends(void **state)
 {
     struct rig r;
@@ -465,7 +468,7 @@ static void stopped_job_that_cannot_begin_ends(void **state)
                                                     .from_checkpoint = 1,
                                                     .lockstep = 1,
                                                     .n_members = 2}});
-    r.generation = 0; /* ps 0 is in no generation, and its workers are in none of this ps 0 */
+    r.generation = 0; /* neither ps 0 nor its workers are in a generation of this ps 0 */
     rig_let_pass(&r, MOST_MS);
     assert_true(r.passed_over == term_of(1, 1));
     assert_int_equal(r.n_plans, 1);
@@ -490,8 +493,8 @@ static void servers_without_a_job_stop_at_once(void **state)
     free(r.c);
 }
 
-/* The servers stay with --serve, and the answer reports that. The next job ends by itself as well.
- */
+/* The servers stay with --serve, and the answer to the command reports this. The next job is not
+ * stopped. */
 static void serving_servers_wait_for_the_next_job(void **state)
 {
     char why[CONTROL_TEXT_BYTES];
@@ -512,7 +515,7 @@ static void serving_servers_wait_for_the_next_job(void **state)
         r.worker[i].done = 1;
     rig_let_pass(&r, 1000);
     assert_int_equal(coordinator_command_text(r.c, COORDINATOR_STOP_JOB, 0, why, sizeof why), 0);
-    r.c->job_done = 1; /* its last worker ended without an acknowledgement of the servers */
+    r.c->job_done = 1; /* ps 0 has ended the job: its last worker has left */
     rig_step(&r, (struct coordinator_event){
                      .kind = COORDINATOR_JOB,
                      .job = {.train_steps = STEPS, .lockstep = 1, .n_members = 2}});
@@ -538,7 +541,8 @@ static void missing_last_checkpoint_names_the_server(void **state)
     free(r.c);
 }
 
-/* A checkpoint has all steps when training stops for a change, so the end lacks none. */
+/* The checkpoint already has all steps when training stops for a change. So no checkpoint is
+ * missing at the end. */
 static void saved_job_lacks_no_checkpoint(void **state)
 {
     struct rig r;
@@ -560,7 +564,7 @@ static void saved_job_lacks_no_checkpoint(void **state)
     free(r.c);
 }
 
-/* The plan is retried every second. */
+/* The plan is retried every second, and its failure is logged once. */
 static void failed_plan_is_retried_and_logged_once(void **state)
 {
     struct rig r;
@@ -571,7 +575,7 @@ static void failed_plan_is_retried_and_logged_once(void **state)
     rig_changes(&r, MOST_MS);
     assert_int_equal(r.no_memory, 0);
     assert_int_equal(r.lines[WAIT_FIND_FAILED], 1);
-    r.no_memory = 30; /* the same in another change */
+    r.no_memory = 30; /* the next change fails in the same way */
     r.n_servers++;
     rig_changes(&r, MOST_MS);
     assert_int_equal(r.lines[WAIT_FIND_FAILED], 2);

@@ -4,7 +4,7 @@
 #include "tests/coordinator_rig.h"
 #include <stdlib.h>
 
-enum { WRITE_MS = 300000 }; /* time for a disk, like that of coordinator_times.h */
+enum { WRITE_MS = 300000 }; /* longest write of a disk, as in coordinator_times.h */
 /* Returns the time in ms until the job continues without worker 1, which has died. */
 static int64_t wait_for_plan(struct rig *r)
 {
@@ -39,8 +39,8 @@ static void worker_gets_time_to_enter_a_generation(void **state)
     assert_in_range(wait_for_plan(&r), 10000, 10000 + LOOK_EVERY_MS);
 }
 
-/* The worker has joined the generation and need only send a message: the wait is shorter than for
- * one that must still join. */
+/* The worker has joined the generation and need only send a message. So the wait is shorter than
+ * for a worker that must still join. */
 static void joined_worker_gets_less_time(void **state)
 {
     struct rig r;
@@ -49,7 +49,7 @@ static void joined_worker_gets_less_time(void **state)
     assert_in_range(wait_for_plan(&r), 2000, 2000 + LOOK_EVERY_MS);
 }
 
-/* Another process has replaced the worker since, and gets its own time. */
+/* A new process has replaced the lost worker, and gets its own time. */
 static void replacing_process_gets_its_own_time(void **state)
 {
     struct rig r;
@@ -90,8 +90,8 @@ static int is_answered(const struct rig *r)
     return coordinator_view_given(r->c) == coordinator_view_wanted(r->c);
 }
 
-/* Checks that the requested checkpoint is given up at the latest possible time, with `line`. begin:
- * the time at which it was due. */
+/* Checks that the requested checkpoint is given up when its time is over, not earlier, and that
+ * `line` is logged. begin: time at which the checkpoint was due. */
 static void expect_given_up(struct rig *r, int64_t begin, enum coordinator_line_id line)
 {
     assert_false(is_answered(r));
@@ -149,8 +149,9 @@ static void hanging_manifest_is_given_up(void **state)
     free(r.c);
 }
 
-/* Training reaches its last step while the disk hangs. ps 0 cannot verify that it owns the folder,
- * so it ends and does not release the step's result: another ps 0 may make one as well. */
+/* Training reaches its last step while the disk hangs. ps 0 cannot verify that it owns the
+ * folder, and another ps 0 may compute the same step. So ps 0 ends, and does not release the
+ * step's result. */
 static void hanging_disk_at_the_last_step_ends_ps0(void **state)
 {
     struct rig r;
@@ -163,7 +164,7 @@ static void hanging_disk_at_the_last_step_ends_ps0(void **state)
     free(r.c);
 }
 
-/* The manifest of the last step itself hangs. */
+/* The write of the last step's manifest hangs. */
 static void hanging_last_manifest_ends_ps0(void **state)
 {
     struct rig r;
@@ -240,8 +241,8 @@ static void hanging_own_file_is_given_up_after_others(void **state)
     hang_in_a_file(1);
 }
 
-/* While an epoch is being recorded, a worker that still runs names a generation of that epoch: the
- * next epoch is recorded before a plan uses it. */
+/* While ps 0 records an epoch, a running worker reports a generation of the same epoch. ps 0
+ * records the next epoch before a plan uses it. */
 static void epoch_claimed_while_recorded_is_raised(void **state)
 {
     struct rig r;
@@ -267,7 +268,7 @@ static void epoch_claimed_while_recorded_is_raised(void **state)
     free(r.c);
 }
 
-/* Checks that a change follows which only raises the epoch. */
+/* Checks that a change follows which only raises the epoch, to epoch + 1. */
 static void expect_epoch_above(struct rig *r, uint64_t epoch)
 {
     int n = r->n_plans;
@@ -279,9 +280,9 @@ static void expect_epoch_above(struct rig *r, uint64_t epoch)
     assert_int_equal(r->n_plans, n + 1); /* no other change follows */
 }
 
-/* A ps 0 without its earlier epoch makes its first plan before a worker joins that was in
- * generation 4.7 of another ps 0: all members go to a generation above that. A claim that is not
- * above its epoch changes nothing, and an impossible one is ignored. */
+/* A ps 0 that has lost its epoch makes its first plan. Then a worker joins that was in generation
+ * 4.7 of another ps 0: all members enter a generation above 4.7. A claim that is not above the
+ * epoch changes nothing, and an impossible claim is ignored. */
 static void worker_of_another_ps0_raises_the_epoch(void **state)
 {
     struct rig r;
@@ -301,8 +302,8 @@ static void worker_of_another_ps0_raises_the_epoch(void **state)
     free(r.c);
 }
 
-/* However long the worker was away before, it gets its time to enter the raised generation and to
- * send a message. */
+/* However long the worker was away before, it gets the usual time to enter the raised generation
+ * and to send a message. */
 static void worker_that_raised_the_epoch_gets_its_time(void **state)
 {
     struct rig r;
@@ -319,7 +320,7 @@ static void worker_that_raised_the_epoch_gets_its_time(void **state)
     free(r.c);
 }
 
-/* If there is a folder, which was emptied, the new epoch is recorded before it is used. */
+/* ps 0 has a folder, which was emptied: it records the new epoch before a plan uses it. */
 static void raised_epoch_is_recorded_before_use(void **state)
 {
     struct rig r;
@@ -330,7 +331,7 @@ static void raised_epoch_is_recorded_before_use(void **state)
     rig_let_pass(&r, 3000);
     assert_int_equal(r.epoch, 5);
     assert_int_equal(r.n_plans, 1);
-    rig_server_joins(&r); /* a server that obeys this ps 0 continues, with its checkpoints */
+    rig_server_joins(&r); /* servers of this ps 0 continue, and make checkpoints */
     assert_int_equal(r.generation, term_of(1, 2));
     rig_ask(&r);
     rig_let_pass(&r, 1000);
@@ -345,8 +346,9 @@ static void raised_epoch_is_recorded_before_use(void **state)
     free(r.c);
 }
 
-/* A server joins that was in generation `of`, whose number is that of the present one or higher. It
- * does not count as a member of the present generation, and all go to one above. */
+/* A server joins from generation `of` of another ps 0, which is not below the present generation.
+ * The server does not count as a member of the present generation, and all servers enter a
+ * generation above `of`. */
 static void joins_from(uint64_t of)
 {
     struct rig r;
@@ -365,11 +367,11 @@ static void server_of_another_ps0_raises_the_epoch(void **state)
 {
     joins_from(term_of(1, 1));
     joins_from(term_of(3, 2));
-    joins_from(term_of(3, 0)); /* it has obeyed another ps 0, and was in no generation */
+    joins_from(term_of(3, 0)); /* it obeyed another ps 0, but was in no generation */
 }
 
-/* A server finds the checkpoint of the plan in force damaged: ps 0 searches for an older one, and
- * the next plan resumes from that. */
+/* A server finds that the checkpoint of the plan in force is damaged. ps 0 searches for an older
+ * checkpoint, and the next plan resumes from it. */
 static void damaged_checkpoint_leads_to_an_older_one(void **state)
 {
     struct rig r;
@@ -395,8 +397,8 @@ static void damaged_checkpoint_leads_to_an_older_one(void **state)
     free(r.c);
 }
 
-/* A server that has obeyed this ps 0 now obeys another one of a higher epoch, so this ps 0 was
- * replaced. */
+/* A server that has obeyed this ps 0 now obeys another ps 0 with a higher epoch. So this ps 0 was
+ * replaced, and ends. */
 static void replaced_ps0_ends(void **state)
 {
     struct rig r;
@@ -422,7 +424,7 @@ static void ps0_notices_another_claim_before_the_first_worker(void **state)
     rig_start(&r, 1, 0);
     rig_let_pass(&r, 20000);
     assert_int_equal(r.fenced, 0);
-    r.owner_st = ST_IO; /* unknown at present */
+    r.owner_st = ST_IO; /* the owner is unknown at present */
     rig_let_pass(&r, 20000);
     assert_int_equal(r.fenced, 0);
     r.owner_st = ST_REFUSED;
@@ -431,7 +433,7 @@ static void ps0_notices_another_claim_before_the_first_worker(void **state)
     free(r.c);
 }
 
-/* The plan is made once there is memory; until then everything that needs it waits. */
+/* ps 0 makes the plan when it has memory for it. Until then the change waits. */
 static void plan_waits_for_memory(void **state)
 {
     struct rig r;
@@ -442,8 +444,8 @@ static void plan_waits_for_memory(void **state)
     assert_int_equal(r.no_memory, 0);
 }
 
-/* While a long checkpoint is being written, training passes the step of the next one. The next one
- * follows at once, and does not wait for the step after. */
+/* ps 0 writes a long checkpoint, while training passes the step at which the next one is due. The
+ * next checkpoint follows at once, not at a later step. */
 static void checkpoint_due_by_steps_follows_a_long_one(void **state)
 {
     struct rig r;
@@ -460,13 +462,13 @@ static void checkpoint_due_by_steps_follows_a_long_one(void **state)
         rig_let_pass(&r, 1000);
     assert_int_equal(r.n_manifests, 2);
     assert_in_range(coordinator_view_last_step(r.c), 25, 28);
-    for (; r.version < 32; r.version++) /* later ones follow as usual */
+    for (; r.version < 32; r.version++) /* later checkpoints are made at the usual steps */
         rig_let_pass(&r, 1000);
     assert_int_equal(coordinator_view_last_step(r.c), 30);
     free(r.c);
 }
 
-/* By time, the next one is due at an interval after the begin of the last one. */
+/* A checkpoint by time is due one interval after the previous checkpoint has begun. */
 static void checkpoint_due_by_time_follows_a_long_one(void **state)
 {
     struct rig r;
@@ -506,7 +508,7 @@ static void time_until_the_next_checkpoint_is_reported(void **state)
     rig_let_pass(&r, 1000);
     assert_int_equal(r.n_manifests, 1);
     assert_in_range(coordinator_view_next_ms(r.c), 45000,
-                    52000); /* counted from the begin of that checkpoint */
+                    52000); /* counted from the time at which that checkpoint began */
     free(r.c);
 }
 

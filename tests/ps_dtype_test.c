@@ -1,6 +1,6 @@
-/* tests/ps_dtype_test.c - a job whose numbers cross the wire in 16 bits, at the store: which
- * numbers are rounded, against a reference in double precision that rounds by itself; the same bits
- * in any order of arrival; and the precision of each answer. */
+/* tests/ps_dtype_test.c - the store of a job whose numbers cross the wire in 16 bits. A reference
+ * in double precision, which rounds by itself, shows which numbers the store rounds. The bits do
+ * not depend on the order of arrival, and each answer has the right precision. */
 #include "base/digest.h"
 #include "tests/check.h"
 #include "tests/store_rig.h"
@@ -38,7 +38,7 @@ struct fixture {
     struct net_job job;
     int server[N_CHUNKS];
     struct store *store;
-    struct seen seen[MAX_SEEN]; /* later answers, of one test's step */
+    struct seen seen[MAX_SEEN]; /* answers to pieces that waited, of one step */
     int n_seen;
 };
 
@@ -94,8 +94,8 @@ static void teardown(struct fixture *f)
     chunks_destroy(f->chunks);
 }
 
-/* Returns an element of a contribution; step -1: of the first values. Some are far below fp16's
- * normal range. */
+/* Returns an element of a contribution, or of the first values if step is -1. Some elements are far
+ * below fp16's normal range. */
 static float number(int member, int64_t step, int64_t elem)
 {
     float u = store_rig_number(member, step, elem);
@@ -145,7 +145,7 @@ static void init_all(struct fixture *f)
     }
 }
 
-/* Returns x rounded to d's precision, ties to even, and at most its largest value. */
+/* Returns x rounded to the precision of d (ties to even), and limited to the largest value of d. */
 static double rounded(enum dtype d, double x)
 {
     static const int bits[] = {24, 8, 11}, lowest[] = {-149, -133, -24};
@@ -155,7 +155,7 @@ static double rounded(enum dtype d, double x)
     return ldexp(nearbyint(ldexp(x, -quantum)), quantum);
 }
 
-/* Trains in double precision. The contributions are rounded to `push`; fp32: not at all. */
+/* Trains in double precision. The contributions are rounded to `push`; DTYPE_F32: not rounded. */
 static void reference(enum dtype push, int n_steps, double *p)
 {
     double total = weights[0] + weights[1] + weights[2];
@@ -246,7 +246,8 @@ static void training_matches_double_precision(void **state)
     }
 }
 
-/* PULL in fp32 of the present version, of the one before, and of one that does not exist yet. */
+/* Members pull the present version, the version before, and one that does not exist yet, in
+ * fp32. */
 static void pull_in_fp32_gets_the_full_value(void **state)
 {
     for (int j = 0; j < N_JOBS; j++) {
@@ -278,7 +279,8 @@ static void pull_in_fp32_gets_the_full_value(void **state)
             assert_int_equal(now.payload == value, dtype == DTYPE_F32);
             buf_unref(now.payload);
         }
-        /* member 1 waits for it in fp32, member 2 in the job's format, and each also pushes */
+        /* Member 1 waits for the version in fp32, member 2 in the job's format, and each also
+         * pushes. */
         send_and_wait(&f, PIECE_PULL, 1, 0, 4, DTYPE_F32);
         send_and_wait(&f, PIECE_PULL, 2, 0, 4, dtype);
         for (int m = 0; m < N_MEMBERS; m++)

@@ -1,5 +1,5 @@
-/* tests/ps_ending_test.c - the stop of a store and the start of the next one from it: the answers
- * to pieces that wait or arrive later, and the next store's bits, which are those of a store that
+/* tests/ps_ending_test.c - a store stops, and the next store starts from its chunks: the answers to
+ * pieces that wait or arrive later, and the bits of the next store, which are those of a store that
  * was never stopped. */
 #include "capture.h"
 #include "ps/store/handover.h"
@@ -148,7 +148,7 @@ static void compare(struct rig *a, struct rig *b, int64_t step)
         assert_int_equal(y.version, step);
         same(x.value, y.value);
         same(x.slots, y.slots);
-        assert_int_equal(x.slots != NULL, c < 2); /* averages have none */
+        assert_int_equal(x.slots != NULL, c < 2); /* averages have no slots */
         handover_drop(&x);
         handover_drop(&y);
     }
@@ -233,8 +233,8 @@ static void go_on(struct rig *r, int64_t step, int n_members, int shared, int de
         store_destroy(old);
 }
 
-/* Chunk 0 is a step ahead, and chunk 1 has one of two contributions to that step: the step before
- * is complete. */
+/* Chunk 0 has made the present step, and chunk 1 has one of two contributions to it. Both have made
+ * the step before, at which the store stops. */
 static void stop_in_the_middle(enum dtype version_dtype, int shared, int destroy_first)
 {
     struct rig r, plain;
@@ -279,8 +279,8 @@ static void stop_in_a_step_keeps_the_complete_version(void **state)
     stop_in_the_middle(DTYPE_BF16, 1, 0);
 }
 
-/* A store with one member keeps separate slots for the previous version, which a step in progress
- * may end. */
+/* If a store has a single member, it keeps the previous version's slots in memory of their own. A
+ * step in progress could otherwise overwrite them. */
 static void version_of_a_lone_member_keeps_its_slots(void **state)
 {
     struct rig r;
@@ -352,7 +352,7 @@ static void chunks_move_by_reference(void **state)
     teardown(&r);
 }
 
-/* Where chunks advance independently, the newest version moves. */
+/* If chunks advance independently, their newest versions move to the next store. */
 static void async_chunks_move_their_newest_version(void **state)
 {
     struct rig r;
@@ -375,8 +375,8 @@ static void async_chunks_move_their_newest_version(void **state)
     teardown(&r);
 }
 
-/* Two of four members remain, and three contributions made a step: now two make it. That is no
- * lockstep: a member that is late for a step does not wait. */
+/* Three contributions of four members made a step. Two members remain, and now two contributions
+ * make a step. The job is not in lockstep: a member that is late for a step does not wait. */
 static void fewer_members_make_the_step_with_backup_workers(void **state)
 {
     struct rig r;
@@ -397,7 +397,6 @@ static void fewer_members_make_the_step_with_backup_workers(void **state)
     teardown(&r);
 }
 
-/* Log lines name a member by its index. */
 static void lines_name_members_by_index(void **state)
 {
     struct rig r;

@@ -1,11 +1,11 @@
 /* tests/ps_evaluation_end_test.c - evaluations of the validation data at the end of a job
- * (ps/coordinator/evaluation.c), which ends early without a better evaluation for long, or with its
- * last step. */
+ * (ps/coordinator/evaluation.c). The job ends early if no evaluation is better for a long time, and
+ * otherwise with its last step. */
 #include "tests/evaluation_rig.h"
 #include <stdlib.h>
 
-/* The job ends at the step where training waits: no worker continues before all servers have
- * stopped. */
+/* The job ends at the evaluated step, at which training waits: no worker continues before all
+ * servers have stopped. */
 static void early_stopping_ends_the_job_at_the_evaluated_step(void **state)
 {
     struct rig r;
@@ -29,16 +29,16 @@ static void early_stopping_ends_the_job_at_the_evaluated_step(void **state)
     eval_server_calls(&r);
     assert_int_equal(r.n_plans, 2);
     assert_int_equal(r.train_steps, 15);
-    assert_int_equal(eval_ask(&r, &v), EVALUATION_GO); /* its generation has ended */
-    eval_at(&r, 15, 0.75);                             /* like the last step */
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_GO); /* the generation has ended */
+    eval_at(&r, 15, 0.75);                             /* step 15 is now the last step */
     assert_int_equal(r.n_plans, 2);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
     eval_expect_best(&r, 5);
     free(r.c);
 }
 
-/* A checkpoint by steps that is being written when the job ends at its step does not record the
- * end; the last checkpoint does. */
+/* A checkpoint by steps is being written when the job ends early at the same step. This checkpoint
+ * does not record the end, but the last checkpoint, which follows, does. */
 static void checkpoint_before_an_early_end_is_followed_by_the_last_one(void **state)
 {
     struct rig r;
@@ -148,7 +148,8 @@ static void hanging_change_at_the_end_releases_workers(void **state)
     free(r.c);
 }
 
-/* ps 0 was restarted: the checkpoint is made once more, in its new generation. */
+/* After its restart ps 0 makes the checkpoint of the best evaluation again, in its new
+ * generation. */
 static void restarted_ps0_saves_the_last_best_again(void **state)
 {
     struct rig r;
@@ -169,14 +170,14 @@ static void restarted_ps0_saves_the_last_best_again(void **state)
     free(r.c);
     eval_open_ps0(&r, (struct coordinator_start){.has_folder = 1, .has_all_steps = 1}, STEPS);
     v.step = STEPS;
-    assert_int_equal(eval_ask(&r, &v), EVALUATION_WAIT); /* it waits for the first plan */
+    assert_int_equal(eval_ask(&r, &v), EVALUATION_WAIT); /* until the first plan */
     v.step--;
     assert_int_equal(eval_ask(&r, &v), EVALUATION_GO);
     free(r.c);
 }
 
-/* The last evaluation's worker gets no later reply, so its reply waits until the best one is
- * recorded or has failed. */
+/* A worker receives no reply after that to its last evaluation. So this reply waits until the best
+ * evaluation is recorded, or its checkpoint has failed. */
 static void last_evaluation_waits_for_the_best(void **state)
 {
     static const enum status sts[] = {ST_OK, ST_IO};
@@ -199,8 +200,8 @@ static void last_evaluation_waits_for_the_best(void **state)
     }
 }
 
-/* The last step is saved and released to the workers. If the disk hangs when `best` is written, the
- * owner of the job is still certain. */
+/* The last step is saved and released to the workers. If the disk then hangs in the write of
+ * `best`, ps 0 is still certain that it owns the job. */
 static void hanging_disk_after_the_end_does_not_fence_ps0(void **state)
 {
     struct rig r;
@@ -219,8 +220,8 @@ static void hanging_disk_after_the_end_does_not_fence_ps0(void **state)
     free(r.c);
 }
 
-/* The last evaluation is the best one: ps 0 ends only after it is recorded, or when the disk hangs.
- */
+/* The last evaluation is the best one. ps 0 ends only when this is recorded, or when the disk
+ * hangs. */
 static void end_waits_for_the_record_of_the_best(void **state)
 {
     for (int hangs = 0; hangs < 2; hangs++) {

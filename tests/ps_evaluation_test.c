@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Training waits at the step only until the chunks are held. The evaluation is the best one once
- * its checkpoint is on the disk and recorded. */
+/* Training waits at the step only until the servers hold its chunks. The evaluation is the best one
+ * when its checkpoint is on the disk and recorded. */
 static void best_evaluation_gets_a_checkpoint(void **state)
 {
     struct net_evaluation_reply reply;
@@ -39,8 +39,9 @@ static void best_evaluation_gets_a_checkpoint(void **state)
     free(r.c);
 }
 
-/* A Stop cancels the order for the checkpoint: no worker waits for a checkpoint that cannot be
- * made, however long the change lasts. The next generation evaluates the step again. */
+/* When training stops for a change, the order for the checkpoint is cancelled: no worker waits for
+ * a checkpoint that cannot be made, however long the change lasts. The next generation evaluates
+ * the step again. */
 static void stop_cancels_the_checkpoint_of_the_best(void **state)
 {
     struct rig r;
@@ -70,8 +71,8 @@ static void stop_cancels_the_checkpoint_of_the_best(void **state)
     free(r.c);
 }
 
-/* An evaluation whose checkpoint could not be written is not the best. The next one is compared
- * with the best before it. */
+/* An evaluation whose checkpoint could not be written is not the best. The next evaluation is
+ * compared with the previous best. */
 static void failed_checkpoint_leaves_the_previous_best(void **state)
 {
     struct rig r;
@@ -83,7 +84,7 @@ static void failed_checkpoint_leaves_the_previous_best(void **state)
     assert_int_equal(r.lines[LINE_BEST_LOST], 1);
     r.manifest_st = ST_OK;
     r.best_st = ST_IO;
-    r.now += 2000 * MS; /* until the next try of a checkpoint */
+    r.now += 2000 * MS; /* until ps 0 tries a checkpoint again */
     eval_at(&r, 15, 0.25);
     eval_expect_best(&r, 5);
     assert_int_equal(r.lines[LINE_BEST_LOST], 2);
@@ -93,8 +94,8 @@ static void failed_checkpoint_leaves_the_previous_best(void **state)
     free(r.c);
 }
 
-/* A server without checkpoints reports that at once: training does not wait, and the order is not
- * repeated. */
+/* A server without checkpoints reports this at once. Training does not wait, and ps 0 does not
+ * repeat the order. */
 static void server_without_checkpoints_does_not_block_training(void **state)
 {
     struct rig r;
@@ -120,7 +121,8 @@ static void server_without_checkpoints_does_not_block_training(void **state)
     free(r.c);
 }
 
-/* The next checkpoint by steps is not delayed either: its step was not ahead of training. */
+/* A busy disk prevents the checkpoint of the best evaluation. The next checkpoint by steps is not
+ * delayed, since training had already reached the step of the first one. */
 static void busy_server_does_not_delay_the_next_checkpoint(void **state)
 {
     struct rig r;
@@ -143,7 +145,8 @@ static void busy_server_does_not_delay_the_next_checkpoint(void **state)
     free(r.c);
 }
 
-/* A restarted ps 0 decides the same, by the folder and the step. */
+/* A restarted ps 0 makes the same decisions, from the best evaluation in the folder and its
+ * step. */
 static void restarted_ps0_decides_the_same(void **state)
 {
     struct rig r;
@@ -166,7 +169,7 @@ static void restarted_ps0_decides_the_same(void **state)
     assert_int_equal(eval_ask(&r, &second), EVALUATION_NEW);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
     free(r.c);
-    best.step = 20; /* training resumes before it */
+    best.step = 20; /* training resumes at an earlier step */
     eval_open_with(&r, 1, 1, &best, 10);
     eval_expect_best(&r, -1);
     free(r.c);
@@ -181,7 +184,7 @@ static void evaluations_of_other_data_are_not_compared(void **state)
     eval_expect_best(&r, 15);
     assert_int_equal(r.lines[LINE_BEST_OTHER], 1);
     free(r.c);
-    eval_open_with(&r, 1, 1, &best, 60); /* counted from the step where it resumes */
+    eval_open_with(&r, 1, 1, &best, 60); /* counted from step 60, where training resumes */
     eval_at(&r, 65, (double)INFINITY);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 0);
     r.version = 70;
@@ -191,7 +194,8 @@ static void evaluations_of_other_data_are_not_compared(void **state)
     free(r.c);
 }
 
-/* The sums have the same bits in any order of arrival, and only the first part waits for all. */
+/* The sum has the same bits in any order of arrival. Only the sender of part 0 waits for all
+ * parts. */
 static void parts_are_summed_in_their_order(void **state)
 {
     static const int orders[2][3] = {{0, 1, 2}, {2, 1, 0}};
@@ -234,7 +238,7 @@ static void incomplete_parts_are_ignored(void **state)
     free(r.c);
 }
 
-/* A restarted ps 0 without a folder uses the number of a generation again. */
+/* A restarted ps 0 without a folder uses the same generation numbers again. */
 static void evaluation_of_another_ps0_is_ignored(void **state)
 {
     struct rig r;
@@ -253,7 +257,7 @@ static void evaluation_of_another_ps0_is_ignored(void **state)
     free(r.c);
 }
 
-/* No worker waits: for an evaluation of another generation, of independent chunks, of a loss that
+/* No worker waits after an evaluation of another generation, of independent chunks, of a loss that
  * is not finite, or of a job without a folder. */
 static void evaluation_without_consequences_does_not_wait(void **state)
 {
@@ -281,7 +285,7 @@ static void evaluation_without_consequences_does_not_wait(void **state)
     free(r.c);
 }
 
-/* The server cannot capture it in time: training continues. */
+/* The server cannot capture the checkpoint in time: training continues. */
 static void late_checkpoint_releases_training(void **state)
 {
     struct rig r;
@@ -299,8 +303,8 @@ static void late_checkpoint_releases_training(void **state)
     free(r.c);
 }
 
-/* The sweep after the record does not spare a checkpoint in progress, so none is begun during it. A
- * disk that hangs does not block evaluations for ever. */
+/* The sweep after the record would delete the files of a checkpoint in progress, so no checkpoint
+ * begins during the sweep. A disk that hangs does not block evaluations for ever. */
 static void no_checkpoint_begins_during_the_sweep(void **state)
 {
     struct rig r;
@@ -326,7 +330,7 @@ static void no_checkpoint_begins_during_the_sweep(void **state)
     eval_at(&r, 15, 0.75);
     eval_expect_best(&r, 5);
     eval_step(&r, (struct coordinator_event){.kind = COORDINATOR_DISK, .op = hangs});
-    eval_expect_best(&r, 10); /* the file `best` names it, and the sweep has spared it */
+    eval_expect_best(&r, 10); /* `best` contains step 10, and the sweep has spared it */
     r.best_hangs = 0;
     eval_at(&r, 20, 0.375);
     eval_expect_best(&r, 10);
@@ -334,8 +338,8 @@ static void no_checkpoint_begins_during_the_sweep(void **state)
     free(r.c);
 }
 
-/* Training goes back while the file is written, which then names a step that does not exist, as
- * after a restart of ps 0. */
+/* Training rolls back while the file `best` is written. The file then contains a step that training
+ * has not reached, as after a restart of ps 0. */
 static void rollback_while_the_best_is_recorded_discards_it(void **state)
 {
     struct rig r;

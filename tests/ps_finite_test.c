@@ -1,6 +1,6 @@
-/* tests/ps_finite_test.c - contributions that are not finite, at the store: it refuses them, with
- * the worker and the parameter, before anything is added. Contributions that their senders skip
- * count with weight 0 (I2, I3), in each mode and number format. */
+/* tests/ps_finite_test.c - contributions that are not finite: the store refuses them before it adds
+ * anything, and reports the worker and the parameter. Contributions that their senders skip count
+ * with weight 0 (I2, I3). Each mode and number format is tested. */
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -115,7 +115,7 @@ static void read_version(struct fixture *f, int64_t version, float *out)
     store_rig_read_all(f->store, f->chunks, version, out);
 }
 
-/* In every format, at places before, at and behind the cut of the payload. */
+/* The bad element is before, at or behind the cut of the payload, in every format. */
 static void contribution_that_is_not_finite_is_refused(void **state)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
@@ -160,12 +160,12 @@ static void contribution_that_is_not_finite_is_refused(void **state)
     }
 }
 
-/* Each contribution is finite, but their sum would not be: the store refuses one whose size could
- * cause that, in any place, and nothing of it is in the version. */
+/* Each contribution is finite, but their sum would not be. The store refuses a contribution whose
+ * size, in any element, could cause this, and adds nothing of it. */
 static void contribution_too_large_for_the_sum_is_refused(void **state)
 {
     static const int orders[][3] = {{0, 1, 2}, {1, 0, 2}, {2, 0, 1}, {0, 2, 1}, {2, 1, 0}};
-    for (int d = 0; d < DTYPE_F16; d++) /* 65504 times all samples is far below the limit */
+    for (int d = 0; d < DTYPE_F16; d++) /* 65504 times all samples is far below fp32's limit */
         for (size_t o = 0; o < sizeof orders / sizeof *orders; o++)
             for (int k = 0; k < 3; k++) {
                 struct net_job job = job_of(JOB_SYNC, OPTIM_SGD, N_MEMBERS);
@@ -198,8 +198,8 @@ static void contribution_too_large_for_the_sum_is_refused(void **state)
             }
 }
 
-/* All members send the largest accepted values, and the mean is finite. Where one contribution
- * makes a version, and its weight has no effect, any finite number is accepted. */
+/* All members send the largest accepted values, and the mean is finite. If one contribution makes a
+ * version, its weight has no effect, and any finite number is accepted. */
 static void largest_accepted_values_have_a_finite_mean(void **state)
 {
     static const float weights[] = {1.2e-38f, 0.5f, 1, 10, 1e30f};
@@ -235,7 +235,7 @@ static void largest_accepted_values_have_a_finite_mean(void **state)
     teardown(&f);
 }
 
-/* The learning rate makes the value infinite: one line reports that, with the parameter. */
+/* The learning rate makes a value infinite. The store logs one line with the parameter. */
 static void infinite_update_is_logged(void **state)
 {
     struct net_job job = job_of(JOB_ASYNC, OPTIM_SGD, 1);
@@ -256,7 +256,8 @@ static void infinite_update_is_logged(void **state)
     teardown(&f);
 }
 
-/* The line is not repeated after a step without contributions, whose version is the one before. */
+/* The line is not repeated after a step without contributions, whose version equals the previous
+ * one. */
 static void infinite_update_is_logged_once(void **state)
 {
     struct net_job job = job_of(JOB_SYNC, OPTIM_SGD, 1);
@@ -280,8 +281,8 @@ static void infinite_update_is_logged_once(void **state)
     teardown(&f);
 }
 
-/* Refuses the contribution that would have completed the version, while those behind it in order
- * wait as copies. */
+/* The store refuses the contribution that would have completed the version. The contributions
+ * behind it in the order wait as copies. */
 static void last_contribution_is_refused(void **state)
 {
     static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {2, 1, 0}};
@@ -312,8 +313,8 @@ static void last_contribution_is_refused(void **state)
     }
 }
 
-/* The version is the mean of the contributions with a weight, in member order, in any order of
- * arrival and for any skipped ones. */
+/* The version is the mean of the contributions that are not skipped, added in member order,
+ * whatever the order of arrival and whichever members skip. */
 static void skipped_contributions_add_nothing(void **state)
 {
     static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
@@ -415,7 +416,7 @@ static void skipped_contribution_counts_once(void **state)
     teardown(&f);
 }
 
-/* Compares with real rounding, at every length and place. */
+/* Compares with real rounding, for every length and every place of a bad element. */
 static void first_bad_element_is_found(void **state)
 {
     float values[300];
@@ -424,7 +425,7 @@ static void first_bad_element_is_found(void **state)
     for (int d = 0; d < DTYPE_N_KINDS; d++)
         for (uint64_t i = 0; i < 200000; i++) {
             uint32_t bits = (uint32_t)rng_below(key, i, (uint64_t)1 << 32);
-            if (i % 2) /* near the limits */
+            if (i % 2) /* near the format's limits */
                 bits = (bits & 0x800fffffu) | (d == DTYPE_F16 ? 0x47700000u : 0x7f700000u);
             float x, back;
             uint8_t wire[8];
@@ -433,7 +434,7 @@ static void first_bad_element_is_found(void **state)
             dtype_decode((enum dtype)d, &back, wire, 1);
             size_t misfit = finite_first_misfit((enum dtype)d, &x, 1);
             if (dtype_block((enum dtype)d) == 1 ||
-                !isfinite(back)) /* otherwise one element may be near it */
+                !isfinite(back)) /* blocks: x may be near the limit */
                 assert_int_equal(misfit, isfinite(back) ? 1 : 0);
             assert_int_equal(finite_first_bad((enum dtype)d, wire, 1), isfinite(back) ? 1 : 0);
         }
@@ -448,7 +449,7 @@ static void first_bad_element_is_found(void **state)
             }
 }
 
-/* Magnitudes above a limit and equal to it, in each format. */
+/* Tests magnitudes above a limit and equal to it, in each format. */
 static void first_element_above_the_limit_is_found(void **state)
 {
     static const float limits[] = {1.0f, 3.0e33f, 65504.0f, 1.00001f, 2.5e-3f};
@@ -465,8 +466,8 @@ static void first_element_above_the_limit_is_found(void **state)
             }
 }
 
-/* A file from which training cannot continue is not written: it would have precedence over a useful
- * one. */
+/* A checkpoint from which training cannot continue is not written, since it would have precedence
+ * over a useful one. */
 static void no_checkpoint_of_infinite_parameters(void **state)
 {
     static float value[N_ELEMS], slots[2 * N_ELEMS];

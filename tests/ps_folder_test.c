@@ -120,7 +120,8 @@ done:
     return st;
 }
 
-/* Returns the newest complete checkpoint, after a comparison of its values; step -1: none. */
+/* Finds the newest complete checkpoint, and compares its values. Returns its id; step -1: no
+ * checkpoint. */
 static struct checkpoint_id newest(void)
 {
     struct checkpoint_restore *r = NULL;
@@ -256,7 +257,8 @@ static void emptied_folder_keeps_its_owner(void **state)
     folder_rig_empty(folder);
     assert_int_equal(CAPTURE(checkpoint_folder_still_owner(folder, &a)), ST_OK);
     assert_true(exists("lease-5"));
-    /* unless another process has claimed it since: its epoch is lower, but its lease exists */
+    /* The process is no longer the owner if another process has claimed the folder since. The other
+     * claim has a lower epoch, but its lease exists. */
     folder_rig_empty(folder);
     struct checkpoint_lease b = claim(22);
     assert_true(b.epoch == 1);
@@ -317,8 +319,8 @@ static void fill_folder(void)
     assert_int_equal(save(checkpoint_term(before.epoch, 2), 4), ST_OK);
 }
 
-/* Each call of an owner's life fails or is its last: the folder can still be claimed, no epoch is
- * used twice, and the newest checkpoint is found. */
+/* Each system call of an owner fails, or ends the process. After that the folder can still be
+ * claimed, no epoch is used twice, and the newest checkpoint is found. */
 static void folder_can_be_claimed_after_any_fault(void **state)
 {
     for (enum fault_kind kind = FAULT_FULL; kind <= FAULT_POWER_2; kind++) {
@@ -367,8 +369,8 @@ static enum status save_in_child(void)
 
 /* Pauses the owner before each of its calls. Another process claims the folder and chooses a
  * checkpoint to resume from, and the paused owner continues. keep_damaged: the checkpoint that the
- * first owner would have kept is damaged, so that the second one resumes from one that the first
- * was about to delete. */
+ * first owner would have kept is damaged, so the second owner resumes from a checkpoint that the
+ * first owner was about to delete. */
 static void pause_owner(enum status (*f)(void), int keep_damaged)
 {
     int n_refused = 0, n_older = 0;
@@ -389,7 +391,7 @@ static void pause_owner(enum status (*f)(void), int keep_damaged)
         struct checkpoint_id base = newest();
         assert_true(keep_damaged || base.step == 7 || base.step == 8);
         n_older += base.step == 4;
-        if (at % 2 && base.step > 0) { /* it may have a checkpoint of its own already */
+        if (at % 2 && base.step > 0) { /* the second owner may have made a checkpoint */
             assert_int_equal(save(checkpoint_term(l.epoch, 1), 5), ST_OK);
             struct checkpoint_sweep what = {.owner = &l, .keep = 3, .base = base};
             assert_int_equal(checkpoint_retention_sweep(folder, &what), ST_OK);
@@ -400,7 +402,7 @@ static void pause_owner(enum status (*f)(void), int keep_damaged)
         struct checkpoint_restore *r = NULL;
         char name[MANIFEST_NAME_BYTES];
         checkpoint_manifest_name(base, name);
-        if (base.step >= 0) { /* the checkpoint that it resumed from still exists */
+        if (base.step >= 0) { /* the second owner's checkpoint still exists */
             struct checkpoint_restore_query q = {.folder = folder, .name = name, .whole = 1};
             assert_int_equal(checkpoint_restore_open(&q, &r), ST_OK);
             checkpoint_restore_close(r);
@@ -484,7 +486,7 @@ static void sweep_spares_the_checkpoint_in_progress(void **state)
     assert_false(exists("weir-1.4-60-1-of-2.safetensors.7-1.tmp"));
 }
 
-/* Nothing can be written, not even `checkpoint`, but the sweep frees space. */
+/* On a full disk not even the file `checkpoint` can be written, but the sweep frees space. */
 static void sweep_frees_a_full_disk(void **state)
 {
     struct safetensors_written w;
@@ -507,8 +509,8 @@ static void sweep_frees_a_full_disk(void **state)
     assert_true(exists("checkpoint"));
 }
 
-/* The newest checkpoints by term stay, whatever their steps, and also the one that training resumed
- * from. */
+/* The checkpoints with the newest terms stay, whatever their steps. The checkpoint that training
+ * resumed from stays as well. */
 static void resumed_checkpoint_is_kept(void **state)
 {
     assert_int_equal(save(7, 90), ST_OK); /* epoch 0 */
@@ -520,7 +522,7 @@ static void resumed_checkpoint_is_kept(void **state)
     assert_int_equal(checkpoint_retention_sweep(folder, &what), ST_OK);
     assert_true(exists("weir-90.json") && exists("weir-90-1-of-2.safetensors"));
     assert_false(exists("weir-1.1-50.json") || exists("weir-1.1-50-0-of-2.safetensors"));
-    /* under its other name, as a fenced owner may leave it, it is found and renamed */
+    /* A fenced owner may leave the checkpoint under its other name: it is found and renamed. */
     char from[128], to[128];
     snprintf(from, sizeof from, "%s/weir-90.json", folder);
     snprintf(to, sizeof to, "%s/old-weir-90.json", folder);
@@ -577,7 +579,7 @@ static void files_are_checked(void **state)
     assert_int_equal(checkpoint_folder_check_files(folder, &m, &now, why), ST_NOT_FOUND);
     struct checkpoint_folder_check own = {.here = here};
     assert_int_equal(checkpoint_folder_check_files(folder, &m, &own, why), ST_OK);
-    /* the file appears late, as one of another machine in a network folder */
+    /* The file appears late, like a file that another machine writes into a network folder. */
     struct late late = {.id = id, .appear_at = 3};
     struct checkpoint_folder_check again = {
         .deadline_ns = clock_deadline_ns(600000), .wait = wait_late, .ctx = &late};
@@ -586,7 +588,7 @@ static void files_are_checked(void **state)
     assert_int_equal(unlink(to), 0);
     late = (struct late){.id = id, .cancel_at = 2};
     assert_int_equal(checkpoint_folder_check_files(folder, &m, &again, why), ST_CANCELLED);
-    /* time does not change a file of another generation under this name */
+    /* The check does not wait if the name belongs to a file of another generation. */
     assert_int_equal(write_part(other, 1, 2, NULL, &w), ST_OK);
     snprintf(from, sizeof from, "%s/weir-1.2-6-1-of-2.safetensors", folder);
     assert_int_equal(rename(from, to), 0);
@@ -597,7 +599,7 @@ static void files_are_checked(void **state)
     assert_non_null(strstr(why, "another generation"));
 }
 
-/* Concurrent makers agree on one id. */
+/* Processes that make an id at the same time agree on one id. */
 static void folder_has_one_id(void **state)
 {
     enum { N = 8 };
@@ -661,7 +663,7 @@ static void emptied_folder_has_no_list_of_kept_checkpoints(void **state)
     assert_int_equal(CAPTURE(checkpoint_retention_list_of(folder, id, &list, &n)), ST_NOT_FOUND);
 }
 
-/* Server 1's disk has a part of server 0, which shares it, and leftovers. */
+/* Two servers share a disk. Server 1 finds a part of server 0 and unfinished files there. */
 static void server_deletes_only_its_own_parts(void **state)
 {
     static const char both[] = "a:1,b:2";
@@ -681,7 +683,7 @@ static void server_deletes_only_its_own_parts(void **state)
     assert_int_equal(write_part((struct checkpoint_id){7, 3}, 1, 2, NULL, &w), ST_OK);
     put("weir-2.1-4-1-of-2.safetensors.1-1.tmp", "half");
     put("weir-2.1-5-0-of-2.safetensors.1-1.tmp", "half");
-    flip_last("weir-2.1-3-1-of-2.safetensors"); /* its data, whose damage a read detects */
+    flip_last("weir-2.1-3-1-of-2.safetensors"); /* damages the data, which only a read detects */
     assert_int_equal(
         truncate(strcat(strcpy((char[160]){0}, folder), "/weir-2.1-4-1-of-2.safetensors"), 100), 0);
     assert_int_equal(CAPTURE(checkpoint_parts_list(folder, "b:2", &list, &n, NULL)), ST_OK);
@@ -692,14 +694,14 @@ static void server_deletes_only_its_own_parts(void **state)
         assert_true(list[i].id.step == steps[i] && list[i].server == 1 && list[i].n_servers == 2);
     assert_true(list[4].id.generation == 7 && list[0].file.bytes > 0);
     free(list);
-    /* before ps 0 of this epoch has any checkpoint, earlier ones stay */
+    /* Before ps 0 of this epoch has made a checkpoint, earlier ones stay. */
     struct checkpoint_keep keep = {.generation = checkpoint_term(2, 1),
                                    .writing = {checkpoint_term(2, 1), 5}};
     assert_int_equal(CAPTURE(checkpoint_parts_clean(folder, "b:2", &keep)), ST_OK);
     assert_true(exists("weir-1.1-1-1-of-2.safetensors") && exists("weir-3-1-of-2.safetensors"));
     assert_true(exists("weir-2.1-5-1-of-2.safetensors"));
     assert_true(exists("weir-2.1-5-0-of-2.safetensors.1-1.tmp"));
-    assert_true(exists("weir-2.1-3-0-of-2.safetensors")); /* the other server's */
+    assert_true(exists("weir-2.1-3-0-of-2.safetensors")); /* part of the other server */
     assert_false(exists("weir-2.1-3-1-of-2.safetensors") ||
                  exists("weir-2.1-4-1-of-2.safetensors") ||
                  exists("weir-2.1-4-1-of-2.safetensors.1-1.tmp"));

@@ -10,7 +10,7 @@
 
 enum { NEW_LIFE = 77, LIFE = 7, OLD_LIFE = 5 }; /* incarnations of ps 0 */
 
-static struct net_plan some_plan; /* the follower reads the generation beside it */
+static struct net_plan some_plan; /* the follower uses only the reply's generation */
 
 struct rig {
     struct follower f;
@@ -23,14 +23,14 @@ static void step(struct rig *r, struct follower_event e)
     follower_step(&r->f, &e, r->now, &r->out);
 }
 
-/* Answers the call in progress; the next one follows at once, or after a pause. */
+/* Answers the call in progress. The follower calls again at once, or after a pause. */
 static void answer(struct rig *r, struct net_control_reply reply)
 {
     assert_int_equal(r->f.call, CALL_UNDER_WAY);
     step(r, (struct follower_event){.kind = FOLLOWER_REPLY, .reply = &reply});
 }
 
-/* Puts the store into the generation, which another call reports to ps 0. */
+/* Puts the store into the generation. The next call reports this to ps 0. */
 static void stand_in(struct rig *r, uint64_t generation)
 {
     const struct follower_store store = {
@@ -53,7 +53,7 @@ static struct net_control_reply plan_of(uint64_t incarnation, uint64_t generatio
                                       .step = -1};
 }
 
-/* Returns the reply to a server that is already in its generation. */
+/* Returns a reply with an order, for a server that is already in the order's generation. */
 static struct net_control_reply order_of(uint64_t generation, uint64_t order, int64_t at)
 {
     struct net_control_reply reply = plan_of(LIFE, generation);
@@ -63,7 +63,7 @@ static struct net_control_reply order_of(uint64_t generation, uint64_t order, in
     return reply;
 }
 
-/* Begins in the generation that LIFE planned; 0: no message has arrived yet. */
+/* Starts a follower in the generation that ps 0 `LIFE` planned; 0: before the first message. */
 static struct rig begin(uint64_t generation)
 {
     struct rig r = {.now = 1000 * MS};
@@ -107,7 +107,7 @@ static void assert_orders(const struct rig *r, uint64_t generation, uint64_t ord
 }
 
 /* A ps 0 of a lower epoch leads to a line. The follower ignores everything else in its reply,
- * whatever generation it claims, and still obeys the other ps 0. */
+ * whatever generation the reply claims, and still obeys the other ps 0. */
 static void replaced_ps0_is_not_obeyed(void **state)
 {
     const uint64_t generations[] = {term_of(1, 1), term_of(2, 1), term_of(3, 1)};
@@ -127,7 +127,7 @@ static void replaced_ps0_is_not_obeyed(void **state)
         assert_int_equal(after.seen, before.seen);
         assert_int_equal(after.stop, before.stop);
         assert_int_equal(after.order, before.order);
-        assert_int_equal(r.out.call, 0); /* it is called again only after a pause */
+        assert_int_equal(r.out.call, 0); /* the follower calls again after a pause */
         r.now = r.out.wake_ns;
         step(&r, (struct follower_event){.kind = FOLLOWER_TIMER});
         assert_int_equal(r.out.call, 1);
@@ -148,14 +148,15 @@ static void replaced_ps0_is_not_obeyed_before_a_plan(void **state)
     assert_int_equal(r.out.act[0].kind, FOLLOWER_ACT_OLD_PS0);
 }
 
-/* Another life of ps 0 with an equal or higher epoch: training stops until its plan arrives. */
+/* ps 0 was restarted, with an equal or higher epoch. Training stops until the new ps 0 has sent a
+ * plan. */
 static void restarted_ps0_stops_training_until_its_plan(void **state)
 {
     for (uint64_t epoch = 2; epoch <= 3; epoch++) {
         struct rig r = begin(term_of(2, 1));
         struct net_control report;
-        follower_request(
-            &r.f, &report); /* the ps 0 that it obeys, and the one whose generation it is in */
+        follower_request(&r.f,
+                         &report); /* contains the obeyed ps 0, and the ps 0 of the generation */
         assert_true(report.heard_ps0 == LIFE && report.heard_epoch == 2 && report.ps0 == LIFE);
         answer(&r, (struct net_control_reply){.incarnation = NEW_LIFE, .epoch = epoch, .step = -1});
         follower_request(&r.f, &report);
@@ -178,7 +179,7 @@ static void older_plan_is_not_begun(void **state)
     for (size_t i = 0; i < sizeof not_newer / sizeof *not_newer; i++) {
         struct net_control_reply reply = plan_of(LIFE, not_newer[i]);
         reply.epoch = 2;
-        reply.stop = i; /* not of the generation in force */
+        reply.stop = i; /* another generation is in force */
         answer(&r, reply);
         assert_int_equal(r.out.n, 0);
     }
@@ -195,10 +196,10 @@ static void repeated_plan_is_begun_once(void **state)
     for (int i = 0; i < 3; i++) {
         answer(&r, plan_of(LIFE, term_of(1, 2)));
         assert_int_equal(has(&r, FOLLOWER_ACT_APPLY), 0);
-        stand_in(&r, term_of(1, 1)); /* it is not in that generation yet */
+        stand_in(&r, term_of(1, 1)); /* the store is not there yet */
         assert_int_equal(r.out.n, 0);
     }
-    answer(&r, plan_of(LIFE, term_of(1, 3))); /* replaces the first one */
+    answer(&r, plan_of(LIFE, term_of(1, 3))); /* replaces the first plan */
     assert_applies(&r, term_of(1, 3));
     stand_in(&r, term_of(1, 3));
     answer(&r, plan_of(LIFE, term_of(1, 3))); /* was in flight */
@@ -259,15 +260,15 @@ static void progress_of_another_order_is_ignored(void **state)
     assert_int_equal(report.bytes, 0);
     snapshot.order = 42;
     step(&r, (struct follower_event){.kind = FOLLOWER_SNAPSHOT, .snapshot = &snapshot});
-    assert_int_equal(r.out.cancel, 1); /* the state has changed */
+    assert_int_equal(r.out.cancel, 1); /* the next call reports the new state */
     follower_request(&r.f, &report);
     assert_int_equal(report.phase, PART_WRITTEN);
     assert_int_equal(report.bytes, 5);
     assert_int_equal(report.crc32c, 6);
 }
 
-/* ps 0 is gone: the follower checks now and then whether the job continued without this server, but
- * only after a while. */
+/* ps 0 does not answer. After a while the follower begins to check, now and then, whether the job
+ * continued without this server. */
 static void missing_ps0_leads_to_looks_at_the_folder(void **state)
 {
     struct rig r = begin(term_of(1, 1));
@@ -286,14 +287,15 @@ static void missing_ps0_leads_to_looks_at_the_folder(void **state)
          (struct follower_event){.kind = FOLLOWER_LOOKED, .generation = here, .has_all_steps = 1});
     assert_int_equal(r.out.n, 0); /* workers may still need the chunks here */
     step(&r, (struct follower_event){.kind = FOLLOWER_LOOKED, .generation = 0, .left_out = 1});
-    assert_int_equal(r.out.n, 0); /* a look from before this generation */
+    assert_int_equal(r.out.n, 0); /* a look that began before this generation */
     step(&r, (struct follower_event){.kind = FOLLOWER_LOOKED, .generation = here, .left_out = 1});
     assert_int_equal(r.out.n, 1);
     assert_int_equal(r.out.act[0].kind, FOLLOWER_ACT_DRAINED);
     assert_int_equal(r.out.act[0].arg, 0);
 }
 
-/* A look at the folder may last: ps 0 answers again before it ends. */
+/* A look at the folder may last long. If ps 0 answers before the look ends, its result is
+ * ignored. */
 static void late_look_is_ignored_when_ps0_answers(void **state)
 {
     (void)state;
@@ -307,7 +309,8 @@ static void late_look_is_ignored_when_ps0_answers(void **state)
     assert_false(has(&r, FOLLOWER_ACT_DRAINED));
 }
 
-/* The follower acknowledges the end to ps 0. When ps 0 is gone, this server ends like the job. */
+/* The follower acknowledges to ps 0 that the job has ended. When ps 0 does not answer any more,
+ * this server ends, and reports whether the job failed. */
 static void server_ends_with_the_job(void **state)
 {
     for (int failed = 0; failed < 2; failed++) {

@@ -14,7 +14,7 @@ static const struct net_param model[] = {{.name = "a", .shape = {1, {N}}},
                                          {.name = "b", .shape = {1, {N}}},
                                          {.name = "c", .shape = {1, {N}}}};
 
-/* A later answer, by member. */
+/* Answer that a member received later, not directly. */
 struct late_answer {
     int n;
     enum piece_kind kind;
@@ -27,7 +27,7 @@ struct rig {
     struct net_job job;
     struct chunks *chunks;
     int *fragment;
-    struct store *store, *plain; /* plain: without fragments, only the steps with a turn */
+    struct store *store, *plain; /* plain: no fragments, makes only the steps with a turn */
     int64_t n_turns[N_CHUNKS];
     struct late_answer late_answer[N_MEMBERS];
 };
@@ -59,8 +59,8 @@ static struct store *make_store(struct rig *r, int fragments)
     return store_rig_open(&cfg, N_MEMBERS, 1000);
 }
 
-/* Sends a piece; weight: of a PUSH. Returns the direct answer's kind, and the answer in *now if
- * that is not NULL. */
+/* Sends a piece. Returns the kind of the direct answer, and the answer in *now unless this is
+ * NULL. */
 static enum piece_kind send_piece(struct store *s, const struct net_piece *of, int member,
                                   uint64_t key, struct late_answer *now)
 {

@@ -127,7 +127,7 @@ static void leave(struct rig *r, struct net_leave l)
     r->handler.leave(r->handler.ctx, &l);
 }
 
-/* Makes a plan for the servers in `servers`; of two servers each has one chunk. */
+/* Makes a plan for `servers`. Two servers have one chunk each. */
 static struct net_plan *plan_of(struct rig *r, uint64_t generation, const int *member, int n,
                                 const struct hosts *servers)
 {
@@ -192,8 +192,7 @@ static void start_two(struct rig *r)
     fill(r, 3, 2);
 }
 
-/* No member receives the last version before ps 0 releases it, even if the order precedes the
- * version. */
+/* No member receives the last version before ps 0 releases it. */
 static void last_version_waits_for_its_release(void **state)
 {
     struct rig r;
@@ -252,7 +251,7 @@ static void first_member_makes_the_plan_without_a_coordinator(void **state)
     assert_int_equal(r.n_started, 1);
     fill(&r, 0, 2);
     assert_int_equal(join(&r, 0, 10, 2, &reply), JOIN_WELCOME);
-    assert_int_equal(join(&r, 2, 12, 3, &reply), JOIN_REFUSED); /* its job is another one */
+    assert_int_equal(join(&r, 2, 12, 3, &reply), JOIN_REFUSED); /* it has another job */
     leave(&r, (struct net_leave){.member = 0, .incarnation = 10, .done = 1});
     assert_int_equal(r.n_done, 0);
     leave(&r, (struct net_leave){.member = 1, .incarnation = 12, .done = 1});
@@ -337,7 +336,7 @@ static void joiners_wait_for_a_plan_with_their_index(void **state)
 }
 
 /* A dropped member returns with its earlier index. If another connected process has that index now,
- * it gets a new one. */
+ * the member gets a new one. */
 static void dropped_member_returns_with_its_index(void **state)
 {
     struct rig r;
@@ -399,8 +398,8 @@ static void other_server_admits_after_ps0(void **state)
     teardown(&r);
 }
 
-/* Joiners wait after the stop. The next generation continues with the same buffers, and those of
- * the one before are released when all servers are in it. */
+/* Joiners wait after the stop. The next generation continues with the same buffers. The previous
+ * generation is released when all servers are in the next one. */
 static void generation_from_memory_shares_buffers(void **state)
 {
     struct rig r;
@@ -516,8 +515,8 @@ static void roster_distinguishes_leaving_and_left(void **state)
     teardown(&r);
 }
 
-/* A worker that left with an error keeps that mark in the next generation; a process that replaces
- * it has none. */
+/* A worker that left with an error keeps that mark in the next generation. A process that replaces
+ * the worker has no mark. */
 static void roster_marks_a_worker_that_left_with_an_error(void **state)
 {
     struct rig r;
@@ -546,7 +545,7 @@ static void roster_marks_a_worker_that_left_with_an_error(void **state)
     teardown(&r);
 }
 
-/* Waits, for a limited time, until the service is in the state that the function checks. */
+/* Waits, for a limited time, until the given function returns nonzero. */
 static void wait_until(struct rig *r, int (*want)(struct rig *r))
 {
     int64_t deadline = clock_deadline_ns(WAIT_MS);
@@ -589,7 +588,8 @@ static void push(struct net_exchange *x[2], int m, int64_t step)
     net_exchange_flush(x[m]);
 }
 
-/* Starts both members, 0 first; they continue from `step` in `generation`. */
+/* Starts both members, member 0 first, and checks that they continue from `step` in
+ * `generation`. */
 static void start_both(struct net_exchange *x[2], int64_t step, uint64_t generation)
 {
     for (int m = 0; m < 2; m++) {
@@ -601,8 +601,8 @@ static void start_both(struct net_exchange *x[2], int64_t step, uint64_t generat
     }
 }
 
-/* Stops in the middle of a step, which both members then push to the next generation: no
- * contribution counts twice. */
+/* Stops the generation in the middle of a step. Both members push the step again in the next
+ * generation: no contribution counts twice. */
 static void change_generation(struct rig *r, struct net_exchange *x[2], int64_t step)
 {
     static const int member[] = {0, 1};
@@ -633,7 +633,7 @@ static void train(bool changes, float *params)
     struct net_server_config cfg = {.addr = "127.0.0.1:0", .handler = r.handler};
     assert_int_equal(net_server_create(&cfg, &server), ST_OK);
     snprintf(self_addr, sizeof self_addr, "127.0.0.1:%d", net_server_port(server));
-    generation_state(r.service, &now); /* through its lock, the server's threads see the address */
+    generation_state(r.service, &now); /* its lock shows the address to the server's threads */
     memset(values, 0, sizeof values);
     for (int m = 0; m < 2; m++) {
         const struct net_exchange_config client = {.ps_hosts = &alone,
@@ -690,8 +690,8 @@ static void node_stop(struct node *n)
     teardown(&n->rig);
 }
 
-/* Makes a plan for both nodes' servers. `shard` maps the chunks to servers, `held_by` to their
- * servers before. */
+/* Makes a plan for the servers of both nodes. `shard` maps the chunks to servers, and `held_by` to
+ * the servers that had them before. */
 static struct net_plan *shared_plan(struct node node[2], uint64_t generation, const int shard[2],
                                     const int held_by[2])
 {
@@ -714,8 +714,8 @@ static void take(struct rig *r, int chunk, struct handover_chunk *out)
     run_unref(run);
 }
 
-/* Chunk 1 moves, with the same bits and with its slots, to a server that had none, and back. The
- * sending server may be in the new generation already or not. */
+/* Chunk 1 moves to a server without chunks, and back, with the same bits and its slots. The sending
+ * server may already be in the new generation, or not. */
 static void moved_chunk_keeps_its_bits(void **state)
 {
     static const int first[] = {0, 0}, second[] = {0, 1};

@@ -1,5 +1,5 @@
-/* tests/ps_guest_test.c - silent open streams of peers that are no members: none keeps the values
- * of a generation that is over (I9). */
+/* tests/ps_guest_test.c - silent open streams of peers that are not members: no such stream keeps
+ * the values of an ended generation in memory (I9). */
 #include "net/rpc/server.h"
 #include "ps/service/run.h"
 #include "ps/service/service.h"
@@ -94,8 +94,8 @@ static void streams_of_strangers_hold_no_run(void **state)
     assert_int_equal(held, 0);
 }
 
-/* The worker joined at an earlier process of this server, and its stream reached this process. It
- * must join again, so it receives no refusal, which would end it. */
+/* A worker has joined an earlier process of this server, and its stream reaches the new process.
+ * The worker must join again. A refusal would end the worker, so the server aborts the stream. */
 static void stream_before_the_job_is_aborted(void **state)
 {
     static struct raw worker;

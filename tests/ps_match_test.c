@@ -84,7 +84,7 @@ static void first_difference_is_named(void **state)
     differs(&j, "another job: --delay_compensation: the servers have 0, the worker has 0.5");
     j.job.staleness = 3;
     differs(&j, "another job: --staleness: the servers have 0, the worker has 3");
-    j.job.aggregate = 2; /* all of them, like 0 */
+    j.job.aggregate = 2; /* all workers, like 0 */
     differs(&j, "another job: --staleness: the servers have 0, the worker has 3");
     j.job.aggregate = 1;
     differs(&j, "another job: --replicas_to_aggregate: the servers have 2, the worker has 1");
@@ -126,7 +126,7 @@ static void fields_omitted_by_a_joiner_are_not_compared(void **state)
     j.job.n_workers = 0;
     j.job.train_steps = 0;
     assert_int_equal(checkpoint_job_check(&job, chunks, &j, why, sizeof why), ST_OK);
-    j.job.aggregate = 1; /* this field it has set */
+    j.job.aggregate = 1; /* the joiner has set this field */
     differs(&j, "another job: --replicas_to_aggregate: the servers have 2, the worker has 1");
 }
 
@@ -201,8 +201,8 @@ static void outer_optimizer_follows_the_job_with_its_steps(void **state)
     job = before;
 }
 
-/* All workers evaluate the same data, each its part. If the servers have no record of any, a worker
- * may evaluate others. */
+/* All workers evaluate parts of the same data. If the servers have no record of validation data,
+ * any data are accepted. */
 static void validation_data_must_match(void **state)
 {
     char why[512] = "";

@@ -107,8 +107,8 @@ static const char *refusal_of(struct rig *r, int member)
     return found ? copy.why : NULL;
 }
 
-/* The reason of a worker's refusal stays for those that wait for it, until it joins. A refusal of a
- * second process of a present worker is not stored. */
+/* The reason of a worker's refusal is stored until the worker joins, for members that wait for it.
+ * A refusal of a second process of a present worker is not stored. */
 static void refusals_stay_until_the_worker_joins(void **state)
 {
     struct rig r;
@@ -183,7 +183,7 @@ static void assert_format(const struct rig *r, enum dtype dtype)
     assert_int_equal(r->reply.place.version_dtype, dtype);
 }
 
-/* If members leave the number format to the job, it gets the format of the slowest link. */
+/* If no member sets a number format, the job gets the format for the slowest link. */
 static void slowest_link_decides_the_format(void **state)
 {
     struct rig r;
@@ -237,7 +237,8 @@ static void format_of_another_mode_is_ignored(void **state)
     teardown(&r);
 }
 
-/* The format in a checkpoint of another mode is not used where it is impossible. */
+/* A checkpoint of another mode may have a number format that is impossible in this mode. Then the
+ * format is not used. */
 static void checkpoint_format_of_another_mode_is_adapted(void **state)
 {
     const struct net_job was = {.push_dtype = DTYPE_INT8, .version_dtype = DTYPE_INT8};
@@ -252,7 +253,7 @@ static void checkpoint_format_of_another_mode_is_adapted(void **state)
     teardown(&r);
 }
 
-/* The last process of a worker counts, while it asks. */
+/* Only the last process of a worker counts, and only while it asks. */
 static void format_of_an_ended_process_expires(void **state)
 {
     struct rig r;
@@ -288,8 +289,9 @@ static int has_joined(struct rig *r, int rank)
     return came;
 }
 
-/* The service records a member that dies directly after its join; not one that has to make first
- * values, or another in its place. */
+/* The service records that a member has joined, in case the member dies directly after its join. It
+ * does not record this for a member that must still make first values, or for another process in
+ * the member's place. */
 static void joined_member_need_only_send_a_piece(void **state)
 {
     struct rig r;
@@ -304,7 +306,7 @@ static void joined_member_need_only_send_a_piece(void **state)
     teardown(&r);
 }
 
-/* A worker from an earlier life of the servers proves that the job continues. */
+/* A worker that joined before the servers were restarted proves that its job continues. */
 static void worker_of_an_earlier_life_waits(void **state)
 {
     struct rig r;
@@ -354,9 +356,9 @@ static uint64_t incarnation_of(struct rig *r, int rank)
     return incarnation;
 }
 
-/* A member from a generation of another ps 0, with this one's number or a higher one, is not
- * admitted. The coordinator receives that claim and, once training has stopped, that the member is
- * present. */
+/* A member from a generation of another ps 0 is not admitted if that generation's number is not
+ * below the present one. The coordinator receives this claim and, after training has stopped, a
+ * report that the member is present. */
 static void member_of_another_ps0_is_reported(void **state)
 {
     struct rig r;
@@ -390,8 +392,8 @@ static void member_of_another_ps0_is_reported(void **state)
     teardown(&r);
 }
 
-/* A second process with worker 1's number asks directly after the end of a generation: the next
- * generation begins with the first process, which asks as well, unless that has ended. */
+/* A generation has ended, and a second process with worker 1's number asks to join. The next
+ * generation begins with the first process, which also asks, unless the first process has ended. */
 static void first_process_wins_between_generations(void **state)
 {
     struct rig r;
@@ -430,8 +432,8 @@ static void absent_worker_0_is_awaited_for_a_limited_time(void **state)
     teardown(&r);
 }
 
-/* A worker with other flags gets both values and a remedy, and so does one that replaces the worker
- * that began the job. */
+/* The refusal of a worker with other flags names both values and a remedy, even if the worker
+ * replaces the one that began the job. */
 static void refusal_for_other_flags_names_both(void **state)
 {
     static const char expect[] =

@@ -1,5 +1,5 @@
-/* tests/ps_modes_test.c - the store in the modes other than sync: the pushes that count, wait and
- * are applied, each compared with a plain reference, and the members that steps waited for. */
+/* tests/ps_modes_test.c - the store in all modes except sync: which pushes count, wait and are
+ * applied, compared with a plain reference, and which members a step has waited for. */
 #include "base/digest.h"
 #include "base/rng.h"
 #include "tests/capture.h"
@@ -38,11 +38,11 @@ struct fixture {
     int64_t now_ns; /* the store's time */
 };
 
-/* The versions that members in threads of their own hold and wait for. */
+/* State of members that run in their own threads. */
 struct race {
     pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t answered;
-    int64_t held[MEMBERS][N_CHUNKS]; /* the version; -1: waits for its answer */
+    int64_t held[MEMBERS][N_CHUNKS]; /* version that the member has; -1: it waits for an answer */
 };
 
 static void race_answer(struct race *r, uint32_t member, uint32_t chunk, uint64_t step)
@@ -214,7 +214,7 @@ static void awaited_backup_members_are_counted(void **state)
     teardown(&f);
 }
 
-/* No step is made beyond the job's last one. */
+/* No step is made after the job's last step. */
 static void no_step_follows_the_last(void **state)
 {
     static const struct net_job jobs[] = {
@@ -241,7 +241,8 @@ static void no_step_follows_the_last(void **state)
     }
 }
 
-/* The lead of each member's counted pushes over the slowest member's when it gets its answer. */
+/* Lead of each member over the slowest member, in counted pushes, when the member gets its
+ * answer. */
 struct pacer {
     int64_t clock[MEMBERS], base[MEMBERS];
     int waits[MEMBERS];
@@ -308,7 +309,7 @@ static void ssp_bound_ignores_left_members(void **state)
     assert_int_equal(f.n_seen, 1);
     f.ask_taken = 1;
     f.now_ns = 50 * MS;
-    assert_int_equal(push(&f, 0, 0, 1), PIECE_TAKEN); /* now 2 ahead of both others */
+    assert_int_equal(push(&f, 0, 0, 1), PIECE_TAKEN); /* now two steps ahead of both */
     f.now_ns = 90 * MS;
     assert_int_equal(push(&f, 0, 0, 1), PIECE_TAKEN); /* a repeat does not shorten the wait */
     assert_int_equal(f.n_seen, 1);
@@ -362,7 +363,8 @@ static void ssp_restart_extends_the_bound(void **state)
     teardown(&f);
 }
 
-/* g + lambda g g (w_now - w_base), with the version that this member computed on. */
+/* The applied gradient is g + lambda g g (w_now - w_base). The member computed g on version
+ * w_base. */
 static void delayed_gradient_is_compensated(void **state)
 {
     static const struct net_job jobs[] = {
@@ -400,7 +402,7 @@ static void delayed_gradient_is_compensated(void **state)
     }
 }
 
-/* If the version that it was computed on is unknown, a gradient is applied unchanged. */
+/* A gradient is applied unchanged if the version on which it was computed is unknown. */
 static void unknown_base_leaves_the_gradient_unchanged(void **state)
 {
     struct fixture f;
@@ -515,7 +517,7 @@ static void racing_members_reach_the_end(void **state)
         race_in(&jobs[i]);
 }
 
-/* Two members, three chunks; member 1 is late at one chunk of one step. */
+/* Two members push three chunks. Member 1 is late at one chunk of one step. */
 static void late_member_of_a_step_is_recorded(void **state)
 {
     struct fixture f;

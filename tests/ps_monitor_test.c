@@ -75,7 +75,8 @@ static void server_without_chunks_is_ready(void **state)
     assert_true(has_text(&m, monitor_json, "\"step\":null,\"step_age_s\":null"));
 }
 
-/* Also after a few steps, and after a generation without steps. */
+/* A job that has stalled is not ready, even after a few steps, or after a generation without
+ * steps. */
 static void stalled_job_is_not_ready(void **state)
 {
     static struct ps_monitor m;
@@ -98,8 +99,8 @@ static void stalled_job_is_not_ready(void **state)
     assert_int_equal(monitor_is_ready(&m, why), 1);
 }
 
-/* The job continues without the worker, and its own list no longer has it. The pages report it as
- * lost until it returns. */
+/* The job continues without the lost worker, and its list of members no longer contains the worker.
+ * The pages report the worker as lost until it returns. */
 static void lost_worker_stays_on_the_pages(void **state)
 {
     static struct ps_monitor m;
@@ -172,7 +173,8 @@ static void infinite_losses_are_reported(void **state)
     assert_true(has_text(&m, monitor_json, "\"loss_not_finite_since\":null,\"best"));
 }
 
-/* The job has a loss while one worker's is finite. If neither is, the later step counts. */
+/* The job's loss is finite while the loss of one worker is. If no worker has a finite loss, the
+ * later step counts. */
 static void job_has_a_loss_while_one_worker_has(void **state)
 {
     static struct ps_monitor m;
@@ -196,7 +198,7 @@ static void job_has_a_loss_while_one_worker_has(void **state)
     assert_true(has_text(&m, monitor_json, "\"loss\":1.5,\"loss_not_finite_since\":40,\"best"));
 }
 
-/* The report names a worker that the job does not have: no figure changes. */
+/* A report names a worker that the job does not have: it changes no figure. */
 static void reports_of_strangers_are_ignored(void **state)
 {
     static struct ps_monitor m;
@@ -215,7 +217,7 @@ static void reports_of_strangers_are_ignored(void **state)
     assert_int_equal(m.refused_ns, 0);
 }
 
-/* No checkpoint was ever made; one of an earlier process; a new one. */
+/* Cases: no checkpoint was ever made; a checkpoint of an earlier process; a new checkpoint. */
 static void unsaved_steps_are_counted(void **state)
 {
     static struct ps_monitor m;

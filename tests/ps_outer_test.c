@@ -1,5 +1,5 @@
-/* tests/ps_outer_test.c - a region's store: first values and gates wait for the
- * other regions, the calls of its hooks, and the versions that are gates. */
+/* tests/ps_outer_test.c - the store of a region: the first values and every third version (a gate)
+ * wait for the other regions, and the store calls its hooks. */
 #include "kernels/vector/vector.h"
 #include "ps/region/region.h"
 #include "ps/store/handover.h"
@@ -22,7 +22,7 @@ struct rig {
     float first[N];
     int n_first, n_made, n_waits, n_answers;
     int64_t made;
-    float value[N]; /* value of that version, from the hook */
+    float value[N]; /* value of version `made`, which a hook received */
     int64_t since;
     int n_stopped;
 };
@@ -140,7 +140,7 @@ static void begin(struct rig *r)
     assert_int_equal(outer_set_first(r->store, 0, 0, zero), ST_OK);
 }
 
-/* No member gets first values before the parent group has chosen them and their number. */
+/* No member gets first values before the parent group has chosen them and their version. */
 static void first_values_wait_for_the_parent(void **state)
 {
     struct rig r;
@@ -159,7 +159,7 @@ static void first_values_wait_for_the_parent(void **state)
     assert_int_equal(r.n_answers, 2);
     assert_int_equal(read_value(r.store, got), 6);
     assert_memory_equal(got, theirs, sizeof got);
-    theirs[0] = 99; /* there is one already */
+    theirs[0] = 99; /* a chunk has first values only once */
     assert_int_equal(outer_set_first(r.store, 0, 9, theirs), ST_OK);
     assert_int_equal(read_value(r.store, got), 6);
     assert_true(got[0] == 0);
@@ -179,7 +179,7 @@ static void gate_waits_for_the_parent(void **state)
             push_all(r.store, step);
             push_all(r.other, step);
         }
-        /* computed and passed to the hook, but not sent */
+        /* The version is computed and passed to the hook, but not sent. */
         assert_int_equal(read_value(r.store, got), GATE - 1);
         assert_int_equal(read_value(r.other, want), GATE);
         assert_true(r.made == GATE && r.n_made == GATE && r.n_waits == 1);
@@ -200,7 +200,7 @@ static void gate_waits_for_the_parent(void **state)
         assert_int_equal(read_value(r.store, got), GATE);
         for (int i = 0; i < N; i++)
             assert_true(got[i] == want[i] + (to[i] - from[i]));
-        /* unchanged, and as the hook orders */
+        /* A version may be adopted unchanged, with a change, or mixed with other values. */
         for (int step = GATE; step < 2 * GATE; step++) {
             push_all(r.store, step);
             push_all(r.other, step);
@@ -227,7 +227,7 @@ static void gate_waits_for_the_parent(void **state)
     }
 }
 
-/* Adam's first step has the length of its learning rate for any gradient, also if it is not the
+/* Adam's first step has the length of its learning rate for any gradient, even if it is not the
  * job's first step. */
 static void slots_begin_at_the_first_version_of_the_region(void **state)
 {

@@ -52,7 +52,7 @@ static int exists(int64_t step, int k)
     return access(path_of(step, k), F_OK) == 0;
 }
 
-/* Writes the file of server k of two, with the value `step` everywhere, at this address. */
+/* Writes the file of server k of two; `addresses` lists their addresses. All values are `step`. */
 static struct checkpoint_part write_part(int64_t step, int k, const char *addresses, const char *of)
 {
     char tensor[64], text[2][32], digest[65];
@@ -107,7 +107,8 @@ static void wait_change(int n)
     pthread_mutex_unlock(&changes.lock);
 }
 
-/* Returns the steps of the reported parts, newest first, as one number; -1: not known yet. */
+/* Returns the steps of the reported parts as the digits of a number, newest first; -1: not known
+ * yet. */
 static int64_t known(struct own_folder *k)
 {
     struct net_part *list;
@@ -171,7 +172,7 @@ static void complete_parts_are_reported(void **state)
     wait_change(3);
     assert_int_equal(known(k), 632);
     keep.older_stay = 0;
-    own_folder_sweep(k, &keep); /* also before it is removed */
+    own_folder_sweep(k, &keep); /* is carried out although own_folder is destroyed next */
     own_folder_destroy(k, clock_deadline_ns(60000));
     assert_true(exists(6, 1) && !exists(3, 1) && !exists(2, 1));
     assert_int_equal(checkpoint_parts_have_all_steps(folder), 0);
@@ -296,8 +297,7 @@ static void replaced_folder_is_read_again(void **state)
     own_folder_destroy(k, clock_deadline_ns(60000));
 }
 
-/* If there are too many parts, a server reports its own; every server that shares the folder does
- * the same. */
+/* If there are too many parts, each server that shares the folder reports its own parts first. */
 static void own_parts_are_reported_first(void **state)
 {
     enum { N_OTHERS = CONTROL_MAX_PARTS + 8 };
@@ -353,8 +353,8 @@ static int64_t found_step(struct asked *a)
     return step;
 }
 
-/* Some files of a checkpoint lie in a server's own folder. The search asks for them, newest first.
- */
+/* Some files of a checkpoint lie in a server's own folder. The search asks for the files of the
+ * newest checkpoint first. */
 static void files_in_other_folders_are_found(void **state)
 {
     struct checkpoint_restore *r;
@@ -383,7 +383,7 @@ static void files_in_other_folders_are_found(void **state)
     struct asked a = {.st = {0, ST_OK, ST_OK}};
     assert_int_equal(found_step(&a), 2);
     assert_int_equal(a.n, 1);
-    a.st[2] = ST_BUSY; /* it is waited for, not skipped */
+    a.st[2] = ST_BUSY; /* the search waits, and does not skip it */
     assert_int_equal(found_step(&a), -(int64_t)ST_BUSY);
     a.st[2] = ST_NOT_FOUND;
     capture_begin();

@@ -51,7 +51,7 @@ static void claim_elsewhere(const char *address)
     assert_int_equal(durable_put(path, text, strlen(text)), ST_OK);
 }
 
-/* Checks that the folder is refused, with these words, unless it is to be taken over. */
+/* Checks that a claim of the folder is refused, with these words, unless --take_over is set. */
 static void assert_refused(const char *address, const char *words)
 {
     assert_int_equal(CAPTURE(checkpoint_owner_check(folder, address, false, &looked_at)),
@@ -122,7 +122,7 @@ static void only_the_claimed_incarnation_is_alive(void **state)
     assert_free("a:1");
 }
 
-/* A program at that address speaks another protocol: TLS, where this one has none. */
+/* The program at that address uses TLS, and this program does not. */
 static void program_without_an_answer_may_be_the_owner(void **state)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

@@ -42,7 +42,7 @@ static void on_changed(void *ctx)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Waits until the plan was tried that many times. */
+/* Waits until the plan has been tried n_changed times. */
 static void wait_for(struct rig *r, int n_changed)
 {
     int64_t deadline = clock_deadline_ns(DEADLINE_MS);

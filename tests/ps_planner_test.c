@@ -69,8 +69,8 @@ static void first_plan_balances_the_chunks(void **state)
     net_plan_free(p);
 }
 
-/* A plan has the checkpoint's position, also if other workers trained before it; old checkpoints
- * have none. */
+/* A plan has the checkpoint's position, even if other workers trained before it. Old checkpoints
+ * have no position. */
 static void plan_has_the_position_of_the_checkpoint(void **state)
 {
     struct checkpoint_manifest m = {.step = 40, .job = {.n_workers = 2, .batch = 10}};
@@ -94,7 +94,7 @@ static void plan_has_the_position_of_the_checkpoint(void **state)
 /* Without a shared folder each chunk moves to a server that can read it. */
 static void chunks_move_to_servers_that_can_read_them(void **state)
 {
-    static const unsigned char own[] = {1, 0, 0, 0, 1, 0}, /* files 0, 1 by servers a, b, c */
+    static const unsigned char own[] = {1, 0, 0, 0, 1, 0}, /* rows: files 0, 1; columns: a, b, c */
         shared[] = {1, 1, 0, 0, 0, 1}, lost[] = {1, 0, 0, 0, 0, 0};
     struct net_plan *then = first("a:1,b:1", NULL), *p = first("a:1,b:1,c:1", NULL);
     struct checkpoint_manifest m = {.n_files = 2, .chunks = then->chunks, .shard = then->shard};
@@ -108,7 +108,7 @@ static void chunks_move_to_servers_that_can_read_them(void **state)
     assert_true(planner_bytes(p, 0) > 0 && planner_bytes(p, 1) > 0);
     assert_int_equal(planner_restrict(p, &m, lost), ST_NOT_FOUND);
     net_plan_free(p);
-    /* if chunks are cut otherwise, one lies in both files */
+    /* If chunks are cut differently, one chunk lies in both files. */
     struct chunks *c = NULL;
     assert_int_equal(chunks_create(then->chunks->params, 2, 65536, &c), ST_OK);
     p = first("a:1,b:1,c:1", NULL);
@@ -149,7 +149,7 @@ static void early_end_stays_in_later_plans(void **state)
     net_plan_free(p);
 }
 
-/* Chunks stay on their servers as far as possible, and the plan names the earlier server of each
+/* Chunks stay on their servers as far as possible. The plan names the earlier server of each chunk
  * that moves. */
 static void next_plan_moves_few_chunks(void **state)
 {

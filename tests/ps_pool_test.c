@@ -78,7 +78,8 @@ static void buffers_outlive_the_owner(void **state)
     assert_int_equal(n_freed, 2);
 }
 
-/* A store uses buffers of the previous store as long as it runs. */
+/* A store uses buffers of the previous store as long as it runs. Such a buffer does not keep idle
+ * buffers of the previous store in memory. */
 static void buffer_outside_the_segment_holds_no_idle_ones(void **state)
 {
     enum { STRIDE = SEGMENT_STAMP_BYTES + BYTES };
@@ -98,7 +99,7 @@ static void buffer_outside_the_segment_holds_no_idle_ones(void **state)
     n_freed = 0;
     ps_pool_destroy(pool);
     assert_int_equal(n_freed, 1);
-    assert_true(fcntl((int)name.fd, F_GETFD) >= 0); /* `lent` lies in it */
+    assert_true(fcntl((int)name.fd, F_GETFD) >= 0); /* `lent` lies in the segment */
     buf_unref(lent);
     assert_int_equal(fcntl((int)name.fd, F_GETFD), -1);
     buf_unref(other[0]);

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 static const char manifest[] = "weir-1.1-8.json", shard[] = "weir-1.1-8-0-of-1.safetensors";
-static int fails; /* before the manifest, which is then the last entry */
+static int fails; /* nonzero: the listing fails before its last entry, the manifest */
 
 struct dirent *__real_readdir(DIR *d);
 struct dirent *__wrap_readdir(DIR *d);

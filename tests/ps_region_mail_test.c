@@ -1,6 +1,6 @@
 /* tests/ps_region_mail_test.c - messages between a region's servers: over a slow line, at the end
- * of a generation, and after a refusal. The test plays the line and the receiver, at the linker
- * (tests/CMakeLists.txt). */
+ * of a generation, and after a refusal. Functions of this test replace the line and the receiver
+ * (--wrap, tests/CMakeLists.txt). */
 #include "base/clock.h"
 #include "net/exchange/peer_client.h"
 #include "ps/region/mail.h"
@@ -176,7 +176,7 @@ static void call_ends_with_its_generation(void **state)
     mail_destroy(m);
 }
 
-/* A receiver that requests one value without end has only few copies of it queued. */
+/* If a receiver requests one value again and again, only a few copies of it are queued. */
 static void repeated_requests_queue_few_letters(void **state)
 {
     const struct net_plan plan = {.generation = 1, .ps0 = 1, .servers = {.n = 2, .addr = addrs}};

@@ -1,5 +1,5 @@
-/* tests/ps_region_waits_test.c - names the program of the parent group that a region waits for, by
- * the result of the question to the parent's ps 0. */
+/* tests/ps_region_waits_test.c - the text that names the program of the parent group for which a
+ * region waits. It depends on the answer of the parent's ps 0. */
 #include "net/exchange/waits.h"
 #include "ps/region/region_impl.h"
 #include "tests/check.h"

@@ -1,5 +1,6 @@
-/* tests/ps_rival_test.c - a second process asks for a member's place. It waits while the first one
- * has a stream, is refused once that one proves to be alive, and gets the place of a dead one. */
+/* tests/ps_rival_test.c - a second process asks for a member's place. It waits while the first
+ * process has a stream, is refused when the first process proves to be alive, and gets the place of
+ * a dead process. */
 #include "net/exchange/session.h"
 #include "ps/service/rival.h"
 #include "tests/check.h"
@@ -89,8 +90,8 @@ static void previous_process_has_precedence_between_generations(void **state)
     assert_int_equal(rival_is_known(&m, SECOND, late), 0);
 }
 
-/* During a long change it asks repeatedly, and counts as known all the time, also over a slow link.
- */
+/* During a long change the previous process asks repeatedly. It keeps its precedence all the time,
+ * even over a slow link. */
 static void repeated_requests_keep_the_precedence(void **state)
 {
     const int64_t asked = 1000 * MS, round_trip_ms = 1000;

@@ -1,6 +1,6 @@
-/* tests/ps_samples_test.c - the samples that members receive where chunks advance independently
- * (I6): the lists alone, and a store's answers in each mode, across restarts, after a late answer,
- * and in the next store. */
+/* tests/ps_samples_test.c - the samples that members receive if chunks advance independently (I6):
+ * the lists alone, and a store's answers in each mode, across restarts, after a late answer, and in
+ * the next store. */
 #include "ps/store/handover.h"
 #include "ps/store/samples.h"
 #include "ps/store/snapshot.h"
@@ -37,8 +37,8 @@ static void list_assigns_each_batch_once(void **state)
     assert_int_equal(ps_samples_in_hand(s, 2), 60);
     assert_int_equal(ps_samples_in_hand(s, 1), 70);
     assert_list(s, 4, (uint64_t[]){80, 50, 60, 70});
-    /* two of three members continue: they begin with the lowest batch, and the third member's is
-     * not lost */
+    /* Two of three members continue. They begin with the lowest batch, and the third member's batch
+     * is not lost. */
     uint64_t list[4];
     assert_int_equal(ps_samples_list(s, list), 4);
     assert_int_equal(ps_samples_create(2, BATCH, 0, &next), ST_OK);
@@ -163,8 +163,8 @@ static void restart(struct rig *r, int member)
     act(r, PIECE_PULL, member, 0, 0);
 }
 
-/* Each contribution to the first chunk assigns the next batch. Another chunk's answer names none,
- * and a repeat or a restart gets the same batch. */
+/* Each contribution to the first chunk assigns the next batch. Answers of other chunks assign no
+ * batch, and a repeat or a restart gets the same batch. */
 static void async_contribution_assigns_the_next_batch(void **state)
 {
     struct rig r;
@@ -223,7 +223,8 @@ static void batch_of_a_late_contribution_is_read_again(void **state)
     tear_down(&r);
 }
 
-/* By reference and as a copy: the next store first assigns the batches that were in hand. */
+/* Chunks move by reference and as copies. The next store first assigns the batches that were in
+ * hand. */
 static void next_store_assigns_the_batches_in_hand_first(void **state)
 {
     for (int copied = 0; copied < 2; copied++) {

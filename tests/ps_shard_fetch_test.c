@@ -1,6 +1,6 @@
-/* tests/ps_shard_fetch_test.c - fills a generation's store from other servers: slowly, as long as
- * chunks arrive. After a failure the next try does not fetch the present chunks again, whether it
- * has the same plan or another one from the same step. */
+/* tests/ps_shard_fetch_test.c - a server fetches the chunks of a generation from other servers. It
+ * waits for a slow server as long as chunks arrive. After a failure the next try fetches only the
+ * missing chunks, if its plan is the same, or another one from the same step. */
 #include "base/log.h"
 #include "base/term.h"
 #include "net/rpc/server.h"
@@ -20,14 +20,14 @@ static const struct net_param model[] = {
     {.name = "mean", .shape = {1, {ELEMS}}, .rule = PARAM_AVERAGE, .keep = 0.9f}, /* no slots */
 };
 
-/* A server that has chunks, one in each message. */
+/* A server that sends its chunks, one in each message. */
 struct source {
     struct net_server *server;
     char addr[64];
     int move_ms; /* time that the clock advances for each message */
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    int left;  /* chunks until it refuses or, if it hangs, answers only after its release */
+    int left;  /* chunks that the server sends before it refuses or hangs */
     int hangs; /* whether it is to hang (1), or hangs (2) */
     int asked[N_CHUNKS];
 };
@@ -132,8 +132,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* One try: all chunks move to a server that had none, those from `second` on from the second
- * source. */
+/* One try: all chunks move to a server without chunks. Chunks below `second` are fetched from the
+ * first source, and all later chunks from the second source. */
 struct
 try {
     struct net_plan plan;
@@ -312,7 +312,7 @@ static void returned_source_sends_only_the_missing_chunks(void **state)
     finish(&t);
 }
 
-/* After a resume from another point the earlier chunks are of no use. */
+/* A plan resumes from another step: the chunks of earlier tries have no use. */
 static void chunks_of_another_step_are_fetched_again(void **state)
 {
     for (int k = 0; k < 3; k++) {

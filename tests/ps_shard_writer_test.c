@@ -1,6 +1,6 @@
-/* tests/ps_shard_writer_test.c - a server's file while the disk hangs: the order can be cancelled
- * at once, the next order fails, a late end makes the writer free, and no caller waits. Without a
- * service. */
+/* tests/ps_shard_writer_test.c - a server's file while the disk hangs. The order can be cancelled
+ * at once, the next order fails, a late end of the write makes the writer free, and no caller
+ * waits. The tests have no service. */
 #include "base/clock.h"
 #include "ps/checkpoint/shard_writer.h"
 #include "tests/check.h"
@@ -24,7 +24,7 @@ static int hangs, n_hanging,
     n_synced; /* calls of fsync that are to hang, that hang, and that have ended */
 static int n_changes, n_released;
 
-/* Plays the disk: a call lasts while `hangs` is set. */
+/* Replaces the disk: a call lasts while `hangs` is set. */
 int __wrap_fsync(int fd)
 {
     (void)fd; /* nothing has to survive a failure of the machine */
@@ -178,7 +178,7 @@ static void hanging_file_is_given_up(void **state)
     shard_writer_fail(r->writer, 3, 0, ST_RANGE);
     shard_writer_state(r->writer, &s);
     assert_true(s.order == 3 && s.phase == PART_FAILED && s.busy);
-    /* a late end: its file has its own name, and no order waits for it */
+    /* The cancelled write ends late. Its file has its own name, and no order waits for it. */
     bump(&hangs, 0);
     s = wait_end(r);
     assert_true(s.order == 3 && s.phase == PART_FAILED);
@@ -229,8 +229,8 @@ static void push_all(struct rig *r, int64_t step)
     }
 }
 
-/* An order arrives when the one before is captured, and its file is not begun yet. It is refused,
- * and stays so when that file is written. */
+/* An order arrives when the previous order is captured, but its file is not begun. The new order is
+ * refused, and this does not change when the file is written. */
 static void order_behind_a_captured_one_is_refused(void **state)
 {
     struct rig *r = *state;
@@ -239,7 +239,7 @@ static void order_behind_a_captured_one_is_refused(void **state)
         order(r, 100 + 2 * (uint64_t)k, 1, k + 1);
         push_all(r, k);
         order(r, 101 + 2 * (uint64_t)k, 1, k + 3);
-        wait_for(&n_synced, 2 * (k + 1)); /* the first one's file, its folder */
+        wait_for(&n_synced, 2 * (k + 1)); /* the first order's file, its folder */
         for (int seen;;) {
             pthread_mutex_lock(&lock);
             seen = n_changes;

@@ -217,8 +217,9 @@ static void lockstep_order_meets_chunks_at_different_steps(void **state)
     teardown(&r);
 }
 
-/* The last contribution of a step is refused while the next version is computed. Its slots may lie
- * where the previous version's were, so that this version can no longer be held. */
+/* The last contribution of a step is refused while the next version is computed. The slots of the
+ * next version may already have overwritten those of the previous version. Then no snapshot can
+ * hold the previous version any more. */
 static void refused_contribution_may_end_the_previous_version(void **state)
 {
     struct rig r;

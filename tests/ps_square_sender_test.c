@@ -1,6 +1,6 @@
-/* tests/ps_square_sender_test.c - a server sends its parts of a norm to the other servers: each
- * step in order until it is accepted, and none after the end of the generation there. A sender ends
- * even if a server is away. */
+/* tests/ps_square_sender_test.c - a server sends its parts of a norm to the other servers, step by
+ * step. It repeats a step until the receiver accepts it, and sends none after the receiver's
+ * generation has ended. A sender ends even if a server is away. */
 #include "net/rpc/server.h"
 #include "ps/service/square_sender.h"
 #include "tests/check.h"
@@ -47,7 +47,7 @@ static void wait_calls(int n)
     pthread_mutex_unlock(&f.lock);
 }
 
-/* Makes a plan: chunks 0 and 2 are server 0's, and chunk 1 is that of the server at this port. */
+/* Makes a plan. Server 0 has chunks 0 and 2, and the server at this port has chunk 1. */
 static struct net_plan *make_plan(int port, float clip_norm)
 {
     char other[32];

@@ -132,7 +132,7 @@ static void make_piece(struct fixture *f, struct sent *s, enum piece_kind kind, 
                                   .payload = {s->spans, 0, n}};
 }
 
-/* Sends it. Returns the kind of the direct answer, with its step in *step. */
+/* Sends the piece. Returns the kind of the direct answer, with its step in *step. */
 static enum piece_kind send_piece(struct fixture *f, struct sent *s, uint64_t *step)
 {
     struct store_answer a;
@@ -325,7 +325,7 @@ static void restarted_member_redoes_its_step(void **state)
     for (int i = 0; i < f.n_seen; i++)
         n_new += f.seen[i].member == 1 && f.seen[i].incarnation == 77;
     assert_int_equal(n_new, 1);
-    /* the step to redo is still kept for chunk 0, which is a step further (I4) */
+    /* Chunk 0 is a step ahead, and still has the version of the step to redo (I4). */
     make_piece(&f, &s, PIECE_PULL, 1, 0, 2);
     s.head.incarnation = 77;
     assert_int_equal(send_piece(&f, &s, &step), PIECE_VERSION);
@@ -549,7 +549,7 @@ static void missing_members_are_counted(void **state)
     act(&f, PIECE_PUSH, 2, 0, 0, NULL);
     f.now_ns = 2000;
     act(&f, PIECE_PUSH, 0, 1, 0, NULL);
-    assert_int_equal(store_missing(f.store, 1000, missing, &step), 0); /* not for that long */
+    assert_int_equal(store_missing(f.store, 1000, missing, &step), 0); /* not for over 1000 ns */
     assert_int_equal(store_missing(f.store, 2001, missing, &step), 2);
     assert_int_equal(step, 0);
     assert_int_equal(missing[0], 1);
@@ -557,7 +557,7 @@ static void missing_members_are_counted(void **state)
     assert_int_equal(missing[2], 1);
     memset(missing, 0, sizeof missing);
     f.now_ns = 5000;
-    act(&f, PIECE_PUSH, 0, 0, 0, NULL); /* since the first one, as before */
+    act(&f, PIECE_PUSH, 0, 0, 0, NULL); /* time counts from the first push, as before */
     assert_int_equal(store_missing(f.store, 2000, missing, &step), 1);
     assert_true(missing[0] == 0 && missing[1] == 1 && missing[2] == 0);
     teardown(&f);
@@ -604,8 +604,8 @@ static void racing_members_get_the_reference(void **state)
     teardown(&f);
 }
 
-/* Answers to members on this host have no checksums until a member needs them. Then all held
- * versions get theirs, also the previous one. */
+/* Answers to members on this host have no checksums until a member needs one. Then all held
+ * versions get theirs, even the previous version. */
 static void checksums_are_added_when_needed(void **state)
 {
     struct fixture f;

@@ -112,8 +112,8 @@ static void *send_once(void *arg)
     return NULL;
 }
 
-/* A sender waits in a send. The close of the stream does not wait for it, and the sender continues.
- */
+/* A sender waits in a send. The close of the stream does not wait for this sender, which continues
+ * afterwards. */
 static void close_does_not_wait_for_a_sender(void **state)
 {
     static struct raw r;
@@ -128,7 +128,7 @@ static void close_does_not_wait_for_a_sender(void **state)
         pthread_cond_wait(&changed, &lock);
     pthread_mutex_unlock(&lock);
     close_stream(&r);
-    send_one(to); /* is no longer found */
+    send_one(to); /* the closed stream is not found any more */
     stream_table_doubt(streams, to);
     pthread_mutex_lock(&lock);
     stand_still = 0;
@@ -151,7 +151,7 @@ static void *send_always(void *arg)
     return NULL;
 }
 
-/* Senders run all the time while streams open and close; for the sanitizers. */
+/* Senders run all the time while streams open and close, so that sanitizers find races. */
 static void concurrent_closes_and_sends_are_safe(void **state)
 {
     static struct raw r;
@@ -174,6 +174,6 @@ static void concurrent_closes_and_sends_are_safe(void **state)
 int main(void)
 {
     log_init("test", -1, LOG_LEVEL_WARN);
-    alarm(600); /* against an endless wait */
+    alarm(600); /* limits an endless wait */
     return RUN_TESTS(close_does_not_wait_for_a_sender, concurrent_closes_and_sends_are_safe);
 }

@@ -1,5 +1,6 @@
-/* tests/ps_turns_test.c - updates alternate between the cores where members use all of them: on
- * each core alike, for large chunks alone, and not where a core is free or cannot be used. */
+/* tests/ps_turns_test.c - updates run on the cores in turn while members use all cores. Each core
+ * has equally many turns, and only updates of large chunks have turns. There are none if a core is
+ * free or cannot be used. */
 #include "base/core_turns.h"
 #include "base/digest.h"
 #include "tests/check.h"
@@ -55,7 +56,7 @@ static void one_core_has_no_turns(void **state)
     assert_int_equal(core_turns_begin(&t), 0);
 }
 
-/* The administrator has removed a core. */
+/* A core of the list has been removed from this machine. */
 static void removed_core_is_skipped(void **state)
 {
     static struct core_turns t = {.n = 2, .n_busy = 2, .core = {CPU_SETSIZE - 1, CPU_SETSIZE - 1}};
@@ -84,8 +85,8 @@ static enum piece_kind send_piece(struct store *s, enum piece_kind kind, uint32_
     return store_rig_act(s, &head, piece, values, 0);
 }
 
-/* Returns a digest of the parameters after N_STEPS; *turns: number of moves of updates to the next
- * core. */
+/* Returns a digest of the parameters after N_STEPS. *turns: number of updates that moved to the
+ * next core. */
 static uint32_t train(struct core_turns *t, unsigned *turns)
 {
     static const struct net_param model[] = {{.name = "w", .shape = {2, {LARGE / 4, 4}}},

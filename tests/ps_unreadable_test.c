@@ -25,15 +25,14 @@ static char folder[FOLDER_RIG_BYTES];
 static struct chunks *chunks;
 static struct net_job job;
 
-/* The next `times` calls of this kind for files of this name fail, after `skip` calls that succeed.
- */
+/* Calls of this kind for files of this name: `skip` calls succeed, and then `times` calls fail. */
 static struct {
     const char *name; /* NULL: no call fails */
     enum call call;
     int err, times, skip;
 } fault;
 static FILE *read_failed;
-static long allocation; /* the failing one: 1: the next one; 0: none */
+static long allocation; /* countdown to the allocation that fails; 0: none */
 static int allocation_failed;
 
 static void break_calls(const char *name, enum call call, int err, int times)
@@ -197,7 +196,7 @@ static int teardown(void **state)
     return rmdir(folder);
 }
 
-/* Returns the step that a job resumes from; < 0: minus the status. Captures the lines. */
+/* Returns the step that a job resumes from, or minus the status. Captures the log lines. */
 static int64_t found_with(const struct checkpoint_elsewhere *elsewhere)
 {
     struct checkpoint_restore *r = NULL;
@@ -239,7 +238,8 @@ static void unreadable_checkpoint_is_not_passed_over(void **state)
     break_calls(newer_part, CALL_READ, EIO, FOR_EVER); /* a bad sector in its data */
     fault.skip = 3;
     assert_int_equal(found(), -(int64_t)ST_IO);
-    /* older checkpoints have no effect, and the operator moves away a file that is lost for good */
+    /* Damage of older checkpoints has no effect. The operator moves away a file that is lost for
+     * good. */
     break_calls(older, CALL_OPEN, EIO, FOR_EVER);
     assert_int_equal(found(), 8);
     break_calls(older_part, CALL_OPEN, EIO, FOR_EVER);
@@ -311,7 +311,7 @@ static void damaged_checkpoint_is_passed_over(void **state)
     assert_int_equal(truncate(path, 100), 0);
     assert_int_equal(found(), 5);
     assert_non_null(strstr(capture_text, "trying the previous checkpoint"));
-    assert_int_equal(unlink(path), 0); /* nor is one that is not there */
+    assert_int_equal(unlink(path), 0); /* a missing checkpoint is passed over, too */
     assert_int_equal(found(), 5);
 }
 
@@ -323,7 +323,7 @@ static enum status is_nowhere(void *ctx, const struct checkpoint_manifest *m, in
     return ST_NOT_FOUND;
 }
 
-/* A file of another folder that was copied here. */
+/* The file belongs to another folder, but a copy lies in this one. */
 static void unreadable_file_is_not_searched_elsewhere(void **state)
 {
     int n_asked = 0;
@@ -385,9 +385,9 @@ static void retention_keeps_unreadable_checkpoints(void **state)
     free(list);
     assert_int_equal(CAPTURE(checkpoint_retention_sweep(folder, &one)), ST_OK);
     assert_true(exists("weir-1.1-9.json") && exists("weir-1.1-9-0-of-1.safetensors"));
-    assert_true(exists(newer) && exists(newer_part));   /* the newest readable one */
-    assert_false(exists(older) || exists(older_part));  /* not one of the newest in any case */
-    assert_true(pointer_names("path: \"weir-1.1-9\"")); /* the unreadable one is still listed */
+    assert_true(exists(newer) && exists(newer_part));   /* the newest readable checkpoint */
+    assert_false(exists(older) || exists(older_part));  /* never one of the newest */
+    assert_true(pointer_names("path: \"weir-1.1-9\"")); /* the unreadable one is listed */
     break_calls("weir-1.1-9.json", CALL_OPEN, EMFILE, FOR_EVER);
     assert_int_equal(CAPTURE(checkpoint_retention_list(folder, &list, &n)), ST_NOMEM);
     check_line("weir-1.1-9.json", "ulimit -n");
@@ -398,7 +398,7 @@ static void retention_keeps_unreadable_checkpoints(void **state)
     assert_true(exists("weir-1.1-9.json") && !exists(newer) && !exists(newer_part));
 }
 
-/* So does a server with its own folder; its list of parts is that of one moment. */
+/* A server with its own folder also keeps unreadable parts. */
 static void server_keeps_unreadable_parts(void **state)
 {
     struct checkpoint_part *list = NULL;
@@ -425,7 +425,7 @@ static bool wait_once(void *ctx, int64_t until_ns)
     return false;
 }
 
-/* The file is checked before its manifest is written. */
+/* A file is checked before its manifest is written. If it cannot be read, the check waits. */
 static void unreadable_file_is_awaited(void **state)
 {
     static const int errs[] = {ESTALE, EMFILE, ENOMEM};

@@ -1,8 +1,8 @@
-/* tests/ps_update_test.c - the pass that makes a version has the same bits as its steps one after
- * the other over the whole chunk: decode, weigh and add, compensate, optimizer or average, encode,
- * checksum. Covers every optimizer, dtype and mode of a contribution, chunk lengths around the
- * pass' block, payloads in spans cut anywhere, one thread and several. Each array is a separate
- * allocation, so that a sanitizer detects an access past its end. */
+/* tests/ps_update_test.c - one pass makes a version. Its bits are those of separate steps over the
+ * whole chunk: decode, weigh and add, compensate, optimizer or average, encode, checksum. Covers
+ * every optimizer, dtype and mode of a contribution, chunk lengths around the pass' block, payloads
+ * in spans cut anywhere, one thread and several. Each array is a separate allocation, so that a
+ * sanitizer detects an access past its end. */
 #include "base/digest.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
@@ -26,7 +26,7 @@ struct input {
     struct net_param param;
     struct optim_config optim;
     int n_slots, has_sum, has_base;
-    int n_before, n_behind; /* contiguous terms before and behind the one that arrived */
+    int n_before, n_behind; /* terms directly before and behind the one that arrived */
     enum dtype push, wire;
     size_t n;
     float *old, *sum, *base, *slots; /* slots: before the update */
@@ -81,7 +81,7 @@ static void input_make(struct input *in, size_t n)
     in->base = numbers(n, 3);
     in->slots = numbers(3 * n, 4);
     for (size_t i = 0; i < 3 * n; i++)
-        in->slots[i] += 0.6f; /* a root is computed of a positive number */
+        in->slots[i] += 0.6f; /* the slots are positive, since optimizers compute their roots */
     for (int k = 0; k < in->n_before + 1 + in->n_behind; k++) {
         float *values = numbers(n, 5 + (uint64_t)k);
         in->term[k] = malloc(dtype_bytes(in->push, n));
@@ -290,7 +290,7 @@ static void cuts_of_the_payload_do_not_change_the_bits(void **state)
     }
 }
 
-/* Several terms are not in the sum yet, with the last one to arrive at any place among them. */
+/* Several terms are not in the sum yet. The last one to arrive is at any place among them. */
 static void several_terms_have_the_same_bits(void **state)
 {
     uint64_t seed = 3000;
@@ -307,7 +307,7 @@ static void several_terms_have_the_same_bits(void **state)
             }
 }
 
-/* Covers lengths around the parts of threads, with a bad element in any part. */
+/* Tests lengths around the parts of threads, with a bad element in any part. */
 static void number_of_threads_does_not_change_the_bits(void **state)
 {
     static const size_t many[] = {32768, 32769, 70001, 262144};
@@ -362,7 +362,7 @@ static void first_bad_element_is_reported(void **state)
     threads = NULL;
 }
 
-/* ThreadSanitizer has no use for the tests of one thread. */
+/* ThreadSanitizer finds nothing in tests with a single thread. */
 #ifdef __SANITIZE_THREAD__
 enum { ALL = 0 };
 #else

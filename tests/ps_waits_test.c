@@ -45,7 +45,8 @@ static const char *named(struct job *j)
     return text;
 }
 
-/* Other workers continue, and then wait for worker 0, which waits for the evaluation. */
+/* Worker 0 waits for an evaluation to which worker 1 must contribute. Other workers, which
+ * continue, then wait for worker 0. */
 static void evaluation_is_named_before_a_step(void **state)
 {
     static const int64_t evaluates[3] = {-1, 40, -1};
@@ -67,7 +68,7 @@ static void stalled_region_names_its_parent(void **state)
         .status = &j->s, .n_hosts = 3, .parent = "ps:0 of the parent group (a:1, no connection)"};
     ps_waits_name(&cfg, text);
     assert_string_equal(text, "ps:0 of the parent group (a:1, no connection)");
-    j->server[1].state = SERVER_MISSING; /* before that, nothing can be sent to the parent */
+    j->server[1].state = SERVER_MISSING; /* messages to the parent need this server */
     ps_waits_name(&cfg, text);
     assert_string_equal(text, "ps:1 (h:1; no message for 12 s)");
 }
@@ -103,7 +104,8 @@ static void late_workers_are_named(void **state)
     assert_string_equal(named(j), "worker 2 (connected; the first values are missing)");
 }
 
-/* In async no step waits for a worker, and with a backup worker no step waits for a single one. */
+/* In async no step waits for a worker. If there is a backup worker, no step waits for a single
+ * absent worker. */
 static void absent_workers_are_named_only_where_needed(void **state)
 {
     struct job *j = training();
@@ -132,7 +134,7 @@ static void servers_are_named_first(void **state)
     j->member[1].state = MEMBER_MISSING;
     j->server[1].state = SERVER_MISSING;
     assert_string_equal(named(j), "ps:1 (h:1; no message for 12 s)");
-    j->server[1].n_chunks = 0; /* nothing waits for it */
+    j->server[1].n_chunks = 0; /* training does not wait for it */
     assert_string_equal(named(j), "worker 1 (no connection for 12 s)");
 }
 
@@ -147,7 +149,7 @@ static void first_worker_is_named_before_a_job(void **state)
     assert_string_equal(named(j), "the servers: ps:1 (h:1) has not connected to ps:0 yet");
 }
 
-/* All workers have left, and the servers have stopped because of that. */
+/* All workers have left, so the servers have stopped. */
 static void job_below_min_workers_waits_for_workers(void **state)
 {
     char text[STATUS_WAITING_BYTES], label[STATUS_WAITING_BYTES];
@@ -172,7 +174,7 @@ static void long_lists_are_cut_between_reasons(void **state)
     }
     j->s.members = many;
     j->s.n_members = 200;
-    const char *text = named(j); /* three workers, each with its whole reason */
+    const char *text = named(j); /* three workers, each with its complete reason */
     for (int i = 0; i < 3; i++) {
         text = strstr(text, many[i].refused);
         assert_non_null(text);
@@ -200,7 +202,7 @@ static void sentence_has_the_time(void **state)
     assert_string_equal(net_status_state(&j->s), "stopped");
 }
 
-/* A label that changes with time would make a new series at each scrape. */
+/* A label whose numbers change with time would make a new series at each scrape. */
 static void label_has_no_running_figures(void **state)
 {
     static const char *const labels[][2] = {
@@ -223,7 +225,7 @@ static void label_has_no_running_figures(void **state)
     }
 }
 
-/* 20 steps a second, then none: the speed is that of the last 10 s, and 0 when training stalls. */
+/* 20 steps a second are made, then none. The speed is that of the last 10 s, so it becomes 0. */
 static void speed_is_0_when_training_stalls(void **state)
 {
     struct pulse p = {.n = 0};
@@ -240,7 +242,7 @@ static void speed_is_0_when_training_stalls(void **state)
     assert_int_equal(pulse_stood_ms(&p, now), 4050);
 }
 
-/* A job of slow steps has not stalled while a step lasts no longer than the earlier ones. */
+/* A job of slow steps has not stalled while a step lasts no longer than the steps before it. */
 static void slow_steps_are_not_a_stall(void **state)
 {
     struct pulse p = {.n = 0};
