@@ -20,7 +20,8 @@ bool admission_waits_for_first(struct service *s, const struct net_join *req, ch
     int64_t now_ns = clock_now_ns();
     if (req->member == 0 || req->job.n_workers == 0 || req->generation > 0 || !s->cfg.first_wait_ms)
         return false;
-    int follows = req->job.data.own && req->job.epochs > 0; /* its part makes no steps of the job */
+    /* the job's steps do not follow from its own part of the data */
+    int follows = req->job.data.own && req->job.epochs > 0;
     if (s->has_all_steps && job_local_steps(&req->job) > 1 && !follows)
         return false;
     if (!s->first_asked_ns)
@@ -61,8 +62,8 @@ static enum status note_format(struct admission_formats *f, const struct net_joi
     return ST_OK;
 }
 
-/* Frees the entries of processes that asked no more: each is gone, or was refused, and another may
- * have its place. Returns the number of the remaining entries. */
+/* Frees the entries of processes that no longer ask: such a process has ended or was refused, and
+ * another process may get its place. Returns the number of the remaining entries. */
 static int count_formats(struct admission_formats *f, int64_t now_ns)
 {
     int n = 0;
@@ -75,9 +76,9 @@ static int count_formats(struct admission_formats *f, int64_t now_ns)
     return n;
 }
 
-/* Finds the format for a job of this mode. Returns true if the format is fixed, by a checkpoint
- * or by the flags of a member. *by is that member, or the one with the slowest line; -1: a
- * checkpoint's format, or no request. */
+/* Finds the format for a job of this mode. Returns true if the format is fixed, by a checkpoint or
+ * by the flags of a member. *by is that member, or if the format is not fixed, the member with the
+ * slowest line; -1: a checkpoint's format, or no request. */
 static bool find_format(const struct admission_formats *f, int in_lockstep,
                         struct admission_format *out, int *by)
 {
@@ -145,7 +146,7 @@ void admission_choose_format(struct service *s, struct net_job *job)
     bool is_fixed = find_format(&s->formats, job_in_lockstep(job), &found, &by);
     job->push_dtype = found.push_dtype;
     job->version_dtype = s->cfg.outer ? DTYPE_F32 : found.version_dtype;
-    /* The format is a checkpoint's, of another mode. */
+    /* A checkpoint may have fixed a format for another mode. */
     if (job_sends_changes(job) && !job_in_lockstep(job))
         job->version_dtype = DTYPE_F32;
     if (by >= 0 && !s->formats.is_logged)

@@ -26,7 +26,7 @@ static struct run *find_run(struct service *s, uint64_t generation)
     return r;
 }
 
-/* Detaches the runs behind this one and returns them. The caller holds the lock. */
+/* Detaches the earlier runs that `r` keeps, and returns them. The caller holds the lock. */
 static struct run *cut_older(struct run *r)
 {
     struct run *older = r->older;
@@ -114,9 +114,9 @@ static void carry_member(struct service *s, const struct run *old, struct run *r
         join_queue_drop(&s->waiting, w);
 }
 
-/* Keeps, of the earlier runs, the one that this run continues, since other servers may have to
- * fetch from it. Returns the remaining runs, which include those of abandoned generations. The
- * caller holds the lock. */
+/* Keeps the earlier run that `r` continues, since other servers may have to fetch from it. Returns
+ * the remaining earlier runs, which include those of abandoned generations. The caller holds the
+ * lock. */
 static struct run *keep_holder(struct run *r, struct run *old)
 {
     struct run **at = &old;
@@ -227,7 +227,7 @@ static enum status begin_run(struct service *s, const struct net_plan *plan,
     if (old && !handover_is_stopped(old->store))
         handover_stop(old->store);
     enum status st = s->cfg.beginning ? s->cfg.beginning(s->cfg.ctx, plan) : ST_OK;
-    /* A region reads its own chunks of a run until the next one is there. */
+    /* A region still reads its own chunks from the old run until the next run is there. */
     if (st == ST_OK && old && !ended && plan->source != PLAN_MEMORY && !s->cfg.outer)
         empty_before(s, old);
     if (st == ST_OK)

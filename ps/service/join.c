@@ -43,7 +43,7 @@ static enum join_answer check_job(struct service *s, const struct run *r,
                  req->job.n_workers, admission_max_workers(s));
         return JOIN_REFUSED;
     }
-    /* Joins a job that runs, or ran: the fields that the request omits are not checked. */
+    /* The job runs, or ran: fields that the request omits are not checked. */
     if (joins) {
         full.job.n_workers = r ? r->job.n_workers : JOB_MAX_WORKERS;
         full.member = 0;
@@ -60,7 +60,7 @@ static enum join_answer check_job(struct service *s, const struct run *r,
     return JOIN_WELCOME;
 }
 
-/* Returns the rank of the plan's member that this process is or may be; -1: none. */
+/* Returns the rank of the plan's member that this process is or may become; -1: no rank. */
 static int rank_of(const struct service *s, const struct run *r, const struct net_join *req)
 {
     int rank = req->member >= 0 ? net_plan_rank(r->plan, req->member) : -1;
@@ -70,9 +70,9 @@ static int rank_of(const struct service *s, const struct run *r, const struct ne
         if (r->members[i].incarnation == req->incarnation ||
             r->members[i].expected == req->incarnation)
             return i;
-    /* Another process may have this index by now. This one gets the place only if the other is
-     * missing and has not joined yet, or has been missing for long, or if this process was started
-     * again and does not live on from another generation. */
+    /* Another process may have this index by now. The joiner gets the place only if the member has
+     * no stream, and if the other process has not joined yet, or has been missing for long, or if
+     * the joiner is a new process, which was in no generation before. */
     const struct member *m = rank >= 0 ? &r->members[rank] : NULL;
     int64_t missing_ns = m && m->missing_ns ? clock_now_ns() - m->missing_ns : 0;
     int lives_on = req->generation > 0;
@@ -117,10 +117,10 @@ static bool note_waiter(struct service *s, const struct run *r, const struct net
 static enum join_answer judge_ended(struct service *s, const struct net_join *req, char *why,
                                     size_t why_bytes)
 {
-    if (s->cfg.serve && req->member == 0) { /* it may bring the next job, in a format of its own */
+    if (s->cfg.serve && req->member == 0) { /* worker 0 may begin the next job, in another format */
         admission_drop_formats(s);
         admission_waits_for_formats(s, req, why, why_bytes);
-        why[0] = 0; /* it does not wait for the requests of other members */
+        why[0] = 0; /* worker 0 does not wait for the requests of other members */
         return JOIN_INIT;
     }
     snprintf(why, why_bytes,
@@ -140,9 +140,9 @@ static enum join_answer judge_closed(struct service *s, const struct net_join *r
     return JOIN_REFUSED;
 }
 
-/* Records that a member's process is here while no process can be admitted. If the earlier process
- * has gone, this is a new one, even if the earlier one left or was removed. Returns true if that
- * is news. The caller holds the lock. */
+/* Records that a process asks to be this member while no process can be admitted. If the member has
+ * no stream, the process replaces the earlier one, even if that one left or was removed. Returns
+ * true if this is news. The caller holds the lock. */
 static bool note_stopped(struct member *m, const struct net_join *req)
 {
     uint64_t before = m->incarnation ? m->incarnation : m->expected;
@@ -166,16 +166,17 @@ static bool is_of_other_ps0(const struct run *r, const struct net_join *req)
     return req->generation > 0 && req->ps0 && req->ps0 != r->plan->ps0;
 }
 
-/* Returns true if the joiner was in another generation that this server's does not exceed. */
+/* Returns true if the joiner was in a generation above this server's, or in the generation with the
+ * same number of another ps 0. */
 static bool is_behind(const struct run *r, const struct net_join *req)
 {
     return req->generation > r->generation ||
            (is_of_other_ps0(r, req) && req->generation == r->generation);
 }
 
-/* Records in s->claim that the joiner was in a generation of another ps 0, which this one does not
- * exceed. The joiner can join only a higher generation, so that ps 0 is to make one. Returns
- * true if that is news. The caller holds the lock. */
+/* Records in s->claim the joiner's generation if another ps 0 made it and this ps 0's generation
+ * does not exceed it. The joiner can join only a higher generation, so this ps 0 has to make one.
+ * Returns true if the claim is news. The caller holds the lock. */
 static bool note_claim(struct service *s, const struct run *r, const struct net_join *req)
 {
     int news = s->cfg.self == 0 && is_of_other_ps0(r, req) && is_behind(r, req) &&
@@ -202,7 +203,7 @@ static enum join_answer judge_generation(struct service *s, struct run *r, int r
     int known = !claims && rival_is_known(&r->members[rank], req->incarnation, clock_now_ns());
     if (claims || (stopped && !untold && !behind && !known))
         *news |= note_stopped(&r->members[rank], req);
-    if (untold) { /* the index alone might admit it in place of another member */
+    if (untold) { /* otherwise the index alone might admit the joiner in place of another member */
         why = "this server has not received generation " TERM_FMT " from ps:0 yet";
     } else if (behind) {
         why = !other  ? "this server has not reached generation " TERM_FMT " yet"
@@ -220,10 +221,9 @@ static enum join_answer judge_generation(struct service *s, struct run *r, int r
     return why ? JOIN_RETRY : JOIN_WELCOME;
 }
 
-/* Returns true if a later process has replaced this one. When two processes join as one worker,
- * the later one counts. But a Join may arrive after its process has died, and after the Join of the
- * successor: so a process that lost its place may regain it once from a process that has not sent a
- * piece. */
+/* Returns true if a later process has replaced this one. If two processes join as one worker, the
+ * later one counts. But the Join of a dead process may arrive after the Join of its successor. So a
+ * process that lost its place may regain it, one time, from a process that has not sent a piece. */
 static bool is_replaced(const struct member *m, uint64_t incarnation)
 {
     if (m->incarnation == incarnation || m->previous != incarnation)
@@ -231,8 +231,8 @@ static bool is_replaced(const struct member *m, uint64_t incarnation)
     return m->took_back == incarnation || (m->spoke && m->took_back != m->incarnation);
 }
 
-/* Judges a rival where this server is to judge it. Where workers send pieces to ps 0, only ps 0
- * judges, since a process that it admitted may find streams of a dead one at other servers.
+/* Judges a rival if that is this server's task. If workers send pieces to ps 0, only ps 0 judges:
+ * at other servers, a process that ps 0 has admitted may still find streams of a dead process.
  * Otherwise every server judges. */
 static enum rival_verdict judge_rival(const struct service *s, struct run *r, int rank,
                                       const struct net_join *req)
@@ -243,9 +243,9 @@ static enum rival_verdict judge_rival(const struct service *s, struct run *r, in
     return rival_judge(&r->members[rank], req->incarnation, heard_ns, clock_now_ns());
 }
 
-/* Returns true if the joiner mistakes this server for its ps 0, and it is another server of a job.
- * A worker asks ps 0 before all other servers, so one with a generation has found ps 0. `why`
- * receives the reason, or otherwise the plan for which a worker of the job waits here. */
+/* Returns true, with the reason in `why`, if the joiner mistakes this server for ps 0 of its job. A
+ * worker asks ps 0 before all other servers, so a joiner that was in a generation has found ps 0.
+ * In this case `why` receives the generation that the joiner waits for here. */
 static bool is_taken_for_ps0(const struct service *s, const struct net_join *req, char *why,
                              size_t why_bytes)
 {
@@ -287,7 +287,8 @@ static enum join_answer judge_join(struct service *s, const struct net_join *req
         waits |= admission_waits_for_first(s, req, why, why_bytes);
         return waits ? JOIN_RETRY : JOIN_INIT;
     }
-    int stopped = r && !r->ended && handover_is_stopped(r->store); /* no run keeps it any more */
+    /* a stopped run no longer keeps a removed process */
+    int stopped = r && !r->ended && handover_is_stopped(r->store);
     if ((*rank < 0 || stopped) && membership_was_removed(s, req->incarnation)) {
         snprintf(why, why_bytes, "it was removed from the job; start it again to rejoin");
         return JOIN_REFUSED;
@@ -344,7 +345,7 @@ static uint64_t admit_worker(struct service *s, struct run *r, int rank, const s
     uint64_t old = m->stream, before = m->incarnation ? m->incarnation : m->expected;
     if (m->incarnation == req->incarnation) {
         old = 0;
-        if (m->missing_ns) /* it asks while it waits for another server */
+        if (m->missing_ns) /* the member asks again while it waits for another server */
             m->missing_ns = clock_now_ns();
     } else {
         if (before != req->incarnation || !m->known)
@@ -447,9 +448,9 @@ static void fill_generation(struct service *s, struct net_join_reply *reply)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Records that a member was admitted and need only send a piece, so that a member that gets no
- * further is noticed soon. A member that makes the first values is not recorded: it has to make
- * them first. */
+/* Records that a member was admitted and need only send a piece, so that a member that does not
+ * send one is noticed soon. A member that has to make the first values is not recorded, since it
+ * may need more time. */
 static void note_joined(struct service *s, struct run *r, int rank, uint64_t incarnation)
 {
     pthread_mutex_lock(&s->lock);
@@ -543,7 +544,7 @@ void service_join(void *ctx, const struct net_join *req, const char *peer,
         fill_reply(s, r, rank, reply);
     } else if (reply->answer == JOIN_REFUSED)
         note_refusal(s, req, peer, reply->why);
-    else /* it asks again and again, and logs the server on its own side */
+    else /* the worker asks again and again, and logs the reason itself */
         LOG_D("worker %d from %s must wait: %s", req->member, peer, reply->why);
     if (r && reply->answer == JOIN_WELCOME)
         note_joined(s, r, rank, req->incarnation);

@@ -53,8 +53,8 @@ static int count_host(const struct join_queue *w, const char *peer)
     return n;
 }
 
-/* Returns the entry to replace: that of the host with the most entries (the newcomer's if it has as
- * many) whose last request is the oldest. */
+/* Returns the entry to replace: of the host with the most entries, the one whose last request is
+ * the oldest. If the newcomer's host has as many entries, its entry is replaced. */
 static struct join_queue_entry *weakest(struct join_queue *w, const char *newcomer)
 {
     struct join_queue_entry *weakest = NULL;

@@ -29,8 +29,8 @@ static bool left_earlier(struct run *r, int member, uint64_t incarnation)
     return false;
 }
 
-/* Marks a member that asked to leave. It continues until the next generation, which begins without
- * it. Returns true if that is news. */
+/* Marks a member that asked to leave. The member continues until the next generation, which begins
+ * without it. Returns true if the member was not marked before. */
 static bool note_leaver(struct service *s, const struct net_leave *leave)
 {
     pthread_mutex_lock(&s->lock);
@@ -46,8 +46,8 @@ static bool note_leaver(struct service *s, const struct net_leave *leave)
 }
 
 /* Removes a member from its run. `complete` is the run that has all steps, or NULL. *left receives
- * a new reference to the run that the member left, or is unchanged; *rank is its rank there.
- * Returns true if it was the last member of its job. The caller holds the lock. */
+ * a new reference to the run that the member left, or is unchanged; *rank is the member's rank
+ * there. Returns true if it was the last member of its job. The caller holds the lock. */
 static bool take_out(struct service *s, const struct net_leave *leave, const struct run *complete,
                      struct run **left, int *rank)
 {
@@ -80,7 +80,7 @@ static struct run *complete_run(struct service *s)
     return NULL;
 }
 
-/* Logs a worker's error. It is sent to all servers; ps 0 alone logs it. */
+/* Logs a worker's error. The worker sends its error to all servers; only ps 0 logs it. */
 static void log_error(const struct service *s, const struct net_leave *leave)
 {
     static struct log_kind kind = {.limit = {.burst = MEMBER_LINES}};
@@ -139,8 +139,9 @@ void membership_forget_stream(struct service *s, uint64_t stream)
         service_roster_changed(s);
 }
 
-/* Fills in a member's entry. A member sends no pieces to a server without chunks, and does not wait
- * for it: ps 0 does not miss a member that has joined, and such other servers miss no member. */
+/* Fills in a member's entry. A member sends no pieces to a server without chunks. So if ps 0 has no
+ * chunks, it does not report a joined member as missing, and any other server without chunks
+ * reports no member as missing. */
 static struct roster_entry roster_entry_of(const struct run *r, int is_ps0, int rank,
                                            int64_t now_ns)
 {

@@ -47,7 +47,7 @@ enum status planner_make_first(const struct planner_first *f, struct net_plan **
         p->position = checkpoint_manifest_position(f->from);
         snprintf(p->restore, sizeof p->restore, "%s", f->restore);
         TRY(set_contributed(p, f->from->progress.contributed, f->from->progress.n_contributed));
-        if (f->from->job.rounding.n_bytes > 0) /* the same rounding as in its steps so far */
+        if (f->from->job.rounding.n_bytes > 0) /* the same rounding as in the job's steps so far */
             p->job.rounding = f->from->job.rounding;
         /* The first joiner was a client that does not describe its data. */
         if (!p->job.data.n_train)
@@ -136,7 +136,7 @@ static void find_files(const struct checkpoint_manifest *m, const struct net_chu
         else
             high = mid;
     }
-    /* Where the map is not recorded, every file may contain it. */
+    /* If the shard map is not recorded, every file may contain a part of the chunk. */
     memset(wanted, m->shard == NULL, (size_t)m->n_files);
     for (; m->shard && low < then->n_chunks && then->chunks[low].first < c->first + c->n_elems;
          low++)

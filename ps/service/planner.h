@@ -30,7 +30,7 @@ struct planner_next {
     const struct net_plan *base;
     enum plan_source source;
     int64_t step;
-    uint64_t position;   /* position of that step in the samples */
+    uint64_t position;   /* number of the first sample of that step */
     const char *restore; /* CHECKPOINT: the manifest's name */
     /* CHECKPOINT: members that had contributed (net_plan) */
     const struct net_contribution *contributed;

@@ -1,6 +1,6 @@
 /* ps/service/pulse.h - measures the present pace of the steps of a server's store, and the time
- * since the last step. A generation that makes no step is no progress: otherwise many generations
- * in a row would hide that training stands.
+ * since the last step. A new generation alone is no progress: otherwise many generations in a row
+ * would hide that training stands still.
  * Owns:    nothing.
  * Threads: none; its user's lock guards it.
  * Errors:  none. */
@@ -11,7 +11,7 @@
 
 enum {
     PULSE_POINTS = 16,
-    PULSE_GAP_MS = 625,    /* between two points: together they cover at least 10 s */
+    PULSE_GAP_MS = 625,    /* time between two points; all points together cover at least 10 s */
     PULSE_STANDS_MS = 3000 /* least time without a step after which training stands */
 };
 
@@ -38,8 +38,9 @@ double pulse_rate(const struct pulse *p, int64_t now_ns);
 
 struct service_pace {
     double steps_per_s;
-    int64_t stood_ms; /* since the last step; without a job: since the service was created */
-    bool is_slow;     /* result of pulse_stands */
+    /* ms since the last step; if there is no job: since the service was created */
+    int64_t stood_ms;
+    bool is_slow; /* result of pulse_stands */
 };
 
 struct service;

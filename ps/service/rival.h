@@ -11,14 +11,14 @@
 #include <stdbool.h>
 
 enum {
-    /* The first process lives if it sends a piece so long after the second asked. This is longer
-     * than a dead process's last data can be in flight. */
+    /* The first process counts as alive if it sends a piece this long after the first request of
+     * the second. The last data of a dead process cannot be in flight for so long. */
     RIVAL_SPOKE_MS = 10000,
-    /* It also lives if its stream is still open so much later: keepalive ends the stream of a dead
-     * host sooner. */
+    /* The first process also counts as alive if its stream is still open this long after that
+     * request: keepalive ends the stream of a dead host sooner. */
     RIVAL_OPEN_MS = 60000,
-    /* A process that was present so short a time ago is expected back. This is longer than the time
-     * between two of its joins (net/exchange/session.h) and the round trip. */
+    /* A process that was present less than this time ago is expected back. This is longer than the
+     * time between two of its joins (net/exchange/session.h) and the round trip. */
     RIVAL_KNOWN_MS = 5000,
     /* After a pause this long, the next request counts as that of a new rival. */
     RIVAL_PAUSE_MS = 20000,

@@ -3,8 +3,8 @@
  * the checkpoint writer share this header; it is private to them.
  * Owns:    a copy of the plan; the store.
  * Threads: create sets the fields, except those that the service's lock guards.
- * Errors:  ST_NOMEM, ST_RANGE; of a restore ST_IO, ST_CORRUPT; from memory those of
- *          shard_fetch_run; logged. */
+ * Errors:  ST_NOMEM, ST_RANGE; if a checkpoint is restored, also ST_IO and ST_CORRUPT; if chunks
+ *          are fetched, also the errors of shard_fetch_run; logged. */
 #ifndef PS_SERVICE_RUN_H
 #define PS_SERVICE_RUN_H
 #include "checkpoint/restore.h"
@@ -15,20 +15,20 @@
 #include <stdbool.h>
 
 struct member {
-    uint64_t incarnation;   /* process that joined; 0: none in this generation */
-    uint64_t previous;      /* process whose place it got in this generation; 0: none */
-    uint64_t took_back;     /* process that regained its place from another, once; 0: none */
-    uint64_t expected;      /* process that was here, or waited, before this generation; 0: none */
-    int joined;             /* the member was, or asked to be, in this or an earlier generation */
-    int known;              /* the member was in one of them, and a log line reported it */
-    int leaving;            /* the member will leave, or left, before the job's end */
-    int failed;             /* the member left for good, with an error */
-    int done;               /* the member left after its last step */
-    int spoke;              /* the member sent a piece over some stream in this generation */
-    int came;               /* welcomed in this generation; the member need only send a piece */
-    uint64_t stream;        /* stream that the member last used; 0: none */
-    int64_t missing_ns;     /* time since which the member has no stream; 0: it has one */
-    int asked;              /* asked to join after the run stopped, or for a higher generation */
+    uint64_t incarnation; /* process that joined; 0: none in this generation */
+    uint64_t previous;    /* process whose place `incarnation` got in this generation; 0: none */
+    uint64_t took_back;   /* process that regained its place from a later process; 0: none */
+    uint64_t expected; /* process that was the member, or waited, before this generation; 0: none */
+    int joined;        /* the member was, or asked to be, in this or an earlier generation */
+    int known;         /* the member was in one of them, and a log line reported it */
+    int leaving;       /* the member will leave, or left, before the job's end */
+    int failed;        /* the member left for good, with an error */
+    int done;          /* the member left after its last step */
+    int spoke;         /* the member sent a piece over some stream in this generation */
+    int came;          /* welcomed in this generation; the member need only send a piece */
+    uint64_t stream;   /* stream that the member last used; 0: none */
+    int64_t missing_ns; /* time since which the member has no stream; 0: it has one */
+    int asked; /* the member asked to join after the run stopped, or for a higher generation */
     int64_t rival_first_ns; /* first time that another process asked for its place; 0: none did */
     int64_t rival_last_ns;
     char peer[96];

@@ -54,9 +54,10 @@ void service_answer(void *ctx, const struct net_frame_head *head, uint64_t from,
 }
 
 /* Returns a reference to the run that the caller's piece belongs to, or NULL if there is no job
- * yet. A member's caller keeps the reference; otherwise on_piece releases it. Records the stream of
- * a member. It locks nothing if nothing has changed since the last piece: the reference prevents
- * reuse of the run's address. */
+ * yet. If the sender is a member, the caller struct keeps the reference, and the member's stream is
+ * recorded; otherwise on_piece releases the reference. The function locks nothing if the run and
+ * the head are those of the last piece. The reference ensures that no other run has the run's
+ * address. */
 static struct run *enter_run(struct service *s, const struct net_frame_head *head,
                              struct net_stream *stream, struct caller *c)
 {
@@ -105,8 +106,8 @@ static void fail_stream(struct net_stream *stream, const struct net_frame_head *
     net_stream_fail(stream, head, chunk, why);
 }
 
-/* Ends the stream, but the member may join again: it had joined the process that was here before
- * this one, and cannot detect the replacement yet. */
+/* Ends the stream so that the member joins again: the member had joined an earlier process of this
+ * server, and has not detected yet that this process replaced it. */
 static void close_stream(struct net_stream *stream, const struct net_frame_head *head,
                          const char *why)
 {

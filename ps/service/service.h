@@ -84,7 +84,7 @@ struct generation_state {
 struct roster_entry {
     int member; /* index */
     uint64_t incarnation;
-    int64_t missing_ms; /* time without a stream, or since its return was due; -1: it is here */
+    int64_t missing_ms; /* ms without a stream, or since its return was due; -1: it is present */
     int joined;         /* the member was in this generation or an earlier one */
     int leaving;        /* the member asked to leave, or left, before the job's end */
     int failed;         /* the member left for good, with an error; `leaving` is set, too */
@@ -113,8 +113,8 @@ void generation_stop(struct service *s);
  * no chunks. */
 enum status generation_begin(struct service *s, const struct net_plan *plan,
                              const struct checkpoint_restore *restore);
-/* Ends a begin of this generation that fetches chunks, now or later, with ST_CANCELLED; UINT64_MAX:
- * of every later generation. May be called from any thread. */
+/* Cancels the begin of this generation, now or later, if it fetches chunks: generation_begin then
+ * returns ST_CANCELLED. UINT64_MAX: cancels every later generation. Any thread may call it. */
 void generation_cancel(struct service *s, uint64_t generation);
 /* Releases the earlier runs; all servers are in the generation. */
 void generation_settle(struct service *s, uint64_t generation);
@@ -122,16 +122,16 @@ void generation_settle(struct service *s, uint64_t generation);
  * seconds (at ps 0). The caller frees both. ST_NOMEM. */
 enum status membership_roster(struct service *s, struct roster_entry **members, int *n_members,
                               struct roster_entry **waiting, int *n_waiting);
-/* Copies the text on its data of the last member admitted; NULL: none. ST_NOMEM. */
+/* Copies the text in which the last admitted member describes its data; NULL: no text. ST_NOMEM. */
 enum status join_trained_on(struct service *s, char **out);
 /* Copies the refusals of workers that are not here; the caller frees them. ST_NOMEM. */
 enum status membership_refusals(struct service *s, struct refusals **out);
 
-/* Removes a member: its process is refused by the first generation without it; a process that is
- * later started as that worker is not. ST_NOT_FOUND: the plan has no such member; ST_NOMEM. */
+/* Removes a member. The first generation without the member refuses its process, but not a process
+ * that is started later as that worker. ST_NOT_FOUND: the plan has no such member; ST_NOMEM. */
 enum status membership_remove(struct service *s, int member);
-/* Notes that the checkpoint to resume from has all its steps: a member with local steps, such as a
- * region, does not wait for worker 0, which may have ended. Other workers wait at most wait_ms. */
+/* Notes that the job resumes from its last step: a member with local steps, such as a region, does
+ * not wait for worker 0, which may have ended. Other workers wait at most wait_ms. */
 void admission_set_all_steps(struct service *s, int64_t wait_ms);
 /* Fixes the number format of the job for workers that leave it to the job (wire_auto). */
 void admission_fix_format(struct service *s, const struct net_job *job);

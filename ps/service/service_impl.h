@@ -24,7 +24,7 @@ struct admission_format {
     uint64_t incarnation; /* 0: no process has asked */
     int64_t heard_ns;
     enum dtype push_dtype, version_dtype;
-    /* nonzero: it leaves the format to its line; its job's mode is in lockstep */
+    /* nonzero: the member leaves the format to its line; its job's mode is in lockstep */
     int is_auto, in_lockstep;
 };
 /* Number formats that members ask for (wire_auto) before there is a job. The job gets the format
@@ -72,7 +72,7 @@ struct service {
     char *trained_on;                /* see join_trained_on; trained_on_lock guards it */
 };
 
-/* Log lines that honest workers cause; in a large job many at once. */
+/* Limit on log lines that honest workers cause: in a large job many workers cause one at a time. */
 enum { MEMBER_LINES = 1024 };
 #define LOG_MEMBER(...)                                                                            \
     do {                                                                                           \
@@ -134,7 +134,7 @@ void generation_squares(void *ctx, const struct net_squares *squares,
 void generation_release_runs(struct run *r);
 /* Returns true if all members are done, for the first time. The caller holds the lock. */
 bool generation_end_run(struct run *r);
-/* Makes the first plan from the request of the first member, where no coordinator makes plans. Also
+/* Makes the first plan from the request of the first member, if no coordinator makes plans. Also
  * returns ST_OK if a plan exists; otherwise writes a sentence to `why`. */
 enum status generation_make_first_plan(struct service *s, const struct net_join *req, char *why,
                                        size_t why_bytes);

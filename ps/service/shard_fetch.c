@@ -45,7 +45,7 @@ struct fetching {
 
     /* Fields of the present holder. */
     const char *from;
-    int n, n_here, n_new; /* chunks; new: in this run */
+    int n, n_here, n_new; /* number of chunks; number here; number that arrived in this run */
     double mb, mb_here;
     int64_t line_ns; /* time of the next line */
 };

@@ -1,5 +1,6 @@
 /* ps/service/square_sender.c - see square_sender.h. A step's squares are kept until those of the
- * second step after it arrive: no server gets that far before all servers have accepted them. */
+ * second step after it are put: no server reaches that step before all servers have accepted these
+ * squares. */
 #include "ps/service/square_sender.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -72,8 +73,8 @@ static bool wait_until(struct square_sender *s, int64_t ms)
     return stopping;
 }
 
-/* Makes one call. Returns true if the peer needs no retry of this step or, with *over, of
- * any. */
+/* Makes one call. Returns true if this step needs no retry. *over is set if the peer needs no
+ * squares of this generation any more. */
 static bool send_squares(struct peer *p, int64_t step, int *over, char why[CONTROL_TEXT_BYTES])
 {
     const struct square_sender *s = p->sender;

@@ -9,12 +9,13 @@
 #include "net/wire/plan.h"
 
 struct square_sender;
-/* Creates a sender. `plan` is copied from; `self` is this server's number in it. *out is NULL if
- * there is no other server to send to, nothing to send, or the servers do not clip by the norm. */
+/* Creates a sender, and copies what it needs from `plan`; `self` is this server's number in the
+ * plan. *out is NULL if there is no other server to send to, nothing to send, or the servers do not
+ * clip by the norm. */
 enum status square_sender_create(const struct net_plan *plan, int self, struct square_sender **out);
 void square_sender_destroy(struct square_sender *s); /* NULL is fine. */
-/* Queues the squares of a step; steps follow each other. It is a callback for store_config.squares
- * with the sender as ctx. */
+/* Queues the squares of a step; each call is for the next step. It is a callback for
+ * store_config.squares with the sender as ctx. */
 void square_sender_put(void *ctx, int64_t step, const double *square, int n);
 
 #endif

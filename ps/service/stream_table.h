@@ -1,9 +1,9 @@
 /* ps/service/stream_table.h - a server's open streams by number, so that a later answer finds the
- * stream of its piece, or that the stream has closed. Each stream has its own lock, held only for a
- * look-up; pieces and answers share no lock. A number is never used twice.
+ * stream of its piece, or finds that this stream has closed. Each stream has its own lock, held
+ * only for a look-up; pieces and answers share no lock. A number is never used twice.
  * Owns:    its table.
  * Threads: any; no lock is held while a stream is used, and close does not wait for its users.
- * Errors:  none but those below. */
+ * Errors:  those that the functions below name. */
 #ifndef PS_SERVICE_STREAM_TABLE_H
 #define PS_SERVICE_STREAM_TABLE_H
 #include "net/rpc/server.h"

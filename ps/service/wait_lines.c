@@ -57,8 +57,8 @@ static void end_names(struct names *l)
         snprintf(l->text + l->at, sizeof l->text - l->at, ", and %d more", l->n - 4);
 }
 
-/* Names the absent workers: before the first join all, later those that have not joined or have
- * left. Returns true if the caller is to log them. */
+/* Names the absent workers: before the first worker joins, all workers; later those that have not
+ * joined or have left. Returns true if the caller is to log them. */
 static bool name_absent(struct service *s, struct run *r, struct names *l)
 {
     int n = r ? r->plan->n_members : s->cfg.worker_hosts->n;
@@ -73,7 +73,8 @@ static bool name_absent(struct service *s, struct run *r, struct names *l)
         else if (m->leaving && m->missing_ns)
             add_name(l, s, index, ", which left");
     }
-    for (int i = 0; n == 0 && i < s->refusals.n; i++) /* here any worker may join */
+    /* no worker is named in the flags, so any worker may join */
+    for (int i = 0; n == 0 && i < s->refusals.n; i++)
         add_refusal(l, s, s->refusals.refusal[i].member);
     pthread_mutex_unlock(&s->lock);
     end_names(l);
@@ -85,7 +86,7 @@ static void log_missing(struct service *s, struct run *r, int64_t wait_ns)
     struct names absent = {.n = 0}, late = {.n = 0};
     int64_t step = 0;
     if (!r && s->cfg.self > 0)
-        return; /* it waits for ps 0, which logs the workers that it waits for */
+        return; /* this server waits for ps 0, which logs the workers that it waits for */
     if (name_absent(s, r, &absent)) {
         LOG_I("waiting for %s to join%s", absent.n ? absent.text : "the first worker",
               absent.refused);
@@ -122,7 +123,7 @@ void service_pace(struct service *s, struct service_pace *out)
     int64_t step = r && r->n_bytes > 0 ? store_step(r->store) : -1;
     pthread_mutex_lock(&s->lock);
     int64_t now_ns = clock_now_ns();
-    if (ended) /* the next job restarts its figures */
+    if (ended) /* the figures restart with the next job */
         s->pulse = (struct pulse){.n = 0};
     else
         pulse_note(&s->pulse, r ? r->generation : 0, step, now_ns);
