@@ -1,5 +1,5 @@
-/* tests/kernel_backend_test.c - finds a backend by name: only one that was built with the same form
- * of the interface is accepted. Its fakes: tests/fake_backend. */
+/* tests/kernel_backend_test.c - finds a backend by name, and refuses a library that was built with
+ * another form of the interface. The fake backends are in tests/fake_backend. */
 #include "kernels/backend_abi.h"
 #include "tests/check.h"
 #include "tests/skip.h"

@@ -21,7 +21,7 @@ static float noise(uint64_t round, uint64_t index, uint64_t counter)
     return rng_uniform(rng_key(BENCH_SEED + round, RNG_TEST, index), counter) * 2 - 1;
 }
 
-/* Sets parameters of both sides; each `round` has other values. */
+/* Sets the parameters of the plan and of the reference; each `round` has other values. */
 void bench_params(struct bench *b, int round)
 {
     struct reference *r = b->r;
@@ -88,7 +88,7 @@ struct bench *bench_create(const struct net *net)
     b->images = malloc((size_t)(BENCH_BATCH * b->pixels));
     assert_non_null(b->images);
     for (int k = 0; k < b->r->n_params; k++) {
-        /* some more floats, so that no array shares a run of pages with the next */
+        /* 64 more floats, so that no array shares a page with the next array */
         b->params[k] = calloc((size_t)b->r->param_elems[k] + 64, sizeof(float));
         b->grads[k] = calloc((size_t)b->r->param_elems[k] + 64, sizeof(float));
         assert_true(b->params[k] != NULL && b->grads[k] != NULL);
@@ -180,7 +180,8 @@ void bench_compare(const struct net *net, const char *what, int index, const flo
                  largest);
 }
 
-/* Returns the largest sum of absolute terms of an element of a bias's gradient. */
+/* Each element of a bias's gradient is a sum. Returns the largest of the sums of the absolute
+ * terms. */
 static double bias_terms(const struct reference *r, int layer)
 {
     int64_t n = shape_elems(&r->layers[layer].out), units = r->layers[layer].out.dim[0];
@@ -219,8 +220,9 @@ static int only_reader(const struct reference *r, int i)
     return n == 1 ? reader : -1;
 }
 
-/* A relu may overwrite its input if it is the only reader, also through a flatten. A max pool that
- * alone reads a convolution's relu may keep only the maxima. */
+/* Returns true if the backend keeps the output of layer i. A relu may overwrite its input if no
+ * other layer reads it; a flatten between them changes nothing. A max pool that is the only reader
+ * of a convolution's relu may keep only the maxima. */
 static int output_is_readable(const struct reference *r, int i)
 {
     int reader = only_reader(r, i), from = r->layers[i].input[0];
@@ -291,8 +293,8 @@ void bench_check_net(const struct net *net, int n_threads)
 int bench_open(int argc, char **argv)
 {
     const char *name = "cpu";
-    /* Threads that spin for one another starve on a busy machine; OpenMP reads this when it is
-     * loaded. */
+    /* Threads that spin for one another starve on a busy machine. OpenMP reads this variable when
+     * it is loaded. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     if (getenv("WEIR_TEST_BACKEND") != NULL)
         name = getenv("WEIR_TEST_BACKEND");

@@ -1,7 +1,7 @@
 /* tests/kernel_bench.h - nets for the tests of backends, each with its double-precision reference,
  * a plan of a backend and a batch, and the comparison of plan and reference. Tolerance for float32:
- * the largest error of a tensor is at most reference_tolerance of its largest value, plus 1e-6.
- * Threads: one at a time. Errors: fail the running test. */
+ * the largest error of a tensor is at most reference_tolerance() times its largest value, plus
+ * 1e-6. Threads: one at a time. Errors: fail the running test. */
 #ifndef TESTS_KERNEL_BENCH_H
 #define TESTS_KERNEL_BENCH_H
 #include "kernels/backend.h"
@@ -15,13 +15,14 @@ struct net {
     void (*build)(struct reference *r);
 };
 
-/* Chains first, then graphs; the last one ends with squared errors. */
+/* Chains first, then graphs; the last net ends with squared errors. */
 extern const struct net bench_nets[];
 extern int bench_n_nets;
-/* Nets without relus and maxima, which rounding may change. */
+/* Nets without relus and max pools: rounding may change the sign before a relu, and the index of a
+ * maximum. */
 enum { BENCH_N_SMOOTH = 2 };
 extern const struct net bench_smooth[BENCH_N_SMOOTH];
-enum { BENCH_DEEP = 2, BENCH_NORM = 8, BENCH_N_CHAINS = 11 }; /* numbers of some nets */
+enum { BENCH_DEEP = 2, BENCH_NORM = 8, BENCH_N_CHAINS = 11 }; /* numbers of nets, and of chains */
 
 struct bench {
     struct reference *r;
@@ -44,7 +45,7 @@ int bench_open(int argc, char **argv);
 
 struct bench *bench_create(const struct net *net);
 void bench_destroy(struct bench *b);
-/* Sets the parameters of both sides; each `round` has other values. */
+/* Sets the parameters of the plan and of the reference; each `round` has other values. */
 void bench_params(struct bench *b, int round);
 struct backend_plan_config bench_config(const struct bench *b, int n_threads, int inference_only);
 enum status bench_plan(struct bench *b, int n_threads, int inference_only);
@@ -56,16 +57,16 @@ struct bench_outcome {
     float loss;
     int n_correct;
 };
-/* Runs a step of n samples like a worker: a layer's parameters of the round just before its
- * forward, its gradients one layer later. The second function uses the samples that set_input has
- * set. */
+/* Runs a step like a worker: loads the parameters of a layer just before its forward, and waits for
+ * its gradients one layer later. bench_step() uses the samples that set_input has set,
+ * bench_step_of() the first n samples of the bench. */
 struct bench_outcome bench_step(struct bench *b, int round);
 struct bench_outcome bench_step_of(struct bench *b, int round, int n);
-/* Fails unless the results of b, and its gradients, have the same bits as those of a. */
+/* Fails unless the outcome and the gradients of b have the same bits as those of a. */
 void bench_check_same(const struct net *net, const struct bench *a, struct bench_outcome of_a,
                       const struct bench *b, struct bench_outcome of_b);
 
-/* Fails with the net, `what` and index. */
+/* Compares n values with the reference; a failure names the net, `what` and index. */
 void bench_compare(const struct net *net, const char *what, int index, const float *got,
                    const double *want, int64_t n);
 void bench_compare_outputs(const struct net *net, struct bench *b);

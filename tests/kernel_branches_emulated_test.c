@@ -1,8 +1,8 @@
-/* tests/kernel_branches_emulated_test.c - gradients by parameters on a second stream
- * (kernels/tuning.h: branches) have the same bits as on one: plainly, as branches of graphs, with
- * parameters that are sent from outside, and if training stays on the device; and a plan without
- * memory for it. Arguments: the folder of the emulation's library. Needs the emulation
- * (tests/emulation), which counts the parallel nodes of graphs, and whose order
+/* tests/kernel_branches_emulated_test.c - tests gradients by parameters that are computed on a
+ * second stream (kernels/tuning.h: branches). Their bits must be the same as on one stream, with
+ * CUDA graphs and without. Also tests the number of events and waits, and a plan without memory for
+ * a second stream. Argument: the folder of the emulation's library. Needs the emulation
+ * (tests/emulation), which counts the parallel nodes of graphs. Its order of execution
  * (WEIR_EMULATION_ORDER) reveals missing waits. */
 #include "kernels/tuning.h"
 #include "tests/capture.h"
@@ -17,15 +17,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SMALL = 20 << 20 }; /* bytes: enough for a plan, but not for a second lane */
+enum { SMALL = 20 << 20 }; /* bytes: enough for a plan, but not for a second stream */
 
 static int (*branch_nodes)(void);
 static void (*fault_set)(long long number);
 static void (*fault_only)(const char *name);
 static long long (*fault_calls)(void);
 
-/* Sums of a bias' gradient in two runs (bias_grad.cu), by both streams simultaneously: the first
- * convolution has no gradient by its input, and stays on the first stream. */
+/* Both streams sum the gradient of a bias in two runs (bias_grad.cu) at the same time. The first
+ * convolution has no gradient by its input, so its work stays on the first stream. */
 static void build_runs(struct reference *r)
 {
     reference_conv(r, 2, 3, 1, -1);
@@ -36,8 +36,8 @@ static void build_runs(struct reference *r)
 }
 static const struct net runs = {"sums in two runs", 1, 32, 32, build_runs};
 
-/* Gradients that move from buffer to buffer, or share one for two layers until one of them adds to
- * it, and sums of them. */
+/* The net has gradients that move from buffer to buffer, gradients of two layers that share a
+ * buffer until one of the layers adds to it, and sums of gradients. */
 static void build_readers(struct reference *r)
 {
     reference_conv(r, 4, 3, 1, -1);
@@ -83,8 +83,8 @@ static int n_branches(const struct bench *b)
     return n;
 }
 
-/* Runs the same as bench_step_of, but waits for the first stream before any gradient, so that the
- * other stream is late. */
+/* Runs the same step as bench_step_of, but waits for the first stream before any gradient, so that
+ * the other stream is late. */
 static struct bench_outcome step_of_first(struct bench *b, int round, int n)
 {
     struct bench_outcome o;
@@ -119,8 +119,8 @@ static void check_net(const struct net *net, uint32_t tuning, enum backend_preci
             k % 2 == 0 ? bench_step_of(b, k, sizes[k]) : step_of_first(b, k, sizes[k]);
         bench_check_same(net, a, of_a, b, of_b);
     }
-    /* three of the steps are graphs; a branch has a product, and signals that gradients are
-     * ready */
+    /* three of the steps run as graphs; each branch has two nodes: a product, and the signal that
+     * gradients are ready */
     int nodes = branch_nodes(), least = tuning & TUNING_CAPTURE ? 3 * 2 * n_branches(b) : 0;
     if (nodes < least || (least == 0 && nodes > 0))
         fail_msg("net '%s': graphs have %d nodes in branches", net->name, nodes);
@@ -153,8 +153,8 @@ static long long calls_of(struct bench *b, const char *name)
     return calls;
 }
 
-/* Two events for each layer with a branch; a wait for each fork, for each reused buffer if no later
- * branch was awaited, and one at the end. */
+/* A plan with branches records two events for each layer that has a branch. It waits at each fork,
+ * before it reuses a buffer if it has not waited for a later branch, and at the end. */
 static void test_calls(void **state)
 {
     const struct net *net = &bench_nets[BENCH_DEEP];
@@ -169,7 +169,7 @@ static void test_calls(void **state)
     bench_destroy(b);
 }
 
-/* It is logged once, and the result is the same. */
+/* One log line reports the missing memory for a second stream, and the results are the same. */
 static void test_no_memory(void **state)
 {
     const struct net *net = &bench_nets[BENCH_DEEP];

@@ -1,7 +1,7 @@
-/* tests/kernel_capture_emulated_test.c - layers as CUDA graphs (kernels/tuning.h: capture) have the
- * same bits as the layers one by one; the number of remaining calls; and captures that fail, or are
- * out of date. Arguments: the folder of the emulation's library. Needs the emulation
- * (tests/emulation), which counts the calls. */
+/* tests/kernel_capture_emulated_test.c - tests layers that run as CUDA graphs (kernels/tuning.h:
+ * capture). Their bits must be the same as those of layers that run one by one. Also tests the
+ * number of remaining calls, and captures that fail or are out of date. Arguments: the folder of
+ * the emulation's library. Needs the emulation (tests/emulation), which counts the calls. */
 #include "kernels/tuning.h"
 #include "tests/check.h"
 #include "tests/emulated.h"
@@ -81,7 +81,8 @@ static long long calls_of(struct bench *b, const char *name, int n)
     return calls;
 }
 
-/* Returns the largest number of graphs: layers with parameters, and one for those before them. */
+/* Returns the largest number of graphs: one for each layer with parameters, and one for the layers
+ * before the first of them. */
 static int most_graphs(const struct bench *b)
 {
     int n = 1;
@@ -106,14 +107,15 @@ static void test_calls(void **state)
     print_message("%lld calls a step, %lld with graphs, %lld of which launch one\n", all_a, all_b,
                   graphs);
     assert_true(3 * all_b < 2 * all_a);
-    assert_int_equal(calls_of(b, "cudaGraphLaunch", 3), 0); /* a smaller batch */
+    assert_int_equal(calls_of(b, "cudaGraphLaunch", 3), 0); /* no graph for a smaller batch */
     assert_int_equal(calls_of(b, "cudaGraphLaunch", BENCH_BATCH), graphs);
     assert_int_equal(calls_of(a, "cudaGraphLaunch", BENCH_BATCH), 0);
     bench_destroy(a);
     bench_destroy(b);
 }
 
-/* The number-th call of this name in the second step fails. */
+/* Lets the number-th call of this name in the second step fail: results do not change, and later
+ * steps launch no graph. */
 static void check_fallback(const char *name, long long number)
 {
     const struct net *net = &bench_nets[BENCH_DEEP];
@@ -155,8 +157,8 @@ static void compare_steps(const struct net *net, struct bench *a, struct bench *
     }
 }
 
-/* An algorithm cannot run any more, which shows in a capture or in a plain pass: the old capture is
- * not launched again, but replaced after a step without one. */
+/* Lets an algorithm fail, in a capture or in a plain pass. The plan does not launch the old capture
+ * again, and replaces it after a step without a capture. */
 static void check_another(const char *what, uint32_t tuning)
 {
     const struct net *net = &bench_nets[BENCH_DEEP];
@@ -187,7 +189,7 @@ static void test_another_algorithm(void **state)
     check_another("an engine", TUNING_CAPTURE | TUNING_NHWC);
 }
 
-/* Targets instead of labels need another loss. */
+/* Targets need another loss than labels, so the captures of a step with labels do not suit. */
 static void test_targets_and_labels(void **state)
 {
     const struct net *net = &bench_nets[bench_n_nets - 1];

@@ -28,7 +28,8 @@ static float *few_values(int64_t n, unsigned seed)
     return f;
 }
 
-/* In the last shape blocks have several tiles: so many blocks run for minutes under a sanitizer. */
+/* A slow test omits the last shape, in which blocks have several tiles: its many blocks run for
+ * minutes under a sanitizer. */
 static void test_transposes(void **state)
 {
     static const struct gpu_matrices shapes[] = {
@@ -109,7 +110,7 @@ static void pool_by_hand(const struct gpu_window *w, const float *x, const float
     }
 }
 
-/* Compares bits, except for the order in which overlapping windows are summed. */
+/* Compares the kernels for planes with pool_by_hand, bit by bit. */
 static void planes_check(const struct gpu_window *w, const float *x, const float *dy)
 {
     int64_t n_in = w->planes * w->in_h * w->in_w, n_out = w->planes * w->out_h * w->out_w;
@@ -228,7 +229,7 @@ static void test_max_pools(void **state)
     assert_int_equal(gpu_pool_last_forward(NULL, &f, &f, &i, &uneven), GPU_KERNEL_REFUSED);
 }
 
-/* 40 * 150 terms per channel: two parts. */
+/* The shape with 40 * 150 terms per channel is summed in two parts. */
 static void test_bias_gradient(void **state)
 {
     static const struct gpu_planes shapes[] = {

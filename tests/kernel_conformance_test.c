@@ -48,7 +48,8 @@ static double reference_loss_at(struct bench *b, double *where, double value)
     return b->r->loss;
 }
 
-/* Computes central differences of the reference's own loss; running statistics have no gradient. */
+/* Compares the reference's gradients with central differences of its loss; running statistics have
+ * no gradient and are omitted. */
 static void test_reference_gradients(void **state)
 {
     const double h = 1e-6;
@@ -116,8 +117,8 @@ static void test_dropout_ignores_batch_splits(void **state)
     bench_destroy(b);
 }
 
-/* Runs three steps of plain descent, so that errors would grow; returns the bench for its
- * values. */
+/* Runs three steps of plain gradient descent, so that errors would grow. Returns the bench, whose
+ * parameters are the result. */
 static struct bench *descend_in(const struct net *net, int n_threads,
                                 enum backend_precision precision)
 {
@@ -258,7 +259,7 @@ static void test_what_is_wrong_is_refused(void **state)
     bench_destroy(b);
 }
 
-/* Numbers beyond an embedding's vocabulary, and invalid layers. */
+/* Net for numbers beyond the vocabulary of an embedding, and for invalid layers. */
 static void build_few_words(struct reference *r)
 {
     reference_embedding(r, 12, 3);
@@ -291,7 +292,8 @@ static void test_numbers_beyond_the_vocabulary_are_refused(void **state)
     bench_destroy(b);
 }
 
-/* Numbers beyond a byte, the first and the last among them, some of them repeated. */
+/* Net for numbers above 255: 256, the last one of the vocabulary, and random ones; some are
+ * repeated. */
 static void build_many_words(struct reference *r)
 {
     reference_embedding(r, 70001, 3);
@@ -339,7 +341,8 @@ static void test_numbers_above_255(void **state)
     bench_destroy(b);
 }
 
-/* A limit is either refused, or respected and reported as too low. */
+/* A backend either supports no limits of memory, or respects a limit and reports one that is too
+ * low. */
 static void test_limits_are_kept_or_refused(void **state)
 {
     struct bench *b = bench_create(&bench_nets[BENCH_DEEP]);
@@ -360,8 +363,8 @@ static void test_limits_are_kept_or_refused(void **state)
     bench_destroy(b);
 }
 
-/* Two plans under one limit that is just enough for both, allocated on demand and at once: a third
- * is refused, and fits when one is destroyed. */
+/* Two plans share a limit that is just enough for both; memory is allocated on demand or reserved
+ * at once. A third plan is refused until one of the two is destroyed. */
 static void test_plans_share_a_limit(void **state)
 {
     struct bench *b = bench_create(&bench_nets[BENCH_DEEP]);
@@ -374,7 +377,7 @@ static void test_plans_share_a_limit(void **state)
     for (int reserve = 0; reserve < 2; reserve++) {
         assert_int_equal(backend->set_memory(0, 0, 0), ST_OK);
         uint64_t bytes = 0, before = 1;
-        while (bytes != before) { /* a plan uses less, down to its minimum */
+        while (bytes != before) { /* under a limit a plan uses less memory, down to its minimum */
             before = cfg.memory_limit_bytes = bytes;
             assert_int_equal(backend->plan_create(&cfg, &p[0]), ST_OK);
             bytes = backend->plan_memory_bytes(p[0]);
@@ -395,7 +398,8 @@ static void test_plans_share_a_limit(void **state)
     bench_destroy(b);
 }
 
-/* Adds convolutions, each with a relu and a max pool after it; their order must not matter. */
+/* Adds convolutions, each with a relu and a max pool after it. The order of relu and pool must not
+ * matter. */
 static void add_pooled(struct reference *r, int pool_first)
 {
     static const struct {
@@ -469,9 +473,9 @@ static void test_max_pool_in_one_pass(void **state)
 
 static int is_emulated;
 
-/* Returns the loss of a training pass, without determinism. Only outputs and loss are compared:
- * rounding may change the index of a maximum, or the sign before a relu, and then their gradients.
- * 0: refused. */
+/* Runs a training pass that need not be deterministic, sets *loss, and compares loss and outputs
+ * with the reference. It does not compare gradients: rounding may change the index of a maximum, or
+ * the sign before a relu. Returns 0 if the backend refuses the precision. */
 static int loss_at(const struct net *net, enum backend_precision precision, float *loss)
 {
     struct bench *b = bench_create(net);
@@ -494,11 +498,11 @@ static int loss_at(const struct net *net, enum backend_precision precision, floa
 }
 
 /* The unit roundoff of factors with `bits` significant bits is u = 2^-bits. A sum of k products of
- * rounded factors has an error of at most 2 u times the sum of their sizes; since the roundings are
- * independent, and so are the signs of the products, the expected error is 2 u times the root of
- * the sum of their squares, which is the size of the result itself. Rounding the result adds u.
- * This makes 3 u per layer with products. Four of them follow each other here: 12 u of a tensor's
- * largest value. */
+ * rounded factors has an error of at most 2 u times the sum of the absolute products; since the
+ * roundings are independent, and so are the signs of the products, the expected error is 2 u times
+ * the root of the sum of their squares, which is the size of the result itself. Rounding the result
+ * adds u. This makes 3 u per layer with products. Each net here has at most four such layers in a
+ * row: 12 u of a tensor's largest value. */
 static void check_rounding(enum backend_precision precision, int bits)
 {
     for (int k = 0; k < bench_n_nets; k++) {
@@ -517,7 +521,7 @@ static void test_tf32_is_close_or_refused(void **state)
     check_rounding(BACKEND_TF32, 11);
 }
 
-/* Only a run shows whether the card supports bf16: a refusal is a skip. */
+/* Skips the test if the backend refuses bf16: only a run shows whether a card supports it. */
 static void skip_without_bf16(void)
 {
     if (!has_precision(BACKEND_BF16))
@@ -530,9 +534,9 @@ static void test_bf16_is_close_or_refused(void **state)
     skip_without_bf16();
 }
 
-/* Gradients are also within 3 u per layer with products, of which ten follow each other, forward
- * and backward; in whole and short batches, with new parameters, and with another result than
- * floats'. */
+/* Checks that gradients, too, are within 3 u per layer with products; there are ten in a row,
+ * forward and backward. Runs whole and short batches, with new parameters, and checks that the
+ * gradients differ from those of float32. */
 static void check_gradients_in_bf16(const struct net *net)
 {
     struct bench *b = bench_create(net);
@@ -575,7 +579,7 @@ static void test_gradients_in_bf16(void **state)
     skip_without_bf16();
 }
 
-/* Items of a data set on the device have the same bits as the same images. */
+/* A pass over items of a data set on the device has the same bits as one over their images. */
 static void test_items_are_images(void **state)
 {
     static const uint32_t item[] = {5, 0, 7, 7, 2};
@@ -617,7 +621,8 @@ done:
     bench_destroy(b);
 }
 
-/* Pixels divided by 255 beforehand have the same bits as bytes, gradients included. */
+/* A pass over pixels that the caller has divided by 255 has the same bits as a pass over bytes,
+ * gradients included. */
 static void test_floats_are_images(void **state)
 {
     enum { N = BENCH_BATCH };
@@ -661,7 +666,7 @@ static void test_floats_are_images(void **state)
     bench_destroy(b);
 }
 
-/* Runs two passes, so that the second one's gradients follow the first's. */
+/* Runs two passes: the gradients of the second replace those of the first. */
 static void gradients_of(struct bench *b, const struct backend_plan_config *cfg)
 {
     assert_int_equal(backend->plan_create(cfg, &b->plan), ST_OK);
@@ -673,8 +678,8 @@ static void gradients_of(struct bench *b, const struct backend_plan_config *cfg)
     b->plan = NULL;
 }
 
-/* Gradients rounded by the backend equal those that the host rounds, complete and without a write
- * beyond them; or the backend reports that it does not round. */
+/* Gradients that the backend rounds equal those that the host rounds; the backend writes all of
+ * them, and nothing after them. A backend that does not round refuses the plan. */
 static void test_gradients_of_16_bits(void **state)
 {
     static const int which[] = {BENCH_DEEP, BENCH_NORM};
@@ -710,7 +715,7 @@ static void test_gradients_of_16_bits(void **state)
                 free(want);
                 free(rounded[k]);
             }
-            cfg.grads16 = rounded; /* a wrong type is refused before they are read */
+            cfg.grads16 = rounded; /* refused for its type, before the arrays are read */
             cfg.grads_dtype = DTYPE_F32;
             assert_int_equal(backend->plan_create(&cfg, &b->plan), ST_UNSUPPORTED);
             bench_destroy(b);

@@ -1,6 +1,7 @@
 /* tests/kernel_conv_first_emulated_test.c - compares the kernels of a first convolution, run on the
  * CPU (see tests/emulation), with plain sums in double precision, and gradients with finite
- * differences, too. The convolutions for which a plan uses them: kernel_conv_first_plan_test.c. */
+ * differences, too. kernel_conv_first_plan_test.c tests for which convolutions a plan uses these
+ * kernels. */
 #include "base/rng.h"
 #include "kernels/cuda/conv/conv_first_kernels.h"
 #include "tests/check.h"
@@ -18,7 +19,8 @@ struct job {
     float *x, *w, *bias, *y, *dy, *dw, *db, *scratch;
 };
 
-/* Returns n values, then the guard; all must be written, and no more. */
+/* Returns n values, then the guard, all of them NaN: a kernel must write the n values and leave the
+ * guard. */
 static float *unwritten(int64_t n)
 {
     float *f = aligned_alloc(16, (size_t)((n + GUARD + 3) / 4 * 16));
@@ -70,7 +72,7 @@ static void job_free(struct job *j)
         free(all[k]);
 }
 
-/* Sets out to the output of VALID for the image with `lo` cells of padding before and `hi` after
+/* Returns the shape for images with pad[0] cells of padding before the image and pad[1] cells after
  * it. */
 static struct gpu_conv_first shape(int64_t n, int filters, int h, int w, const int window[2],
                                    const int pad[2])
@@ -88,8 +90,8 @@ static struct gpu_conv_first shape(int64_t n, int filters, int h, int w, const i
                                    .pad_w = lo};
 }
 
-/* Returns the cell of the image that output (oy, ox) of sample s multiplies with a tap; 0
- * outside. */
+/* Returns the value of the image's cell that output (oy, ox) of sample s multiplies with a tap; 0
+ * if the cell is outside the image. */
 static double cell(const struct job *j, int64_t s, int oy, int ox, int tap)
 {
     const struct gpu_conv_first *c = &j->c;
@@ -143,8 +145,8 @@ static void check_forward(struct job *j, int with_bias, int relu)
     free(want);
 }
 
-/* Compares the kernel's own pool with that of bias_relu_pool.cu after it, bit by bit, for pools
- * that omit a last odd row and column and those that do not. */
+/* Compares, bit by bit, the pool inside the kernel with a separate pool by bias_relu_pool.cu.
+ * Unless round_up is set, the pools omit a last odd row and column. */
 static void check_pool(struct job *j, int round_up)
 {
     const struct gpu_conv_first *c = &j->c;
@@ -282,7 +284,7 @@ static double objective(struct job *j)
 
 static void check_difference(struct job *j, float *value, float gradient)
 {
-    const float step = 0.25f, before = *value; /* it is linear: only rounding makes a difference */
+    const float step = 0.25f, before = *value; /* the objective is linear: only rounding matters */
     *value = before + step;
     double above = objective(j);
     *value = before - step;
@@ -309,7 +311,7 @@ static void test_finite_differences(void **state)
         }
 }
 
-/* Relu and pool of NaNs equal those of other kernels. */
+/* Relu and pool treat NaNs and infinities like the separate kernels. */
 static void test_values_that_are_no_numbers(void **state)
 {
     static const int window[] = {5, 1}, pad[] = {2, 2};
@@ -323,7 +325,7 @@ static void test_values_that_are_no_numbers(void **state)
     job_free(&j);
 }
 
-/* An output that begins at an odd float: pairs cannot be written together. */
+/* The output begins at an odd float, so the kernel cannot write pairs of floats at a time. */
 static void test_output_at_any_float(void **state)
 {
     static const int window[] = {3, 1}, pad[] = {1, 1};
@@ -358,8 +360,8 @@ static void test_what_does_not_fit(void **state)
     bad[7].pad_w = -1;
     bad[8].in_w = 0;
     bad[9].out_h = 1 << 20;
-    bad[10] = shape(2, 8, 43, 43, (int[]){3, 1}, (int[]){1, 1}); /* 42: test_shapes */
-    bad[11] = shape(2, 8, 50, 30, (int[]){5, 2}, (int[]){2, 2}); /* only the backward kernel's */
+    bad[10] = shape(2, 8, 43, 43, (int[]){3, 1}, (int[]){1, 1}); /* limit 42: test_shapes */
+    bad[11] = shape(2, 8, 50, 30, (int[]){5, 2}, (int[]){2, 2}); /* too large for backward */
     job_make(&j, good);
     struct gpu_conv_first_end end = {.bias = j.bias};
     struct gpu_conv_first_grad g = {j.dw, j.db, j.scratch};

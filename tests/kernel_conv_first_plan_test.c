@@ -1,7 +1,7 @@
-/* tests/kernel_conv_first_plan_test.c - the convolutions that --gpu_tuning=first_conv computes
- * instead of cuDNN. The emulation (tests/emulation) makes cuDNN fail when it is asked for
- * algorithms of a convolution: a convolution of first_conv does not notice this, and has the
- * reference's gradients; any other one fails. */
+/* tests/kernel_conv_first_plan_test.c - tests which convolutions --gpu_tuning=first_conv computes
+ * instead of cuDNN. The emulation (tests/emulation) lets the search for cuDNN's algorithms fail. A
+ * plan that computes the convolution by first_conv does not search, so it succeeds with the
+ * reference's gradients; any other plan fails. */
 #include "base/rng.h"
 #include "kernels/backend.h"
 #include "kernels/tuning.h"
@@ -25,9 +25,9 @@ static const char *(*fault_name)(void);
 /* A net of a convolution, the layers after it, and a loss. */
 struct form {
     int channels, side, filters, kernel, stride, padding;
-    int before; /* a batch norm: the convolution is not the first layer that learns */
+    int before; /* true: after a batch norm, so not the first layer that learns */
     int relu, pool, pool_stride, pool_padding;
-    int wider[2]; /* difference of kernel and stride along the second axis, unpadded */
+    int wider[2]; /* more kernel and stride along the second axis, without padding */
 };
 
 struct job {
@@ -160,7 +160,7 @@ static void check_grads(const struct job *j)
     }
 }
 
-/* Returns true if the pass calls it: its first call fails. */
+/* Returns true if the pass calls the function `name`, whose first call then fails. */
 static int calls(struct job *j, uint32_t tuning, enum backend_precision precision, const char *name)
 {
     size_t bytes;
@@ -193,7 +193,8 @@ static void check(const struct form *f, uint32_t tuning, enum backend_precision 
 
 static const struct form mnist = {1, 28, 32, 5, 1, -1, 0, 1, 2, 2, -1, {0, 0}};
 
-/* Convolutions with each kind of following layers, which they compute themselves or not. */
+/* Convolutions with each kind of following layers. Some of these layers are fused with the
+ * convolution, others are not. */
 static void suitable_convolutions_computed(void **state)
 {
     static const struct form forms[] = {
@@ -230,7 +231,8 @@ static void other_convolutions_left_to_cudnn(void **state)
         check(&forms[k], TUNING_FIRST_CONV, BACKEND_FP32, 0);
 }
 
-/* The maxima of a fused pool are written directly: the plan has no memory for its input. */
+/* A convolution with a fused pool writes only the maxima, so the plan needs no memory for the input
+ * of the pool. */
 static void test_memory(void **state)
 {
     struct job j;

@@ -1,7 +1,7 @@
 /* tests/kernel_cuda_emulated_test.c - compares the CUDA backend's own kernels, run on the CPU (see
- * tests/emulation), with the double-precision reference: each layer gets the reference's own input
- * and gradient, so that an error shows in its own layer. The conformance suite (label gpu) tests
- * the rest on a GPU: cuDNN and cuBLAS, streams, and properties of the hardware. */
+ * tests/emulation), with the double-precision reference: each layer reads the reference's input and
+ * gradient, so that an error appears only in the layer that causes it. The conformance suite (label
+ * gpu) tests cuDNN, cuBLAS, streams, and properties of the hardware on a GPU. */
 #include "base/rng.h"
 #include "kernels/cuda/layers/rows.h"
 #include "kernels/reference_activation.h"
@@ -57,7 +57,7 @@ static void build_norms(struct reference *r)
     end(r);
 }
 
-/* Other losses, with more classes than threads in a block; a layer norm over more values, too. */
+/* A loss with more classes than a block has threads, and layer norms over more values than that. */
 static void build_smoothed(struct reference *r)
 {
     reference_layer(r, LAYER_LAYER_NORM);
@@ -291,7 +291,7 @@ static void check_dropout(const struct run *u, int i)
     free(dy);
 }
 
-/* The kernel gets the values that cuDNN saves, computed here. */
+/* Computes the statistics that cuDNN would save, as the input of the kernel. */
 static void check_norm(const struct run *u, int i)
 {
     struct reference *r = u->r;
@@ -373,17 +373,17 @@ static void check_embedding(const struct run *u, int i)
     assert_int_equal(gpu_embedding_backward(NULL, &e, dy, grad), 0);
     compare(u->net, i, "embedding", y, r->y[i], n);
     compare(u->net, i, "embedding gradient", grad, r->grad[l->param[0]], rows);
-    e.vocabulary += 50; /* a large table has another kernel, and rows that no cell has */
+    e.vocabulary += 50; /* another kernel for a large table; no cell refers to its last 50 rows */
     memset(grad, 0xff, (size_t)(rows + 50 * e.units) * sizeof *grad);
     assert_int_equal(gpu_embedding_backward(NULL, &e, dy, grad), 0);
     compare(u->net, i, "gradient of a large table", grad, r->grad[l->param[0]], rows);
     for (int64_t k = rows; k < rows + 50 * e.units; k++)
         assert_true(grad[k] == 0);
-    x[0] = 1.0f; /* 255: beyond a smaller vocabulary, it counts as the last word */
+    x[0] = 1.0f; /* number 255: beyond the vocabulary, so it means the last word */
     e.vocabulary = 7;
     assert_int_equal(gpu_embedding_forward(NULL, &e, table, y), 0);
     assert_true(y[0] == table[6 * e.units]);
-    e.vocabulary = 1; /* all cells have the only row, and the bytes after it are unchanged */
+    e.vocabulary = 1; /* all cells refer to the only row; the bytes after it are unchanged */
     memset(grad, 0xff, (size_t)rows * sizeof *grad);
     assert_int_equal(gpu_embedding_backward(NULL, &e, dy, grad), 0);
     for (int64_t k = 0; k < 2 * e.units; k++)
@@ -569,7 +569,8 @@ static void test_bias_gradient_is_split(void **state)
     }
 }
 
-/* One pass has the bits of two, with ties, infinities and NaNs, for each arrangement of windows. */
+/* One pass for bias, relu and pool has the same bits as two passes, with ties, infinities and NaNs,
+ * for each arrangement of windows. */
 static void test_bias_relu_pool_in_one_pass(void **state)
 {
     enum { N = 3, CHANNELS = 5, PLANES = N * CHANNELS };
@@ -710,7 +711,7 @@ static void test_casts_are_the_hosts(void **state)
     free(want);
 }
 
-/* Each tensor has its own weight, and no byte after their last value is written. */
+/* Each summand has its own weight, and the kernel writes nothing after the end of the sum. */
 static void test_weighted_sums(void **state)
 {
     enum { N = 300, GUARD = 4 };

@@ -74,7 +74,7 @@ static void test_arena_limit_is_hard(void **state)
     assert_int_equal(gpu_arena_reserve(&a, "conv1", "weights", 7 * GPU_ARENA_ALIGN, &p), ST_OK);
     log_capture();
     enum status st =
-        gpu_arena_reserve(&a, "fc1", "output", 3 * GPU_ARENA_ALIGN + 50, &q); /* not rounded */
+        gpu_arena_reserve(&a, "fc1", "output", 3 * GPU_ARENA_ALIGN + 50, &q); /* unaligned */
     log_release(log, sizeof log);
     assert_int_equal(st, ST_RANGE);
     assert_non_null(strstr(log, "'fc1'"));
@@ -175,8 +175,8 @@ static void test_budget_counts(void **state)
     gpu_budget_free(&b);
 }
 
-/* Allocates and releases at random: no two parts overlap, all are in the block, and the rest is the
- * widest gap. */
+/* Allocates and releases at random: no two parts overlap, all are in the block, and
+ * gpu_budget_left() is the size of the widest gap. */
 static void test_budget_deals_out_a_block(void **state)
 {
     enum { N = 200, LIMIT = 100000 };
@@ -307,8 +307,7 @@ static void test_copies_are_cut_at_the_pins(void **state)
 
 enum { MAX_NET = 8 };
 
-/* Makes a layer of `elems` outputs; all have a gradient of their own, and all but the loss
- * learn. */
+/* Makes a dense layer of `elems` outputs, with one parameter. */
 static struct layer layer_of(int64_t elems, int n_inputs, const int *inputs)
 {
     struct layer l = {.kind = LAYER_DENSE, .n_params = 1, .n_inputs = n_inputs};
@@ -347,8 +346,8 @@ static void test_a_chain_has_two_buffers(void **state)
     gpu_diffs_destroy(&d);
 }
 
-/* The sum's gradient is that of both inputs of a shortcut, and is not overwritten while the longer
- * path still reads it. */
+/* The gradient by a sum is also the gradient by both of its inputs, the shortcut and the longer
+ * path. Its buffer is not overwritten while a layer of the longer path still reads it. */
 static void test_a_shortcut_shares_its_gradient(void **state)
 {
     const struct layer layers[] = {
@@ -371,8 +370,8 @@ static void test_a_shortcut_shares_its_gradient(void **state)
     gpu_diffs_destroy(&d);
 }
 
-/* The second part of a gradient arrives while the buffer of the first is another gradient as
- * well. */
+/* The second part of a gradient arrives while the buffer of the first part also holds the gradient
+ * of another layer, so the sum is in another buffer. */
 static void test_a_shared_gradient_is_not_added_to(void **state)
 {
     const struct layer layers[] = {
@@ -389,7 +388,8 @@ static void test_a_shared_gradient_is_not_added_to(void **state)
     gpu_diffs_destroy(&d);
 }
 
-/* A layer computes the gradients by all its inputs before any is added to another. */
+/* A layer computes the gradients by all its inputs before it adds one of them to another, so each
+ * has its own buffer. */
 static void test_a_layers_gradients_lie_apart(void **state)
 {
     const struct layer layers[] = {
@@ -411,8 +411,8 @@ static void test_a_layers_gradients_lie_apart(void **state)
     gpu_diffs_destroy(&d);
 }
 
-/* Gradients of other plans may arrive before the gradients above them are computed; exported
- * gradients are kept. */
+/* A gradient from another plan may arrive before this plan has computed the gradients of its higher
+ * layers, so it has its own buffer. The buffer of an exported gradient is not reused. */
 static void test_crossing_gradients_are_kept(void **state)
 {
     static const uint8_t low[] = {1, 1, 0, 1, 1}, high[] = {0, 0, 1, 1, 1};

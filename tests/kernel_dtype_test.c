@@ -45,7 +45,7 @@ static double value_of(const struct format *f, unsigned code)
     return ldexp(fraction + ldexp(1, f->p - 1), exponent - 1 + f->e_min - f->p + 1);
 }
 
-/* Returns the code of a number, by rint on a double (exact, and to even). */
+/* Returns the code of a number. rint() of a double rounds to even, and is exact. */
 static unsigned code_of(const struct format *f, float x)
 {
     unsigned sign = signbit(x) ? 0x8000u : 0;
@@ -148,7 +148,7 @@ static void test_encode_numbers(void **state)
     for (size_t i = 0; i < N_SPECIAL; i++)
         src[i] = float_of(special[i]);
     for (size_t i = 0; i < N_RANDOM; i++) {
-        /* any bits; every other number within fp16's range of exponents */
+        /* any bits; every second number is in the range of fp16's exponents */
         uint32_t u = (uint32_t)(rng_uniform(rng_key(1, RNG_TEST, 0), 2 * i) * 65536) << 16 |
                      (uint32_t)(rng_uniform(rng_key(1, RNG_TEST, 0), 2 * i + 1) * 65536);
         src[N_SPECIAL + i] = float_of(i % 2 ? u : (u & 0x83ffffffu) + (100u << 23));
@@ -158,8 +158,8 @@ static void test_encode_numbers(void **state)
     free(src);
 }
 
-/* Every length, at every alignment of bytes within a vector: only the n elements are written, each
- * with the same bits as alone. */
+/* Tests every length, at every alignment of bytes within a vector: only the n elements are written,
+ * each with the same bits as if it were converted alone. */
 static void test_lengths(void **state)
 {
     enum { MOST = 70, SHIFTS = 5 };
@@ -169,7 +169,7 @@ static void test_lengths(void **state)
     for (size_t i = 0; i < MOST; i++)
         src[i] = (rng_uniform(rng_key(2, RNG_TEST, 0), i) * 2 - 1) * ldexpf(1, (int)(i % 60) - 30);
     for (int d = 0; d < DTYPE_N_KINDS; d++) {
-        if (dtype_block((enum dtype)d) > 1) /* kernel_quant_test */
+        if (dtype_block((enum dtype)d) > 1) /* tested by kernel_quant_test and kernel_topk_test */
             continue;
         size_t size = dtype_bytes((enum dtype)d, 1);
         for (size_t n = 0; n <= MOST; n++)

@@ -1,7 +1,8 @@
-/* tests/kernel_epilogues_emulated_test.c - --gpu_tuning=epilogues: cuBLASLt computes a dense
- * layer's products together with their bias, relu and the gradient of the bias, with the same
- * results as plainly; if cuBLASLt does not offer one, the plain way is used, with one log line.
- * Argument: the folder of the emulation's library (tests/emulation). */
+/* tests/kernel_epilogues_emulated_test.c - tests --gpu_tuning=epilogues: cuBLASLt computes the
+ * products of a dense layer together with bias, relu and the gradient of the bias. The results must
+ * be the same as without this tuning. If cuBLASLt does not offer a product, the plan computes it as
+ * without the tuning, with one log line. Argument: the folder of the emulation's library
+ * (tests/emulation). */
 #include "kernels/tuning.h"
 #include "tests/check.h"
 #include "tests/emulated.h"
@@ -81,7 +82,7 @@ static void assert_close(const float *got, const float *want, double tolerance)
 
 static void test_products_have_epilogues(void **state)
 {
-    /* a bias' gradient: its terms may be rounded, and some of them cancel */
+    /* tolerances for the gradient of a bias: its terms may be rounded, and some of them cancel */
     static const double rounded[] = {
         [BACKEND_FP32] = 1e-6, [BACKEND_TF32] = 0x1p-9, [BACKEND_BF16] = 0x1p-6};
     for (int precision = BACKEND_FP32; precision <= BACKEND_BF16; precision++)
@@ -101,7 +102,7 @@ static void test_products_have_epilogues(void **state)
         }
 }
 
-/* A plan for inference adds biases in this way, and has no gradients. */
+/* In a plan for inference cuBLASLt adds the biases, and there are no gradients. */
 static void test_inference(void **state)
 {
     struct bench *b = bench_create(&net);
@@ -146,7 +147,7 @@ static void test_what_it_does_not_offer(void **state)
                                              EMULATION_LT_RUN};
     struct result *plain = step(0, BACKEND_FP32, BENCH_BATCH), *r[2];
     for (int k = 0; k < 3; k++) {
-        /* bias and relu, and the gradient of a bias */
+        /* two lines: for bias and relu, and for the gradient of a bias */
         assert_int_equal(lines_of_two_steps(ways[k], r), k == 0 ? 2 : 0);
         for (int i = 0; i < 2; i++) {
             assert_int_equal(r[i]->n_forward + r[i]->n_gradient, 0);

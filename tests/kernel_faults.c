@@ -23,7 +23,7 @@ void fault_build_all(struct reference *r)
     reference_layer(r, LAYER_BATCH_NORM);
     reference_layer(r, LAYER_RELU);
     int skip = reference_last(r);
-    reference_conv(r, 3, 2, 1, -1); /* also here, and there is a gradient by its input */
+    reference_conv(r, 3, 2, 1, -1); /* padded in the same way, with a gradient by its input */
     reference_layer(r, LAYER_RELU);
     reference_pool(r, LAYER_MAX_POOL, 2, 1, -1);
     reference_join(r, LAYER_ADD, 2, (int[]){reference_last(r), skip});
@@ -106,7 +106,8 @@ static void note(struct fault_job *j, const float *values, size_t n)
     j->end[j->n_notes++] = j->n_results;
 }
 
-/* A limit that is soon reached; with workspaces for two streams if they are needed. */
+/* Returns a limit, in bytes, that a plan soon reaches. It includes the workspaces of two streams if
+ * the tuning needs two. */
 static uint64_t memory_limit(void)
 {
     return (uint64_t)(test_tuning() & TUNING_BRANCHES ? 48 : 6) << 20;
@@ -127,7 +128,7 @@ static struct backend_plan_config config(struct fault_job *j)
                                         .tuning = test_tuning()};
 }
 
-/* st: result of the layer's work. */
+/* Records the layer if `st`, the result of its work, is an error. Returns st. */
 static enum status at(struct fault_job *j, int layer, enum status st)
 {
     if (st != ST_OK)

@@ -1,13 +1,14 @@
-/* tests/kernel_faults_emulated_test.c - the CUDA backend if a call to CUDA, cuDNN or cuBLAS fails:
- * each call of a piece of work fails once. Either the backend reports it, by a line that names the
- * call and, for a call of one layer, the layer, or it is one of the few calls that the backend can
- * do without, and then the results are those of the undisturbed work. Afterwards the same work has
- * those results, and no memory of a card is missing. WEIR_TEST_TUNING adds the calls of these
- * tunings (tests/kernel_tuning.h); with WEIR_TEST_STRIDE=N each N-th call of a piece of work fails.
- * If WEIR_TEST_FAULTS is set, it is an error if no call failed, for example because no work makes
- * the named call. Arguments: the folder of the emulation's library; the name of the failing calls,
- * omitted or "all": all calls; and a pattern of the tests to run. Needs the emulation
- * (tests/emulation), which counts the calls. */
+/* tests/kernel_faults_emulated_test.c - tests the CUDA backend when a call to CUDA, cuDNN or cuBLAS
+ * fails. A piece of work runs again and again, and each time another one of its calls fails. The
+ * backend must log the name of the call and, if the call belongs to one layer, the layer. There are
+ * a few calls that the backend can do without: if one of them fails, the results must be those of
+ * the undisturbed work. Afterwards the work must have the same results again, and no memory of a
+ * card may be missing. WEIR_TEST_TUNING adds the calls of these tunings (tests/kernel_tuning.h);
+ * with WEIR_TEST_STRIDE=N only every N-th call of a piece of work fails. If WEIR_TEST_FAULTS is
+ * set, a run in which no call failed is an error, for example because no work makes the named call.
+ * Arguments: the folder of the emulation's library; the name of the failing calls, omitted or
+ * "all": all calls; and a pattern of the tests to run. Needs the emulation (tests/emulation), which
+ * counts the calls. */
 #include "kernels/backend.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -30,9 +31,9 @@ static void (*fault_set)(long long number);
 static const char *(*fault_name)(void);
 static size_t (*bytes_taken)(void);
 
-/* The backend can do without these: it copies through staging memory, uses another algorithm, or a
- * proposed one if none is timed, adds a bias by a kernel of its own, or launches kernel by
- * kernel. */
+/* Calls that the backend can do without. If one fails, the backend copies through staging memory,
+ * uses another algorithm, uses the proposed algorithm instead of a timed one, adds a bias by a
+ * kernel of its own, or launches kernel by kernel. */
 static const char *const dispensable[] = {"cudnnGetConvolutionForwardWorkspaceSize",
                                           "cudnnGetConvolutionBackwardFilterWorkspaceSize",
                                           "cudnnGetConvolutionBackwardDataWorkspaceSize",
@@ -50,7 +51,7 @@ static const char *const dispensable[] = {"cudnnGetConvolutionForwardWorkspaceSi
                                           "cudaStreamEndCapture",
                                           "cudaGraphInstantiate"};
 
-/* The text in the log if it is not the call's name. */
+/* Texts in the log for the calls that it does not name. */
 static const struct {
     const char *call, *said;
 } said_as[] = {
@@ -96,7 +97,8 @@ static int near(const struct fault_job *j, const struct fault_job *want)
     return j->n_results == want->n_results;
 }
 
-/* Returns true if the log names the layer, or the relu or pool after it that is part of it. */
+/* Returns true if the log names the layer, or a relu or pool after the layer that is computed with
+ * it. */
 static int is_layer_said(const struct fault_job *j)
 {
     char layer[128];
@@ -108,7 +110,7 @@ static int is_layer_said(const struct fault_job *j)
     return 0;
 }
 
-/* Returns true for a call of no layer, or of a graph of several. */
+/* Returns true for a call that belongs to no layer, or to a graph of several layers. */
 static int is_of_many_layers(const char *name)
 {
     return strcmp(name, "cudaSetDevice") == 0 ||
@@ -129,7 +131,8 @@ static int is_said(const struct fault_job *j, const char *name)
            (j->layer < 0 || is_of_many_layers(name) || is_layer_said(j));
 }
 
-/* silent: number of failures of the names in `cleaning` so far. */
+/* Checks work in which one call failed. silent: failures that were not logged so far, for each name
+ * in `cleaning`. */
 static void check_one(const struct fault_job *j, const struct fault_job *want, enum status st,
                       const char *name, int silent[2])
 {
@@ -148,7 +151,7 @@ static void check_one(const struct fault_job *j, const struct fault_job *want, e
         fail_msg("call %lld, %s, fails and nobody says so", j->fault, name);
 }
 
-/* least: minimum number of calls. */
+/* Repeats the work; each time another one of its calls fails. least: minimum number of calls. */
 static void check_work(void (*build)(struct reference *r), enum status (*work)(struct fault_job *j),
                        int least)
 {
@@ -255,7 +258,7 @@ int main(int argc, char **argv)
         stride = atoi(every);
     if (slowness != NULL && atoi(slowness) > 1)
         stride = 11; /* sanitizers test some of them */
-    /* the heap reuses the memory of cards, without a fault for each page */
+    /* the heap reuses the memory of emulated cards, without a page fault for each page */
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     int status;

@@ -1,8 +1,8 @@
-/* tests/kernel_forms_test.c - the loops of kernels/vector have the same bits with any instructions.
- * The build compiles them for plain x86-64, with AVX2 and with AVX-512 (form_<march>.so); each form
- * that this processor supports does the same work as the program's own loops, whose clone the
- * loader chose, and every written byte is compared. A lower clone cannot be forced from outside:
- * GLIBC_TUNABLES does not affect GCC's resolvers. */
+/* tests/kernel_forms_test.c - tests that the loops of kernels/vector compute the same bits with any
+ * set of instructions. The build compiles them for plain x86-64, with AVX2 and with AVX-512
+ * (form_<march>.so); each form that this processor supports does the same work as the program's own
+ * loops, whose clone the loader chose, and every written byte is compared. A lower clone cannot be
+ * forced from outside: GLIBC_TUNABLES does not affect GCC's resolvers. */
 #include "base/rng.h"
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/optim.h"
