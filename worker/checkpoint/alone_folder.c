@@ -36,8 +36,9 @@ static enum status open_lock(struct alone_folder *f, char path[PATH_MAX])
     return ST_OK;
 }
 
-/* Locks the file. A process that looks for an owner (owner.h) holds a shared lock for a moment, so
- * that lock is waited for. Returns 0, or an errno: EWOULDBLOCK if a worker has the lock. */
+/* Locks the file. A process that checks for an owner (owner.h) holds a shared lock for a moment;
+ * the function waits until such a lock is released. Returns 0, or an errno: EWOULDBLOCK if a worker
+ * has the lock. */
 static int try_lock(int fd)
 {
     int64_t deadline_ns = clock_deadline_ns(LOOKS_MS);
@@ -61,8 +62,8 @@ static void note_locked(const struct alone_folder *f, const char *path, int fail
         LOG_D("%s: not written: %s", path, strerror(errno));
 }
 
-/* Locks the folder. ST_REFUSED: another process of this host, or of a host whose locks this one
- * sees, has the lock; with take_over f->lock_fd is -1 instead, until replace_lock. */
+/* Locks the folder. ST_REFUSED: a process of this host, or of a host whose locks this host sees,
+ * has the lock. If take_over is set, this is no error, and f->lock_fd is -1 until replace_lock. */
 static enum status lock_folder(struct alone_folder *f, bool take_over)
 {
     char path[PATH_MAX];
@@ -77,15 +78,16 @@ static enum status lock_folder(struct alone_folder *f, bool take_over)
         LOG_E(
             "--checkpoint_dir: %s belongs to another worker without servers, which is starting: " OWNER_REMEDY,
             f->path);
-        return ST_REFUSED; /* a supervisor that restarts the worker would do so endlessly */
+        return ST_REFUSED; /* an error that a supervisor must not answer by endless restarts */
     }
     note_locked(f, path, failed);
 done:
     return st;
 }
 
-/* Replaces the lock of the folder's previous worker, which keeps it until it ends. The
- * caller has claimed the folder: without a claim the previous worker is still its owner. */
+/* Locks a new lock file, because the folder's previous worker keeps the old one locked until it
+ * ends. The caller must have claimed the folder; before the claim the previous worker is its
+ * owner. */
 static enum status replace_lock(struct alone_folder *f)
 {
     char path[PATH_MAX];
@@ -168,8 +170,8 @@ static enum status check_job(const struct alone_folder_config *cfg,
     return st;
 }
 
-/* Replaces *found, the result of an earlier look or NULL, by the newest checkpoint if that is
- * another one. Refuses a checkpoint that does not fit the job. */
+/* Finds the newest checkpoint. *found: the checkpoint of an earlier call or NULL; it is replaced if
+ * a newer one exists. Refuses a checkpoint that does not fit the job. */
 static enum status find_checkpoint(const struct alone_folder_config *cfg,
                                    struct checkpoint_restore **found)
 {

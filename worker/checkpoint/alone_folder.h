@@ -1,13 +1,14 @@
 /* worker/checkpoint/alone_folder.h - the folder of checkpoints of a worker without servers. Files,
- * claim and epochs are those of servers (checkpoint/folder.h), so a job that began alone can
- * continue with servers, and the reverse. The claim fences off the previous owner. In addition the
- * process locks the file `worker-lock`, so that a second worker alone, or a ps 0, is refused while
- * the first one lives (if the file system supports locks; checkpoint/owner.h).
+ * claims and epochs are the same as those of servers (checkpoint/folder.h), so a job that began
+ * without servers can continue with servers, and the reverse. The claim fences off the previous
+ * owner. In addition the process locks the file `worker-lock`, so that a second worker without
+ * servers, or a ps 0, is refused while this process lives (if the file system supports locks;
+ * checkpoint/owner.h).
  * Owns:    the lock.
  * Threads: one at a time.
- * Errors:  logged: ST_INVALID (no folder), ST_REFUSED (another process has it), ST_MISMATCH (of
- *          another job), ST_NOT_FOUND (nothing at the path of --restore), ST_CORRUPT, ST_IO,
- *          ST_NOMEM. */
+ * Errors:  logged: ST_INVALID (no folder), ST_REFUSED (another process has the folder), ST_MISMATCH
+ *          (a checkpoint of another job), ST_NOT_FOUND (nothing at the path of --restore),
+ *          ST_CORRUPT, ST_IO, ST_NOMEM. */
 #ifndef WORKER_CHECKPOINT_ALONE_FOLDER_H
 #define WORKER_CHECKPOINT_ALONE_FOLDER_H
 #include "checkpoint/folder.h"
@@ -20,7 +21,7 @@ struct alone_folder_config {
     const char *path;
     /* a manifest or folder used instead of the checkpoints in this folder; NULL: none */
     const char *restore;
-    bool take_over; /* claim the folder although its owner may be alive; false: that is an error */
+    bool take_over; /* claim the folder even if its owner may be alive; false: refuse that */
     const char *host;
     const struct net_job *job;
     double epochs; /* epochs that determined the number of steps; 0: the steps were given */
@@ -39,7 +40,7 @@ struct alone_folder {
     uint64_t generation;          /* generation of the files that this process writes */
     int64_t step;                 /* step that training continues from; 0: it begins */
     uint64_t position;            /* position of the step's first sample */
-    struct net_rounding rounding; /* rounding used by the steps so far; empty without steps */
+    struct net_rounding rounding; /* rounding of the steps before `step`; empty: no steps */
 };
 
 /* Creates the folder, locks it, loads its newest whole checkpoint, and claims it. */

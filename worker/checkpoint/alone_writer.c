@@ -1,6 +1,6 @@
-/* worker/checkpoint/alone_writer.c - at_step copies the state under the lock and wakes the thread,
- * which writes the copy to a file. While `busy` the copy belongs to the thread, otherwise to the
- * holder of the lock. */
+/* worker/checkpoint/alone_writer.c - alone_writer_at_step copies the state under the lock and wakes
+ * the thread, which writes the copy to a file. While `busy` is set, only the thread may use the
+ * copy; otherwise only the holder of the lock. */
 #include "worker/checkpoint/alone_writer.h"
 #include "base/clock.h"
 #include "base/guarded.h"
@@ -37,7 +37,7 @@ struct alone_writer {
     bool is_last;        /* training ends with the copy */
     int64_t copied;      /* step of the copy, or the step that training continued from */
     int64_t next_ns;
-    bool is_best; /* the copy is the best checkpoint; then all of `best` but its id is set */
+    bool is_best; /* the copy becomes the best checkpoint; `best` is then set except for its id */
     int best_is_kept;
     struct checkpoint_best best;
 };
@@ -89,8 +89,8 @@ static enum status write_manifest(const struct alone_writer *s,
     return st;
 }
 
-/* Writes the copy of this step as a checkpoint. best: it is also the best one, and *kept receives 1
- * if it was recorded as such; NULL: it is not. */
+/* Writes the copy of this step as a checkpoint. If best is not NULL, the checkpoint is also the
+ * best one, and *kept receives 1 if the folder's record of the best checkpoint was written. */
 static enum status save(struct alone_writer *s, int64_t step, bool is_last,
                         struct checkpoint_best *best, int *kept)
 {
@@ -286,8 +286,9 @@ static void wait_until_written(struct alone_writer *s) REQUIRES(s->lock)
         pthread_cond_wait(&s->wake, &s->lock);
 }
 
-/* Returns when the copy is written or cannot be written. ST_FULL, ST_IO: it is not, logged. A
- * diverged state (ST_INVALID) was logged before: another attempt would not write it either. */
+/* Returns when the copy of the last step is written or cannot be written. ST_FULL, ST_IO: not
+ * written, logged. A diverged state (ST_INVALID) was logged before and is no error here, because a
+ * restart would not write it either. */
 static enum status save_last(struct alone_writer *s, int64_t step) REQUIRES(s->lock)
 {
     s->is_last = true;
