@@ -57,7 +57,8 @@ static bool read_claim(const char *path, const char *name, struct device_holder 
     close(fd);
     if (!lives)
         return false;
-    /* The number in the name may belong to another container; the kernel's number is valid here. */
+    /* The process id in the name may be that of another container; the kernel's id is valid
+     * here. */
     out->pid = device_lock_holder(&st);
     if (out->pid != 0)
         process_info(out->pid, &out->who);
@@ -144,7 +145,7 @@ static size_t describe_holder(const struct device_holder *h, char *why, size_t n
                       h->who.user, since);
 }
 
-/* Writes the holders to `why`; keeps its text if no holder has a claim file. */
+/* Writes the holders and `last` to `why`. Leaves `why` unchanged if no holder has a claim file. */
 static void describe_holders(const struct device_holders *others, const char *last, char *why)
 {
     size_t n = 0;
@@ -158,7 +159,7 @@ static void describe_holders(const struct device_holders *others, const char *la
     append_why(why, n, "%s", last);
 }
 
-/* Claims a part. Called under the lock of the sum. */
+/* Claims a part of the GPU. The caller holds the lock under which claims are added up. */
 static enum status reserve_part(const char *dir, const char *key,
                                 const struct device_claim_request *want, struct device_claim *out,
                                 struct device_holders *others, char *why)

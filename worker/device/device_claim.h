@@ -1,14 +1,15 @@
 /* worker/device/device_claim.h - reservations of GPUs: of a whole GPU, or of a fraction of its
- * memory (--gpu_memory_fraction) beside other processes, while the fractions add up to at most 1.
+ * memory (--gpu_memory_fraction) beside other processes. The fractions of a GPU add up to at most
+ * 1.
  *
  * A process locks the GPU's file (device_lock.h): exclusively for the whole GPU, shared for a
- * fraction. In addition each claim has a file of its own, locked while its process lives, with the
- * claim in its name: "weir-gpu-KEY.use-PID-PARTS-HOW-NUMBER.lock". PARTS is in millionths of the
- * memory (0: no limit); HOW is "now" if the memory is allocated at once, "cap" if it is only a
- * limit. The file's owner is the claim's user, and its time is the begin of the claim; the file is
- * empty. A process that reads the claims removes those of ended processes, if it may. Claims of
- * fractions are added up under the lock "KEY.claim", so that of two simultaneous claims both fit or
- * one fails.
+ * fraction. In addition each claim has a file of its own, which is locked while the claim's process
+ * lives and has the claim in its name: "weir-gpu-KEY.use-PID-PARTS-HOW-NUMBER.lock". PARTS is in
+ * millionths of the memory (0: no limit); HOW is "now" if the memory is allocated at once, "cap" if
+ * it is only a limit. The file's owner is the claim's user, and its time is that of the claim; the
+ * file is empty. A process that reads the claims removes the files of ended processes, if it has
+ * the permission. Claims of fractions are added up under the lock "KEY.claim", so that of two
+ * simultaneous claims both fit or one fails.
  * Owns:    the fields of struct device_claim; released by device_claim_release or the process's
  *          exit. Threads: none.
  * Errors:  not logged, but written to why[DEVICE_CLAIM_WHY_SIZE]: the caller may continue. */
@@ -28,12 +29,12 @@ enum {
 /* A request for a GPU. */
 struct device_claim_request {
     int parts;    /* share of the GPU's memory in millionths; 0: no limit */
-    bool is_cap;  /* parts are a limit, and not allocated at once */
-    bool is_auto; /* limits are added up, too */
+    bool is_cap;  /* the memory is only limited to `parts`, not allocated at once */
+    bool is_auto; /* claims with is_cap are added up, too */
 };
 
 struct device_claim {
-    int lock, mark; /* descriptors; -1: not reserved; no claim file */
+    int lock, mark; /* descriptors of the GPU's file and the claim file; -1: none */
     char mark_path[DEVICE_CLAIM_PATH_SIZE];
 };
 
@@ -50,19 +51,20 @@ struct device_holders {
     struct device_holder holder[DEVICE_CLAIMS_MAX];
 };
 
-/* Claims a GPU. ST_BUSY: another process has it exclusively, or (want->parts 0) others share it;
- * ST_REFUSED: the fractions do not fit; ST_IO. *others receives the other claims in every case. */
+/* Claims a GPU. ST_BUSY: another process has the whole GPU, or, if want->parts is 0, any part of
+ * it; ST_REFUSED: the fractions do not fit; ST_IO. *others receives the other claims, also after an
+ * error. */
 enum status device_claim_acquire(const char *dir, const char *key,
                                  const struct device_claim_request *want, struct device_claim *out,
                                  struct device_holders *others, char *why);
-/* Makes a claim visible without reserving: for a GPU named by its user that others have
- * reserved. */
+/* Writes a claim file without a reservation, for a GPU that the user named although other processes
+ * have reserved it. */
 void device_claim_mark(const char *dir, const char *key, const struct device_claim_request *want,
                        struct device_claim *out);
 void device_claim_release(struct device_claim *c);
 /* Lists the current claims. */
 enum status device_claim_list(const char *dir, const char *key, struct device_holders *out);
-/* Returns the fraction in millionths; 1e6 for all of it. */
+/* Returns the fraction in millionths; 1e6: the whole GPU. */
 int device_claim_parts(double fraction);
 
 #endif

@@ -70,7 +70,7 @@ static bool load_driver(struct cuda_api *api, char *why)
     return true;
 }
 
-/* Returns the known remedy for this error of the driver; "" if its text suffices. */
+/* Returns the known remedy for this error of the driver; "" if the error's own text suffices. */
 static const char *error_advice(int error)
 {
     static const struct {
@@ -95,7 +95,7 @@ static const char *error_advice(int error)
     return "";
 }
 
-/* Writes the error to why and returns the result of device_cuda_list. */
+/* Writes the error to `why`, and returns the value that device_cuda_list returns for it. */
 static int explain_error(const struct cuda_api *api, const char *call, int error, char *why)
 {
     const char *text = NULL;

@@ -30,7 +30,7 @@ struct device_info {
 
 enum device_load_state {
     DEVICE_LOAD_KNOWN,
-    DEVICE_LOAD_NO_NVML, /* unknown for every GPU */
+    DEVICE_LOAD_NO_NVML, /* unknown for every GPU: there is no NVML */
     DEVICE_LOAD_UNKNOWN, /* NVML does not report it for this GPU */
     DEVICE_LOAD_LOST,    /* the GPU does not respond any more */
 };
@@ -42,13 +42,13 @@ struct device_load {
     int percent;     /* utilisation, 0 to 100; -1: unknown (MIG) */
     int n_processes; /* number of processes that compute on it; -1: unknown */
     int pid[DEVICE_MAX_PIDS];
-    int n_pids; /* number of entries in pid: the first of the processes */
+    int n_pids; /* entries in pid; fewer than n_processes if there are many */
 };
 
 /* Health of a GPU. */
 struct device_health {
     int temperature_c;                /* INT_MIN: unknown */
-    int64_t power_mw, power_limit_mw; /* below 0: unknown, here and below */
+    int64_t power_mw, power_limit_mw; /* below 0: unknown; so also in the fields below */
     int ecc;                          /* error correction of the GPU's memory: 1 on, 0 off */
     int64_t ecc_uncorrected;          /* errors not corrected since the driver was loaded */
 };

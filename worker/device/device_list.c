@@ -81,7 +81,7 @@ static void add_health(json_t *gpu, const struct device_health *h)
                         number_or_null(h->ecc_uncorrected >= 0, (uint64_t)h->ecc_uncorrected));
 }
 
-/* Returns the processes that have reserved it, or a part of it. */
+/* Returns the processes that have reserved this GPU or a part of it. */
 static json_t *json_holders(const struct device_list_config *cfg, const struct device_info *d)
 {
     struct device_holders holders;
@@ -140,8 +140,8 @@ static json_t *json_gpu(const struct device_list_config *cfg, const struct devic
 
 static enum status print_json(const struct device_list_config *cfg, const struct device_scan *s)
 {
-    /* Holds the lock of choosing, so that these short locks do not make another process skip a
-     * GPU. */
+    /* Holds the lock "choose": otherwise a process that chooses GPUs could skip a GPU because of
+     * the short locks here. */
     int choosing = -1;
     if (s->n > 0)
         device_lock_wait(cfg->lock_dir, "choose", CHOOSE_WAIT_MS, &choosing);

@@ -33,8 +33,8 @@ int device_lock_path(const char *dir, const char *key, char *out, size_t size)
     return 1;
 }
 
-/* Opens the file without O_CREAT first: fs.protected_regular forbids that for another user's file
- * in a folder with the sticky bit. O_NONBLOCK: a pipe at this path must not block. */
+/* Opens the file without O_CREAT first, because fs.protected_regular forbids O_CREAT for another
+ * user's file in a folder with the sticky bit. O_NONBLOCK: a pipe at this path must not block. */
 static int open_file(const char *path)
 {
     for (int round = 0; round < MAX_ROUNDS; round++) {
@@ -78,7 +78,8 @@ static enum status cannot(const char *path, const char *because, char *why)
     return ST_IO;
 }
 
-/* Tries once. ST_UNAVAILABLE: the file was removed in between, so the caller tries again. */
+/* Tries once to acquire the lock. ST_UNAVAILABLE: the file was removed between open and lock; the
+ * caller tries again. */
 static enum status try_acquire(const char *path, int how, int *out, char *why)
 {
     struct stat own, there;
@@ -138,7 +139,7 @@ enum status device_lock_wait(const char *dir, const char *key, int ms, int *fd)
         enum status st = device_lock_acquire(dir, key, fd, why);
         if (st != ST_BUSY || clock_now_ns() >= deadline)
             return st;
-        /* flock has no form with a deadline. */
+        /* flock has no timeout. */
         nanosleep(&(struct timespec){0, RETRY_MS * 1000000L}, NULL);
     }
 }

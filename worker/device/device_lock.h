@@ -1,14 +1,14 @@
-/* worker/device/device_lock.h - reservations that all processes of a machine see, of every user.
+/* worker/device/device_lock.h - reservations that the processes of all users of a machine see.
  *
  * A reservation is flock(2) on an empty file "weir-gpu-KEY.lock", with a GPU's UUID as KEY, in a
- * folder where every user may create files and none may remove those of others (the sticky bit).
+ * folder in which every user may create files but not remove files of other users (the sticky bit).
  * The kernel drops the lock at any exit of the process; the file stays and is reused. Files are
  * readable by all and are only opened for reading, which suffices for flock, so no data can be
  * written to them. A link, a pipe or a folder at the path is refused.
  *
  * If a file is removed while its lock is held (by a cleaner of /tmp), the next process creates and
- * locks a new one: then only the GPU's load shows that it is in use. Processes that do not share
- * the folder (containers) do not see each other's reservations.
+ * locks a new file: then only the load of the GPU shows that the GPU is in use. Processes that do
+ * not share the folder (containers) do not see each other's reservations.
  * Owns:    nothing; the caller owns the descriptor, which device_lock_release closes. Threads:
  *          none; the umask changes for a moment.
  * Errors:  ST_BUSY, ST_IO; not logged, but written to why[DEVICE_WHY_SIZE]: the caller may
@@ -24,7 +24,8 @@ const char *device_lock_default_dir(void);
 enum status device_lock_acquire(const char *dir, const char *key, int *fd, char *why);
 /* Acquires a shared lock, without waiting. */
 enum status device_lock_acquire_shared(const char *dir, const char *key, int *fd, char *why);
-/* Waits up to `ms`. For locks that are held only for moments. */
+/* Acquires an exclusive lock, and waits for it up to `ms`. Only for locks that are held for
+ * moments. */
 enum status device_lock_wait(const char *dir, const char *key, int ms, int *fd);
 void device_lock_release(int fd); /* -1 is fine */
 /* Writes the path of a key's file; 0: it is longer than `size`. */

@@ -155,8 +155,8 @@ int device_nvml_count(const struct device_nvml *n)
     return n->api.count(&count) == NVML_SUCCESS && count < 1 << 16 ? (int)count : -1;
 }
 
-/* Compares the hexadecimal digits, which are the same in CUDA and NVML behind different
- * prefixes. */
+/* Compares only the hexadecimal digits, because CUDA and NVML write different prefixes before
+ * them. */
 static bool same_uuid(const char *a, const char *b)
 {
     return strlen(a) > 4 && strlen(b) > 4 && strcasecmp(a + 4, b + 4) == 0;
@@ -195,9 +195,9 @@ static struct nvml_handle *find_mig(const struct nvml_api *api, struct nvml_hand
     return NULL;
 }
 
-/* Finds the GPU by UUID. Drivers name MIG instances differently, so otherwise by PCI address: the
- * GPU's load is at least the instance's. NULL: *lost is set if some GPU does not respond any
- * more. */
+/* Finds the GPU by its UUID. Drivers name MIG instances differently, so if no UUID is equal, the
+ * GPU is found by its PCI address: its load is at least that of the instance. NULL: not found;
+ * *lost is set if some GPU does not respond any more. */
 static struct nvml_handle *find_handle(const struct device_nvml *n, const struct device_info *d,
                                        int *lost)
 {

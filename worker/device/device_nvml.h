@@ -1,6 +1,6 @@
-/* worker/device/device_nvml.h - load and health of GPUs from NVML (libnvidia-ml.so.1, a part of
- * the driver). It is loaded by name; a machine without it is fine. Every query searches NVML's
- * current list again, because GPUs fall off the bus and MIG instances appear and disappear.
+/* worker/device/device_nvml.h - load and health of GPUs from NVML (libnvidia-ml.so.1, a part of the
+ * driver). The library is loaded by name, and may be missing. Every query searches NVML's current
+ * list of GPUs again, because GPUs fall off the bus and MIG instances appear and disappear.
  * Owns:    NVML's initialisation.
  * Threads: one at a time. Errors: none logged. */
 #ifndef WORKER_DEVICE_DEVICE_NVML_H

@@ -8,7 +8,8 @@
 
 enum {
     /* A GPU is idle if no process computes on it, and its utilisation and used memory are at most
-     * these bounds. The larger bound of memory counts: part of the memory is the driver's. */
+     * these bounds. The larger of the two bounds of memory applies; the driver itself uses some
+     * memory. */
     DEVICE_IDLE_PERCENT = 10,
     DEVICE_IDLE_MEMORY_MB = 1024,
     DEVICE_IDLE_MEMORY_PERCENT = 2,
@@ -25,7 +26,7 @@ struct device_scan {
     int no_driver;                  /* n = 0: libcuda is missing, or too old */
     char nvml_why[DEVICE_WHY_SIZE]; /* nvml NULL: reason */
     struct device_nvml *nvml;
-    int n_machine; /* all GPUs, including hidden ones, by NVML; -1: unknown */
+    int n_machine; /* number of all GPUs by NVML, including hidden ones; -1: unknown */
     /* value of CUDA_VISIBLE_DEVICES; NULL: not set; owned by the environment */
     const char *visible;
 };
@@ -34,10 +35,12 @@ void device_scan_open(struct device_scan *out);
 void device_scan_close(struct device_scan *s);
 void device_scan_load(const struct device_scan *s, int i, struct device_load *out);
 void device_scan_health(const struct device_scan *s, int i, struct device_health *out);
-/* Returns 1, or 0 with why[DEVICE_WHY_SIZE]. Unknown values do not count against the GPU. */
+/* Returns true if the GPU is idle; otherwise why[DEVICE_WHY_SIZE] has the reason. Unknown values do
+ * not make a GPU busy. */
 bool device_scan_is_idle(const struct device_load *load, char *why);
-/* Returns true if only its utilisation makes it busy. NVML reports that up to a second late (and as
- * 100 % after the driver has started), so the job may have ended already. */
+/* Returns true if only the utilisation makes the GPU busy. NVML reports the utilisation up to a
+ * second late (and as 100 % after the driver has started), so the job that used the GPU may have
+ * ended. */
 bool device_scan_may_lag(const struct device_load *load);
 /* Writes "GPU 2 (NVIDIA H200, GPU-8932f937-..., 0000:3b:00.0)", at most DEVICE_LABEL_SIZE. */
 void device_scan_label(const struct device_info *d, char *out, size_t size);

@@ -1,7 +1,8 @@
-/* worker/device/devices.c - chooses GPUs by the --gpus text, see devices.h. While a process chooses
- * it holds the lock "choose", so that of several processes that need several GPUs each, one gets
- * all it needs instead of each getting too few. That is only for fairness: a process that cannot
- * acquire the lock within seconds chooses without it. Each GPU's own lock excludes. */
+/* worker/device/devices.c - chooses GPUs by the --gpus text, see devices.h. A process holds the
+ * lock "choose" while it chooses. Otherwise, if several processes need several GPUs each, all of
+ * them could end with too few. The lock is only for fairness: a process that cannot acquire it
+ * within seconds chooses without it. Each GPU's own lock ensures that only one process has the
+ * GPU. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "worker/device/device_lock.h"
@@ -24,7 +25,7 @@ void devices_text_add(struct devices_text *t, const char *fmt, ...)
         t->n = t->n + (size_t)n < sizeof t->s ? t->n + (size_t)n : sizeof t->s - 1;
 }
 
-/* Returns the length of the next entry of a list with commas; -1 after the last. */
+/* Returns the length of the next entry of a list separated by commas; -1: no more entries. */
 static int next_entry(const char **list, const char **entry)
 {
     if (*list == NULL)
@@ -169,7 +170,7 @@ static enum status check_there(const struct device_scan *s, int i)
     return ST_NOT_FOUND;
 }
 
-/* Returns the GPU that an entry names; -1: none, -2: several. */
+/* Returns the index of the GPU that an entry names; -1: it names no GPU, -2: several. */
 static int find_named(const struct device_scan *s, const char *entry, int n)
 {
     int found = -1;
@@ -245,7 +246,7 @@ done:
     return st;
 }
 
-/* Chooses for auto. Without a number, the GPUs that the placement names count. */
+/* Chooses GPUs for auto. If auto has no number, the GPUs that the placement names are chosen. */
 static enum status choose_auto(const struct devices_request *r, const struct device_scan *s,
                                int most, struct devices *out)
 {

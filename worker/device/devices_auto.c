@@ -1,6 +1,6 @@
 /* worker/device/devices_auto.c - --gpus=auto: see devices.h. It chooses idle GPUs first. If there
- * are too few, and the user named the visible GPUs (CUDA_VISIBLE_DEVICES), those are the user's
- * choice: they are used although they are busy. */
+ * are too few, and the user named the visible GPUs in CUDA_VISIBLE_DEVICES, busy GPUs are used,
+ * too, because the user chose them. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "worker/device/device_lock.h"
@@ -12,7 +12,7 @@
 enum {
     POLL_MS = 500,
     SAY_EVERY_MS = 10000,
-    LOOK_AGAIN_MS = 1500, /* NVML's utilisation is that of its last sample period, 1/6 to 1 s */
+    LOOK_AGAIN_MS = 1500, /* more than the last 1/6 to 1 s, over which NVML measures utilisation */
 };
 
 static bool has_pid(const struct device_holders *h, int pid)
@@ -23,7 +23,7 @@ static bool has_pid(const struct device_holders *h, int pid)
     return false;
 }
 
-/* Returns true if only processes with reserved parts use the GPU, and the requested part is
+/* Returns true if only processes that reserved a part use the GPU, and the requested part is
  * free. */
 static bool fits_beside(const struct device_load *load, const struct device_holders *others,
                         const struct device_claim_request *want, char *why)
@@ -65,11 +65,11 @@ static bool may_reserve(const struct devices_request *r, const struct device_sca
 enum answer {
     REFUSED,
     TAKEN,
-    LAGS /* refused for a load that may be over: device_scan_may_lag() */
+    LAGS /* refused for a load that may have ended: see device_scan_may_lag */
 };
 
-/* Reserves before it measures: the last owner may have ended just now, with its memory still in
- * use. */
+/* Reserves GPU i if it is idle. It is reserved before its load is measured: otherwise two processes
+ * could choose it. beside: a part beside other parts suffices. */
 static enum answer reserve_one(const struct devices_request *r, const struct device_scan *s, int i,
                                int beside, struct devices *out, char *why)
 {
@@ -103,8 +103,9 @@ bool devices_auto_accepts(const struct devices_request *r, const struct device_s
     return takes;
 }
 
-/* Reserves idle GPUs, up to `most`, then those with room beside other fractions; reasons: why each
- * other GPU was refused. Returns true if another look may find one more. */
+/* Reserves up to `most` GPUs: idle GPUs first, then GPUs with room beside the parts of other
+ * processes. reasons: why each of the remaining GPUs was refused. Returns true if a GPU was refused
+ * only because of a load that may have ended. */
 static bool reserve_idle(const struct devices_request *r, const struct device_scan *s, int most,
                          struct devices *out, struct devices_text *reasons)
 {
@@ -135,7 +136,8 @@ static int pause_ms(const struct devices_request *r, int ms)
     return 0;
 }
 
-/* Reserves the GPUs in CUDA_VISIBLE_DEVICES, busy or not; reserved ones last, lost ones never. */
+/* Reserves GPUs in CUDA_VISIBLE_DEVICES, busy or not: first those that no process reserved, then
+ * those reserved by other processes, but no lost ones. */
 static void reserve_visible(const struct devices_request *r, const struct device_scan *s, int most,
                             struct devices *out)
 {
@@ -163,7 +165,8 @@ static void reserve_visible(const struct devices_request *r, const struct device
         }
 }
 
-/* Logs that more GPUs are available: free ones and, if the user named GPUs, busy ones. */
+/* Logs which further GPUs the worker could use: free GPUs and, if the user named GPUs, busy
+ * ones. */
 static void log_more(const struct devices_request *r, const struct device_scan *s,
                      const struct devices *chosen)
 {
@@ -194,7 +197,7 @@ static void log_more(const struct devices_request *r, const struct device_scan *
             busy_ones.s, n_busy == 1 ? "is" : "are", 1 + n + n_busy, n_busy == 1 ? "it" : "them");
 }
 
-/* Sorts by CUDA's numbers: the first one is the tower's own. */
+/* Sorts the GPUs by CUDA's numbers, because the first GPU is the tower's own. */
 static void sort_gpus(struct devices *d)
 {
     for (int i = 1; i < d->n; i++)
@@ -208,8 +211,8 @@ static void sort_gpus(struct devices *d)
         }
 }
 
-/* Looks repeatedly while there is time to wait, because there is no notification of an idle GPU;
- * and once more in any case if a job may have ended just before. */
+/* Tries repeatedly until wait_seconds have passed, because no event reports that a GPU became idle.
+ * If a GPU was refused for a load that may have ended, it tries once more in any case. */
 enum status devices_auto_choose(const struct devices_request *r, const struct device_scan *s,
                                 int most, struct devices *out)
 {

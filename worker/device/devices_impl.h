@@ -7,7 +7,7 @@
 
 enum { DEVICES_CHOOSE_WAIT_MS = 5000, DEVICES_TEXT_SIZE = 4096 };
 
-/* A growing line, cut when it is too long. */
+/* A text that grows up to its size; further text is cut. */
 struct devices_text {
     char s[DEVICES_TEXT_SIZE];
     size_t n;
@@ -18,7 +18,7 @@ void devices_text_add(struct devices_text *t, const char *fmt, ...)
 /* Adds a GPU to the chosen ones. */
 void devices_keep(struct devices *out, const struct device_info *gpu,
                   const struct device_claim *claim);
-/* Returns the request for each GPU. */
+/* Returns the request that is used to claim each GPU. */
 struct device_claim_request devices_claim_request(const struct devices_request *r, int is_auto);
 void devices_log_chosen(const struct device_scan *s, const struct devices *d);
 /* Chooses for --gpus=auto:`most`. */

@@ -1,5 +1,5 @@
-/* worker/device/gpus.c - loads the CUDA backend for the chosen GPUs, checks that both number them
- * alike, and limits their memory. See gpus.h. */
+/* worker/device/gpus.c - loads the CUDA backend for the chosen GPUs, checks that the backend and
+ * the driver use the same numbers for them, and limits their memory. See gpus.h. */
 #include "worker/device/gpus.h"
 #include "base/log.h"
 #include "kernels/device_report.h"
@@ -13,8 +13,8 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* Returns true if the driver's GPU is the backend's. A MIG instance has a UUID of its own, which
- * not every runtime reports; then the PCI address is compared. */
+/* Returns true if both describe the same GPU. A MIG instance is compared by its PCI address,
+ * because not every runtime reports the UUID of the instance. */
 static bool is_same(const struct device_info *gpu, const struct backend_device *d)
 {
     char text[DEVICE_UUID_SIZE];
@@ -106,8 +106,7 @@ static const struct backend *backend_that_works(const char *dir, char *why)
     return b;
 }
 
-/* GPUs of this process, for log lines about their memory. */
-/* guards the two variables below, and NVML */
+/* Guards NVML and the variables below: the GPUs of this process, for log lines about memory. */
 static pthread_mutex_t used_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device_info used[DEVICE_MAX];
 static int n_used;

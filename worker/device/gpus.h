@@ -1,8 +1,8 @@
 /* worker/device/gpus.h - the GPUs of this process, from the choice (devices.h) to the backend that
- * computes on them. The CUDA backend is loaded only if GPUs were chosen, and gets its share of
- * their memory. The driver and the backend use the same number for a GPU, because both count in one
- * process with the same environment. That is checked nevertheless: training on a GPU other than the
- * reserved one would be worse than not training.
+ * computes on them. The CUDA backend is loaded only if GPUs were chosen, and its share of their
+ * memory is set. The driver and the backend use the same number for a GPU, because both count in
+ * one process with the same environment. The numbers are checked nevertheless: training on a GPU
+ * other than the reserved one would be worse than not training.
  *
  * Owns:    the reservations, until gpus_release or the process's exit. Threads: none; call before
  *          other threads start.
@@ -33,7 +33,8 @@ enum status gpus_check(const struct devices *chosen, const struct backend *backe
 /* Returns ST_INVALID, logged, if the environment variable TF_FORCE_GPU_ALLOW_GROWTH (value; NULL:
  * not set) is neither true nor false. */
 enum status gpus_growth_check(const char *value);
-/* Returns 1 or 0 by TensorFlow's rule: that variable overrides the flag (-1: not given). */
+/* Returns whether memory grows on demand, by TensorFlow's rule: the variable's value overrides the
+ * flag. flag: -1 if not given. */
 bool gpus_growth(int flag, const char *value);
 
 #endif
