@@ -1,7 +1,7 @@
-/* worker/events/event_buf.h - the part of protobuf that TensorBoard's event files need: fields one
- * behind the other, and nested messages. A message's length is a varint of always four bytes, which
- * protobuf allows, so that it can be written before its content is known. A field that does not fit
- * sets `overflow`, and no further ones are added.
+/* worker/events/event_buf.h - the part of protobuf that TensorBoard's event files need: a sequence
+ * of fields, and nested messages. The length of a nested message always has four bytes, which
+ * protobuf allows, so room for it can be reserved before the content is known. A field that does
+ * not fit sets `overflow`, and no further fields are added.
  * Owns:    nothing: the caller owns the memory.
  * Threads: one. Errors: overflow. */
 #ifndef WORKER_EVENTS_EVENT_BUF_H

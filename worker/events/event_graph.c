@@ -1,5 +1,5 @@
 /* worker/events/event_graph.c - writes the model as a GraphDef. A layer with parameters is a scope
- * for these and its operations, as in TensorFlow: conv1/conv2d, conv1/weights. */
+ * that contains its parameters and operations, as in TensorFlow: conv1/conv2d, conv1/weights. */
 #include "worker/events/event_graph.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -69,7 +69,8 @@ static void param_device(const struct event_graph_source *s, int layer, char dev
         layer_device(s, 0, layer, device);
 }
 
-/* Writes the label of an edge; batch: number of samples before it, 0: none. */
+/* Writes the label of an edge; batch: number of samples, written before the shape; 0: not
+ * written. */
 static void put_shape(struct event_buf *b, const struct shape *shape, int batch)
 {
     enum { KEY = 1, VALUE, VALUE_LIST = 1, LIST_SHAPE = 7, SHAPE_DIM = 2, DIM_SIZE = 1 };

@@ -1,7 +1,8 @@
-/* worker/events/event_graph.h - the model as a TensorFlow GraphDef: a node for each layer, in each
- * of the worker's towers, and for each parameter, with the device where it lies:
+/* worker/events/event_graph.h - the model as a TensorFlow GraphDef: a node for each layer in each
+ * of the worker's towers, and a node for each parameter. Each node has its device:
  *     /job:worker/task:0/device:GPU:1     /job:ps/task:0/device:CPU:0
- * Parameters that more than one server has (all of them: a server has chunks) are on /job:ps.
+ * If there are several servers, all parameters are on /job:ps, because each server holds chunks,
+ * not parameters.
  * Owns: nothing. Threads: one. Errors: the buffer's overflow. */
 #ifndef WORKER_EVENTS_EVENT_GRAPH_H
 #define WORKER_EVENTS_EVENT_GRAPH_H
@@ -14,7 +15,8 @@ struct event_graph_source {
     const struct tower_plan *towers;
     int task;      /* index of this worker */
     int n_servers; /* 0: the worker is alone */
-    /* alone: parameters are updated on the host, wherever their layers are computed */
+    /* worker without servers: parameters are updated on the host, on whatever device their layers
+     * are computed */
     int params_on_host;
 };
 

@@ -24,7 +24,7 @@ static double float_of(uint32_t bits)
     return (double)value;
 }
 
-/* Finds the bounds when some numbers may be not finite. */
+/* Adds numbers of which some may be not finite. */
 static void careful_bounds(struct event_histogram *h, const float *value, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -37,7 +37,7 @@ static void careful_bounds(struct event_histogram *h, const float *value, size_t
     }
 }
 
-/* Adds in independent lanes, which do not wait for each other. */
+/* Sums are added in independent lanes, so that no addition waits for the one before. */
 enum { LANES = 8 };
 
 static double sum_of(const double lane[LANES])
@@ -105,7 +105,7 @@ void event_histogram_count(struct event_histogram *h, const float *value, size_t
         if (size >= infinite)
             continue;
         uint32_t at = (size >> BITS) + 1 > h->lowest ? (size >> BITS) + 1 - h->lowest : 0;
-        if (at >= EVENT_HISTOGRAM_SIDE) /* larger than any number when the scale was made */
+        if (at >= EVENT_HISTOGRAM_SIDE) /* larger than all numbers of the first pass */
             at = EVENT_HISTOGRAM_SIDE - 1;
         h->count[at + (bits >> 31) * EVENT_HISTOGRAM_SIDE]++;
     }
@@ -117,7 +117,8 @@ void event_histogram_add_count(struct event_histogram *h, const struct event_his
         h->count[i] += part->count[i];
 }
 
-/* Returns the upper limit of the k-th bucket from below; negative ones end nearest to zero. */
+/* Returns the upper limit of the k-th bucket, in ascending order: the first buckets are the
+ * negative ones, the last of which is next to zero. */
 static double upper_limit(const struct event_histogram *h, int k)
 {
     if (k < EVENT_HISTOGRAM_SIDE) {

@@ -1,8 +1,9 @@
 /* worker/events/event_histogram.h - the distribution of numbers: buckets whose width grows with
  * their distance from zero, 16 per doubling, over the eight doublings below the largest magnitude.
- * Smaller numbers share one bucket around zero. So no search is needed, and the largest numbers,
- * which a linear axis shows, have the resolution of TensorFlow's buckets. Made in two passes over
- * the numbers, in parts: see event_histogram_bounds. Numbers that are not finite are not counted.
+ * Smaller numbers share one bucket around zero. So no search is needed to find a bucket, and the
+ * largest numbers, which a linear axis shows, have the resolution of TensorFlow's buckets. A
+ * histogram needs two passes over the numbers; each pass may be divided into parts. Numbers that
+ * are not finite are not counted.
  * Owns:    nothing; a value.
  * Threads: one for each value. Errors: none. */
 #ifndef WORKER_EVENTS_EVENT_HISTOGRAM_H
@@ -20,13 +21,14 @@ struct event_histogram {
     double min, max, sum, sum_squares;
     uint32_t lowest; /* lowest exponent and fraction with a bucket; set by the scale */
     uint64_t count[EVENT_HISTOGRAM_BUCKETS]; /* counts of positive values, from zero upwards; then
-                                                of negative ones */
+                                                of negative values */
 };
 
-/* Adds n, min, max and sums of a part: the first pass. A histogram begins as {0}. */
+/* Adds n, min, max and sums of a part of the numbers, in the first pass. A new histogram is {0}. */
 void event_histogram_bounds(struct event_histogram *h, const float *value, size_t n);
 void event_histogram_add_bounds(struct event_histogram *h, const struct event_histogram *part);
-/* Derives the scale from these, for the second pass: it counts the parts and adds them. */
+/* Derives the scale of the buckets from the first pass. The second pass then counts parts of the
+ * numbers and adds their counts. */
 void event_histogram_scale(struct event_histogram *h);
 void event_histogram_count(struct event_histogram *h, const float *value, size_t n);
 void event_histogram_add_count(struct event_histogram *h, const struct event_histogram *part);

@@ -12,14 +12,14 @@ enum { TEXT_MARGIN = 2, LEAST_CELL = 64 }; /* LEAST_CELL fits the text "100/200"
 
 struct event_picture {
     struct shape sample;
-    int enlarged, skipped;       /* factors; one of them is 1 */
+    int enlarged, skipped;       /* factors of size; one of them is 1 */
     int across, down;            /* pixels of a drawn sample */
     int cell_width, cell_height; /* size of a drawn sample with frame, text and gap */
     int width, height;
     uint8_t pixel[]; /* [height][width][BYTES] */
 };
 
-/* Rows from the top, three bits each; the digits, and a slash. */
+/* Digits and a slash: rows from the top, three bits each. */
 static const uint8_t glyphs[11][GLYPH_HEIGHT] = {
     {7, 5, 5, 5, 7}, {2, 6, 2, 2, 7}, {7, 1, 7, 4, 7}, {7, 1, 7, 1, 7},
     {5, 5, 7, 1, 1}, {7, 4, 7, 1, 7}, {7, 4, 7, 5, 7}, {7, 1, 1, 2, 2},
@@ -94,7 +94,7 @@ static void range_of(const struct event_picture *p, const float *pixels, float *
         min = pixels[i] < min ? pixels[i] : min;
         max = pixels[i] > max ? pixels[i] : max;
     }
-    int as_is = (min >= 0 && max <= 1) || max < min; /* no value is finite */
+    int as_is = (min >= 0 && max <= 1) || max < min; /* max < min: no value is finite */
     *low = as_is ? 0 : min;
     *range = as_is || max <= min ? 1 : max - min;
 }
@@ -153,7 +153,8 @@ static uint8_t *put_big(uint8_t *to, uint32_t value)
     return to;
 }
 
-/* Writes length, name, data, and CRC-32 of both. The data may be in place already. */
+/* Writes length, name, data, and CRC-32 of both. `data` may already be at its place in the
+ * chunk. */
 static uint8_t *put_chunk(uint8_t *to, const char *name, const uint8_t *data, size_t n)
 {
     uint8_t *body = put_big(to, (uint32_t)n);

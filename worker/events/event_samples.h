@@ -1,9 +1,9 @@
 /* worker/events/event_samples.h - some samples of an evaluation, spread evenly over the set, with
- * the network's outputs. Each batch must follow the one before; otherwise it is another evaluation,
- * and the samples collected so far are dropped. Shown as a picture if they are pictures, and as a
- * table.
+ * the network's outputs. If a batch does not begin where the previous one ended, another evaluation
+ * has begun, and the samples collected so far are dropped. Samples are shown as a table, and
+ * pictures also as one picture.
  * Owns:    its own memory.
- * Threads: one. Errors: none: without memory there is no picture. */
+ * Threads: one. Errors: none: if memory is missing, no picture is written. */
 #ifndef WORKER_EVENTS_EVENT_SAMPLES_H
 #define WORKER_EVENTS_EVENT_SAMPLES_H
 #include "worker/events/event_buf.h"
@@ -17,17 +17,17 @@ struct event_sample {
     float output; /* output of the predicted class */
 };
 
-/* A value; begins with event_samples_clear. */
+/* A value; event_samples_clear sets its first state. */
 struct event_samples {
     const struct dataset *set;     /* NULL: no set was evaluated */
-    const struct dataset *running; /* set of the batches seen last, up to `next` */
+    const struct dataset *running; /* set of the last batches, which ended before item `next` */
     int64_t next;
-    int unsupported; /* the device provides no outputs */
+    int unsupported; /* the device cannot copy outputs to the host */
     struct event_sample sample[EVENT_SAMPLES];
 };
 
 void event_samples_clear(struct event_samples *s);
-/* Collects from the evaluated samples first .. first + n those that are shown. */
+/* Collects those of the evaluated samples first .. first + n - 1 that are shown. */
 void event_samples_collect(struct event_samples *s, struct tower *e, int64_t first, int n);
 
 enum { EVENT_SAMPLES_BYTES = 512 << 10 };

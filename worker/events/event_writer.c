@@ -1,6 +1,6 @@
 /* worker/events/event_writer.c - the ring and the thread that writes it. [head, head + n_queued)
  * are the queued records, each preceded by its size. The thread writes from there without the lock,
- * because others only append behind it. */
+ * because callers only append behind it. */
 #include "worker/events/event_writer.h"
 #include "base/clock.h"
 #include "base/guarded.h"
@@ -21,7 +21,7 @@
 
 enum { RING = EVENT_WRITER_RING_BYTES, RETRY_MS = 10000, PATIENCE_MS = 5000 };
 enum { SIZE_BYTES = 4, SESSION_BYTES = 128 };
-/* the largest value whose successor has as many digits */
+/* largest value whose successor has the same number of digits */
 static const int64_t last_second = 9999999998;
 static const char prefix[] = "events.out.tfevents.";
 
@@ -31,7 +31,7 @@ struct event_writer {
     pthread_t thread;
     int fd;       /* descriptor; only the thread uses it and the fields below; -1: not open */
     off_t offset; /* end of the whole records in the file */
-    bool is_new;  /* the records that begin a file are not written yet */
+    bool is_new;  /* the first records of the file are not written yet */
     int n_lost;   /* files that were deleted or cut */
     uint8_t *ring;
     pthread_cond_t changed;
@@ -39,14 +39,14 @@ struct event_writer {
     size_t head, n_queued, n_puts;
     uint8_t session[SESSION_BYTES];
     size_t n_session;
-    int owes_session;   /* the session record goes before the next record */
+    int owes_session;   /* the session record must be written before the next record */
     int64_t n_left_out; /* records that did not fit */
     bool is_failing;    /* the failure was logged */
     int closing, ended;
     int close_error; /* value of errno */
 };
 
-/* Returns the second in a file's name; 0: none, or one that no name can follow. */
+/* Returns the second in a file's name; 0: the name has no second, or one above last_second. */
 static int64_t second_of(const char *name)
 {
     if (strncmp(name, prefix, sizeof prefix - 1) != 0)
@@ -125,12 +125,12 @@ static int append_records(struct event_writer *w, const uint8_t *const part[2], 
     if (!err)
         w->offset += (off_t)(n[0] + n[1]);
     else if (ftruncate(w->fd, w->offset) != 0)
-        return err; /* the next attempt cuts it */
+        return err; /* the next attempt truncates the file */
     return err;
 }
 
-/* Checks that the open file has the written length. If it was deleted or cut, the next one is
- * begun. */
+/* Checks that the open file still has the written length. If it was deleted or cut, closes it, so
+ * that a new file is begun. */
 static int check_file(struct event_writer *w)
 {
     struct stat is;
@@ -190,7 +190,7 @@ static void log_change(const struct event_writer *w, int err)
         LOG_I("writing events to %s works again", w->path);
 }
 
-/* Waits until there is a record to write, or the end. */
+/* Waits until there is a record to write or the writer is closing. */
 static void wait_for_work(struct event_writer *w, int64_t not_before_ns) REQUIRES(w->lock)
 {
     for (;;) {
@@ -204,7 +204,7 @@ static void wait_for_work(struct event_writer *w, int64_t not_before_ns) REQUIRE
     }
 }
 
-/* Returns the size before the oldest record. The caller holds the lock. */
+/* Returns the size of the oldest record, which is stored before it. The caller holds the lock. */
 static size_t first_size(const struct event_writer *w)
 {
     size_t n = 0;
@@ -213,7 +213,8 @@ static size_t first_size(const struct event_writer *w)
     return n;
 }
 
-/* Closes the file, which may report an earlier failed write. Not under the lock: it may hang. */
+/* Closes the file; this may report an earlier failed write. The caller must not hold the lock,
+ * because a close may hang. */
 static int close_file(struct event_writer *w)
 {
     int err = w->fd >= 0 && close(w->fd) != 0 ? errno : 0;

@@ -31,8 +31,8 @@ struct events {
     struct trainer_figures newest;
     int owes_newest;   /* the newest figures are not written */
     bool is_begun;     /* there was a step since the start */
-    int said_last;     /* the figures of the job's last step are written */
-    bool is_resumed;   /* the first step's values were written before */
+    int said_last;     /* figures of the job's last step were written */
+    bool is_resumed;   /* training resumed: the first step's values were written before */
     int64_t values_ns; /* time of the last histograms; 0: never */
     _Atomic int64_t values_took_ns;
     struct event_samples samples;
@@ -108,7 +108,7 @@ static void open_file(struct events *ev)
     LOG_I("events for TensorBoard are written into %s", folder);
 }
 
-/* Begins a session. Events up to `step` stay valid; in a new job none do. */
+/* Begins a session. Events up to start->step stay valid; in a new job no earlier event is valid. */
 static void on_start(void *ctx, const struct net_start *start)
 {
     struct events *ev = ctx;
@@ -159,7 +159,7 @@ static void put_exchange(struct events *ev, struct event *e, const struct traine
     last->received_bytes = s.received_bytes;
 }
 
-/* Writes the figures. exchange: the updates may still be queried. */
+/* Writes the figures. exchange: also those of the exchange; the updates must still exist. */
 static void put_figures(struct events *ev, const struct trainer_figures *f, int exchange)
 {
     struct last_figures *last = &ev->last;
@@ -200,7 +200,7 @@ static void on_step(void *ctx, const struct trainer_figures *f)
     put_figures(ev, f, 1);
 }
 
-/* Sets the base of the figures: the first step since the start. */
+/* Makes the first step since the start the base of later differences. */
 static void begin_figures(struct events *ev)
 {
     struct net_exchange_stats s = {0};
@@ -216,7 +216,8 @@ static void begin_figures(struct events *ev)
     ev->is_begun = true;
 }
 
-/* Returns true if histograms are due: at least 30 s apart, and at most a 200th of the time. */
+/* Returns true if histograms are due. They are at least 30 s apart, and need at most a 200th of the
+ * time. */
 static bool is_time_for_values(struct events *ev, int64_t now_ns)
 {
     int64_t apart_ns = AUTO_SECONDS * INT64_C(1000000000);
@@ -259,10 +260,10 @@ static int64_t on_next(void *ctx, int64_t number)
     return figures < values ? figures : values;
 }
 
-/* A histogram that several threads make, each for its part. */
+/* A histogram to which several threads add their parts of the numbers. */
 struct loop {
     const struct trainer_values *v;
-    int counts;           /* this is the second of two passes */
+    int counts;           /* true in the second pass, which counts */
     pthread_mutex_t lock; /* guards the field below */
     struct event_histogram h;
 };

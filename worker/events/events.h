@@ -1,6 +1,6 @@
 /* worker/events/events.h - --logdir: TensorBoard's event files of this worker, DIR/worker_<index>.
- * It observes training and never waits for a disk. docs/guide/tensorboard.md lists the names of the
- * values.
+ * This observer of training never waits for a disk. docs/guide/tensorboard.md lists the names of
+ * the values.
  *
  *   events.c         when events are written: figures, histograms, sessions
  *   event_samples.c  samples with the network's outputs
@@ -9,7 +9,7 @@
  *   event_writer.c   the file, in a thread
  * Owns:    the writer, from the first start on. Threads: as for struct trainer_observer; create,
  *          destroy: one.
- * Errors:  ST_NOMEM, logged; after that only log lines. */
+ * Errors:  events_create: ST_NOMEM, logged; later errors are only logged. */
 #ifndef WORKER_EVENTS_EVENTS_H
 #define WORKER_EVENTS_EVENTS_H
 #include "member/updates.h"
@@ -21,12 +21,12 @@ enum { EVENTS_HISTOGRAMS_AUTO = -1, EVENTS_MOST_HPARAMS = 24 };
 
 struct events_config {
     const char *folder;      /* --logdir; borrowed, as all pointers below */
-    int64_t summary_steps;   /* steps between figures; at least 1 */
-    int64_t histogram_steps; /* 0: no histograms; AUTO: as figures, but at least 30 s apart */
+    int64_t summary_steps;   /* steps between events with figures; at least 1 */
+    int64_t histogram_steps; /* 0: no histograms; AUTO: like figures, but at least 30 s apart */
     const struct updates *updates;
-    struct optim_config optim;          /* optimizer; its rate is reported by this worker's steps */
+    struct optim_config optim;          /* optimizer, whose rate at each step is reported */
     bool own_pace;                      /* see struct trainer_config */
-    struct event_graph_source graph;    /* source of the graph; task: the index, if known */
+    struct event_graph_source graph;    /* its task is the worker's index, if known */
     const struct event_hparam *hparams; /* [n_hparams] copied, but not their texts */
     int n_hparams;
 };
