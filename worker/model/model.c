@@ -1,7 +1,7 @@
-/* worker/model/model.c - finds and reads a model's file. A word without '/' and ".json" is the name
- * of a model in the models folder, any other text is a path. The folder is beside the program:
- * ../share/weir/models in an installation, ../../examples/models from a build folder in the
- * repository. */
+/* worker/model/model.c - finds and reads a model's file. A text that has no '/' and does not end
+ * with ".json" is the name of a model in the models folder; any other text is a path. The folder is
+ * beside the program: ../share/weir/models in an installation, ../../examples/models from a build
+ * folder in the repository. */
 #include "base/log.h"
 #include "base/program_dir.h"
 #include "worker/model/model_private.h"
@@ -49,7 +49,7 @@ static void list_models(const char *dir, char *dst, size_t bytes)
     }
 }
 
-/* Finds <name>.json; ST_NOT_FOUND logs the folders searched and their models. */
+/* Finds <name>.json. For ST_NOT_FOUND it logs the searched folders and the models in them. */
 static enum status find_named(const char *name, const char *models_dir, char path[PATH_MAX])
 {
     char dir[PATH_MAX], looked[2 * PATH_MAX + 8] = "", known[600] = "none", installed[PATH_MAX];

@@ -29,7 +29,7 @@ struct model {
     char name[64];
     struct shape input; /* (C,H,W) */
     int classes;
-    int classes_param; /* parameter whose first extent follows "classes": "auto"; -1: none */
+    int classes_param; /* parameter whose first extent is the "auto" number of classes; -1: none */
     int n_layers;
     struct layer *layers; /* layers in the order of execution; the last is the loss */
     const char **device;  /* [n_layers] "cpu:0", from the file; NULL: not given */
@@ -39,7 +39,7 @@ struct model {
     struct net_param *params;  /* name, shape, rule, keep */
     struct model_init *inits;  /* [n_params] */
     char *text;                /* JSON text with "auto" resolved, for workers that join later */
-    int hidden_units;          /* --hidden_units when the model was read; 0: as in the text */
+    int hidden_units; /* value of --hidden_units that replaced the text's; 0: not replaced */
 };
 
 /* Properties of the training data that a model may refer to ("auto"). */
@@ -47,7 +47,7 @@ struct model_data {
     struct shape sample; /* (C,H,W) */
     int classes;         /* number of classes, or of a sample's regression targets */
     bool has_targets;
-    bool may_lack; /* the network may have more classes than occur in the data */
+    bool may_lack; /* the network may have more classes than the data contain */
 };
 
 /* Reads a model. file: a path, or the name of a model in the models folder ("lenet5"); models_dir
@@ -65,7 +65,7 @@ enum status model_read_for(const char *file, const char *models_dir, int hidden_
 enum status model_parse_for(const char *text, size_t bytes, const char *label, int hidden_units,
                             const struct model_data *data, struct model **out);
 void model_destroy(struct model *m); /* NULL is fine */
-/* Returns the name in model files: "conv2d". */
+/* Returns the layer kind's name in model files, such as "conv2d". */
 const char *model_type_name(enum layer_kind kind);
 
 /* Writes the initial values of all parameters, flat, in order: a pure function of (model, seed). */

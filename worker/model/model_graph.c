@@ -1,6 +1,7 @@
 /* worker/model/model_graph.c - the layers of a model file, their inputs, and the order of
- * execution: the file's order, except that a layer runs after its inputs and the layers in its
- * `after`. So a file in which each layer reads the layer before keeps its order. */
+ * execution: the file's order, except that a layer runs after its inputs and after the layers in
+ * its `after`. So if each layer of a file reads the layer before it, the order is that of the
+ * file. */
 #include "base/log.h"
 #include "worker/model/model_private.h"
 #include <stdio.h>
@@ -188,7 +189,7 @@ static int waits_for(const struct model_reader *r, int i, int *reads)
     return -1;
 }
 
-/* Refuses a cycle: all layers without a position wait for one another. */
+/* Refuses a cycle: each layer without a position waits for another layer without a position. */
 static enum status refuse_circle(struct model_reader *r)
 {
     char text[600] = "";
@@ -196,7 +197,7 @@ static enum status refuse_circle(struct model_reader *r)
     size_t used = 0;
     while (r->nodes[at].place >= 0)
         at++;
-    for (int i = 0; i < r->n_nodes; i++) /* after n_nodes steps the position is in the cycle */
+    for (int i = 0; i < r->n_nodes; i++) /* after n_nodes steps `at` is in the cycle */
         at = waits_for(r, at, &reads);
     first = at;
     for (int i = waits_for(r, at, &reads); i != at; i = waits_for(r, i, &reads))

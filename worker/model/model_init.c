@@ -1,8 +1,8 @@
 /* worker/model/model_init.c - first values of parameters. Element i of parameter p is a function of
- * (seed, p, i) alone, so the result does not depend on the process, the order, or the cuts of a
- * parameter. Each element has its own key, rng_u64(rng_key(seed, RNG_INIT, p), i), so it can draw
- * several numbers: the truncated normal draws again after a number beyond two standard deviations.
- * Normals use the Box-Muller transform, in double. */
+ * (seed, p, i) alone, so the result depends neither on the process, nor on the order, nor on the
+ * division of a parameter into chunks. Each element has its own key, rng_u64(rng_key(seed,
+ * RNG_INIT, p), i), so it can draw several numbers: the truncated normal draws again after a number
+ * beyond two standard deviations. Normals use the Box-Muller transform, in double. */
 #include "base/rng.h"
 #include "worker/model/model_private.h"
 #include <math.h>
@@ -102,7 +102,8 @@ static double normal(uint64_t key, uint64_t n)
 static double truncated_normal(uint64_t key)
 {
     double z = 0;
-    /* One draw in 22 is refused. 64 in a row are practically impossible, but the loop must end. */
+    /* One draw in 22 is refused. 64 refusals in a row are practically impossible, but the loop must
+     * end. */
     for (uint64_t n = 0; n < 64; n++) {
         z = normal(key, n);
         if (fabs(z) <= 2)

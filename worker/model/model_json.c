@@ -1,5 +1,5 @@
-/* worker/model/model_json.c - typed access to a model's JSON tree, and errors with their line.
- * jansson has checked the text before the scanner here reads it, so the scanner only needs to stay
+/* worker/model/model_json.c - typed access to a model's JSON tree, and errors with their line. The
+ * scanner here reads the text only after jansson has checked it, so the scanner must only stay
  * inside the text. The scanner does not find a key that is written with escapes. */
 #include "base/log.h"
 #include "worker/model/model_private.h"
@@ -153,7 +153,8 @@ static const char *next_word(const char *list, char word[64])
     return list + n + (list[n] == ' ');
 }
 
-/* Returns Levenshtein's distance; words of more than 31 letters are far from all others. */
+/* Returns Levenshtein's distance; words of more than 31 letters get a large distance from all
+ * words. */
 static int edit_distance(const char *a, const char *b)
 {
     int row[32], na = (int)strnlen(a, 32), nb = (int)strnlen(b, 32);
@@ -180,7 +181,7 @@ static int edit_distance(const char *a, const char *b)
 const char *model_json_suggest(const char *word, const char *list, char *dst, size_t bytes)
 {
     char candidate[64], near[64] = "";
-    int best = (int)strnlen(word, 32) > 5 ? 3 : 2; /* words at a larger distance are not similar */
+    int best = (int)strnlen(word, 32) > 5 ? 3 : 2; /* largest distance of similar words */
     while (*list) {
         list = next_word(list, candidate);
         int d = edit_distance(word, candidate);

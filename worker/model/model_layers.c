@@ -1,7 +1,7 @@
 /* worker/model/model_layers.c - one builder per layer type: keys, shapes, parameters. Shapes follow
  * TensorFlow. "same": out = ceil(in / stride); the padding is split evenly, and an odd row or
  * column is added behind the image. "valid": out = (in - kernel) / stride + 1, no padding. A number
- * p, as in PyTorch: p on all sides, out = (in + 2 p - kernel) / stride + 1. */
+ * p, as in PyTorch, is the padding on all sides: out = (in + 2 p - kernel) / stride + 1. */
 #include "worker/model/model_private.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +111,8 @@ static enum status read_kernel(struct model_reader *r, struct layer *l, bool is_
     return ST_OK;
 }
 
-/* Reads "padding": a word, or a number or pair of numbers, which goes to pad_lo and pad_hi. */
+/* Reads "padding": a word, a number, or a pair of numbers. Numbers are stored in pad_lo and
+ * pad_hi. */
 static enum status read_padding(struct model_reader *r, struct layer *l, bool is_pool,
                                 bool *is_same)
 {
@@ -140,7 +141,7 @@ done:
     return st;
 }
 
-/* Sets the padding that "same" means along one axis. */
+/* Sets the padding along one axis for "same". */
 static void pad_same(struct layer *l, int axis)
 {
     int64_t in = l->in.dim[1 + axis], k = l->kernel[axis], s = l->stride[axis];
@@ -286,8 +287,8 @@ static enum status build_flatten(struct model_reader *r, struct layer *l)
     return ST_OK;
 }
 
-/* Each value of a sample has its own gamma and beta, as in PyTorch, so these have the input's
- * shape. */
+/* Each value of a sample has its own gamma and beta, as in PyTorch, so both parameters have the
+ * shape of the input. */
 static enum status build_layer_norm(struct model_reader *r, struct layer *l)
 {
     static const double bounds[2] = {1e-8, 1}, fallback = 1e-5;

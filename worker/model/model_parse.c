@@ -1,6 +1,6 @@
-/* worker/model/model_parse.c - from JSON text to a struct model: the top level, then the layers one
- * by one. jansson checks the text first (syntax, UTF-8, duplicate keys). The first error is logged
- * in one line and ends the reading. */
+/* worker/model/model_parse.c - converts JSON text to a struct model: the top level, then the layers
+ * in their order. jansson checks the text first (syntax, UTF-8, duplicate keys). The first error is
+ * logged in one line and ends the reading. */
 #include "base/log.h"
 #include "worker/model/model_private.h"
 #include <stdio.h>

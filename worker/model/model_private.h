@@ -1,7 +1,7 @@
 /* worker/model/model_private.h - shared by model*.c and private to them. A struct model_reader
- * walks jansson's tree. jansson keeps no line numbers, so an error finds its line by scanning the
- * text again (model_json_line), which costs nothing without an error. All sizes are bounded before
- * memory is allocated (I9). */
+ * walks jansson's tree. jansson keeps no line numbers, so for an error message the text is scanned
+ * again to find the line (model_json_line). Without an error this costs nothing. All sizes are
+ * bounded before memory is allocated (I9). */
 #ifndef WORKER_MODEL_MODEL_PRIVATE_H
 #define WORKER_MODEL_MODEL_PRIVATE_H
 #include "worker/model/model.h"
@@ -27,9 +27,9 @@ struct model_init {
     double scale; /* constant: the value; uniform: the limit; normals: the standard deviation */
 };
 
-/* A layer of the file: its name, and the layers that it reads or waits for. Layers are numbered by
- * position in the file, as in errors; in a struct model they are numbered by the order of
- * execution. */
+/* A layer of the file: its name, and the layers that it reads or waits for. Here and in errors,
+ * layers are numbered by their position in the file; in a struct model they are numbered by the
+ * order of execution. */
 struct model_node {
     char name[64];
     const char *type; /* borrowed from the tree */
@@ -41,8 +41,8 @@ struct model_node {
 };
 
 struct model_auto {
-    bool more_classes; /* data that may lack classes decided "classes" */
-    int head;          /* position of the last dense layer with that many units; -1: none */
+    bool more_classes; /* "classes" was derived from data that may lack classes */
+    int head;          /* file position of the last dense layer with "units": "classes"; -1: none */
 };
 
 struct model_reader {
@@ -55,7 +55,7 @@ struct model_reader {
     int layer;          /* position in the file of the current layer; -1: the top level */
     int n_nodes;
     struct model_node *nodes; /* [n_nodes] by position in the file */
-    struct model_auto left;   /* parts left to the data */
+    struct model_auto left;   /* parts that the file leaves to the data */
     struct model *m;
 };
 
@@ -64,8 +64,8 @@ struct model_reader {
 /* Logs the error with its place (key NULL: the layer's first line) and returns ST_INVALID. */
 enum status model_json_fail(const struct model_reader *r, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Returns the line of layers[layer] (layer < 0: of the top level), or of `key` in it; 1 if
- * unknown. */
+/* Returns the line of `key` in layers[layer] (layer < 0: in the top level). key NULL: the line of
+ * the layer itself. Returns 1 if the line is unknown. */
 int model_json_line(const struct model_reader *r, int layer, const char *key);
 /* Copies s, cut to fit, with '?' for characters that are not printable ASCII. Returns dst. */
 const char *model_json_printable(char *dst, size_t bytes, const char *s);
@@ -90,13 +90,14 @@ enum status model_json_bool(const struct model_reader *r, const char *key, bool 
 enum status model_json_string(const struct model_reader *r, const char *key, const char *fallback,
                               const char **out);
 
-/* Replaces the parts left to the data by numbers (model_auto.c; data NULL: defaults), and records
- * them in *left; *text: the whole model as JSON, malloc'd, or NULL if nothing was left to the data.
- * ST_NOMEM. */
+/* Replaces the parts that the model leaves to the data by numbers (model_auto.c; data NULL:
+ * defaults), and records these parts in *left. *text: the changed model as JSON, malloc'd; NULL: no
+ * part was left to the data. ST_NOMEM. */
 enum status model_auto_resolve(json_t *root, const struct model_data *data, struct model_auto *left,
                                char **text);
 
-/* Reads the initialiser under `key` of r->obj (model_init.c); missing: glorot_uniform. */
+/* Reads the initialiser under `key` of r->obj (model_init.c). If the key is missing:
+ * glorot_uniform. */
 enum status model_init_read(struct model_reader *r, const char *key, double fan_in, double fan_out,
                             struct model_init *out);
 
@@ -107,8 +108,8 @@ enum status model_graph_sort(struct model_reader *r);
 /* Reads a name: 1 to 63 letters, digits, '_', '.', '-'. */
 enum status model_graph_name(const struct model_reader *r, const char *fallback, char dst[64]);
 
-/* Reads the layer r->obj into l and adds its parameters (model_layers.c). Its name and inputs are
- * set, and the layers that it reads exist. */
+/* Reads the layer r->obj into l and adds its parameters (model_layers.c). The caller has set the
+ * layer's name and inputs, and has read its input layers before. */
 enum status model_layers_read(struct model_reader *r, struct layer *l);
 /* Fails on a key of r->obj that a layer of this kind does not have. */
 enum status model_layers_check_keys(const struct model_reader *r, enum layer_kind kind);
