@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""The R package `weir`, if R is installed: compiled against an installed libweir; its own tests; R
-members in jobs whose processes are killed, interrupted, and share parameters with a member in
-Python; the status and the event files that it reads. scripts/check_r tests more, by hand."""
+"""The R package `weir`, if R is installed. The tests compile it against an installed libweir and
+run its own tests. Members in R train in jobs whose processes are killed or interrupted, and share
+parameters with a member in Python. The package reads a job's status and event files. An operator
+runs scripts/check_r, which tests more."""
 # label: cluster computes
 import glob
 import os
@@ -18,7 +19,8 @@ import weir  # noqa: E402
 
 PACKAGE = harness.source("r/weir")
 STEPS = 60
-# A member whose parameters depend on its samples. In a step, half pushed, it waits for the test.
+# A member whose parameters depend on its samples. In step 20 it pushes one of its two gradients,
+# and then waits for the test.
 MEMBER = r"""
 library(weir)
 flags <- weir_flags()
@@ -36,7 +38,7 @@ last <- weir_steps(m, on_interrupt = "leave", function(step) {
 })
 cat("result", m$result, "bits", sprintf("%%a", unlist(last)), "\n")
 """ % STEPS
-# A member beside one in Python: it checks the place of each element.
+# A member in a job with a member in Python. It checks the indices of elements.
 SHARED = r"""
 library(weir)
 m <- do.call(weir_open, c(list(train_steps = 2, optimizer = "sgd", learning_rate = 1),
@@ -61,7 +63,7 @@ stopifnot(is.null(weir_next(m)))
 weir_close(m)
 cat("all is where it should be\n")
 """
-# A member with local steps of its own; other processes.
+# A member that makes local steps by its own rule, and whose forked children must not use it.
 OWN = r"""
 library(weir)
 m <- do.call(weir_open, c(list(train_steps = 6, local_steps = 3, own_local_steps = TRUE,
@@ -83,7 +85,8 @@ stopifnot(is.null(weir_next(m)), m$result == "done")
 weir_close(m)
 cat("as it should be\n")
 """
-# A step begins early, and the other member exits before all its values have arrived.
+# A member that begins a step early. The other member exits before all values of the step have
+# arrived.
 EARLY = r"""
 library(weir)
 m <- do.call(weir_open, c(list(train_steps = 3), weir_flags()$settings))
@@ -125,7 +128,8 @@ for (i in seq_len(nrow(found)))
 
 class Declared(unittest.TestCase):
     def test_settings_match_pythons(self):
-        """The settings are Python's, which test_python.py compares with libweir's."""
+        """The settings of the R package are those of the Python package, which test_python.py
+        compares with those of libweir."""
         listed = re.search(r"SETTINGS <- c\((.*?)\)", harness.read_source("r/weir/R/settings.R"),
                            re.S).group(1)
         self.assertEqual(tuple(re.findall(r'"(\w+)"', listed)), weir.SETTINGS)
@@ -217,8 +221,8 @@ class InR(harness.Test):
         self.assertEqual(self.bits(True), self.bits(False))
 
     def test_interrupted_member_leaves(self):
-        """SIGINT, as from Ctrl-C: a training member leaves in order, a waiting one reports it at
-        once."""
+        """After SIGINT, as from Ctrl-C, a training member leaves in order. A waiting member reports
+        the interrupt at once."""
         ps, hosts = self.ps()
         gate = self.path("gate")
         members = [self.member(hosts, i, gate) for i in range(2)]
@@ -270,7 +274,7 @@ class InR(harness.Test):
             m.param("small", (1,))
             m.next(timeout=60 * harness.PATIENCE)
             m.push(large, samples=1)
-            m.wait(large)  # small is not pushed
+            m.wait(large)  # this member pushes no gradient of `small`
             early.wait_line("^step 1")
             m.leave_failed("as the test wants it")
         early.wait_line("^it went on")

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""README.md's cluster by hand: its commands literally, each from a shell of its own, but with free
-ports, fewer steps and less data; and its story of killed processes that resume."""
+"""README.md's cluster by hand. The tests run its commands literally, each in a shell of its own,
+but with free ports, fewer steps and less data. They also kill processes and start them again, as
+README.md describes."""
 # label: cluster
 import os
 import re
@@ -11,7 +12,7 @@ import harness
 
 SECTION = ("## A cluster by hand\n", "\nThe flags that most jobs need")
 RANGE, LEAST = "/proc/sys/net/ipv4/ip_local_port_range", 10000
-SHARE = 32  # ports of one test process
+SHARE = 32  # number of ports that belong to one test process
 NO_LOCALHOST = harness.why_no_localhost()
 
 
@@ -29,11 +30,11 @@ def listens(host, port):
 
 
 def fixed_ports(n):
-    """Returns n free ports of localhost that no connection gets by itself: below the system's
-    dynamic range, and in a part that belongs to this process."""
+    """Returns n free ports of localhost that the system assigns to no connection: below the dynamic
+    range, and in a part that belongs to this process."""
     end = int(harness.read_text(RANGE).split()[0])
     n_shares = (end - LEAST) // SHARE
-    if n_shares < 1:  # all ports are dynamic here: any will do
+    if n_shares < 1:  # all ports of this system are dynamic, so none is safer than another
         return harness.free_ports(n, "127.0.0.1")
     hosts = {a[4][0] for a in socket.getaddrinfo("localhost", 1, type=socket.SOCK_STREAM)}
     for turn in range(n_shares):

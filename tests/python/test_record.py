@@ -1,5 +1,5 @@
-"""--record_samples: the records of all workers are the whole data set in turn, each sample once,
-also if a worker is killed, or has several towers; and the reader of records finds a fault."""
+"""--record_samples: together the records of all workers have each sample of the data set once, in
+order, also if a worker is killed or has several towers. samples.py finds faults in records."""
 # label: cluster
 import os
 
@@ -43,7 +43,8 @@ class Record(harness.Test):
         self.assertEqual({r[0] for r in samples.read([self.path("alone")])}, {0})
 
     def test_unwritable_records_end_worker(self):
-        """The exit status is 1 for a permanent error, and 138 if a restart may find room."""
+        """The worker exits with 1 after a permanent error, and with 138 if the disk is full,
+        because a restart may find room."""
         for path, why in ((self.dir(), "Is a directory"), (self.path("no") + "/x", "No such file")):
             worker = self.run_worker(*FLAGS, "--record_samples=" + path, status=1)
             self.assertRegex(worker.output(), "--record_samples: cannot open .*: " + why)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""docs/reference is complete: the functions and codes of weir.h, the calls and kinds of pieces of
+"""docs/reference describes all functions and codes of weir.h, and all calls and kinds of pieces of
 the wire protocol."""
 # label: unit
 import re

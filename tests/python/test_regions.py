@@ -1,5 +1,5 @@
-"""Regions: their result, their samples, the bytes that cross, training without an answer, and
-refusals."""
+"""Regions: their results, their samples, the bytes between region and parent, training without an
+answer of the parent, and refusals."""
 # label: cluster sanitize
 import re
 
@@ -11,7 +11,7 @@ import samples
 
 class Regions(regions.Test):
     def test_region_equals_group_without_parent(self):
-        """One region, plain averaging: it ends like the same group without a parent, up to the
+        """A single region with plain averaging ends like the same group without a parent, up to the
         rounding of differences."""
         alone, region = self.dir() + "/alone.safetensors", self.dir() + "/region.safetensors"
         job = self.job(model="mlp", flags=[*FLAGS, "--train_steps=20"])
@@ -32,7 +32,7 @@ class Regions(regions.Test):
                 self.assertAlmostEqual(x, y, delta=1e-5)
 
     def test_regions_read_each_sample_once(self):
-        """Positions of one region lie between those of the other."""
+        """The positions of the samples of one region lie between those of the other region."""
         paths = [[self.dir() + "/samples-%d-%d" % (i, k) for k in range(2)] for i in range(2)]
         self.begin(late=(0, 1), steps=30)
         for i, job in enumerate(self.regions):
@@ -46,8 +46,8 @@ class Regions(regions.Test):
         self.assertEqual(numbers, list(range(30 * 2 * 2 * 10)))
 
     def test_region_continues_without_answer(self):
-        """Without an answer the region continues alone for so many steps, and applies the late
-        answer."""
+        """Without an answer of the parent the region continues alone for --max_region_drift steps,
+        and then applies the late answer."""
         a, _ = self.begin(steps=400, every=10, region=["--max_region_drift=25"],
                           flags=["--fault_push_delay_ms=10"])
         a.workers[0].wait_line(r"\(global step: 20\)")
@@ -61,8 +61,8 @@ class Regions(regions.Test):
         self.finish()
 
     def test_last_steps_alone_count(self):
-        """The last steps that a region makes alone count if the parent has rounds left. A single
-        region, whose parent's version is its own value, ends as a job without regions does."""
+        """If a region makes its last steps alone, these steps count: the parent's next rounds
+        include them."""
         self.check_drift_to_the_end(every=10)
 
     def test_region_steps_count_workers_steps(self):
@@ -102,7 +102,8 @@ class Regions(regions.Test):
         self.finish()
 
     def test_round_moves_one_contribution_per_region(self):
-        """One contribution of the region crosses each round, however many workers it has."""
+        """A region sends one contribution to the parent in each round, however many workers it
+        has."""
         self.begin(steps=40, every=20, n_workers=3)
         self.finish()
         for job in self.regions:
@@ -110,10 +111,10 @@ class Regions(regions.Test):
             self.assertAlmostEqual(sent, 2 * n + (n if job is self.regions[0] else 0), delta=0.11)
 
     def test_waits_for_parent_reported(self):
-        """ps 0 logs how long workers have waited for the parent, here for a region that stands
-        still."""
+        """ps 0 logs how long its workers have waited for the parent. Here the parent waits for a
+        region that stands still."""
         gate, region, other = self.begin_held(5, steps=40, every=20)
-        harness.wait_still(*other.workers)  # a second and more
+        harness.wait_still(*other.workers)  # lasts a second at least
         gate.open()
         self.finish()
         pattern = r"round 2 of 2 .*workers waited for answers ([0-9.]+) s, ([0-9.]+) % of the time"

@@ -1,5 +1,5 @@
-"""Regions: all end with the same values, the same in each run, whatever dies; a region that is
-absent for a while, a late region, a parent that restarts; and regions with TLS."""
+"""Regions end with the same values, and with the same ones in each run, whatever process dies.
+Other tests have an absent region, a late region, a parent that restarts, and regions with TLS."""
 # label: cluster waits
 import subprocess
 import tempfile
@@ -27,12 +27,12 @@ class Regions(regions.Test):
                 digests.append(first)
         self.assertEqual(len(set(digests)), len(digests), "a flag has no effect")
         by_line = self.run_all(region=["--parent_wire_dtype=auto"])
-        self.assertEqual(by_line, digests[0])  # on one host: fp32
+        self.assertEqual(by_line, digests[0])  # `auto` chooses fp32, because all is on one host
         self.regions[1].ps[0].wait_line("this job's number format: fp32 for contributions")
 
     def test_killed_members_change_no_bit(self):
-        """Workers, the regions' servers with their checkpoints, and the parent's server, whose
-        checkpoint has the last round, are killed."""
+        """Workers, the regions' servers and the parent's server are killed. All servers have
+        checkpoints; that of the parent has the last round."""
         for region in ([], ["--parent_wire_dtype=int4"]):
             with self.subTest(region=region):
                 want = self.run_all(steps=200, every=20, region=region)
@@ -55,8 +55,9 @@ class Regions(regions.Test):
                     subprocess.run(["rm", "-r", "%s/region-%d" % (self.dir(), i)], check=True)
 
     def test_lost_bursts_change_no_bit(self):
-        """30 % of the bursts from regions to the parent are lost, with their connection: regions
-        send them again, and the job ends with the same bits."""
+        """30 % of the bursts from regions to the parent are lost, and each loss closes the
+        connection. Regions send the lost contributions again, and the job ends with the same
+        bits."""
         want = self.run_all(steps=100)
         got = self.run_all(steps=100, lossy=0.3, region=["--shared_memory=off"])
         self.assertEqual(got, want)
@@ -64,9 +65,9 @@ class Regions(regions.Test):
         self.assertGreater(n[0], 3, n)
 
     def begin_apart(self, n_rounds, parent):
-        """Begins a job in which region 0 has contributed to that round, and region 1, held by its
-        gate, has not. The contributions exceed a connection's buffers: a paused region never
-        receives a whole answer."""
+        """Begins a job in which region 0 has contributed to that round. Region 1 has not, because
+        its gate holds it. Contributions and answers are larger than a connection's buffers, so a
+        paused region never receives a whole answer. Returns the gate and the regions."""
         own = ["--shared_memory=off"]
         a, b = self.begin(steps=60, parent=[*own, *parent], region=own, late=(1,),
                           flags=["--hidden_units=1500"])
@@ -77,8 +78,8 @@ class Regions(regions.Test):
         return gate, a, b
 
     def test_contributions_of_killed_parent_count_once(self):
-        """The parent dies after its checkpoint has a round, and before the regions have it: their
-        contributions count once."""
+        """The parent dies when its checkpoint has a round whose answers the regions have not
+        received. The contributions of the regions to this round count once."""
         want = self.run_all(steps=60, flags=["--hidden_units=1500"])
         keeps = ["--checkpoint_dir=%s/parent" % self.dir(), "--save_steps=1"]
         gate, a, _ = self.begin_apart(3, keeps)
@@ -90,8 +91,8 @@ class Regions(regions.Test):
         self.assertNotIn("has continued without it", a.ps[0].output())
 
     def test_absent_region_dropped_and_admitted_again(self):
-        """The job does not wait for an absent region, which later resumes at the step of the
-        present ones."""
+        """The job does not wait for an absent region. When this region returns, it resumes at the
+        step of the other region."""
         gate, a, b = self.begin_held(150, steps=300, every=10, late=(1,),
                                      parent=["--worker_timeout=1"])
         own = b.hold(35)
@@ -128,16 +129,18 @@ class Regions(regions.Test):
         self.finish()
 
     def test_resumed_region_applies_missed_rounds(self):
-        """A region that resumes has in its checkpoint the last parent's round that it applied, also
-        if there are fewer rounds than gates: it applies the rounds since."""
+        """The checkpoint of a region contains the last round of the parent that the region has
+        applied. A region that resumes applies the rounds after it, also if the parent has made
+        fewer rounds than the region has passed gates."""
         gate, a, b = self.begin_held(110, steps=200, every=10, keeps=True,
                                      parent=["--worker_timeout=1"],
                                      flags=["--fault_push_delay_ms=20"])
         a.workers[0].wait_line(r"\(global step: 45\)")
         self.parents.restart_ps(0, *self.parent_flags)
-        b.ps[0].wait_line(r"checkpoint at step (7[1-9]|[89]\d): ")  # gate 7 to 9, round 3 to 5
+        # This checkpoint is after gate 7, 8 or 9, and has round 3, 4 or 5 of the parent.
+        b.ps[0].wait_line(r"checkpoint at step (7[1-9]|[89]\d): ")
         b.ps[0].kill()
-        a.workers[0].wait_line(r"\(global step: 105\)")  # or 110: round 6 or 7
+        a.workers[0].wait_line(r"\(global step: 105\)")  # then the parent is at round 6 or 7
         b.start_ps(0, *self.region_flags[1])
         b.ps[0].wait_line(r"region 1: adopts round \d+ of the parent group")
         gate.open()

@@ -1,5 +1,6 @@
-"""docs/guide/regions.md: its commands literally, in the namespaces of two regions; except for
-changes that save time (a smaller model, fewer steps) and one machine's share of memory."""
+"""docs/guide/regions.md: the tests run its commands in the network namespaces of two regions. They
+change the commands only to save time (a smaller model, fewer steps), and for the memory of a single
+machine."""
 # label: net waits
 import re
 import shlex
@@ -12,7 +13,7 @@ import wan  # noqa: E402
 
 WHY_NOT = wan.why_not()
 REGIONS = {"eu": 0, "us": 1}
-FIRST_HOST = 10  # end of its address
+FIRST_HOST = 10  # last number in the address of a region's first host
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
@@ -36,8 +37,8 @@ class RegionsDoc(harness.Test):
                            "--shared_memory=off", *more])
 
     def workers(self, command):
-        """Returns the shown command and its variants: for each host of --worker_hosts, and for the
-        other region."""
+        """Returns the command of a worker that the page shows, for each host in --worker_hosts of
+        both regions."""
         command = command.replace("deep_mnist", "mlp").replace("=1000", "=100")
         started = []
         for region, prefix, hosts, server in ((0, "10.81.0.", (12, 13), "10.81.0.11"),

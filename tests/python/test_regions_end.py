@@ -1,5 +1,5 @@
-"""Regions: the end of a region whose parent group has ended or is unreachable, and of a failed
-one."""
+"""Regions: the end of a region whose parent group has ended or is unreachable, and the end of a
+region that failed."""
 # label: cluster waits
 import os
 
@@ -52,7 +52,8 @@ class RegionsEnd(regions.Test):
         self.finish(60)
 
     def test_region_that_never_reached_parent_ends(self):
-        """Without the parent's first values there is nothing to keep; all programs exit."""
+        """A region that never received the parent's first values has no parameters to keep. All its
+        programs exit."""
         a, = self.begin(n=1, n_workers=1, steps=20, late=(0,), region=["--parent_timeout=12"])
         self.lose_parent()
         a.start(self.region_flags[0])
@@ -78,7 +79,8 @@ class RegionsEnd(regions.Test):
         self.parents.ps[0].wait(60)
 
     def test_failed_region_sends_leave_message(self):
-        """The parent does not wait for --worker_timeout, as it would without the message."""
+        """The leave message of a failed region reaches the parent, which then does not wait for
+        --worker_timeout."""
         (a,) = self.begin(n=1, n_workers=1, steps=40, every=10, parent=["--worker_timeout=600"],
                           flags=["--optimizer=sgd", "--learning_rate=1e6", "--weight_decay=1e3"])
         a.workers[0].wait(60, 1)

@@ -1,29 +1,30 @@
-"""Regions whose parameters are exchanged in turns (--fragments): same bits in each run, whatever
-dies; all regions end with the same values; the bytes at a gate; refusals."""
+"""Regions that exchange one fragment of their parameters at each gate (--fragments). The bits are
+the same in each run, whatever process dies, and all regions end with the same values. Other tests
+count the bytes at a gate, and check refusals."""
 # label: cluster
 
 import harness
 import regions
 
-CHUNKS = ["--chunk_bytes=16384"]  # about 76 KB in all
+CHUNKS = ["--chunk_bytes=16384"]  # the parameters have about 76 KB in all
 
 
 class Fragments(regions.Test):
     def test_gate_moves_one_fragment(self):
-        """A gate moves one fragment, the last gate all of them; both ends keep the other
-        fragments."""
+        """A gate exchanges one fragment, and the last gate all of them. Region and parent keep the
+        other fragments unchanged."""
         self.begin(steps=80, every=40, region=["--fragments=4"], flags=CHUNKS)
         self.finish()
         for job in self.regions:
             n, sent, received = self.moved(job, 8)
-            gates = (7 / 4 + 1) * n  # the numbers of chunks of fragments differ by at most one
+            gates = (7 / 4 + 1) * n  # fragments have nearly equal numbers of chunks
             first = n if job is self.regions[0] else 0
             self.assertAlmostEqual(sent, gates + first, delta=0.07)
             self.assertAlmostEqual(received, gates + n, delta=0.07)
 
     def test_killed_members_change_no_bit(self):
-        """A worker, the parent's server, whose checkpoint has the last passed gate, and a region's
-        server, after that gate and with a checkpoint from before it, are killed."""
+        """A worker is killed. Then the parent's server is killed when its checkpoint has the last
+        gate, and a region's server when it has passed this gate, but its checkpoint has not."""
         region = ["--fragments=4", "--outer_momentum=0.9"]
         want = self.run_all(steps=140, every=80, region=region, flags=CHUNKS, n_parents=2)
         keeps = ["--checkpoint_dir=%s/parent" % self.dir(), "--save_steps=1"]
@@ -45,18 +46,20 @@ class Fragments(regions.Test):
         self.assertNotEqual(whole, want, "--fragments has no effect")
 
     def test_int4_fragments_same_bits(self):
-        """In int4, with an overlap: whatever the number of the parent's servers."""
+        """In int4, with an overlap, the bits do not depend on the number of the parent's
+        servers."""
         digests = [self.run_all(steps=63, every=40, flags=CHUNKS, n_parents=n, region=[
             "--fragments=4", "--overlap_steps=4", "--parent_wire_dtype=int4"]) for n in (1, 2)]
         self.assertEqual(*digests)
 
     def test_last_steps_alone_count(self):
-        """A region ends before its parent: each fragment's changes count once. The region is
-        single, and its parent's version is its own value, like in test_regions.py."""
+        """A single region makes its last steps alone, as in test_regions.py. The changes of each
+        fragment count once."""
         self.check_drift_to_the_end(every=20, region=["--fragments=2"], flags=CHUNKS)
 
     def test_wrong_number_of_fragments_refused(self):
-        """The region has other fragments than the parent, or more than the model has chunks."""
+        """A region is refused if it has another number of fragments than the job, or more fragments
+        than the model has chunks."""
         a, b = self.begin(late=(1,), every=20, region=["--fragments=2"], flags=CHUNKS)
         self.parents.ps[0].wait_line("worker 0 joined")
         b.start([*self.region_flags[1], "--region_steps=10", "--fragments=1"])

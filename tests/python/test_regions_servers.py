@@ -1,5 +1,5 @@
-"""Regions of several servers: their result, also if a server dies, has no flags, or joins and
-leaves."""
+"""Regions of several servers. Their result is the same also if a server dies, has no flags for
+regions, or joins and leaves."""
 # label: cluster waits
 import signal
 
@@ -26,7 +26,7 @@ class Servers(regions.Test):
         gate, _, b = self.begin_held(205, steps=240, every=20, flags=[
             *SMALL, "--fault_push_delay_ms=3"], keeps=True, n_servers=2)
         for after, i in ((r"2[1-9]|[3-9]\d", 1), (r"[4-9]\d|1\d\d", 0), (r"\d+", 1)):
-            # This is a checkpoint of its last round.
+            # This checkpoint has the region's last round.
             b.ps[0].wait_line(r"checkpoint at step (%s): " % after)
             b.restart_ps(i, *self.region_flags[1])
         b.restart_worker(1)
@@ -34,7 +34,7 @@ class Servers(regions.Test):
         self.assertEqual(self.finish(), want)
 
     def test_servers_of_a_region_join_and_leave(self):
-        """ps 0's flags are enough; servers may join and leave."""
+        """Only ps 0 of a region needs the flags for regions. Other servers may join and leave."""
         want = self.run_all(steps=120, every=20, flags=SMALL)
         gate, _, b = self.begin_held(105, steps=120, every=20, n_servers=2, late=(1,), flags=[
             *SMALL, "--fault_push_delay_ms=3"])
@@ -52,8 +52,8 @@ class Servers(regions.Test):
         self.assertEqual(self.finish(), want)
 
     def test_finished_region_sends_leave_message_after_restart(self):
-        """The region's exchange ends while its other server is there: the parent receives its leave
-        message."""
+        """The exchange of the region ends while its other server still runs. The parent receives
+        the region's leave message."""
         parent = ["--checkpoint_dir=%s/parent" % self.dir(), "--save_steps=1",
                   "--worker_timeout=600"]
         a, = self.begin(n=1, n_workers=1, n_servers=2, steps=20, flags=SMALL, keeps=True,

@@ -1,9 +1,9 @@
 """examples/models/resnet18.json is torchvision's resnet18: --init reads the state dict unchanged,
 value by value, and the predictions match torchvision's. Names, shapes and probabilities lie in
-tests/golden/torchvision, made by make_resnet18.py; and if torchvision is installed, the test also
-compares a network that starts there with other random numbers.
+tests/golden/torchvision, made by make_resnet18.py. If torchvision is installed, the test also
+compares a second network, which torchvision itself initializes.
 
-TOLERANCE: of a probability; they are float32 here, and were float64 in torchvision."""
+A probability may differ by TOLERANCE: Weir computes in float32, torchvision computed in float64."""
 # label: cluster computes
 import random
 
@@ -75,7 +75,7 @@ class Resnet18(harness.Test):
         net = torchvision.models.resnet18(weights=None, num_classes=CLASSES)
         batch = torch.tensor(list(samples()[0])).reshape(N, *SAMPLE) / 255
         for _ in range(3):
-            net(batch)  # statistics belong to samples
+            net(batch)  # computes the running statistics from samples
         weights.write(self.state, weights.torch_state(net.eval()))
         with torch.no_grad():
             want = net.double()(batch.double()).softmax(1).tolist()

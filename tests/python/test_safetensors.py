@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Opens a file of files/safetensors.c with Python: by the format's own library if it is installed
-(pip install safetensors numpy), and by its layout."""
+"""Reads a file that files/safetensors.c has written: by code of this test for the format's layout,
+and by the format's own Python library, if it is installed (pip install safetensors numpy)."""
 # label: cluster
 import json
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Schedules of the learning rate in real programs: the same bits alone and with any number of
-servers, across a stop and a checkpoint; incompatible flags are refused."""
+"""Schedules of the learning rate in real programs. The bits are the same alone and with any number
+of servers, also if a job stops and resumes from a checkpoint. Incompatible flags are refused."""
 # label: cluster
 import re
 

@@ -1,5 +1,5 @@
-"""worker --self_test on a machine with fake cards (tests/fake_driver) and an emulated CUDA: its
-lines for cards that work, and for each way in which a card may fail."""
+"""worker --self_test on a machine with fake cards (tests/fake_driver) and an emulated CUDA. The
+tests check its lines for cards that work, and for each way in which a card may fail."""
 # label: cluster address
 import json
 import os
@@ -59,7 +59,7 @@ class WithoutGpu(SelfTest):
                           self.errors)
 
     def test_self_test_runs_as_process_1(self):
-        """A container's program is process 1."""
+        """The worker works also as process 1, like the program of a container."""
         inside = ["unshare", "--pid", "--fork", "--kill-child"]
         if subprocess.run(inside + ["true"], stderr=subprocess.DEVNULL, check=False).returncode:
             self.skipTest("skipped: no right to make a PID namespace")
@@ -79,7 +79,8 @@ class WithoutGpu(SelfTest):
         self.assertEqual(self.self_test("--self_test", "--gpus=none")[1:], ["no GPU: --gpus=none"])
 
     def test_wrong_cpu_found(self):
-        """The CPU backend itself is not the reference."""
+        """The self-test finds a wrong CPU backend, because it compares with the definitions of the
+        layers."""
         wrong = os.path.join(fake_gpus.FAKES, "libweir_wrong.so")
         backends = self.backends(cuda=None, cpu=wrong)
         (line, _) = self.self_test("--self_test", "--gpus=none", status=PERMANENT,
@@ -124,7 +125,7 @@ class WithGpus(SelfTest):
     def test_eight_cards_tested(self):
         self.machine(*(card(i) for i in range(8)))
         self.reserve(3)
-        for f in os.listdir(self.locks()):  # from another program, before and after the test
+        for f in os.listdir(self.locks()):  # the self-test does not find the deleted lock files
             os.unlink(os.path.join(self.locks(), f))
         lines = self.self_test("--self_test")
         self.assertEqual(len(lines), 9)
@@ -191,7 +192,7 @@ class WithGpus(SelfTest):
         self.assertIn("the driver or a library crashed (signal 6, Aborted)", self.one("error=-2"))
 
     def test_hang_named(self):
-        for seconds in (3, 12, 48):  # on a busy machine the other cards may need longer
+        for seconds in (3, 12, 48):  # on a busy machine the cards that work may need more time
             try:
                 line = self.one("error=-1", seconds=seconds)
             except AssertionError:

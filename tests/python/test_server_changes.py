@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Servers that join and leave while training runs, and die during that: training continues, and
-ends with the bits of an undisturbed run."""
+"""Servers join and leave while training runs, and some die during these changes. Training
+continues, and ends with the bits of an undisturbed run."""
 # label: cluster sanitize waits long
 import os
 import re
@@ -13,9 +13,9 @@ import preload
 
 class ServerChanges(generations.Test):
     def test_killed_draining_server_dropped_by_command(self):
-        """A server with --drain is killed before the other servers have fetched its chunks, which
-        it keeps until then, and is never started again. ps:0 reports that it waits, and after a
-        second --leave resumes from the checkpoint."""
+        """A server with --drain is killed before the other servers have fetched its chunks, and is
+        not started again. ps:0 reports that it waits for these chunks. After a second --leave it
+        resumes from the checkpoint."""
         job = self.slow_job(2, hold=30)
         job.start_ps(0, *self.ckpt())
         job.start_ps(1, *self.ckpt("--drain", "--fault_keep_chunks"))
@@ -33,8 +33,8 @@ class ServerChanges(generations.Test):
         self.check(job)
 
     def held_job(self, brake=None, **env):
-        """Returns a job of two servers, with a checkpoint, and a file: while it exists, ps 0 cannot
-        write its list of servers."""
+        """Returns a job of two servers with a checkpoint, and the path of a file. While this file
+        exists, ps 0 cannot write its list of servers."""
         if harness.SANITIZE:
             self.skipTest("the preloaded library precedes the sanitizer's")
         hold, job = self.path("hold"), self.slow_job(2)
@@ -49,8 +49,8 @@ class ServerChanges(generations.Test):
         return job, hold
 
     def test_drained_server_stays_until_list_is_recorded(self):
-        """A restarted ps 0 reads the folder's list: with an old list it would wait for a server
-        that has left."""
+        """A restarted ps 0 reads the list of servers in the folder. If the list were old, ps 0
+        would wait for a server that has left."""
         job, hold = self.held_job()
         job.drain(1)
         step = int(job.ps[0].wait_line(r"generation 1[.]2 from step (\d+): ").group(1))
@@ -65,7 +65,8 @@ class ServerChanges(generations.Test):
         self.check(job)
 
     def test_drained_server_stays_while_disk_is_full(self):
-        """ps 0 is stopped before there is room for the list: the server serves the next ps 0."""
+        """ps 0 is stopped before the disk has room for the list. The drained server is still there
+        for the next ps 0."""
         job, hold = self.held_job(brake=20, HELD_FULL="1")
         self.leave(job, 1)
         job.ps[0].wait_line("generation 1[.]2 from step")
@@ -137,7 +138,8 @@ class ServerChanges(generations.Test):
         self.check(job)
 
     def test_drained_server_stays_away_after_restart_of_ps_0(self):
-        """The list of servers outlives ps:0 if there is a checkpoint folder."""
+        """ps:0 keeps the list of servers in the checkpoint folder, if it has one, and reads it
+        after a restart."""
         job = self.slow_job(2, hold=15)
         job.start_ps(0, *self.ckpt())
         job.start_ps(1, *self.ckpt("--drain"))

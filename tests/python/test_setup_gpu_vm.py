@@ -230,8 +230,8 @@ class SetupGpuVm(harness.Test):
             self.assertEqual([c for c in calls if c.startswith("apt-mark")], [
                 "apt-mark hold nvidia-open libcuda1 nvidia-kernel-open-dkms",
                 "apt-mark unhold libnccl2 libnccl-dev", "apt-mark hold libnccl2 libnccl-dev"])
-        # A second run, as at each boot: all is done, and the card, which may be training, is not
-        # touched; nor does a disk matter that is full by now.
+        # A second run, as at each boot, has nothing to do. It does not touch the card, which may be
+        # training, and succeeds also if the disk is full by now.
         m.put("free_gb", "0")
         said, calls = self.good(m)
         self.assertEqual(calls, [])

@@ -1,5 +1,6 @@
-"""Payloads through shared memory: threads share an update's work; no segment of a killed process is
-left; and a ps handles foreign clients that lend memory, lie about it, or read slowly."""
+"""Payloads through shared memory. Several threads may make one update. No segment of a killed
+process is left. A ps handles foreign clients that lend memory, name wrong memory, or read
+slowly."""
 # label: cluster sanitize
 import fcntl
 import mmap
@@ -71,7 +72,8 @@ class Programs(Case):
         return job
 
     def test_segments_of_killed_worker_released(self):
-        """The server keeps none of its memory; the next worker in its place shares again."""
+        """The server releases the memory of a killed worker. The next worker in its place shares
+        memory with the server again."""
         left = os.listdir("/dev/shm")
         job = self.start_long(2)
         self.assertEqual(segments_in(job.ps[0]), 3)
@@ -81,14 +83,14 @@ class Programs(Case):
             job.start_worker(1).wait_line(ON % 0)
             job.workers[1].wait_line("training step [0-9]+ done")
             self.assertEqual(segments_in(job.ps[0]), 3)
-        self.kill(*job.workers)  # the servers wait for the last worker that leaves in order
+        self.kill(*job.workers)  # no worker leaves in order, so the server continues to wait
         harness.until(lambda: segments_in(job.ps[0]) == 1, "the workers' segments are released")
         job.ps[0].stop()
         self.assertEqual(os.listdir("/dev/shm"), left)
 
     def test_segments_of_leaving_workers_released(self):
-        """The ps also releases its own segment of the previous generation, whose buffers the next
-        one continues to use."""
+        """The ps also has only one segment of its own at a time, though the next generation
+        continues to use buffers of the previous one."""
         job = self.start_long(4)
         self.assertEqual(segments_in(job.ps[0]), 5)
         for left in (3, 2, 1):
@@ -213,8 +215,8 @@ class Clients(test_wire.Client):
         self.check(plain.ask("PULL", 1), "VERSION", 20, want)
 
     def test_same_address_does_not_prove_same_host(self):
-        """Both ends of a tunnel may have the same address: payloads need checksums, unless the
-        client reads our memory."""
+        """Both ends of a tunnel may have the same address. A server therefore requires checksums of
+        payloads, unless the client has proved that it reads the server's memory."""
         self.address = "127.0.0.1"
         self.open()
         ones = struct.pack("<%df" % N, *[1] * N)
@@ -254,7 +256,8 @@ class Clients(test_wire.Client):
         for forged in (Segment(self, 2 * N, seals=0), Segment(self, 2 * N, name="weird"),
                        Segment(self, 2 * N, size=HEAD + 4), Segment(self, 3 * N)):
             yield forged.name(self.pb, bytes=8 * N)
-        yield Segment(self, 3 * N).name(self.pb)  # it has its declared size, but not the model's
+        # This segment has the size that its name declares, but not the size of the model.
+        yield Segment(self, 3 * N).name(self.pb)
         with tempfile.TemporaryDirectory() as folder, socket.socket() as sock:
             fifo = os.path.join(folder, "memfd:weir-payloads")
             os.mkfifo(fifo)
@@ -322,12 +325,13 @@ class Clients(test_wire.Client):
         for _ in range(20):
             self.ends(shared_offset=rng.getrandbits(rng.randint(1, 64)) & ~1 | 2,
                       shared_bytes=rng.getrandbits(32), segment=segment)
-        # Other streams continue, nothing has counted.
+        # Other streams continue, and none of the wrong pushes was applied.
         self.check(s.ask("PULL", 0), "VERSION", 0, [0] * N)
 
     def test_slow_reader_never_reads_torn_buffer(self):
-        """A lent buffer stays unchanged until the next answer, however far the other members are;
-        without a free place, answers are sent by TCP."""
+        """A buffer that a server lends to a member stays unchanged until the next answer to this
+        member, however many steps other members make. If no place is free, the server sends answers
+        by TCP."""
         self.open(n_workers=3, sync_mode="async")
         segments = [Segment(self, 2 * N) for _ in range(3)]
         arenas = [Arena(self, self.join(segments[m].name(self.pb), m).segment) for m in range(3)]
@@ -363,8 +367,8 @@ class Clients(test_wire.Client):
                        arenas[2] if answer.shared_offset else None)
 
     def test_two_members_on_one_stream_served_by_tcp(self):
-        """An answer to one member does not show what the other one has read: neither borrows a
-        buffer."""
+        """Answers on a stream do not show which of its two members has read a buffer, so the server
+        lends neither of them one."""
         self.open(n_workers=2, sync_mode="async")
         for m in range(2):
             self.join(Segment(self, 2 * N).name(self.pb), m)

@@ -1,4 +1,4 @@
-"""Payloads through shared memory: the same bits with and without, in every mode."""
+"""Training in every mode ends with the same bits with and without shared memory for payloads."""
 # label: cluster address
 import re
 
@@ -30,7 +30,8 @@ class Bits(test_shared.Case):
                     self.assertEqual(self.moved(off[i])[0], 0)
 
     def test_shared_memory_works_in_every_mode(self):
-        """No member reads a buffer during a write: a wrong checksum would appear as a reconnect."""
+        """No member reads a buffer while it is being written: a wrong checksum would cause a
+        reconnect."""
         for mode in (["--sync_mode=async"], ["--sync_mode=async", "--delay_compensation=0.5"],
                      ["--sync_mode=ssp", "--staleness=2"], ["--replicas_to_aggregate=2"],
                      ["--sync_mode=async", "--wire_dtype=bf16"]):

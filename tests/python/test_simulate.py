@@ -56,7 +56,8 @@ class OneWorkerOneServer(unittest.TestCase):
             self.assertAlmostEqual(got, 2 * MB / (RATE / 4), delta=1e-9)
 
     def test_chunks_overlap_in_stages(self):
-        """For many chunks only the slowest stage counts, and the time of one chunk besides."""
+        """Many chunks need the time of the slowest stage for all of them, and the time of one chunk
+        for the other stages."""
         n = 64
         free = Costs(worker={"bytes_in": 5e-10, "bytes_out": 4e-10})
         got = step_s(free, model_bytes=n * MB)
@@ -84,7 +85,8 @@ class Links(unittest.TestCase):
             self.assertAlmostEqual(got, 2 * workers * MB / RATE, delta=1e-9)
 
     def test_chunks_go_up_and_down_at_once(self):
-        """At best the link's one direction is never idle; at worst all go up and then all down."""
+        """At best one direction of the link is never idle. At worst all chunks go up, and then all
+        versions go down."""
         for workers, n in ((3, 5), (16, 20)):
             got = step_s(FREE, workers=workers, model_bytes=n * MB, gbit=GBIT)
             self.assertGreaterEqual(got, (workers * n + 1) * MB / RATE - 1e-9)
@@ -125,7 +127,7 @@ class Computing(unittest.TestCase):
         the update."""
         got = step_s(COSTS, workers=2, model_bytes=MB, straggler_s=1.0)
         one = OneWorkerOneServer().by_hand(MB) - 2 * LATENCY
-        # The last answer is sent beside the first: a server has two cores.
+        # The server sends the last answer at the same time as the first, because it has two cores.
         self.assertAlmostEqual(got, 1.0 + one + 1e-10 * MB, delta=1e-9)
 
     def test_copies_of_early_contributions_cost_time(self):
@@ -143,7 +145,7 @@ class Computing(unittest.TestCase):
 
 class Cores(unittest.TestCase):
     def test_shared_machine_does_all_work(self):
-        """The cores are idle only at both ends of a step if there are many workers."""
+        """If there are many workers, the cores are idle only at the beginning and end of a step."""
         workers, cores = 32, 2
         sim = simulate.Simulation(COSTS, workers=workers, model_bytes=4 * MB, shared_cores=cores)
         r = sim.run()

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Chunks that move over a link that is much too slow: their server reports its progress, no member
-counts it as lost, and a command ends the move."""
+"""Chunks move between servers over a link that is much too slow. The server that sends them reports
+its progress, no member regards it as lost, and a command ends the move."""
 # label: net waits long
 import unittest
 
@@ -69,7 +69,7 @@ class SlowLink(harness.Test):
         joined = self.slow_join(job, 40)
         self.assertIn("moves its chunks to the other servers", self.drain(2))
         joined.wait(60)
-        # The order is that of ps 0, or of a server which received it earlier.
+        # The joiner receives the order from ps 0, or from a server that received it earlier.
         self.assertRegex(joined.output(), "chunks, .* before the transfer was cancelled|"
                                           "is no longer on this server")
         job.workers[0].wait_line("training step 59 done", 60)
@@ -110,8 +110,8 @@ class SlowLink(harness.Test):
         self.assertNotIn("generation 1.3", job.ps[0].output())
 
     def test_slow_source_dropped_by_second_command(self):
-        """A server leaves, which would need minutes: after a second --leave ps 0 continues without
-        its memory."""
+        """A server leaves, and its chunks would need minutes to move. After a second --leave ps 0
+        continues without them, from the checkpoint."""
         job = self.begin()
         self.slow_leave(job)
         harness.until(lambda: job.ps[0].output().count("generation 1.2 waits for") >= 3,

@@ -1,6 +1,7 @@
-"""Name servers of which the first is silent: each look-up lasts 5 s and more until the second one
-is asked. That is longer than ps 0 waits for the answer of a folder's owner, which is not lost, and
-longer than a worker's first call to a job that it joins."""
+"""The first of two name servers never answers, so each look-up lasts at least 5 s before the second
+one is asked. A ps 0 waits less than that for an answer of a folder's owner, but must not regard the
+owner as lost. A worker's first call to a job has a shorter deadline, too, but the worker must
+join."""
 # label: net waits
 import os
 import unittest
@@ -87,7 +88,8 @@ class SlowNames(harness.Test):
         self.kill(joiner, first, ps, named)
 
     def test_server_with_slow_name_not_reported_missing(self):
-        """The server's answer about its wait is longer in flight than the first calls."""
+        """The look-up of the server's name is slow, but the worker must not log that the server
+        does not answer."""
         named = self.name_server()
         both = "--worker_hosts=127.0.0.1:1,127.0.0.1:2"
         ps = self.start_ps("ps", "ps0.test:2221", "--bind=127.0.0.1:2221", both)

@@ -17,8 +17,8 @@ SCALES = (1000, 1, 0.01)
 
 
 def table(rows, seed, scales=SCALES, constant=False):
-    """Returns rows of three features of very different sizes, perhaps a constant one, and a
-    class."""
+    """Returns rows of three features of very different sizes, and a class. constant: a fourth
+    feature is the same in all rows."""
     rng = random.Random(seed)
     return [[round(s * (7 + rng.gauss(2 * ((i + k) % 3), 1)), 6) for k, s in enumerate(scales)]
             + ([4.25] if constant else []) + [i % 3] for i in range(rows)]
@@ -161,7 +161,8 @@ class Standardize(harness.Test):
             self.assertIn(text, self.worker("--standardize", *flags, status=status))
 
     def test_rows_of_npy_files_standardized(self):
-        """Whole numbers are read in place: the numbers apply to the samples in the file."""
+        """The worker reads rows of whole numbers from the file when a step needs them, and then
+        standardizes them."""
         rows = [[int(x) for x in r[:3]] + [r[3]] for r in table(120, 1, (10, 1, 3))]
         numbers = [[min(max(x, 0), 255) for x in r[:3]] for r in rows]
         for name, kind, of in (("x", "|u1", bytes(x for r in numbers for x in r)),

@@ -1,5 +1,5 @@
-"""The static checks without git: a tree from a tarball is checked like a clone, a fault in it is
-found, and a check that read no file fails."""
+"""The static checks without git. They check a tree from a tarball like a clone, and find faults in
+it. A check that has read no file fails."""
 # label: cluster
 import ast
 import os
@@ -86,7 +86,8 @@ class Static(unittest.TestCase):
                 os.unlink(os.path.join(self.tree, path))
 
     def test_symbols_of_room_above_found(self):
-        """A header may declare a function that a room above it defines: no include shows that."""
+        """If a header declares a function that a room above it defines, no #include shows the
+        dependency. check_layering finds it by the symbols."""
         self.copy("scripts/")
         self.write("int fault_sum(int a);\nextern const int fault_most;\n", "base/fault.h")
         self.write('#include "base/fault.h"\n\nint fault_twice(int a)\n{\n'
@@ -105,7 +106,8 @@ class Static(unittest.TestCase):
                 self.assertEqual(done.stdout.splitlines(), want or ["layering: clean"])
 
     def test_functions_in_files_of_other_names_found(self):
-        """One in 21 is below the limit of 5 %; two are above it."""
+        """Functions without the name of their file may be 5 %. One of 21 is below this limit, two
+        of 22 are above it."""
         self.copy("scripts/")
         names = ["fault_%d" % i for i in range(20)]
         for strays, fails in ((["stray"], False), (["stray", "other"], True)):

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A job that weirctl or a member's program stops in order: a last checkpoint, then all programs
-exit with 0."""
+"""weirctl, or the program of a member, stops a job in order. The servers write a last checkpoint,
+and then all programs exit with 0."""
 # label: cluster
 import re
 import signal
@@ -46,7 +46,8 @@ class Stop(generations.Test):
         return job
 
     def test_stop_by_weirctl_saves_and_job_resumes(self):
-        """In each mode; a new job with the same flags resumes from the checkpoint."""
+        """weirctl stops jobs of each mode. A new job with the same flags resumes from the
+        checkpoint."""
         folder = self.path("ckpt")
         for mode in "sync", "async":
             job = self.begin([*LONG, "--sync_mode=" + mode])
@@ -67,8 +68,8 @@ class Stop(generations.Test):
             self.wipe()
 
     def test_export_of_stopped_job_is_marked(self):
-        """The export is marked as interrupted, and the log calls its figures those of a part of the
-        training."""
+        """The export is marked as interrupted, and the log states that its figures are those of an
+        incomplete training."""
         path = self.path("stopped.safetensors")
         job = self.begin([*LONG, "--export=" + path])
         self.stop_job(job)
@@ -97,7 +98,8 @@ class Stop(generations.Test):
         self.assertIn("not reachable", self.stop_job(job, status=138))
 
     def test_stop_with_serve_and_no_workers_ends_job(self):
-        """The servers stay with --serve and no worker left, and the next worker ends the job."""
+        """Servers with --serve stay though no worker is left. The next worker that joins ends the
+        job."""
         job = self.job(n_workers=1, model="small", flags=LONG)
         ps = job.start_ps(0, "--serve")
         job.start_worker(0).wait_line("training step 5 done")
@@ -114,7 +116,8 @@ class Stop(generations.Test):
         ps.stop()
 
     def test_stop_with_serve_keeps_servers(self):
-        """The workers exit with --serve, and the servers serve the next job."""
+        """The workers of the stopped job exit. Servers with --serve stay, and serve the next
+        job."""
         job = self.job(n_ps=1, n_workers=2, model="small", flags=LONG)
         ps = job.start_ps(0, "--serve")
         self.assertIn("there is no job to stop", self.stop_job(job, status=1))
@@ -158,7 +161,7 @@ class Stop(generations.Test):
 
     @unittest.skipIf(harness.SANITIZE, "Python is compiled without a sanitizer")
     def test_stop_after_all_members_left_ends_servers(self):
-        """Servers that wait for members are stopped by the command."""
+        """The command stops servers that wait for members."""
         job = self.job(n_ps=2)
         job.start_servers(*self.ckpt())
         for m in self.members(job, "leaves", "leaves"):

@@ -16,7 +16,7 @@ import harness
 import weights
 
 N_TRAIN, N_TEST, F = 60, 20, 4
-# All samples in each step: their order does not matter.
+# Each step reads all samples, so their order does not matter.
 WHOLE = ["--optimizer=sgd", "--learning_rate=0.5", "--batch_size=%d" % N_TRAIN, "--train_steps=5",
          "--log_every=1", "--intra_op_threads=1"]
 TRAIN = ["--optimizer=adam", "--learning_rate=0.05", "--batch_size=20", "--train_steps=200",
@@ -165,7 +165,8 @@ class Targets(harness.Test):
         self.assertEqual(len(set(sums.values())), 1, sums)
 
     def test_targets_validated_evaluated_and_predicted(self):
-        """Validation, the best checkpoint, --evaluate and the three forms of --predict."""
+        """The test covers validation, the best checkpoint, --evaluate, and --predict in its three
+        formats."""
         folder, (_, (xs, ys)) = self.data_of()
         s, said = self.train(folder, *TRAIN, "--validation_split=0.25", "--eval_every=50",
                              "--early_stopping=4", "--checkpoint_dir=" + self.path("ckpt"))
@@ -214,7 +215,7 @@ class Targets(harness.Test):
                          [(i, *weights.rounded(row)) for i, row in enumerate(got)])
 
     def test_regression_model_of_docs_fits_columns_of_any_scale(self):
-        """docs/guide/data.md's line, with a model of Weir."""
+        """Runs the command of docs/guide/data.md, with a model of examples/."""
         with open(harness.source("docs/guide/data.md"), encoding="utf-8") as f:
             (flags,) = re.findall("worker --train_data=train.csv --test_data=test.csv "
                                   "(--target_columns=price.*)", f.read())

@@ -1,5 +1,5 @@
-"""--logdir: TensorBoard's own reader finds each kind of data that a worker writes, with the values
-of the worker's other outputs, and each step once, also after a rollback."""
+"""--logdir: TensorBoard's own reader finds each kind of data that a worker writes. The values equal
+those in the worker's other outputs, and each step appears once, also after a rollback."""
 # label: cluster
 import os
 import subprocess
@@ -33,7 +33,8 @@ class TensorBoard(harness.Test):
         return self.path("log/dir")
 
     def read(self, run):
-        """Returns the run as TensorBoard reads it: by kinds, and by the names of its plugins."""
+        """Returns the run as TensorBoard reads it: its data by kind, and by the plugin that shows
+        them."""
         kinds, plugins = reader()
         path = os.path.join(self.logdir(), run)
         guide = {kind: 0 for kind in ("scalars", "histograms", "images", "tensors")}
@@ -154,7 +155,7 @@ class TensorBoard(harness.Test):
             for tag in ("received_bytes_per_step", "stale", "reconnects"):
                 self.assertEqual(list(self.figures(run, "exchange/" + tag)), list(sent))
             waited = self.figures(run, "exchange/wait_ms_per_step")
-            self.assertEqual(list(waited), list(sent)[1:])  # the first value has no beginning
+            self.assertEqual(list(waited), list(sent)[1:])  # the first wait has no known beginning
             self.assertLessEqual(len(sent), summary["local_steps"] // 4 + 1)
             self.assertEqual(run.Tags()["histograms"], [])
             self.assertEqual({n.device for n in run.Graph().node if n.op == "VariableV2"},

@@ -10,8 +10,8 @@ USAGE = 2
 
 class OneCommandLine(harness.Test):
     def test_ps_accepts_worker_flags(self):
-        """Programs start like a TensorFlow script: all flags are equal but the role and the
-        number."""
+        """All programs of a TensorFlow script have the same flags, except for their role and their
+        task index. Weir's programs can start in this way, too."""
         job = self.job(n_workers=1, flags=["--train_steps=3", "--batch_size=20", "--sync_replicas",
                                            "--optimizer", "sgd", "--learning_rate=0.01"])
         ps = job.start_ps(0, *job.flags)
@@ -23,8 +23,8 @@ class OneCommandLine(harness.Test):
                                   "--batch_size --sync_replicas --optimizer --learning_rate$")
 
     def test_command_line_shared_by_both_programs(self):
-        """Flags of either program, and flags with a meaning in each: each program logs once which
-        flags it ignores."""
+        """The command line has flags of only one program, and a flag with a meaning in each. Each
+        program logs once which flags it ignores."""
         flags = ["--train_steps=3", "--batch_size=20", "--worker_timeout=50", "--address=trainer",
                  "--min_workers=1", "--log_stragglers", "--straggler_ms=5", "--inter_op_threads=1"]
         job = self.job(n_workers=1, flags=flags)
@@ -52,7 +52,8 @@ class OneCommandLine(harness.Test):
 
 class Names(harness.Test):
     def test_chief_is_worker_0(self):
-        """Entries of the lists may also have the form of TensorFlow's targets."""
+        """--job_name=chief starts worker 0. Entries of the host lists may have the form of
+        TensorFlow's targets, grpc://HOST:PORT."""
         job = self.job(flags=["--train_steps=3", "--batch_size=20"])
         job.start_ps()
         hosts = [flag.replace("=", "= grpc://").replace(",", " , grpc://") for flag in job.hosts()]

@@ -39,8 +39,8 @@ class Table(unittest.TestCase):
         self.assertEqual(set(names) - self.help("worker"), set())
 
     def test_accepted_flags_set_weirs(self):
-        """The program logs at its debug level which flag it set. It lists devices, or has no
-        server, so nothing runs."""
+        """The program logs which flag it set, at log level debug. It only lists devices, or lacks
+        its servers, so no job runs."""
         for name, row in self.ROWS.items():
             m = re.match(r"same as `--(\w+)`", row)
             if not m:
@@ -55,7 +55,7 @@ class Table(unittest.TestCase):
                 self.assertIn("--%s=%s\n" % (m.group(1), value), said)
 
     def test_refused_flags_explained(self):
-        """Right after the name follows the table's text, in the programs that lack the flag."""
+        """A program that lacks the flag prints its name, followed by the text of the table."""
         own = {program: self.help(program) for program in ("worker", "ps")}
         n = 0
         for name, row in self.ROWS.items():

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Too few threads (ulimit -u, pids.max): whichever thread is the first that cannot be started,
-programs exit by themselves with 138 and the limits, or work without it. A preloaded pthread_create
-fails from the N-th thread on, for each N up to the first with which the program works."""
+"""Too few threads (ulimit -u, pids.max). If a program cannot start a thread, it exits by itself
+with 138 and a line that has the limits, or works without this thread. A preloaded pthread_create
+fails from the N-th thread on. The tests try each N from 0 on, until the program works."""
 # label: cluster
 import os
 import signal
@@ -83,7 +83,8 @@ class ThreadLimits(harness.Test):
             ps.ends(138, r"this process needs \d+ more threads, and can start \d+: " + WHY)
 
     def test_worker_works_or_exits_with_138(self):
-        """All of them, one after another, are worker 0 of one job, which the last one ends."""
+        """All attempts, one after the other, are worker 0 of the same job. The last attempt trains
+        to the end of the job."""
         job = self.job(n_workers=1, flags=["--train_steps=30", "--batch_size=20"])
         job.start_ps(0)
 
@@ -97,7 +98,7 @@ class ThreadLimits(harness.Test):
         job.ps[0].wait(60)
 
     def test_worker_with_hanging_libraries_exits(self):
-        """The worker exits by itself: the preloaded library shortens its long sleep."""
+        """The worker exits by itself after 60 s, which the preloaded library shortens."""
         job = self.job(n_workers=1, flags=["--train_steps=3", "--batch_size=20"])
         job.start_ps(0)
         worker = job.start_worker(0, env={**os.environ, "LD_PRELOAD": preload.library(
@@ -108,7 +109,7 @@ class ThreadLimits(harness.Test):
         job.ps[0].wait(60)
 
     def test_python_member_works_or_raises(self):
-        """The member joins no job, and raises an error."""
+        """A member that cannot start its threads joins no job, and raises an error."""
         code = "import weir\nm = weir.Member(ps_hosts='%s', n_workers=1)\nm.param('w', (1,))\n" \
             "m.next()" % harness.free_ports(1)[0]
         code = code.replace("ps_hosts='", "ps_hosts='%s:" % harness.LOOPBACK)

@@ -1,5 +1,5 @@
-"""TLS and tokens with real certificates: a job over them; refusals, with the reason on both sides;
-the permissions of each role; new files without a restart."""
+"""TLS and tokens with real certificates: jobs that use them, refusals with a reason on both sides,
+the permissions of each role, and new certificate files without a restart."""
 # label: cluster sanitize
 import os
 import re
@@ -90,8 +90,8 @@ class Secured(harness.Test):
         return self.stop_at_end(job.start_ps(0, *flags, **options)), job.ps_hosts[0]
 
     def hangs(self):
-        """Returns the environment of a program with HANGS, and a function: it makes this file hang,
-        or none."""
+        """Returns the environment of a program with HANGS, and a function hang(path): from then on
+        reads of this file hang; None ends that."""
         library, marker = preload.library(self, HANGS), self.path("hanging")
 
         def hang(path):
@@ -116,14 +116,15 @@ class Tls(Secured):
         job.ps[0].wait_line(r"TLS: certificate .*CN=ps, role ps, valid until 20")
 
     def test_shared_memory_used_with_tls(self):
-        """Within a host payloads need no wire, and the join that arranges that is encrypted."""
+        """Processes of one host use shared memory for payloads also with TLS: the join, which
+        arranges that, is encrypted."""
         job = self.job(n_workers=1, flags=TRAIN)
         job.start_ps(0, *own.flags("ps"))
         job.start_worker(0, *own.flags("worker")).wait_line("payloads through shared memory")
         job.finish()
 
     def test_bad_client_certificates_refused(self):
-        """The tests compare the error at the client, and the server's log line."""
+        """The test compares the error of the client and the log line of the server."""
         own.make("worker", "expired", days=-1)
         own.make_special("early", "URI:weir://role/worker", start="20980101000000Z")
         own.make_special("server", "URI:weir://role/worker", usage="serverAuth")
@@ -159,7 +160,7 @@ class Tls(Secured):
                     own.path("ca.pem"), *words]
             p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT, text=True)
-            # The end of its output implies that the server has answered.
+            # When the output of openssl ends, the server has answered.
             text = "".join(iter(p.stdout.readline, ""))
             p.stdin.close()
             p.wait()
@@ -243,7 +244,7 @@ class Tls(Secured):
             posing.stop(status=None)
 
     def test_roles_open_their_methods(self):
-        """Which certificate opens which method; a health check needs no role."""
+        """Each role may call only its methods. A health check needs no role."""
         import grpc
         own.make_special("nobody", "DNS:nobody")
         ps, addr = self.server(*own.flags("ps"))
@@ -278,8 +279,8 @@ class Tls(Secured):
         self.assertNotIn("role", self.ctl(addr, *own.flags("admin"), "drain", "1", status=1))
 
     def test_add_prints_needed_certificate_use(self):
-        """The command that prints how to join a job also prints the use that the certificate
-        needs."""
+        """`weirctl add` prints how to join a job, and also which use the new program's certificate
+        must have."""
         job = self.job(n_workers=1, flags=[*TRAIN, "--train_steps=100000"])
         job.start_ps(0, *own.flags("ps"))
         job.start_worker(0, *own.flags("worker")).wait_line("step 2 done")
@@ -339,7 +340,7 @@ class Tls(Secured):
 
     @unittest.skipIf(harness.SANITIZE, "a sanitizer's runtime must be the first library")
     def test_hung_certificate_file_blocks_no_client(self):
-        """A file system does not answer: the old certificate stays in use."""
+        """If the certificate's file system does not answer, the old certificate stays in use."""
         names = self.copy_of_own()
         env, hang = self.hangs()
         ps, addr = self.server(*names.flags("ps"), env=env)
@@ -367,9 +368,11 @@ class Tls(Secured):
         self.kill(worker, ps)
 
     def test_altered_record_ends_connection_only(self):
-        """An altered record ends its connection like a cut; no program is refused for it."""
+        """An altered record ends its connection as if the link were cut. No program is refused
+        because of it."""
         relay, ps, worker = self.relayed_job(own)
-        # A record in the handshake of a second connection would be refused.
+        # The record must arrive in the worker's connection: during the handshake of another one the
+        # server would refuse the client.
         client = ps.wait_line(r"worker 0 joined from ipv4:(\S+)").group(1)
         relay.inject(b"\x17\x03\x03\x00\x20" + bytes(32), client)
         worker.wait_line("ps:0 .* (lost|again|back)")
@@ -404,8 +407,8 @@ class Tls(Secured):
 
 class Plain(Secured):
     def test_missing_encryption_warned_once(self):
-        """Each program warns once if other hosts can reach its address; these addresses belong to
-        no host."""
+        """Each program warns once if other hosts can reach an address that it uses. The addresses
+        of this test belong to no host."""
         away = "192.0.2.1:2221,192.0.2.2:2221"
         line = "192.0.2.1:2221 is not a loopback address: traffic is "
         text = self.ctl(away, "--timeout_s=1", "status", status=RETRY)
@@ -480,7 +483,8 @@ class Tokens(Secured):
         ps.wait(30)
 
     def test_call_needs_token_and_certificate(self):
-        """A call needs the role in both: a good certificate does not replace the token."""
+        """The token and the certificate of a call must both have the role: a good certificate does
+        not replace the token."""
         ps, addr = self.server(*own.flags("ps"), self.of("ps", "worker", "admin"))
         for cert, token, why in (("admin", "worker", "the caller's token is for the role worker"),
                                  ("worker", "admin", r"certificate \(CN=worker\) is for the role"),
@@ -509,8 +513,8 @@ class Tokens(Secured):
 
     @unittest.skipIf(harness.SANITIZE, "a sanitizer's runtime must be the first library")
     def test_hung_token_file_blocks_no_client(self):
-        """A file system does not answer: the last good tokens stay in use. A worker joins and
-        trains during that; a server that starts reports its wait."""
+        """If the token file's file system does not answer, the last good tokens stay in use, and a
+        worker can join and train. A server that starts then reports that it waits."""
         path, env, hang = self.token_file("0123456789abcdef"), *self.hangs()
         old = "--token_file=" + self.token_file("0123456789abcdef")
         new = "--token_file=" + self.token_file("fedcba9876543210")

@@ -1,5 +1,5 @@
-"""Packets on the wire: the test reads every packet of a job. The packets of a plain job contain
-first values and tokens, those of a job with TLS contain none."""
+"""Packets on the wire: the test reads every packet of a job. The packets of a plain job contain the
+first values and tokens in clear, and those of a job with TLS do not."""
 # label: net
 import ctypes
 import math
@@ -114,7 +114,8 @@ class OnTheWire(harness.Test):
         plain, _ = self.run_job(values, [], [])
         secured, dropped = self.run_job(values, own.flags("ps"), own.flags("worker"))
         self.assertEqual(dropped, 0)  # no packet was missed
-        self.assertGreater(len(secured), 3 * len(body))  # values there, gradients, versions
+        # The job has sent the first values, gradients and versions.
+        self.assertGreater(len(secured), 3 * len(body))
         found = sum(body[at:at + SAMPLE] in plain for at in places)
         self.assertGreater(found, 0.9 * len(places), "the capture of the plain job shows nothing")
         self.assertIn(TOKEN.encode(), plain)

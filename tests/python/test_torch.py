@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""weir.torch: a module trained by Exchange ends with the values of PyTorch's optimizer; shared,
-unused, frozen and bf16 parameters, buffers, errors; and the GPT of examples/python: the losses of
+"""weir.torch: a module trained by Exchange ends with the values of PyTorch's optimizer, also with
+shared, unused, frozen and bf16 parameters. The GPT of examples/python has the losses of
 DistributedDataParallel, and the same bits after killed processes."""
 # label: cluster
 import copy
@@ -71,7 +71,7 @@ class Alone(Torch):
             for p in want[3].unused.parameters():
                 p.grad = self.torch.zeros_like(p)
             rule.step()
-            if step.step == 10:  # between two steps the values are those after the first
+            if step.step == 10:  # the values are those after this step, before the next one
                 self.close(net.state_dict(), want.state_dict())
         self.assertEqual(exchange.result, "done")
         self.close(net.state_dict(), want.state_dict())
@@ -130,7 +130,7 @@ class Alone(Torch):
             else:
                 net[0] = torch.compile(net[0], backend="eager")
                 made = net
-            made(self.x)  # compiled before there are hooks
+            made(self.x)  # compiles the network before Exchange adds its hooks
             exchange = self.exchange(made, optimizer="sgd", learning_rate=0.1, train_steps=4)
             self.assertFalse(exchange.early)
             for step in exchange:
@@ -140,7 +140,7 @@ class Alone(Torch):
                 self.loss(want, range(64)).backward()
                 rule.step()
                 with mock.patch.object(exchange.member, "wait", wraps=exchange.member.wait) as wait:
-                    # Between two steps the values are those after the first.
+                    # The values are those after the last step, before the next one begins.
                     torch.testing.assert_close(made(self.x), want(self.x), msg=how)
                 self.assertEqual(wait.call_count, 4, how)
             self.assertEqual(made(self.x).shape, (64, 3))  # without hooks
@@ -180,14 +180,15 @@ class Alone(Torch):
         self.assertEqual(exchange.state_dict()["step"], 1)
 
     def test_loader_reads_batches_of_each_step(self):
-        """Batches that a process reads ahead belong to the right steps, also if the next positions
-        are not the expected ones; and the rule of the expectation, with local steps."""
+        """Batches that a process of the loader reads ahead belong to the right steps, also if the
+        next positions are not those that it expected. The test also checks which positions it
+        expects, with and without local steps."""
         from weir.torch import Loader
         from weir._loader import positions
         data = self.torch.utils.data.TensorDataset(self.torch.arange(64), self.x)
 
-        # Steps of one member; other members join before step 3, and from step 6 on the mode is
-        # `async`.
+        # Steps of one member. Before step 3 the positions jump, as if other members had joined, and
+        # from step 6 on each step skips positions, as in mode `async`.
         class Steps:
             local_steps, member = 1, weir.Member()
 
@@ -248,8 +249,8 @@ class Alone(Torch):
         self.assertRegex(out, r"member:0 .*\d%")
 
     def test_unwritable_trace_does_not_block_leave_message(self):
-        """The servers receive the leave message nevertheless; and the trace keeps no dropped member
-        alive."""
+        """If the trace cannot be written, the servers receive the leave message nevertheless. A
+        trace does not keep a member alive that the program has dropped."""
         net, path = self.torch.nn.Linear(8, 3), self.path("gone")
         exchange = self.exchange(net, train_steps=1, trace=path)
         next(exchange)
@@ -276,7 +277,7 @@ class Alone(Torch):
         for step in range(2):
             trace.begin(step)
             trace.push(0)
-            trace.answered(0, step - 1)  # seen late
+            trace.answered(0, step - 1)  # the answer to the previous push
             self.assertEqual(len(trace.spans), step)
             trace.answered(0)
         self.assertEqual([s[5] for s in trace.spans], [0, 1])
@@ -365,14 +366,14 @@ class Alone(Torch):
                 m.push(w, self.torch.zeros(1, requires_grad=True), samples=1)
 
     def test_leave_in_signal_handler(self):
-        """A signal handler may request it at any time."""
+        """A signal handler may call leave_soon() at any time, also after close()."""
         exchange = self.exchange(self.torch.nn.Linear(8, 3), train_steps=1)
         exchange.leave_soon(0)
         exchange.close()
         self.assertTrue(exchange.leave_soon(0))
 
     def test_views_keep_last_values(self):
-        """Their memory stays, with the last values."""
+        """The memory of views stays valid after the end of the job, with the last values."""
         net = self.torch.nn.Linear(8, 3)
         for step in self.exchange(net, train_steps=2):
             loss = self.loss(net, [0])
@@ -382,7 +383,8 @@ class Alone(Torch):
         self.torch.testing.assert_close(kept["weight"], net.weight.detach())
 
     def test_memory_shared_without_copy(self):
-        """Tensors and numpy's arrays are used, and views returned, without a copy."""
+        """A push reads tensors and numpy arrays without a copy. Views show the library's memory
+        without a copy."""
         with weir.Member(optimizer="sgd", learning_rate=1, train_steps=2) as m:
             first = self.torch.arange(6.).view(2, 3)
             w = m.param("w", (2, 3), first)
@@ -398,7 +400,7 @@ class Alone(Torch):
             self.assertEqual(values.tolist(), [0] * 6)
             m.push(w, self.torch.ones(4, 3)[::2].contiguous(), samples=1)
             self.assertIsNone(m.next())
-        self.assertEqual(values.tolist(), [-1] * 6)  # the memory exists as long as they do
+        self.assertEqual(values.tolist(), [-1] * 6)  # the memory exists as long as `values`
 
     def test_sampler_follows_positions(self):
         from weir.torch import Sampler
@@ -420,8 +422,8 @@ class Servers(Torch):
         return weir.Cluster(n_workers=2, command=command, **kwargs)
 
     def wait(self, cluster):
-        """Waits for the job's end; returns the SHA-256 of the weights, which all have, and the
-        losses of each."""
+        """Waits for the job's end. Returns the SHA-256 of the weights, which is the same at all
+        workers, and the losses of each worker."""
         cluster.wait(60 * harness.PATIENCE)
         said = [cluster.output("worker:%d" % i) for i in range(2)]
         found = {re.search(r"SHA-256 of the weights: (\w+)", text).group(1) for text in said}
@@ -465,8 +467,9 @@ class Servers(Torch):
             self.assertEqual(self.wait(cluster)[0], bits)
 
     def test_changing_members_change_no_bit(self):
-        """A worker is killed and started again, one joins and leaves, the server is killed: all end
-        with the same bits, and each sample counts once, also those that a Loader reads ahead."""
+        """A worker is killed and started again, another one joins and leaves, and the server is
+        killed. All workers end with the same bits. Each sample counts once, also if a Loader reads
+        samples ahead."""
         record = self.path("samples")
         command = [sys.executable, harness.source("tests/python/gpt_samples.py"), record, "0",
                    "--train_steps=%d" % STEPS]
@@ -500,7 +503,7 @@ class Servers(Torch):
                                         env=harness.package_env(
                                             WEIR_PS_HOSTS=",".join(cluster.ps_hosts)))
             cluster.wait(20 * harness.PATIENCE)
-        bits = re.findall("[0-9a-f]{64}", said)  # two ranks write at once, each in pieces
+        bits = re.findall("[0-9a-f]{64}", said)  # lines of the two ranks may be mixed
         self.assertEqual((len(bits), len(set(bits))), (2, 1))
 
     def test_clip_norm_and_checkpoints_match_pytorch(self):
@@ -562,7 +565,7 @@ class Servers(Torch):
             for i, p in enumerate(net.parameters()):
                 before.push(i, self.torch.full(p.shape, -6.0), samples=32)
             before.wait(0)
-            before.close()  # it would be missing when the job is done
+            before.close()  # otherwise the servers would wait for this member at the end
             exchange = self.exchange(net, **settings)
             self.assertEqual(list(exchange), [])
             self.assertEqual(exchange.state_dict()["step"], 1)
@@ -570,7 +573,8 @@ class Servers(Torch):
         self.assertEqual({v for p in net.parameters() for v in p.flatten().tolist()}, {7.0})
 
     def test_skipped_local_steps_hidden_from_optimizer(self):
-        """PyTorch's optimizer never sees their gradients; the round's other steps count."""
+        """PyTorch's optimizer never receives the gradients of skipped steps. The other steps of the
+        round count."""
         net = self.torch.nn.Linear(8, 3)
         rule = self.torch.optim.AdamW(net.parameters(), lr=0.03)
         with weir.Cluster() as cluster:

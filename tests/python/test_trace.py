@@ -1,5 +1,5 @@
-"""--trace: the files of ps and workers fit together, in names, numbers and time; bench/trace_merge
-makes one file of them."""
+"""--trace: the files of ps and workers agree in names, numbers and times. bench/trace_merge
+combines them in one file."""
 # label: cluster sanitize
 import json
 import os
@@ -105,8 +105,8 @@ class Trace(harness.Test):
                             by["receive"], row)
 
     def test_merged_hosts_have_distinct_numbers(self):
-        """The times of another host are moved, and its process and thread numbers are replaced if
-        they are in use."""
+        """bench/trace_merge shifts the times of another host, and replaces the numbers of its
+        processes and threads if the first host has the same numbers."""
         paths = [self.path(name) for name in ("a.json", "b.json", "m.json")]
         hosts = ((paths[0], "a", 5000000, 10.0), (paths[1], "b", 2000000, 20.0))
         for path, host, wall, ts in hosts:

@@ -1,5 +1,5 @@
-"""Whole jobs that must learn and end with 0: one ps and two workers, a worker alone, several ps,
-async, a late ps, --serve."""
+"""Whole jobs that must learn, and whose programs must exit with 0: one ps and two workers, a worker
+alone, several ps, async mode, a late ps, --serve."""
 # label: cluster sanitize
 import math
 import re

@@ -160,7 +160,8 @@ class Unlabelled(Base):
                 self.assertNotIn(b"file", text)
 
     def test_pictures_of_other_classes_refused(self):
-        """Class folders that training had not are refused, and so is a missing one."""
+        """The worker refuses class folders that differ from those of training, also if only one is
+        missing."""
         folder = self.make("png", "--made=1x8x9", "--classes=3", "--by_class")
         self.train(folder)
         shutil.rmtree(os.path.join(folder, "test/00001"))
@@ -173,7 +174,8 @@ class Unlabelled(Base):
                           (self.path("model"), folder, more), worker.output())
 
     def test_pictures_of_other_classes_than_checkpoint_refused(self):
-        """A checkpoint has the names: the folders' numbers would mean other classes."""
+        """A checkpoint has the names of the class folders. The same numbers would mean other
+        classes if the folders had other names."""
         folder = self.make("png", "--made=1x8x9", "--classes=3", "--by_class")
         ckpt = self.path("ckpt")
         test = os.path.join(folder, "test")
@@ -268,7 +270,8 @@ class Tables(Base):
         self.assertEqual(self.labelled(None, "--test_data=" + label, file="other"), want)
 
     def test_targets_predicted_without_figures(self):
-        """In rows of numbers alone, the training's targets determine whether they are classes."""
+        """A table without labels does not show whether its labels would be targets or classes. The
+        flags of the training determine that."""
         model = self.path("linear.json")
         with open(model, "w", encoding="ascii") as f:
             json.dump({"name": "linear", "input": "auto", "classes": "auto", "layers": [

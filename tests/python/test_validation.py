@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Validation data: samples that no step reads, their figures, the best checkpoint, which is kept,
-and the end of training because none was better."""
+"""Validation data: no step reads these samples. The worker computes their figures, keeps the best
+checkpoint, and ends training when no later evaluation is better."""
 # label: cluster
 import json
 import os
@@ -11,7 +11,7 @@ import harness
 
 FLAGS = ["--batch_size=20", "--seed=3", "--intra_op_threads=1", "--log_every=1"]
 SPLIT = ["--validation_split=0.25", "--eval_every=5"]
-# The training learns nothing after its first steps: the loss goes up and down.
+# After its first steps the training learns nothing more at this rate: the loss goes up and down.
 STOP = [*SPLIT, "--train_steps=400", "--learning_rate=0.3", "--early_stopping=3"]
 
 
@@ -29,7 +29,8 @@ class Validation(harness.Test):
         return harness.read_json(self.path("ckpt/best"))
 
     def test_validation_split_evaluated(self):
-        """Evaluation happens at regular steps and at the end; a pass has the other samples only."""
+        """The worker evaluates at regular steps and at the end. A training pass has only the
+        samples that are not held out."""
         worker, figures = self.train(*SPLIT, "--epochs=1")
         self.assertEqual(figures["global_step"], 1800 / 20)  # 600 of 2400 are held out
         self.assertEqual(sorted(self.losses(worker)), list(range(5, 91, 5)))
@@ -42,12 +43,12 @@ class Validation(harness.Test):
         self.assertEqual(self.losses(again), losses)
 
     def test_held_out_samples_never_read(self):
-        """Held-out samples may have any content: the parameters are the same."""
+        """The content of held-out samples does not change the parameters."""
         folder = self.new_folder("data")
         harness.make_data(folder, n_train=300)
         _, want = self.train("--validation_split=0.2", "--epochs=2", "--data_dir=" + folder)
         n_same = 0
-        for i in range(0, 300, 60):  # a changed sample in the training set changes the parameters
+        for i in range(0, 300, 60):  # the parameters change if step reads the changed sample
             path = os.path.join(folder, "train-labels-idx1-ubyte")
             with open(path, "r+b") as f:
                 f.seek(8 + i)
@@ -70,8 +71,9 @@ class Validation(harness.Test):
         self.assertEqual(figures["best_step"], 30)
 
     def test_early_stopping_ends_training(self):
-        """Training ends three evaluations after the best one, whose checkpoint is kept. Started
-        again it ends at once, and killed in between it ends at the same step with the same bits."""
+        """Training ends three evaluations after the best one, whose checkpoint is kept. A worker
+        that is killed before and started again ends at the same step, with the same bits. A worker
+        that is started after the end exits at once."""
         keep = ["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=1",
                 "--keep_checkpoint_max=2"]
         worker, want = self.train(*STOP)
@@ -83,7 +85,7 @@ class Validation(harness.Test):
                       % best, worker.output())
         worker, exact = self.train(*STOP, "--train_steps=%d" % (best + 15))
         self.assertEqual((exact["parameters_sha256"], exact["stopped_early"]),
-                         (want["parameters_sha256"], False))  # it has all its steps
+                         (want["parameters_sha256"], False))  # this run has made all its steps
         self.assertNotIn("--early_stopping: no better", worker.output())
         first = self.start_alone(*FLAGS, *STOP, *keep, "--fault_push_delay_ms=10")
         first.wait_line("global step %d: validation" % (best + 5))
@@ -102,8 +104,8 @@ class Validation(harness.Test):
         self.use_best(os.path.join(self.path("ckpt"), self.best()["manifest"]), best)
 
     def use_best(self, manifest, step):
-        """Checks that `best`, by its file's name, selects the manifest that it names; an export is
-        another file, of the last step."""
+        """Checks that --evaluate reads the manifest that the file `best` names, if its argument is
+        the path of `best`. The export has the parameters of the last step instead."""
         found = {}
         for path in (manifest, self.path("ckpt/best")):
             worker = self.run_worker("--evaluate=" + path,
@@ -131,7 +133,8 @@ class Validation(harness.Test):
             self.assertRegex(worker.output(), self.path("ckpt/best") + ": .*" + said)
 
     def test_evaluations_after_best_at_last_step_count(self):
-        """If the best evaluation is at a job's last step, all evaluations after it count."""
+        """If the best evaluation was at the last step of a job that resumes with more steps, all
+        evaluations after it count for --early_stopping."""
         folder = ["--checkpoint_dir=" + self.path("ckpt")]
         self.train(*SPLIT, *folder, "--train_steps=12")
         manifest = os.path.basename(ckpt_folder.path(self.path("ckpt"), 12))
@@ -156,7 +159,8 @@ class Validation(harness.Test):
         self.assertEqual(self.best()["step"], figures["best_step"])
 
     def test_unwritten_best_does_not_count(self):
-        """It counts neither in the figures nor for --early_stopping."""
+        """If the best checkpoint cannot be written, its evaluation counts neither in the figures
+        nor for --early_stopping."""
         worker, _ = self.train_alone(
             *FLAGS, *SPLIT, "--train_steps=30", "--early_stopping=1",
             "--checkpoint_dir=" + self.path("ckpt"),
@@ -187,8 +191,8 @@ class Validation(harness.Test):
         self.assertIn(self.best()["step"], steps)
 
     def test_best_kept_by_servers(self):
-        """A job continues with servers: they compare with the best so far, and their clean-ups keep
-        it."""
+        """A job continues with servers. They compare evaluations with the best one so far, and do
+        not delete its checkpoint."""
         alone, _ = self.train(*SPLIT, "--train_steps=5", "--checkpoint_dir=" + self.path("ckpt"))
         job = self.job(n_workers=1, flags=[*FLAGS, *SPLIT, "--train_steps=40"])
         job.start(["--checkpoint_dir=" + self.path("ckpt"), "--save_steps=10",
@@ -206,7 +210,8 @@ class Validation(harness.Test):
         self.assertIn("found a checkpoint at step %d" % best, job.ps[0].output())
 
     def test_validation_split_of_a_job(self):
-        """The split is the job's; worker 0 evaluates; each remaining sample is read once."""
+        """All workers have the same held-out samples, and worker 0 evaluates. Each remaining sample
+        is read once."""
         record = self.path("samples")
         job = self.job(n_ps=2, flags=[*FLAGS, *SPLIT, "--epochs=1", "--record_samples=" + record])
         job.start()

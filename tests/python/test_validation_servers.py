@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Validation data with servers: the best checkpoint is kept and named, a job without progress ends
-for all at one step, and a restart of ps 0 changes none of that."""
+"""Validation data with servers. They keep the best checkpoint and name it in a file. If evaluations
+do not improve, all workers end at the same step. A restart of ps 0 changes none of that."""
 # label: cluster
 import os
 import re
@@ -8,7 +8,7 @@ import re
 import ckpt_folder
 import harness
 
-# Two workers with ten samples each: the loss goes up and down after its first steps.
+# Flags with which the loss of two workers goes up and down after the first steps.
 FLAGS = ["--batch_size=10", "--seed=3", "--intra_op_threads=1", "--log_every=1",
          "--validation_split=0.25", "--eval_every=5", "--learning_rate=0.3"]
 STOP = [*FLAGS, "--train_steps=400", "--early_stopping=3"]
@@ -29,8 +29,8 @@ class ValidationServers(harness.Test):
         return harness.read_json(self.path(name + "/best"))
 
     def check_best(self, losses, name="ckpt"):
-        """Checks that the best checkpoint is named with its data, whole, and kept beside the
-        newest."""
+        """Checks that the file `best` names the right checkpoint, with its figures, and that this
+        checkpoint is whole."""
         best = min(losses, key=losses.get)
         told = self.best(name)
         self.assertEqual((told["step"], told["validation_samples"]), (best, 600))
@@ -41,18 +41,20 @@ class ValidationServers(harness.Test):
         return best
 
     def shown(self, job):
-        """Returns the lowest loss in the status."""
+        """Returns the loss of the best checkpoint in the job's status, or None."""
         best = job.report()["best"]
         return best and round(best["validation_loss"], 4)
 
     def test_best_checkpoint_shown_and_kept(self):
-        """The status has the best checkpoint of two servers; only it and the newest ones stay."""
+        """The status of a job of two servers shows the best checkpoint. The servers keep only this
+        checkpoint and the newest ones."""
         job = self.job(n_ps=2, flags=[*FLAGS, "--train_steps=60"])
         gate = job.hold(17)
         job.start(self.keep())
         job.ps[0].wait_line("best so far: step 5, validation accuracy")
         harness.until(lambda: os.path.exists(self.path("ckpt/best")), "a best checkpoint")
-        job.workers[0].wait_line("global step 15: validation")  # the last before the gate
+        # This is the last evaluation before the gate.
+        job.workers[0].wait_line("global step 15: validation")
         harness.until(lambda: self.shown(job) == min(self.losses(job.workers[0]).values()),
                       "the status has the lowest loss")
         best = job.report()["best"]
@@ -71,8 +73,9 @@ class ValidationServers(harness.Test):
         self.assertNotIn("given up", job.ps[0].output())
 
     def test_early_stopping_ends_all_at_one_step(self):
-        """All end at one step, three evaluations after the best one. A ps 0 that is killed in
-        between changes neither step nor bits; and with the same flags the job ends at once."""
+        """All workers end at one step, three evaluations after the best one. If ps 0 is killed
+        before and restarted, they end at the same step with the same bits. If the job is started
+        again with the same flags, it ends at once."""
         undisturbed = self.started_job(n_ps=2, flags=STOP, ps_flags=self.keep("one"))
         want = undisturbed.finish(90)
         losses = self.losses(undisturbed.workers[0])
@@ -111,8 +114,8 @@ class ValidationServers(harness.Test):
                              (best + 15, want[0]["parameters_sha256"]))
 
     def test_validation_shared_by_workers(self):
-        """Each worker evaluates its part; the figures are those of a single worker that evaluates
-        all. The 500 samples have two parts of 250."""
+        """Each worker evaluates its part of the samples, here 250 of 500. The figures are those of
+        a single worker that evaluates all samples."""
         flags = ["--batch_size=10", "--seed=3", "--intra_op_threads=1", "--log_every=1",
                  "--eval_every=4", "--train_steps=20", "--validation_dir=" + self.data()]
         job = self.job(n_workers=3, flags=flags)
@@ -123,7 +126,7 @@ class ValidationServers(harness.Test):
         self.assertEqual(figures[0]["validation_accuracy"], figures[0]["test_accuracy"])
         self.assertAlmostEqual(figures[0]["validation_loss"], figures[0]["test_loss"], places=12)
         self.assertEqual(sorted(self.losses(job.workers[0])), [4, 8, 12, 16, 20])
-        for i, n in enumerate((6, 6, 1)):  # the last one with the test set
+        for i, n in enumerate((6, 6, 1)):  # the third one is the test set
             self.assertEqual(harness.read_text(self.path("trace-%d" % i)).count('"evaluate"'), n, i)
         job = self.job(n_workers=2, flags=flags)
         job.start_ps(0)
@@ -135,7 +138,8 @@ class ValidationServers(harness.Test):
         self.kill(job.workers[0], job.ps[0])
 
     def test_killed_worker_does_not_change_validation(self):
-        """The worker dies in the middle of an evaluation that waits for its part."""
+        """A worker dies in the middle of an evaluation, while the other workers wait for its
+        part."""
         flags = [*FLAGS, "--train_steps=20"]
         undisturbed = self.started_job(n_ps=2, flags=flags)
         want = undisturbed.finish(60)
@@ -159,7 +163,8 @@ class ValidationServers(harness.Test):
         self.assertEqual(first["global_step"], first["best_step"] + 15)
 
     def test_early_stopping_not_used_with_backup_workers(self):
-        """If workers are not at one step, an evaluation has no effect."""
+        """An evaluation does not end training with backup workers, because workers are not at
+        the same step."""
         job = self.job(n_workers=2, flags=[*STOP, "--replicas_to_aggregate=1"])
         ps = job.start_ps(0)
         job.start_worker(0).wait(30, 1)

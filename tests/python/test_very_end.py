@@ -1,6 +1,6 @@
-"""kill -9 between the last step and the end: nothing is lost, and all end with 0, the killed
-process in its next life. It is one of two servers, although no member is left; or a worker that
-evaluates or writes its figures, for which the servers wait."""
+"""kill -9 between the last step and the end of a job. Nothing is lost, and all programs exit with
+0, the killed one after its restart. In some tests this is a server, when all workers have left. In
+others it is a worker that evaluates or writes its figures, and the servers wait for it."""
 # label: cluster waits
 import os
 import signal
@@ -33,8 +33,9 @@ class VeryEnd(harness.Test):
         self.fail("no server could be killed in time")
 
     def is_marked_running(self, folder, address):
-        """Returns whether the server's file on the disk still marks it as running. If it was killed
-        between the removal and its exit, a restarted one counts as new."""
+        """Returns whether the server's file in the folder still marks the server as running. A
+        server that removes its file and is killed before it exits would be a new server after its
+        restart."""
         return os.path.exists(os.path.join(folder, "up-" + address))
 
     def test_server_killed_after_last_step_loses_nothing(self):
@@ -51,8 +52,8 @@ class VeryEnd(harness.Test):
             self.assertEqual([f for f in files if f.startswith("up-")], [], name)
 
     def reporting(self, *ps_flags):
-        """Starts a job of two servers whose two workers wait with their last figures, which no
-        process reads."""
+        """Starts a job of two servers and two workers. At their end the workers wait, because they
+        write their figures to FIFOs that no process reads yet."""
         job = self.job(n_ps=2, model="small", flags=FLAGS)
         figures = [job.summary_path(task) for task in (0, 1)]
         for path in figures:
@@ -66,8 +67,8 @@ class VeryEnd(harness.Test):
         return job.start_worker(task, "--export=%s-%d" % (job.summary_path(0), task))
 
     def test_worker_killed_in_its_report_ends_in_next_life(self):
-        """One worker is killed in its evaluation, while the other one reports; and when all is
-        written but its figures, and the other worker has left and exited."""
+        """First a worker is killed in its evaluation, while the other worker reports. Then a worker
+        is killed when it has written all but its figures, and the other worker has exited."""
         for line, alone in (("Training elapsed time: ", False), ("exported [0-9]+ param", True)):
             job, figures = self.reporting()
             job.workers[0].wait_line(line)
@@ -84,7 +85,8 @@ class VeryEnd(harness.Test):
             self.assertEqual(job.summary(0)["global_step"], 24)
 
     def test_worker_lost_in_its_report_does_not_block_end(self):
-        """It does not return within --worker_timeout: the job is done without it."""
+        """A worker is killed in its report and does not return within --worker_timeout. The job
+        ends without this worker."""
         job, figures = self.reporting("--worker_timeout=1")
         self.wait_lines(job.workers, "exported [0-9]+ param")
         job.workers[0].kill()

@@ -1,5 +1,5 @@
-"""A stalled job is visible: the workers, weirctl, the status page and the metrics name the missing
-members, and those of a running job name none."""
+"""The workers, weirctl, the status page and the metrics name the members for which a stalled job
+waits. For a running job they name none."""
 # label: cluster
 import http.client
 import json
@@ -116,8 +116,9 @@ class Waiting(Looks, harness.Test):
         job.kill()
 
     def test_worker_of_missing_validation_part_named(self):
-        """A worker that has its own part waits for the other workers' parts. Here evaluation is
-        nearly all of a step; if the pause falls outside of it, the next one does not."""
+        """A worker that has evaluated its own part waits for the parts of the other workers. Here
+        the evaluation is nearly all of a step, but the pause of worker 1 may begin outside of it.
+        Then the test makes another pause."""
         job = self.started_job(n_ps=1, n_workers=3, model="small",
                                flags=[*FLAGS, "--validation_split=0.9", "--eval_every=1"])
         job.workers[1].wait_line("training step 2 done")
@@ -152,7 +153,7 @@ class Waiting(Looks, harness.Test):
         job.kill()
 
     def test_hanging_server_named(self):
-        """Its connections stay up, but it does not answer."""
+        """The connections of the hanging server stay up, but it does not answer."""
         job = self.job(n_ps=2, n_workers=1, model="small", flags=FLAGS + ["--chunk_bytes=4096"])
         job.start_servers()
         worker = job.start_worker(0, MS)
@@ -165,8 +166,8 @@ class Waiting(Looks, harness.Test):
         job.kill()
 
     def test_running_workers_name_no_member(self):
-        """In async mode no worker waits for an absent one, and a worker in a long step, here a
-        paused one, waits for no member."""
+        """In async mode no worker waits for an absent worker. A worker in a long step, here a
+        paused one, does not wait either."""
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS + ["--sync_mode=async"])
         job.start_ps(0)
         worker = job.start_worker(0, MS)

@@ -1,6 +1,6 @@
-"""The emulated line between namespaces works as configured; two regions train through IKEv2 and ESP
-as they do beside each other, with nothing in clear on the line, and also when the line is cut for a
-while.
+"""The emulated line between namespaces works as configured. Two regions train through IKEv2 and ESP
+and end with the same bits as on one network, also when the line is cut for a while. No parameters
+are in clear on the line.
 
 The tests check only figures that no busy machine changes: nothing arrives too early or too fast,
 and losses are counted. The line's arithmetic has a test of its own (wan_shaper_test)."""
@@ -49,7 +49,7 @@ class Line(harness.Test):
         """Returns two namespaces, the line, and a socket at each end."""
         spaces = [namespaces.Namespace(test=self) for _ in range(2)]
         for space in spaces:
-            # Otherwise the kernel sends packets itself.
+            # The kernel would send IPv6 packets of its own.
             space.sysctl("net/ipv6/conf/default/disable_ipv6", 1)
         link = wan.Link(*spaces, "wan0", "wan0", **flags)
         self.addCleanup(link.close)
@@ -110,7 +110,8 @@ class Line(harness.Test):
         job.finish(60)
 
     def test_losses_depend_on_seed(self):
-        """5 % of 2000 are 100; four times the standard deviation is 39."""
+        """The line loses 5 % of 2000 packets, which is 100 on average. Four times the standard
+        deviation is 39."""
         lost = set()
         for _ in range(2):
             link, (a, b), _ = self.line(loss_percent=5, seed=11)
@@ -140,7 +141,7 @@ class Line(harness.Test):
             b.recv(2048)
 
     def test_full_queue_drops(self):
-        """64 KB and the bucket hold far less than the test sends at once."""
+        """The queue of 64 KB and the token bucket hold far less than the test sends at once."""
         link, (a, b), _ = self.line(rate_mbit=1, queue_kb=64)
         self.put(a, 1000)
         way = harness.until(lambda: [w for w in [link.stats()["a_to_b"]]

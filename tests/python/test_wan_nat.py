@@ -14,7 +14,7 @@ import wan  # noqa: E402
 from test_wan import Cluster  # noqa: E402
 
 MTU = 1400
-NAT_SECONDS = 10000  # for so long NAT keeps an entry of TCP after its last packet
+NAT_SECONDS = 10000  # lifetime of NAT's entry of a TCP connection after its last packet
 WHY_NOT, WHY_NOT_ESP = wan.why_not(nat=True), wan.why_not(ipsec=True, nat=True)
 
 
@@ -29,8 +29,8 @@ def nat_entries(net):
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Nat(Cluster):
     def test_worker_dials_out_through_nat(self):
-        """The server learns no address but NAT's, and needs none. While worker 0 stands still, the
-        entry of worker 1 is kept."""
+        """The server learns only the address of the NAT gateway, and needs no other one. While
+        worker 0 stands still, keepalives keep NAT's entry of worker 1."""
         with wan.Wan(n_hosts=[2, 1], nat=(1,), rtt_ms=10, mtu=MTU) as net:
             if not os.path.exists("/proc/net/nf_conntrack"):
                 self.skipTest("this kernel does not list NAT's entries")

@@ -1,6 +1,6 @@
-"""Parameters from a file (--init, --evaluate, --predict, --init_map) and frozen ones (--freeze): a
-PyTorch state dict predicts the same in Weir as in PyTorch, training continues from an export and
-from a checkpoint, alone and with servers; mismatches are refused with a reason."""
+"""Parameters from a file (--init, --evaluate, --predict, --init_map), and frozen ones (--freeze). A
+network of PyTorch predicts the same in Weir, from its state dict. Training continues from an export
+and from a checkpoint, alone and with servers. Mismatches are refused with a reason."""
 # label: cluster
 import json
 import os
@@ -114,7 +114,7 @@ class Weights(harness.Test):
         return harness.read_json(summary), process.output()
 
     def test_state_dict_evaluated_and_predicted_directly(self):
-        """Without a step of training, and with another normalisation if flags set it."""
+        """--evaluate and --predict need no training step. Flags may set another normalisation."""
         state = weights.small_state(9)
         file = self.state_file(state)
         said = self.check_each(state, file)
@@ -135,8 +135,8 @@ class Weights(harness.Test):
             self.assertLess(weights.furthest(rows, want), 1e-5)
 
     def test_state_dict_of_other_names_predicted_by_map(self):
-        """The network has a convolution without biases, as before many batch normalisations, and
-        the file more tensors than the network has parameters."""
+        """The network's convolution has no biases, as often before a batch normalisation. The file
+        has more tensors than the network has parameters."""
         state = weights.small_state(10)
         state["features.0.bias"] = "F32", (3,), [0.0] * 3
         names = {"features.0.weight": "conv", "head.weight": "classifier.weight",
@@ -156,8 +156,8 @@ class Weights(harness.Test):
         self.check_predictions(state, summary)
 
     def test_state_dict_determines_classes(self):
-        """There are as many classes as the head has outputs, whatever is last in the file, and
-        never fewer than in the data."""
+        """The number of classes is that of the head's outputs, wherever the head is in the file. It
+        must not be lower than in the data."""
         def auto(layers):
             layers[5]["units"] = "classes"
 
@@ -198,7 +198,7 @@ class Weights(harness.Test):
             self.assertFalse(os.path.exists(out))
 
     def test_checkpoint_preferred_to_init(self):
-        """This holds alone and with servers; one line reports it."""
+        """A job with a checkpoint ignores --init, alone and with servers. One line reports that."""
         folder = "--checkpoint_dir=" + self.path("alone")
         file = "--init=" + self.state_file(weights.small_state(2))
         _, first, said = self.alone(file, folder, "--learning_rate=0.1", STAT)
@@ -249,8 +249,8 @@ class Weights(harness.Test):
                          sum(int(k) == v for k, v in zip(y.argmax(1), labels)) / N_TEST)
 
     def test_export_fine_tuned_with_frozen_layers(self):
-        """Only parameters that are not frozen change, whatever the optimizer decays; a new head
-        starts."""
+        """Only parameters that are not frozen change, also with an optimizer that decays weights. A
+        new head starts with random values."""
         trained = self.path("trained")
         _, before, _ = self.alone("--optimizer=adam", "--learning_rate=0.01", "--train_steps=20")
         os.rename(self.path("export"), trained)
@@ -291,7 +291,7 @@ class Weights(harness.Test):
         self.assertNotEqual(list(after["head/weights"][1]), state["head.weight"][2])
 
     def test_later_worker_logs_unused_init(self):
-        """The first worker has a file of its own, or none."""
+        """The first worker has another file for --init, or none."""
         states = [weights.small_state(seed) for seed in (11, 12)]
         files = [self.state_file(s, "%d.safetensors" % i) for i, s in enumerate(states)]
         flag = "--init=" + files[1]
@@ -332,7 +332,8 @@ class Weights(harness.Test):
         job.finish()
 
     def test_checkpoint_of_another_job_read(self):
-        """Its folder or a manifest: the final parameters of that job."""
+        """--init reads the final parameters of another job from its checkpoint folder, or from a
+        manifest."""
         folder = self.path("checkpoints")
         job = self.job(n_ps=2, n_workers=1, model=self.model(),
                        flags=[*STILL, "--learning_rate=0.1", "--train_steps=6"])

@@ -42,8 +42,8 @@ class Weirctl(harness.Test):
             self.assertLess(time.monotonic(), deadline, doc)
 
     def run_job(self, delays=(2, 2), ps_flags=(), n_ps=2):
-        """Returns a job in the middle of training, which the end of the test kills; delays: of each
-        worker's pushes, in ms."""
+        """Returns a job in the middle of training, which is killed at the end of the test. delays:
+        delay in ms of each worker's pushes."""
         job = self.job(n_ps=n_ps, n_workers=len(delays), model="small", flags=FLAGS)
         job.start_servers(*ps_flags)
         for i, ms in enumerate(delays):
@@ -88,7 +88,7 @@ class Shows(Weirctl):
 
     def test_slow_worker_shown_as_late(self):
         job = self.run_job(delays=(2, 250))
-        # In some of its steps the other worker may wait for a core, and be later.
+        # In some steps the fast worker may wait for a core, and be later than the slow one.
         doc = self.await_json(job, ["who-is-late"], lambda d: d["step"] >= 4 and
                               [m["index"] for m in d["members"]] == [1, 0] and
                               d["members"][0]["waited_for"]["steps"] >
@@ -98,7 +98,7 @@ class Shows(Weirctl):
         self.assertGreater(late["waited_for_recently"]["steps"], 0)
         self.assertGreaterEqual(late["waited_for_recently"]["of_steps"],
                                 late["waited_for_recently"]["steps"])
-        # For 100 ms of each step's quarter second the other worker has been waiting for 100 ms.
+        # Each step lasts 250 ms. From 100 ms on the servers report the worker that they wait for.
         doc = self.await_json(job, ["who-is-late"],
                               lambda d: d["members"][0]["awaited_chunks"] > 0 and
                               d["members"][0]["index"] == 1)
@@ -117,7 +117,7 @@ class Shows(Weirctl):
         return [m["refused"] for m in doc["members"] if m["index"] == index][0]
 
     def test_refused_member_shown_with_reason(self):
-        """The status of a worker that does not join has its attempt, and the reason of its
+        """If a worker is refused, the status shows its attempt to join and the reason of the
         refusal."""
         job = self.job(n_ps=1, n_workers=2, model="small", flags=FLAGS)
         job.start_ps(0)
@@ -170,7 +170,8 @@ class Checkpoints(Weirctl):
         self.assertIn("--checkpoint_dir=" + folder, shlex.split(line))
 
     def test_next_checkpoint_shown(self):
-        """The table has the step of the next checkpoint, and the job's arithmetic."""
+        """The table has the step of the next checkpoint, and the instructions with which the
+        workers compute."""
         folder = self.path("ckpt")
         job = self.run_job(n_ps=1, delays=(2,), ps_flags=["--checkpoint_dir=" + folder,
                                                           "--save_steps=70000"])
@@ -179,8 +180,8 @@ class Checkpoints(Weirctl):
         self.assertRegex(text, r"(?m)^computed with: \S.*, 1 thread; vector loops ")
 
     def test_next_checkpoint_by_time_shown(self):
-        """The last step's checkpoint is always ordered, but is not the next one if checkpoints
-        depend on time."""
+        """The checkpoint of the last step is always ordered. The status does not show it as the
+        next one if checkpoints depend on time."""
         folder = self.path("ckpt")
         job = self.run_job(n_ps=1, delays=(2,), ps_flags=["--checkpoint_dir=" + folder,
                                                           "--save_secs=5000"])
@@ -315,7 +316,7 @@ class Changes(Weirctl):
                          "the worker was admitted again")
         _, err = self.ctl(job.ps_hosts, "remove-worker", "1", status=1)
         self.assertIn("refused: there is no worker 1 in the job", err)
-        job.start_worker(1, "--fault_push_delay_ms=2")  # a new process may join again
+        job.start_worker(1, "--fault_push_delay_ms=2")  # a new process may join in its place
         self.await_json(job, ["members"], lambda d: len(d["members"]) == 3)
 
     def test_drain_removes_server(self):

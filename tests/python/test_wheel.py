@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""The wheel that scripts/make_wheel makes of this build: its name, its commands and licences; it
-contains everything that it needs except glibc, libstdc++ and zlib; a job of its programs runs.
-scripts/try wheel tests the same in a bookworm of its own. And the messages of the package if parts
-are missing."""
+"""The wheel that scripts/make_wheel makes of this build: its name, its commands and licences. It
+contains all libraries that it needs except glibc, libstdc++ and zlib, and a job of its programs
+runs. `scripts/try wheel` tests the same in a new Debian 12. If parts are missing, the package names
+them."""
 # label: unit computes
 import glob
 import json
@@ -101,7 +101,8 @@ class Wheel(harness.Test):
                         yield path
 
     def test_libraries_find_each_other(self):
-        """Each library has an RPATH within the wheel; all other libraries are the system's."""
+        """The RPATH of each library lies within the wheel. A library finds there all that it needs,
+        except for libraries of the system."""
         found = list(self.binaries())
         self.assertGreater(len(found), 50)
         for path in found:
@@ -118,8 +119,8 @@ class Wheel(harness.Test):
                     os.path.exists(os.path.join(f, name)) for f in folders), (path, name))
 
     def test_job_of_the_wheel_runs(self):
-        """The wheel works with its own files alone: the libraries of a member and a server, and
-        pages."""
+        """A job runs with files of the wheel only: the libraries of a member and of a server, and
+        the pages of ps 0."""
         said = harness.check_output([sys.executable, "-c", JOB, str(harness.free_ports(1)[0])],
                                     env=env(self.site), cwd=self.folder.name,
                                     timeout=60 * harness.PATIENCE)
@@ -174,7 +175,7 @@ class Missing(harness.Test):
             self.assertIn("Alpine", _loading.advice("why", "else"))
 
     def test_missing_parts_named(self):
-        """No library, a damaged one, an old one, or one of a package without programs."""
+        """The library is missing, damaged or old."""
         damaged = self.write("libweir.so.0", "x" * 1000)
         for library, why in (("", "install Weir, or set WEIR_LIBRARY"),
                              (damaged, "WEIR_LIBRARY names, .* ELF header; the file is damaged"),
@@ -189,7 +190,7 @@ class Missing(harness.Test):
                 self.assertNotIn("Traceback", done.stdout)
 
     def test_source_package_has_python_files(self):
-        """The build leaves no file in their folder."""
+        """The source package has all Python files. Its build leaves no file in their folder."""
         before = sorted(os.listdir(PACKAGE))
         subprocess.run([sys.executable, "-B", "setup.py", "-q", "sdist", "-d", self.dir()],
                        check=True, cwd=PACKAGE, stderr=subprocess.DEVNULL, env=env(""),

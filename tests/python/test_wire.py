@@ -1,6 +1,6 @@
-"""A Python client made from net/wire/weir.proto by grpc_tools calls a real ps: this proves that the
-hand-written coding is protobuf. One long stream joins, sends first values, pulls, pushes, repeats,
-while a second connection sends faults; the health check answers."""
+"""A Python client, made from net/wire/weir.proto by grpc_tools, calls a real ps. This proves that
+the hand-written coding is protobuf. The client joins, sends first values, pulls, pushes and repeats
+on one long stream, while a second connection sends faults. The health check answers."""
 # label: cluster sanitize
 import importlib
 import os
@@ -55,7 +55,7 @@ def from_bf16(data):
 
 
 class Stream:
-    """One Exchange call: pieces out one by one, pieces in one by one."""
+    """One Exchange call, which sends and receives pieces one by one."""
 
     def __init__(self, test, stub, **head):
         self.test, self.head, self.out, self.seen = test, head, queue.Queue(), []
@@ -202,7 +202,8 @@ class Wire(Client):
         self.finish(stream, 2)
 
     def test_early_pull_waits_for_first_values(self):
-        """Member 1 pulls before the first values exist; both gradients count, by weight."""
+        """Member 1 pulls before the first values exist. The gradients of both members count by
+        their weights."""
         stream = self.join(n_workers=2)
         pb, stub = self.pb, self.connect(self.server_job.ps_hosts[0])
         reply = harness.join(stub.Join, self.join_request(member=1, incarnation=8, n_workers=2))
@@ -221,7 +222,7 @@ class Wire(Client):
                 taken = other.receive()
                 self.assertEqual((taken.kind, taken.chunk, taken.step, taken.payload),
                                  (pb.Piece.TAKEN, c, step, b""))
-                if (step, c) == (1, 2): # it sends no more; TAKEN was not its answer
+                if (step, c) == (1, 2): # the last push, whose answer is still due after TAKEN
                     other.out.put(None)
                 self.check(stream.ask("PUSH", c, step, self.gradient[c]), "APPLIED", c, step + 1,
                            (step + 1) / 4)

@@ -1,5 +1,5 @@
-"""Nothing but libweir_cuda.so needs CUDA: a worker runs on a machine that has neither driver nor
-CUDA libraries, however it was built. (Also tested by hand, in a tree of Debian 12 without them.)"""
+"""Only libweir_cuda.so needs CUDA: a worker runs on a machine without driver and CUDA libraries,
+however it was built. (A test by hand in Debian 12 without these libraries had the same result.)"""
 # label: cluster
 import os
 import re

@@ -1,6 +1,6 @@
-"""An embedding of more than 256 numbers: words as whole numbers of any type and format train to the
-same bits; numbers that fit a byte are the same samples as bytes; a number beyond the vocabulary, a
-negative one and a fraction end training with a line."""
+"""Embeddings with more than 256 entries. Words are whole numbers: any type and format of them
+trains to the same bits, and numbers that fit a byte may also be bytes. A number beyond the
+vocabulary, or a negative one, ends training with a line."""
 # label: cluster
 import json
 import os

@@ -1,5 +1,5 @@
-"""State dicts as files, and networks in plain double precision by PyTorch's definitions, for tests
-of --init and --predict. Tensors are flat lists, row-major, beside their shapes."""
+"""Writes state dicts to files, and computes networks in plain double precision by PyTorch's
+definitions, for tests of --init and --predict. A tensor is a flat list, row-major, and a shape."""
 import csv
 import json
 import math
@@ -32,8 +32,8 @@ def torch_state(net):
 
 
 def predicted(path):
-    """Returns [outputs] of a .csv that --predict wrote; checks the order and the named largest
-    output."""
+    """Returns the outputs of each sample in a .csv of --predict. Checks the order of the samples,
+    and that each row names the largest output."""
     with open(path, encoding="ascii", newline="") as f:
         rows = list(csv.reader(f))[1:]
     outputs = [[float(v) for v in row[2:]] for row in rows]
@@ -50,7 +50,7 @@ def furthest(outputs, want):
 
 
 def write(path, tensors, metadata=None):
-    """tensors: {name: (dtype, shape, flat list)}."""
+    """Writes a safetensors file. tensors: {name: (dtype, shape, flat list)}."""
     header, body = {}, b""
     if metadata:
         header["__metadata__"] = metadata
