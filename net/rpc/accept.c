@@ -1,9 +1,9 @@
 /* net/rpc/accept.c - see accept.h.
  *
  * gRPC (1.51) stops listening for ever when accept4 fails because no descriptor is free, and every
- * connection of any peer uses one. So this file defines accept4, which gRPC calls by name, and
- * closes a connection at once if it received one of the last descriptors. The system assigns the
- * lowest free number, so a descriptor's number shows how many are in use.
+ * connection uses one, even before the peer is checked. So this file defines accept4, which gRPC
+ * calls by name, and closes a connection at once if it received one of the last descriptors. The
+ * system assigns the lowest free number, so a descriptor's number shows how many are in use.
  *
  * A connection costs gRPC a transport and threads' time, even if its client closes it at once. So
  * gRPC does not receive a connection that is closed already or whose host floods the server. */
@@ -54,8 +54,8 @@ static void log_refused(void)
         atomic_load(&room));
 }
 
-/* Replaces the C library's function. EINTR: gRPC accepts the next connection; EAGAIN: it continues
- * to listen. */
+/* Replaces the C library's function. After EINTR gRPC accepts the next connection; after EAGAIN
+ * gRPC continues to listen. */
 int accept4(int listener, struct sockaddr *restrict addr, socklen_t *restrict len, int flags)
 {
     int fd = (int)syscall(SYS_accept4, listener, addr, len, flags);

@@ -1,5 +1,5 @@
-/* net/rpc/accept.h - limits the number of connections that a server accepts: the last of the
- * descriptors that the process may have are kept for files. Private to net/. */
+/* net/rpc/accept.h - limits the number of connections that a server accepts, so that the process
+ * keeps its last free descriptors for files. Private to net/. */
 #ifndef NET_RPC_ACCEPT_H
 #define NET_RPC_ACCEPT_H
 

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Any caller that could connect. A health check shows nothing else to it. */
+/* Value for methods that every caller may use if it can connect. A health check reveals nothing
+ * else. */
 enum { ANY_CALLER = ROLE_ALL + 1 };
 
 /* Roles that may call each method; a method without an entry is refused to all. */

@@ -1,5 +1,5 @@
 /* net/rpc/admit.h - decides which caller may use which method. Without certificates and tokens
- * every caller may use all. Private to net/rpc.
+ * every caller may use every method. Private to net/rpc.
  * Threads: any.
  * Errors:  none. */
 #ifndef NET_RPC_ADMIT_H
@@ -11,7 +11,8 @@ enum { ADMIT_WHY_BYTES = 256 };
 /* Returns GRPC_STATUS_OK, or the code that the caller receives; then `why` is a sentence, which
  * is logged. */
 grpc_status_code admit_call(struct server_call *c, char why[ADMIT_WHY_BYTES]);
-/* Checks a request that only some of the roles that may call its method may make. */
+/* Checks that the caller has one of these roles, for a request that needs more than the right to
+ * call its method. */
 grpc_status_code admit_roles(struct server_call *c, unsigned want, char why[ADMIT_WHY_BYTES]);
 
 #endif

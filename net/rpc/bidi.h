@@ -1,9 +1,9 @@
-/* net/rpc/bidi.h - one bidirectional call, for either end. Operations are counted; at most one
- * message is being sent and one received. When the last operation has returned, nothing more can
- * happen, and the owner is informed once.
+/* net/rpc/bidi.h - one bidirectional call, at its client or its server. Operations are counted; at
+ * any time at most one message is being sent and one received. When the last operation has
+ * returned, no further callback is possible, and `ended` is called once.
  * Owns:    a reference to the call, and the messages in flight.
- * Threads: any. The poller calls the handler's functions, each of them never twice at a time,
- *          with no lock held. The owner's lock guards the fields that are marked.
+ * Threads: any. The poller calls the handler's functions with no lock held, and never the same
+ *          function twice at a time. The owner's lock guards n_ops and the fields below it.
  * Errors:  none; a call that cannot continue ends. */
 #ifndef NET_RPC_BIDI_H
 #define NET_RPC_BIDI_H
@@ -26,8 +26,8 @@ struct bidi_handler {
     /* Called after a message was sent, just before `sent`, while bidi_send cannot be called yet;
      * may be NULL. */
     void (*written)(void *ctx);
-    /* Called when the message of bidi_send was sent or never will be; at a server first for the
-     * metadata. */
+    /* Called when the message of bidi_send was sent or cannot be sent any more. At a server the
+     * first call is for the metadata. */
     void (*sent)(void *ctx);
     /* Called when the call is over. At a client `reason` is the reason in words. The object may
      * then be opened again. */
@@ -41,8 +41,8 @@ struct bidi {
     grpc_call *call;
     struct grpc_runtime_op meta_op, recv_op, send_op, end_op, status_op;
     grpc_byte_buffer *incoming, *outgoing;
-    grpc_metadata_array initial, trailing; /* metadata and status of the server, as a client
-                                              receives them; so are the next two */
+    grpc_metadata_array initial, trailing; /* at a client: the server's metadata; the next two
+                                              fields are the server's status */
     grpc_status_code code;
     grpc_slice details;
     int cancelled; /* at a server: nonzero if the call was cancelled (gRPC sets it) */
@@ -53,8 +53,8 @@ struct bidi {
 
 void bidi_init(struct bidi *b, const struct bidi_handler *handler, void *ctx,
                pthread_mutex_t *lock);
-/* Starts the call as its client (open) or accepts it as its server (accept), and becomes the
- * owner of one reference. The caller holds one operation until bidi_release. */
+/* Starts the call as its client (open) or accepts it as its server (accept), and becomes the owner
+ * of one reference. Counts one operation for the caller until bidi_release. */
 void bidi_open(struct bidi *b, grpc_call *call);
 void bidi_accept(struct bidi *b, grpc_call *call);
 void bidi_release(struct bidi *b);

@@ -18,7 +18,7 @@
  * s, so two may be lost.
  *
  * A packet that is too large for the path causes the longest delay. If tcp_mtu_probing is 1, the
- * kernel sends smaller ones after 3 s of repeats, that is up to 7 s after the first.
+ * kernel sends smaller packets after 3 s of repeats, that is up to 7 s after the first packet.
  * KEEPALIVE_ANSWER_MS is longer, because gRPC also uses it as the time for which a packet may stay
  * unacknowledged (TCP_USER_TIMEOUT). An attempt to connect by TLS includes both sides'
  * certificates, and so such a delay on each side. */
@@ -98,7 +98,8 @@ static bool is_stale(const struct attempt *a)
            (state == GRPC_CHANNEL_IDLE && a->certificate != security_identity_number());
 }
 
-/* Replaces a failed attempt, unless another thread has done so. Without memory it stays. */
+/* Replaces a failed attempt, unless another thread has done so. If memory is missing, the failed
+ * attempt stays. */
 static void replace(struct net_channel *c, struct attempt *failed)
 {
     struct attempt *surplus = attempt_create(c);

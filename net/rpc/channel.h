@@ -1,7 +1,7 @@
-/* net/rpc/channel.h - a client's channel to one server, on which it makes calls. It connects
- * when a call needs it. After a call that failed, the next call connects without delay: gRPC's
- * own pauses after a failed name look-up grow to two minutes, and no setting changes that. The
- * callers decide how often they repeat a call. Private to net/, as grpc_runtime.h.
+/* net/rpc/channel.h - a client's channel to one server, on which it makes calls. It connects when a
+ * call needs it. After a call that failed, the next call connects without delay: gRPC's own pauses
+ * after a failed name look-up grow to two minutes, and no setting changes that. The callers decide
+ * how often they repeat a call. Private to net/, like grpc_runtime.h.
  * Owns:    the gRPC channel; each call holds its own reference.
  * Threads: any; destroy is the last call.
  * Errors:  ST_NOMEM. */
@@ -16,8 +16,8 @@ enum status net_channel_create(const char *addr, int max_receive_bytes, struct n
  * none. */
 grpc_call *net_channel_call(struct net_channel *c, grpc_completion_queue *queue, const char *method,
                             int64_t deadline_ms);
-/* Notes the server's address, from a call of the channel that it has answered: from now on a
- * child that the process forks closes its copies of connections to that address. One thread at a
+/* Stores the server's address, which is read from a call that the server has answered. From now on
+ * a child that the process forks closes its copies of connections to that address. One thread at a
  * time. */
 void net_channel_answered(struct net_channel *c, grpc_call *call);
 void net_channel_destroy(struct net_channel *c); /* NULL is fine */

@@ -1,6 +1,6 @@
 /* net/rpc/credentials.c - see credentials.h. For each connection a server checks whether there is a
  * new certificate. A client's channel always uses the certificate with which it was made, so the
- * client makes a new channel for a new one (channel.c). */
+ * client makes a new channel for a new certificate (channel.c). */
 #include "net/rpc/credentials.h"
 #include "base/log.h"
 #include "net/security/certificate.h"
@@ -42,8 +42,8 @@ grpc_server_credentials *credentials_server(_Atomic uint64_t *number)
             GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY, fetch, number));
 }
 
-/* Checks the role in the certificate of the server at `target`, which gRPC has verified, for gRPC:
- * returns 0 if the role is ps. */
+/* Returns 0 if the certificate of the server at `target` has the role ps. gRPC calls this after it
+ * has verified the certificate. */
 static int check_server(const char *target, const char *pem, void *ctx)
 {
     if (!tls_client_called()) {

@@ -2,7 +2,7 @@
  * (net/security/security.h), and reads the identity that a call shows. Private to net/.
  * Owns:    nothing; the caller owns each result.
  * Threads: any, with no lock held.
- * Errors:  none; NULL where memory is missing. */
+ * Errors:  none; a function returns NULL if memory is missing. */
 #ifndef NET_RPC_CREDENTIALS_H
 #define NET_RPC_CREDENTIALS_H
 #include "net/rpc/grpc_runtime.h"
@@ -11,15 +11,14 @@
 
 enum { CALLER_NAME_BYTES = 96 };
 
-/* Returns credentials for a port, without TLS if this program has no certificate. number: a
- * place for the certificate's number, which the caller keeps as long as the server lives. NULL:
- * out of memory. */
+/* Returns credentials for a port, without TLS if this program has no certificate. *number receives
+ * the certificate's number; it must exist as long as the server. NULL: out of memory. */
 grpc_server_credentials *credentials_server(_Atomic uint64_t *number);
 /* Returns credentials for a channel, with the certificate that is in use now. *number: the
  * number of that certificate. NULL: out of memory. */
 grpc_channel_credentials *credentials_channel(uint64_t *number);
 
-/* The token of a call, as its metadata: n is 0 or 1. */
+/* Metadata of a call: its token, if there is a token; n is 0 or 1. */
 struct credentials_metadata {
     grpc_metadata entry;
     size_t n;
@@ -27,8 +26,8 @@ struct credentials_metadata {
 void credentials_metadata_init(struct credentials_metadata *m);
 void credentials_metadata_free(struct credentials_metadata *m);
 
-/* Replaces gRPC's text of a failed call by clearer words if the failure is about the identity of
- * either side. */
+/* Replaces gRPC's text of a failed call by clearer words if the call failed because of the client's
+ * or the server's identity. */
 void credentials_explain(char *text, size_t room);
 
 /* The identity that a caller shows. */

@@ -1,8 +1,9 @@
-/* net/rpc/environment.h - the resources that gRPC needs in its process: threads, descriptors,
- * and a valid value of a variable. gRPC aborts the process (SIGABRT) if that variable is
+/* net/rpc/environment.h - reports the threads and descriptors that gRPC needs in its process, and
+ * checks the variable GRPC_POLL_STRATEGY. gRPC aborts the process (SIGABRT) if that variable is
  * invalid, so each program checks it together with its flags.
  * Owns:    nothing.
- * Threads: net_environment_check before the first thread; the other functions any.
+ * Threads: net_environment_check runs before other threads exist; any thread may call the other
+ *          functions.
  * Errors:  ST_INVALID, logged with the variable, its value and the fix. */
 #ifndef NET_RPC_ENVIRONMENT_H
 #define NET_RPC_ENVIRONMENT_H

@@ -5,7 +5,7 @@
  * header, and those that include it, contain gRPC's types.
  * Owns:    a pollers object owns its queue and threads.
  * Threads: any.
- * Errors:  ST_NOMEM; of pollers (no memory, or no thread) logged. */
+ * Errors:  ST_NOMEM; logged if pollers cannot be created (no memory, or no thread). */
 #ifndef NET_RPC_GRPC_RUNTIME_H
 #define NET_RPC_GRPC_RUNTIME_H
 #include "base/status.h"
@@ -32,7 +32,7 @@ void grpc_runtime_op_init(struct grpc_runtime_op *op,
 /* Starts a batch of operations. Returns false if gRPC refuses it; `done` is then never called. */
 bool grpc_runtime_op_start(struct grpc_runtime_op *op, grpc_call *call, const grpc_op *ops,
                            size_t n_ops);
-/* Prepares the op as a tag, before it is passed to a gRPC function other than the above. */
+/* Prepares the op as a tag for gRPC functions that grpc_runtime_op_start does not call. */
 void grpc_runtime_op_arm(struct grpc_runtime_op *op);
 
 /* A numeric setting of a gRPC channel or server. */
@@ -47,7 +47,7 @@ grpc_channel_args grpc_runtime_args(const struct grpc_runtime_setting *settings,
 struct grpc_runtime_pollers;
 enum status grpc_runtime_pollers_create(int n_threads, struct grpc_runtime_pollers **out);
 grpc_completion_queue *grpc_runtime_pollers_queue(struct grpc_runtime_pollers *p);
-/* Handles what is still queued, then ends the threads. NULL is fine. */
+/* Handles the operations that are still queued, then ends the threads. NULL is fine. */
 void grpc_runtime_pollers_destroy(struct grpc_runtime_pollers *p);
 
 /* Lists the slices of a received message as spans. The array *spans (*room entries, malloc'd)

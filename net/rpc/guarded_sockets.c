@@ -5,9 +5,10 @@
  * descriptor's number may belong to another connection, and is not guarded. Calls for all other
  * descriptors, for example a client's, pass through unchanged.
  *
- * A client that is cut off could connect again at once, and keep a server busy with that alone. So
- * its connection is not closed, but no longer read: the client waits for room to send. gRPC's
- * keepalive, whose ping is not answered, closes it within half a minute, or the client does.
+ * If the connection of a client that is cut off were closed, the client could connect again at
+ * once, and so keep the server busy. So the connection stays open, but is no longer read: the
+ * client waits for room to send. The client may close it. Otherwise gRPC's keepalive, whose ping is
+ * not answered, closes it within half a minute.
  *
  * If the client has opened no stream, its connection is closed, since it would cost the server a
  * descriptor and gRPC's state. accept4 limits how often its host may connect again. */
@@ -33,8 +34,8 @@ struct socket {
 
 static struct socket *_Atomic blocks[BLOCKS]; /* BLOCK descriptors each; NULL: none was guarded */
 static _Atomic uint64_t ports[PORTS / WORD];  /* bit for each port */
-/* True if gRPC waits by poll(), which would report bytes that are not read again and again; epoll
- * reports them once. */
+/* True if gRPC waits by poll(). poll() would report unread bytes again and again; epoll reports
+ * them only once. */
 static _Atomic bool is_poll;
 
 void guarded_sockets_add_port(int port)
@@ -123,8 +124,8 @@ static struct socket *socket_of(int fd)
     return &block[fd % BLOCK];
 }
 
-/* Reports to gRPC only the end of a client that is cut off, and none of its bytes. Its window is
- * closed, so that the kernel stores little of its further data. */
+/* Reports to gRPC only the end of a client that is cut off, and none of its bytes. Reduces the
+ * socket's receive buffer, so that the kernel stores little of the client's further data. */
 static ssize_t read_nothing(int fd, struct http2_guard *g)
 {
     const int least = 1;

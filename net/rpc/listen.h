@@ -1,6 +1,6 @@
 /* net/rpc/listen.h - binds a server's port, or reports why that fails. Private to net/.
  * Owns:    nothing.
- * Threads: the one that creates the server.
+ * Threads: only the thread that creates the server.
  * Errors:  ST_INVALID (an address that this host does not have), ST_BUSY (in use), ST_NOMEM (no
  *          descriptor is free), all logged; ST_CANCELLED. */
 #ifndef NET_RPC_LISTEN_H
@@ -11,10 +11,10 @@
 /* Checks that addr is host:port; otherwise returns ST_INVALID, logged. Without a port gRPC would
  * choose one. */
 enum status net_listen_check(const char *addr);
-/* Binds all addresses that the checked addr names. If addr is a name, binding some of its
- * addresses is enough, and the failures are logged. If an address is in use and there is a
- * pause, tries again for 10 s, because its last user may be ending. certificate: a place for
- * credentials_server. */
+/* Binds all addresses that the checked addr names. If addr is a name, binding some of its addresses
+ * is enough, and the failures are logged. If an address is in use and pause->wait is set, tries
+ * again for 10 s, because the program that uses the address may be about to exit. certificate:
+ * argument of credentials_server. */
 enum status net_listen(grpc_server *server, const char *addr, const struct net_server_pause *pause,
                        _Atomic uint64_t *certificate, int *port);
 

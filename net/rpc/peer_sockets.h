@@ -1,6 +1,7 @@
 /* net/rpc/peer_sockets.h - finds the sockets that gRPC has open to a server by the address that
- * they are connected to, because gRPC does not expose them. A forked child closes its copies
- * with this: while any process has one, the server considers the connection's dead owner alive.
+ * they are connected to, because gRPC does not expose them. A forked child closes its copies of the
+ * sockets in this way. While any process has a copy, the server considers the client alive, even if
+ * the client has exited.
  * Threads: any.
  * Errors:  none. */
 #ifndef NET_RPC_PEER_SOCKETS_H

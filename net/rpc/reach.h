@@ -10,9 +10,9 @@
 
 /* Returns true if a program accepts a connection at host:port within this time. */
 bool reach_is_listening(const char *addr, int64_t ms);
-/* Resolves the name in host:port. Returns the duration in milliseconds: a resolver waits for 5 s
- * before it contacts the next name server, longer than many a deadline. -1: no name server
- * answered. */
+/* Resolves the name in host:port. Returns the duration in milliseconds; -1: no name server
+ * answered. A resolver waits for 5 s before it contacts the next name server, which is longer than
+ * many deadlines. */
 int64_t reach_resolve_ms(const char *addr);
 
 #endif

@@ -1,5 +1,5 @@
-/* net/rpc/reasons.h - replaces texts of gRPC that name its internals by this project's words for
- * why a call failed. Private to net/.
+/* net/rpc/reasons.h - explains failed calls: replaces gRPC's texts, which name gRPC's internals, by
+ * this project's words. Private to net/.
  * Owns:    nothing.
  * Threads: any, with no lock held.
  * Errors:  none; an unknown text stays as it is. */

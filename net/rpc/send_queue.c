@@ -1,5 +1,5 @@
 /* net/rpc/send_queue.c - see send_queue.h. All heads and small payloads of a frame lie in one
- * block, of which the slices between the large payloads are parts. */
+ * block. The slices between the large payloads are parts of this block. */
 #include "net/rpc/send_queue.h"
 #include <grpc/slice.h>
 #include <stdatomic.h>
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Number of frames made. Its modifications order this program's writes before gRPC's release of the
+/* Number of frames made. Each increment orders this program's writes before gRPC's release of the
  * bytes. */
 static _Atomic unsigned handed_over;
 

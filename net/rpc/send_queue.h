@@ -4,8 +4,8 @@
  * costs more than copying so few bytes. Items belong to the caller, and return to it when they are
  * removed from the queue.
  * Owns:    nothing but the list.
- * Threads: none of its own; the stream's lock covers all but send_queue_frame, which calls gRPC
- *          and so runs without it.
+ * Threads: none of its own. The caller holds the stream's lock, except for send_queue_frame, which
+ *          calls gRPC.
  * Errors:  none. */
 #ifndef NET_RPC_SEND_QUEUE_H
 #define NET_RPC_SEND_QUEUE_H
@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 enum {
-    SEND_QUEUE_FRAME_BYTES = 1 << 20, /* payload above which a frame gets no further piece */
+    SEND_QUEUE_FRAME_BYTES = 1 << 20, /* most bytes of payload in a frame with several pieces */
     SEND_QUEUE_FRAME_PIECES = 512,    /* at most FRAME_MAX_PIECES, the receiver's limit */
     SEND_QUEUE_COPY_BYTES = 2048,
     SEND_QUEUE_EAGER_BYTES = 128 << 10, /* payload that is sent at once, even if more pieces may
@@ -31,13 +31,13 @@ struct send_queue_item {
     float weight;
     char *why;              /* owned by the caller; NULL: none */
     const void *data;       /* payload, or NULL */
-    size_t bytes;           /* length of data, also if it passes by reference */
+    size_t bytes;           /* length of the payload, also if data is not read */
     uint64_t shared_offset; /* 1 + offset in this program's segment: the piece contains the
                                offset, and data is not read; 0: data is sent */
-    uint64_t shared_stamp;  /* stamp there */
+    uint64_t shared_stamp;  /* stamp of the payload in the segment */
     bool shared, ask_taken; /* fields of struct net_piece */
     uint64_t samples;       /* field of struct net_piece */
-    /* Called once gRPC does not read data any more; from any thread. */
+    /* Called when gRPC does not read data any more, from any thread. */
     void (*release)(void *owner);
     void *owner;
 };

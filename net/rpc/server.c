@@ -19,9 +19,9 @@ enum {
     SERVER_IDLE_MS = 60000,
 };
 
-/* Memory that gRPC may use: for unknown callers and connections, and for each member's stream,
- * whose windows can hold twice bandwidth times delay. Both are far above the actual need; above
- * them gRPC ends calls. */
+/* Memory that gRPC may use: quota_base for unknown callers and connections, and quota_per_stream
+ * for each member's stream, whose windows can hold twice bandwidth times delay. Both are far above
+ * the actual need. If more memory is needed, gRPC ends calls. */
 static const size_t quota_base = (size_t)2 << 30, quota_per_stream = (size_t)256 << 20;
 
 const char *const server_method_paths[N_METHODS] = {
@@ -167,7 +167,8 @@ static void on_shutdown(struct grpc_runtime_op *op, bool ok)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Sets gRPC's quota without the lock, by one thread at a time, until it fits the last number. */
+/* Sets gRPC's quota without the lock, by one thread at a time, until the quota fits the latest
+ * number of members' streams. */
 void net_server_trusts(struct net_server *s, int more)
 {
     pthread_mutex_lock(&s->lock);

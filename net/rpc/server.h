@@ -6,7 +6,7 @@
  * Memory: per stream one decoded frame (FRAME_MAX_BYTES) and at most net_stream_set_limit's
  * bytes of payload by reference; for a member that reads this host's memory, also the payload of
  * each chunk's last answer, by reference.
- * Threads: net_stream_send and net_stream_fail from any.
+ * Threads: any thread may call net_stream_send and net_stream_fail.
  * Errors:  ST_BUSY (the port is in use), ST_INVALID (the address), ST_NOMEM (no descriptor, memory
  *          or thread); logged. ST_CANCELLED (the pause ended the attempts); not logged. */
 #ifndef NET_RPC_SERVER_H
@@ -47,8 +47,8 @@ struct net_server_handler {
                     uint64_t call);
     /* Notes that the call, or its connection, has ended before the answer; may be NULL. */
     void (*control_closed)(void *ctx, uint64_t call);
-    /* Answers another server's request for chunks that this one had: fills *reply by
-     * net_fetch_put, from the first on, with as many as fit. NULL: this server sends none. */
+    /* Answers another server's request for chunks that this server had: adds as many as fit to
+     * *reply with net_fetch_put, in the order of the request. NULL: this server sends none. */
     void (*fetch)(void *ctx, const struct net_fetch_request *request,
                   struct net_fetch_reply *reply);
     /* Receives another server's part of a norm, valid for the call; fills *reply. NULL: this
@@ -106,12 +106,13 @@ int net_server_port(const struct net_server *s); /* the bound port, also if addr
 void net_server_stop(struct net_server *s, int64_t grace_ms);
 void net_server_destroy(struct net_server *s); /* stops first; NULL is fine */
 
-/* Answers a call that the handler was passed; does nothing if the call has ended. reply: NULL if
- * this server does not coordinate, or the caller must repeat the call (`later`). */
+/* Answers the call of this number, which `control` has received; does nothing if the call has
+ * ended. reply: NULL if this server does not coordinate, or the caller must repeat the call
+ * (`later`). */
 void net_server_control_reply(struct net_server *s, uint64_t call,
                               const struct net_control_reply *reply);
 
-/* Keeps the stream for a sender on another thread than the handler's. An answer sent after the
+/* Adds a reference for a sender on another thread than the handler's. An answer sent after the
  * stream has closed is dropped. net_server_stop waits until all references are released. */
 void net_stream_ref(struct net_stream *stream);
 void net_stream_unref(struct net_stream *stream);
@@ -124,16 +125,16 @@ void net_stream_send(struct net_stream *stream, const struct net_frame_head *hea
                      size_t bytes);
 /* Sets the limit of queued payload (at first 64 MiB); a peer that exceeds it is cut off. */
 void net_stream_set_limit(struct net_stream *stream, size_t bytes);
-/* Sets whether a member uses the stream. If not, as at first, the stream counts among the calls
- * that are limited in number (unauthenticated_calls.h). */
+/* Sets whether a member uses the stream; at first no member does. While none does, the stream
+ * counts among the calls that are limited in number (unauthenticated_calls.h). */
 void net_stream_trust(struct net_stream *stream, bool trusted);
 /* Ends the stream; its member must join again. */
 void net_stream_close(struct net_stream *stream, const char *why);
 /* Sends REFUSED with `why`, then ends the stream. */
 void net_stream_fail(struct net_stream *stream, const struct net_frame_head *head, uint32_t chunk,
                      const char *why);
-/* Returns true if its member and this server read each other's memory. Then both are on one
- * host, and payloads to the member need no checksum (crc32c 0). */
+/* Returns true if the stream's member and this server read each other's memory. Then both are on
+ * one host, and payloads to the member need no checksum (crc32c 0). */
 bool net_stream_is_local(const struct net_stream *stream);
 const char *net_stream_peer(const struct net_stream *stream);
 /* Stores the handler's own pointer (the member that the stream belongs to); NULL at first. */

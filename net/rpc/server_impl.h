@@ -1,5 +1,5 @@
-/* net/rpc/server_impl.h - the state and functions that server*.c and stream.c share. Private to
- * them. */
+/* net/rpc/server_impl.h - the state and functions that server*.c and stream.c share. Only these
+ * files include it. */
 #ifndef NET_RPC_SERVER_IMPL_H
 #define NET_RPC_SERVER_IMPL_H
 #include "net/rpc/grpc_runtime.h"
@@ -44,9 +44,8 @@ struct server_call {
     struct server_call *next, *prev; /* links of one of the server's lists, under its lock */
     bool stop_seen;                  /* Watch: the call has seen the stop; under the lock */
     uint64_t number;                 /* Coordinate: the call's number for the handler */
-    size_t reply_bytes;              /* bytes of its answer while that is in flight, under the
-                                        lock */
-    int64_t reply_ns;                /* time when the answer was sent */
+    size_t reply_bytes; /* bytes of the answer while the answer is in flight; under the lock */
+    int64_t reply_ns;   /* time when the answer was sent */
 };
 
 struct net_server {
@@ -73,7 +72,7 @@ struct net_server {
     struct server_call *replies;  /* calls whose answers are in flight, the newest first */
     size_t reply_bytes;           /* bytes of those answers */
     int n_trusted;                /* streams of members */
-    bool resizing;                /* a thread sets the quota by n_trusted */
+    bool resizing;                /* a thread is setting the quota from n_trusted */
 };
 
 /* Starts a stream on the call and becomes its owner. The caller has counted it in n_calls. */
@@ -98,7 +97,7 @@ void server_reply_done(struct grpc_runtime_op *op, bool ok);
 void server_reply_send_packed(struct server_call *c, enum status st, uint8_t *data, size_t n);
 /* Ends a call whose message cannot be answered, and logs the reason. */
 void server_reply_refuse(struct server_call *c, const char *why);
-/* Counts an answer of so many bytes. Returns false if too many bytes are in flight: then the call
+/* Counts an answer of `bytes` bytes. Returns false if too many bytes are in flight: then the call
  * is ended instead. */
 bool server_reply_count(struct server_call *c, size_t bytes);
 void server_reply_free_call(struct server_call *c);

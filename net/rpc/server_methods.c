@@ -44,7 +44,7 @@ struct answer {
 
 /* Each answer_... function serves one method. ST_PROTOCOL, ST_INVALID: the message is refused with
  * `why`; ST_REFUSED: the caller lacks the role, and receives `why`; any other error ends the call,
- * which the caller may repeat. */
+ * and the caller may repeat it. */
 
 static enum status answer_join(struct server_call *c, const uint8_t *data, size_t bytes,
                                struct answer *a)

@@ -1,7 +1,7 @@
-/* net/rpc/server_waits.c - calls that stay open, and the end of all calls when the server stops.
- * Coordinate stays until the handler answers, possibly much later, or the server stops. Watch
- * receives one message and stays until the client ends it, since the state of a running server
- * never changes. */
+/* net/rpc/server_waits.c - calls that stay open, and the end of all calls when the server stops. A
+ * Coordinate call stays open until the handler answers, possibly much later, or the server stops. A
+ * Watch call receives one message and stays open until the client ends it, since the state of a
+ * running server never changes. */
 #include "net/rpc/server_impl.h"
 #include "net/wire/message.h"
 #include <stdbool.h>
@@ -10,8 +10,8 @@
 static const char not_coordinating[] =
     "this server orders no checkpoints: it is not ps:0, or has no --checkpoint_dir";
 
-/* Removes a waiting Coordinate call from the list, the one with this number, or any (0). Returns
- * it, or NULL. */
+/* Removes the waiting Coordinate call with this number from the list; number 0: any call. Returns
+ * the call, or NULL. */
 static struct server_call *remove_control(struct net_server *s, uint64_t number)
 {
     pthread_mutex_lock(&s->lock);

@@ -10,8 +10,9 @@
  *
  * If the member and this server read each other's memory (segment.h), payloads pass by reference.
  * The member's payloads lie in its segment, which the stream finds by incarnation. The server's
- * payloads are lent: the stream holds a reference to each chunk's last answer until the next one,
- * because the member's next request shows that it has read it. */
+ * payloads are lent: the stream holds a reference to each chunk's last answer until the chunk's
+ * next answer, because only the member's next request shows that the member has read the last
+ * answer. */
 #include "base/log.h"
 #include "base/trace.h"
 #include "net/rpc/bidi.h"
@@ -234,7 +235,8 @@ static bool find_segment(struct net_stream *s, const struct net_frame_head *head
     return s->segment != NULL;
 }
 
-/* Finds the payload in the sender's segment. Without it, ends the stream and returns false. */
+/* Finds the payload in the sender's segment. Ends the stream and returns false if the segment or
+ * the payload is missing. */
 static bool find_payload(struct net_stream *s, const struct net_frame_head *head,
                          struct net_piece *piece, struct net_span *span)
 {
@@ -413,9 +415,9 @@ static void refuse_flood(struct net_stream *s, const struct net_frame_head *head
     grpc_call_cancel(s->call, NULL);
 }
 
-/* Sets the position of the payload. It passes by reference if the member reads the segment in which
- * it lies; then *lent is the buffer that s->lent held for the chunk before, which the caller must
- * release. Otherwise the item holds a reference. The caller holds the lock. */
+/* Sets the position of the payload. The payload passes by reference if the member reads the segment
+ * in which it lies. Then *lent receives the buffer that s->lent has held for this chunk, and the
+ * caller must release it. Otherwise the item holds a reference. The caller holds the lock. */
 static void add_payload(struct net_stream *s, struct send_queue_item *item, struct buf *payload,
                         size_t offset, struct buf **lent)
 {

@@ -2,10 +2,10 @@
  * on its own queue. Calls between servers and those of operators use it; the traffic of
  * workers during training does not. Private to net/.
  * Owns:    a channel, which connects when it is used.
- * Threads: one calls, any may cancel.
- * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_CANCELLED, ST_REFUSED (this program's identity may
- *          not make this call), ST_PROTOCOL (the server has no such method, or rejects the
- *          message), ST_NOMEM; not logged, a sentence in `why`. */
+ * Threads: one thread calls; any thread may cancel.
+ * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_CANCELLED, ST_REFUSED (this program's identity may not
+ *          make this call), ST_PROTOCOL (the server has no such method, or rejects the message),
+ *          ST_NOMEM; not logged: `why` receives a sentence. */
 #ifndef NET_RPC_UNARY_H
 #define NET_RPC_UNARY_H
 #include "base/status.h"
@@ -29,15 +29,15 @@ enum status net_unary_call(struct net_unary *u, const char *method,
 /* Ends the current call with ST_CANCELLED; if no call is active, the next one. */
 void net_unary_cancel(struct net_unary *u);
 
-/* Request and reply of one call, encoded. `why`: the reason of a failure, "out of memory" at
- * first. */
+/* Request and reply of one call, encoded. `why`: the reason of a failure; initially "out of
+ * memory". */
 struct net_unary_messages {
     struct net_unary_bytes request, reply;
     char why[MESSAGE_WHY_BYTES];
 };
-/* Frees both messages. st: result of the call and of reading the reply. Returns st, but
- * ST_PROTOCOL for a reply that decodes and is invalid. why: receives m's reason unless st is
- * ST_OK. */
+/* Frees both messages. st: result of the call and of reading the reply. Returns st, but ST_PROTOCOL
+ * instead of ST_INVALID (the reply was decoded, and has an invalid value). why: receives m's reason
+ * unless st is ST_OK. */
 enum status net_unary_end(struct net_unary_messages *m, enum status st,
                           char why[CONTROL_TEXT_BYTES]);
 

@@ -1,9 +1,10 @@
-/* net/rpc/unary_batch.h - the operations of a client's call of one request and one reply, and
- * their results. Their starter waits for them (unary.h), or is called back
+/* net/rpc/unary_batch.h - the operations of a client's call of one request and one reply, and their
+ * results. The caller waits until the operations have ended (unary.h), or is called back
  * (net/exchange/link.c). Private to net/.
  * Owns:    both messages, and the server's metadata and status.
- * Threads: its owner's.
- * Errors:  `code`; GRPC_STATUS_INTERNAL until the server, or gRPC, sets another. */
+ * Threads: only the owner's thread.
+ * Errors:  the field `code`, which is GRPC_STATUS_INTERNAL until the server, or gRPC, sets another
+ *          one. */
 #ifndef NET_RPC_UNARY_BATCH_H
 #define NET_RPC_UNARY_BATCH_H
 #include "net/rpc/credentials.h"
@@ -20,8 +21,8 @@ struct unary_batch {
     grpc_slice details;
 };
 
-/* Prepares a call. data: copied. ops: the caller starts them as one batch; *b must not move
- * until that has ended. */
+/* Prepares a call. data: copied. ops: the caller starts them as one batch; *b must not move until
+ * the batch has ended. */
 void unary_batch_init(struct unary_batch *b, const uint8_t *data, size_t bytes,
                       grpc_op ops[UNARY_BATCH_OPS]);
 /* Frees everything but `incoming`. text: receives the status's text for a log line, as from

@@ -25,7 +25,8 @@ static void remove_call(struct unauthenticated_calls *l, struct unauthenticated_
     l->n--;
 }
 
-/* Returns a hash (FNV-1a) of the peer's text without the port, as "ipv4:10.0.0.7:51234" has it. */
+/* Returns a hash (FNV-1a) of gRPC's text of the peer, for example "ipv4:10.0.0.7:51234", without
+ * the port. */
 static uint64_t host_of(grpc_call *call)
 {
     char *peer = grpc_call_get_peer(call);

@@ -1,11 +1,11 @@
 /* net/rpc/unauthenticated_calls.h - limits the number of calls whose senders have not shown that
  * they belong to the job.
  *
- * A call may hold memory for half of the longest message for as long as its peer likes. So only
- * a limited number of calls may be open without such proof: calls whose request is not complete,
- * Watches, and streams over which no member has sent a frame. One more call ends the oldest call
- * of the host that has the most (the newcomer's own host if it has as many), so that a host that
- * floods the list displaces its own calls.
+ * A call may hold memory for half of the longest message for as long as its peer likes. So only a
+ * limited number of calls may be open without such proof: calls whose request is not complete,
+ * Watches, and streams over which no member has sent a frame. If one more call begins, the oldest
+ * call of the host with the most calls ends. (If the new call's own host has as many, that host's
+ * oldest call ends.) So a host that floods the list displaces its own calls.
  * Owns:    nothing; an entry is part of its call, and leaves the list before the call is freed.
  * Threads: any. gRPC is called, so the caller must not hold a lock.
  * Private to net/. */
