@@ -9,8 +9,8 @@
 
 static const struct send_queue_item request_none = {.kind = PIECE_NONE};
 
-/* Returns true if the piece answers the chunk's pending request. A request that is in the queue
- * again is not answered by an answer to its earlier transmission. The caller holds x->lock. */
+/* Returns true if the piece answers the chunk's pending request. If the request is in the queue
+ * again, an answer to its earlier transmission does not count. The caller holds x->lock. */
 static bool is_answer(const struct exchange_chunk *c, const struct net_piece *p)
 {
     if (c->queued)

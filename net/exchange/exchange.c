@@ -55,8 +55,8 @@ static void *reconnect_main(void *arg)
     return NULL;
 }
 
-/* Makes the segment from which servers on this host read contributions; without it they pass by
- * TCP. */
+/* Makes the segment from which servers on this host read contributions; without a segment,
+ * contributions pass by TCP. */
 static void make_segment(struct net_exchange *x)
 {
     char why[SEGMENT_WHY_BYTES];

@@ -19,7 +19,7 @@
  * suits it, and then uses the format that the job has.
  *
  * Owns:    channels, streams, two threads.
- * Threads: push and wait from any thread.
+ * Threads: any thread may push and wait.
  * Errors:  ST_REFUSED (another model or job; logged with the server's sentence), ST_CANCELLED
  *          after cancel(), ST_REBASED, ST_DEADLINE, ST_PROTOCOL, ST_UNAVAILABLE (a server has
  *          lost the parameters; logged). */
@@ -75,24 +75,24 @@ void net_exchange_destroy(struct net_exchange *x); /* NULL is fine */
 struct segment *net_exchange_gradients(struct net_exchange *x, enum dtype dtype);
 
 /* Waits for all servers (without end, or until cancel), joins, and sends or fetches the first
- * version. out->step is the step to continue from; in lockstep all chunks are at it, even if
- * this member's last process ended in the middle of a step. The servers request INIT from member
- * 0; other members wait until it has arrived. After ST_REBASED the caller calls it again once no
+ * version. out->step is the step to continue from; in lockstep all chunks are at it, even if this
+ * member's last process ended in the middle of a step. The servers request INIT from member 0;
+ * other members wait until it has arrived. After ST_REBASED the caller calls it again when no
  * thread is in push, pull or wait; a log line then names the generation. */
 enum status net_exchange_start(struct net_exchange *x, struct net_start *out);
 
-/* Queues a contribution to `chunk`, computed on version `step`. data: the chunk's n_elems
- * floats. Chunks with low numbers overtake others in the queue. Small ones are gathered until
- * there are 128 KB, or until flush or wait. A contribution of weight 0 counts but adds nothing;
- * its data are not read. */
+/* Queues a contribution to `chunk`, computed on version `step`. data: the chunk's n_elems floats.
+ * Chunks with low numbers overtake others in the queue. Small contributions are gathered until
+ * there are 128 KB, or until flush or wait. A contribution of weight 0 counts but adds nothing; its
+ * data are not read. */
 enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, const float *data,
                               float weight);
 /* Queues a contribution whose data already have the job's dtype of contributions. */
 enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t step,
                                       const void *data, float weight);
-/* Notes that the contributions to `step` did not count and that the next ones will include them,
- * so the unsent part that they had included (residuals.h) is included again. The caller has no
- * request in flight. */
+/* Notes that the contributions to `step` did not count and that the next ones will repeat them. So
+ * the next ones also include the unsent part (residuals.h) that these had included. The caller has
+ * no request in flight. */
 void net_exchange_restore_unsent(struct net_exchange *x, int64_t step);
 /* Returns the part of the chunk's contributions so far that rounding has kept back
  * (residuals.h): n_elems floats, valid until the next push. NULL: the job's number format keeps
@@ -131,7 +131,7 @@ uint64_t net_exchange_samples(struct net_exchange *x);
  * is sent. ST_DEADLINE: ps 0 was not reached in time; the request is still sent if ps 0 is
  * reached later. */
 enum status net_exchange_leave_soon(struct net_exchange *x, int64_t deadline_ms);
-/* Returns true once ps 0 has acknowledged that request. */
+/* Returns true if ps 0 has acknowledged that request. */
 bool net_exchange_is_leaving(struct net_exchange *x);
 /* Sends all servers a leave message (deadline_ms for each). done: this member has the job's last
  * versions; then the message also goes to servers of a generation that this member has not

@@ -82,7 +82,7 @@ struct net_exchange {
 /* Passes the event to the session and carries out its actions. */
 void exchange_session_step(struct net_exchange *x, const struct session_event *e);
 void exchange_session_fail(struct net_exchange *x, enum status st);
-/* Releases the lock while it reads the folder. */
+/* Returns true if is_over reports that the job has ended. Releases the lock while is_over runs. */
 bool exchange_session_ask_if_over(struct net_exchange *x) REQUIRES(x->lock);
 void exchange_begin_wait(struct net_exchange *x); /* notes that a caller waits; under x->lock */
 /* Returns true while a caller waits, also between two slices of a wait: Python waits in slices so

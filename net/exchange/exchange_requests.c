@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Limit of bytes sent to a server on this host before it has read them. gRPC receives all that
- * arrives before it delivers any of it: without a limit it would store a whole model, which would
- * have left the caches before it is read. */
+/* Limit of bytes sent to a server on this host before the server has read them. The server's gRPC
+ * receives all bytes that arrive before it delivers any. Without a limit it would store a whole
+ * model, which would have left the caches before the server reads it. */
 enum { REQUEST_WINDOW_BYTES = 3 << 20 };
 
 void exchange_request_wake_waiters(struct net_exchange *x, const struct exchange_chunk *c)
@@ -116,8 +116,8 @@ static bool is_full(const struct link *l, size_t bytes)
 }
 
 /* Counts the bytes that are sent, until the server has acknowledged them. Frames of few bytes do
- * not count, since a TAKEN for each would cost more than they do. First values do not count either:
- * a region's server answers them only when it has all. */
+ * not count, since an answer TAKEN for each of them would cost more than the frame. First values do
+ * not count either: a region's server answers them only when it has all of them. */
 static void count_in_flight(struct link *l, struct send_queue_batch *batch)
 {
     for (int i = 0; l->arena && batch->bytes >= SEND_QUEUE_EAGER_BYTES && i < batch->n; i++) {

@@ -16,7 +16,7 @@ enum status exchange_request_version(struct net_exchange *x, int chunk, int64_t 
  * the caller must call exchange_session_report_busy. The caller holds x->lock. */
 bool exchange_request_set_item(struct link *l, struct exchange_chunk *c,
                                const struct send_queue_item *item);
-/* Notes that the chunk's bytes count in its link's in_flight no more. The caller holds x->lock. */
+/* Subtracts the chunk's bytes from its link's in_flight. The caller holds x->lock. */
 void exchange_request_acked(struct link *l, struct exchange_chunk *c);
 /* Wakes the threads that wait for the chunk, which may have become ready. The caller holds
  * x->lock. */

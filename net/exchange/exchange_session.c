@@ -378,8 +378,8 @@ static struct net_place place_of(const struct net_exchange *x)
                               .train_steps = join->job.train_steps};
 }
 
-/* Logs the new generation. `before`: the generation that this member was in. Steps are counted as
- * the member's; several of them may be one of the servers. */
+/* Logs the new generation. `before`: the generation that this member was in. The line counts steps
+ * of the member; several of these may be one step of the servers. */
 static void log_generation(const struct net_start *s, uint64_t before, int64_t reached,
                            int n_servers, int steps)
 {

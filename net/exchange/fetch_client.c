@@ -99,7 +99,7 @@ done:
 }
 
 /* Number of chunks to request in one message, and its limit. A message that fails is lost as a
- * whole, and its progress is not visible, so a slow link gets smaller messages. */
+ * whole, and its progress is not visible, so messages on a slow link are smaller. */
 struct pace {
     int n, most;
 };

@@ -73,7 +73,7 @@ static enum status measure_rate(struct net_unary *u, struct net_line *l,
             seconds = 1e-3 * CALL_MS;
         TRY(st == ST_DEADLINE ? ST_OK : st);
         double moved = seconds - l->rtt_s > 1e-6 ? seconds - l->rtt_s : 1e-6;
-        double rate = 2 * (double)pads[at] / moved; /* the highest counts, for the same reason */
+        double rate = 2 * (double)pads[at] / moved; /* the highest counts: a call may have waited */
         l->bytes_per_s = rate > l->bytes_per_s ? rate : l->bytes_per_s;
         n_long = moved > LONG_S && moved > LONG_TRIPS * l->rtt_s ? n_long + 1 : 0;
     }

@@ -2,7 +2,8 @@
  * format that suits it (--wire_dtype=auto, docs/design/exchange.md).
  * Owns:    nothing.
  * Threads: a call blocks only its own thread.
- * Errors:  as net_unary_call, and ST_INVALID (not a status); not logged, a sentence in `why`. */
+ * Errors:  those of net_unary_call, and ST_INVALID (the reply is not a status); not logged: `why`
+ *          receives a sentence. */
 #ifndef NET_EXCHANGE_LINE_H
 #define NET_EXCHANGE_LINE_H
 #include "kernels/vector/dtype.h"
@@ -11,7 +12,7 @@
 
 struct net_line {
     double rtt_s;
-    double bytes_per_s; /* rate in each direction, measured one after the other */
+    double bytes_per_s; /* rate in each direction; the two are measured one after the other */
     bool has_job;       /* the server already has a job that is not over; then nothing was
                            measured */
     bool is_loopback;   /* the address is a loopback address, so the rate was not measured */
@@ -27,9 +28,9 @@ struct net_line_use {
     double step_s; /* duration of one step */
 };
 enum { LINE_TEXT_BYTES = 256 };
-/* Returns the first of fp32, int8 and int4 in which an exchange lasts at most a fifth of the
- * time of its steps; int4 if none does. A line as fast as a local network (round trip below 5
- * ms, at least 100 Mbit/s) gets fp32. text: the reason, for example "int8: 94 Mbit/s, ...". */
+/* Returns the first of fp32, int8 and int4 in which an exchange lasts at most a fifth of the time
+ * of its steps; int4 if none does. Returns fp32 for a line as fast as a local network (round trip
+ * below 5 ms, at least 100 Mbit/s). text: the reason, for example "int8: 94 Mbit/s, ...". */
 enum dtype net_line_choose(const struct net_line *l, const struct net_line_use *use,
                            char text[LINE_TEXT_BYTES]);
 

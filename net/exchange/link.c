@@ -197,7 +197,7 @@ static const struct bidi_handler stream_handler = {on_received, on_written, on_s
 
 /* Maps the server's memory. A server that names its memory has mapped this program's. Two programs
  * that read each other's memory are on one host, so payloads need no checksum; equal addresses do
- * not prove that, they may be two ends of a tunnel. */
+ * not prove that two programs are on one host, because they may be two ends of a tunnel. */
 static void open_arena(struct link *l)
 {
     struct net_exchange *x = l->x;

@@ -1,7 +1,7 @@
 /* net/exchange/link.h - one server from the exchange's view: its channel, the current call and
  * the requests in the queue. Private to net/exchange; the lock of exchange_impl.h covers it.
  * Owns:    the channel, the call, its mapping of the server's memory.
- * Threads: gRPC's pollers call back; the fields name those that x->lock guards.
+ * Threads: gRPC's pollers call back. x->lock guards `index` and the fields below it.
  * Errors:  a call that fails is an event for the session. */
 #ifndef NET_EXCHANGE_LINK_H
 #define NET_EXCHANGE_LINK_H
@@ -42,8 +42,8 @@ struct link {
     uint8_t *change; /* copy of a change that lay in the server's memory; NULL: none was received
                         yet */
 
-    int index;                    /* number of the server; -1: not yet known. x->lock guards this
-                                     field and those below */
+    int index; /* number of the server; -1: not yet known. x->lock guards this field and the fields
+                  below */
     grpc_call *call;              /* reference to the call of the join or stream; NULL: there is
                                      no call */
     bool calling, cancelled;      /* calling: a call is active or about to start; cancelled: it
@@ -57,11 +57,10 @@ struct link {
     int n_users;  /* threads that carry out an action */
     struct link *next_retired;
     char reason[BIDI_REASON_BYTES]; /* reason why the last call ended */
-    bool fetched;                   /* all its chunks' versions have arrived in this
-                                      generation */
-    bool lends;                     /* the server has mapped this program's segment */
-    int n_under_way;                /* number of pending requests */
-    bool reported_busy;             /* the session's last report of pending requests was "busy" */
+    bool fetched;       /* versions of all the server's chunks have arrived in this generation */
+    bool lends;         /* the server has mapped this program's segment */
+    int n_under_way;    /* number of pending requests */
+    bool reported_busy; /* the session's last report of pending requests was "busy" */
     struct net_frame_head head;
     struct request_queue queue;
     size_t in_flight; /* bytes sent that the server has acknowledged neither by an answer nor by
@@ -74,7 +73,8 @@ void link_close(struct link *l); /* closes the channel; no call may be active */
 /* Closes and frees the link, whose last callback must have returned. */
 void link_destroy(struct link *l);
 bool link_idle(const struct link *l); /* under x->lock */
-/* Starts the join that the session orders, as the functions below carry out its other actions. */
+/* Starts the join that the session orders. The functions below carry out the session's other
+ * actions. */
 void link_join(struct link *l, const struct session_action *a);
 void link_open(struct link *l, const struct session_action *a);
 void link_cancel(struct link *l);

@@ -1,11 +1,11 @@
-/* net/exchange/peer_client.h - calls that one server of a job makes to another, one after the
- * other: to ps 0 its state, answered by orders (control.h); the share of its chunks in a norm
- * (squares.h); and, in a region, messages on gates (gate.h).
+/* net/exchange/peer_client.h - calls from one server of a job to another, one call at a time. A
+ * server sends ps 0 its state, and ps 0 answers with orders (control.h). A server also sends its
+ * part of a norm (squares.h) and, in a region, messages about gates (gate.h).
  * Owns:    its channel.
- * Threads: one calls, any may cancel.
- * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_CANCELLED, ST_REFUSED (as unary.h), ST_PROTOCOL (the
- *          peer has no such call, or rejects the message), ST_NOMEM; not logged, a sentence in
- *          `why`. */
+ * Threads: one thread calls; any thread may cancel.
+ * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_CANCELLED, ST_REFUSED (see unary.h), ST_PROTOCOL (the
+ *          peer has no such call, or rejects the message), ST_NOMEM; not logged: `why` receives a
+ *          sentence. */
 #ifndef NET_EXCHANGE_PEER_CLIENT_H
 #define NET_EXCHANGE_PEER_CLIENT_H
 #include "base/status.h"

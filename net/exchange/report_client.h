@@ -1,6 +1,6 @@
 /* net/exchange/report_client.h - sends ps 0 reports on a worker's training, all over one
  * channel.
- * Threads: send from one; cancel from any.
+ * Threads: one thread sends; any thread may cancel.
  * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_PROTOCOL, ST_REFUSED, ST_CANCELLED, ST_NOMEM; not
  *          logged. */
 #ifndef NET_EXCHANGE_REPORT_CLIENT_H

@@ -2,10 +2,10 @@
  * rounded off or left out (topk), and adds it to the next contributions, so that no part of a
  * gradient is lost but only sent later.
  *
- * A step may be repeated after a change of generation, or because its answer did not arrive;
- * then it is rounded from the same values as the first time. So each chunk has two residuals,
- * the one added to its last step and the one left over by it. After a return to an older step
- * than the last, for example to a checkpoint, the residual starts at zero.
+ * A step may be repeated after a change of generation, or because its answer did not arrive; then
+ * it is rounded from the same values as the first time. So each chunk has two residuals: the one
+ * that was added to its last contribution, and the one that this contribution left over. After a
+ * return to an older step than the last, for example to a checkpoint, the residual starts at zero.
  *
  * Owns:    two floats for each value.
  * Threads: one at a time for each chunk.
@@ -19,18 +19,18 @@ struct residuals;
 
 enum status residuals_create(const struct chunks *chunks, struct residuals **out);
 void residuals_destroy(struct residuals *r); /* NULL is fine */
-/* Returns n_elems floats for rounding the chunk's contribution to `step`: the caller adds them
- * to it and overwrites them with the part that is rounded off (quant_encode). If the caller does
- * not, because the step is skipped, they are added to the next contribution. */
+/* Returns the residual (n_elems floats) for the chunk's contribution to `step`. The caller adds the
+ * residual to the contribution, and overwrites it with the part that is rounded off (quant_encode).
+ * If the caller skips the step instead, the residual is added to the next contribution. */
 float *residuals_of(struct residuals *r, int chunk, int64_t step);
 /* Returns the residual that the chunk's last contribution left over. */
 const float *residuals_last(const struct residuals *r, int chunk);
-/* Sets the residual to `left` (n_elems floats) and the last step to `step`, as another process
- * has saved them. */
+/* Sets the residual to `left` (n_elems floats) and the last step to `step`; another process has
+ * saved these values. */
 void residuals_set(struct residuals *r, int chunk, int64_t step, const float *left);
 /* Notes that the contribution to `step`, if that was the last, did not count and will be part of
- * the sender's next one. The next one then gets the residual that was added to this one, and not
- * the residual that this one left over. */
+ * the sender's next one. The residual that was added to this contribution is then added to the next
+ * one. The residual that this one left over is dropped. */
 void residuals_restore(struct residuals *r, int chunk, int64_t step);
 
 #endif

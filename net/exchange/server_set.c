@@ -1,7 +1,7 @@
 /* net/exchange/server_set.c - the servers of the next generation, as links. A set is made before
- * the session receives the answer with it. If the session changes to it, the same step installs it,
- * so that links always have the session's numbers. Only the poller makes and installs sets, so it
- * needs no lock to read the present one. */
+ * the session receives the answer that names its servers. If the session changes to these servers,
+ * the same step installs the set, so that links always have the session's numbers. Only the poller
+ * makes and installs sets, so it needs no lock to read the present one. */
 #include "base/log.h"
 #include "net/exchange/exchange_requests.h"
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* net/exchange/server_set.h - the servers of a generation, and the links to them. Private to
  * net/exchange.
- * Owns:    the links that it made, until it is installed.
- * Threads: the caller's.
+ * Owns:    the links that the set has created, until the set is installed.
+ * Threads: only the caller's thread.
  * Errors:  ST_NOMEM; logged. */
 #ifndef NET_EXCHANGE_SERVER_SET_H
 #define NET_EXCHANGE_SERVER_SET_H

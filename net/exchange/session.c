@@ -146,7 +146,7 @@ static void end_call(struct session *s, int i, bool asked, struct session_out *o
     bool was_stream = l->phase != LINK_JOINING && !cancelled && l->progress != PROGRESS_NONE;
     l->cancel = DO_NOTHING;
     l->phase = wanted ? LINK_DOWN : LINK_HELD;
-    /* This session cancelled the call for a join that is due at once: no stream was lost. */
+    /* The session itself has cancelled the call, to join again at once: no stream was lost. */
     if (cancelled)
         join_at_once(s, l);
     if (was_stream) {
@@ -163,8 +163,8 @@ static void end_call(struct session *s, int i, bool asked, struct session_out *o
     plan_retry(s, l, asked || cancelled);
 }
 
-/* Returns true if the event's list of servers can replace the present one: ps 0 stays, and no
- * two new servers have one link. */
+/* Returns true if the event's list of servers can replace the present one: ps 0 stays, and no two
+ * new servers share a link. */
 static bool list_fits(struct session *s, const struct session_event *e)
 {
     struct session_link *seen = s->link + s->cfg.max_servers;
@@ -207,8 +207,8 @@ static bool set_servers(struct session *s, const struct session_event *e, struct
     return true;
 }
 
-/* Returns true if ps 0 has assigned a valid index: a first worker keeps its own; one that joined
- * later receives one from ps 0, and again from a ps 0 that has lost its memory. */
+/* Returns true if ps 0 has assigned a valid index: a first worker keeps its own. A worker that
+ * joined later receives one from ps 0, and another one from a ps 0 that has lost its memory. */
 static bool place_fits(const struct session *s, const struct net_place *place)
 {
     if (place->n_members == 0)

@@ -2,21 +2,21 @@
  * machine: events in, actions out. The shell around it (exchange_session.c, link.c) carries out
  * the actions and reports their results; it decides nothing.
  *
- * The session has no clock, thread, lock, log line, allocation or wait. Its state is one flat
- * block without pointers, so a copy is a snapshot. Links have the numbers of the servers in the
- * present generation; 0 is ps 0. Each event is legal in each state and is ignored where it has
- * no meaning. The generation works as a term: an answer of an older one is ignored, and the
- * session never enters one twice or after a newer one.
+ * The session has no clock, thread, lock, log line, allocation or wait. Its state is one flat block
+ * without pointers, so a copy is a snapshot. Links have the numbers of the servers in the present
+ * generation; 0 is ps 0. Each event is legal in each state and is ignored if it has no meaning
+ * there. The generation works as a term: an answer from an older generation is ignored, and the
+ * session never enters a generation twice or after a newer one.
  *
- * START ends when all servers of a newer generation are joined. The session joins ps 0 until it
- * answers with a new generation (SET_SERVERS), and then joins its other servers (BEGIN). It also
- * joins a server without chunks, but does not wait for it where ps 0 decides when the job is
- * over. A generation ends in one of two ways: by REBASE, chunk by chunk, and streams stay until
- * no request on them is pending; or at once (REBASED), when a server reports a newer generation,
- * whether it admits this member there or makes it wait. After that the session joins ps 0 alone,
- * until ps 0 answers with that generation too. A broken link is joined again for as long as the
- * state requires it; while a link to another server is down, the session also contacts ps 0 at
- * intervals.
+ * START ends when all servers of a newer generation are joined. The session joins ps 0 until ps 0
+ * answers with a new generation (SET_SERVERS), and then joins the generation's other servers
+ * (BEGIN). It also joins a server without chunks, but does not wait for it if the job has a ps 0
+ * that decides when the job is over. A generation ends in one of two ways: by REBASE, chunk by
+ * chunk, and streams stay until no request on them is pending; or at once (REBASED), when a server
+ * reports a newer generation, whether it admits this member there or makes it wait. After that the
+ * session joins only ps 0, until ps 0 also answers with the newer generation. A broken link is
+ * joined again for as long as the state requires it; while a link to another server is down, the
+ * session also contacts ps 0 at intervals.
  *
  * Owns:    nothing; session_bytes returns the size of the block that the caller allocates.
  * Threads: none of its own; the caller serialises.
@@ -103,13 +103,13 @@ struct session {
     bool done; /* LEAVING: the last step is complete */
     int n_links;
     int member;
-    bool has_first_values; /* params hold first values where no version was fetched yet */
+    bool has_first_values; /* params hold first values of chunks without a fetched version */
     uint64_t generation;   /* 0: none yet */
     uint64_t ps0;          /* incarnation of the ps 0 that made its plan */
     uint64_t heard;        /* newest generation that a server has reported */
     uint64_t heard_ps0;    /* incarnation of the ps 0 that made its plan */
     struct net_place place;
-    int64_t now_ns, report_ns;  /* report_ns: in WANTED, earliest time of the leave call */
+    int64_t now_ns, report_ns;  /* report_ns: in LEAVE_WANTED, earliest time of the leave call */
     int64_t doubt_ns;           /* earliest time to contact ps 0 because of other servers */
     struct session_link link[]; /* [2 * max_servers]; the second half is SET_SERVERS' scratch */
 };

@@ -1,14 +1,15 @@
 /* net/exchange/status_client.h - requests a job's status from a server, sends it a command, or
  * sends it an evaluation.
  * Threads: a call blocks only its own thread.
- * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_PROTOCOL, ST_NOMEM; not logged, a sentence in `why`. */
+ * Errors:  ST_UNAVAILABLE, ST_DEADLINE, ST_PROTOCOL, ST_NOMEM; not logged: `why` receives a
+ *          sentence. */
 #ifndef NET_EXCHANGE_STATUS_CLIENT_H
 #define NET_EXCHANGE_STATUS_CLIENT_H
 #include "net/wire/status.h"
 #include <stdbool.h>
 
-/* Connects, makes one call and disconnects, as the function below does for commands. The caller
- * frees *out with net_status_free. why: room for CONTROL_TEXT_BYTES. */
+/* Connects, requests the status and disconnects. The next function does the same for a command. The
+ * caller frees *out with net_status_free. why: room for CONTROL_TEXT_BYTES. */
 enum status status_client_ask(const char *addr, int with_model, int64_t deadline_ms,
                               struct net_status *out, char *why);
 enum status status_client_send_command(const char *addr, const struct net_command *command,
@@ -24,8 +25,9 @@ void status_asker_destroy(struct status_asker *a);                            /*
  * "no answer". */
 enum status status_asker_ask(struct status_asker *a, int64_t deadline_ms, struct net_status *out,
                              char *why);
-/* Returns true if the last call's error is the server's state, and not only a slow start of the
- * channel: a call over an established connection ran out, or several calls in a row have failed. */
+/* Returns true if the last call failed because of the server, and not only because the channel was
+ * slow to start: the call was over an established connection, or several calls in a row have
+ * failed. */
 bool status_asker_is_unanswered(const struct status_asker *a);
 
 /* Sends an evaluation repeatedly, all over one channel, until ps 0 allows its sender to

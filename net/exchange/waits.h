@@ -11,14 +11,14 @@
 struct net_exchange;
 
 struct net_exchange_wait {
-    int64_t ms; /* time since the last answer, or since net_exchange_start or _wait was called, or
-                   the first of several in a row; 0: no caller waits */
+    int64_t ms; /* time since the last answer, or, if that is shorter, since the first of the
+                   waiting calls (net_exchange_start or _wait) began; 0: no caller waits */
     int server; /* server whose answer the callers wait for */
     char address[CONTROL_TEXT_BYTES];
     char reason[BIDI_REASON_BYTES]; /* reason why this server is not connected or makes this member
                                        wait; empty: it is connected, or has not answered yet */
     bool is_asked;                  /* the reason is the server's own text */
-    bool is_said; /* since then a log line has named a server that cannot be reached */
+    bool is_said; /* a log line within `ms` has named a server that cannot be reached */
 };
 
 void net_exchange_waits(struct net_exchange *x, struct net_exchange_wait *out);

@@ -1,6 +1,6 @@
-/* net/exchange/wire_auto.h - the number format of a member that uses the job's format (wire_auto
- * of its job): proposes one from the speed of the line, and adopts the one that the job has.
- * Private to net/exchange. */
+/* net/exchange/wire_auto.h - sets the number format of a member with wire_auto: proposes a format
+ * that suits the speed of the line, and adopts the format that the job has. Private to
+ * net/exchange. */
 #ifndef NET_EXCHANGE_WIRE_AUTO_H
 #define NET_EXCHANGE_WIRE_AUTO_H
 #include "net/exchange/exchange_impl.h"
