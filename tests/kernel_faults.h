@@ -43,7 +43,7 @@ void fault_build_all(struct reference *r);
 void fault_build_words(struct reference *r); /* only layers that the first net lacks */
 
 struct fault_job *fault_job_create(void (*build)(struct reference *r));
-void fault_job_end(struct fault_job *j); /* destroys all but the results */
+void fault_job_end(struct fault_job *j); /* destroys plans, data set and group */
 void fault_job_destroy(struct fault_job *j);
 
 /* Runs steps that the host drives, with two batch sizes, and reads outputs. */

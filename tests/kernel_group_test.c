@@ -89,7 +89,7 @@ enum { N_NETS = sizeof nets / sizeof nets[0] };
 struct rig;
 struct rank {
     struct rig *rig;
-    int index, first; /* its first sample */
+    int index, first; /* first: the rank's first sample */
     struct plan *plan;
     enum status st;
     uint64_t key; /* key of its delays */
@@ -108,8 +108,8 @@ struct rig {
     pthread_barrier_t step; /* all ranks, and the test */
     int n_steps, delays, check;
     int lowest; /* the first layer with parameters */
-    int absent; /* this rank does not reach its backward; -1: all do */
-    int stuck;  /* so many do not return from theirs before the cancel */
+    int absent; /* rank that ends before the backward of `lowest`; -1: none */
+    int stuck;  /* number of ranks that block in a backward until the cancel */
     _Atomic int n_waiting;
 };
 
@@ -221,7 +221,7 @@ static void delay(struct rank *k)
     nanosleep(&ts, NULL);
 }
 
-/* Runs a step as the trainer does: gradients are requested one layer later. */
+/* Runs a step like the trainer: waits for the gradients of a layer one layer later. */
 static enum status rank_step(struct rank *k)
 {
     enum status st = ST_OK;
@@ -308,8 +308,8 @@ static int possible(const struct layout *l)
     return 0;
 }
 
-/* ThreadSanitizer looks for races and is slow for every sum: these layouts include each kind of
- * meeting. */
+/* Returns true if the layout is tested. Under ThreadSanitizer, which is slow, three layouts are
+ * enough: they include each way in which ranks meet. */
 static int is_chosen(int layout)
 {
 #ifdef __SANITIZE_THREAD__
@@ -364,8 +364,8 @@ static void gradients_wait(struct rank *k)
         assert_int_equal(backend->wait_grads(k->plan, i), ST_OK);
 }
 
-/* The second tower of a card ends its next step's backward, on other samples, before any tower has
- * waited for the first step's sum. */
+/* The second tower of a card ends its next step's backward, on other samples, before the first
+ * tower has waited for the sum of the first step. */
 static void test_one_is_ahead(void **state)
 {
     for (int net = 0; net < N_NETS; net++) {
@@ -389,8 +389,8 @@ static void test_one_is_ahead(void **state)
     }
 }
 
-/* Queued work is done when finish returns, and when a plan is created: parameters have been
- * read. */
+/* The backend has read the parameters when finish() returns, and when plan_create() returns: later
+ * changes by the host have no effect on the step. */
 static void parameters_are_read(int by_finish)
 {
     struct rig *g = rig_create(&layouts[0], 0);
@@ -419,7 +419,8 @@ static void test_create_reads_parameters(void **state)
     parameters_are_read(0);
 }
 
-/* Six groups, three of each net, have the same bits in any order of arrival. */
+/* Groups with the same net have the same bits in any order of arrival. Six groups run, three of
+ * each net. */
 static void check_bits(const struct layout *layout)
 {
     float *first[REFERENCE_MAX_PARAMS] = {NULL};
@@ -482,7 +483,7 @@ static void test_cancelled_for_good(void **state)
     rig_destroy(g);
 }
 
-/* An unexpected plan gets no rank in the group. */
+/* A group refuses a plan whose rank is in use or too large, and a plan for inference. */
 static void test_strangers(void **state)
 {
     struct plan *p;
@@ -540,7 +541,7 @@ static void test_nccl_fails_at_start(void **state)
     nccl_is(NULL);
 }
 
-/* The first sum is checked: the host adds instead. */
+/* The first sum of NCCL is wrong: the backend detects this, and the host adds instead. */
 static void test_nccl_adds_wrongly(void **state)
 {
     nccl_is("wrong");
@@ -560,9 +561,9 @@ static void test_nccl_fails_later(void **state)
     nccl_is(NULL);
 }
 
-/* Returns n steps after the number-th call, or the state that it reported, was an error. Before the
- * first step the host adds instead; later the rank reports an error, and all ranks end. 0: there
- * are fewer calls. */
+/* Runs n steps in which the number-th `call` of NCCL fails or, if `call` is "state", reports an
+ * error state. If this happens before the first step, the host adds instead; later the rank reports
+ * an error, and all ranks end. Returns 0 if there are fewer calls. */
 static int nccl_errs(const char *call, int number, int n)
 {
     char how[64];
@@ -611,9 +612,8 @@ static void test_nccl_hangs(void **state)
     nccl_is("hang=3");
     struct rig *g = rig_create(&layouts[TWO_ON_TWO], 0);
     rig_run(g, 1, cancel_late);
-    assert_int_equal(g->rank[0].st,
-                     ST_CANCELLED); /* the first ones of each card: other ranks have no */
-    assert_int_equal(g->rank[2].st, ST_CANCELLED); /* part in the hanging call */
+    assert_int_equal(g->rank[0].st, ST_CANCELLED); /* first rank of a card: in the hanging call */
+    assert_int_equal(g->rank[2].st, ST_CANCELLED); /* first rank of the other card */
     rig_destroy(g);
     nccl_is(NULL);
 }
@@ -634,7 +634,8 @@ static void test_nccl_blocks_at_start(void **state)
     *limit_ms = kept;
 }
 
-/* The connections of a later sum, which NCCL makes in another way than the first. */
+/* The connections of a later sum are never established; NCCL establishes them in another way than
+ * those of the first sums. */
 static void test_nccl_blocks_later(void **state)
 {
     nccl_is("block=3");

@@ -1,6 +1,7 @@
-/* tests/kernel_launches_emulated_test.c - invalid arguments that the launches of Weir's kernels
- * refuse (kernels/cuda/common/kernels.h), as plain C++ (tests/emulation): NULL pointers and invalid
- * numbers. The launches of a first convolution are in kernel_conv_first_emulated_test. */
+/* tests/kernel_launches_emulated_test.c - tests that the launch functions of Weir's kernels
+ * (kernels/cuda/common/kernels.h) refuse NULL pointers and invalid numbers. tests/emulation
+ * compiles them as plain C++. The functions for a first convolution are tested in
+ * kernel_conv_first_emulated_test. */
 #include "kernels/cuda/conv/channels_kernels.h"
 #include "kernels/cuda/layers/rows.h"
 #include "kernels/cuda/resident/steps.h"

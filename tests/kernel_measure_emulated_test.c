@@ -1,8 +1,8 @@
-/* tests/kernel_measure_emulated_test.c - the tuning `measure` of the CUDA backend: cuDNN times the
- * algorithms of each convolution's products once, the fastest of the allowed ones runs from then
- * on, with the values of the plain way, and the plain way is used if none can be timed. Needs the
- * emulation (tests/emulation), which counts, and whose timings prefer another algorithm (FIXED)
- * than the proposed one. Arguments: the folder of its library. */
+/* tests/kernel_measure_emulated_test.c - tests the tuning `measure` of the CUDA backend. cuDNN
+ * times the algorithms for each product of a convolution one time; from then on the fastest allowed
+ * algorithm runs. The values must be the same as without the tuning. If no algorithm can be timed,
+ * the proposed one runs. Needs the emulation (tests/emulation), which counts timings and runs; its
+ * timings prefer the algorithm FIXED to the proposed one. Arguments: the folder of its library. */
 #include "kernels/tuning.h"
 #include "tests/check.h"
 #include "tests/emulated.h"
@@ -84,7 +84,7 @@ static void assert_same_values(const struct seen *a, const struct seen *b)
     assert_memory_equal(a->value, b->value, (size_t)a->n * sizeof *a->value);
 }
 
-/* Computes the values of the plain way, which times nothing and uses the proposed algorithm. */
+/* Computes the values without the tuning: nothing is timed, and the proposed algorithms run. */
 static void plain(struct bench *b, enum backend_precision precision, struct seen *seen)
 {
     struct backend_plan_config cfg = config(b, 0);
@@ -173,7 +173,7 @@ static void test_a_timing_that_fails(void **state)
     bench_destroy(b);
 }
 
-/* No timed algorithm can be used; or the fastest one fails when it runs. */
+/* Either no algorithm could be timed, or the fastest one fails when it runs. */
 static void test_what_was_timed_cannot_be_run(void **state)
 {
     static const char *const how[] = {"untimed", "fails"};

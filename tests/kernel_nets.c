@@ -124,7 +124,7 @@ static void build_pages(struct reference *r)
     end(r);
 }
 
-/* Layer norm on images and on rows; another layer reads its input, too. */
+/* Layer norm on images and on rows. Another layer, too, reads the input of one of them. */
 static void build_layer_norm(struct reference *r)
 {
     reference_layer(r, LAYER_LAYER_NORM);
@@ -204,7 +204,7 @@ static void build_residual_norms(struct reference *r)
     end(r);
 }
 
-/* Different parallel kernels, each with its own number of channels. */
+/* Parallel convolutions with different kernels, each with its own number of channels. */
 static void build_branches(struct reference *r)
 {
     reference_conv(r, 6, 3, 1, -1);
@@ -241,7 +241,8 @@ static void build_read_by_three(struct reference *r)
     end(r);
 }
 
-/* The max pool must not apply the mask of the relu, because it has only a part of its gradient. */
+/* The max pool must not apply the mask of the relu, because it contributes only a part of the
+ * relu's gradient. */
 static void build_relu_read_by_two(struct reference *r)
 {
     reference_conv(r, 6, 3, 1, -1);
@@ -255,8 +256,8 @@ static void build_relu_read_by_two(struct reference *r)
     end(r);
 }
 
-/* Two convolutions, then their relus, then their pools: neither may overwrite the other's output;
- * one's input is padded only after the image. */
+/* Two convolutions, then their relus, then their pools: neither branch may overwrite an output of
+ * the other. The input of one pool is padded only after the image. */
 static void build_pools_in_turns(struct reference *r)
 {
     reference_conv(r, 6, 3, 1, -1);
@@ -279,7 +280,8 @@ static void build_pools_in_turns(struct reference *r)
     end(r);
 }
 
-/* The relu must not work in place, nor as part of the convolution. */
+/* The relu must not work in place, nor as part of the convolution, because another layer reads its
+ * input. */
 static void build_read_beside_relu(struct reference *r)
 {
     reference_conv(r, 5, 3, 1, -1);
@@ -326,7 +328,8 @@ static void build_twice(struct reference *r)
     end(r);
 }
 
-/* Only some inputs need gradients; the image has three readers, one of them a relu. */
+/* Only some inputs of the sum and the concat need gradients; the image has three readers, one of
+ * them a relu. */
 static void build_untrained_branch(struct reference *r)
 {
     reference_layer(r, LAYER_RELU);
@@ -385,7 +388,7 @@ static void build_activations(struct reference *r)
     reference_layer(r, LAYER_SOFTMAX_XENT);
 }
 
-/* The image, and outputs that other layers read, too, pass through activations. */
+/* The inputs of some activations are the image, or outputs that other layers read, too. */
 static void build_activation_graph(struct reference *r)
 {
     reference_layer(r, LAYER_GELU);
@@ -418,7 +421,7 @@ static void build_smooth(struct reference *r)
     reference_layer(r, LAYER_SOFTMAX_XENT);
 }
 
-/* The same with an activation after each; leaky_relu has a kink. */
+/* The layers of build_smooth with activations, but without leaky_relu, which has a kink. */
 static void build_smooth_activations(struct reference *r)
 {
     reference_conv(r, 16, 3, 1, -1);

@@ -1,9 +1,9 @@
-/* tests/kernel_nhwc_emulated_test.c - --gpu_tuning=nhwc: cuDNN's graphs compute convolutions with
- * channels last, together with their bias and relu; only engines that the precision and
- * `deterministic` allow run; between convolutions nothing is transposed, and in bf16 nothing except
- * by the casts; and a product that cuDNN does not offer, or cannot run, is computed the plain way,
- * with a log line. Needs the emulation, which counts (tests/emulation/dnn_graph.h). Arguments: the
- * folder of its library. */
+/* tests/kernel_nhwc_emulated_test.c - tests --gpu_tuning=nhwc: graphs of cuDNN compute convolutions
+ * with channels last, together with bias and relu. Only engines that the precision and
+ * `deterministic` allow may run. Nothing is transposed between convolutions; in bf16 the casts do
+ * all transposes. A product that cuDNN does not offer, or cannot run, is computed as without the
+ * tuning, with a log line. Needs the emulation (tests/emulation/dnn_graph.h), which counts graphs.
+ * Argument: the folder of its library. */
 #include "kernels/tuning.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -35,7 +35,8 @@ static void build(struct reference *r)
 }
 static const struct net net = {"three convolutions", 3, 7, 9, build};
 
-/* Result of a training step: the loss' input, and the gradients, with those of the biases. */
+/* Result of a training step: counts of graphs and launches, the gradients of all parameters, and
+ * the log. */
 struct step {
     struct emulation_graphs graphs;
     long long n_launches; /* launches of Weir's own kernels */
@@ -63,8 +64,8 @@ static int pass(struct bench *b, int n)
     return 0;
 }
 
-/* Runs a step of n samples; the second one counts, because the libraries may initialise themselves
- * in the first. */
+/* Runs two steps of n samples, and returns the result of the second, because the libraries may
+ * initialise themselves in the first. */
 static struct step *step(uint32_t tuning, enum backend_precision precision, int deterministic,
                          int n)
 {
@@ -78,7 +79,7 @@ static struct step *step(uint32_t tuning, enum backend_precision precision, int 
         pass(b, n);
     graphs_take(&s->graphs);
     fault_only("a launch");
-    fault_set(-1); /* counts, and fails none */
+    fault_set(-1); /* counts the calls; none fails */
     if (st == ST_OK)
         pass(b, n);
     s->n_launches = fault_calls();
@@ -98,7 +99,7 @@ static struct step *step(uint32_t tuning, enum backend_precision precision, int 
     return s;
 }
 
-/* tolerance 0: equal bits. */
+/* Compares gradients. tolerance 0: their bits must be equal. */
 static void assert_same(const struct step *got, const struct step *want, double tolerance)
 {
     for (int k = 0; k < N_PARAMS; k++) {
@@ -153,9 +154,10 @@ static void test_graphs_are_run_by_allowed_engines(void **state)
             }
 }
 
-/* The image, the last output and the gradient by it are transposed; so are filters, except that of
- * 1x1. In bf16 casts are needed anyway, except for the biases. Weir's kernels do not add two of the
- * biases; the third one was added by the pool's kernel. */
+/* Kernels transpose the image, the last output, the gradient by it, and all filters except the one
+ * of 1x1. In bf16 the casts, which are needed anyway, transpose; only the casts of the biases are
+ * new. Two launches that add biases are saved; without the tuning the pool's kernel adds the third
+ * bias. */
 static void test_what_is_transposed(void **state)
 {
     enum { FORWARD = 1 + 2 + 1, BACKWARD = 1 + 1 /* dy, the image once more */ + 3 /* filters */ };
@@ -212,8 +214,8 @@ static void test_what_is_not_offered(void **state)
     free(plain);
 }
 
-/* If an engine cannot run in the first step, the next one is used, or the plain way after the
- * last. */
+/* If an engine cannot run in the first step, the next engine runs. If no engine is left, the
+ * product is computed as without the tuning. */
 static void test_engines_that_cannot_be_run(void **state)
 {
     struct step *plain = step(0, BACKEND_FP32, 1, BENCH_BATCH), *s;
@@ -246,7 +248,7 @@ static int is_enough(struct bench *b, uint64_t limit)
     return fits;
 }
 
-/* The least memory of a plan has no workspace. */
+/* Under the lowest possible limit a plan has no workspace, so engines without a workspace run. */
 static void test_no_workspace(void **state)
 {
     struct bench *b = bench_create(&net);
@@ -268,7 +270,7 @@ static void test_no_workspace(void **state)
     bench_destroy(b);
 }
 
-/* An engine has the workspace that it needs, beyond the plan's usual one. */
+/* An engine receives the workspace that it needs, even if the plan's usual one is smaller. */
 static void test_a_large_workspace(void **state)
 {
     struct step *usual = step(TUNING_NHWC, BACKEND_FP32, 1, FEW);

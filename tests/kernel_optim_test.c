@@ -82,7 +82,7 @@ static void check(const struct optim_config *cfg, size_t n)
     for (int step = 1; step <= STEPS; step++) {
         for (size_t i = 0; i < n; i++)
             sum[i] = 3.0f * number((uint64_t)(10 + step), i);
-        /* odd steps to another array, even ones in place */
+        /* odd steps write to another array, even steps in place */
         float *to = step % 2 ? new_ : old;
         optim_apply(cfg, (uint64_t)step, n, sum, 1.0f / 3.0f, old, slots, to);
         if (to != old)
@@ -208,9 +208,9 @@ static void test_schedules_that_cannot_be(void **state)
     assert_int_equal(optim_check(&cfg), ST_INVALID);
 }
 
-/* Any piece of an array has the same bits as in the whole: vector width, tail and position have no
- * effect. Runs on the machine's widest clone; the scalar tail is the computation of the default
- * clone. */
+/* An element has the same bits whether it is computed alone or as part of an array: vector width,
+ * tail and position have no effect. The test runs the machine's widest clone, whose scalar tail is
+ * the computation of the default clone. */
 static void test_bit_identity(void **state)
 {
     enum { N = 1031 };
@@ -240,8 +240,8 @@ static void test_bit_identity(void **state)
     }
 }
 
-/* A chunk in runs of any lengths, whose slots are written elsewhere, has the bits of one call in
- * place; so has one whose gradient is summed on the way. */
+/* Updates a chunk in runs of any lengths, and writes the new slots to another array: the bits must
+ * be those of one call in place. has_others: the runs also sum the gradient. */
 static void check_runs(int has_others)
 {
     enum { N = 2053 };
@@ -319,7 +319,8 @@ static void test_average(void **state)
     assert_memory_equal(new_, kept, sizeof kept);
 }
 
-/* A contributed change moves the rule to the position after the steps. */
+/* A member contributes the change by its local steps: the rule then moves the parameters to the
+ * member's values. */
 static void test_change(void **state)
 {
     enum { N = 100 };

@@ -1,6 +1,7 @@
-/* tests/kernel_overrun_emulated_test.c - an access one element beyond a tensor of a plan's memory
- * ends the program in the library where each tensor is an allocation of its own, and is not
- * detected in the one where they lie in one block. Needs the emulation (tests/emulation). */
+/* tests/kernel_overrun_emulated_test.c - tests accesses one element beyond a tensor of a plan's
+ * memory. In the library `separate`, each tensor is an allocation of its own, so such an access
+ * ends the program. In the library `together`, all tensors lie in one block, so the access is not
+ * detected. Needs the emulation (tests/emulation). */
 #include "kernels/cuda/common/kernels.h"
 #include "kernels/cuda/memory/arena.h"
 #include "kernels/cuda/memory/bind.h"
@@ -18,8 +19,8 @@ enum { ELEMS = 64, NON_BLOCKING = 1, TO_DEVICE = 1, NOT_SEEN = 0, SEEN = 1, BROK
 static const char together[] = WEIR_TEST_DIR "/libweir_emulated.so",
                   separate[] = WEIR_TEST_DIR "/separate/libweir_emulated.so";
 
-/* The called functions of the library; CUDA's types as in its headers, which are not included
- * here. */
+/* The called functions of the library. The types are those of CUDA's headers, which are not
+ * included here. */
 static struct {
     enum status (*bind)(int device, struct gpu_arena *a);
     void (*unbind)(int device, struct gpu_arena *a);
@@ -73,7 +74,7 @@ static int memset_behind(float *y, int over, struct CUstream_st *s)
     return cuda.zero(y, 0, (size_t)(ELEMS + over) * sizeof(float), s);
 }
 
-/* Runs a job in a process of its own. */
+/* Runs a job. The caller is a child process that may end here. */
 static int work(const char *library, int (*job)(float *, int, struct CUstream_st *), int over)
 {
     struct gpu_arena a;

@@ -1,5 +1,6 @@
-/* tests/kernel_quant_test.c - floats as integers with a scale for each block: compared with double
- * precision, the layout byte for byte, and the guarantees of error feedback. */
+/* tests/kernel_quant_test.c - tests the encoding of floats as integers with a scale for each block:
+ * its values, compared with double precision; its layout, byte for byte; and the guarantees of
+ * error feedback. */
 #include "base/rng.h"
 #include "kernels/vector/finite.h"
 #include "kernels/vector/quant.h"
@@ -27,7 +28,7 @@ static int code_at(int bits, const unsigned char *block, size_t m, size_t i)
     return code >= half ? code - 2 * half : code;
 }
 
-/* Scale and codes follow the header, for every length. */
+/* Scale and codes are as the header defines them, for every length. */
 static void test_reference(void **state)
 {
     static float src[MOST], decoded[MOST + 1];
@@ -77,7 +78,7 @@ static void test_sizes(void **state)
     assert_int_equal(quant_bytes(4, 512 + 9), 2 * 132 + 12);
 }
 
-/* The sent values and the residual sum to the input, for any number of calls. */
+/* After any number of calls, the sent values plus the residual are the sum of the inputs. */
 static void test_residual(void **state)
 {
     enum { N = 700, CALLS = 200 };
@@ -106,7 +107,7 @@ static void test_residual(void **state)
     }
 }
 
-/* A residual is added before the scale is chosen; without one no state is kept. */
+/* A residual is added before the scale is chosen. */
 static void test_residual_counts(void **state)
 {
     float src[3] = {1, 0, -1}, residual[3] = {1, 0, 0}, decoded[3];
@@ -125,7 +126,7 @@ static void test_edges(void **state)
     const size_t n = QUANT_BLOCK + 5;
     for (int bits = 8; bits >= 4; bits -= 4) {
         enum dtype d = bits == 8 ? DTYPE_INT8 : DTYPE_INT4;
-        /* too small to have a scale: zeros, and kept in the residual */
+        /* values too small for a scale are sent as zeros, and kept in the residual */
         for (size_t i = 0; i < n; i++)
             src[i] = i % 2 ? 0x1p-120f : -0x1p-149f;
         memset(residual, 0, sizeof residual);

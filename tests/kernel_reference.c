@@ -7,7 +7,7 @@
 static void ok(enum status st)
 {
     if (st != ST_OK)
-        exit(99); /* logged */
+        exit(99); /* the cause is logged */
 }
 
 struct reference *reference_create(int c, int h, int w, int max_n, uint64_t seed)
@@ -35,7 +35,8 @@ static void param_add(struct reference *r, struct layer *l, int64_t elems)
     ok(reference_param_add(r, elems));
 }
 
-/* TensorFlow's SAME: output ceil(in / stride), the odd cell of padding after; or a number. */
+/* Sets kernel, stride, padding and output of a layer. padding -1 is TensorFlow's SAME: an output of
+ * ceil(in / stride), and an odd cell of padding after the image. */
 static void window_set(struct layer *l, int kernel, int stride, int padding)
 {
     for (int k = 0; k < 2; k++) {

@@ -4,9 +4,9 @@
 #define TESTS_KERNEL_REFERENCE_H
 #include "kernels/reference.h"
 
-/* Creates an empty net for images (c,h,w); the functions below add layers. Each reads the previous
- * one, or that of reference_from. A padding of -1 means TensorFlow's SAME, a number from 0 on means
- * so many cells on all sides. */
+/* Creates an empty net for images (c,h,w); the functions below add layers. Each layer reads the
+ * previous layer, or the one that reference_from() has set. A padding of -1 means TensorFlow's
+ * SAME; otherwise padding is the number of cells on each side. */
 struct reference *reference_create(int c, int h, int w, int max_n, uint64_t seed);
 void reference_conv(struct reference *r, int filters, int kernel, int stride, int padding);
 void reference_pool(struct reference *r, enum layer_kind kind, int kernel, int stride, int padding);
@@ -26,9 +26,10 @@ void reference_from(struct reference *r, int layer);
 /* Returns the last layer. */
 int reference_last(const struct reference *r);
 
-/* Returns the largest error of a backend's float32 tensor, relative to its largest value (sums of
- * up to 1000 terms, several layers deep): 5e-5; on a card, the backend "cuda", 2e-4, because cuDNN
- * may compute convolutions by Winograd or Fourier transforms, which round more. */
+/* Returns the largest allowed error of a backend's float32 tensor, relative to the tensor's largest
+ * value (sums of up to 1000 terms, several layers deep). It is 5e-5, but 2e-4 for the backend
+ * "cuda", because on a card cuDNN may compute convolutions by Winograd or Fourier transforms, which
+ * round more. */
 double reference_tolerance(const char *backend);
 
 #endif

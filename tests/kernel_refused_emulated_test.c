@@ -1,6 +1,6 @@
-/* tests/kernel_refused_emulated_test.c - plans and calls that the CUDA backend refuses, each with
- * its own status and a log line that names the fault; afterwards no memory of a card is missing.
- * Argument: the folder of the emulation's library (tests/emulation), which it needs. */
+/* tests/kernel_refused_emulated_test.c - tests plans and calls that the CUDA backend refuses, each
+ * with its own status and a log line that names the fault. Afterwards no memory of a card may be
+ * missing. Needs the emulation (tests/emulation). Argument: the folder of its library. */
 #include "kernels/backend.h"
 #include "kernels/resident.h"
 #include "tests/capture.h"
@@ -19,7 +19,7 @@ enum { BATCH = 2, SIDE = 8, PIXELS = SIDE * SIDE, CLASSES = 10, MANY = 17 };
 static const struct backend *backend;
 static size_t (*bytes_taken)(void);
 
-/* A network of one layer of each kind that checks its shapes, and a plan of it. */
+/* A network with one layer of each kind whose shapes the backend checks, and its plan. */
 enum { CONV, POOL, FLATTEN, DENSE, DROPOUT, LOSS };
 struct bench {
     struct reference *r;
@@ -88,7 +88,7 @@ static void plan_create(struct bench *b)
 }
 
 /* Reduces the network to this layer, which reads an image of the shape `in` and has the output
- * `out`. Inference: without a loss. */
+ * `out`. The plan is for inference, because the network has no loss. */
 static void only(struct bench *b, int layer, struct shape in, struct shape out)
 {
     struct layer *l = &b->r->layers[0];
@@ -284,7 +284,7 @@ static void test_steps(void **state)
     assert_said("a backward pass needs a training plan and labels");
     assert_int_equal(backend->finish(b->plan), ST_OK);
     backend->plan_destroy(b->plan);
-    /* gradients of a part */
+    /* a plan that computes only some of the layers */
     b->cfg.mine = (const uint8_t[]){1, 1, 1, 1, 0, 0};
     plan_create(b);
     assert_int_equal(backend->set_input(b->plan, images, NULL, NULL, BATCH), ST_OK);

@@ -1,8 +1,9 @@
 /* tests/kernel_resident_test.c - compares training that stays on the device (kernels/resident.h),
- * of any backend that offers it, with the same steps from outside: set_items, forward, backward and
- * kernels/vector/optim. Over the emulation the bits must be equal; on a card the largest difference
- * of a tensor is at most 1e-3 of its largest value, because 30 updates by the root of small numbers
- * amplify a last bit. Backend: argv[1], or "cpu"; its folder: argv[2], or the build's. */
+ * of any backend that offers it, with the same steps from outside, which the host drives:
+ * set_items, forward, backward and kernels/vector/optim. On the emulation the bits must be equal;
+ * on a card the largest difference of a tensor is at most 1e-3 of its largest value, because 30
+ * updates, each divided by the root of small numbers, amplify a difference in the last bit.
+ * Backend: argv[1], or "cpu"; its folder: argv[2], or the build's. */
 #include "base/rng.h"
 #include "kernels/resident.h"
 #include "tests/check.h"
@@ -16,7 +17,7 @@
 #include <string.h>
 
 enum { BATCH = 6, ITEMS = 40, STEPS = 30, SIDE = 8, PIXELS = SIDE * SIDE, SEED = 31 };
-enum { FROZEN = 1 }; /* the first bias: an average that keeps its value */
+enum { FROZEN = 1 }; /* parameter that keeps its value: the first bias */
 static const uint64_t first = 3;
 static const struct backend *backend;
 static int is_emulated;
@@ -26,7 +27,7 @@ static uint32_t tuning; /* tuning of the plans that are created */
 static void (*fault_set)(long long number), (*fault_only)(const char *name);
 static long long (*fault_calls)(void);
 
-/* A net with its values, on device `device`. */
+/* A net with its plan, values and data set, on one device. */
 struct bench {
     struct reference *r;
     struct plan *plan;
@@ -39,7 +40,7 @@ struct bench {
     int n_correct;
 };
 
-/* Each pass has its own order. */
+/* Returns the item at a position of training. Each pass has its own order. */
 static uint32_t item_at(uint64_t position)
 {
     return (uint32_t)((position % ITEMS * 7 + position / ITEMS * 11) % ITEMS);
@@ -176,7 +177,7 @@ static void orders_give(struct bench *b, uint64_t *n_given, uint64_t upto)
     }
 }
 
-/* Runs of so many steps, repeated. */
+/* Lengths of the runs, in steps. After the last length the first one is used again. */
 struct runs {
     const int *steps;
     int n;
@@ -184,7 +185,7 @@ struct runs {
     long long *counts; /* calls that the emulation counted after each run; NULL: not needed */
 };
 
-/* Trains with up to RESIDENT_RUNS queued. */
+/* Trains with up to RESIDENT_RUNS runs queued. */
 static void train_in_runs(struct bench *b, const struct optim_config *optim, int graphs,
                           const struct runs *runs)
 {
@@ -249,7 +250,7 @@ static void compare(const char *what, const struct bench *a, const struct bench 
         assert_int_equal(a->n_correct, b->n_correct);
 }
 
-/* Every rule, with a schedule and decay, with graphs and without. */
+/* Tests every optimizer, with a schedule and weight decay, with graphs and without. */
 static void test_steps_are_those_from_outside(void **state)
 {
     for (int kind = 0; kind <= OPTIM_N_KINDS; kind++) {
@@ -309,7 +310,8 @@ static void test_without_capture(void **state)
 enum { N_LONG = 6, LONG_STEPS = 32 + 32 + 9 + 1 + 17 + 31 };
 static const int long_runs[N_LONG] = {32, 32, 9, 1, 17, 31};
 
-/* Trains in long runs; launches: of graphs, in each. The number'th `call` fails; 0: none. */
+/* Trains in long runs, and sets launches[k] to the number of `call`s in run k. The number-th `call`
+ * fails; 0: none fails. */
 static struct bench *train_long(int multi_step, const char *call, long long number,
                                 long long launches[N_LONG])
 {
@@ -332,10 +334,10 @@ static struct bench *train_long(int multi_step, const char *call, long long numb
     return b;
 }
 
-/* Graphs of 32, 8 and 1 steps: the fewest launches, with the bits of single steps. */
+/* Graphs of 32, 8 and 1 steps need the fewest launches, and have the same bits as single steps. */
 static void test_many_steps_are_one_launch(void **state)
 {
-    /* the first step is no launch, and 31 are three of 8 and seven of 1 */
+    /* the first step launches no graph; the other 31 are three graphs of 8 steps and seven of 1 */
     static const long long single[N_LONG] = {31, 32, 9, 1, 17, 31},
                            many[N_LONG] = {10, 1, 2, 1, 3, 10};
     long long launches[N_LONG];

@@ -1,11 +1,11 @@
 /* tests/kernel_split_test.c - a network computed by several plans, each of which owns some of its
  * layers: outputs and gradients are copied from one to the other through the host, and loss and
  * gradients equal those of one plan. Also with the CPU backend as the other device. On one backend
- * the bits are the same, except for three things: a gradient of three or more readers is summed in
- * another order if a cut is between them; and on the CPU norms, and without AVX-512 pools whose
- * windows overlap, sum in an order that depends on the format of their input, which is rows if it
- * is from another plan. In addition no step of the CPU backend creates a oneDNN primitive, with one
- * plan or several. */
+ * the bits are the same, with two exceptions. The gradient of an output with three or more readers
+ * is summed in another order if a cut is between the readers. On the CPU some layers sum in an
+ * order that depends on the format of their input, and an input from another plan has the format of
+ * rows: norms and, without AVX-512, pools whose windows overlap. The test also checks that no step
+ * of the CPU backend creates a oneDNN primitive, with one plan or several. */
 #include "base/rng.h"
 #include "tests/check.h"
 #include "tests/kernel_bench.h"
@@ -111,7 +111,8 @@ static void split_forward(struct split *s, int n, int train)
     }
 }
 
-/* Copies the gradient by an output of `layer` that the part received, to the layer's own part. */
+/* Copies the gradient by the output of `layer` from the part `from`, which had received the output,
+ * to the layer's own part. */
 static void bring_gradient(const struct split *s, const struct part *from, int layer)
 {
     const struct part *to = &s->part[s->of[layer]];
@@ -168,8 +169,7 @@ static float split_loss(const struct split *s)
     return loss;
 }
 
-/* Compares with the reference; several passes of different sizes, with new parameters in
- * between. */
+/* Compares passes of two sizes, each with new parameters, with the reference. */
 static void check_split(struct split *s)
 {
     static const int sizes[] = {BENCH_BATCH, 5};
@@ -206,7 +206,7 @@ static int in_turns(int layer, int n_layers, int n)
 static uint64_t lot;
 static int by_lot(int layer, int n_layers, int n)
 {
-    /* each part has a layer */
+    /* each part has at least one layer */
     return layer < n
                ? layer
                : (int)rng_below(rng_key(BENCH_SEED, RNG_TEST, lot), (uint64_t)layer, (uint64_t)n);
@@ -263,7 +263,7 @@ static int adds_by_format(const struct layer *l)
     return l->kind == LAYER_BATCH_NORM || (pools && overlaps && !has_512);
 }
 
-/* See the opening comment. */
+/* Returns true if the bits may differ from those of one plan (see the opening comment). */
 static int may_differ(const struct split *s)
 {
     const struct reference *r = s->b->r;
@@ -364,8 +364,7 @@ static void whole_step(struct split *s, int n)
     free(out);
 }
 
-/* The first step of each size may create some: the plan of a short batch is created in its first
- * step. */
+/* Only the first step of each size may create primitives: it creates the plan of a short batch. */
 static void check_primitives(const struct net *net, int n, int (*place)(int, int, int))
 {
     static const int sizes[] = {BENCH_BATCH, 5, BENCH_BATCH, 5, 5, BENCH_BATCH};

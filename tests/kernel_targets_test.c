@@ -1,6 +1,6 @@
-/* tests/kernel_targets_test.c - any backend, by name, with a float for each output of a sample
- * instead of a label: compares losses and gradients with the double-precision reference, which is
- * compared with finite differences. Backend and nets: tests/kernel_bench.h. */
+/* tests/kernel_targets_test.c - tests any backend, by name, with targets: a sample has a float for
+ * each output instead of a label. Losses and gradients are compared with the double-precision
+ * reference, and the reference with finite differences. Backend and nets: tests/kernel_bench.h. */
 #include "base/rng.h"
 #include "tests/check.h"
 #include "tests/kernel_bench.h"
@@ -48,7 +48,7 @@ static int64_t outputs_of(const struct bench *b)
     return b->r->layers[b->r->n_layers - 1].in.dim[0];
 }
 
-/* Makes targets from 0 to 1 for sigmoids, with both ends; of any size for the squared error. */
+/* Makes targets: from 0 to 1 for sigmoids, 0 and 1 included; from -3 to 3 for the squared error. */
 static float *make_targets(struct bench *b)
 {
     int64_t n = BENCH_BATCH * outputs_of(b);
@@ -115,7 +115,7 @@ static double loss_at(struct bench *b, double *where, double value)
     return b->r->loss;
 }
 
-/* Computes central differences of the reference's own loss. */
+/* Compares the reference's gradients with central differences of its loss. */
 static void test_reference_gradients(void **state)
 {
     const double h = 1e-6;
@@ -138,8 +138,8 @@ static void test_reference_gradients(void **state)
     }
 }
 
-/* One-hot rows have the same results as labels. Then labels count again, and a softmax refuses
- * targets. */
+/* One-hot rows have the same results as labels. A later pass with labels uses the labels. A softmax
+ * refuses targets. */
 static void test_targets_and_labels(void **state)
 {
     static const struct net squared = {"ten numbers", 1, 5, 5, build_few_squares};

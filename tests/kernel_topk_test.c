@@ -1,5 +1,6 @@
-/* tests/kernel_topk_test.c - the largest floats of a block: compared with sorting, the layout byte
- * for byte, and the guarantees of error feedback. */
+/* tests/kernel_topk_test.c - tests the encoding that keeps the largest floats of a block: the kept
+ * values, compared with their definition; the layout, byte for byte; and the guarantees of error
+ * feedback. */
 #include "base/rng.h"
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/finite.h"
@@ -23,8 +24,8 @@ static uint32_t magnitude(float v)
     return bits_of(v) >> 16 & 0x7fff;
 }
 
-/* Returns true if value i of a block is among its k largest: fewer than k are larger, or equal and
- * before it. */
+/* Returns true if value i of a block is among its k largest: fewer than k values are larger, or
+ * equal and before value i. */
 static int is_kept(const float *block, size_t m, size_t i, size_t k)
 {
     size_t n = 0;
@@ -123,7 +124,7 @@ static void test_residual(void **state)
     for (size_t i = 0; i < N; i++) {
         assert_true(fabs(given[i] - sent[i] - (double)residual[i]) < 1e-3);
         assert_true(sent[i] > 0);
-        assert_true(fabsf(residual[i]) < 8); /* the sum of about 20 that each received */
+        assert_true(fabsf(residual[i]) < 8); /* sum of about 20 inputs */
     }
 }
 
@@ -163,13 +164,13 @@ static void test_edges(void **state)
         assert_int_equal(finite_first_bad(DTYPE_TOPK, codes, TOPK_BLOCK), TOPK_BLOCK);
         assert_int_equal(finite_first_above(DTYPE_TOPK, codes, n, 2e30f), TOPK_BLOCK + 33);
     }
-    /* the largest float exceeds bf16, and the function reports that beforehand */
+    /* the largest float exceeds bf16; finite_first_misfit() reports this before the encoding */
     src[TOPK_BLOCK + 33] = 1;
     src[7] = FLT_MAX;
     assert_int_equal(finite_first_misfit(DTYPE_TOPK, src, n), 7);
     topk_encode(codes, src, NULL, n);
     assert_int_equal(finite_first_bad(DTYPE_TOPK, codes, n), 7);
-    /* bytes of no encoder: positions beyond the block, and the same one twice */
+    /* bytes that no encoder writes: positions beyond the block, and one position twice */
     memset(codes, 0xff, sizeof codes);
     memset(codes, 0, 16);
     memset(codes + 24, 0, 4);

@@ -1,7 +1,7 @@
-/* tests/kernel_tuning.h - the tuning of plans in kernel tests (kernels/tuning.h): WEIR_TEST_TUNING
- * of the environment, for example all or capture,measure. Plans are deterministic, except with
- * WEIR_TEST_DETERMINISTIC=0 in tests that do not set their own tuning. Over the emulation the bits
- * are the same in both cases. Errors: the test fails. */
+/* tests/kernel_tuning.h - reads the tuning of plans in kernel tests (kernels/tuning.h) from the
+ * environment variable WEIR_TEST_TUNING, for example `all` or `capture,measure`. Plans are
+ * deterministic. WEIR_TEST_DETERMINISTIC=0 changes this in tests that do not set their own tuning;
+ * on the emulation the bits are the same in both cases. Errors: the test program ends. */
 #ifndef TESTS_KERNEL_TUNING_H
 #define TESTS_KERNEL_TUNING_H
 #include "kernels/tuning.h"

@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <stdio.h>
 
-/* Trains by sgd: two small parameters in one chunk, a large one in several, an average, a frozen
- * one. */
+/* Trains by sgd two small parameters in one chunk, a large parameter in several chunks, an average,
+ * and a frozen parameter. */
 static void test_alone(void **state)
 {
     enum { LARGE = 3000, STEPS = 3 };
@@ -61,7 +61,7 @@ static void test_alone(void **state)
     }
     for (int i = 0; i < LARGE; i++)
         assert_true(weir_values(w, 2)[i] == -0.5f * STEPS * (float)i);
-    assert_true(weir_values(w, 3)[1] == 7); /* 0, 4, 6, 7 */
+    assert_true(weir_values(w, 3)[1] == 7); /* 0, then 4, 6, 7 after the steps */
     assert_memory_equal(weir_values(w, 4), first, sizeof first);
     weir_close(w);
 }
@@ -74,7 +74,7 @@ struct pusher {
     float gradient[2];
 };
 
-/* Pushes every other parameter. */
+/* Pushes every second parameter, from `first` on. */
 static void *push_main(void *arg)
 {
     struct pusher *p = arg;
@@ -85,7 +85,7 @@ static void *push_main(void *arg)
     return NULL;
 }
 
-/* Threads push parameters of the same chunks, and one reads events. */
+/* Two threads push parameters of the same chunks while the main thread reads events. */
 static void test_threads(void **state)
 {
     static const char *const settings[][2] = {{"optimizer", "sgd"},
@@ -155,7 +155,7 @@ static void test_samples(void **state)
     weir_close(w);
 }
 
-/* The step of the stop is the last. */
+/* The step in which the member stops the job is the last one. */
 static void stop_ends_job_at_its_step(void **state)
 {
     static const char *const settings[][2] = {{"train_steps", "9"}, {NULL, NULL}};

@@ -11,7 +11,7 @@ static void set_port(const char *variable, const char *format, int port)
     setenv(variable, text, 1);
 }
 
-/* Runs the first step of that member. */
+/* Begins the first step, and checks that the server has received this member number. */
 static void assert_member(struct librig *r, int member)
 {
     struct weir_step s;

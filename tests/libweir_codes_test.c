@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Without sanitizers a failed allocation returns NULL, too. */
+/* Under sanitizers a failed allocation must return NULL, as it does without them. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -74,7 +74,7 @@ static void test_names(void **state)
     }
 }
 
-/* Statuses that tests cannot cause, such as a failing disk, have codes of their own, too. */
+/* Statuses that a test cannot cause, such as that of a failing disk, have their own codes, too. */
 static void test_each_status(void **state)
 {
     static const struct {
@@ -118,7 +118,7 @@ static void test_protocol(void **state)
     librig_close(&r);
 }
 
-/* A server returns in the same generation without its parameters. */
+/* A server restarts in the same generation without its parameters. */
 static void test_lost(void **state)
 {
     struct librig r;
@@ -138,8 +138,8 @@ static void test_lost(void **state)
     librig_close(&r);
 }
 
-/* A step that does not count any more is not requested. ps 0 does not answer in time, but receives
- * the leave message later. */
+/* After a rollback weir_pull() requests no chunks of the old step. ps 0 does not answer
+ * weir_leave_soon() in time, but receives the request later. */
 static void test_late(void **state)
 {
     struct librig r;

@@ -1,5 +1,6 @@
-/* tests/libweir_ends_test.c - the ends of a member through libweir, and their log: refused,
- * cancelled, leaving, its leave message. Small servers are in the same process. */
+/* tests/libweir_ends_test.c - tests the ways in which a member of libweir ends, and their log: it
+ * is refused, is cancelled, leaves, or sends its leave message. Small servers run in the same
+ * process. */
 #include "libweir/weir_impl.h"
 #include "tests/capture.h"
 #include "tests/libweir_rig.h"
@@ -37,7 +38,7 @@ static void *cancel_main(void *arg)
     return NULL;
 }
 
-/* A cancel while it joins, while it waits for values, and while it is idle. */
+/* A cancel ends a member that joins, one that waits for values, and one that is idle. */
 static void test_cancel(void **state)
 {
     for (int step = 0; step < 3; step++) {
@@ -64,7 +65,7 @@ static void test_cancel(void **state)
         pthread_join(thread, NULL);
         librig_close(&r);
     }
-    struct librig r; /* closed while it begins */
+    struct librig r; /* the handle is closed while the member joins */
     struct weir_step s;
     librig_open(&r, NULL);
     tiny_set(&r.tiny, &r.tiny.answer, JOIN_RETRY);
@@ -72,8 +73,8 @@ static void test_cancel(void **state)
     librig_close(&r);
 }
 
-/* A member requests to leave; the next generation has no place for it. Another one ends for
- * good. */
+/* A member requests to leave, and has no place in the next generation. Another member leaves
+ * because of an error, and its handle accepts no more steps. */
 static void test_leaving(void **state)
 {
     struct librig r;
@@ -102,8 +103,9 @@ static void test_leaving(void **state)
     librig_close(&r);
 }
 
-/* A leave while the servers make it wait: before it is a member, and between two generations.
- * is_over: its job was looked up, and a server appeared during that. */
+/* A program leaves while it waits for the servers: before it is a member, and between two
+ * generations. is_over is set as if the job was over when it was looked up, but a server has
+ * appeared since. */
 static void test_leaving_starts(void **state)
 {
     struct librig r;
@@ -146,7 +148,8 @@ static void count_line(void *ctx, int level, const char *text)
     *(int *)ctx += level >= WEIR_LOG_INFO;
 }
 
-/* Nothing is printed, and lines go to the configured function; two handles are independent. */
+/* Two handles are independent. They print nothing; the function of weir_log() receives their log
+ * lines. */
 static void test_log_and_two(void **state)
 {
     struct librig a, b;
@@ -172,8 +175,8 @@ static void test_log_and_two(void **state)
     assert_true(n > 0);
 }
 
-/* The leave message, at the end and earlier: the server receives it, and the values stay
- * readable. */
+/* weir_goodbye() ends a member. The server receives a leave message only at the end of the job. The
+ * values stay readable. */
 static void leave_message_reaches_server(void **state)
 {
     assert_int_equal(weir_goodbye(NULL), WEIR_OK);
@@ -216,7 +219,8 @@ static void leave_message_reaches_server(void **state)
     }
 }
 
-/* Called for a log line: it may only call functions that read the state. */
+/* State of call_all(), which is called for a log line: it may only call functions that read the
+ * state. */
 struct caller {
     struct weir *w;
     int n, n_refused;

@@ -1,10 +1,11 @@
-/* tests/libweir_job_test.c - a member of small servers in the same process, through libweir: a job
- * with delayed answers, one that rolls back, and one whose members have their own pace. */
+/* tests/libweir_job_test.c - tests a member that joins, through libweir, small servers in the same
+ * process: a job with delayed answers, a job that rolls back, and a job whose members have their
+ * own pace. */
 #include "tests/libweir_rig.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Runs steps, polls for each, to the job's end; the server receives the leave message. */
+/* Runs all steps of a job and polls for each; at the end the server receives the leave message. */
 static void test_job(void **state)
 {
     struct librig r;
@@ -74,8 +75,8 @@ static void test_timeouts(void **state)
     librig_close(&r);
 }
 
-/* The servers roll back: the next step is an earlier one, with its values; a push for a step that
- * does not count any more has no effect. */
+/* The servers roll back: the next step is an earlier one, with the values of that step. A push for
+ * a step that was rolled back has no effect. */
 static void test_goes_back(void **state)
 {
     struct librig r;
@@ -111,7 +112,8 @@ static void test_goes_back(void **state)
     librig_close(&r);
 }
 
-/* A member that began early gets the rollback from its wait for the values. */
+/* A member that begins each step early continues at the place that the next generation assigns to
+ * it. */
 static void test_early(void **state)
 {
     struct librig r;

@@ -1,5 +1,5 @@
-/* tests/libweir_test.c - libweir by its public header: its errors for invalid settings, parameters
- * and calls. */
+/* tests/libweir_test.c - tests libweir by its public header: the errors for invalid settings,
+ * parameters and calls. */
 #include "tests/libweir_open.h"
 #include <math.h>
 
@@ -103,7 +103,7 @@ static const struct {
      "token_file"},
 };
 
-/* weir_next reports the error, and the handle is unusable. */
+/* For an invalid job weir_next reports the error, and the handle is unusable. */
 static void test_impossible_jobs(void **state)
 {
     for (size_t i = 0; i < sizeof impossible / sizeof *impossible; i++) {
@@ -151,7 +151,7 @@ static void test_params(void **state)
     assert_error(w, weir_next_event(w, NULL), WEIR_E_INVALID, "the pointer to the");
     assert_int_equal(weir_sample(w, 0, 0), -1);
     assert_int_equal(weir_sample(w, 10, -1), -1);
-    assert_int_equal(weir_param(w, "a", 0, 2, good, NULL), 2); /* the table of chunks detects it */
+    assert_int_equal(weir_param(w, "a", 0, 2, good, NULL), 2); /* weir_next detects the second */
     assert_error(w, weir_next(w, -1, &s), WEIR_E_INVALID, "'a'");
     assert_error(w, weir_param(w, "b", 0, 2, good, NULL), WEIR_E_INVALID, "before the first");
     assert_error(w, weir_set(w, "seed", "1"), WEIR_E_INVALID, "before the first");

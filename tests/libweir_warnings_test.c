@@ -1,4 +1,5 @@
-/* Warnings of libweir on the stderr of a program that uses it. */
+/* tests/libweir_warnings_test.c - tests the warnings of libweir on the stderr of a program that
+ * uses libweir. */
 #include "libweir/warnings.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -38,7 +39,7 @@ static void test_stderr_without_reader_raises_no_signal(void **state)
     assert_int_equal(pipe(fd), 0);
     close(fd[0]);
     print_to(fd[1], "a pipe that nobody reads");
-    /* its other end is open: poll sees room, and the write raises SIGPIPE */
+    /* the other end is open: poll reports room, but a write raises SIGPIPE */
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
     assert_int_equal(shutdown(fd[1], SHUT_WR), 0);
     print_to(fd[1], "a socket that is closed for writing");
@@ -91,7 +92,7 @@ static void test_pauses_of_one_text_double(void **state)
     for (int i = 0; i < 600; i++, fake_time_move(1000))
         warnings_print("the disk is full");
     fake_time_move(20000);
-    warnings_print("the disk is full"); /* after 21 s without it: like a new one */
+    warnings_print("the disk is full"); /* after 21 s without this text it counts as a new one */
     fake_time_release();
     capture_end();
     assert_int_equal(capture_lines(), 6);

@@ -118,7 +118,8 @@ static void await_shown(const char *whom)
     pthread_mutex_unlock(&now.lock);
 }
 
-/* The lost server is connected again, and the answer names no other program: the wait continues. */
+/* The lost server is connected again, and its answer names no program that it waits for: the wait
+ * continues, but is not shown. */
 static void wait_without_name_is_not_shown(void **state)
 {
     const struct updates_ops ops = {.waits = waits};
@@ -138,7 +139,7 @@ static void wait_without_name_is_not_shown(void **state)
     waiting_destroy(w);
 }
 
-/* The server has no connection to it, for example because packets are lost. */
+/* The server has no connection to this worker, for example because packets are lost. */
 static void worker_does_not_name_itself(void **state)
 {
     const struct updates_ops ops = {.waits = waits};
@@ -177,7 +178,8 @@ static void server_without_answer_is_named_by_number(void **state)
     silent = "";
 }
 
-/* A worker with slow steps delays others no longer than they last: no server reports it as late. */
+/* A slow worker delays the other workers only for the length of its steps, so no server reports it
+ * as late. */
 static void slower_worker_is_named_instead_of_server(void **state)
 {
     struct net_status_member member[3] = {
