@@ -1,5 +1,5 @@
-/* tests/segment_test.c - segments: this process and another one read the data; other files that a
- * peer may name are refused without being opened; and the table of peers' segments. */
+/* tests/segment_test.c - segments: this process and another process read the data. Other files that
+ * a peer may name are refused without being opened. Also tests the table of peers' segments. */
 #include "net/shm/peer_segments.h"
 #include "tests/check.h"
 #include <dirent.h>
@@ -20,7 +20,7 @@ enum { BYTES = 10000, HEAD = 4096 };
 
 static char why[SEGMENT_WHY_BYTES];
 
-/* Error of fallocate. ENOSPC applies beyond the limit; after EINTR the next call succeeds. */
+/* Error of fallocate(). ENOSPC applies beyond reserve_limit; after EINTR the next call succeeds. */
 static int reserve_error;
 static off_t reserve_limit;
 
@@ -337,9 +337,9 @@ static void each_number_has_one_segment(void **state)
     assert_null(peer_segments_find(&l, UINT32_MAX, 7));
     found = peer_segments_find(&l, 5, 7);
     assert_non_null(found);
-    assert_int_equal(peer_segments_put(&l, 5, 8, &name[1], why), 1); /* joined again */
+    assert_int_equal(peer_segments_put(&l, 5, 8, &name[1], why), 1); /* the member joined again */
     assert_null(peer_segments_find(&l, 5, 7));
-    peer_segments_drop(&l, 5, found); /* the old stream's end leaves the new segment */
+    peer_segments_drop(&l, 5, found); /* the old stream's end does not drop the new segment */
     segment_unref(found);
     found = peer_segments_find(&l, 5, 8);
     assert_non_null(found);

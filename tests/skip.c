@@ -1,6 +1,6 @@
-/* tests/skip.c - cmocka 1.1 counts skipped tests with those that passed, and returns the number of
- * failed ones, which may happen to be 77: the linker wraps two of its functions.
- * scripts/ctest_report searches for the lines "SKIP: reason". */
+/* tests/skip.c - cmocka 1.1 counts skipped tests as passed, and returns the number of failed tests,
+ * which may happen to be 77. So the linker wraps two of cmocka's functions. scripts/ctest_report
+ * searches for the lines "SKIP: reason". */
 #include "tests/skip.h"
 #include "tests/check.h"
 #include <stdio.h>

@@ -10,7 +10,7 @@
 
 enum { N_ITEMS = 60, N_ELEMS = 2500, SIDE = 2, MAX_READS = 4096, MAX_TOWERS = 4 };
 
-/* Calls of the fake; one test at a time. */
+/* Record of the fake backend's calls, for one test at a time. */
 struct fake_seen {
     pthread_mutex_t lock; /* guards reads, n_reads */
     int reads[MAX_READS];

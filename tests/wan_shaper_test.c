@@ -57,20 +57,20 @@ static void queue_is_bounded(void **state)
     int64_t due = 0;
     for (int i = 0; i <= 10; i++) {
         assert_int_equal(shaper_put(&s, 5 * MS, 1000, &due), SHAPER_SENT);
-        assert_int_equal(due, (5 + i) * MS); /* the first one has a full bucket */
+        assert_int_equal(due, (5 + i) * MS); /* the first packet used a full bucket */
     }
     assert_int_equal(shaper_put(&s, 5 * MS, 1000, &due), SHAPER_FULL);
     assert_int_equal(shaper_put(&s, 5 * MS + 1, 1000, &due), SHAPER_FULL);
     assert_int_equal(shaper_put(&s, 6 * MS, 1000, &due), SHAPER_SENT); /* a packet has left */
     assert_int_equal(due, 16 * MS);
     assert_int_equal(shaper_put(&s, 900 * MS, 1000, &due), SHAPER_SENT);
-    assert_int_equal(due, 900 * MS); /* the bucket is full again, with no more than one packet */
+    assert_int_equal(due, 900 * MS); /* the full bucket has room for one packet */
     assert_int_equal(shaper_put(&s, 900 * MS, 1000, &due), SHAPER_SENT);
     assert_int_equal(due, 901 * MS);
 }
 
-/* The number is within four standard deviations; the same seed loses the same packets at any
- * time. */
+/* The number of lost packets is within four standard deviations. The same seed loses the same
+ * packets whenever the test runs. */
 static void losses_match_configured_rate(void **state)
 {
     static const double shares[] = {0, 0.001, 0.01, 0.3, 1};

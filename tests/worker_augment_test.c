@@ -198,8 +198,8 @@ static enum status take_input(struct plan *p, const uint8_t *const *images, cons
     return ST_OK;
 }
 
-/* Runs the job's steps from `first` on by so many workers with so many towers each, into
- * `given`. */
+/* Runs the job's steps from step `first`, with so many workers of so many towers each. Records the
+ * samples that the backend receives in `given`. */
 static void train(int n_workers, int n_towers, int first)
 {
     struct backend taking = fake_backend;
@@ -226,8 +226,8 @@ static void train(int n_workers, int n_towers, int first)
         assert_int_equal(given.n[at], at >= first * BATCH);
 }
 
-/* Runs 6 passes over 60 items by 1 worker or 3, with 1 tower or 4, from the first step or a later
- * one. */
+/* Runs 6 passes over 60 items with 1 or 3 workers, with several numbers of towers, and from the
+ * first step or a later step. */
 static void any_workers_and_towers_read_same_samples(void **state)
 {
     static const struct {
@@ -242,7 +242,7 @@ static void any_workers_and_towers_read_same_samples(void **state)
         assert_memory_equal(given.image[ways[w].first * BATCH], want[ways[w].first * BATCH],
                             sizeof want - (size_t)ways[w].first * BATCH * sizeof *want);
     }
-    for (int at = 0; at < POSITIONS; at++) /* each image has consecutive numbers */
+    for (int at = 0; at < POSITIONS; at++) /* an unchanged image has consecutive numbers */
         changed += want[at][1] != (uint8_t)(want[at][0] + 1);
     assert_true(changed > POSITIONS / 2);
 }

@@ -4,8 +4,8 @@
 #include "tests/trainer_rig.h"
 #include <string.h>
 
-/* Servers that roll back: at the call number `at` of push or wait they are in another generation,
- * and the next start has the versions of two steps before. */
+/* Servers that roll back: call number `at` of push or wait finds them in another generation, and
+ * the next start continues with the versions of two steps before. */
 static struct {
     pthread_mutex_t lock; /* guards the fields below */
     float history[16][N_ELEMS];
@@ -15,7 +15,7 @@ static struct {
     int n_calls, at, rebased, n_starts;
 } back = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The caller holds the lock. */
+/* Counts a call. Returns nonzero if the servers have rolled back. The caller holds the lock. */
 static int back_call(void)
 {
     back.rebased |= ++back.n_calls == back.at;
@@ -147,7 +147,7 @@ static void train_and_go_back(const struct backend *backend, int n_towers, int a
     rig_free(&r);
 }
 
-/* ThreadSanitizer is slow, so it tests only each third call: it looks for races. */
+/* ThreadSanitizer only looks for races, and is slow: it tests each third call. */
 #ifdef __SANITIZE_THREAD__
 enum { STRIDE = 3 };
 #else
@@ -172,8 +172,8 @@ static void rollback_ends_as_undisturbed_run(void **state)
     }
 }
 
-/* A job whose members join and leave at announced steps, with the members of each generation. Each
- * member runs alone, in a job of its own; its samples depend only on its places. */
+/* Generations of a job whose members join and leave at announced steps. The test runs each member
+ * alone, since the member's samples depend only on its places. */
 enum { N_GENERATIONS = 3, LAST_STEP = 7 };
 static const struct {
     int64_t step;
@@ -183,7 +183,7 @@ static const struct {
 
 static struct {
     pthread_mutex_t lock; /* guards the fields below */
-    int member, at;       /* index; generation */
+    int member, at;       /* index of the member; number of its generation */
     int64_t version[16];
     const struct chunks *chunks;
     int n_after_end; /* pushes of a step of the next generation */
@@ -194,7 +194,7 @@ static int64_t go_end(void)
     return go.at + 1 < N_GENERATIONS ? plans[go.at + 1].step : INT64_MAX;
 }
 
-/* Sets the member's place in a generation. Returns 0 if it has none. */
+/* Sets the member's place in a generation. Returns 0 if the member has no place. */
 static int go_place(int at, struct net_start *out)
 {
     for (int i = 0; at < N_GENERATIONS && i < plans[at].n_members; i++) {
@@ -234,7 +234,7 @@ static enum status go_wait(void *ctx, int first, int n, int64_t step, int64_t de
 static enum status go_start(void *ctx, struct net_start *out)
 {
     pthread_mutex_lock(&go.lock);
-    for (int c = 0; c < go.chunks->n_chunks; c++) /* each version is complete, and no more */
+    for (int c = 0; c < go.chunks->n_chunks; c++) /* each chunk has the generation's last version */
         assert_int_equal(go.version[c], go_end());
     int there = go_place(++go.at, out);
     pthread_mutex_unlock(&go.lock);
@@ -289,8 +289,8 @@ static void train_as(int member, int n_towers, int in_file, int n_read[N_ITEMS])
     rig_free(&r);
 }
 
-/* A pass is read exactly once, whichever members join and leave during it, and no step runs twice
- * (I6). */
+/* Each sample of a pass is read exactly once, whichever members join and leave during the pass, and
+ * no step runs twice (I6). */
 static void joins_and_leaves_read_each_sample_once(void **state)
 {
     for (int run = 0; run < 6; run++) {

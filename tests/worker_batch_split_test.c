@@ -107,7 +107,7 @@ static void towers_share_layers_on_cpu(void **state)
     unmake();
 }
 
-/* A layer on the CPU is rounded like those on the card, or a line reports that it is not. */
+/* A layer on the CPU is rounded like the layers on the card, or a line reports that it is not. */
 static void cpu_layers_round_or_warn(void **state)
 {
     static const char said[] =
@@ -123,13 +123,13 @@ static void cpu_layers_round_or_warn(void **state)
         unmake();
         present = &old_cpu;
         assert_int_equal(make("fc=cpu", 2, 1, cpu_towers), ST_OK);
-        assert_int_equal(capture_lines(), !cpu_towers); /* a line about towers was logged before */
+        assert_int_equal(capture_lines(), !cpu_towers); /* CPU towers have logged the line */
         assert_int_equal(strstr(capture_text, said) != NULL, !cpu_towers);
         for (int i = 0; i < towers.n; i++)
             assert_int_equal(device_of(i, 2)->precision, BACKEND_FP32);
         unmake();
         assert_int_equal(make(NULL, 2, 1, cpu_towers), ST_OK);
-        assert_string_equal(capture_text, ""); /* no layer is on that device */
+        assert_string_equal(capture_text, ""); /* no layer is on the CPU */
         unmake();
     }
     precision = BACKEND_FP32;

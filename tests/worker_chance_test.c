@@ -1,5 +1,5 @@
-/* tests/worker_chance_test.c - detects the figures of a guess. Only the softmax's cross-entropy of
- * a guess is known: ln K. */
+/* tests/worker_chance_test.c - detects a network that only guesses. The loss of a guess among K
+ * classes is known for softmax with cross-entropy only: ln K. */
 #include "base/status.h"
 #include "tests/capture.h"
 #include "tests/check.h"

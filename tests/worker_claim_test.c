@@ -1,5 +1,5 @@
-/* tests/worker_claim_test.c - reservations of whole cards and of fractions, added up. One process
- * may hold several here, because locks belong to open files. */
+/* tests/worker_claim_test.c - reservations of whole cards and of fractions, added up. In these
+ * tests one process may hold several reservations, because locks belong to open files. */
 #include "base/log.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
@@ -88,7 +88,8 @@ static void fractions_add_up(void **unused)
     assert_int_equal(n_files(), 0);
 }
 
-/* A named card with a limit that is not reserved at once leaves the rest to other processes. */
+/* A memory limit for a named card does not reserve the memory: other processes may still reserve
+ * it. */
 static void named_caps_leave_memory_free(void **unused)
 {
     struct device_claim a, b, c;
@@ -151,7 +152,7 @@ static void killed_process_holds_no_claim(void **unused)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(n_files(), 1);
     assert_int_equal(take(0.9, 0, 1, &a), ST_OK);
-    assert_int_equal(n_files(), 1); /* its own file: that of the other process is removed */
+    assert_int_equal(n_files(), 1); /* the file of the dead process is removed */
     device_claim_release(&a);
     close(ready[0]);
     close(ready[1]);

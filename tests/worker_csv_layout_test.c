@@ -1,5 +1,5 @@
 /* tests/worker_csv_layout_test.c - the columns of a CSV file are found by the names of the training
- * file if line 1 has these names, and by their positions if it is a sample. */
+ * file if line 1 has these names, and by their positions if line 1 is a sample. */
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "worker/data/data_csv.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Decodes a copy of the exact size, so that AddressSanitizer sees what is read behind it. */
+/* Decodes a copy of the exact size, so that AddressSanitizer detects reads beyond it. */
 static enum status decode(const char *text, const struct data_csv_columns *columns,
                           struct data_csv *out)
 {
@@ -68,7 +68,7 @@ static void sample_with_numbers_of_the_names_stays_a_sample(void **state)
 {
     static const struct wanted files[] = {
         {"1,7,9\n4,5,6\n", "0\n1\n2", "label", 2, {1, 7, 9}}, /* a single name is a number */
-        {"2,7,1\n4,5,6\n", "0\n1\n2", "label", 2, {2, 7, 1}}, /* two of them are */
+        {"2,7,1\n4,5,6\n", "0\n1\n2", "label", 2, {2, 7, 1}}, /* two names are numbers */
         {"2,7,1\n4,5,6\n", "1\na\nb", "label", 2, {2, 7, 1}}, /* other names are words */
         {"4,5,6,3\n7,8,9,2\n", "0\n1\n2", "3", 2, {4, 5, 6}}, /* the label's name is a number */
         {"7,8,9\n1,2,3\n", "\na\nb", "label", 2, {7, 8, 9}},  /* a column has no name */
@@ -88,7 +88,7 @@ static void names_that_are_numbers_are_found_beside_a_word(void **state)
         check_rows(&files[i], DATA_CSV_HEADER_AUTO);
 }
 
-/* Nothing in such a file shows whether line 1 has names. */
+/* If all names are numbers, nothing in the file shows whether line 1 contains names. */
 static void line_of_all_names_as_numbers_asks_for_the_flag(void **state)
 {
     static const char *const texts[] = {"0,1,2\n4,5,6\n", "2,1,0\n4,5,6\n", "0,1,2,1\n4,5,6,2\n"};
@@ -153,7 +153,7 @@ static void equal_names_keep_positions_of_training(void **state)
         check_file(&files[i], DATA_CSV_HEADER_AUTO);
 }
 
-/* R writes names of the rows, which would move all columns by one. */
+/* R writes the names of rows as a column without a heading, which would move all columns by one. */
 static void row_names_without_a_heading_are_refused(void **state)
 {
     const struct data_csv_columns columns = {
@@ -165,8 +165,8 @@ static void row_names_without_a_heading_are_refused(void **state)
     assert_non_null(strstr(capture_text, "--ignore_columns=1"));
 }
 
-/* The largest number of columns, in reverse order: a search over all columns for each of them would
- * be too slow. */
+/* The table has the largest number of columns, in reverse order. A search over all columns for each
+ * column would be too slow. */
 static void widest_table_is_found_in_any_order(void **state)
 {
     enum { N = DATA_CSV_MAX_COLUMNS - 1, BYTES = 8 };
@@ -191,7 +191,8 @@ static void widest_table_is_found_in_any_order(void **state)
     free(text);
 }
 
-/* A search over all columns of a name for each of them would be too slow here. */
+/* All columns of this table have the same name. A search over all of them for each column would be
+ * too slow. */
 static void widest_table_of_one_name_is_found(void **state)
 {
     enum { N = DATA_CSV_MAX_COLUMNS - 2 };
@@ -227,7 +228,8 @@ static void widest_table_of_one_name_is_found(void **state)
     free(text);
 }
 
-/* The flags' names: a search of the whole line for each would be too slow. */
+/* The flag contains the names of half of the columns. A search of the whole line for each name
+ * would be too slow. */
 static void half_of_the_widest_table_is_ignored_by_name(void **state)
 {
     enum { N = DATA_CSV_MAX_COLUMNS - 1, BYTES = 8 };
@@ -238,8 +240,7 @@ static void half_of_the_widest_table_is_ignored_by_name(void **state)
         t += sprintf(t, "%sc%d", i ? "," : "", i);
     for (int i = 0; i < N; i++)
         t += sprintf(t, "%c%d", i ? ',' : '\n', i);
-    for (int i = N - 2; i >= 0;
-         i -= 2) /* all but the label, which is the last column, and the odd ones */
+    for (int i = N - 2; i >= 0; i -= 2) /* all columns with even numbers */
         n += sprintf(n, "%sc%d", n > ignored ? "," : "", i);
     const struct data_csv_columns columns = {.ignored = ignored};
     assert_int_equal(decode(text, &columns, &csv), ST_OK);

@@ -202,7 +202,8 @@ static void faults_reported_with_line_and_column(void **state)
     }
 }
 
-/* Zeros, only separators, a field of a million digits: each is refused with one line. */
+/* Files of NUL bytes, of separators only, or of one field with a million digits: each is refused
+ * with one line. */
 static void hostile_files_are_refused(void **state)
 {
     static const char fills[] = {0, ',', ';', '\t', '"', ' ', '\r', '\n', '9', '-', 'e', '\xff'};
@@ -451,7 +452,8 @@ static void wrong_words_and_columns_are_named(void **state)
     }
 }
 
-/* If labels may be missing: the number of labels, in which case 1; features of the first row. */
+/* The labels may be missing. features: number in training; labels: nonzero if labels are found; n:
+ * number of features that are found. */
 static void labels_that_are_missing_are_not_made_up(void **state)
 {
     static const struct {

@@ -8,7 +8,7 @@
 
 #define TEXT(s) s, sizeof s - 1
 
-/* Decodes a copy of the exact size, so that AddressSanitizer sees what is read behind it. */
+/* Decodes a copy of the exact size, so that AddressSanitizer detects reads beyond it. */
 static enum status decode(const char *text, size_t n, const struct data_csv_columns *columns)
 {
     struct data_csv csv = {.classes = NULL};

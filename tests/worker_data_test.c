@@ -286,7 +286,7 @@ static void npz_stored_deflated_and_zip64_is_read(void **state)
     free(m);
 }
 
-/* Readers disagree on which one counts: numpy.load uses the last. */
+/* Readers disagree on which of the two members counts; numpy.load uses the last. */
 static void npz_with_a_member_twice_is_refused(void **state)
 {
     struct folder *f = *state;

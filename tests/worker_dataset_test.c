@@ -88,7 +88,8 @@ static enum status read_set(const char *dir, const char *part, struct dataset **
     return dataset_open(&r, out);
 }
 
-/* Reads the set; it must fail with st and one line that contains both pieces. */
+/* Reads the set. The read must fail with the given status and one line that contains both
+ * pieces. */
 static void check_bad(const struct set *s, enum status want, const char *piece, const char *other)
 {
     struct dataset *d = NULL;
@@ -309,8 +310,8 @@ static void damaged_gzip_is_refused(void **state)
     check_good(s);
 }
 
-/* cat a.gz b.gz, and bgzip, create files of several members (RFC 1952, 2.2). gzip(1) accepts zeros
- * after the last one, with which tapes fill their blocks. */
+/* cat a.gz b.gz, and bgzip, create files of several members (RFC 1952, 2.2). Zeros may follow the
+ * last member, as in gzip(1), since tapes fill their blocks with zeros. */
 static void gzip_members_are_read_one_after_another(void **state)
 {
     struct set *s = *state;
@@ -381,7 +382,8 @@ static void order_is_a_permutation_of_each_pass(void **state)
     assert_true(moved > ITEMS * 9 / 10);
     assert_true(same_as_other < ITEMS / 10);
     assert_true(kept < ITEMS / 10);
-    /* Reads back and forth over a boundary, and after far jumps: the order does not matter. */
+    /* Positions are read back and forth over the end of a pass, and after far jumps: the order of
+     * the calls does not matter. */
     for (uint64_t i = 0; i < 200; i++) {
         uint64_t position = ITEMS * 2 - 100 + (i * 37) % 200;
         int64_t want = dataset_order_item(again, position);

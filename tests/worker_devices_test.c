@@ -24,11 +24,11 @@ static char dir[64], lock_dir[80], state_path[80];
 struct card {
     int used_mb, busy, lost, gone;
     const char *procs; /* NULL: none */
-    const char *migs;  /* additional lines */
+    const char *migs;  /* additional lines; NULL: none */
 };
 
-/* Card i is named by eight digits i and sits on bus 0x10 + i; card 5 is the fastest, so that CUDA
- * counts 5, 0, 1, 2, 3, 4, 6, 7. */
+/* Card i is named by eight digits i and sits on bus 0x10 + i. Card 5 is the fastest, so CUDA
+ * numbers the cards in the order 5, 0, 1, 2, 3, 4, 6, 7. */
 static void machine(const struct card *cards, int n)
 {
     char path[128];
@@ -147,7 +147,7 @@ static void named_by_placement(void **unused)
     assert_int_equal(choose("auto"), ST_OK);
     expect_cards("5");
     assert_false(got.by_number);
-    /* A choice without named GPUs logs the flag that uses more free ones. */
+    /* If the flag names no GPU, a line names the value that would use more of the free GPUs. */
     named = NULL;
     assert_int_equal(choose("auto"), ST_OK);
     says("GPU 2, 3, 4, 5, 6 are free, too: --gpus=auto:6 trains on all, a tower on each");
@@ -352,7 +352,8 @@ static void racing_processes_share_cards_fairly(void **unused)
         for (int i = 0; i < 8; i++)
             assert_int_equal(given[i], 1);
     }
-    /* Not two cards each: the processes choose one after the other. */
+    /* One process gets three cards and the other gets one, since they choose one after the
+     * other. */
     idle_machine(4);
     for (int round = 0; round < 20; round++) {
         race("auto:3", 2, given, totals);
@@ -427,7 +428,7 @@ static void gpu_wait_uses_cards_that_become_free(void **unused)
     pausing = give_up;
     machine(cards, 3);
     assert_int_equal(choose("auto"), ST_CANCELLED);
-    /* The deadline ends the wait, on time, with the CPU. */
+    /* The wait ends on time at its deadline, with the CPU. */
     wait_seconds = 90;
     pausing = time_passes;
     n_pauses = 0;
@@ -486,7 +487,7 @@ static void expect_after(const char *gpus, const struct card *now, const struct 
     assert_int_equal(n_pauses, pauses);
 }
 
-/* NVML's utilisation is that of a job that has ended, or it is not. */
+/* NVML's utilisation may still be that of a job that has just ended, so a second look follows. */
 static void busy_a_moment_ago(void **unused)
 {
     const struct card full = {.busy = 97, .used_mb = 620}, idle = {.used_mb = 620},
@@ -497,7 +498,8 @@ static void busy_a_moment_ago(void **unused)
     assert_null(strstr(capture_text, "CPU"));
     expect_after("auto", &full, &half, 1, 1, "");
     says("no GPU is free, training on the CPU: GPU 0: it is busy for 11 % of the time");
-    /* A known result is reported at once; but a card may get a process during a pause. */
+    /* If a card is busy for another reason, no second look follows. A card may get a process during
+     * the pause. */
     expect_after("auto", &taken, &idle, 1, 0, "");
     expect_after("auto", &large, &idle, 1, 0, "");
     expect_after("auto", &full, &taken, 1, 1, "");
@@ -612,7 +614,7 @@ static void visible_devices(void **unused)
     assert_int_equal(capture_lines(), 1);
 }
 
-/* Cards in CUDA_VISIBLE_DEVICES are used, busy or not; free ones are first. */
+/* Cards in CUDA_VISIBLE_DEVICES are used even if they are busy, but free cards are used first. */
 static void visible_and_busy(void **unused)
 {
     struct card cards[4] = {{.procs = "11", .used_mb = 30000}, {0}, {.busy = 60}, {.lost = 1}};
@@ -641,7 +643,7 @@ static void visible_and_busy(void **unused)
     says(" worker GPU 2 (");
     says("it is busy for 60 %");
     says("1 of the 4 requested GPUs are free: ");
-    /* A card of another worker is last. */
+    /* A card that another worker has reserved is used last. */
     devices_release(&got);
     struct rival r = rival_start("GPU-0", -1, -1);
     assert_int_equal(rival_result(&r).n, 1);
@@ -703,7 +705,7 @@ static void mig_instances_chosen_separately(void **unused)
     assert_int_equal(got.n, 1);
 }
 
-/* A folder in which nothing can be reserved: auto uses no GPU, a named one is used. */
+/* If nothing can be reserved in the folder, auto uses no GPU, and a named GPU is used. */
 static void folder_that_does_not_serve(void **unused)
 {
     idle_machine(1);
@@ -719,7 +721,7 @@ static void folder_that_does_not_serve(void **unused)
 int main(void)
 {
     log_init("worker", -1, LOG_LEVEL_INFO);
-    /* The programs' own dlopen then finds these by their sonames. */
+    /* The calls of dlopen() in the tested code then find these libraries by their sonames. */
     if (!dlopen(WEIR_TEST_FAKES_DIR "/fake_cuda/libcuda.so.1", RTLD_NOW | RTLD_LOCAL) ||
         !dlopen(WEIR_TEST_FAKES_DIR "/fake_nvml/libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
         fprintf(stderr, "%s\n", dlerror());

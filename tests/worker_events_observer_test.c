@@ -39,7 +39,8 @@ static void take_step(int64_t number, int is_last)
     o->step(o->ctx, &f);
 }
 
-/* Counts a text in everything that was written; *step: that of the last such event, below 128. */
+/* Counts the occurrences of a text in all written events. *step: step of the last such event, which
+ * must be below 128. */
 static int n_of(const char *text, int *step)
 {
     static uint8_t all[100000];

@@ -1,5 +1,5 @@
-/* tests/worker_events_test.c - TensorBoard's events: records, histograms, pictures; and the file on
- * a disk that is full, or hangs. In test_tensorboard.py TensorBoard reads them. */
+/* tests/worker_events_test.c - TensorBoard's events: records, histograms and pictures, and a file
+ * on a disk that is full or hangs. In test_tensorboard.py TensorBoard itself reads events. */
 #include "base/clock.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -17,7 +17,7 @@
 
 /* A full disk writes half of each buffer, and a hanging disk never answers. */
 enum disk { DISK_WORKS, DISK_FULL, DISK_HANGS, DISK_HANGS_AT_END, DISK_FAILS_AT_END };
-static _Atomic int disk, n_failed, n_room; /* bytes that a full disk still writes */
+static _Atomic int disk, n_failed, n_room; /* n_room: bytes that a full disk still writes */
 
 int __real_close(int fd);
 int __wrap_close(int fd);
@@ -211,7 +211,8 @@ static uint8_t *unpack_png(const uint8_t *png, size_t n, int width, int height)
     return raw;
 }
 
-/* Frames show right or wrong, one channel is grey, and a large sample is reduced. */
+/* Frames show whether a prediction is right, a sample of one channel is grey, and a large sample is
+ * reduced. */
 static void picture_shows_samples(void **state)
 {
     const struct shape small = {3, {1, 2, 2}}, large = {3, {3, 300, 200}}, row = {3, {1, 1, 9}},
@@ -222,7 +223,7 @@ static void picture_shows_samples(void **state)
     size_t n;
     assert_int_equal(event_picture_create(&row, 1, &p), ST_UNSUPPORTED);
     assert_int_equal(event_picture_create(&narrow, 1, &p), ST_OK);
-    assert_int_equal(event_picture_width(p), 64); /* width of its text */
+    assert_int_equal(event_picture_width(p), 64); /* the text is wider than the sample */
     event_picture_destroy(p);
     assert_int_equal(event_picture_create(&small, 2, &p), ST_OK);
     event_picture_set(p, 0, dots, 7, 7);
@@ -261,8 +262,8 @@ static size_t record_bytes(const char *at)
     return 12 + (length[0] | (size_t)length[1] << 8) + 4;
 }
 
-/* Reads the folder's files in the order of their names into one buffer, each without its
- * version. */
+/* Reads the folder's files in the order of their names into one buffer, each without its version
+ * record. */
 static size_t read_folder(const char *folder, char *to, size_t most, int *n_files)
 {
     struct dirent **list = NULL;
@@ -338,8 +339,8 @@ static void put_until_full(struct event_writer *w, const char *block, size_t n, 
         ;
 }
 
-/* The caller never waits, the file keeps whole records, and accepted events are written once there
- * is room. */
+/* The caller never waits, the file contains whole records only, and accepted events are written
+ * when the disk has room again. */
 static void full_disk_is_waited_out(void **state)
 {
     enum { BLOCK = 300000 };
@@ -370,7 +371,7 @@ static void full_disk_is_waited_out(void **state)
     assert_int_equal(capture_lines(), 4);
 }
 
-/* Writes the events that fit, and the session event once there is room in memory. */
+/* Writes the events that fit, and writes the session event when there is room in memory. */
 static void full_disk_keeps_events_that_fit(void **state)
 {
     enum { BLOCK = EVENT_WRITER_RING_BYTES / 8 - 4 }; /* fills the ring, with the records' sizes */
@@ -432,7 +433,8 @@ static void wait_for_bytes(const char *folder, size_t n)
         clock_sleep_ms(5);
 }
 
-/* A deleted or truncated file is followed by a new one, which begins with the session. */
+/* The writer replaces a deleted or truncated file by a new file, which begins with the session
+ * event. */
 static void deleted_file_is_followed(void **state)
 {
     char folder[100], command[200], all[400];
@@ -493,7 +495,7 @@ static void disk_that_stays_full_ends_nothing(void **state)
     assert_non_null(strstr(capture_text, "the last 5 bytes are not written\n"));
 }
 
-/* The last tests: the thread hangs for good. */
+/* These tests run last: the writer's thread hangs for good. */
 static void close_that_hangs_is_left(void **state)
 {
     char folder[100];

@@ -1,12 +1,12 @@
-/* tests/worker_finite_test.c - a loss or gradient that is not finite, in the training loop: it ends
- * the run with its name, or its whole contribution is skipped, up to a limit. */
+/* tests/worker_finite_test.c - a loss or gradient that is not finite, in the training loop. It ends
+ * the run with an error that names it, or its whole contribution is skipped, up to a limit. */
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/trainer_rig.h"
 #include <math.h>
 #include <string.h>
 
-/* The backend's results contain the fault of the step. */
+/* Fault that the backend's results contain. */
 static struct {
     int loss_at, gradient_at; /* number of the call of result, backward; from 1 */
     _Atomic int n_results, n_backwards;
@@ -63,7 +63,8 @@ static void test_a_gradient_ends_the_run(void **state)
     }
 }
 
-/* A gradient may be finite, but not the sum of many workers' gradients, each times its samples. */
+/* A gradient may be finite although the sum of many workers' gradients, each multiplied by its
+ * number of samples, is not. */
 static void gradient_too_large_to_sum_ends_run(void **state)
 {
     for (int fits = 0; fits < 2; fits++) {
@@ -109,7 +110,7 @@ static void test_a_parameter_ends_the_run(void **state)
     }
 }
 
-/* Computes the result of the run if step `at` changes nothing. */
+/* Compares the run with a computation in which step 6 changes nothing. */
 static void skipped_step_changes_nothing(void **state)
 {
     for (int by_loss = 0; by_loss < 2; by_loss++)

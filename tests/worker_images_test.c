@@ -195,8 +195,8 @@ static void insert_chunk(struct bytes *b, const char *kind, const uint8_t *data,
     put(b, whole.at + at, whole.n - at);
 }
 
-/* Opaque, half and wholly transparent pixels have the stored colours, as PIL's convert("RGB"),
- * torchvision, OpenCV and TensorFlow read them. */
+/* Opaque, half and wholly transparent pixels keep their stored colours, as in PIL's convert("RGB"),
+ * torchvision, OpenCV and TensorFlow. */
 static void png_with_transparency_keeps_its_stored_colours(void **state)
 {
     struct bytes *b = *state;
@@ -218,7 +218,7 @@ static void png_with_transparency_keeps_its_stored_colours(void **state)
     check_picture(b, (int64_t[]){3, 1, 2}, (const uint8_t[]){1, 4, 2, 5, 3, 6}, 0);
 }
 
-/* The readers that exports are used with keep the stored numbers, too. */
+/* Other readers, which are used with exports, keep the stored numbers, too. */
 static void png_with_gamma_keeps_its_stored_numbers(void **state)
 {
     enum { HEAD = 8 + 12 + 13 };                         /* the signature, and IHDR */
@@ -304,7 +304,7 @@ static void check_refused(const struct bytes *b, const char *piece)
         fail_msg("wanted \"%s\"; said: %s", piece, capture_text);
 }
 
-/* Small files with headers of large pictures, and one of many scans. */
+/* Small files with headers of large pictures. */
 static void png_bombs_are_refused(void **state)
 {
     struct bytes *b = *state;
@@ -366,7 +366,7 @@ static void colours_of_printers_are_refused_with_the_fix(void **state)
     }
 }
 
-/* Reads it in a child process, whose memory is small at first. */
+/* Decodes the picture in a child process, and checks that little memory is used. */
 static void check_memory(const struct bytes *b, enum status want)
 {
     enum { KIB_MORE = 24 << 10, WRONG = 1, GREW = 2 };
@@ -387,8 +387,8 @@ static void check_memory(const struct bytes *b, enum status want)
     assert_int_equal(status, 0);
 }
 
-/* Chunks of text, each of which expands to MOST_TEXT bytes; then a missing one with a length of 1
- * GB. */
+/* The file has chunks of text, each of which expands to MOST_TEXT bytes. A chunk with a length of 1
+ * GB follows, without its bytes. */
 static void compressed_texts_use_no_memory(void **state)
 {
     enum { MOST_TEXT = 7900000, N_TEXTS = 7, HEAD = 8 + 12 + 13 }; /* the signature, and IHDR */

@@ -98,8 +98,8 @@ static void only_auto_values_depend_on_data(void **state)
     assert_non_null(strstr(capture_text, "kernel does not fit"));
 }
 
-/* If the test set lacks the last classes, the network's number counts, but never less than in the
- * data. */
+/* If the data may lack the last classes, the network may have more classes than the data, but never
+ * fewer. */
 static void auto_classes_may_be_more(void **state)
 {
     static const char fixed[] =

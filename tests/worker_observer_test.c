@@ -5,11 +5,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { STEPS = 15, BATCH = 4 }; /* the rig has the same */
+enum { STEPS = 15, BATCH = 4 }; /* same as in the rig */
 
 static struct {
     int n_starts, n_steps, n_params, n_gradients, n_last;
-    int64_t wanted;             /* every so many steps */
+    int64_t wanted;             /* interval of reports, in steps */
     double value[STEPS + 1];    /* value of the first element */
     double gradient[STEPS + 1]; /* gradient of the first element */
 } seen;
@@ -60,8 +60,8 @@ static int64_t on_next(void *ctx, int64_t number)
     return number + 1;
 }
 
-/* Each step is reported once, and every fifth step's parameters and gradient, which match: the rule
- * of the rig is p -= rate * g. */
+/* Each step is reported once. Every fifth step's report has parameters and gradient, which match:
+ * the rule of the rig is p -= rate * g. */
 static void values_are_those_of_their_step(void **state)
 {
     static const struct trainer_observer observer = {&seen,     on_start, on_step, on_wants,

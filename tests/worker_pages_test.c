@@ -1,5 +1,5 @@
-/* tests/worker_pages_test.c - the pages of a data set on the disk that are touched: a set that is
- * split is not copied, and a worker touches only its own samples. */
+/* tests/worker_pages_test.c - which pages of a data set on the disk are touched. A set that is
+ * split is not copied, and a worker touches only the pages of its own samples. */
 #include "base/digest.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A fault also maps the pages around it that are in memory: up to 64 KB by default. */
+/* A page fault also maps pages around it that are in memory: up to 64 KB by default. */
 enum { EDGE = 512, PIXELS = EDGE * EDGE, AROUND = 65536, HEAD = 128 };
 
 static char dir[64];
@@ -41,7 +41,7 @@ static void put_npy(const char *name, const char *descr, const char *shape, cons
     assert_int_equal(close(fd), 0);
 }
 
-/* Samples with their number in the first two bytes, and as their label. */
+/* Writes samples whose first byte is their number, and whose label is its last digit. */
 static int setup(void **state)
 {
     uint8_t number[N_ITEMS][2] = {0}, label[N_ITEMS];
@@ -97,7 +97,7 @@ static int count_pages(const uint8_t *from, size_t bytes)
     return count;
 }
 
-/* Counts the pages in the middle of a row, which no fault in its neighbours maps. */
+/* Counts the pages in the middle of a row. A page fault in a neighbouring row does not map them. */
 static int count_middle(const struct dataset *d, int64_t row)
 {
     return count_pages(d->bytes + row * PIXELS + AROUND, PIXELS - 2 * AROUND);
@@ -135,7 +135,8 @@ static void split_set_stays_in_its_file(void **state)
     dataset_destroy(again);
 }
 
-/* Every page of these samples of `d` is mapped, and none of the other samples. */
+/* Checks that every page of these samples of `d` is mapped, and that no page of other samples
+ * is. */
 static void check_touched(const struct dataset *d, const int *rows, int n)
 {
     int page = (int)sysconf(_SC_PAGESIZE), wanted[N_ITEMS] = {0};

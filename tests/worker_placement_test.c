@@ -9,7 +9,7 @@
 
 enum { N = 9, SOMEBODY = 7 }; /* the tower's own device in calls */
 
-/* In the order of the rows' spots. */
+/* layers of the network, in the order of the letters of `spots` */
 static const struct layer layers[N] = {
     {.kind = LAYER_CONV2D, .name = "conv1", .n_params = 2, .n_inputs = 1, .input = {-1}},
     {.kind = LAYER_RELU, .name = "relu1", .n_inputs = 1, .input = {0}},
@@ -384,7 +384,7 @@ static void placements_logged(void **state)
     placement_destroy(p);
 }
 
-/* GPUs that are requested by number, and 0 if a layer is left to the tower's own. */
+/* Lists the GPUs that are requested by number, and GPU 0 if a layer has the tower's own device. */
 static void requested_gpu_numbers_listed(void **state)
 {
     static const struct {
@@ -473,7 +473,7 @@ static void parameters_placed_on_host_or_with_layer(void **state)
     }
 }
 
-/* GPUs that go by other numbers than 0, 1, ... */
+/* CUDA's numbers of the GPUs are not 0, 1, ... */
 static void cuda_numbers_name_gpus(void **state)
 {
     const int number[] = {1, 4};

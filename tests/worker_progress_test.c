@@ -20,7 +20,7 @@ static struct progress *begun(int64_t warm_up_images)
     return p;
 }
 
-/* Returns the line of a step that ends after so many ms more. */
+/* Returns the line of a step that ends `ms` later. */
 static const char *step(struct progress *p, int64_t ms, int64_t number)
 {
     struct progress_point at = {number, number, 1.0f, number * BATCH, 0};
@@ -88,8 +88,9 @@ static void figures_continue_after_restart(void **state)
     assert_true(losses.n == 2 && losses.sum == 3.0);
 }
 
-/* Losses that are not finite are counted, with their first step; a huge one is not in a later sum;
- * and a step's time is its own at any time. */
+/* Losses that are not finite are counted, and the first step of a series of them is recorded. A
+ * huge loss is not part of a later sum. The time of the last step does not depend on when it is
+ * read. */
 static void nonfinite_losses_counted_apart(void **state)
 {
     static const float loss[] = {NAN, INFINITY, 3e38f, NAN};
@@ -147,7 +148,7 @@ static struct progress *create_bar(void)
     return p;
 }
 
-/* The bar has the epoch, and the awaited program instead of the time left. */
+/* The bar shows the epoch, and during a wait the awaited program instead of the time left. */
 static void bar_shows_wait(void **state)
 {
     struct progress_point at = {1, 1, 2.25f, BATCH, 2};
@@ -235,7 +236,7 @@ static void speed_excludes_waits(void **state)
     progress_destroy(p);
 }
 
-/* Slow steps have a line every 5 s, whatever log_every is, also without a bar. */
+/* Slow steps have a line every 5 s, whatever log_every is, even without a bar. */
 static void slow_steps_have_lines(void **state)
 {
     struct progress_config cfg = {

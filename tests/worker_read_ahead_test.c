@@ -1,5 +1,5 @@
-/* tests/worker_read_ahead_test.c - a batch that is read before its step equals the one that would
- * be read then; other batches are dropped. */
+/* tests/worker_read_ahead_test.c - a batch that is read before its step equals the batch that would
+ * be read in the step; batches that no step needs are dropped. */
 #include "tests/check.h"
 #include "tests/trainer_rig.h"
 #include "worker/train/trainer_impl.h"
@@ -121,7 +121,7 @@ static void test_samples_are_those_of_the_position(void **state)
     tower_read_ahead(t, 30, 0); /* training rolled back and needs other samples */
     assert_int_equal(tower_load_batch(t, 12), ST_OK);
     check_seen(12);
-    assert_int_equal(tower_load_batch(t, 30), ST_OK); /* it was dropped */
+    assert_int_equal(tower_load_batch(t, 30), ST_OK); /* the batch read ahead was dropped */
     check_seen(30);
     tower_read_ahead(t, 36, 0); /* the second call counts */
     tower_read_ahead(t, 42, 0);

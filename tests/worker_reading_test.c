@@ -4,7 +4,7 @@
 #include "tests/fake_time.h"
 #include "worker/data/reading.h"
 
-/* Returns the output after so many ms more. */
+/* Returns the output `ms` later. */
 static const char *at(struct reading *r, int64_t ms, double done, double all)
 {
     fake_time_move(ms);

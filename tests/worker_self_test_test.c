@@ -1,6 +1,6 @@
 /* tests/worker_self_test_test.c - compares the step of --self_test with the double-precision
- * reference, checks its tolerance, and processes that crash or hang. Output about cards:
- * tests/python/test_self_test.py. */
+ * reference, and checks its tolerance and its reaction to processes that crash or hang.
+ * tests/python/test_self_test.py checks the output about cards. */
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/kernel_reference.h"

@@ -1,7 +1,8 @@
-/* tests/worker_split_test.c - a network split over several plans computes the same as one plan,
- * except for rounding (a library sums differently if a tensor's layout differs), and the same bits
- * each time: over plans of the CPU, and over emulated GPUs and the CPU. The network has all kinds
- * of layers, branches, an output with three readers, and one that is read twice. */
+/* tests/worker_split_test.c - a network that is split over several plans computes the same values
+ * as one plan, except for rounding (a library sums in another order if a tensor's layout differs),
+ * and the same bits each time. The plans are on the CPU, or on emulated GPUs and the CPU. The
+ * network has all kinds of layers, branches, an output with three readers, and an output that is
+ * read twice. */
 #include "base/log.h"
 #include "base/rng.h"
 #include "tests/check.h"
@@ -145,7 +146,7 @@ static void outcome_free(struct outcome *o)
     free(o->grads[1]);
 }
 
-/* Splits at random; the first time each layer goes to the next device. */
+/* Splits at random. In round 0 each layer goes to the next device. */
 static void deal(uint8_t *stage_of, int n_layers, int round)
 {
     for (int i = 0; i < n_layers; i++)

@@ -1,5 +1,5 @@
-/* tests/worker_split_tower_test.c - a network over three devices, over a backend that records its
- * calls: which tensors cross, when, how often, and with the right values. */
+/* tests/worker_split_tower_test.c - a network on three devices, over a backend that records its
+ * calls: which tensors cross between devices, when, how often, and with which values. */
 #include "base/log.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -103,7 +103,8 @@ static size_t elems(const struct plan *p, int layer)
     return (size_t)p->n * (size_t)shape_elems(&p->cfg.layers[layer].out);
 }
 
-/* A device's output of layer i is 1000 i + k, and its gradient is this plus its number / 8. */
+/* Element k of layer i's output is 1000 i + k. Its gradient on a device is this value plus the
+ * device's number / 8. */
 static enum status fake_read_output(struct plan *p, int layer, float *dst)
 {
     check_mine(p, layer, 1);
@@ -301,7 +302,8 @@ static void test_nothing_to_learn(void **state)
     split_tower_destroy(s);
 }
 
-/* d must follow c, e must follow b: the wait is for another device that only queues. */
+/* The model orders d after c, and e after b. A device then waits for another device, which only
+ * queues its work. */
 static void test_control_dependency(void **state)
 {
     static const struct model_after after[] = {{2, 3}, {0, 2}, {3, 4}, {4, 5}};
@@ -326,7 +328,7 @@ static void test_failures(void **state)
     struct split_tower *s = NULL;
     struct tower_device one_whole[3] = {
         devices[0], devices[1], {.backend = &whole, .device = 2, .n_threads = 1}};
-    for (int i = 0; i < 3; i++) { /* a plan that cannot be created */
+    for (int i = 0; i < 3; i++) { /* the creation of plan i fails */
         fail_at = i;
         assert_int_equal(split_tower_create(&cfg, &s), ST_NOMEM);
         assert_null(s);

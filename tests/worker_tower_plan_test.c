@@ -61,7 +61,7 @@ static void test_towers_without_gpus(void **state)
     struct tower_plan_request r = {
         .gpus = &g, .cpu = &cpu, .towers_per_gpu = 1, .batch = 10, .cpu_batch = 3, .n_cores = 8};
     assert_int_equal(tower_plan_make(&r, &towers), ST_OK);
-    check_parts(1, (int[]){10}); /* none requested, and cpu_batch is for a mix */
+    check_parts(1, (int[]){10}); /* cpu_batch applies only beside GPUs */
     assert_ptr_equal(towers.tower[0].own.backend, &cpu);
     assert_null(towers.tower[0].own.gpu);
     assert_int_equal(towers.tower[0].own.n_threads, 8);
@@ -112,7 +112,8 @@ static int fp32_alone(enum backend_precision precision)
     return precision == BACKEND_FP32;
 }
 
-/* A CPU without bf16 refuses it (in its backend) without GPUs, and computes in fp32 beside GPUs. */
+/* A CPU without bf16 refuses this precision, in its backend, if there are no GPUs. Beside GPUs it
+ * computes in fp32. */
 static void test_bf16_on_the_cpu(void **state)
 {
     static const struct backend old = {.name = "cpu", .has_precision = fp32_alone};

@@ -61,7 +61,8 @@ static void test_each_sample_once_a_pass(void **state)
             assert_int_equal(seen[pass][i], 1);
 }
 
-/* Servers with other workers: chunk c advances by c + 1 versions at each push, up to 15. */
+/* Servers that also have other workers: chunk c advances by c + 1 versions at each push, up to
+ * 15. */
 static struct {
     int64_t version[16];
     int n_pushes[16], n_pulls[16];
@@ -70,7 +71,7 @@ static struct {
 
 static enum status apart_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
 {
-    assert_int_equal(step, apart.version[chunk]); /* the version of the chunk itself */
+    assert_int_equal(step, apart.version[chunk]); /* each chunk has its own version */
     apart.late += step >= 15;
     apart.n_pushes[chunk]++;
     apart.version[chunk] += chunk + 1;
@@ -107,8 +108,8 @@ static void apart_cancel(void *ctx)
 {
 }
 
-/* Each chunk has its own pace: until the last one has all its versions, and no chunk is pushed
- * after its last version. */
+/* Each chunk advances at its own pace. The run ends when the last chunk has all its versions, and
+ * no chunk is pushed after its last version. */
 static void chunks_advance_at_own_pace(void **state)
 {
     static const struct updates_ops ops = {.push = apart_push,
@@ -174,7 +175,6 @@ static void test_towers_share_the_batch(void **state)
     }
 }
 
-/* The towers' sum does not depend on their order of arrival. */
 /* The parameters are the same as with immediate gradients; each layer is pushed one layer later. */
 static void late_gradients_yield_same_parameters(void **state)
 {
@@ -203,8 +203,8 @@ static void late_gradients_yield_same_parameters(void **state)
     assert_int_equal(late.results_before_backward, 0);
 }
 
-/* A tower with late gradients beside one with immediate ones, with unequal parts: the parameters
- * are those of one tower with the whole batch. */
+/* One tower has late gradients, another tower has immediate ones, and their parts are unequal. The
+ * parameters are those of one tower with the whole batch. */
 static void test_towers_of_two_backends(void **state)
 {
     float params[2][N_ELEMS];
@@ -233,8 +233,9 @@ static void test_towers_of_two_backends(void **state)
         assert_float_equal(params[0][i], params[1][i], 1e-5f * fabsf(params[0][i]));
 }
 
-/* Two towers whose backend adds their gradients, alone and with a third one before or after them:
- * the parameters are those of one tower. A single such tower forms no group. */
+/* Two towers have a backend that adds their gradients. They run alone, and with a third tower
+ * before or between them: the parameters are those of one tower. A single such tower forms no
+ * group. */
 static void test_towers_of_a_group(void **state)
 {
     float params[5][N_ELEMS];
@@ -260,7 +261,7 @@ static void test_towers_of_a_group(void **state)
             assert_float_equal(params[0][i], params[k][i], 1e-5f * fabsf(params[0][i]));
 }
 
-/* In the group, all other towers wait for the one that fails, or that saw the stop. */
+/* One tower of a group fails, or sees the stop, while all others wait for it: the run ends. */
 static void test_a_group_ends_with_a_tower(void **state)
 {
     struct backend backend = group_backend();

@@ -48,7 +48,7 @@ static float number(uint64_t stream, size_t i)
     return rng_uniform(rng_key(stream, RNG_TEST, 0), i) - 0.5f;
 }
 
-/* Computes each chunk's update, step by step with memory of its own. */
+/* Computes each chunk's update by separate calls, with a sum in memory of its own. */
 static void plain(const struct chunks *chunks, const struct optim_config *o, uint64_t step,
                   const float *grads, float *params, float *slots)
 {

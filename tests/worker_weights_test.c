@@ -249,7 +249,7 @@ static void check_predict(const char *map_text, enum status want, const char *wo
                  capture_text);
 }
 
-/* Wrappers' names are not part of a name, unless the file has both. */
+/* The name of a wrapper is not part of a tensor's name, unless the file has both names. */
 static void test_exact_name_wins_over_wrapped_one(void **state)
 {
     float flat[N], wrapped[6] = {-2, -2, -2, -2, -2, -2};
@@ -291,7 +291,8 @@ static void test_two_wrapped_tensors_of_a_name_are_refused(void **state)
     check_all(flat, given);
 }
 
-/* A search over all of these tensors for each parameter would be too slow: the last is found. */
+/* The last of these tensors is found. A search over all of them for each parameter would be too
+ * slow. */
 static void test_wrapped_names_of_a_large_file_are_found(void **state)
 {
     enum { MANY = 20000, ENTRY = 80 };
