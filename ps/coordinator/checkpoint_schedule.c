@@ -1,13 +1,13 @@
 /* ps/coordinator/checkpoint_schedule.c - the schedule of checkpoints (coordinator.h): one after
  * the other, beside changes of the generation, which they never delay.
  *
- * An order names a step that the chunks have or reach soon. Servers report that they wait for
- * it, hold their chunks of it, have written their file; then the manifest is written. A Stop
- * before all servers hold their chunks cancels the order; later it depends on no generation. A
- * checkpoint that falls due before the last one has ended follows it at once. Nothing here waits
- * for a disk: a late file or manifest is given up, with a line. No worker receives a job's last
- * version before its checkpoint is on the disk or has failed: members that have left could not
- * redo the steps that a server loses when it dies. */
+ * An order names a step that the chunks have or reach soon. Servers report that they wait for it,
+ * hold their chunks of it, have written their file; then the manifest is written. A Stop cancels
+ * the order if a server does not hold its chunks yet; after that the order depends on no
+ * generation. A checkpoint that falls due before the last one has ended follows it at once. Nothing
+ * here waits for a disk: a late file or manifest is given up, with a line. No worker receives a
+ * job's last version before its checkpoint is on the disk or has failed: members that have left
+ * could not redo the steps that a server loses when it dies. */
 #include "ps/coordinator/coordinator_impl.h"
 #include <stdbool.h>
 
@@ -254,7 +254,7 @@ static void begin_checkpoint(struct coordinator_state *c, struct coordinator_out
     k->not_before = c->awake + RETRY_MS * MS;
 }
 
-/* Counts of the servers in each state of the order, and a server in each failed state. */
+/* Numbers of servers in each state of the order; slot of a server in each failed state. */
 struct outlook {
     int n_taken, n_written, failed, past, silent, unanswered; /* slots; -1: none */
     int diverged; /* the order failed because a parameter is not finite */
@@ -295,10 +295,10 @@ static void order_manifest(struct coordinator_state *c, struct coordinator_out *
     coordinator_order_disk(c, out, DISK_MANIFEST, &k->op);
 }
 
-/* Returns true if the order must be replaced. An order for a step far ahead yields to a
- * requested checkpoint; any order yields to the best evaluation's, where training stands. An
- * order on request yields if training stands before its step: the next one is for the present
- * step. */
+/* Returns true if the order must be replaced. An order for a step far ahead yields to a requested
+ * checkpoint. Any order but the last yields to the checkpoint of the best evaluation, at whose step
+ * training stands. An order on request yields if training stands still before its step; the next
+ * order is then for the present step. */
 static bool must_yield(const struct coordinator_state *c)
 {
     const struct checkpoint_schedule *k = &c->ckpt;
@@ -335,7 +335,8 @@ static void follow_order(struct coordinator_state *c, struct coordinator_out *ou
         k->diverged = o.diverged;
         give_up(c, LINE_CHECKPOINT_FAILED, o.failed, out);
     } else if (o.past >= 0) {
-        if (k->why != WHY_BEST) /* not ahead: training stands, the disk is busy */
+        /* an order for the best evaluation is not ahead of training: the disk is busy */
+        if (k->why != WHY_BEST)
             k->factor = k->factor < 1024 ? k->factor * 2 : k->factor;
         if (!k->past_since)
             k->past_since = c->awake;
@@ -372,7 +373,7 @@ void checkpoint_schedule_written(struct coordinator_state *c, const struct coord
     struct checkpoint_schedule *k = &c->ckpt;
     int waited = k->phase == SCHEDULE_MANIFEST, looked = k->looks;
     k->op = k->looks = 0;
-    c->number++; /* other checkpoints than before may be kept */
+    c->number++; /* the list of kept checkpoints may have changed */
     if (e->st == ST_REFUSED)
         coordinator_fence(c, 0, out);
     if (looked && e->st == ST_OK)
@@ -395,8 +396,8 @@ void checkpoint_schedule_written(struct coordinator_state *c, const struct coord
     end_checkpoint(c, 1);
 }
 
-/* Deletes the files of failed orders, of this life or an earlier one, before the next order:
- * they must not fill the disk. Files of the last failed order may still arrive. */
+/* Deletes the files of failed orders, of this process or an earlier one, before the next order, so
+ * that they do not fill the disk. Files of the last failed order may still arrive. */
 static void sweep_folder(struct coordinator_state *c, struct coordinator_out *out)
 {
     struct checkpoint_schedule *k = &c->ckpt;
@@ -420,8 +421,8 @@ static void order_look(struct coordinator_state *c, int64_t again_ms, struct coo
     coordinator_order_disk(c, out, DISK_OWNER, &k->op);
 }
 
-/* Checks the folder's owner while this ps 0 waits for its first worker: it writes no checkpoint
- * then, and would not notice that another ps 0 has claimed the folder. */
+/* Checks the folder's owner while this ps 0 waits for its first worker. It writes no checkpoint
+ * during this time, and so would not notice that another ps 0 has claimed the folder. */
 static void look_while_empty(struct coordinator_state *c, struct coordinator_out *out)
 {
     struct checkpoint_schedule *k = &c->ckpt;
@@ -517,14 +518,15 @@ static bool is_finished(struct coordinator_state *c, struct coordinator_out *out
         coordinator_add_line(
             out, &(struct coordinator_line){
                      LINE_CHECKPOINT_NO_LAST, absent_server(c), -1, {k->last_step, 0, 0}});
-        k->no_last = !k->diverged; /* after a restart it would fail, too */
+        /* after divergence, the checkpoint would also fail after a restart */
+        k->no_last = !k->diverged;
         return true;
     }
     coordinator_wake_at(c, out, c->finish_at + more);
     return false;
 }
 
-/* Lets all replies from here on report that this ps 0 ends. */
+/* Makes all later replies report that this ps 0 ends. */
 static void close_calls(struct coordinator_state *c)
 {
     if (!c->closing)

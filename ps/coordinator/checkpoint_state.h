@@ -19,11 +19,13 @@ struct checkpoint_schedule {
     int64_t release_since, look_at; /* awake clock: time of that request; time of the next check */
     int looks;                      /* `op` is the check of the owner */
     int n_files, hold_last;         /* servers of the order; last HOLD_LAST sent to ps 0's store */
-    int factor; /* factor of the lead of an order's step over training; each order that arrives too
-                   late doubles it */
+    /* factor by which the step of an order is further ahead of training; each order that arrives
+     * too late doubles it */
+    int factor;
     int64_t ordered, taken_at, first_file; /* awake clock */
-    int64_t past_since; /* awake clock: first of the orders that all arrived too late, or met a busy
-                           disk; 0: none */
+    /* awake clock: time of the first of several orders in a row that arrived too late, or met a
+     * busy disk; 0: none */
+    int64_t past_since;
     int64_t save_at, not_before, line; /* awake clock */
     int64_t pace_at, pace_step, ahead; /* awake clock; steps of training in AHEAD_MS */
     uint64_t wanted, accepted, given;  /* numbers of COMMANDs: received, accepted, answered */

@@ -3,8 +3,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Returns the slot of this server of the plan in force, or of one without a place in it whose
- * chunks other servers still need; else -1. */
+/* Returns the slot of the server with this number in the plan in force. If no server has it,
+ * returns that of a server outside the plan which had the number in the settled generation, and
+ * whose chunks other servers still need; else -1. */
 static int slot_of(const struct coordinator_state *c, int number)
 {
     for (int i = 0; i < c->n_slots; i++)
@@ -43,8 +44,8 @@ static bool is_too_slow(const struct coordinator_state *c, const struct coordina
            c->awake - c->entered >= SILENT_MS * MS;
 }
 
-/* Makes a server leave. One that is silent at the request counts as gone: the operator has
- * checked. */
+/* Makes a server leave. A server that is silent at this time counts as gone: the operator has
+ * checked it. */
 static void drain(struct coordinator_state *c, int number)
 {
     struct coordinator_server *s = &coordinator_servers(c)[slot_of(c, number)];
@@ -78,7 +79,7 @@ void coordinator_command_begin(struct coordinator_state *c, const struct coordin
     }
 }
 
-/* Writes what a stop does. Returns false where there is nothing to stop. */
+/* Writes what a stop does. Returns false if there is nothing to stop. */
 static bool stop_text(const struct coordinator_state *c, char *text, size_t bytes)
 {
     bool has_job = c->generation && !reconfigure_all_done(c);

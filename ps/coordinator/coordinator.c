@@ -10,7 +10,7 @@ static size_t align_size(size_t n)
     return (n + 63) / 64 * 64;
 }
 
-/* Computes the offsets in the block, which the state itself begins. */
+/* Computes the offsets in the block, which begins with the state itself. */
 static void lay_out(struct coordinator_state *c, int max_servers, int max_workers)
 {
     size_t s = (size_t)max_servers, w = (size_t)max_workers, bits = s * ((w + 7) / 8);

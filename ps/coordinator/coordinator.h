@@ -10,9 +10,9 @@
  * servers, in memory; or, if a server lost its chunks, from the newest checkpoint. The stores of
  * the last generation that all servers entered (settled) are kept until the new one is settled.
  *
- * The term (base/term.h) is the generation's number. The epoch is recorded (DISK_EPOCH) before
- * use. A report of another ps 0 (without a folder, or that lost it) whose epoch is not below
- * ours raises it, and a plan follows. A ps 0 that was replaced is FENCED.
+ * The generation's number is a term (base/term.h), whose epoch is recorded (DISK_EPOCH) before use.
+ * If a report names another ps 0 (without a folder, or that lost it) with an epoch not below ours,
+ * ours is raised, and a plan follows. A ps 0 that was replaced is FENCED.
  *
  * Owns: one flat block, the caller's; no pointer leads into or out of it. Threads: one at a
  *       time. */
@@ -34,7 +34,7 @@ struct coordinator_start {
     const struct hosts *servers; /* servers of the job at its start; ps 0 first */
     int64_t save_steps, save_ms; /* 0: not by steps, not by time */
     int64_t worker_timeout_ms;   /* longest absence of a worker */
-    int min_workers, serves;     /* 0: one, but the job waits for all; servers stay after the job */
+    int min_workers, serves;     /* 0: one, once all have joined; servers stay after the job */
     int has_folder, is_claimed;  /* checkpoints are kept; this process has claimed the folder */
     uint64_t epoch;              /* epoch of that claim, else of the last claim before; 0: none */
     int64_t last_step;           /* step of the checkpoint to resume from; -1: none */

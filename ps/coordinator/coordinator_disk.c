@@ -77,7 +77,7 @@ static void record_epoch(struct coordinator_disk *d, struct coordinator_disk_req
     m.epoch = d->lease.epoch;
     if (m.st == ST_OK && d->first_epoch == 0) {
         d->first_epoch = d->lease.epoch;
-        coordinator_find_first(d, o); /* the last owner may have written a newer one */
+        coordinator_find_first(d, o); /* the last owner may have written a newer checkpoint */
     }
     if (m.st == ST_OK)
         reread_folder_id(d);
@@ -95,9 +95,9 @@ static bool wait_until(void *ctx, int64_t until_ns)
     return stopping;
 }
 
-/* Keeps the checkpoints in use out of a sweep. A late manifest may be newer than the checkpoint
- * of the next plan, which servers read until they are in its generation, or than one that was
- * found and is planned next. */
+/* Protects the checkpoints in use from a sweep after a late manifest, which may be newer: the
+ * checkpoint of the plan in force, which servers read until all are in its generation, and one that
+ * was found and is planned next. */
 static void spare_checkpoints(struct coordinator_disk *d, struct checkpoint_sweep *sweep_folder)
 {
     pthread_mutex_lock(&d->lock);
@@ -126,7 +126,7 @@ static void spare_checkpoints(struct coordinator_disk *d, struct checkpoint_swee
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Writes the manifest, with the members' contributions, which the plan has. */
+/* Writes the manifest, with the members' contributions from the plan. */
 static enum status put_manifest(const char *folder, struct checkpoint_manifest *m,
                                 const struct net_plan *p)
 {
@@ -211,8 +211,8 @@ static enum status record_best(struct coordinator_disk *d, const struct coordina
     return st;
 }
 
-/* Publishes the list of kept checkpoints, for servers with folders of their own, which must not
- * delete them. A folder that failed or was replaced has no valid list. */
+/* Passes the list of kept checkpoints to the shell: servers with folders of their own must not
+ * delete these checkpoints. A folder that failed or was replaced has no valid list. */
 static void report_kept(struct coordinator_disk *d, const struct coordinator_disk_request *o,
                         enum status made)
 {
@@ -264,9 +264,9 @@ static enum status record_servers(struct coordinator_disk *d, const char *server
     return st;
 }
 
-/* Keeps a list that could not be written, unless a newer one exists. Another owner of the folder
- * uses the list that it found: then this process does not write the list again, and releases no
- * server. The caller holds the lock. */
+/* Keeps a list that could not be written, unless a newer one exists. If another process owns the
+ * folder, it uses the list that it found there: this process then does not write its list again,
+ * and releases no server. The caller holds the lock. */
 static void keep_servers(struct coordinator_disk *d, char *servers, enum status st)
 {
     if (d->servers) {
@@ -345,7 +345,8 @@ static void *disk_main(void *arg)
     return NULL;
 }
 
-/* Queues the order and owns it. Returns false if the queue is full; then the order is freed. */
+/* Queues the order, which the queue then owns. Returns false if the queue is full; then the order
+ * is freed. */
 static bool put_order(struct coordinator_disk *d, struct coordinator_disk_request *o)
 {
     pthread_mutex_lock(&d->lock);
@@ -468,7 +469,7 @@ void coordinator_disk_servers(struct coordinator_shell *l, const struct hosts *s
     }
     l->held_ns = 0;
     pthread_mutex_lock(&d->lock);
-    older = d->servers; /* the disk hangs: only the newest counts */
+    older = d->servers; /* a list that the disk has not recorded yet; only the newest list counts */
     d->servers = text;
     d->servers_failed = 0;
     d->servers_at_ns = 0;

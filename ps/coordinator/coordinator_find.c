@@ -12,8 +12,8 @@
 
 enum { FAILED_MS = 10000 };
 
-/* Finds the newest checkpoint, or the newest before the one that is damaged where a server reads
- * it. If --restore is set, a checkpoint of an earlier life counts only if --restore names it. */
+/* Finds the newest checkpoint or, if that is damaged where a server reads it, the newest one before
+ * it. If --restore is set, a checkpoint of an earlier ps 0 counts only if --restore names it. */
 static enum status find(struct coordinator_disk *d, struct coordinator_disk_request *o,
                         struct checkpoint_restore **out, const char **mark)
 {
@@ -49,7 +49,7 @@ static enum status find(struct coordinator_disk *d, struct coordinator_disk_requ
         return st;
     *mark = PLAN_RESTORE_MARK;
     st = checkpoint_restore_find_with(d->restore_path, &elsewhere, out);
-    return st == ST_NOT_FOUND ? ST_IO : st; /* it existed before */
+    return st == ST_NOT_FOUND ? ST_IO : st; /* the checkpoint of --restore existed before */
 }
 
 static bool is_early(const struct coordinator_disk *d, const struct coordinator_disk_request *o)
@@ -66,7 +66,8 @@ static void note_failure(struct coordinator_disk *d, const struct coordinator_di
     d->failed_until_ns = failed ? clock_deadline_ns(FAILED_MS) : 0;
 }
 
-/* Finds a checkpoint like find(), but neither reads nor logs again one that failed a moment ago. */
+/* Finds a checkpoint like find(), but does not repeat a search that failed a moment ago, nor its
+ * log lines. */
 static enum status find_again(struct coordinator_disk *d, struct coordinator_disk_request *o,
                               struct checkpoint_restore **out, const char **mark)
 {

@@ -186,7 +186,7 @@ enum status coordinator_folders_copy(const struct coordinator_shell *l,
         const struct coordinator_folder *from = coordinator_folders_at(&l->folders, address);
         struct coordinator_folder *to = &f.list[f.n];
         if (slot[i] == 0)
-            continue; /* ps 0's own */
+            continue; /* ps 0's own folder */
         f.n++;
         snprintf(to->address, sizeof to->address, "%s", address);
         if (!from)

@@ -43,11 +43,12 @@ void coordinator_add_line(struct coordinator_out *out, const struct coordinator_
 void coordinator_order_disk(struct coordinator_state *c, struct coordinator_out *out,
                             enum disk_task disk, uint32_t *op);
 /* Raises the epoch above that of `claim`, the term of another ps 0 that a worker or server
- * reported; plans use it once it is recorded. Returns false if the claim is not credible. */
+ * reported; plans use the new epoch once it is recorded. Returns false if the claim is not
+ * credible. */
 bool coordinator_note_claim(struct coordinator_state *c, uint64_t claim);
 /* Ends this ps 0: another one has replaced it, or (is_unsure) may have. */
 void coordinator_fence(struct coordinator_state *c, int is_unsure, struct coordinator_out *out);
-/* Requests a step for when the awake clock shows this time. */
+/* Requests a step at the time when the awake clock shows `awake`. */
 void coordinator_wake_at(const struct coordinator_state *c, struct coordinator_out *out,
                          int64_t awake);
 
@@ -85,8 +86,8 @@ void failure_detector_note_workers(struct coordinator_state *c, const struct coo
 /* Records which workers server `slot` reports as missing. */
 void failure_detector_note_missing(struct coordinator_state *c, int slot,
                                    const struct net_missing *list, int n);
-/* Begins a generation: no server has had contact with any worker in it yet. resets_absence also
- * discards since when each worker has been missed. */
+/* Begins a generation, in which no server has had contact with any worker yet. If resets_absence is
+ * set, no worker counts as absent at first. */
 void failure_detector_begin(struct coordinator_state *c, bool resets_absence);
 void failure_detector_settle(struct coordinator_state *c);
 /* Returns true if the worker is connected to ps 0, but not yet to another server of its
@@ -94,7 +95,7 @@ void failure_detector_settle(struct coordinator_state *c);
 bool failure_detector_is_unreached(const struct coordinator_state *c, int worker);
 struct failure_detector_census {
     int n_gone; /* workers that leave or were removed, and have no stream */
-    int n_next, n_by[LOT_JOINS + 1], unreached; /* slot that no worker reaches; -1 */
+    int n_next, n_by[LOT_JOINS + 1], unreached; /* server that no worker reaches, or -1 */
 };
 /* Decides which workers are late, leave, or join. */
 void failure_detector_judge(struct coordinator_state *c, struct coordinator_out *out,
@@ -123,8 +124,8 @@ void checkpoint_schedule_written(struct coordinator_state *c, const struct coord
 void checkpoint_schedule_lost(struct coordinator_state *c, int slot, struct coordinator_out *out);
 /* Returns true while a requested checkpoint is neither made nor given up. */
 bool checkpoint_schedule_is_asked(const struct coordinator_state *c);
-/* Returns the value of `last_step` after this checkpoint. A generation that did not yet have the
- * job's early end makes no last checkpoint, even at that step. */
+/* Returns the value of `last_step` after this checkpoint. In a generation that did not have the
+ * job's early end yet, a checkpoint of the last step does not count as one of that step. */
 int64_t checkpoint_schedule_counts(const struct coordinator_state *c, uint64_t generation,
                                    int64_t step);
 

@@ -1,6 +1,7 @@
 /* ps/coordinator/coordinator_plans.c - plans as data (coordinator_shell_impl.h). The coordinator
- * names members, servers and the step or checkpoint to resume from; this file makes the tables.
- * It keeps the newest plans: the one in force, and those of chunks or checkpoints still in use. */
+ * names members, servers and the step or checkpoint to resume from; this file makes the tables. It
+ * keeps the newest plans: the plan in force, and plans whose chunks or checkpoints are still in
+ * use. */
 #include "base/log.h"
 #include "checkpoint/job_check.h"
 #include "checkpoint/names.h"
@@ -170,8 +171,8 @@ static void log_servers(const struct net_plan *old, const struct net_plan *p)
     }
 }
 
-/* Keeps a plan in place of the oldest one, except the one that the next plans are made from and
- * that of a checkpoint being written. */
+/* Keeps a plan in place of the oldest kept one, but never replaces the plan that the next plans are
+ * made from, nor that of a checkpoint being written. */
 static void keep_plan(struct coordinator_shell *l, struct net_plan *next)
 {
     struct coordinator_plan_view v;
@@ -188,8 +189,9 @@ static void keep_plan(struct coordinator_shell *l, struct net_plan *next)
     l->kept[COORDINATOR_KEPT_PLANS - 1] = next;
 }
 
-/* A job that begins, or resumes from a checkpoint, leaves the history of newer checkpoints. After
- * --restore nothing is recorded: a restart without the flag may use them again. */
+/* Notes in the history that the job begins, or resumes from a checkpoint: newer checkpoints are no
+ * longer part of it. After --restore nothing is noted: a restart without the flag may use these
+ * checkpoints again. */
 static void note_history(struct coordinator_shell *l, const struct net_plan *next)
 {
     if (next->source == PLAN_MEMORY)
@@ -232,7 +234,7 @@ static enum status check_join(struct coordinator_shell *l, struct net_join *full
                  "the job has no checkpoint to resume from; workers without --join begin the job");
         return ST_NOT_FOUND;
     }
-    if (full->job.n_workers == 0) /* joined by --join: count unknown */
+    if (full->job.n_workers == 0) /* the worker joins by --join, and sends no number of workers */
         full->job.n_workers = m->job.n_workers;
     enum status st = m ? checkpoint_job_check_restored(m, full, why, why_bytes) : ST_OK;
     if (st == ST_OK && m)
@@ -245,7 +247,8 @@ static void fill_job(struct coordinator_shell *l, const struct net_join *full)
 {
     const struct checkpoint_manifest *m =
         l->cfg.restore && !l->plan ? checkpoint_restore_manifest(l->cfg.restore) : NULL;
-    int as_then = m && full->generation > 0 && m->progress.known; /* an older job */
+    /* the job is older than this process */
+    int as_then = m && full->generation > 0 && m->progress.known;
     l->job.train_steps = full->job.train_steps;
     l->job.step = m ? m->step : 0;
     l->job.lockstep = job_in_lockstep(&full->job);

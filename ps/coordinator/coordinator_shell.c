@@ -141,7 +141,7 @@ static void carry_out(struct coordinator_shell *l, const struct coordinator_acti
     }
 }
 
-/* Steps the state. A PLAN's result is stepped within it: only replies follow a PLAN. */
+/* Steps the state, and once more with the result of a PLAN, which only replies may follow. */
 static void step_state(struct coordinator_shell *l, struct coordinator_event *e)
 {
     struct generation_state own;
@@ -206,7 +206,7 @@ static void step_job(struct coordinator_shell *l)
     struct coordinator_event e = {.kind = COORDINATOR_JOB, .job = l->job};
     step_state(l, &e);
     pthread_mutex_lock(&l->lock);
-    struct net_plan *left = l->first; /* it was not used */
+    struct net_plan *left = l->first; /* this first plan was not used */
     l->first = NULL;
     l->has_job = 0;
     pthread_mutex_unlock(&l->lock);

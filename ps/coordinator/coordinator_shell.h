@@ -43,11 +43,12 @@ struct coordinator_shell_config {
     const char *restore_path;           /* path of --restore, borrowed for ever; NULL: not given */
     struct checkpoint_restore *restore; /* checkpoint to resume from, owned; NULL: none */
     char restored[CONTROL_TEXT_BYTES];  /* name of that checkpoint in the plan */
-    struct checkpoint_history history;  /* history in the folder, later of the last plan */
-    uint64_t incarnation;               /* number of this process, not 0 */
-    struct checkpoint_lease lease;      /* lease of the folder; epoch 0: no lease exists */
-    int is_claimed;            /* this process has claimed it; else the claim follows later */
-    int64_t max_model_bytes;   /* limit of the parameters held here */
+    /* at first the folder's history, later that of the last plan */
+    struct checkpoint_history history;
+    uint64_t incarnation;          /* number of this process, not 0 */
+    struct checkpoint_lease lease; /* lease of the folder; epoch 0: no lease exists */
+    int is_claimed;          /* this process has claimed the folder; else the claim follows later */
+    int64_t max_model_bytes; /* limit of the parameters held here */
     int64_t worker_timeout_ms; /* longest absence of a worker */
     int min_workers, serves;   /* see coordinator_start */
     int64_t done_ms;           /* see coordinator_start */
@@ -95,7 +96,7 @@ bool coordinator_shell_finish(struct coordinator_shell *l);
 bool coordinator_shell_command(struct coordinator_shell *l, enum coordinator_command_kind what,
                                int index, char why[CONTROL_TEXT_BYTES]);
 
-/* Returns the evaluated step where an evaluation lacks this worker's part; else -1. */
+/* Returns the evaluated step if an evaluation lacks this worker's part; else -1. */
 int64_t coordinator_evaluation_lacks(struct coordinator_shell *l, int rank);
 /* Records a worker's evaluation, and answers whether the worker may continue. */
 void coordinator_evaluation_report(struct coordinator_shell *l,
@@ -117,7 +118,8 @@ struct coordinator_plans_snapshot {
     int64_t next_ms;                 /* see coordinator_view_next_ms */
     uint64_t incarnation;            /* number of this process, as in its folder's lease */
     bool is_ending;                  /* this process is shutting down */
-    uint64_t wanted, given;          /* counts of coordinator_shell_request: requested, done */
+    /* checkpoints that coordinator_shell_request requested; those that are made or given up */
+    uint64_t wanted, given;
 };
 enum status coordinator_plans_snapshot(struct coordinator_shell *l,
                                        struct coordinator_plans_snapshot *out);

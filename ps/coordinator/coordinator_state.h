@@ -39,7 +39,8 @@ struct coordinator_server {
     uint64_t serial;      /* serial number of the server's last request */
     int64_t heard, first, called; /* awake clock; first: of this incarnation */
     int64_t claimed; /* awake clock: time until which no other process may use this address */
-    int leaving, drained, forgotten;  /* requests to leave: by itself, by an operator; it is gone */
+    /* the server asked to leave; an operator drained it; it counts as gone */
+    int leaving, drained, forgotten;
     int given_up;                     /* an operator ended the wait for its chunks */
     uint64_t stop;                    /* last Stop that the server carried out */
     int stopped;                      /* the server has completed that Stop */

@@ -10,25 +10,25 @@ enum {
     BEAT_MS = 3000,        /* ps 0 answers a call without news after this time */
     CLOSED_MS = 20,        /* a server that ended its call makes another within this time */
     AGAIN_MS = 500,        /* longest time between an answer and the server's next call */
-    OVERDUE_MS = 3500,     /* BEAT_MS + AGAIN_MS: a server that runs has called within */
+    OVERDUE_MS = 3500,     /* BEAT_MS + AGAIN_MS: a server that runs has called within this time */
     FIRST_CALL_MS = 4000,  /* a server that still runs calls a new ps 0 within this time */
     LINE_MS = 5000,        /* interval of the lines about a wait */
     REJOIN_MS = 10000,     /* least time for a live worker to enter a new generation */
-    SPEAK_MS = 2000,       /* time from its entry to its first message */
+    SPEAK_MS = 2000,       /* time from a worker's entry to its first message */
     RETRY_MS = 1000,       /* pause after a checkpoint that was given up, or a failed plan */
     ANSWER_MS = 3000,      /* time for a server to accept an order */
     PACE_MS = 100,         /* interval over which the pace of training is measured */
     AHEAD_MS = 10,         /* time for an order to reach all servers */
     RECORD_MS = 5000,      /* pause after a failed record of an epoch or a list of servers */
     MOST_EPOCHS = 1 << 16, /* largest rise of the epoch at once; a higher claim is no job's */
-    STILL_MS = 2000,       /* after this time without a step, a checkpoint saves the present one */
-    FINISH_MS = 3000,      /* at the end: time for a generation to settle, a server to call */
-    LAST_MS = 30000,       /* at the end: time for all to stop, and for the snapshot */
-    WRITE_MS = 300000,     /* time for the slowest file after the first, and for the manifest */
-    BEST_MS = 30000,       /* time for all servers to hold the best evaluation's chunks */
-    LOOK_MS = 1000,        /* most time that the awake clock counts between two steps */
-    STEP_MS = 500,         /* longest interval between two steps */
-    REFUSE_MS = 10000,     /* a worker that did not reach a server may not join for so long */
+    STILL_MS = 2000,       /* after this time without a step, a checkpoint saves the present step */
+    FINISH_MS = 3000,  /* at the end: time for a generation to settle, and for a server to call */
+    LAST_MS = 30000,   /* at the end: time for all to stop, and for the snapshot */
+    WRITE_MS = 300000, /* time for the slowest file after the first, and for the manifest */
+    BEST_MS = 30000,   /* time for all servers to hold the best evaluation's chunks */
+    LOOK_MS = 1000,    /* most time that the awake clock counts between two steps */
+    STEP_MS = 500,     /* longest interval between two steps */
+    REFUSE_MS = 10000, /* a worker that did not reach a server may not join for so long */
     REFUSE_MAX_MS = 600000 /* limit of REFUSE_MS, which doubles each time */
 };
 

@@ -177,7 +177,7 @@ static bool waits_in_stop(const struct coordinator_state *c, struct coordinator_
     return set_line(out, WAIT_STOP, slot, s->number, 0);
 }
 
-/* Returns a worker of the generation that reaches no server but ps 0; else -1. */
+/* Returns the slot of a server that a worker of the generation does not reach; -1: none. */
 static int find_unreached(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->max_workers; i++) {

@@ -44,7 +44,7 @@ void evaluation_best(const struct coordinator_state *c, struct best_evaluation *
 /* ps 0's answers to the sender of an evaluation, which asks whether it may continue. */
 enum evaluation_go {
     EVALUATION_GO,   /* continue: ps 0 needs nothing more */
-    EVALUATION_NEW,  /* ps 0 has not recorded it yet: EVALUATED, then the sender asks again */
+    EVALUATION_NEW,  /* not recorded yet: the shell posts EVALUATED, and the sender asks again */
     EVALUATION_WAIT, /* the sender asks again */
 };
 enum evaluation_go evaluation_verdict(const struct coordinator_state *c,
@@ -84,8 +84,9 @@ struct coordinator_server_view {
 void coordinator_view_server(const struct coordinator_state *c, int server,
                              struct coordinator_server_view *out);
 
-/* Writes the line about the cause of the wait of training or the end. Returns false for no such
- * cause: only for time, workers' steps or a first worker. */
+/* Writes the line about the reason why training, or the end of this process, waits. Returns false
+ * if there is no such reason: then ps 0 waits only for time to pass, for workers' steps or for a
+ * first worker. */
 bool coordinator_view_waits_for(const struct coordinator_state *c, struct coordinator_line *out);
 /* Returns the generation of the plan in force; 0: none. */
 uint64_t coordinator_view_generation(const struct coordinator_state *c);
@@ -99,8 +100,8 @@ int64_t coordinator_view_last_step(const struct coordinator_state *c);
 bool coordinator_view_lacks_last(const struct coordinator_state *c);
 /* Returns the step of the checkpoint being made; -1: none. */
 int64_t coordinator_view_order_step(const struct coordinator_state *c);
-/* Returns the time until the next checkpoint by time begins, whatever step was ordered; -1: not
- * by time, one is being made, or training stands. */
+/* Returns the time in ms until the next checkpoint by time begins; -1: checkpoints are not made by
+ * time, a checkpoint is being made, or training stands still. */
 int64_t coordinator_view_next_ms(const struct coordinator_state *c);
 /* Returns the number of COMMAND's requests so far, and how many of them ended. */
 uint64_t coordinator_view_wanted(const struct coordinator_state *c);

@@ -1,12 +1,13 @@
 /* ps/coordinator/evaluation.c - the consequences of evaluations of the validation data, in jobs
  * whose workers make all steps together.
  *
- * A worker that evaluates the parameters of a step contributes nothing to the next step before
- * ps 0 lets it: training stands at that step, and all servers have its chunks. If the loss is
- * lower than all before, its checkpoint is made at once; the evaluation is the best once that is
- * written and recorded. If as many evaluations as the worker requires brought no lower loss, the
- * job ends at that step: a Stop, and a plan without further steps. Both follow from the best
- * evaluation and the step alone, so that a restarted ps 0 decides the same. */
+ * A worker that evaluates the parameters of a step contributes to the next step only after ps 0
+ * allows it. Until then training stands at that step, which all servers have. If the loss is lower
+ * than all losses before, a checkpoint of the step is made at once. The evaluation becomes the best
+ * once that checkpoint is written and recorded. If as many evaluations as the worker requires
+ * brought no lower loss, the job ends at that step: a Stop, and a plan without further steps. Both
+ * decisions depend on the best evaluation and the step alone, so that a restarted ps 0 makes the
+ * same decisions. */
 #include "ps/coordinator/coordinator_impl.h"
 #include <math.h>
 #include <stdbool.h>
@@ -83,7 +84,8 @@ static bool add_up(struct coordinator_state *c)
     return s->n == s->data.n && s->n > 0;
 }
 
-/* Returns the generation of the new best's checkpoint: the last step's is made only once. */
+/* Returns the generation of the new best's checkpoint: if the last step already has a checkpoint,
+ * no second one is made. */
 static uint64_t generation_of_next(const struct coordinator_state *c, int64_t step)
 {
     const struct checkpoint_schedule *k = &c->ckpt;
@@ -187,7 +189,7 @@ void evaluation_follow(struct coordinator_state *c, struct coordinator_out *out)
     const struct checkpoint_schedule *k = &c->ckpt;
     if (!s->next.known)
         return;
-    if (s->op) { /* a disk that hangs delays an evaluation only so long */
+    if (s->op) { /* the longest time that a disk that hangs delays an evaluation */
         coordinator_wake_at(c, out, k->op_since + WRITE_MS * MS);
         if (c->awake - k->op_since >= WRITE_MS * MS)
             drop_next_best(c, out);
@@ -208,7 +210,7 @@ void evaluation_follow(struct coordinator_state *c, struct coordinator_out *out)
         c->ckpt.op_since = c->awake;
         coordinator_order_disk(c, out, DISK_BEST, &s->op);
     } else if (failed || (s->taken && (!same || k->phase == SCHEDULE_IDLE))) {
-        drop_next_best(c, out); /* its files or its manifest could not be written */
+        drop_next_best(c, out); /* the checkpoint's files or its manifest could not be written */
     } else if (!s->taken && s->next.step < c->train_steps &&
                (c->generation != s->next.generation || c->phase == PHASE_STOPPING)) {
         s->next.known = 0; /* the members of the next generation evaluate that step again */
@@ -226,7 +228,7 @@ void evaluation_best_recorded(struct coordinator_state *c, const struct coordina
 {
     struct evaluation_state *s = &c->eval;
     s->op = 0;
-    c->number++; /* other checkpoints than before may be kept */
+    c->number++; /* the list of kept checkpoints may have changed */
     if (e->st == ST_REFUSED)
         coordinator_fence(c, 0, out);
     bool is_next = s->next.known && s->next.generation == s->ordered.generation &&
@@ -236,7 +238,7 @@ void evaluation_best_recorded(struct coordinator_state *c, const struct coordina
             drop_next_best(c, out);
         return;
     }
-    s->best = s->ordered; /* even if it was given up: the folder has it now */
+    s->best = s->ordered; /* even if this best was given up: the folder has it now */
     if (is_next || (s->best.known && s->next.loss >= s->best.loss))
         s->next.known = 0;
     if (s->best.known)

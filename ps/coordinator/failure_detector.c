@@ -1,9 +1,9 @@
-/* ps/coordinator/failure_detector.c - decides which workers are present. Each server of a
- * worker's generation to which it has no stream misses it. The time of its absence runs on the
- * awake clock, which stands while ps 0 itself does not run. ps 0 waits without end for a worker
- * that never joined, unless --min_workers lets training begin with fewer, or the job is older
- * than ps 0. A worker that is connected to ps 0 but not to another server is late like any
- * other, and may not rejoin at once. */
+/* ps/coordinator/failure_detector.c - decides which workers are present. A server misses a worker
+ * of its generation that has no stream to it. A worker's absence is measured by the awake clock,
+ * which stands still while ps 0 itself does not run. ps 0 waits without end for a worker that never
+ * joined, unless --min_workers lets training begin with fewer, or the job is older than ps 0. A
+ * worker that is connected to ps 0 but not to another server is late like any other worker, and may
+ * not rejoin at once. */
 #include "ps/coordinator/coordinator_impl.h"
 #include <stdbool.h>
 #include <string.h>
@@ -107,9 +107,9 @@ static void note_worker(struct coordinator_state *c, const struct coordinator_wo
         w->contact = contact;
     int waits = from->waits;
     if (!w->in_plan && from->failed && from->incarnation == w->incarnation)
-        w->left_step = -1; /* its error arrived after it was found absent */
-    /* ps 0 is not in the plan's generation: members join in the one before. A worker that
-     * finished there and was restarted counts only if the plan rolls back behind its last step. */
+        w->left_step = -1; /* the worker's error arrived after the worker was found absent */
+    /* While ps 0 is not in the plan's generation yet, members join in the one before. A worker that
+     * finished there and was restarted counts only if the plan rolls back. */
     bool is_out = from->done && c->plan_source == PLAN_MEMORY;
     if (!is_present)
         waits |= !w->in_plan && from->asked && !is_out && from->missing_ms < REJOIN_MS;
@@ -123,7 +123,7 @@ static void note_worker(struct coordinator_state *c, const struct coordinator_wo
     if (w->incarnation != from->incarnation)
         w->came = 0;
     if (!w->joined && from->joined && w->since != INT64_MAX)
-        w->since = c->awake; /* it had never joined until now, so it was not missing */
+        w->since = c->awake; /* the worker had never joined until now, so it was not missing */
     w->incarnation = from->incarnation;
     w->joined = from->joined != 0;
     w->leaving = from->leaving != 0;
@@ -229,8 +229,9 @@ bool failure_detector_is_unreached(const struct coordinator_state *c, int worker
     return w->missed_by > 0 && !w->heard && !has_bit(coordinator_bits(c, c->missing_at, 0), worker);
 }
 
-/* Keeps the workers that cannot reach a server if no worker reaches it: then the server is
- * named, and no worker dropped. Other workers that join, or have made all steps, prevent this. */
+/* Keeps the late workers that cannot reach a server if no worker reaches that server: a log line
+ * then names the server, and no worker is dropped. If other workers stay or join, or have made all
+ * steps, this does not apply. */
 static void spare_unreached(struct coordinator_state *c, struct failure_detector_census *census)
 {
     int n = 0, slot = -1;

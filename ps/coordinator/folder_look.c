@@ -15,8 +15,8 @@ struct look_job {
     struct folder_look look;
 };
 
-/* Returns true if the newest checkpoint has all steps of its job. A folder without a lease had
- * no ps 0: it is this server's own. */
+/* Returns true if the newest checkpoint has all steps of its job. A folder without a lease never
+ * belonged to a ps 0: it is this server's own. */
 static bool has_all_steps(const char *folder)
 {
     struct checkpoint_restore *r = NULL;
@@ -52,7 +52,7 @@ static bool is_unlisted(const struct folder_look *look)
     return lacks;
 }
 
-/* Returns true if the job continues without this server: a checkpoint is newer than its
+/* Returns true if the job continues without this server: a checkpoint is newer than this server's
  * generation, so that a restarted ps 0 does not use this server's chunks. */
 static bool is_left_out(const struct folder_look *look)
 {

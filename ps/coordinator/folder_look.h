@@ -12,13 +12,14 @@
 struct folder_look {
     const char *folder, *address; /* address of this server; both borrowed for ever */
     uint64_t generation;          /* generation of this server's store; 0: it has none */
-    bool has_all_steps;           /* without a generation: the newest checkpoint has all steps */
-    bool is_left_out;             /* a generation newer than the server's runs without it */
-    void (*end)(void *ctx, const struct folder_look *look); /* not once the lane is destroyed */
+    bool has_all_steps; /* answer if generation is 0: the newest checkpoint has all steps */
+    bool is_left_out;   /* answer otherwise: a generation newer than the server's runs without it */
+    /* never called after the lane is destroyed */
+    void (*end)(void *ctx, const struct folder_look *look);
     void *ctx;
 };
 
-/* Has the lane answer the question, unless it still answers an earlier one. */
+/* Posts the question to the lane, unless the lane still answers an earlier one. */
 void folder_look_post(struct lane *lane, const struct folder_look *question);
 
 #endif

@@ -11,7 +11,7 @@ enum {
     FIRST_LINE_MS = 1000, /* a shorter absence of ps 0 is not logged */
     LINE_MS = 10000,      /* interval of the lines about a missing ps 0 */
     SILENT_MS = 17000,    /* at the end: ps 0 is gone after this time, longer than a call */
-    ENDED_MS = 1000,      /* at the end: that time if the job has all its steps */
+    ENDED_MS = 1000,      /* at the end: the same, if the job has all its steps */
     GONE_MS = 10000,      /* a ps 0 missing for so long may have ended without a message */
 };
 
@@ -67,8 +67,8 @@ static void take_order(struct follower *f, struct follower_out *out)
     out->act[out->n - 1].step = f->order_step;
 }
 
-/* Follows another life of ps 0. Its state of the job is the valid one, and until it sends a plan
- * training stops here. */
+/* Follows another process as ps 0. Its state of the job is valid from now on, and training stops
+ * here until it sends a plan. */
 static void follow_leader(struct follower *f, const struct net_control_reply *r,
                           struct follower_out *out)
 {
@@ -83,9 +83,9 @@ static void follow_leader(struct follower *f, const struct net_control_reply *r,
         add_action(out, FOLLOWER_ACT_STOP, 0);
 }
 
-/* Obeys a reply's Stop, plan and settled generation. A Stop applies to a store in the generation
- * in force. A server without a place in that generation receives no plan, but stops: members
- * that still wait here must go to the servers of the plan. */
+/* Obeys a reply's Stop, plan and settled generation. A Stop applies to a store in the reply's
+ * generation. A server without a place in that generation receives no plan, but stops: members that
+ * still wait here must go to the servers of the plan. */
 static void follow_plan(struct follower *f, const struct net_control_reply *r,
                         struct follower_out *out)
 {
@@ -108,7 +108,7 @@ static void follow_plan(struct follower *f, const struct net_control_reply *r,
     }
 }
 
-/* Returns true if the reply is of a replaced ps 0, which is not obeyed. */
+/* Returns true if the reply is from a ps 0 that was replaced, and is not obeyed. */
 static bool is_fenced(struct follower *f, const struct net_control_reply *r,
                       struct follower_out *out)
 {
@@ -175,7 +175,7 @@ static void on_failed(struct follower *f, enum status st, struct follower_out *o
     f->call = CALL_RESTING;
     f->rest_until = f->now + RETRY_MS * MS;
     if (f->now >= f->done_at && f->store.generation == 0) {
-        f->done_at = INT64_MAX; /* the folder is checked once */
+        f->done_at = INT64_MAX; /* the folder is checked only one time */
         add_look(f, out);
     }
     if (f->store.generation && f->now - f->missed >= GONE_MS * MS && f->now >= f->look_at) {
@@ -206,7 +206,7 @@ static void on_looked(struct follower *f, const struct follower_event *e, struct
     add_action(out, FOLLOWER_ACT_DRAINED, !has_job);
 }
 
-/* Records the store's state. Steps of running training are not sent at once. */
+/* Records the store's state. A new step alone is not reported at once. */
 static void on_store(struct follower *f, const struct follower_store *now, struct follower_out *out)
 {
     const struct follower_store *was = &f->store;

@@ -1,11 +1,11 @@
-/* ps/coordinator/follower.h - a server's part in ps 0's decisions (also at ps 0 itself), as a
- * pure state machine. It reports the server's state to ps 0, and on its replies begins plans,
- * stops, settles and makes its part of checkpoints. follower_shell.h carries out its actions.
+/* ps/coordinator/follower.h - a server's part in ps 0's decisions (also at ps 0 itself), as a pure
+ * state machine. It reports the server's state to ps 0. When ps 0 replies, it begins plans, stops,
+ * settles, and makes its part of checkpoints. follower_shell.h carries out its actions.
  *
- * Both messages contain their sender's whole state (net/wire/control.h), so the next one makes
- * up for a lost one. The term fences: a follower does not obey a ps 0 of a lower epoch than it
- * has seen, and begins no plan of a lower generation than its own. It obeys another life of ps 0
- * with the same or a higher epoch: training stops here until that one's plan arrives.
+ * Both messages contain their sender's whole state (net/wire/control.h), so a later message
+ * replaces a lost one. The term fences: a follower does not obey a ps 0 of a lower epoch than it
+ * has seen, and begins no plan of a lower generation than its own. If another process with the same
+ * or a higher epoch is ps 0, the follower obeys it, and training stops here until its plan arrives.
  *
  * It contains no clock, lock, thread, call, log line or memory, like coordinator.h; every event
  * is legal in every state.
@@ -46,7 +46,7 @@ struct follower_store {
     X(WORKERS)  /* the list of workers missing here has changed */                                 \
     X(WANT)     /* a request for a checkpoint */                                                   \
     X(LEAVE)    /* this server must hand its chunks to other servers */                            \
-    X(LOOKED)   /* LOOK has ended: has_all_steps, or left_out */
+    X(LOOKED)   /* LOOK has ended, with has_all_steps or left_out */
 enum follower_event_kind {
 #define X(name) FOLLOWER_##name,
     FOLLOWER_EVENTS(X)
@@ -111,7 +111,8 @@ struct follower {
     int64_t now;
     uint64_t leader, epoch; /* incarnation and epoch of ps 0; 0: no reply yet */
     uint64_t seen, serial;
-    uint64_t order, taken, order_generation; /* checkpoint orders: the last one; the writer's */
+    /* last checkpoint order; the order that the writer has */
+    uint64_t order, taken, order_generation;
     int64_t order_step;
     uint64_t stop, settled, applying;
     enum part_phase phase; /* state of the writer's order */

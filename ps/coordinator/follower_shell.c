@@ -148,7 +148,7 @@ static void on_drained(struct follower_shell *f, int how)
     f->cfg.drained(f->cfg.ctx);
 }
 
-/* Has the folder read in a lane: it may hang, and ps 0 must be called all the same. */
+/* Reads the folder in a lane, since the read may hang, and the calls to ps 0 must continue. */
 static void look_at_end(struct follower_shell *f, uint64_t generation)
 {
     if (f->looks && f->cfg.folder)
@@ -289,7 +289,7 @@ static void step_news(struct follower_shell *f)
     for (int i = 0; i < wants; i++)
         step_state(f, &want);
     pthread_mutex_lock(&f->lock);
-    f->wants -= wants; /* not before the state has them: finish checks both */
+    f->wants -= wants; /* only after the state has received them: finish checks both */
     pthread_mutex_unlock(&f->lock);
     if (leaves)
         step_state(f, &leave);
@@ -311,8 +311,8 @@ static void fill_missing(struct follower_shell *f, struct net_control *out)
     free(waiting);
 }
 
-/* Finds out, once the folder's id was read, which kind of folder this server has. Returns
- * true if it is the server's own, 0 if it is ps 0's or not known yet. */
+/* Determines whether this server's folder is its own or ps 0's, once the folder's id was read.
+ * Returns true if the folder is the server's own, false if it is ps 0's or not known yet. */
 static bool sort_folder(struct follower_shell *f)
 {
     if (!own_folder_id(f->cfg.own_folder, f->folder_id))
@@ -351,7 +351,7 @@ static bool note_folder(struct follower_shell *f)
 static void fill_folder(struct follower_shell *f, struct net_control *out)
 {
     if (f->cfg.own_folder) {
-        sort_folder(f); /* own_folder may have read it since */
+        sort_folder(f); /* own_folder may have read the id since */
         out->knows_parts = own_folder_parts(f->cfg.own_folder, &out->parts, &out->n_parts);
     }
     snprintf(out->folder, sizeof out->folder, "%s", f->folder_id);

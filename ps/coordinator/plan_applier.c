@@ -52,7 +52,7 @@ static bool can_be_passed(const struct net_plan *plan)
 
 /* Records that the plan failed. Reports its checkpoint as damaged if bytes do not match their
  * checksum, or if a file is missing or short for LATE_MS; a network folder may show a file late. An
- * I/O error reports no damage, as in checkpoint/restore.h. The caller holds the lock. */
+ * I/O error is not reported as damage, as in checkpoint/restore.h. The caller holds the lock. */
 static void note_failure(struct plan_applier *t, const struct net_plan *plan, enum status st,
                          int was_open)
 {
@@ -81,7 +81,8 @@ static enum status open_restore(struct plan_applier *t, const struct net_plan *p
     enum status st = folder ? checkpoint_restore_open(&query, out) : ST_NOT_FOUND;
     struct checkpoint_name is;
     checkpoint_name_parse(name, &is);
-    if (st == ST_NOT_FOUND && folder && is.id.generation > 0) /* the manifest is ps 0's alone */
+    /* only ps 0's folder has the manifest */
+    if (st == ST_NOT_FOUND && folder && is.id.generation > 0)
         st = checkpoint_restore_open_own(folder, is.id, &plan->job, plan->chunks, out);
     if (st == ST_NOT_FOUND)
         LOG_E(
@@ -208,7 +209,8 @@ void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
     struct net_plan *copy = NULL;
     pthread_mutex_lock(&t->lock);
     int wanted = t->asked != plan->generation;
-    while (wanted && !t->stopping && net_plan_copy(plan, &copy) != ST_OK) { /* ordered only once */
+    /* the order is not repeated */
+    while (wanted && !t->stopping && net_plan_copy(plan, &copy) != ST_OK) {
         LOG_FEW("no memory for the plan of generation " TERM_FMT "; retrying",
                 TERM_ARG(plan->generation));
         clock_cond_wait(&t->wake, &t->lock, clock_deadline_ns(MEMORY_MS));

@@ -26,13 +26,13 @@ struct plan_applier_config {
 struct plan_applier;
 enum status plan_applier_create(const struct plan_applier_config *cfg, struct plan_applier **out);
 void plan_applier_destroy(struct plan_applier *t); /* NULL is allowed; cancels a fetch of chunks */
-/* Replaces the plan by a copy of this one. A plan under way or applied is not begun again;
- * another plan under way fetches no more chunks. restore: checkpoint to resume from, owned from
- * now on; NULL: the one that the plan names. Waits while memory is lacking. */
+/* Replaces the plan by a copy of this one. If this plan is under way or applied, it is not begun
+ * again. If another plan is under way, it fetches no more chunks. restore: checkpoint to resume
+ * from, owned from now on; NULL: the one that the plan names. Waits while memory is lacking. */
 void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
                        struct checkpoint_restore *restore);
-/* Returns the generation of the last plan whose checkpoint is damaged where this server reads
- * it; 0: no plan's is. */
+/* Returns the generation of the last plan whose checkpoint is damaged where this server reads it;
+ * 0: no such plan. */
 uint64_t plan_applier_unreadable(struct plan_applier *t);
 /* Returns the generation applied last; 0: none yet. */
 uint64_t plan_applier_generation(struct plan_applier *t);

@@ -1,10 +1,10 @@
 /* ps/coordinator/reconfigure.c - the change from one generation to the next (coordinator.h).
  *
  * RUNNING -> STOPPING: a server or worker joins, leaves, or is lost; a Stop is sent. Once all
- * servers of the plan have stopped (or one has lost its chunks, so that the others' do not
- * count), the next plan is made: BEGINNING. Once all servers are in it, it is settled: RUNNING.
- * If a server is lost before, the plan is made again from the last settled generation, whose
- * stores are kept until then. Each call makes at most one step. */
+ * servers of the plan have stopped (or one has lost its chunks, so that the chunks of other servers
+ * do not count), the next plan is made: BEGINNING. Once all servers are in it, it is settled:
+ * RUNNING. If a server is lost before, the plan is made again from the last settled generation,
+ * whose stores are kept until then. Each call makes at most one step. */
 #include "ps/coordinator/coordinator_impl.h"
 #include <stdbool.h>
 
@@ -61,8 +61,8 @@ static bool can_plan(const struct coordinator_state *c)
     return lowest_of_all(c) >= 0 && has_steps_left(c);
 }
 
-/* Returns true if a worker or server was in a generation of another ps 0 that is not below
- * this one: it cannot enter this one. */
+/* Returns true if the epoch was raised above that of this generation: a worker or server was in a
+ * generation of another ps 0 that is not below this one, and cannot enter this one. */
 static bool is_outranked(const struct coordinator_state *c)
 {
     return c->generation && term_epoch(c->generation) < c->recorded;
@@ -93,8 +93,8 @@ static void stop_all(struct coordinator_state *c)
     enter_phase(c, PHASE_STOPPING);
 }
 
-/* Has the next plan end the job at the step where training is. Checkpoints that exist, or that are
- * being written, do not record this end. */
+/* Makes the next plan end the job at the evaluated step, at which training stands. Checkpoints that
+ * exist, or that are being written, do not record this end. */
 static void end_early(struct coordinator_state *c, struct coordinator_out *out)
 {
     c->train_steps = c->eval.end_step;
@@ -105,8 +105,8 @@ static void end_early(struct coordinator_state *c, struct coordinator_out *out)
                                   LINE_EARLY_STOP, -1, -1, {c->train_steps, c->eval.n_since, 0}});
 }
 
-/* Has the next plan end the job with the step that is complete on all servers, or, where each chunk
- * makes steps at its own pace, with the furthest chunk's step. A job makes at least one step. */
+/* Makes the next plan end the job with the step that is complete on all servers or, if chunks
+ * advance independently, with the furthest chunk's step. A job makes at least one step. */
 static void end_as_asked(struct coordinator_state *c, struct coordinator_out *out)
 {
     int64_t step = c->lockstep ? server_registry_lowest(c) : server_registry_highest(c),
@@ -124,7 +124,7 @@ static void end_as_asked(struct coordinator_state *c, struct coordinator_out *ou
                          &(struct coordinator_line){LINE_JOB_STOPPED, -1, -1, {step, asked, 0}});
 }
 
-/* Ends a job that an operator stops, where no worker is left to end it, or none has begun it. */
+/* Ends a job that an operator stops if no worker is left to end it, or no worker has begun it. */
 static void end_without_workers(struct coordinator_state *c, struct coordinator_out *out)
 {
     const struct coordinator_action a = {.kind = ACT_DONE};
@@ -184,7 +184,7 @@ static bool has_enough_workers(struct coordinator_state *c,
         return false;
     }
     if (server_registry_lowest(c) >= c->train_steps || c->stop_asked || c->eval.ended)
-        least = 1; /* nothing is left to train, or a step that ends the job */
+        least = 1; /* no step is left, or only a step that ends the job */
     if (c->phase == PHASE_BEGINNING && !c->workers_generation)
         least = 1; /* no worker can join before ps 0 has begun its first generation */
     return census->n_next > 0 && census->n_next + census->n_by[LOT_DONE] >= least;
@@ -196,8 +196,8 @@ static bool has_failed(const struct coordinator_worker *w)
     return w->lot == LOT_LEAVES && w->failed;
 }
 
-/* Returns true if no worker is left or waits to join, and all ended with an error. A worker
- * that left in another way, and no step was made since, may still return and continue. */
+/* Returns true if no worker is left or waits to join, and all ended with an error. A worker that
+ * left in another way may still return and continue if no step was made since. */
 static bool all_failed(const struct coordinator_state *c)
 {
     int64_t lowest = server_registry_lowest(c);
@@ -247,7 +247,7 @@ static void order_plan(struct coordinator_state *c, enum plan_source source, int
     coordinator_add_action(out, &a);
 }
 
-/* Orders a look for the newest checkpoint, or, if a server reports the plan's checkpoint as
+/* Orders a search for the newest checkpoint or, if a server reports the plan's checkpoint as
  * damaged, for the newest one before that. */
 static void order_find(struct coordinator_state *c, struct coordinator_out *out)
 {
@@ -362,8 +362,8 @@ static void settle_generation(struct coordinator_state *c)
     failure_detector_settle(c);
 }
 
-/* Returns true if a server outside this generation was in one of another ps 0 that is not
- * below it: it cannot begin this one. */
+/* Returns true if a server that has not entered this generation was in a generation of another ps 0
+ * that is not below this one: that server cannot begin this one. */
 static bool has_outside_claim(const struct coordinator_state *c)
 {
     for (int i = 0; i < c->n_slots; i++)
@@ -434,14 +434,14 @@ static void take_workers(struct coordinator_state *c, struct coordinator_out *ou
         if (in || w->in_plan)
             w->left_step = in || has_failed(w) ? -1 : c->next_step > 0 ? c->next_step : 0;
         if (!in && w->remove && !w->incarnation)
-            w->remove = 0; /* a later process of this index was not meant */
+            w->remove = 0; /* the removal was not meant for a later process of this index */
         w->wanted = (int8_t)(in && (w->wanted || w->lot == LOT_JOINS));
         w->in_plan = (int8_t)in;
         w->waits = w->waits && !in;
     }
 }
 
-/* Puts the plan into force, which has been made. */
+/* Puts into force the plan that was made. */
 static void publish_plan(struct coordinator_state *c, struct coordinator_out *out)
 {
     const int *slot = coordinator_ints(c, c->numbers_at);
@@ -463,7 +463,8 @@ static void publish_plan(struct coordinator_state *c, struct coordinator_out *ou
         coordinator_add_line(out, &(struct coordinator_line){LINE_JOB_ANEW, -1, -1, {0, 0, 0}});
     if (c->next_source != PLAN_MEMORY) {
         evaluation_rewind(c, c->next_source == PLAN_CHECKPOINT ? c->next_step : 0);
-        /* the find does not return the checkpoint's generation: the last step's is made again */
+        /* The find does not return the checkpoint's generation, so a checkpoint of the last step is
+         * made again. */
         c->ckpt.last_step = c->next_source == PLAN_CHECKPOINT
                                 ? checkpoint_schedule_counts(c, c->eval.ended_in, c->next_step)
                                 : -1;

@@ -25,7 +25,7 @@ bool server_registry_is_joining(const struct coordinator_state *c,
 
 /* Decides whether a server is gone. ps 0 waits for a server that holds chunks of the settled
  * generation: silence is no loss. It does not wait for a server that was only to join, once that
- * is silent or must leave. */
+ * server is silent or must leave. */
 bool server_registry_is_gone(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     if (s->number <= 0 || s->held)
@@ -87,7 +87,8 @@ int64_t server_registry_lowest(const struct coordinator_state *c)
     return lowest == INT64_MAX ? -1 : lowest;
 }
 
-/* Ignores servers that have all steps, as one without chunks reports it, unless all do. */
+/* Ignores servers that report all steps, as a server without chunks does, unless all servers report
+ * them. */
 int64_t server_registry_highest(const struct coordinator_state *c)
 {
     int64_t highest = c->own_lowest < c->train_steps ? c->own_highest : -2;
@@ -165,9 +166,9 @@ static void begin_life(struct coordinator_state *c, int slot, uint64_t incarnati
     s->stopped = 0;
 }
 
-/* Returns true if another process called from this address and may still run. The end of a
- * process closes its calls at once; for a host that is cut off, keepalive does. Until then a
- * call with another incarnation does not replace it. */
+/* Returns true if another process called from this address and may still run. The calls of a
+ * process that ends are closed at once; keepalive closes those of a host that is cut off. Until
+ * then a call with another incarnation does not replace that process. */
 static bool is_doubted(const struct coordinator_state *c, const struct coordinator_server *s,
                        uint64_t other)
 {
@@ -191,8 +192,9 @@ static void refuse_call(uint64_t call, int later, const char *text, struct coord
     coordinator_add_action(out, &a);
 }
 
-/* Handles the server's report of another ps 0: an earlier one, so that our epoch must be above
- * its; or, if the server has obeyed us before, a later one, which replaces us. */
+/* Handles the server's report of another ps 0. If the server has obeyed this ps 0 before, the other
+ * one is later, and replaces this one. Otherwise it is earlier, and the epoch of this one must be
+ * above its epoch. */
 static void note_claim(struct coordinator_state *c, int slot, const struct net_control *from,
                        struct coordinator_out *out)
 {
@@ -280,7 +282,8 @@ void server_registry_answer(struct coordinator_state *c, struct coordinator_out 
         return; /* no server receives an epoch before it is recorded */
     for (int i = 0; i < c->n_slots; i++) {
         struct coordinator_server *s = &coordinator_servers(c)[i];
-        if (!s->call || (c->epoch != c->recorded && !s->obeyed)) /* ours may have to exceed it */
+        /* the epoch may have to exceed the server's claim */
+        if (!s->call || (c->epoch != c->recorded && !s->obeyed))
             continue;
         if (s->seen != c->number || c->awake - s->called >= BEAT_MS * MS)
             reply_to(c, i, out);
