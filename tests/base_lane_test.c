@@ -1,5 +1,5 @@
 /* tests/base_lane_test.c - jobs of a lane run one after the other, off the caller's thread; a job
- * that hangs delays neither the caller nor the end, and modifies nothing afterwards. */
+ * that hangs delays neither the caller nor lane_destroy(), and modifies nothing afterwards. */
 #include "base/clock.h"
 #include "base/lane.h"
 #include "tests/check.h"

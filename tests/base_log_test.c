@@ -144,8 +144,8 @@ static void test_end_with_full_pipe(void **state)
     assert_non_null(strstr(text, "line\n"));
 }
 
-/* A child after fork has no log thread and writes itself; it does not write its parent's pending
- * lines. */
+/* A child after fork has no log thread, so the thread that logs writes the line. The child does not
+ * write pending lines of its parent. */
 static void test_fork(void **state)
 {
     int status = -1;

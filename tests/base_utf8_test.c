@@ -14,7 +14,7 @@ static void characters_have_their_length(void **state)
         {"\x7f", 1, 0},
         {"\x1b", 1, 0},
         {"\xc3\xbc", 2, 2},
-        {"\xc2\x9b", 2, 0}, /* C1 */
+        {"\xc2\x9b", 2, 0}, /* C1 control */
         {"\xc2\xa0", 2, 2},
         {"\xe2\x82\xac", 3, 3},
         {"\xed\x9f\xbf", 3, 3},
@@ -25,8 +25,8 @@ static void characters_have_their_length(void **state)
         {"\xed\xbf\xbf", 0, 0},     /* last surrogate */
         {"\xc0\x80", 0, 0},         /* overlong, two bytes */
         {"\xc1\xbf", 0, 0},         /* overlong, two bytes */
-        {"\xe0\x9f\xbf", 0, 0},     /* three bytes */
-        {"\xf0\x8f\xbf\xbf", 0, 0}, /* four bytes */
+        {"\xe0\x9f\xbf", 0, 0},     /* overlong, three bytes */
+        {"\xf0\x8f\xbf\xbf", 0, 0}, /* overlong, four bytes */
         {"\xf4\x90\x80\x80", 0, 0}, /* above U+10FFFF */
         {"\xf5\x80\x80\x80", 0, 0}, /* above U+10FFFF */
         {"\x80", 0, 0},             /* not a first byte */

@@ -1,6 +1,6 @@
-/* tests/emulated.h - for the main of a test program: the emulated CUDA backend of a build, and its
- * functions for tests. Owns: nothing; the backend stays loaded. Threads: none, before the tests.
- * Errors: emulated_open sets *status to the return value of main. */
+/* tests/emulated.h - opens the emulated CUDA backend of the build, and looks up its functions for
+ * tests. Owns: nothing; the backend stays loaded. Threads: called by main(), before the tests.
+ * Errors: emulated_open sets *status to the value that main() must return. */
 #ifndef TESTS_EMULATED_H
 #define TESTS_EMULATED_H
 #include "kernels/backend.h"
@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Opens the backend. NULL: this build has none, or it cannot be loaded. */
+/* Opens the backend and returns the handle of its library; NULL: this build has no such backend, or
+ * it cannot be loaded. */
 static inline void *emulated_open(const char *folder, const struct backend **backend, int *status)
 {
     char path[4096];

@@ -68,7 +68,7 @@ static void file_has_the_layout(void **state)
     uint8_t data[4096];
     snprintf(path, sizeof path, "%s/out.safetensors", (char *)*state);
     assert_int_equal(write_sample(path, NULL), ST_OK);
-    assert_int_equal(write_sample(path, NULL), ST_OK); /* over an old one */
+    assert_int_equal(write_sample(path, NULL), ST_OK); /* replaces an old file */
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
     size_t n = fread(data, 1, sizeof data, f);

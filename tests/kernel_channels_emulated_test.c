@@ -1,6 +1,7 @@
-/* tests/kernel_channels_emulated_test.c - the kernels for tensors with channels last
- * (kernels/cuda/conv/channels_kernels.h), as plain C++ (tests/emulation): transposes with and
- * without a cast; max pools and the gradient of a bias have the same bits as those on planes. */
+/* tests/kernel_channels_emulated_test.c - tests the kernels for tensors with channels last
+ * (kernels/cuda/conv/channels_kernels.h), compiled as plain C++ (tests/emulation): transposes, with
+ * a cast and without; max pools and gradients of biases, whose bits must be those of the kernels
+ * for planes. */
 #include "kernels/cuda/conv/channels_kernels.h"
 #include "kernels/vector/dtype.h"
 #include "tests/check.h"

@@ -76,8 +76,8 @@ static void test_reference_gradients(void **state)
     }
 }
 
-/* Checks the share of dropped units; a sample's mask does not depend on the division of the
- * batch. */
+/* Net to check the share of dropped units. The mask of a sample must not depend on the division of
+ * the batch. */
 static void build_dropout(struct reference *r)
 {
     reference_layer(r, LAYER_FLATTEN);
@@ -253,7 +253,7 @@ static void test_what_is_wrong_is_refused(void **state)
         assert_int_equal(bench_plan(b, 1, 0), ST_UNSUPPORTED);
     }
     b->r->layers[1].n_params = 2;
-    b->r->layers[1].in = b->r->layers[0].in; /* dense on (C,H,W) */
+    b->r->layers[1].in = b->r->layers[0].in; /* a dense layer cannot read (C,H,W) */
     assert_int_equal(bench_plan(b, 1, 0), ST_UNSUPPORTED);
     assert_null(b->plan);
     bench_destroy(b);

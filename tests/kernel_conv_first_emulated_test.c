@@ -248,7 +248,7 @@ static void test_shapes(void **state)
         int64_t n;
         int filters, h, w, window[2], pad[2];
     } shapes[] = {
-        {2, 32, 28, 28, {5, 1}, {2, 2}},  /* MNIST's */
+        {2, 32, 28, 28, {5, 1}, {2, 2}},  /* the images of MNIST */
         {2, 9, 28, 28, {3, 2}, {0, 1}},   /* SAME with a stride */
         {2, 9, 28, 28, {7, 2}, {2, 3}},   /* SAME with a stride */
         {1, 1, 5, 5, {5, 1}, {0, 0}},     /* a single output cell */

@@ -681,8 +681,8 @@ static void test_softmax_ties(void **state)
     }
 }
 
-/* Every sign, exponent and upper half of a fraction, with lower halves around the ties: the bits
- * equal those of the host's encoder, with subnormals, infinities and NaNs. */
+/* Casts every sign, exponent and upper half of a fraction, with lower halves around the ties. The
+ * bits equal those of the host's encoder, also for subnormals, infinities and NaNs. */
 static void test_casts_are_the_hosts(void **state)
 {
     static const uint16_t low[] = {0, 1, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xffff};

@@ -21,8 +21,7 @@ enum { N_DENSE = 3, N_PARAMS = 2 * N_DENSE, MOST_ELEMS = 1 << 12, FEW = 3 };
 static void (*lt_refuse)(enum emulation_lt what);
 static int (*lt_done)(int gradient);
 
-/* A relu that is part of a dense layer, a dense layer without one, and one without a gradient by
- * its input (the first). */
+/* Dense layers with a relu and without. The first layer has no gradient by its input. */
 static void build(struct reference *r)
 {
     reference_layer(r, LAYER_FLATTEN);

@@ -51,7 +51,7 @@ static const char *const dispensable[] = {"cudnnGetConvolutionForwardWorkspaceSi
                                           "cudaStreamEndCapture",
                                           "cudaGraphInstantiate"};
 
-/* Texts in the log for the calls that it does not name. */
+/* Calls whose names are not in the log, and the texts that are there instead. */
 static const struct {
     const char *call, *said;
 } said_as[] = {

@@ -1,9 +1,9 @@
-/* tests/kernel_group_test.c - plans in a group, each with a thread, samples and a card: the host
- * receives the weighted sum of their gradients that the double-precision reference computes, with
- * the same bits every time, and no rank waits for ever for a rank that does not arrive. Backend:
- * argv[1], or "emulated" (tests/emulation), in the folder argv[2]. Layouts that need more devices
- * than exist are skipped, and so are the cases that only the emulation can play (NCCL missing,
- * failing, hanging) if the build lacks NCCL's header. */
+/* tests/kernel_group_test.c - tests plans in a group, each with its own thread, samples and card.
+ * The host must receive the weighted sum of their gradients, as the double-precision reference
+ * computes it, with the same bits every time. No rank may wait for ever for a rank that does not
+ * arrive. Backend: argv[1], or "emulated" (tests/emulation), in the folder argv[2]. Layouts that
+ * need more devices than exist are skipped. If the build lacks NCCL's header, the cases that only
+ * the emulation can simulate (NCCL missing, failing, hanging) are skipped, too. */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "kernels/backend.h"
@@ -449,7 +449,8 @@ static void test_same_bits(void **state)
     check_bits(&layouts[THREE_ON_TWO]);
 }
 
-/* Cancels when all but the absent rank are about to wait for the lowest layer. */
+/* Cancels the group when all ranks, except absent and stuck ones, are about to wait for the lowest
+ * layer. */
 static void cancel_late(struct rig *g)
 {
     struct timespec ts = {0, 2000000};

@@ -206,8 +206,8 @@ static uint64_t bytes_within(struct bench *b, struct backend_plan_config *cfg, u
     return bytes;
 }
 
-/* The least memory of a plan has no workspace: algorithms that need one are neither timed nor run,
- * because the emulation would refuse. */
+/* Under the lowest possible limit a plan has no workspace. Algorithms that need a workspace are
+ * neither timed nor run; the emulation would refuse them. */
 static void test_no_workspace(void **state)
 {
     struct bench *b = bench_create(&net);

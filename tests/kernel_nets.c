@@ -38,7 +38,7 @@ static void build_deep(struct reference *r)
     reference_layer(r, LAYER_SOFTMAX_XENT);
 }
 
-/* 16 and 32 channels: blocked formats of wide vector units. */
+/* 16 and 32 channels, for the blocked formats of wide vector units. */
 static void build_wide(struct reference *r)
 {
     reference_conv(r, 16, 3, 1, -1);
@@ -166,7 +166,7 @@ static void build_squared(struct reference *r)
     reference_layer(r, LAYER_SQUARED);
 }
 
-/* Graphs. */
+/* The nets from here on are graphs. */
 
 static void build_residual(struct reference *r)
 {
@@ -182,7 +182,7 @@ static void build_residual(struct reference *r)
     end(r);
 }
 
-/* Two blocks; the second one's shortcut is a convolution, with dropout. */
+/* Two residual blocks. The shortcut of the second block is a convolution with dropout. */
 static void build_residual_norms(struct reference *r)
 {
     reference_conv(r, 8, 3, 1, -1);
@@ -408,7 +408,7 @@ static void build_activation_graph(struct reference *r)
     end(r);
 }
 
-/* No relu or maximum that rounding could change, and layers large enough for rounding. */
+/* No relu or max pool, whose choices rounding could change; layers large enough for rounding. */
 static void build_smooth(struct reference *r)
 {
     reference_conv(r, 16, 3, 1, -1);

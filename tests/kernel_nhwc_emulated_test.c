@@ -20,7 +20,8 @@ static void (*fault_set)(long long number);
 static void (*fault_only)(const char *name);
 static long long (*fault_calls)(void);
 
-/* The first convolution has no gradient by the image, the last one no relu and a filter of 1x1. */
+/* The first convolution has no gradient by the image, and the last one has no relu and filters of
+ * 1x1. */
 static void build(struct reference *r)
 {
     reference_conv(r, 6, 3, 1, -1);
@@ -230,7 +231,7 @@ static void test_engines_that_cannot_be_run(void **state)
     s = step(TUNING_NHWC, BACKEND_FP32, 1, BENCH_BATCH);
     for (int way = 0; way < 3; way++)
         assert_int_equal(s->graphs.way[way], 0);
-    assert_int_equal(n_said(s, "but cannot run it"), 2 * N_PRODUCTS); /* FIXED, PLAIN */
+    assert_int_equal(n_said(s, "but cannot run it"), 2 * N_PRODUCTS); /* FIXED, then PLAIN */
     assert_int_equal(n_said(s, "No engine is left"), N_PRODUCTS);
     assert_same(s, plain, 0);
     free(s);

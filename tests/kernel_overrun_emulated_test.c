@@ -52,7 +52,7 @@ static int library_open(const char *path)
            look_up(so, "cudaStreamDestroy", &cuda.destroy);
 }
 
-/* y lies between two other tensors. */
+/* In these jobs, y lies between two other tensors. over: elements to access beyond y. */
 static int kernel_behind(float *y, int over, struct CUstream_st *s)
 {
     return cuda.relu(s, y, y, ELEMS + over);

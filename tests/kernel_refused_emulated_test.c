@@ -300,7 +300,7 @@ static void test_steps(void **state)
     bench_destroy(b);
 }
 
-/* Items of a data set, and of training that stays on the device. */
+/* Calls with items of a data set, for a pass and for training that stays on the device. */
 static void test_items(void **state)
 {
     struct bench *b = bench_create();

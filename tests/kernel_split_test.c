@@ -1,11 +1,11 @@
 /* tests/kernel_split_test.c - a network computed by several plans, each of which owns some of its
  * layers: outputs and gradients are copied from one to the other through the host, and loss and
- * gradients equal those of one plan. Also with the CPU backend as the other device. On one backend
- * the bits are the same, with two exceptions. The gradient of an output with three or more readers
- * is summed in another order if a cut is between the readers. On the CPU some layers sum in an
- * order that depends on the format of their input, and an input from another plan has the format of
- * rows: norms and, without AVX-512, pools whose windows overlap. The test also checks that no step
- * of the CPU backend creates a oneDNN primitive, with one plan or several. */
+ * gradients equal those of one plan. The other device may also be that of the CPU backend. On one
+ * backend the bits are the same, with two exceptions. The gradient of an output with three or more
+ * readers is summed in another order if a cut is between the readers. On the CPU some layers sum in
+ * an order that depends on the format of their input, and an input from another plan has the format
+ * of rows: norms and, without AVX-512, pools whose windows overlap. The test also checks that no
+ * step of the CPU backend creates a oneDNN primitive, with one plan or several. */
 #include "base/rng.h"
 #include "tests/check.h"
 #include "tests/kernel_bench.h"
@@ -22,7 +22,7 @@ struct part {
     const struct backend *backend;
     struct plan *plan;
     uint8_t mine[REFERENCE_MAX_LAYERS];
-    uint8_t has[REFERENCE_MAX_LAYERS]; /* outputs of other plans that were set in this pass */
+    uint8_t has[REFERENCE_MAX_LAYERS]; /* true: output of another plan that was set in this pass */
 };
 
 struct split {
@@ -133,7 +133,7 @@ static int is_read_before(const struct split *s, const struct part *p, int layer
     return 0;
 }
 
-/* Gradients cross as soon as they are ready. */
+/* Runs the backward pass; a gradient crosses to another part as soon as it is ready. */
 static void split_backward(struct split *s)
 {
     const struct reference *r = s->b->r;
@@ -325,7 +325,8 @@ static void test_cuts_keep_the_bits(void **state)
 
 /* ---- no oneDNN primitive is created after the plans ---- */
 
-/* The CPU backend, loaded at run time, finds this program's function first (ENABLE_EXPORTS). */
+/* The CPU backend is loaded at run time, and finds this program's function before that of oneDNN
+ * (ENABLE_EXPORTS). */
 static _Atomic long n_primitives;
 typedef int primitive_create(void **primitive, const void *desc);
 primitive_create dnnl_primitive_create;

@@ -103,7 +103,8 @@ static void test_sizes(void **state)
     assert_int_equal(dtype_block(DTYPE_TOPK), TOPK_BLOCK);
 }
 
-/* The sent values and the residual sum to the input, and each value is sent after some calls. */
+/* After all calls, the sent values plus the residual are the sum of the inputs, and each value was
+ * sent at least one time. */
 static void test_residual(void **state)
 {
     enum { N = 700, CALLS = 400 };
@@ -128,7 +129,7 @@ static void test_residual(void **state)
     }
 }
 
-/* The old value plus the received change has the same bits as at the sender. */
+/* The old value plus the received change has the same bits at the receiver as at the sender. */
 static void test_change(void **state)
 {
     enum { N = 300 };

@@ -46,7 +46,7 @@ static void test_descriptors(void **state)
     weir_close(w);
 }
 
-/* More parameters than a model may have, and invalid names. */
+/* More parameters than a model may have, and invalid names, are refused. */
 static void test_names(void **state)
 {
     enum { MOST = 65536 };

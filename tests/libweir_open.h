@@ -15,7 +15,7 @@ static inline struct weir *open_with(const char *const (*settings)[2])
     return w;
 }
 
-/* Checks that the call failed with this code, and a sentence that contains the word. */
+/* Checks that a call returned `code`, and that the sentence of weir_error contains `word`. */
 static inline void assert_error(struct weir *w, int got, int code, const char *word)
 {
     if (got != code || !strstr(weir_error(w), word))

@@ -151,7 +151,7 @@ static void test_params(void **state)
     assert_error(w, weir_next_event(w, NULL), WEIR_E_INVALID, "the pointer to the");
     assert_int_equal(weir_sample(w, 0, 0), -1);
     assert_int_equal(weir_sample(w, 10, -1), -1);
-    assert_int_equal(weir_param(w, "a", 0, 2, good, NULL), 2); /* weir_next detects the second */
+    assert_int_equal(weir_param(w, "a", 0, 2, good, NULL), 2); /* refused by weir_next, not here */
     assert_error(w, weir_next(w, -1, &s), WEIR_E_INVALID, "'a'");
     assert_error(w, weir_param(w, "b", 0, 2, good, NULL), WEIR_E_INVALID, "before the first");
     assert_error(w, weir_set(w, "seed", "1"), WEIR_E_INVALID, "before the first");
