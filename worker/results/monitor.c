@@ -64,7 +64,7 @@ static void write_steps(FILE *f, const struct figures_view *v)
                       &taken);
 }
 
-/* Writes the metric of waiting, without a value while the worker waits for no program. */
+/* Writes the metric of waiting. It has no value while the worker waits for no program. */
 static void write_waiting(FILE *f, const struct figures_view *v)
 {
     char whom[STATUS_WAITING_BYTES];

@@ -11,7 +11,7 @@
 
 enum monitor_phase {
     MONITOR_SETTING_UP,
-    MONITOR_WAITING, /* waits for the servers; `updates` exist in this and later phases */
+    MONITOR_WAITING, /* waits for the servers; from here on `updates` exist */
     MONITOR_TRAINING,
     MONITOR_ENDING, /* evaluates, writes its outputs */
     MONITOR_N_PHASES
@@ -20,7 +20,7 @@ enum monitor_phase {
 struct monitor_config {
     const char *addr;        /* host:port */
     int task;                /* -1: unknown */
-    struct figures *figures; /* borrowed until destroy, as the next two */
+    struct figures *figures; /* this and the next two: borrowed until monitor_destroy */
     const struct updates *updates;
     const char *folder; /* checkpoint folder of a worker alone; NULL: none */
 };

@@ -85,7 +85,7 @@ static size_t class_bytes(const char *name)
     return name ? strcspn(name, "\n") : 0;
 }
 
-/* Allocates the buffers, and finds the begins of the names. */
+/* Allocates the buffers, and finds where each name begins. */
 static enum status make_room(struct predictions *p)
 {
     const struct predictions_config *cfg = &p->cfg;
@@ -141,7 +141,7 @@ static void put_number(char **to, uint64_t value, int bytes)
         *(*to)++ = (char)(value >> 8 * i & 255);
 }
 
-/* Writes a row, always little-endian. Returns its bytes. */
+/* Writes a row, always little-endian. Returns the length of the row. */
 static size_t npy_row(const struct predictions *p, const float *output, int best)
 {
     char *to = p->row;
@@ -156,7 +156,7 @@ static size_t npy_row(const struct predictions *p, const float *output, int best
     return (size_t)(to - p->row);
 }
 
-/* Writes a comma and the name, behind its key in JSON. */
+/* Writes a comma and the name; in JSON also the key before the name. */
 static size_t put_name(const struct predictions *p, char *to, const char *key, const char *name,
                        size_t n)
 {

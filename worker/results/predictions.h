@@ -4,10 +4,12 @@
  *     .csv    index,class,p0,p1,...; one line per sample
  *     .jsonl  {"index":0,"class":3,"probabilities":[...]}; one line per sample; null: not finite
  *     .npy    NumPy's, of a structured type: index <i8, class <i4, probabilities <f4 (classes)
- * For pictures the first two also have the name of the file behind the index; if the classes have
- * names, the name behind the number: index,file,class,class_name,p0,... and "file", "class_name".
- * Scores (squared error) are s0, s1, ... and "scores". Outputs that are compared with targets are
- * y0, y1, ... and "outputs", without a class. The file is either complete or missing.
+ * For pictures, .csv and .jsonl also have the name of the file behind the index. If the classes
+ * have names, both have the name behind the number. So the fields are
+ * index,file,class,class_name,p0,... in .csv, and "file" and "class_name" are added in .jsonl.
+ * Scores (of a squared error) are called s0, s1, ... and "scores" instead. Outputs that are
+ * compared with targets are called y0, y1, ... and "outputs", and have no class. The file is either
+ * complete or missing.
  * Owns:    the file until it is closed.
  * Threads: one. Errors: ST_IO, ST_NOMEM; logged with the path. */
 #ifndef WORKER_RESULTS_PREDICTIONS_H
@@ -17,14 +19,14 @@
 #include <stdint.h>
 
 #define PREDICTIONS_ENDS ".csv, .jsonl, .npy"
-/* Returns false if the name has none of these ends. */
+/* Returns true if the path ends with one of these. */
 bool predictions_format_known(const char *path);
 
 struct predictions_config {
     const char *path;
     int64_t n;               /* samples that will be added, in order */
     int classes;             /* outputs of a sample */
-    bool are_scores;         /* otherwise probabilities */
+    bool are_scores;         /* true: outputs are scores; false: probabilities */
     int no_classes;          /* the outputs are compared with targets */
     const char *files;       /* names of the samples' files, as in data_images.h; NULL: none */
     const char *class_names; /* a list as in data_words.h; NULL: no names */
@@ -34,7 +36,7 @@ struct predictions;
 enum status predictions_create(const struct predictions_config *cfg, struct predictions **out);
 /* Adds the outputs of the next sample. */
 enum status predictions_add(struct predictions *p, const float *output);
-/* Makes the complete file visible, when all samples were added. */
+/* Makes the complete file visible. Called when all samples were added. */
 enum status predictions_commit(struct predictions *p);
 void predictions_destroy(struct predictions *p); /* NULL is fine */
 

@@ -4,15 +4,16 @@
 #define WORKER_RESULTS_PREDICTIONS_TEXT_H
 #include <stddef.h>
 
-/* Returns the largest number of bytes of n bytes of a name, in both formats. */
+/* Returns the largest number of bytes to which n bytes of a name can grow in either format. */
 static inline size_t predictions_text_most(size_t n)
 {
     return 6 * n + 2;
 }
 
-/* Writes it in quotes; text that is not UTF-8 is read as Latin-1. Returns the bytes. */
+/* Writes the name in quotes; a name that is not UTF-8 is read as Latin-1. Returns the bytes
+ * written. */
 size_t predictions_text_json(char *to, const char *name, size_t n);
-/* Writes it unchanged, or in quotes if it has a comma, a quote or a line break. */
+/* Writes the name unchanged, or in quotes if it has a comma, a quote or a line break. */
 size_t predictions_text_csv(char *to, const char *name, size_t n);
 
 #endif

@@ -1,4 +1,5 @@
-/* worker/results/reporter.c - a thread that sends reports, more rarely if ps 0 needs none. */
+/* worker/results/reporter.c - a thread that sends reports at the interval that ps 0 requests, or
+ * rarely if ps 0 needs none. */
 #include "worker/results/reporter.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -13,7 +14,7 @@ enum {
     DEADLINE_MS = 5000,
     FIRST_MS = 200,  /* interval until this worker's index is known */
     RARE_MS = 60000, /* interval if ps 0 needs no reports now, or does not accept them */
-    LAST_MS = 500,   /* limit of the last report, when the worker ends */
+    LAST_MS = 500,   /* timeout of the last report, which is sent when the worker ends */
 };
 
 struct reporter {
@@ -23,7 +24,7 @@ struct reporter {
     int64_t start_ns;
     pthread_t thread;
     int runs;
-    int watched;                  /* ps 0 needs reports, by its last reply */
+    int watched;                  /* the last reply of ps 0 requested further reports */
     struct figures_losses untold; /* losses that no acknowledged report contains */
 
     pthread_mutex_t lock; /* guards the fields below */
@@ -125,7 +126,7 @@ void reporter_destroy(struct reporter *r)
         int busy = r->busy;
         pthread_cond_signal(&r->ends);
         pthread_mutex_unlock(&r->lock);
-        if (busy) /* a call that is not answered yet may never be */
+        if (busy) /* the call in flight may never be answered */
             report_client_cancel(r->ps0);
         pthread_join(r->thread, NULL);
     }

@@ -1,5 +1,6 @@
-/* worker/results/reporter.h - reports to ps 0 how this worker trains, for its status page while a
- * user reads that. Training neither needs the reports nor waits for them.
+/* worker/results/reporter.h - sends reports about this worker's training to ps 0, which shows them
+ * on its status page; they are frequent only while a user reads the page. Training neither needs
+ * the reports nor waits for them.
  * Owns:    a thread and a channel to ps 0.
  * Threads: create and destroy from one. Errors: ST_NOMEM, logged. */
 #ifndef WORKER_RESULTS_REPORTER_H
@@ -8,7 +9,7 @@
 #include "worker/train/figures.h"
 
 struct reporter;
-/* Starts the thread. addr: that of ps 0; figures: borrowed until destroy. */
+/* Starts the thread. addr: address of ps 0; figures: borrowed until reporter_destroy. */
 enum status reporter_create(const char *addr, struct figures *figures, struct reporter **out);
 void reporter_destroy(struct reporter *r); /* sends the last figures; NULL is fine */
 

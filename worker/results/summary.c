@@ -41,14 +41,14 @@ static json_t *devices_list(const struct tower_plan *towers)
     return list;
 }
 
-/* Returns null if JSON has no number for the value: a loss may be infinite although all parameters
- * are finite, and targets have no accuracy. */
+/* Returns the value as JSON; null if it is not finite, since JSON has no such number. A loss may be
+ * infinite although all parameters are finite, and for targets there is no accuracy. */
 static json_t *figure(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* Returns a path, which may have any bytes, as JSON; NULL: unchanged, or no memory. */
+/* Returns a path, which may have any bytes, as JSON. NULL if path is NULL or there is no memory. */
 static json_t *path_text(const char *path)
 {
     size_t n = path ? strlen(path) : 0;

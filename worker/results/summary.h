@@ -10,10 +10,10 @@ struct summary {
     const char *model;
     const struct tower_plan *towers;
     struct trainer_result result;
-    double test_accuracy, test_loss; /* NaN: no test data; accuracy: or no classes */
-    double test_auc;                 /* NaN: also without exactly two classes */
+    double test_accuracy, test_loss; /* NaN: no test data; accuracy NaN also: no classes */
+    double test_auc;                 /* NaN also: not exactly two classes */
     const struct validation *validation;
-    int64_t n_params;           /* elements */
+    int64_t n_params;           /* number of elements of all parameters */
     char parameters_sha256[65]; /* digest of all parameters in order, float32 */
     struct net_exchange_stats stats;
 };
@@ -23,7 +23,7 @@ struct summary_inference {
     const char *model, *file, *output; /* output: NULL: none */
     int64_t step;                      /* -1: unknown */
     int64_t images;
-    bool has_figures; /* otherwise without labels; the fields below are then omitted */
+    bool has_figures; /* false: the data have no labels, and the fields below are omitted */
     double test_accuracy, test_loss, test_auc;
     int64_t n_params;
     char parameters_sha256[65];

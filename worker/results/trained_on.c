@@ -67,7 +67,7 @@ static enum status copy_text(const struct texts *t, const char *key, char **out)
     return ST_NOMEM;
 }
 
-/* Copies a list of names; no export of Weir has one longer than the bound. */
+/* Copies a list of names. Refuses a list above the bound, because no export of Weir has one. */
 static enum status copy_names(const struct texts *t, const char *key, char **out)
 {
     const char *names = text_of(t, key);
@@ -79,7 +79,7 @@ static enum status copy_names(const struct texts *t, const char *key, char **out
     return ST_CORRUPT;
 }
 
-/* Reads the numbers of --standardize, without which such an export must not be used. */
+/* Reads the numbers of --standardize. If they are damaged, the export must not be used. */
 static enum status read_standard(const struct texts *t, struct trained_on *out)
 {
     const char *mean = text_of(t, "column_mean"), *std = text_of(t, "column_std");
@@ -141,7 +141,7 @@ static enum status read_export(const char *path, struct trained_on *out)
     return st;
 }
 
-/* Reads a checkpoint. Facts that the servers recorded have priority. */
+/* Reads a checkpoint. Values that the servers recorded themselves have priority over its text. */
 static enum status read_checkpoint(const char *path, struct trained_on *out)
 {
     struct checkpoint_restore *r = NULL;
@@ -199,8 +199,8 @@ bool trained_on_default_data(const struct trained_on *t)
     return strcmp(t->data, here.name) == 0 || strcmp(t->data, DATASET_DEFAULT_DIR) == 0;
 }
 
-/* Returns true if the names are UTF-8, as JSON requires; a folder may have any name. of:
- * "classes". */
+/* Returns true if the names can be stored: they are not too long, and are UTF-8, as JSON requires
+ * (names of folders may have any bytes). of: what is named, such as "classes". */
 static bool can_be_kept(const char *names, const char *of)
 {
     size_t n = strlen(names);
@@ -305,7 +305,7 @@ enum status trained_on_metadata(const struct trained_on_source *s, struct traine
     return st;
 }
 
-/* Adds the pair unless the text would exceed the limit of a checkpoint. */
+/* Adds the pair to *o unless the text would then exceed the limit for a checkpoint. */
 static enum status add_pair(json_t *o, const char *const pair[2], size_t *bytes)
 {
     json_t *value = json_string(pair[1]);

@@ -9,12 +9,13 @@
  *     data, data_samples, data_crc32c   path, number and CRC-32C of the training samples
  *     interrupted          "true": Ctrl-C or weirctl stop ended the training early
  *     model_json, hidden_units          text of the model file; value of --hidden_units
- * A checkpoint's manifest has all but `interrupted` in one JSON object. The servers themselves
- * record sample, labels, path, the checksum of the classes' names, and whether columns were
- * standardized.
+ * The manifest of a checkpoint has all of these except `interrupted` in one JSON object. In
+ * addition the servers record themselves: sample, labels, path, the checksum of the class names,
+ * and whether columns were standardized.
  * Owns:    the names. Threads: values.
- * Errors:  ST_NOMEM; ST_CORRUPT: numbers of --standardize, lists of names above 1 MB; logged. Other
- *          unreadable texts are ignored: the code that loads the parameters reports them. */
+ * Errors:  ST_NOMEM; ST_CORRUPT: numbers of --standardize are damaged, or a list of names is above
+ *          1 MB; logged. Files that cannot be read are ignored here: the code that loads the
+ *          parameters reports them. */
 #ifndef WORKER_RESULTS_TRAINED_ON_H
 #define WORKER_RESULTS_TRAINED_ON_H
 #include "net/wire/job_data.h"
@@ -24,14 +25,14 @@
 #include <stdbool.h>
 
 struct trained_on {
-    struct shape sample;               /* n_dims 0: unknown */
-    enum job_labels labels;            /* JOB_LABELS_UNSAID: unknown */
-    char *class_names;                 /* list as in data_words.h; NULL: unknown, or none */
-    uint32_t names_sum;                /* CRC-32C of unlisted class names; 0: unknown, or none */
-    char *model;                       /* JSON text, at most JOB_MAX_MODEL_BYTES; NULL: unknown */
-    int hidden_units;                  /* value to read the model with; 0: as in its text */
-    bool interrupted;                  /* training was stopped before its last step */
-    char *label_names, *ignored_names; /* CSV: lists of the names of the other columns */
+    struct shape sample;    /* n_dims 0: unknown */
+    enum job_labels labels; /* JOB_LABELS_UNSAID: unknown */
+    char *class_names;      /* list as in data_words.h; NULL: unknown, or none */
+    uint32_t names_sum;     /* CRC-32C of class names that are not listed; 0: unknown, none */
+    char *model;            /* JSON text, at most JOB_MAX_MODEL_BYTES; NULL: unknown */
+    int hidden_units;       /* value of --hidden_units; 0: as in the model's text */
+    bool interrupted;       /* training was stopped before its last step */
+    char *label_names, *ignored_names; /* CSV: names of label and ignored columns */
     char *csv_roles;                   /* CSV: see data_csv.h */
     char *columns; /* list of the names of a CSV file's columns, without those of labels */
     struct dataset_range range;       /* enough 0: unknown */
@@ -53,8 +54,8 @@ struct trained_on_texts {
     char hidden_units[TRAINED_ON_TEXT_BYTES];
 };
 struct trained_on_source {
-    const struct dataset *train; /* provides the names */
-    const struct job_data *data; /* n_train 0: not summed */
+    const struct dataset *train; /* source of the names of classes and columns */
+    const struct job_data *data; /* n_train 0: the checksum of the data was not computed */
     const struct dataset_range *range;
     const char *model; /* JSON text */
     int hidden_units;  /* 0: as in the text */
@@ -65,8 +66,8 @@ struct trained_on_source {
 enum status trained_on_metadata(const struct trained_on_source *s, struct trained_on_texts *texts,
                                 const char *pairs[TRAINED_ON_PAIRS][2], int *n);
 void trained_on_texts_free(struct trained_on_texts *texts);
-/* Returns the same as a JSON object, malloc'd, for checkpoints: at most JOB_MAX_TRAINED_ON_BYTES;
- * texts that do not fit are omitted. ST_NOMEM; logged. */
+/* Writes the description as a JSON object, malloc'd, for checkpoints. It has at most
+ * JOB_MAX_TRAINED_ON_BYTES; texts that do not fit are omitted. ST_NOMEM; logged. */
 enum status trained_on_text(const struct trained_on_source *s, char **out);
 
 #endif

@@ -1,8 +1,9 @@
 /* worker/results/validation.h - handles the evaluations on the validation data. If there are
- * servers, ps 0 receives them and decides (ps/coordinator/evaluation.c). Alone: the checkpoint of
- * the best one is kept, and training ends when there was no better one for long. Both follow from
- * the best evaluation and the current step, so a worker that was killed continues with them. An
- * evaluation whose checkpoint could not be written is ignored.
+ * servers, ps 0 receives them and decides (ps/coordinator/evaluation.c). A worker without servers
+ * keeps the checkpoint of the best evaluation, and ends training after early_stopping evaluations
+ * without a better one. Both depend only on the best evaluation and the current step, so they also
+ * work in a worker that was killed and restarted. An evaluation whose checkpoint could not be
+ * written is ignored.
  * Owns:    nothing.
  * Threads: one at a time.
  * Errors:  the saver's. */
@@ -14,40 +15,42 @@
 struct validation_best {
     int known;
     int64_t step;
-    double loss, accuracy; /* loss: finite */
+    double loss, accuracy; /* results of the best evaluation; loss is finite */
 };
 
 struct validation {
     struct alone_writer *saver; /* borrowed; NULL: none */
     const char *ps0;            /* borrowed; NULL: evaluations are not reported */
-    _Atomic int64_t waits_ns;   /* time since which ps 0 makes this worker wait; 0: it does not */
-    bool is_last;               /* training is over: the wait for ps 0 is limited */
+    _Atomic int64_t waits_ns; /* begin of the current wait for ps 0; 0: this worker does not wait */
+    bool is_last;             /* training has ended: the wait for ps 0 has a timeout */
     struct job_validation data;
-    int64_t train_steps; /* steps of the job: the evaluation at the last one ends nothing */
+    int64_t train_steps; /* steps of the job; early stopping is not applied at the last step */
     int64_t local_steps; /* steps of this worker per step of the servers; at least 1 */
     int64_t eval_every;  /* a multiple of local_steps */
-    /* number of evaluations without a better one that ends training; 0: never */
+    /* number of evaluations without a better one after which training ends; 0: never */
     int64_t early_stopping;
-    int known; /* there was an evaluation; then all fields below are set */
+    int known; /* there was an evaluation, which has set the fields below */
     int64_t step;
     double loss, accuracy; /* results of the last evaluation */
     struct validation_best best;
-    /* the best one before, until the new one's checkpoint is on the disk */
+    /* previous best evaluation, valid again if the checkpoint of `best` cannot be written */
     struct validation_best before;
-    int unsettled; /* the best one's checkpoint may not be on the disk yet */
+    int unsettled; /* the checkpoint of `best` may not be on the disk yet */
     int stopped_early;
 };
 
-/* Reads the best evaluation on the same data from the saver's folder. ST_IO: it cannot be read now
- * (logged). */
+/* Reads the best evaluation from the saver's folder, if it was on the same validation data. ST_IO:
+ * it cannot be read now (logged). */
 enum status validation_resume(struct validation *v);
 /* Handles an evaluation; ctx: the validation. *ends: set to 1 if training ends here. */
 enum status validation_note(void *ctx, struct trainer_evaluation *e, int *ends);
-/* Reports the evaluation to ps 0, and waits until that allows to continue: it may need the
- * parameters of this step, and for the first part all others. *e becomes the result of all parts,
- * as far as known. ST_OK also if the report fails (logged). */
+/* Reports the evaluation to ps 0, and waits until ps 0 allows this worker to continue: ps 0 may
+ * need the parameters of this step for a checkpoint, and the worker of the first part waits for all
+ * other parts. *e receives the result of all parts, if it is known. Returns ST_OK also if the
+ * report fails (logged). */
 enum status validation_report(struct validation *v, struct trainer_evaluation *e);
-/* Waits for the checkpoint in progress; then `best` is the one on the disk, if there is a saver. */
+/* Waits until the checkpoint of `best` is written. If that failed, the previous best evaluation
+ * becomes `best` again. */
 void validation_settle(struct validation *v);
 
 #endif

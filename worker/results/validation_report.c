@@ -1,6 +1,6 @@
-/* worker/results/validation_report.c - reports an evaluation to ps 0, repeatedly until that allows
- * this worker to continue. No gradient of the step was pushed, so training stands still until
- * then. */
+/* worker/results/validation_report.c - sends an evaluation to ps 0, and repeats it until ps 0
+ * allows this worker to continue. This worker has not pushed gradients of the step, so the job
+ * makes no step until then. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/status_client.h"
@@ -17,7 +17,7 @@ enum {
     PARTS_MS = 300000
 };
 
-/* st, why: of the last call. Returns true if it is time to stop reporting. */
+/* Returns true if this worker must stop repeating the report. st, why: result of the last call. */
 static bool is_over(const struct validation *v, const struct trainer_evaluation *e, enum status st,
                     int64_t begin_ns, const char *why)
 {
@@ -25,7 +25,7 @@ static bool is_over(const struct validation *v, const struct trainer_evaluation 
     if (e->is_stopped(e->ctx))
         return true;
     if (v->is_last && st == ST_OK && waited_ms >= PARTS_MS)
-        return true; /* other workers left without their parts: this worker evaluates all of it */
+        return true; /* other workers left without their parts: this worker evaluates all parts */
     int gives_up = st != ST_OK && st != ST_UNAVAILABLE && st != ST_DEADLINE;
     if (v->is_last && st != ST_OK && waited_ms >= LAST_MS)
         gives_up = 1;
@@ -35,7 +35,8 @@ static bool is_over(const struct validation *v, const struct trainer_evaluation 
     return gives_up;
 }
 
-/* Sends one report; the reply has the result of all parts. ST_CANCELLED: no result. */
+/* Sends the report until ps 0 has the result of all parts, which the reply then contains.
+ * ST_CANCELLED: no result. */
 static enum status send_report(struct validation *v, const struct trainer_evaluation *e,
                                struct status_client *ps0, struct net_evaluation_reply *reply)
 {
