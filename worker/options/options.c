@@ -1,7 +1,7 @@
-/* worker/options/options.c - see options.h. The flags are parsed into `typed`; a copy is checked
+/* worker/options/options.c - see options.h. The flags are parsed into `typed`. A copy is checked
  * (options_check.c, options_input.c), and a worker that joins adopts the job's values for the flags
- * that were left out. Names and defaults are those of TensorFlow's mnist_replica.py where it has
- * them (batch 100, 200 steps, Adam), but training is synchronous by default. */
+ * that were not set. Names and defaults are those of TensorFlow's mnist_replica.py if it has the
+ * flag (batch 100, 200 steps, Adam), but training is synchronous by default. */
 #include "base/flags_tensorflow.h"
 #include "base/float_text.h"
 #include "cluster/cluster.h"
@@ -41,7 +41,7 @@ static const struct options defaults = {
     .keep_checkpoint_max = 5,
     .max_nonfinite = 100,
 };
-static struct options typed; /* the targets of the flags */
+static struct options typed; /* values of the flags as parsed */
 
 /* The flags of ps have no target here: the worker accepts them and does not use them. */
 #define FOR_PS(name, type, field, ...) FLAG_ROW(name, type, NULL, __VA_ARGS__)
@@ -101,7 +101,7 @@ enum status options_refuse(const char *wrong)
     return wrong ? ST_INVALID : ST_OK;
 }
 
-/* Sets the fields that follow from single flags. */
+/* Sets the fields that are derived from single flags. */
 static void derive(struct options *o)
 {
     o->local_steps = o->job.local_steps;
@@ -193,7 +193,7 @@ static void adopt_outer(struct options *o, const struct net_job *job)
 {
     if (!options_is_given(o, &o->job.local_steps))
         o->local_steps = job_local_steps(job);
-    if (job->local_steps <= 1) /* a flag that differs from the job is reported elsewhere */
+    if (job->local_steps <= 1) /* if a flag differs from the job, another check reports it */
         return;
     o->outer = job->optim;
     if (o->job.outer_optimizer >= 0)
@@ -331,7 +331,7 @@ struct net_job options_job(const struct options *o, int64_t n)
                           .batch = (int)o->batch_size};
     job.optim.total_steps = (uint64_t)job.train_steps;
     if (o->ps_hosts.n == 0 &&
-        job_sends_changes(&job)) /* a worker alone sends none, and keeps no residuals */
+        job_sends_changes(&job)) /* a worker alone sends no changes, and keeps no residuals */
         job.version_dtype = DTYPE_F32;
     int64_t n_local = options_rounds(o);
     if (n_local > 1) {
@@ -346,7 +346,7 @@ void options_settle_outer(struct options *o, int64_t n_samples, int64_t n_params
     const struct net_job job = {.sync_mode = o->sync_mode,
                                 .n_workers = o->n_workers,
                                 .train_steps = options_train_steps(o, n_samples)};
-    if (!o->outer_known) /* a known one was adopted from the job */
+    if (!o->outer_known) /* a known outer optimizer was adopted from the job */
         job_settings_outer(&o->job, &job, o->optim.kind >= OPTIM_ADAGRAD, n_params, &o->outer);
     o->outer_known = 1;
 }

@@ -1,5 +1,6 @@
-/* worker/options/options.h - the values of the worker's flags, checked, and what follows from them.
- * Owns:    the host lists. Threads: none; before the first one starts.
+/* worker/options/options.h - the checked values of the worker's flags, and values derived from
+ * them.
+ * Owns:    the host lists. Threads: none; used before the first thread starts.
  * Errors:  ST_INVALID, logged with the flag and the fix. */
 #ifndef WORKER_OPTIONS_OPTIONS_H
 #define WORKER_OPTIONS_OPTIONS_H
@@ -20,7 +21,7 @@ struct options_list {
     float value[JOB_MAX_CHANNELS];
 };
 
-/* Flags that the checks turn into other fields, as they were typed; texts: NULL: not given. */
+/* Values as typed, of flags that the checks convert to other fields. Texts: NULL if not given. */
 struct options_typed {
     const char *ps_hosts, *worker_hosts, *job_name;
     int64_t task_index; /* -1: not given */
@@ -41,12 +42,12 @@ struct options {
     struct hosts ps_hosts, worker_hosts;
     int join;                  /* become a worker of a running job: see options_adopt */
     int task_index, n_workers; /* task_index -1, n_workers 0: not known yet */
-    const char *address;       /* NULL: the host's own name, and the process */
+    const char *address;       /* NULL: derived from the host's name and the process */
     struct security_config security;
-    const char *model_text; /* text used instead of `model`; borrowed from the adopted status; NULL:
-                               none */
-    int data_named;         /* a flag names the data; otherwise they are the default */
-    bool model_given;       /* a flag names `model`; otherwise it is the default */
+    const char *model_text; /* model text of the job, used instead of `model`; borrowed from the
+                               adopted status; NULL: none */
+    int data_named;         /* true if a flag names the data; false: default data */
+    bool model_given;       /* true if a flag names `model`; false: default model */
     const char *data_dir, *model, *models_dir, *backend_dir;
     int data_own;                       /* each worker has data of its own */
     struct dataset_request train, test; /* dir is data_dir */
@@ -56,68 +57,69 @@ struct options {
     const char *summary_json, *export_file, *trace, *record_samples; /* NULL: none */
     const char *logdir;                                              /* NULL: none */
     int64_t summary_steps, histogram_steps; /* see worker/events/events.h */
-    const char *metrics_bind;               /* NULL: the host of this worker's entry */
-    char pages[HTTP_ADDRESS_BYTES];         /* --metrics_port; empty: none */
-    const char *init, *init_map, *freeze;   /* see worker/weights/weights.h; NULL: none */
-    int64_t hidden_units;                   /* 0: as in the model */
-    int64_t train_steps;                    /* 0: by epochs */
-    double epochs;                          /* 0: by train_steps */
+    const char *metrics_bind;       /* NULL: the host in this worker's entry of worker_hosts */
+    char pages[HTTP_ADDRESS_BYTES]; /* --metrics_port; empty: none */
+    const char *init, *init_map, *freeze; /* see worker/weights/weights.h; NULL: none */
+    int64_t hidden_units;                 /* units of the first dense layer; 0: as in the model */
+    int64_t train_steps;                  /* 0: by epochs */
+    double epochs;                        /* 0: by train_steps */
     int64_t batch_size, eval_every, log_every, seed, chunk_bytes;
     int64_t towers, towers_per_gpu, intra_op_threads, cpu_batch_size; /* place/tower_plan.h */
     enum backend_precision precision;
     int deterministic;
     enum job_sync_mode sync_mode;
-    int aggregate; /* 1 to n_workers; joining: 0 is all */
+    int aggregate; /* contributions per step, 1 to n_workers; 0 if joining: all */
     int64_t staleness;
     float delay_compensation;
     enum dtype push_dtype, version_dtype;
-    int wire_auto, wire_step_ms; /* wire_auto: both fp32 until the servers decide */
+    int wire_auto, wire_step_ms; /* wire_auto: both dtypes are fp32 until the servers choose them */
     struct optim_config optim;
     int64_t local_steps;       /* at least 1 */
-    struct optim_config outer; /* the servers' optimizer, where local_steps is above 1 */
-    int outer_known;           /* 0: it depends on the model (options_settle_outer) */
+    struct optim_config outer; /* the servers' optimizer if local_steps is above 1 */
+    int outer_known;           /* 0: `outer` still depends on the model (options_settle_outer) */
     enum progress_style progress;
     enum log_level log_level;
     int64_t push_delay_ms;
-    int skip_nonfinite; /* see worker/train/train_config.h, also for the next two */
+    int skip_nonfinite; /* this and the next two: see worker/train/train_config.h */
     int64_t max_nonfinite, fault_nonfinite;
     const char *bf16_layers; /* NULL: not given */
     int shared_memory, cuda_graphs;
     uint32_t gpu_tuning;             /* kernels/tuning.h */
     const char *gpus, *gpu_lock_dir; /* see worker/device/devices.h */
-    int gpus_by_default;             /* no flag asked for a GPU */
+    int gpus_by_default;             /* no flag requests a GPU */
     int64_t gpu_wait;                /* seconds */
     double gpu_memory_fraction;      /* 0: no limit */
     int gpu_allow_growth;            /* -1: not given */
     const char *placement;           /* see worker/place/placement.h; NULL: none */
     int soft_placement, log_placement;
-    double validation_split;                  /* share of the training set; 0: none */
-    const char *validation_dir;               /* NULL: none */
-    int64_t early_stopping;                   /* evaluations; 0: none */
-    const char *evaluate, *predict;           /* file of parameters; NULL: the flag was not given */
-    const char *output;                       /* file of --predict's results */
-    const char *checkpoint_dir, *servers_dir; /* folder of a worker alone; of servers; NULL: none */
-    const char *restore;                      /* NULL: the newest of checkpoint_dir */
-    int take_over;                 /* checkpoint_dir is claimed although its owner may live */
-    int64_t save_steps, save_secs; /* interval; 0: none of this kind */
+    double validation_split;        /* share of the training set; 0: none */
+    const char *validation_dir;     /* NULL: none */
+    int64_t early_stopping;         /* evaluations without a better one; 0: never */
+    const char *evaluate, *predict; /* file of parameters; NULL: the flag was not given */
+    const char *output;             /* file of --predict's results */
+    const char *checkpoint_dir,
+        *servers_dir;    /* folder of a worker alone, of the servers; NULL: none */
+    const char *restore; /* checkpoint to continue from; NULL: the newest in checkpoint_dir */
+    int take_over;       /* checkpoint_dir is claimed even if its owner may be alive */
+    int64_t save_steps, save_secs; /* intervals of checkpoints; 0: not by this unit */
     int64_t keep_checkpoint_max;   /* 0: all */
-    int list_devices, self_test;   /* below 0: no; 0: prints text; else JSON */
+    int list_devices, self_test; /* below 0: not requested; 0: prints text; above 0: prints JSON */
     int64_t self_test_seconds;
 };
 
 /* Parses and checks the flags. *exit_now: 1 if --help or --version was printed. */
 enum status options_read(int argc, char **argv, struct options *out, int *exit_now);
 void options_free(struct options *o);
-/* Adopts the values of the running job that this worker joins for all flags that are not set. s
+/* Sets all flags that were not given to the values of the running job that this worker joins. s
  * must outlive the options. */
 enum status options_adopt(struct options *o, const struct net_status *s);
-/* Returns the global steps of the job for a training set of n items. */
+/* Returns the number of the job's global steps for a training set of n items. */
 int64_t options_train_steps(const struct options *o, int64_t n);
-/* Sets the missing flags of the servers' optimizer with --local_steps, by the sizes of the training
- * set and the model. Call it before options_job. */
+/* Sets those flags of the servers' optimizer with --local_steps that were not given, by the sizes
+ * of the training set and the model. Must be called before options_job. */
 void options_settle_outer(struct options *o, int64_t n_samples, int64_t n_params);
-/* Returns the steps of this worker for one step of the servers: 1 without --local_steps, and
- * without servers. */
+/* Returns the number of this worker's steps per step of the servers. It is 1 without --local_steps
+ * and without servers. */
 int64_t options_rounds(const struct options *o);
 /* Returns the job that the options describe, for a training set of n items. */
 struct net_job options_job(const struct options *o, int64_t n);

@@ -1,7 +1,7 @@
-/* worker/options/options_check.c - checks of the worker's flags, each by itself and together, and
- * the values that follow from them. Flags that contradict each other are an error. Where one
- * command line is tried alone, or used for inference after training, a line names the flags that
- * have no effect there. */
+/* worker/options/options_check.c - checks the worker's flags, each by itself and together, and sets
+ * the values that are derived from them. Flags that contradict each other are an error. A command
+ * line for servers may be tried without servers, or used for inference after training: a line then
+ * names the flags that have no effect. */
 #include "base/job_name.h"
 #include "cluster/cluster.h"
 #include "kernels/tuning.h"
@@ -17,7 +17,7 @@
 
 enum { DEFAULT_SAVE_SECS = 600 };
 
-/* Logs that the tasks of a Slurm step train alone: the operator may have meant one job. */
+/* Logs that each task of a Slurm step trains by itself: the operator may have meant one job. */
 static void log_alone(const struct cluster_step *s)
 {
     if (s->step_id && s->task && s->n_tasks && strcmp(s->n_tasks, "1") != 0)
@@ -72,7 +72,8 @@ done:
     return st;
 }
 
-/* Checks the flags of a worker that joins. It has no index of its own without --task_index. */
+/* Checks the flags of a worker that joins. Such a worker has an index of its own only with
+ * --task_index. */
 static enum status check_joining(struct options *o)
 {
     const char *wrong = NULL;
@@ -218,8 +219,8 @@ static enum status check_bf16(const struct options *o)
     return ST_INVALID;
 }
 
-/* Checks the limits of gradients. Chunks of a step with backup workers are from different workers,
- * and have no common norm. */
+/* Checks the limits of gradients. If there are backup workers, the chunks of a step are sums over
+ * different workers, so they have no common norm. */
 enum status options_check_clipping(const struct options *o)
 {
     const char *wrong = NULL;
@@ -318,8 +319,9 @@ enum status options_check_rounds(const struct options *o)
     return ST_OK;
 }
 
-/* Refuses a folder in which files can never be written; a disk that is full now is only a warning.
- * index: of this worker; below 0: not known yet, and the folder of all workers is checked. */
+/* Refuses a folder in which no file can be written. If only the disk is full now, warns. index:
+ * index of this worker, whose folder is checked; below 0: not known yet, and the folder of all
+ * workers is checked. */
 static enum status check_folder(const char *logdir, int index)
 {
     char folder[PATH_MAX] = "";
@@ -362,8 +364,8 @@ static enum status check_checkpoints(struct options *o)
     o->checkpoint_dir = NULL;
     if (o->list_devices >= 0 || o->self_test >= 0)
         return ST_OK;
-    if (o->ps_hosts.n > 0) { /* the flags are for the servers: one command line serves both */
-        if (!o->restore)     /* --restore resumes also a job that is over */
+    if (o->ps_hosts.n > 0) { /* the flags are for the servers, which may share this command line */
+        if (!o->restore)     /* --restore also continues a job that has ended */
             o->servers_dir = dir;
         if (has_more)
             LOG_I(

@@ -9,8 +9,8 @@ enum { FLAGS_TEXT_BYTES = 700 };
 
 /* Returns true if the flag whose value is in this field of *o was on the command line. */
 bool options_is_given(const struct options *o, const void *field);
-/* Writes "--a, --b": those of the flags, whose names have a space between them, that were on the
- * command line. False: none. */
+/* Writes "--a, --b": those flags in `names` that were on the command line. names: separated by
+ * spaces. Returns false if none was. */
 bool options_list_given(const char *names, char text[FLAGS_TEXT_BYTES]);
 /* Logs the text as an error and returns ST_INVALID; NULL: returns ST_OK. */
 enum status options_refuse(const char *wrong);
@@ -20,11 +20,12 @@ enum status options_refuse(const char *wrong);
 enum status options_find_cluster(struct options *o);
 /* Checks all flags, once the cluster is known, and sets the fields that follow from several. */
 enum status options_check(struct options *o);
-/* Logs which of the given flags have no effect in a worker alone, or in inference. */
+/* Logs which of the given flags have no effect in a worker without servers, or in inference. */
 void options_warn_unused(const struct options *o);
 
-/* The following also check a worker that joins, whose values are partly the job's. */
-/* Refuses clipping that the mode or the optimizer cannot do. */
+/* The following functions also check a worker that joins: its values are partly those of the
+ * job. */
+/* Refuses clipping that the mode or the optimizer does not support. */
 enum status options_check_clipping(const struct options *o);
 /* Checks the rules for --local_steps. */
 enum status options_check_rounds(const struct options *o);

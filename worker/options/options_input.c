@@ -1,5 +1,5 @@
-/* worker/options/options_input.c - checks of the flags that name files, and of those that change
- * samples before the model reads them. The number of channels is known later, when the data are
+/* worker/options/options_input.c - checks the flags that name files, and the flags that change
+ * samples before the model reads them. The number of channels is checked later, when the data are
  * open: see worker/input.c. */
 #include "files/output_path.h"
 #include "worker/data/data_csv.h"
@@ -10,7 +10,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* The default folder is not one worker's own data. */
+/* Data in the default folder cannot be those of one worker only. */
 enum status options_check_shard(const struct options *o)
 {
     if (!o->data_own || o->ps_hosts.n == 0 || o->typed.train_data ||
@@ -154,7 +154,7 @@ enum status options_check_outputs(const struct options *o)
         {"train_labels", o->typed.train_labels},
         {"test_data", o->typed.test_data},
         {"test_labels", o->typed.test_labels},
-        {"model", access(o->model, F_OK) == 0 ? o->model : NULL}, /* otherwise a name */
+        {"model", access(o->model, F_OK) == 0 ? o->model : NULL}, /* otherwise a model's name */
     };
     enum status st = check_export_end(o->export_file);
     if (st == ST_OK)
