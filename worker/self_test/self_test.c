@@ -41,7 +41,8 @@ struct outcome {
     struct self_test_difference difference;
 };
 
-/* Keeps the first error, or the first warning if there is no error: later ones are consequences. */
+/* Keeps the first error, or, if there is no error, the first warning: later lines are
+ * consequences. */
 struct heard {
     enum log_level level;
     char *text; /* [WHY_SIZE] */
@@ -90,7 +91,7 @@ static void list_devices(const void *arg, void *result)
     l->is_broken = s->is_broken;
 }
 
-/* Asks NVML only, which also answers when CUDA fails. */
+/* Reads the load from NVML alone, which answers even if CUDA fails. */
 static void ask_load(const void *arg, void *result)
 {
     struct device_load *load = result;
@@ -160,7 +161,7 @@ static void test_gpu(const struct self_test_config *cfg, const struct device_inf
     if (self_test_child_run(test_device, &task, &tested, sizeof tested, cfg->seconds, out->why) ==
         ST_OK)
         *out = tested;
-    int ran = out->memory_bytes > 0; /* then it did not lack a backend or memory */
+    int ran = out->memory_bytes > 0; /* if it ran, the backend and memory were available */
     if (ran || !asked || load.state != DEVICE_LOAD_KNOWN)
         return;
     size_t n = strlen(out->why);

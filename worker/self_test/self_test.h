@@ -1,12 +1,12 @@
-/* worker/self_test/self_test.h - --self_test: checks that each device of this machine computes, and
+/* worker/self_test/self_test.h - --self_test: checks that each device of this machine computes
  * correctly. Every GPU that CUDA shows (or --gpus names) and the CPU run a small training step,
- * which is compared with the same in plain double precision; so a faulty CPU backend is found, too.
- * Each device prints one line to stdout: "GPU is running!" with the time and the memory, or the
- * exact reason of the failure; or all are printed as JSON.
+ * which is compared with the same step in plain double precision; so a faulty CPU backend is found,
+ * too. For each device one line is printed to stdout: "GPU is running!" with the time and the
+ * memory, or the exact reason of the failure. On request the results are printed as JSON instead.
  *
- * Each device is tested in a process of its own, so that a driver that crashes or hangs only ends
- * that test, and so that no memory of a GPU is in use when its line is printed. The test reserves
- * no GPU: it also runs beside other users.
+ * Each device is tested in a process of its own, so that a driver that crashes or hangs ends only
+ * the test of that device, and so that no memory of a GPU is in use when its line is printed. The
+ * test reserves no GPU, so it also runs while other users use the GPUs.
  * Owns:    its processes. Threads: none; call before the first thread starts.
  * Errors:  ST_NOT_FOUND: a device does not work, or --gpus requires one that does not exist. */
 #ifndef WORKER_SELF_TEST_SELF_TEST_H

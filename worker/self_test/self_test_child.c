@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { END_MS = 5000 }; /* a killed process exits sooner */
+enum { END_MS = 5000 }; /* more than the time that a killed process needs to exit */
 
 /* Makes the kernel kill this child with its parent. In a container the parent may be process 1. */
 static void die_with(pid_t parent)
@@ -33,10 +33,11 @@ static _Noreturn void child_main(void (*f)(const void *arg, void *result), const
             _exit(1);
         at += n > 0 ? (size_t)n : 0;
     }
-    _exit(0); /* skips the libraries' exit handlers, which may hang, too */
+    _exit(0); /* skips the libraries' exit handlers, because they may hang, too */
 }
 
-/* Returns 1 when the result is complete; 0: the child exited before; -1: too slow. */
+/* Receives the result. Returns 1 if it is complete, 0 if the child exited before, -1 if the child
+ * is too slow. */
 static int receive(int fd, char *result, size_t size, int64_t deadline)
 {
     for (size_t at = 0; at < size;) {
@@ -93,7 +94,7 @@ enum status self_test_child_run(void (*f)(const void *arg, void *result), const 
     int came = receive(fd[0], result, size, deadline);
     close(fd[0]);
     if (came != 0)
-        kill(pid, SIGKILL); /* its result is complete or will never be */
+        kill(pid, SIGKILL); /* the child is not needed: its result is complete, or will never be */
     int status = collect(pid);
     if (came > 0)
         return ST_OK;
