@@ -19,7 +19,7 @@ static enum status add_batch(void *ctx, struct tower *e, int64_t first, int n)
     enum status st = ST_OK;
     const struct inference *r = ctx;
     int classes = r->w->model->classes;
-    (void)first; /* batches arrive in order */
+    (void)first; /* batches arrive in order, so `first` is not needed */
     if (shutdown_received(r->w, false))
         return ST_CANCELLED;
     if (!r->predictions)
@@ -31,7 +31,8 @@ done:
     return st;
 }
 
-/* Returns true if the outputs are those of classes. Without labels, training decides. */
+/* Returns true if the outputs are scores of classes. If the test set has no labels, the labels of
+ * training decide. */
 static bool has_classes(const struct worker *w)
 {
     const struct dataset *d = w->test;
@@ -42,7 +43,8 @@ static bool has_classes(const struct worker *w)
     return !layer_takes_targets(w->model->layers[w->model->n_layers - 1].kind);
 }
 
-/* Returns the names in the file; otherwise, if each class has a folder in the test set, those. */
+/* Returns the names of the classes in the file of parameters. If it has none, returns the names in
+ * the test set if they are as many as the model's classes. */
 static const char *names_of_classes(const struct worker *w)
 {
     const char *names = w->trained_on.class_names;
@@ -76,7 +78,7 @@ static enum status begin_predictions(struct inference *r)
     return predictions_create(&cfg, &r->predictions);
 }
 
-/* Logs the name of the data, so that figures of the wrong data are noticed. */
+/* Logs the name of the data, so that a user notices figures of the wrong data. */
 static void log_data(const struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -87,7 +89,7 @@ static void log_data(const struct worker *w)
           o->data_named ? "" : "; no flag names them, so these are the data of the training");
 }
 
-/* Warns that training was interrupted, because its figures look like those of a complete one. */
+/* Warns if training was interrupted, because the figures do not show that. */
 static void warn_of_interrupted(const struct worker *w, int64_t step)
 {
     const struct options *o = &w->opt;
@@ -125,9 +127,9 @@ done:
     return st;
 }
 
-/* Refuses parameters that --init_map leaves unset (-), unless they have a constant first value,
- * such as the biases of a convolution without any in the file; a random value makes no sense
- * here. */
+/* Refuses parameters that --init_map does not read from the file (-) if their first values are
+ * random, which is useless for inference. Constant first values are accepted: the file may have a
+ * convolution without biases. */
 static enum status check_kept(const struct worker *w, const struct weights_request *q)
 {
     for (int i = 0; i < w->chunks->n_params; i++) {

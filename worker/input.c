@@ -48,8 +48,8 @@ static enum status check_flags(const struct worker *w)
     return ST_OK;
 }
 
-/* Checks the columns' names. Columns are matched by index: if both files name them, the names must
- * be equal. */
+/* Checks the names of columns. Columns are matched by index, so if both files name their columns,
+ * the names must be equal. */
 static enum status check_columns(const struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -74,7 +74,7 @@ static enum status check_columns(const struct worker *w)
     return ST_OK;
 }
 
-/* Checks that all sets have samples of one size, and that each given flag has an effect. */
+/* Checks that all sets have samples of the same size, and that each given flag has an effect. */
 static enum status check_sets(const struct worker *w)
 {
     const struct dataset *first = w->train ? w->train : w->test;
@@ -92,9 +92,9 @@ static enum status check_sets(const struct worker *w)
     return check_flags(w);
 }
 
-/* --evaluate, --predict: refuses another layout than in training, because a dense layer would read
- * the numbers in another order. Height and width of pictures are left to the model; rows of
- * features may have the layout of pictures. */
+/* --evaluate, --predict: refuses samples with another number of channels than in training, because
+ * their layout probably differs, and a dense layer would read the numbers in another order. Height
+ * and width are not checked here, and rows of features may stand for pictures. */
 static enum status check_layout(const struct worker *w)
 {
     const struct options *o = &w->opt;
@@ -112,8 +112,8 @@ static enum status check_layout(const struct worker *w)
     return ST_MISMATCH;
 }
 
-/* --evaluate, --predict: refuses default data unless training used them: their figures would look
- * like those of the user's own data. */
+/* --evaluate, --predict: refuses the default data unless training used them. Otherwise a user could
+ * mistake their figures for those of the own data. */
 static enum status check_named(const struct worker *w, const char *file)
 {
     const struct options *o = &w->opt;
@@ -145,7 +145,8 @@ static enum status check_standardized(const struct worker *w, const char *file)
     return ST_UNSUPPORTED;
 }
 
-/* Finds the names of the classes: the training set numbers the words; "": none, or unknown. */
+/* Finds the names of the classes for the test set: those of the training set, or of the evaluated
+ * file. "": there are none, or they are unknown. */
 static enum status find_class_names(struct worker *w)
 {
     enum status st = ST_OK;
@@ -208,8 +209,8 @@ static void log_no_test(const struct options *o)
         LOG_I("no --test_data: test accuracy will not be reported%s", hint);
 }
 
-/* Warns if test and training samples are the same: the accuracy then does not predict that of new
- * data. */
+/* Warns if a test or validation set has the samples of the training set: its accuracy then does not
+ * predict the accuracy on new data. */
 static void warn_same_samples(const struct worker *w)
 {
     const struct dataset *sets[] = {w->test, w->validation};
@@ -225,7 +226,7 @@ enum status input_open(struct worker *w)
 {
     enum status st = ST_OK;
     TRY(find_class_names(w));
-    /* otherwise another worker may have samples of the other classes */
+    /* otherwise the samples of other classes may be on other workers */
     if (w->train && !w->opt.data_own)
         TRY(dataset_classes_check(w->train));
     w->opt.test.may_be_absent = w->train != NULL;
@@ -260,7 +261,8 @@ static bool is_given(const struct options_list *l)
     return l->n > 0 || l->measured;
 }
 
-/* Spreads a list over the channels: one number counts for all of them; none means `usual`. */
+/* Writes a number for each channel: the list's numbers, its only number for all channels, or
+ * `usual` if the list is empty. */
 static enum status spread_numbers(const char *flag, const struct options_list *from,
                                   const struct dataset *d, float usual, float *to)
 {
@@ -298,7 +300,8 @@ done:
     return st;
 }
 
-/* Sets *out by the flags, for samples like those of d; `measured` statistics are those of d. */
+/* Sets *out by the flags, for samples like those of d. If a flag is `measured`, the statistics are
+ * measured over d. */
 static enum status by_flags(const struct options *o, const struct dataset *d,
                             struct job_normal *out)
 {
@@ -363,8 +366,8 @@ static enum status check_augment(const struct job_augment *a, const struct datas
     return ST_OK;
 }
 
-/* --init: warns if the parameters were trained on differently normalised samples, which nothing
- * else would show. */
+/* --init: warns if the parameters were trained on differently normalised samples, because no other
+ * check shows this. */
 static void compare_init(const struct worker *w)
 {
     const struct job_normal *was = &w->init_result.origin.normal, *is = &w->normal;
@@ -384,8 +387,8 @@ static void compare_init(const struct worker *w)
     "the output layer has learnt other classes; exclude this layer by a line '%.*s = -' in "       \
     "--init_map, or rename the classes"
 
-/* --init: warns of other classes: a row of the output layer belongs to a class whatever its
- * name. */
+/* --init: warns if the parameters were trained on other classes. The k-th row of the output layer
+ * is used for the k-th class, whatever its name is. */
 static void compare_classes(const struct worker *w, const struct trained_on *was)
 {
     int head = w->model->classes_param;
@@ -404,7 +407,7 @@ static void compare_classes(const struct worker *w, const struct trained_on *was
               w->opt.init, w->train->path, data_words_text(names, here), n, layer);
 }
 
-/* Warns if the first layer has learnt other units of the columns than it reads here. */
+/* --init: warns if the first layer was trained on columns in other units than those of this job. */
 static void compare_standard(const struct worker *w, const struct trained_on *was)
 {
     const struct dataset_standard *is = &w->train->standard;
@@ -434,8 +437,8 @@ static enum status compare_trained_on(const struct worker *w)
     return st;
 }
 
-/* Logs the classes without training samples. Another worker may have some if --data_shard=own is
- * set. */
+/* Warns of classes in the test or validation set that have no training sample. Does nothing for
+ * --data_shard=own: another worker may have such samples. */
 static void log_lacking_classes(const struct worker *w)
 {
     const struct dataset *sets[] = {w->test, w->validation};

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include <math.h>
 
-/* Returns the advice that brings both to one scale. */
+/* Returns an advice for bringing two sets to the same scale. */
 static const char *same_scale(bool of_one_type)
 {
     return of_one_type
@@ -54,7 +54,7 @@ done:
     return st;
 }
 
-/* Returns true if the layer, or LAYER_INPUT_IMAGE, outputs the samples unchanged. */
+/* Returns true if the layer is LAYER_INPUT_IMAGE or outputs the samples unchanged. */
 static bool outputs_samples(const struct model *m, int layer)
 {
     while (layer != LAYER_INPUT_IMAGE && m->layers[layer].kind == LAYER_FLATTEN)

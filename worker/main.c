@@ -1,6 +1,6 @@
 /* worker/main.c - creates a worker, runs it, and turns its result into an exit code: 0 done, or
  * left in order after a signal; 1 permanent error; 2 usage; 138 a restart may fix it; 143 after
- * SIGTERM if it could not leave in order, or was alone (130 after Ctrl-C). */
+ * SIGTERM if the worker could not leave in order or had no servers (130 after Ctrl-C). */
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "base/process.h"
@@ -23,8 +23,8 @@
 #include <stdlib.h>
 
 enum {
-    END_S = 60,         /* limit from the end of training to the exit */
-    OWN_DESCRIPTORS = 2 /* a segment, a file */
+    END_S = 60,         /* limit from the last output to the exit */
+    OWN_DESCRIPTORS = 2 /* a segment and a file */
 };
 
 /* Exports the parameters with everything that --predict needs: preprocessing and names of
@@ -82,8 +82,8 @@ static void warn_of_chance(const struct worker *w, const struct trainer_result *
                                          .passes = samples * together / (double)w->train->n});
 }
 
-/* Computes the figures of the test set; without one, uses the last evaluation of the validation
- * data that this worker made or received. */
+/* Computes the figures of the test set; without a test set, logs the last evaluation of the
+ * validation data that this worker made or received. */
 static enum status final_figures(struct worker *w, const struct trainer_result *r,
                                  struct summary *s)
 {
@@ -114,14 +114,14 @@ done:
     return st;
 }
 
-/* Returns a status for a job that is done: a restart cannot fix an output that was not written,
- * unless the disk was full. */
+/* Converts the status of a job that is done, so that the exit code requests no restart: a restart
+ * cannot fix an output that was not written, unless the disk was full. */
 static enum status once_done(enum status st)
 {
     return st == ST_IO ? ST_INVALID : st;
 }
 
-/* Logs what was not written because the disk is full, and the remedy. Returns st. */
+/* If st is ST_FULL, logs the output that was not written, and the remedy. Returns st. */
 static enum status note_no_room(const struct options *o, const char *what, enum status st)
 {
     if (st != ST_FULL)
@@ -183,7 +183,7 @@ done:
     return st;
 }
 
-/* Logs the use of --init, once it is known whether other values override it. */
+/* Logs how --init was used. Called when it is known whether other values have precedence. */
 static void log_first_values(const struct worker *w, const struct net_start *start)
 {
     const struct weights_result *r = &w->init_result;
@@ -202,7 +202,7 @@ static void log_first_values(const struct worker *w, const struct net_start *sta
             r->n_given, w->chunks->n_params, w->opt.init, r->n_kept, r->n_unused);
 }
 
-/* Evaluates the last step, too. */
+/* Evaluates the validation data after the last step. */
 static enum status validate_last(struct worker *w, int64_t step)
 {
     w->validated.is_last = true;
@@ -210,9 +210,9 @@ static enum status validate_last(struct worker *w, int64_t step)
     return st == ST_CANCELLED ? ST_OK : st;
 }
 
-/* Logs the job's steps if another worker's part may determine them of the data (job_steps_follow),
- * or from worker 0's part before it changed; and the rounds that they are, by the job's
- * optimizer. */
+/* Logs the number of the job's steps if it is not that of this worker's --epochs and part of the
+ * data: another worker's part may have determined it (job_steps_follow), or worker 0's part before
+ * it changed. Then logs the rounds, with the job's outer optimizer. */
 static void log_followed(const struct worker *w, const struct net_start *start)
 {
     struct net_job job = options_job(&w->opt, w->train->n);
@@ -238,7 +238,8 @@ static void log_followed(const struct worker *w, const struct net_start *start)
     set_up_log_rounds(&job, steps > 0 && steps != own ? steps : asked);
 }
 
-/* Logs that no step is left: otherwise a job that had ended looks as if it had been trained now. */
+/* Logs the steps, and logs a line if no step is left: otherwise a job that had ended before would
+ * look like one that was trained now. */
 static void log_steps(const struct worker *w, const struct net_start *start)
 {
     int64_t last = start->place.train_steps;
@@ -249,14 +250,14 @@ static void log_steps(const struct worker *w, const struct net_start *start)
 }
 
 /* Returns true if --early_stopping ended the job at `step`, according to the best evaluation that
- * ps 0 has reported: an end by a command is before that step. */
+ * ps 0 has reported. A command would have ended it earlier. */
 static bool is_stopped_early(const struct validation *v, int64_t step)
 {
     int64_t from = v->best.known ? v->best.step : 0;
     return v->early_stopping > 0 && job_evaluations(from, step, v->eval_every) >= v->early_stopping;
 }
 
-/* Logs why the servers ended the job before this worker's last step. */
+/* Logs the reason if the servers ended the job before its last step. */
 static void note_early_end(struct worker *w, const struct trainer_result *r)
 {
     int64_t asked = r->asked_steps ? r->asked_steps : options_train_steps(&w->opt, w->train->n);
@@ -269,9 +270,9 @@ static void note_early_end(struct worker *w, const struct trainer_result *r)
                                      : "weirctl stop, or a member's program, stopped it");
 }
 
-/* Reports the error to the servers: if all workers end with one, the servers need not wait. A
- * worker that got a signal, or may succeed after a restart, reports nothing and counts as
- * missing. */
+/* Sends the servers the error with which this worker ends: if all workers end with an error, the
+ * servers do not wait for them. A worker that received a signal, or that may succeed after a
+ * restart, sends no error, and the servers wait for its return. */
 static void leave_for_good(struct worker *w, enum status why, int done)
 {
     char error[LEAVE_ERROR_BYTES] = "";
@@ -292,7 +293,7 @@ static enum status finish_run(struct worker *w, const struct trainer_result *r)
     if (saved == ST_REFUSED)
         return saved;
     validation_settle(&w->validated);
-    if (r->left) { /* a server that misses the message sees that the stream is closed */
+    if (r->left) { /* a server that misses the message notices the closed stream */
         w->updates.ops->leave(w->updates.ctx, 0, "");
         LOG_I("left the job at step %" PRId64 ", as worker %d", r->global_step, r->member);
         if (w->opt.export_file)
@@ -304,9 +305,9 @@ static enum status finish_run(struct worker *w, const struct trainer_result *r)
     enum status st = once_done(report_result(w, r));
     if (st == ST_OK)
         st = saved;
-    /* Leaves as the last action: servers that all workers have left exit, and a worker that is
-     * killed while it reports must find them when it is restarted. If a server is gone before it
-     * received this, it logs that itself. */
+    /* The worker leaves as its last action: the servers exit when all workers have left, and a
+     * worker that is killed before must find the servers when it is restarted. A server that exits
+     * before it received this message logs that itself. */
     if (st == ST_OK || status_exit_code(st) == EXIT_PERMANENT)
         leave_for_good(w, st, 1);
     return st;
@@ -325,7 +326,7 @@ static enum status open_pages(struct worker *w)
     return *o->pages ? monitor_create(&cfg, &w->monitor) : ST_OK;
 }
 
-/* Alone: logs the outputs that the end of training would have written. */
+/* Logs the outputs that an interrupted worker without servers does not write. */
 static void log_unwritten(const struct worker *w, const struct trainer_result *r)
 {
     const char *const name[] = {"export", "summary_json"};
@@ -340,8 +341,8 @@ static void log_unwritten(const struct worker *w, const struct trainer_result *r
                   folder ? folder : "", folder ? " and writes the file at its end" : "");
 }
 
-/* Writes the outputs of a worker alone that was stopped, if it stopped between two steps without
- * checkpoints. */
+/* Writes the export of an interrupted worker without servers, if it has no checkpoints and has
+ * stopped between two steps. */
 static void keep_interrupted(const struct worker *w, const struct trainer_result *r)
 {
     char at[96];
@@ -362,7 +363,7 @@ static void keep_interrupted(const struct worker *w, const struct trainer_result
         LOG_W("%s: the export has the parameters of that step, without a final evaluation", at);
 }
 
-/* Shows in the bar and the pages for which program training waits. */
+/* Shows in the bar and on the pages the program that training waits for. */
 static void on_waiting(void *ctx, const char *whom, int64_t ms)
 {
     struct worker *w = ctx;
@@ -370,7 +371,7 @@ static void on_waiting(void *ctx, const char *whom, int64_t ms)
     trainer_wait(w->trainer, whom, ms);
 }
 
-/* Finds the wait for servers' answers, or for other workers' parts of an evaluation. */
+/* Finds the current wait: for answers of servers, or for other workers' parts of an evaluation. */
 static void find_wait(void *ctx, struct net_exchange_wait *out)
 {
     struct worker *w = ctx;
@@ -418,7 +419,7 @@ static enum status run_worker(struct worker *w)
     monitor_at(w->monitor, MONITOR_WAITING);
     TRY(watch_waits(w));
     TRY(w->updates.ops->start(w->updates.ctx, &start));
-    w->is_over = false; /* a server appeared during the look-up */
+    w->is_over = false; /* a server appeared while this worker checked for the job's end */
     if (w->opt.ps_hosts.n > 0)
         TRY(reporter_create(w->opt.ps_hosts.addr[0], &w->figures, &w->reporter));
     waiting_set_member(w->waiting, start.place.member);
@@ -469,7 +470,7 @@ static int exit_code_of(const struct worker *w, enum status st)
 /* Writes the trace after the threads have ended, while the layers' names still exist. */
 static enum status clean_up(struct worker *w, enum status result)
 {
-    alone_writer_settle(w->saver); /* the limit below does not apply to a checkpoint */
+    alone_writer_settle(w->saver); /* a checkpoint may need longer than the limit below */
     shutdown_end(w);
     /* All outputs but the trace are written, so a library or driver that hangs may be abandoned. */
     process_end_within(END_S, exit_code_of(w, result), "a thread of this worker");
@@ -512,7 +513,7 @@ static enum status report_devices(const struct options *o)
         .seconds = o->self_test_seconds,
     };
     sigset_t all;
-    /* These commands have nothing to end in order: a signal kills them, even inside a driver. */
+    /* These commands need no orderly end: a signal kills them, even inside a driver. */
     sigfillset(&all);
     pthread_sigmask(SIG_UNBLOCK, &all, NULL);
     if (o->list_devices >= 0)

@@ -30,7 +30,7 @@ static enum status cut_model(struct worker *w)
     return chunks_create(w->model->params, w->model->n_params, bytes, &w->chunks);
 }
 
-/* Applies --freeze; when joining without it, the job's setting. */
+/* Applies --freeze. A worker that joins without the flag applies the job's setting. */
 static enum status freeze_params(struct worker *w)
 {
     const struct chunks *job = w->joined.chunks;
@@ -72,8 +72,8 @@ done:
     return st;
 }
 
-/* Adds classes that a test set may lack: the evaluated file has as many rows of weights as
- * classes. */
+/* Sets the number of classes by the evaluated file, which has a row of weights for each class: the
+ * test set may lack classes. */
 static enum status add_classes(struct worker *w, struct model_data *data)
 {
     enum status st = ST_OK;
@@ -121,7 +121,7 @@ done:
     return st;
 }
 
-/* Reads the model; the data sets decide what it leaves to them. */
+/* Reads the model. The data sets determine the values that the model leaves to them ("auto"). */
 static enum status read_model(struct worker *w)
 {
     enum status st = ST_OK;
@@ -130,7 +130,7 @@ static enum status read_model(struct worker *w)
                               .classes = d->classes,
                               .has_targets = d->targets != NULL,
                               .may_lack = !w->train && !d->targets};
-    if (!dataset_has_labels(d)) { /* outputs: one, until add_classes finds their number */
+    if (!dataset_has_labels(d)) { /* a single output, until add_classes finds the number */
         data.has_targets = 1;
         data.classes = 1;
     }
@@ -158,7 +158,7 @@ static enum status read_weights(struct worker *w)
     return weights_read(&request, w->init, w->given, &w->init_result);
 }
 
-/* Chooses the devices, and the part of the batch of each. */
+/* Chooses the devices, and divides the batch among them. */
 static enum status make_towers(struct worker *w)
 {
     enum status st = ST_OK;
@@ -195,7 +195,7 @@ static enum status make_towers(struct worker *w)
         .tuning = o->gpu_tuning,
     };
     TRY(gpus_open(&request, &w->gpus));
-    /* OpenMP's threads must not spin while they wait: other workers share the cores. */
+    /* OpenMP's threads must not spin while they wait, because other workers use the same cores. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     TRY(backend_open("cpu", o->backend_dir, &w->cpu));
     towers.cpu = w->cpu;
@@ -243,8 +243,8 @@ done:
     return st;
 }
 
-/* Compares the names of the classes: a label is the index of its folder's name, so they must be
- * equal. */
+/* Checks that the names of classes equal those of training: a label is the index of its folder's
+ * name. */
 static enum status check_class_names(const struct worker *w, const struct dataset *d)
 {
     const struct options *o = &w->opt;
@@ -304,7 +304,7 @@ done:
     return st;
 }
 
-/* Finds a number that is not finite now instead of hours later, when its sample is read. */
+/* Finds numbers that are not finite now, instead of hours later when their sample is read. */
 static enum status check_finite(struct worker *w)
 {
     const struct dataset *sets[] = {w->train, w->test, w->validation};
@@ -315,8 +315,8 @@ static enum status check_finite(struct worker *w)
     return st;
 }
 
-/* Sums the data for a job, a checkpoint or an export. That reads all samples, except those of
- * validation data, which hold_out sums. */
+/* Computes checksums of the data for a job, a checkpoint or an export. This reads all samples,
+ * except those of validation files, which hold_out reads. */
 static enum status sum_data(struct worker *w)
 {
     const char *files = w->opt.train.data;
@@ -366,7 +366,7 @@ static enum status allocate_params(struct worker *w)
     return ST_NOMEM;
 }
 
-/* --precision=bf16: measures which layers gain on this CPU. */
+/* --precision=bf16: measures which layers are faster in bf16 on this CPU. */
 static enum status measure_rounding(struct worker *w)
 {
     const struct rounding_request r = {.towers = &w->towers,
@@ -411,7 +411,7 @@ static enum status make_exchange(struct worker *w)
     return updates_create(&cfg, &w->updates);
 }
 
-/* --checkpoint_dir, alone: continues from the checkpoint in the folder. */
+/* --checkpoint_dir of a worker without servers: continues from the checkpoint in the folder. */
 static enum status open_checkpoints(struct worker *w)
 {
     const struct options *o = &w->opt;

@@ -41,7 +41,7 @@ void set_up_job_over(struct worker *w, struct net_exchange_config *cfg)
 {
     w->joins_with = cfg->join;
     w->over.join = &w->joins_with;
-    /* only servers can describe the job that it joins */
+    /* a worker that joins needs the servers' description of the job */
     if (w->opt.servers_dir && !w->opt.join)
         cfg->is_over = is_over;
 }

@@ -42,18 +42,18 @@ static int count_cores(const struct options *o)
     return n;
 }
 
-/* Returns the number of threads beside the towers': a quarter of the cores. */
+/* Returns the number of threads outside the towers: a quarter of the cores. */
 static int n_own_threads(const struct worker *w)
 {
     int n = (w->opt.intra_op_threads > 0 ? w->opt.intra_op_threads : w->n_cores) / 4;
     return n < MAX_OWN_THREADS ? n : MAX_OWN_THREADS;
 }
 
-/* Returns the number of threads that are still to be started until training runs. */
+/* Returns the number of threads that will be started before training runs. */
 static int n_more_threads(const struct worker *w, int trains)
 {
     int n = w->n_cores;
-    if (trains) /* a tower's, and its reader's */
+    if (trains) /* threads of the tower and its reader */
         n += 2 + n_own_threads(w);
     if (trains && w->opt.ps_hosts.n > 0) /* the worker's threads that watch waits and report */
         n += 2 + net_environment_threads() + NET_EXCHANGE_THREADS;
@@ -75,8 +75,8 @@ static bool are_alike(const struct tower_device *a, const struct tower_device *b
     return a->backend == b->backend && a->n_threads == b->n_threads && a->precision == b->precision;
 }
 
-/* Writes the properties that the bits of this worker's sums depend on: each kind of tower, and the
- * loops in C. */
+/* Writes the properties of each kind of tower and of the C loops on which the bits of this worker's
+ * sums depend. */
 void set_up_threads_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYTES])
 {
     size_t n = 0;

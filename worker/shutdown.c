@@ -7,8 +7,8 @@
 #include <stdatomic.h>
 
 enum {
-    STEP_MS = 30000,   /* limit for a step to end, of a worker without servers */
-    LEAVE_MS = 20000,  /* limit for the other workers to reach the step at which it leaves */
+    STEP_MS = 30000,   /* worker without servers: limit for the current step to end */
+    LEAVE_MS = 20000,  /* limit for the other workers to reach the step at which this one leaves */
     MESSAGE_MS = 3000, /* limit for a message to ps 0, which may have ended before */
 };
 
@@ -38,8 +38,8 @@ static bool wait_for_end(struct worker *w, int64_t deadline)
     return ended;
 }
 
-/* Stops a worker without servers between two steps, with its checkpoint or export; if the step does
- * not end, because a GPU hangs for example, inside the step. */
+/* Stops a worker without servers between two steps, so that its checkpoint or export can be
+ * written. If the step does not end, for example because a GPU hangs, stops inside the step. */
 static void stop_alone(struct worker *w)
 {
     int64_t deadline = clock_deadline_ns(STEP_MS);
@@ -87,9 +87,9 @@ static void leave_in_order(struct worker *w, int sig)
     stop_now(w);
 }
 
-/* The only thread that receives SIGINT and SIGTERM, from before the devices are set up; other
- * threads block them. A driver, or NCCL, may never return from the set-up: a second signal ends the
- * process at once, by the signal's default action. */
+/* Runs the only thread that receives SIGINT and SIGTERM; all others block these signals. It starts
+ * before the devices are set up. A driver, or NCCL, may never return from the set-up: a second
+ * signal ends the process at once, by the signal's default action. */
 static void *signal_main(void *arg)
 {
     struct worker *w = arg;
@@ -128,7 +128,7 @@ static void *signal_main(void *arg)
         leave_in_order(w, sig);
     else if (ready && !last)
         stop_now(w);
-    /* stays unblocked: only this thread can receive the second signal */
+    /* the thread waits with the signals unblocked: no other thread can receive a second signal */
     pthread_mutex_lock(&w->lock);
     while (!w->done)
         pthread_cond_wait(&w->signalled, &w->lock);

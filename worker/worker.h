@@ -1,7 +1,7 @@
 /* worker/worker.h - the state of a worker, shared by main.c, set_up*.c and shutdown.c. Private to
  * them.
- * Owns:    all of it, from set_up to main's clean_up. Threads: the main thread, and the one that
- *          receives signals; the lock guards what both use.
+ * Owns:    all parts of the worker, from set_up to clean_up in main.c. Threads: the main thread,
+ *          and the thread that receives signals; the lock guards the fields that both use.
  * Errors:  each part's own. */
 #ifndef WORKER_WORKER_H
 #define WORKER_WORKER_H
@@ -27,7 +27,7 @@ struct worker {
     struct options opt;
     char host[MEMBER_IDENTITY_HOST_BYTES];       /* name of this host */
     char address[MEMBER_IDENTITY_ADDRESS_BYTES]; /* host name and process */
-    struct net_status joined;                    /* --join: the job at that time */
+    struct net_status joined; /* --join: status of the job before this worker joined */
     struct gpus gpus;
     int gpu_number[DEVICE_MAX];  /* CUDA's numbers of the chosen GPUs */
     int n_cores;                 /* number of cores that this process uses */
@@ -40,7 +40,7 @@ struct worker {
     struct chunks *chunks;
     struct dataset *train, *test, *validation; /* test, validation: NULL: none */
     struct validation validated;
-    struct updates watched;                /* updates that `waiting` watches */
+    struct updates watched;                /* copy of `updates` whose waits `waiting` watches */
     struct job_data data;                  /* description of the data for the servers */
     struct job_normal normal;              /* normalisation of the samples */
     struct dataset_range range;            /* range of the training samples' values */
@@ -48,10 +48,10 @@ struct worker {
     char *data_text;                       /* description of data and model in checkpoints */
     struct job_validation validation_data; /* description of the validation data for the servers */
     float *params;
-    /* [n_layers] measured: layers that multiply in bf16 on the CPU; NULL: not measured */
+    /* [n_layers] layers that multiply in bf16 on the CPU, as measured; NULL: not measured */
     uint8_t *rounded;
-    float *init;                       /* --init: like `params`, where `given` is set; NULL: none */
-    uint8_t *given;                    /* [params] */
+    float *init;    /* --init: values like `params`, valid if `given` is set; NULL: none */
+    uint8_t *given; /* [number of parameters] the file has this parameter */
     struct weights_result init_result; /* result of reading the file */
     struct updates updates;
     struct net_join joins_with; /* description of this worker for the servers */
@@ -73,24 +73,24 @@ struct worker {
     int signal;           /* received signal; 0: none */
     int ended_by;         /* signal that ended the run at once; 0: none */
     bool ready;           /* trainer and exchange can be stopped */
-    bool training;        /* training with servers, whose job it can leave in order */
-    bool trained;         /* all steps are done, or it has left: it ends without more steps */
+    bool training;        /* trains with servers, and can leave the job in order */
+    bool trained;         /* all steps are done, or the worker has left */
     bool stepped;         /* the trainer computes no more steps */
     bool stopped;         /* the job was stopped by request before its last step */
     _Atomic bool is_torn; /* training was stopped inside a step */
     bool done;            /* main does not need the signal thread any more */
 };
 
-/* Builds a trainer from the flags (set_up.c). A signal ends it between two parts, with
- * ST_CANCELLED. */
+/* Builds a trainer from the flags (set_up.c). ST_CANCELLED: a signal ended the set-up between two
+ * of its parts. */
 enum status set_up(struct worker *w);
 /* Builds what --evaluate and --predict need: the model, its devices, the test set, and memory for
  * the parameters. */
 enum status set_up_inference(struct worker *w);
-/* Logs the rounds of a job with local steps; asked: steps before they were rounded up to whole
- * rounds. */
+/* Logs the rounds of a job with local steps. asked: number of steps before it was rounded up to
+ * whole rounds. */
 void set_up_log_rounds(const struct net_job *job, int64_t asked);
-/* Requests the job's settings from the servers with --join (set_up_job.c). */
+/* Requests the job's settings from the servers if --join is set (set_up_job.c). */
 enum status set_up_job_ask(struct worker *w);
 /* Returns the description of data and model for an export or a checkpoint. */
 struct trained_on_source set_up_job_source(const struct worker *w);
@@ -100,7 +100,7 @@ enum status set_up_job_trained_on(struct worker *w);
 void set_up_job_over(struct worker *w, struct net_exchange_config *cfg);
 /* set_up_threads.c: sets n_cores, and creates the threads for loops over parameters. */
 enum status set_up_threads(struct worker *w);
-/* Describes the arithmetic of the worker's sums, once there are towers. */
+/* Describes the arithmetic of the worker's sums. Called when the towers exist. */
 void set_up_threads_arithmetic(const struct worker *w, char name[JOB_ARITHMETIC_BYTES]);
 /* set_up_events.c: creates the events of --logdir. */
 enum status set_up_events(struct worker *w);
@@ -112,11 +112,11 @@ struct weights_request set_up_weights(const struct worker *w);
 /* Blocks or unblocks SIGINT and SIGTERM for the calling thread: SIG_BLOCK, SIG_UNBLOCK. */
 sigset_t shutdown_signals(int how);
 enum status shutdown_start(struct worker *w);
-/* Returns the received signal, 0: none. `done`: none is handled any more. */
+/* Returns the received signal; 0: none. done: from now on no signal is handled. */
 int shutdown_received(struct worker *w, bool done);
 /* Ends the thread of shutdown_start, if there is one. */
 void shutdown_end(struct worker *w);
-/* Sleeps; returns 1 if a signal ended the sleep and the run. arg: the worker. */
+/* Sleeps for `ms`. Returns 1 at once if a signal arrives, which ends the run. arg: the worker. */
 int shutdown_pause(void *arg, int ms);
 
 #endif
