@@ -166,7 +166,7 @@ static void build_squared(struct reference *r)
     reference_layer(r, LAYER_SQUARED);
 }
 
-/* The nets from here on are graphs. */
+/* Nets of graphs: some layers have several readers or inputs. */
 
 static void build_residual(struct reference *r)
 {
