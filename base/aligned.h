@@ -1,4 +1,5 @@
-/* base/aligned.h - memory that begins on a cache line. Threads: any. Errors: NULL. */
+/* base/aligned.h - memory that begins on a cache line. Threads: any. Errors: a function returns
+ * NULL. */
 #ifndef BASE_ALIGNED_H
 #define BASE_ALIGNED_H
 #include <stdlib.h>

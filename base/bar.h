@@ -1,7 +1,7 @@
 /* base/bar.h - a progress bar in the last line of stderr, for an operator at a terminal. Log lines
  * appear above the bar.
- * Owns:    the log's hook, between begin and end: one bar at a time.
- * Threads: one at a time for begin, draw and end; any thread may log.
+ * Owns:    the log's hook between begin and end, so only one bar can exist.
+ * Threads: one thread at a time calls begin, draw and end; any thread may log.
  * Errors:  none; nothing is written to a terminal that is gone. */
 #ifndef BASE_BAR_H
 #define BASE_BAR_H

@@ -1,6 +1,6 @@
 /* base/buf.h - a refcounted block of memory that crosses threads or the wire.
- * Owns:    its bytes; immutable once a second reference exists (invariant I1).
- * Threads: ref and unref from any; a writer may write only while it holds the only reference.
+ * Owns:    its bytes, which do not change after a second reference exists (invariant I1).
+ * Threads: any thread may ref and unref; a thread may write only while it holds the only reference.
  * Errors:  ST_NOMEM. */
 #ifndef BASE_BUF_H
 #define BASE_BUF_H
@@ -26,6 +26,6 @@ struct buf *buf_ref(struct buf *b); /* returns b */
 void buf_unref(struct buf *b);      /* NULL is fine */
 /* Creates a block on memory that the caller owns. shared: see struct buf; not 0. */
 enum status buf_create_shared(void *data, size_t bytes, uint64_t shared, struct buf **out);
-void buf_free(struct buf *b); /* frees the block, whatever its count; only a recycler may call it */
+void buf_free(struct buf *b); /* frees the block, whatever its refs; only `recycle` may call it */
 
 #endif

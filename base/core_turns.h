@@ -2,8 +2,8 @@
  * each other: each piece of the work runs on the next core that this process may use. The
  * scheduler alone would keep the work on one core, and all threads would wait for the thread of
  * that core.
- * Threads: any; each moves only itself. Errors: a thread that cannot be moved stays on its core,
- * and no thread moves from then on. */
+ * Threads: any; each thread moves only itself. Errors: none; if a thread cannot be moved, it stays
+ * on its core, and no thread moves from then on. */
 #ifndef BASE_CORE_TURNS_H
 #define BASE_CORE_TURNS_H
 #include <sched.h>
@@ -21,7 +21,8 @@ void core_turns_init(struct core_turns *t);
 /* Adds `change` to the number of processes of this host that compute on these cores: 1 at a
  * process's start, -1 at its end. */
 void core_turns_busy(struct core_turns *t, int change);
-/* Moves the calling thread to the next core, until core_turns_end. Returns 0 if it stays. */
+/* Moves the calling thread to the next core, until core_turns_end. Returns 0 if the thread
+ * stays. */
 int core_turns_begin(struct core_turns *t);
 void core_turns_end(const struct core_turns *t);
 

@@ -1,7 +1,7 @@
 /* base/cores.h - counts the cores that this process may use: those of its CPU affinity (taskset,
  * cpusets, Slurm), limited to the quota of its control groups (containers, systemd), above which
  * the kernel would throttle the process. The machine may have more cores.
- * Threads: any. Errors: a file that cannot be read limits nothing. */
+ * Threads: any. Errors: none; a file that cannot be read counts as no limit. */
 #ifndef BASE_CORES_H
 #define BASE_CORES_H
 
@@ -17,12 +17,13 @@ struct cores cores_usable(void);
  * 1. */
 struct cores cores_count(int n_machine, int n_affinity, double quota);
 /* Returns the cores for one of `n` processes of a job on this host: an equal share of the machine's
- * cores, at least 1. The function assumes that the affinity is of this process alone. It assumes
- * the same of a control group's quota, unless all n processes are in the group (one_group). */
+ * cores, at least 1. The function assumes that a CPU affinity applies to this process only. It
+ * assumes the same of a control group's quota, unless all n processes are in that group
+ * (one_group). */
 int cores_share(const struct cores *c, int n, int one_group);
-/* Returns the least quota, in cores, of the groups in the file `self` (as /proc/self/cgroup) and of
- * all above them, in the tree at `root` (as /sys/fs/cgroup): cpu.max of version 2,
- * cpu.cfs_quota_us of version 1. 0: there is no limit. */
+/* Returns the lowest quota, in cores, of the groups that the file `self` (such as
+ * /proc/self/cgroup) names, and of all groups above them, in the tree at `root` (such as
+ * /sys/fs/cgroup): cpu.max of version 2, cpu.cfs_quota_us of version 1. 0: there is no limit. */
 double cores_quota(const char *self, const char *root);
 
 #endif

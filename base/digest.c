@@ -28,7 +28,7 @@ static void clean_registers(void)
 
 uint32_t digest_crc32c(uint32_t crc, const void *data, size_t n)
 {
-    /* ISA-L's length is an int, and its caller inverts the value before and after */
+    /* ISA-L's length is an int, and the caller inverts the value before and after the call */
     const unsigned char *p = data;
     crc = ~crc;
     while (n > 0) {

@@ -1,6 +1,6 @@
 /* base/digest.h - checksums: CRC-32C (RFC 3720 B.4, by Intel's ISA-L) for bytes on the wire and on
  * disk, SHA-256 (by OpenSSL's libcrypto) to name a set of parameters.
- * Threads: any; a struct digest_sha256 belongs to one. Errors: ST_NOMEM. */
+ * Threads: any; a struct digest_sha256 belongs to one thread. Errors: ST_NOMEM. */
 #ifndef BASE_DIGEST_H
 #define BASE_DIGEST_H
 #include "base/status.h"

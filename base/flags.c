@@ -263,8 +263,8 @@ static void report_unknown(const struct flags_program *prog, int argc, char **ar
     *i += !strchr(argv[*i], '=') && *i + 1 < argc && argv[*i + 1][0] != '-';
 }
 
-/* Spells one argument canonically as --name or --name=value; NULL: it is another program's. *i
- * moves past a separate value. */
+/* Writes one argument in its canonical form, --name or --name=value; NULL: the flag belongs to
+ * another program. Moves *i past a separate value. */
 static enum status canonical_arg(const struct flags_program *prog, int argc, char **argv, int *i,
                                  char **out)
 {
@@ -315,7 +315,7 @@ done:
     return st;
 }
 
-/* Spells all arguments canonically. Reports every wrong name, not only the first. */
+/* Writes all arguments in their canonical form. Reports every wrong name, not only the first. */
 static enum status canonical_args(const struct flags_program *prog, int argc, char **argv)
 {
     enum status first = ST_OK;

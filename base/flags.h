@@ -2,7 +2,8 @@
  * (--help=man), bash's completion (--help=bash) and the start-up dump. Underscores and dashes are
  * the same in names (--ps_hosts, --ps-hosts). A boolean flag stands alone or has one of =true,
  * =false, =1, =0; a FLAG_MAYBE stands alone or has =word.
- * Threads: none; parse before the first thread starts.
+ * Threads: the main thread, before other threads start, except functions with the comment "Any
+ *          thread".
  * Errors:  ST_INVALID, logged with the flag, its value and the accepted values. All unknown names
  *          are logged, not only the first. */
 #ifndef BASE_FLAGS_H
@@ -33,7 +34,7 @@ struct flag {
 /* Names that users of other software type for one of our flags. */
 struct flag_foreign {
     const char *names; /* names with spaces between them */
-    const char *ours;  /* our flag that they mean, where the program uses it; NULL: not accepted */
+    const char *ours;  /* our flag of the same meaning, if the program has it; NULL: not accepted */
     const char *text;  /* follows "unknown flag --name: "; one sentence with the fix */
 };
 
@@ -44,8 +45,8 @@ struct flags_program {
     const struct flag *flags;
     size_t n_flags;
     const char *words;    /* name in --help of words that are not flags: "COMMAND"; NULL: refused */
-    unsigned char *given; /* [n_flags] of 0; parse sets those on the command line to 1. NULL: not
-                             needed */
+    unsigned char *given; /* [n_flags] zeros; parse sets 1 for each flag on the command line. NULL:
+                             not needed */
     const struct flag_foreign *foreign; /* ends with NULL names; NULL: none */
     const char *installed;              /* name of the installed file; NULL: name */
 };
@@ -61,8 +62,8 @@ enum status flags_set(const struct flag *f, const char *value);
 /* Returns true if the flag's value is a path. In a path ~/ becomes the home folder, and an address
  * such as gs://BUCKET is refused. Any thread. */
 bool flags_is_path(const struct flag *f);
-/* Returns the path that a value of such a flag denotes, malloc'd. ST_INVALID, logged; ST_NOMEM. Any
- * thread. */
+/* Sets *out to the path that the value of such a flag denotes, malloc'd. ST_INVALID, logged;
+ * ST_NOMEM. Any thread. */
 enum status flags_path_take(const struct flag *f, const char *value, char **out);
 /* Returns the name of the flag that a user most likely meant by an unknown name; NULL: no flag's
  * name is similar. Any thread. */
@@ -72,8 +73,8 @@ int flags_choice_find(const char *choices, const char *text);
 /* Returns the name of the program's flag that keeps its value in target; NULL: the flag was not on
  * the command line of the last parse. */
 const char *flags_given_name(const struct flags_program *prog, const void *target);
-/* Logs every value that differs from its default, at debug level, and, in one line at info level,
- * the flags of the last parse that are another program's. */
+/* Logs every value that differs from its default, at debug level. Logs the flags of the last parse
+ * that belong to another program in one line at info level. */
 void flags_dump(const struct flags_program *prog);
 
 #endif

@@ -20,8 +20,8 @@ int flags_stand_alone(const struct flag *f);
 /* Returns the name of the flag's value in --help. */
 const char *flags_print_arg_name(const struct flag *f);
 
-/* Prints the sections of a manual page that the table decides, in roff's man(7). help: one text for
- * each flag, with its default. */
+/* Prints the sections of a manual page that depend on the table, in roff's man(7). help: one text
+ * for each flag, with its default. */
 void flags_print_man(const struct flags_program *prog, char *const *help);
 /* Prints bash's completion of the installed program. */
 void flags_print_bash(const struct flags_program *prog);

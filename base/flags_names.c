@@ -25,7 +25,8 @@ bool flags_name_is(const char *name, const char *got, size_t n)
     return is_same(name, got, n) && name[n] == 0;
 }
 
-/* Returns the flag that the program uses, also where another program's row of that name is first.
+/* Returns the flag that this program uses, also if a row of another program with the same name is
+ * first.
  */
 static const struct flag *find_own(const struct flags_program *prog, const char *got, size_t n)
 {

@@ -1,6 +1,6 @@
 /* base/flags_neighbours.c - names of flags in scripts of PyTorch, torchrun, Keras and others, for
  * which a program suggests its own flag. No such name is accepted: its meaning differs from script
- * to script. `ours` is the suggested flag, NULL where no flag is needed; `text` replaces the plain
+ * to script. `ours` is the suggested flag, or NULL if no flag is needed; `text` replaces the plain
  * suggestion. */
 #include "base/flags_impl.h"
 

@@ -81,7 +81,8 @@ void flags_print_man(const struct flags_program *prog, char *const *help)
     }
 }
 
-/* Prints the flag's case in the completion of values; nothing if there is nothing to offer. */
+/* Prints the case of this flag for the shell code that completes values. Prints nothing if the flag
+ * has no values to offer. */
 static void put_value_case(const struct flag *f)
 {
     const char *arg = f->arg ? f->arg : "";
@@ -118,8 +119,8 @@ static void put_command_words(const struct flags_program *prog)
             printf("    [[ $before == %s ]] && after+=' %s'\n", first, second);
 }
 
-/* Finds the flag of a value, which follows '=', or is a separate word if the flag requires a
- * value. */
+/* Shell code that finds the flag to which a value belongs. The value follows '=', or is a separate
+ * word if the flag requires a value. */
 static const char find_flag[] =
     "    local cur=${COMP_WORDS[COMP_CWORD]} before= flag= words= files= commands= after=\n"
     "    ((COMP_CWORD > 0)) && before=${COMP_WORDS[COMP_CWORD-1]}\n"

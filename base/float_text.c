@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Writes a whole number without the power of ten that "%g" adds where it has fewer digits than
- * places: 120 instead of 1.2e+02. */
+/* Writes a whole number without the exponent that "%g" adds if its precision is too low for the
+ * number: 120 instead of 1.2e+02. */
 static const char *without_power(double value, char out[FLOAT_TEXT_BYTES])
 {
     if (fabs(value) >= 1 && fabs(value) < 1e6 && strchr(out, 'e'))

@@ -9,7 +9,8 @@ enum { FLOAT_TEXT_BYTES = 32 };
 const char *float_text(float value, char out[FLOAT_TEXT_BYTES]);
 /* Writes the shortest decimal number that reads back as this double. Returns out. */
 const char *float_text_double(double value, char out[FLOAT_TEXT_BYTES]);
-/* Returns the double with the float's shortest decimal number, for writers of doubles (JSON). */
+/* Returns the double that is equal to the float's shortest decimal number, for code that writes
+ * doubles (JSON). */
 double float_text_to_double(float value);
 
 #endif

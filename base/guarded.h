@@ -2,9 +2,9 @@
  * CMakeLists.txt includes this header into every C file when the compiler is clang: clang then
  * reports a lock that a function acquires and does not release on every path, a release of a lock
  * that is not held, a wait without its lock, and a call of a REQUIRES function without the lock. In
- * C, clang 14 cannot name a field's lock from another field of the same struct: GUARDED_BY is for
- * variables of a file alone. A comment states which fields a lock in a struct guards. Errors: none
- * at run time; this header generates no code. */
+ * C, clang 14 cannot name a field's lock from another field of the same struct, so GUARDED_BY is
+ * only for a file's variables. A comment states which fields a lock in a struct guards. Errors:
+ * none at run time; this header generates no code. */
 #pragma once
 
 #include <pthread.h>

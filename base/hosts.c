@@ -173,7 +173,8 @@ int hosts_is_loopback(const char *addr)
            strncmp(addr, "[::1]:", 6) == 0;
 }
 
-/* Returns whether two addresses have one host: "a:1" and "a:2"; "[::1]:1" and "127.0.0.1:2". */
+/* Returns whether two addresses have the same host: "a:1" and "a:2"; "[::1]:1" and
+ * "127.0.0.1:2". */
 static int same_host(const char *a, const char *b)
 {
     const char *end = strrchr(a, ':');

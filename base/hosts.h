@@ -1,8 +1,7 @@
-/* base/hosts.h - lists of host:port as TensorFlow's flags spell them.
- * Accepts "a:1,b:2", "[::1]:2221", also with spaces around commas and with TensorFlow's "grpc://"
- * before an entry; no empty entries, no address twice. Host names are kept in small letters, so
- * that they compare without case. Errors: ST_INVALID (logged with the entry and the flag),
- * ST_NOMEM. */
+/* base/hosts.h - lists of host:port as TensorFlow's flags spell them. Accepts "a:1,b:2",
+ * "[::1]:2221", also with spaces around commas and with TensorFlow's "grpc://" before an entry;
+ * refuses empty entries and duplicate addresses. Host names are kept in small letters, so that they
+ * compare without case. Errors: ST_INVALID (logged with the entry and the flag), ST_NOMEM. */
 #ifndef BASE_HOSTS_H
 #define BASE_HOSTS_H
 #include "base/status.h"
@@ -23,13 +22,13 @@ void hosts_free(struct hosts *h);
 const char *hosts_problem(const char *addr);
 /* Changes one address to small letters, the form in lists. */
 void hosts_lower(char *addr);
-/* Copies n addresses. ST_INVALID (not logged): hosts_problem refuses one, one is there twice, or
- * there are more than HOSTS_MAX; ST_NOMEM. */
+/* Copies n addresses. ST_INVALID (not logged): hosts_problem refuses an address, an address is a
+ * duplicate, or there are more than HOSTS_MAX; ST_NOMEM. */
 enum status hosts_copy(const char *const *addr, size_t n, struct hosts *out);
 /* Returns the index of an address; -1: it is not in the list. */
 int hosts_find(const struct hosts *h, const char *addr);
-/* Counts the entries with the host of entry i, itself included. Hosts are compared as texts; all
- * loopback names and addresses are one host. 0: there is no entry i. */
+/* Counts the entries that have the same host as entry i, including entry i. Hosts are compared as
+ * texts; all loopback names and addresses are one host. 0: there is no entry i. */
 int hosts_on_same(const struct hosts *h, int i);
 /* Returns whether the host is a loopback name or address (127.*, ::1, localhost). */
 int hosts_is_loopback(const char *addr);

@@ -5,10 +5,10 @@
 #define BASE_JOB_NAME_H
 #include "base/status.h"
 
-/* Checks that the name asks for the program ps. name NULL: the flag is not set. */
+/* Checks that the name means the program ps. name NULL: the flag is not set. */
 enum status job_name_check_ps(const char *name);
-/* Checks that the name asks for the program worker. "chief", and its older name "master", is worker
- * 0: then *task_index must be 0, or -1 (not set), which becomes 0. */
+/* Checks that the name means the program worker. "chief", and its older name "master", is worker 0:
+ * then *task_index must be 0, or -1 (not set), which becomes 0. */
 enum status job_name_check_worker(const char *name, long long *task_index);
 
 #endif

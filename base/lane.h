@@ -1,10 +1,10 @@
 /* base/lane.h - a thread for work that may hang, such as a call of a disk or of a name server. The
- * caller posts jobs and continues; the lane runs them one after the other. Work that hangs when the
- * lane is destroyed is left behind, to the end of the process. So a job must own all memory that
- * its work accesses, or borrow memory that is never freed.
+ * caller posts jobs and continues; the lane runs them one after the other. If work hangs when the
+ * lane is destroyed, the thread is left behind until the process ends. So a job must own all memory
+ * that its work accesses, or borrow memory that is never freed.
  *
- * Owns:    one thread, the jobs that wait.
- * Threads: post from any; create and destroy from one.
+ * Owns:    one thread, and the jobs that wait.
+ * Threads: any thread may post; one thread creates and destroys.
  * Errors:  ST_NOMEM from create, logged; ST_BUSY from post. */
 #ifndef BASE_LANE_H
 #define BASE_LANE_H
@@ -16,8 +16,9 @@ struct lane;
 struct lane_job {
     /* Runs in the lane's thread, without a lock. */
     void (*work)(struct lane_job *job);
-    /* Ends the job, and frees it. is_left: its lane was destroyed: nothing but the job is touched.
-     * Called once for each posted job, by the lane's thread or by lane_destroy(). */
+    /* Ends the job, and frees it. is_left: the lane was destroyed, and this function must access
+     * nothing but the job. Called once for each posted job, by the lane's thread or by
+     * lane_destroy(). */
     void (*end)(struct lane_job *job, bool is_left);
 };
 

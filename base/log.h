@@ -1,9 +1,9 @@
-/* base/log.h - one line per event on stderr: level, time, role and task, exact cause. W
- *     14:02:11.532 worker:2 push to ps:1 (10.0.0.7:2221): deadline 500 ms passed, retrying After
- *     log_start, lines are copied into a ring of bounded size, and the log's own thread writes
- *     them. So a thread that logs never waits for stderr, whatever locks it holds. If no program
- *     reads stderr and the ring is full, lines are dropped, and a later line reports their number.
- *     Without log_start (tools, tests, a child after fork) the thread that logs writes the line.
+/* base/log.h - one line per event on stderr: level, time, role and task, exact cause:
+ *     W 14:02:11.532 worker:2 push to ps:1 (10.0.0.7:2221): deadline 500 ms passed, retrying
+ * After log_start, lines are copied into a ring of bounded size, and the log's own thread writes
+ * them. So a thread that logs never waits for stderr, whatever locks it holds. If no program reads
+ * stderr and the ring is full, lines are dropped, and a later line reports their number. Without
+ * log_start (tools, tests, a child after fork) the thread that logs writes the line.
  * Threads: any; a line is written by one write(2), so lines never mix, and they keep their order.
  * Errors:  none; a line that cannot be written is lost. */
 #ifndef BASE_LOG_H
@@ -24,8 +24,8 @@ enum log_level log_level_get(void);
 void log_start(void);
 /* Waits until all lines logged before are written, for at most `ms`. Returns whether they are. */
 int log_flush(int64_t ms);
-/* Writes the lines in the ring and ends the thread. Returns 0 if that lasts longer than `ms`, as no
- * program reads stderr; then no line is written any more. */
+/* Writes the lines in the ring and ends the thread. Returns 0 if that lasts longer than `ms`,
+ * because no program reads stderr; then no line is written any more. */
 int log_stop(int64_t ms);
 
 /* Drops the log lines of the calling thread until it calls log_mute(0). A caller that counts errors
@@ -34,10 +34,10 @@ void log_mute(int is_muted);
 
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* A place in the code whose lines are limited in rate (log_limit.h). A summary reports the last
- * withheld line and the number of other withheld lines. It is part of the kind's next line, or,
- * after log_start, a line of its own as soon as the limit allows. The memory of a kind must stay
- * valid until the process exits. */
+/* The log lines of one place in the code, whose rate is limited (log_limit.h). A summary reports
+ * the last withheld line and the number of other withheld lines. It is part of the kind's next
+ * line, or, after log_start, a line of its own as soon as the limit allows. The memory of a kind
+ * must stay valid until the process exits. */
 struct log_kind {
     struct log_limit limit;
     struct log_kind *next; /* NULL: it is on no list yet, or the last */
@@ -52,8 +52,8 @@ void log_write_few(struct log_kind *kind, enum log_level level, const char *fmt,
  * runs with a lock of the log held and must not log. NULL removes it, after the lines logged before
  * are written or LOG_END_MS have passed. */
 void log_set_hook(void (*hook)(void *ctx, int before), void *ctx);
-/* Has the log's thread run the hook with before=0, without a line, so that the caller does not wait
- * for stderr. Without that thread the caller runs it. */
+/* Makes the log's thread run the hook with before=0, without a line, so that the caller does not
+ * wait for stderr. Without that thread the caller runs the hook. */
 void log_redraw(void);
 
 /* Sends lines to the sink instead of stderr, without time and role: for a program that reports

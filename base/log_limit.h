@@ -1,6 +1,7 @@
-/* base/log_limit.h - limits the rate of lines of one kind, where a peer causes them:
- * LOG_LIMIT_BURST (or `burst`) at once, then one each LOG_LIMIT_MS; further lines are only counted.
- * `now_ns` is the caller's clock and must not decrease. Threads: none; its user holds a lock.
+/* base/log_limit.h - limits the rate of log lines of one kind that a peer can cause. It allows
+ * LOG_LIMIT_BURST (or `burst`) lines at once, then one line each LOG_LIMIT_MS; further lines are
+ * only counted. `now_ns` is the caller's clock and must not decrease. Threads: the caller holds a
+ * lock.
  * Errors: none. */
 #ifndef BASE_LOG_LIMIT_H
 #define BASE_LOG_LIMIT_H

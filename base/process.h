@@ -1,6 +1,7 @@
 /* base/process.h - settings for a whole process, which Weir's programs make at their start. libweir
  * runs in the process of another program and makes none of them (see weir.h).
- * Threads: main, before other threads start; the other functions: any. */
+ * Threads: the main thread calls process_set_up before other threads start; any thread may call the
+ *          other functions. */
 #ifndef BASE_PROCESS_H
 #define BASE_PROCESS_H
 #include <stdbool.h>
@@ -11,8 +12,8 @@
 void process_set_up(void);
 /* Returns true if process_set_up() was called: code may change settings of the whole process. */
 bool process_is_ours(void);
-/* Ends the process with `exit_code` if it still runs after `seconds`, with a line on stderr that
- * names `what`, which does not answer. A program calls it at its end, when the caller, or a thread
+/* Ends the process with `exit_code` if it still runs after `seconds`, with a line on stderr which
+ * reports that `what` does not answer. A program calls it at its end, when the caller, or a thread
  * that it joins, may hang in the operating system's kernel, as in a read from a network folder,
  * where no signal handler runs. Only the first call sets the time. Starts a thread; if none can be
  * started, SIGALRM ends the process. */

@@ -15,7 +15,8 @@ static inline uint64_t rng_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* A key of its own for each use: rng_key(seed, RNG_..., layer or parameter index). */
+/* Uses of random numbers. Each use has its own key: rng_key(seed, RNG_..., layer or parameter
+ * index). */
 enum rng_use {
     RNG_INIT = 1,
     RNG_SHUFFLE = 2,

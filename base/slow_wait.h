@@ -3,14 +3,14 @@
  * on.
  *
  * Owns:    one thread, from begin to end.
- * Threads: begin and end from one.
+ * Threads: one thread calls begin and end.
  * Errors:  if no thread can be started, no line is logged. */
 #ifndef BASE_SLOW_WAIT_H
 #define BASE_SLOW_WAIT_H
 
 struct slow_wait;
 /* Starts the thread. The thread borrows `folder` until slow_wait_end(). It calls ready(ctx) once if
- * `fd` (-1: none), such as a descriptor of signals, becomes readable before that. */
+ * `fd` (-1: none), such as a descriptor of signals, becomes readable before slow_wait_end(). */
 struct slow_wait *slow_wait_begin(const char *folder, int fd, void (*ready)(void *ctx), void *ctx);
 void slow_wait_end(struct slow_wait *w); /* NULL is fine */
 

@@ -38,8 +38,8 @@ enum status {
 const char *status_name(enum status st); /* "ST_OK"; static */
 const char *status_text(enum status st); /* "ok"; static */
 
-/* A program's exit status, for schedulers: 0; EXIT_RETRY where a restart may help (a peer or memory
- * is missing, a port in use, a disk full, a device lost); otherwise EXIT_PERMANENT. */
+/* A program's exit status, for schedulers: 0; EXIT_RETRY if a restart may help (a peer or memory is
+ * missing, a port in use, a disk full, a device lost); otherwise EXIT_PERMANENT. */
 enum { EXIT_PERMANENT = 1, EXIT_USAGE = 2, EXIT_RETRY = 138 };
 int status_exit_code(enum status st);
 /* Returns the code for a file that could not be opened or used: ST_IO or ST_NOMEM if a later try

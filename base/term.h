@@ -1,7 +1,8 @@
 /* base/term.h - the number of a generation. A term is epoch << 24 | n: the epoch counts the starts
  * of ps 0 and is recorded before it is used; n counts the generations of one start from 1, in
- * memory. So no term is used twice, and terms only increase. It is printed as "1.2". Threads:
- * values. Errors: none. */
+ * memory. So no term is used twice, and terms only increase. A term is printed as "1.2".
+ * Threads: plain values without a lock.
+ * Errors:  none. */
 #ifndef BASE_TERM_H
 #define BASE_TERM_H
 #include <inttypes.h>

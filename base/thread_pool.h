@@ -1,7 +1,8 @@
-/* base/thread_pool.h - threads that share a loop with the thread that runs it. The work is cut into
- * parts, and each idle thread runs the next part.
+/* base/thread_pool.h - threads that share the work of a loop with the thread that calls
+ * thread_pool_run. The work is cut into parts, and each idle thread runs the next part.
  * Owns:    its threads, which inherit the creator's signal mask.
- * Threads: any may run loops, several at once. A part runs no loop of the same pool.
+ * Threads: any thread may run a loop; several loops may run at the same time. A part runs no loop
+ *          of the same pool.
  * Errors:  ST_NOMEM. A thread that cannot be started is logged; the pool works without it. */
 #ifndef BASE_THREAD_POOL_H
 #define BASE_THREAD_POOL_H

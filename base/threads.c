@@ -3,8 +3,8 @@
  * gRPC (1.51), OpenMP and drivers call pthread_create by name, and the loader finds the program's
  * own definition before libc's. gRPC does not check the result: timers and calls of the missing
  * thread, and grpc_shutdown, would wait for ever. The caller's address distinguishes a library from
- * the program. A host of libweir has no such definition: there only threads_reserve() checks the
- * limit.
+ * the program. A program that loads libweir has no such definition: there only threads_reserve()
+ * checks the limit.
  *
  * The kernel still counts a thread for a moment after pthread_join has returned. So a failure is
  * final only after several attempts, and threads_reserve() waits until its own threads are gone. */

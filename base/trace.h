@@ -1,4 +1,4 @@
-/* base/trace.h - records when a program did what: spans of time in a file that Perfetto and
+/* base/trace.h - records the times of a program's work as spans in a file that Perfetto and
  * chrome://tracing open (Chrome trace JSON). docs/guide/tracing.md explains how to read it.
  *
  * Times are those of CLOCK_MONOTONIC, so that a viewer can show files of several processes of one
@@ -8,7 +8,8 @@
  * and allocates memory only at a thread's first event.
  *
  * Owns:    the last TRACE_EVENTS - 1 events of each thread, until the process ends.
- * Threads: any; trace_open and trace_close: one, while other threads may trace.
+ * Threads: any thread may trace; one thread calls trace_open and trace_close, also while other
+ *          threads trace.
  * Errors:  ST_INVALID (a path that cannot be written), ST_IO, ST_FULL, ST_NOMEM; logged. */
 #ifndef BASE_TRACE_H
 #define BASE_TRACE_H
