@@ -18,8 +18,8 @@ enum {
     LINE_MS = 5000
 };
 
-/* Returns NULL if a worker can join the job, otherwise the reason. *done: no worker can ever join
- * it. */
+/* Returns NULL if a worker can join the job, otherwise the reason. Sets *done to 1 if no worker can
+ * ever join the job, otherwise to 0. */
 static const char *what_is_missing(const struct net_status *s, int *done)
 {
     *done = s->state == STATE_DONE;

@@ -1,5 +1,5 @@
 /* member/job_query.h - requests from ps 0 the status of a running job that a worker is to join.
- * Owns:    the reply, until net_status_free. Threads: blocks the caller's.
+ * Owns:    the reply, until net_status_free. Threads: any; a call blocks its thread.
  * Errors:  ST_CANCELLED (by pause), ST_NOT_FOUND, ST_PROTOCOL, ST_NOMEM; logged. */
 #ifndef MEMBER_JOB_QUERY_H
 #define MEMBER_JOB_QUERY_H

@@ -16,7 +16,7 @@ static void set_if_given(float *field, double value)
         *field = (float)value;
 }
 
-/* Checks numbers for which only -1 means the default. */
+/* Checks numbers in which -1, but no other negative number, means the default. */
 static enum status check_own(const struct job_settings *s, const char *dash)
 {
     const struct {

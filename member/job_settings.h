@@ -1,7 +1,7 @@
-/* member/job_settings.h - settings that are equal in all members of a job, before they are checked,
- * and the job that follows from them: the worker's flags and libweir's settings, the rows FOR_JOB
- * of flags/table.inc.
- * Owns:    nothing; texts are the caller's.
+/* member/job_settings.h - the settings that must be equal in all members of a job, before they are
+ * checked, and the job that follows from them. They are flags of the worker and settings of
+ * libweir: the rows FOR_JOB of flags/table.inc.
+ * Owns:    nothing; the caller owns the texts.
  * Threads: plain values without a lock.
  * Errors:  ST_INVALID, logged with the name and the fix; `dash` stands before names, "--" or "". */
 #ifndef MEMBER_JOB_SETTINGS_H
@@ -33,8 +33,8 @@ struct job_settings {
         .lr_decay = -1, .outer_rate = -1, .outer_momentum = -1, .local_steps = 1                   \
     }
 
-/* Checks and returns the optimizer, with its schedule and clipping. joins: settings that are left
- * out are those of the running job. */
+/* Checks and returns the optimizer, with its schedule and clipping. joins: nonzero if the member
+ * joins a running job; then the job's settings apply where the member's are left out. */
 enum status job_settings_optim(const struct job_settings *s, const char *dash, int joins,
                                struct optim_config *out);
 /* Checks and returns the dtypes of contributions and of versions, and whether to log them. */
@@ -42,10 +42,11 @@ enum status job_settings_dtypes(const struct job_settings *s, const char *dash,
                                 struct net_job *out);
 /* Checks that the settings of the servers' optimizer of rounds fit together. */
 enum status job_settings_check_outer(const struct job_settings *s, const char *dash, int joins);
-/* Returns the servers' optimizer of rounds, where a step of the servers is a round of local steps.
+/* Returns the servers' optimizer of rounds: each step of the servers is a round of local steps.
  * Defaults: Nesterov's momentum for adam and similar local optimizers (adaptive), plain averaging
- * for other ones and for jobs with few rounds; in async and ssp only a part of each contribution.
- * job: its mode, n_workers and train_steps (not in rounds yet) are used; 0: unknown. */
+ * for other optimizers and for jobs with few rounds. In async and ssp the servers apply only a part
+ * of each contribution. job: its mode, n_workers and train_steps (not in rounds yet) are used; 0:
+ * unknown. */
 void job_settings_outer(const struct job_settings *s, const struct net_job *job, int adaptive,
                         int64_t n_params, struct optim_config *out);
 /* Returns the bits of enum job_outer whose settings are not set. */
@@ -54,7 +55,7 @@ int job_settings_outer_unsaid(const struct job_settings *s);
 enum status job_settings_check_steps(int64_t train_steps, int64_t n, const char *dash);
 /* Logs a warning if a job has too few rounds for a good result. */
 void job_settings_warn_few(const struct net_job *job);
-/* Changes a job of gradients into one of rounds of n steps, with this optimizer of the servers. */
+/* Changes a job of gradients into a job of rounds of n steps; `outer` is the servers' optimizer. */
 void job_settings_round(struct net_job *job, int64_t n, const struct optim_config *outer);
 
 #endif

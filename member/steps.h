@@ -1,5 +1,6 @@
-/* member/steps.h - for the loop over steps: positions of samples, versions of chunks, and the final
- * values, for each kind of updates. Owns: nothing. Threads and errors: those of member/updates.h.
+/* member/steps.h - computes positions of samples, versions of chunks and the final values, for a
+ * loop over steps with any kind of updates. Owns: nothing. Threads and errors: those of
+ * member/updates.h.
  */
 #ifndef MEMBER_STEPS_H
 #define MEMBER_STEPS_H
@@ -25,9 +26,9 @@ uint64_t member_steps_position_now(const struct member_steps *m, int64_t step);
  * ended. */
 int64_t member_steps_lowest_version(const struct updates *x, int n_chunks);
 /* Waits, after the last step, until this process has all chunks at that version, in full precision.
- * In modes without lockstep the chunks are here already, but it requests them too: the servers
- * answer when the last checkpoint is on the disk. asked: 0 in the first call; after ST_DEADLINE the
- * caller passes the value that the call has set. */
+ * In modes without lockstep this process already has the chunks, but requests them too, because the
+ * servers answer only when the last checkpoint is on the disk. asked: 0 in the first call; after
+ * ST_DEADLINE the caller passes the value that the call has set. */
 enum status member_steps_collect(const struct member_steps *m, int n_chunks, int64_t version,
                                  int64_t deadline_ns, int *asked);
 

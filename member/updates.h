@@ -1,9 +1,10 @@
-/* member/updates.h - the interface by which a trainer updates parameters, of three kinds. The
- * remote kind sends contributions to the servers (net/exchange/exchange.h). The local kind, of a
- * worker alone, does the same update for each chunk in this process. For local steps, the rounds
- * kind does local updates for some steps and then sends their result to the servers. Owns: the
- * local kind owns the optimizer's slots. Threads: push, wait, version from any thread. Errors:
- * those of net/exchange/exchange.h. */
+/* member/updates.h - the interface by which a trainer updates parameters. There are three kinds.
+ * The remote kind sends contributions to the servers (net/exchange/exchange.h). The local kind, for
+ * a worker alone, does the same update for each chunk in this process. The rounds kind, for local
+ * steps, does local updates for some steps and then sends their result to the servers.
+ * Owns:    the local kind owns the optimizer's slots.
+ * Threads: any thread may push, wait and read a version.
+ * Errors:  those of net/exchange/exchange.h. */
 #ifndef MEMBER_UPDATES_H
 #define MEMBER_UPDATES_H
 #include "member/crew.h"
@@ -32,7 +33,7 @@ struct updates_ops {
     int64_t (*version)(void *ctx, int chunk);
     int (*is_busy)(void *ctx, int chunk); /* NULL: never */
     uint64_t (*samples)(void *ctx);       /* NULL: servers do not assign samples */
-    /* net_exchange_leave_soon and its poll; NULL: there are no servers. */
+    /* net_exchange_leave_soon and net_exchange_is_leaving; NULL: no servers. */
     enum status (*leave_soon)(void *ctx, int64_t deadline_ms);
     int (*is_leaving)(void *ctx);
     enum status (*leave)(void *ctx, int done, const char *error); /* "": without an error */
@@ -47,8 +48,8 @@ struct updates {
     void *ctx;
 };
 
-/* Creates updates: the local kind if ps_hosts->n is 0, else the remote or, by job.local_steps, the
- * rounds kind. cfg: see net/exchange/exchange.h. */
+/* Creates updates: the local kind if ps_hosts->n is 0; otherwise the rounds kind if job.local_steps
+ * is above 1, or else the remote kind. cfg: see net/exchange/exchange.h. */
 enum status updates_create(const struct net_exchange_config *cfg, struct updates *out);
 /* State of the local kind between two steps, from which it can resume. */
 struct updates_state {
@@ -57,12 +58,12 @@ struct updates_state {
     struct net_place place;
 };
 int updates_state(const struct updates *x, struct updates_state *out); /* 0: another kind */
-/* Sets the local kind, before start, to a state that was filled with that of `step`, whose first
- * sample lies at `position`. */
+/* Resumes the local kind, before start, at `step`, whose first sample lies at `position`. The
+ * caller has filled the arrays of updates_state() with the state at this step. */
 void updates_resume(struct updates *x, int64_t step, uint64_t position);
 /* Sets, before the pushes of a step, the factor that clips its gradients in the local kind
  * (clip.h); factor 0: the step changes nothing. Returns 0, and does nothing, for another kind. */
 int updates_clip(struct updates *x, double factor);
-void updates_destroy(struct updates *x); /* does nothing to a zeroed one */
+void updates_destroy(struct updates *x); /* does nothing to a struct of zeros */
 
 #endif

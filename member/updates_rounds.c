@@ -20,7 +20,8 @@
  *
  * In this file a "step" is a step of the worker, and a "round" is a step of the servers; no other
  * file uses both words.
- * Threads: a chunk's push and wait do not overlap; waits of several towers do, hence the lock. */
+ * Threads: a chunk's push and wait do not overlap, but waits of several towers do, so there is a
+ *          lock. */
 #include "base/aligned.h"
 #include "base/log.h"
 #include "member/updates_impl.h"
