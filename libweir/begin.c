@@ -1,5 +1,6 @@
 /* libweir/begin.c - creates the exchange from settings and parameters, and starts each generation;
- * see weir_impl.h. All of it runs in its own thread, the starter, since it may wait without end. */
+ * see weir_impl.h. This code runs in a separate thread, the starter, since a start may wait without
+ * end. */
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/descriptors.h"
@@ -35,7 +36,7 @@ static enum status show_identity(const struct settings *s)
             "tls_cert, tls_key, tls_ca, token_file: a process has one identity, and another handle uses other files");
         st = ST_INVALID;
     } else if (!started) {
-        static char kept[4][sizeof text]; /* security keeps the paths */
+        static char kept[4][sizeof text]; /* net/security borrows the paths for ever */
         const char *const from[] = {c.cert, c.key, c.ca, c.token_file};
         for (int i = 0; i < 4; i++)
             snprintf(kept[i], sizeof kept[i], "%s", from[i]);

@@ -171,8 +171,8 @@ int weir_errors_fail(struct weir *w, int code, const char *fmt, ...)
     return code;
 }
 
-/* Fails with a status that another library returned. If this thread logged no error, a thread of
- * the network detected it, and the error text is the text of the status. */
+/* Fails with a status that another library returned. If this thread logged no error, a network
+ * thread has detected the error, and the error text is the text of the status. */
 int weir_errors_fail_st(struct weir *w, enum status st)
 {
     char text[LOG_TEXT_BYTES];

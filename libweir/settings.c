@@ -211,8 +211,7 @@ static void read_data(const struct settings *s, struct net_job *job)
         snprintf(job->arithmetic, sizeof job->arithmetic, "%s", s->arithmetic);
 }
 
-/* Checks the settings for which members, or a program without servers, would have to process all
- * gradients together. */
+/* Refuses settings that contradict each other, and settings that this library does not support. */
 static enum status check_job(const struct settings *s, int n_servers, const struct net_job *job)
 {
     const char *wrong = job->n_workers > 0 ? job_check_mode(job) : NULL;

@@ -10,7 +10,7 @@
 #include "net/security/security.h"
 #include "net/wire/status.h"
 
-/* Values before they are checked; the worker's flags of these names have the same fields. */
+/* Unchecked values of the settings, in fields with the same names as the worker's flags. */
 struct settings {
     char *ps_hosts, *worker_hosts, *address;
     int64_t n_workers, task_index, slurm_ps, slurm_port;

@@ -64,7 +64,7 @@ const char *weir_error(struct weir *w);
  * thread may call it, with locks held. So it may call weir_error, _version, _code_text and weir_log
  * only: other functions return WEIR_E_INVALID (NULL, -1) there, and it must not wait for another
  * thread's call. line NULL: lines are dropped. Before the first call of weir_log, warnings are
- * printed on stderr: on a wait for servers or members one after 3 s, then rarely one more. */
+ * printed on stderr: in a wait for servers or members the first after 3 s, then few. */
 void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx);
 
 /* Sets a setting before the first weir_next. Settings have the names of weir-worker's flags, and
@@ -86,7 +86,7 @@ struct weir_step {
     int64_t train_steps; /* number of steps of the job */
     int64_t position;    /* position of the first sample of this member's batch */
     int64_t n_samples;   /* size of the batch */
-    int64_t stride;      /* distance between its samples: 1, larger in regions */
+    int64_t stride;      /* distance between the batch's samples: 1, larger in regions */
     int64_t generation;  /* number of the servers' generation; 0: there are no servers */
     int64_t member;      /* permanent number of this member, --task_index */
     int64_t rank, n_members; /* place of this member in the generation: 0 .. n_members - 1 */
@@ -97,8 +97,8 @@ struct weir_step {
  * program must have pushed all parameters of the step before. timeout_ms -1: no timeout. Other
  * codes: DONE, LEFT, OVER, AGAIN. */
 int weir_next(struct weir *w, int timeout_ms, struct weir_step *out);
-/* Begins the next step without waiting for values. The program must call weir_wait for a parameter
- * before it reads it. */
+/* Begins the next step without waiting for values. Before the program reads a parameter, it must
+ * call weir_wait for that parameter. */
 int weir_next_early(struct weir *w, int timeout_ms, struct weir_step *out);
 /* Returns which of n samples (1 to 2^26) lies at a position. Each pass has every sample once, in an
  * order that depends on the setting `seed` and the pass. -1: the position is negative, or the
@@ -110,19 +110,19 @@ const float *weir_values(struct weir *w, int param);
 /* Returns an array for the gradient, zeros at first, which servers on this host read without a
  * copy. Other memory may be pushed too. NULL until weir_next has returned WEIR_OK once. */
 float *weir_gradient(struct weir *w, int param);
-/* Pushes the parameter's gradient of this step, the mean over `samples` samples, its weight. If
- * samples is 0, it counts and adds nothing, and gradient may be NULL. Small parameters that are
- * sent together need the same `samples`. After WEIR_E_INVALID nothing was pushed. It returns once
- * the gradient is queued, and returns WEIR_OK even if the generation has ended. */
+/* Pushes the parameter's gradient of this step, the mean over `samples` samples; samples is also
+ * its weight. If samples is 0, the push counts and adds nothing, and gradient may be NULL. Small
+ * parameters that are sent together need the same `samples`. After WEIR_E_INVALID nothing was
+ * pushed. WEIR_OK: the gradient is queued, or the generation has ended. */
 int weir_push(struct weir *w, int param, const float *gradient, double samples);
 /* Pushes the values that this member's own local steps led to (setting own_local_steps). They are
  * borrowed like a gradient. */
 int weir_push_values(struct weir *w, int param, const float *values, double samples);
 /* Requests newer values without a contribution; weir_wait waits for them. */
 int weir_pull(struct weir *w, int param);
-/* Waits for the answer to the parameter's push or pull. Before the push, its values are those of
- * the step that weir_next began; after it, those of the next step. Small parameters are sent
- * together: the program must push all of them before it waits for one. AGAIN, REBASED. */
+/* Waits for the answer to the parameter's push or pull. Before the push, the values are those of
+ * the step that weir_next began; after the push, those of the next step. Small parameters are sent
+ * together: push all of them before a wait for one. Other codes: AGAIN, REBASED. */
 int weir_wait(struct weir *w, int param, int timeout_ms);
 
 /* Requests that ps 0 continue without this member. The program calls weir_next until it returns
@@ -133,7 +133,7 @@ int weir_leave_soon(struct weir *w, int timeout_ms);
  * servers exit with 0. Without servers this step is the last one. AGAIN: ps 0 was not reached. */
 int weir_stop_job(struct weir *w, int timeout_ms);
 /* Ends this member for good and sends the servers its error (one line), so that they do not wait
- * for it. Also works after an error, whose code and sentence stay, and during a start, which it
+ * for it. Also works after an error, whose code and sentence stay, and during a start, which then
  * ends. */
 int weir_leave_failed(struct weir *w, const char *error);
 /* Ends each wait with WEIR_E_CANCELLED, and stops the handle. Not for signal handlers. */

@@ -9,7 +9,7 @@
  *   weir.c      open, close, leaving
  * A chunk is sent when all parameters in it are pushed. A chunk within one large parameter is read
  * from the pushed gradient; gradients of small parameters that share a chunk are first copied side
- * by side into the gradient array. Locks: the handle's, never held while the exchange is called. */
+ * by side into the gradient array. The handle's lock is never held while the exchange is called. */
 #ifndef LIBWEIR_WEIR_IMPL_H
 #define LIBWEIR_WEIR_IMPL_H
 #include "checkpoint/job_over.h"
@@ -107,14 +107,14 @@ struct weir {
     uint64_t order_seed;
 };
 
-enum status weir_watch_waits(struct weir *w); /* waits.c: logs its waits */
+enum status weir_watch_waits(struct weir *w); /* waits.c: logs the handle's waits */
 /* errors.c: a failure's code, with its error text. */
 int weir_errors_fail(struct weir *w, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Returns a failure's code; its error text is the error logged since weir_errors_listen. */
 int weir_errors_fail_st(struct weir *w, enum status st);
 void weir_errors_listen(void);
-void weir_errors_divert(void); /* lines go nowhere else, from now on */
+void weir_errors_divert(void); /* sends log lines only to the library's log from now on */
 /* Stops the handle with DONE, LEFT, OVER, or the error of weir_errors_fail(). Returns code. */
 int weir_errors_stop(struct weir *w, int code);
 int weir_errors_code_of(enum status st);
