@@ -107,7 +107,7 @@ static void set_direct(struct durable *f, int on)
 static enum status flush_block(struct durable *f)
 {
     const char *p = f->block;
-    if (!f->in_place) /* O_DIRECT has another meaning for a pipe: packets */
+    if (!f->in_place) /* O_DIRECT would make a pipe write in packets */
         set_direct(f, f->filled == BLOCK_BYTES);
     while (f->filled > 0) {
         ssize_t done = write(f->fd, p, f->filled);

@@ -42,7 +42,7 @@ enum status durable_put(const char *path, const void *data, size_t bytes);
 /* Writes a small file that must not exist yet. If several processes write it at the same time,
  * exactly one succeeds, with all of its bytes. A temporary file that another process removes is
  * written again. ST_BUSY (not logged): the file exists. On a file system without hard links,
- * readers may find it empty for a moment, or for good after a crash. */
+ * readers may find the file empty for a moment, or for good after a crash. */
 enum status durable_put_new(const char *path, const void *data, size_t bytes);
 /* Syncs the folder in which this name was created, changed or removed. */
 enum status durable_sync_name(const char *path);

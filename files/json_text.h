@@ -13,8 +13,8 @@
  * mean a lack of memory. */
 void json_text_set_up(void);
 enum status json_text_load(const char *text, size_t bytes, json_t **out);
-/* Counts the characters of the text that are in `characters`, such as "{[,", and outside strings.
- * The count bounds the memory that jansson needs, which can be 80 times the text. */
+/* Counts the characters of the text, outside of its strings, that occur in `characters`, such as
+ * "{[,". The count bounds the memory that jansson needs, which can be 80 times the text. */
 size_t json_text_count(const char *text, size_t bytes, const char *characters);
 
 #endif

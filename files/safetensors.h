@@ -1,13 +1,14 @@
-/* files/safetensors.h - float32 tensors in files that Python's `safetensors` opens. Layout: u64
- * little-endian N | N bytes of JSON, padded with spaces to a multiple of 8 | data.
- * {"__metadata__":{key:text,...}, name:{"dtype":"F32","shape":[..],"data_offsets":[begin,end]}} The
- * data are little-endian numbers, tensor after tensor in the header's order without gaps. The
- * metadata hold, for each tensor, "crc32c NAME": 8 hex digits of the CRC-32C of its bytes. A file
- * of another program has no checksums; then the reader checks none. The file's content decides only
- * how much memory the header needs: at most SAFETENSORS_MAX_HEADER bytes, and never more than the
- * file has.
+/* files/safetensors.h - float32 tensors in files that Python's `safetensors` opens. Layout:
+ *     u64 little-endian N | N bytes of JSON, padded with spaces to a multiple of 8 | data
+ * The JSON is:
+ *     {"__metadata__":{key:text,...}, name:{"dtype":"F32","shape":[..],"data_offsets":[begin,end]}}
+ * The data are little-endian numbers, tensor after tensor in the header's order without gaps. The
+ * metadata contain, for each tensor, "crc32c NAME": 8 hex digits of the CRC-32C of its bytes. A
+ * file of another program has no checksums; then the reader checks none. The file's content decides
+ * only how much memory the header needs: at most SAFETENSORS_MAX_HEADER bytes, and never more than
+ * the file has.
  * Owns:    an open file owns its descriptor and table.
- * Threads: an open file may be read by any.
+ * Threads: any thread may read an open file.
  * Errors:  writing: ST_IO, ST_NOMEM, ST_UNSUPPORTED; logged with the path and errno's text.
  *          Reading: ST_NOT_FOUND; ST_CORRUPT, ST_UNSUPPORTED (another dtype): the file is bad;
  *          ST_IO, ST_NOMEM (also: no descriptors): reading failed now, but the file may be good.

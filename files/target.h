@@ -1,6 +1,6 @@
 /* files/target.h - finds the file that a program writes when it writes to a path: the regular file
  * at the end of symbolic links, which may be replaced, or a device or FIFO, which may not.
- * Owns: nothing. Threads: any. Errors: errno's, not logged. */
+ * Owns: nothing. Threads: any. Errors: values of errno, not logged. */
 #ifndef FILES_TARGET_H
 #define FILES_TARGET_H
 #include <limits.h>
