@@ -1,5 +1,5 @@
-/* http/library.h - libmicrohttpd, loaded by name when a program serves pages. It loads GnuTLS too,
- * so that a program without pages starts faster without it.
+/* http/library.h - loads libmicrohttpd by name when a program serves pages. libmicrohttpd also
+ * loads GnuTLS, so a program without pages starts faster.
  * Owns: nothing; the library stays loaded. Threads: one thread loads it, then any may call it.
  * Errors: ST_NOT_FOUND, logged. */
 #ifndef HTTP_LIBRARY_H

@@ -1,5 +1,6 @@
 /* http/listen.h - the address of a program's pages, and the socket that listens there.
- * Owns: nothing. Threads: any. Errors: ST_INVALID, ST_BUSY port in use, ST_NOMEM, ST_IO; logged. */
+ * Owns: nothing. Threads: any. Errors: ST_INVALID, ST_BUSY (port in use), ST_NOMEM, ST_IO;
+ * logged. */
 #ifndef HTTP_LISTEN_H
 #define HTTP_LISTEN_H
 #include "base/status.h"

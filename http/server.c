@@ -1,5 +1,6 @@
-/* http/server.c - see server.h. libmicrohttpd reads requests and writes answers, without a thread
- * of its own: the one here waits for its epoll descriptor, and so can bound what it does. */
+/* http/server.c - see server.h. libmicrohttpd reads requests and writes answers, but has no thread.
+ * The server's thread waits for libmicrohttpd's epoll descriptor, and so can limit the work of
+ * libmicrohttpd. */
 #include "http/server.h"
 #include "base/clock.h"
 #include "base/log.h"

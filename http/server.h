@@ -3,14 +3,14 @@
  * authentication.
  *
  * Clients cannot slow the program down: the server has one thread, which uses at most 1/50 of a
- * core, and at most 64 connections of 16 KB, each for one request and at most 15 s. Where too many
- * are open, it closes the oldest. A page is made at most once per `fresh_ms`; requests in between
- * get the same bytes.
+ * core, and at most 64 connections of 16 KB, each for one request and at most 15 s. If too many are
+ * open, the server closes the oldest. A page is made at most once per `fresh_ms`; requests in
+ * between receive the same bytes.
  *
  * Owns:    the socket, the thread, the last answer of each page.
  * Threads: the server's thread calls `make` and `tick`, one at a time; they may wait for locks
  *          that are held briefly.
- * Errors:  ST_NOT_FOUND libmicrohttpd, ST_NOMEM; logged. */
+ * Errors:  ST_NOT_FOUND (libmicrohttpd), ST_NOMEM; logged. */
 #ifndef HTTP_SERVER_H
 #define HTTP_SERVER_H
 #include "base/status.h"
@@ -30,7 +30,8 @@ struct http_server_config {
     int n_pages;
     void (*tick)(void *ctx); /* called once a second; may be NULL */
     void *ctx;
-    int life_ms; /* longest life of a connection, two thirds of it without a byte; 0: 15000 */
+    int life_ms; /* longest life of a connection, at most two thirds of it without a byte; 0: 15000
+                  */
 };
 
 struct http_server;
