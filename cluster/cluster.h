@@ -1,8 +1,8 @@
 /* cluster/cluster.h - finds the programs of a job, their addresses, and which of them this program
- * is: from the flags, else from TensorFlow's TF_CONFIG, else, with --slurm_ps, from the environment
- * of a Slurm step (docs/guide/clusters.md).
+ * is. The source is the flags, or else TensorFlow's TF_CONFIG, or else, with --slurm_ps, the
+ * environment of a Slurm step (docs/guide/clusters.md).
  * Owns:    the lists of a struct cluster.
- * Threads: none; before the first one.
+ * Threads: the main thread, before other threads start.
  * Errors:  ST_INVALID, logged with the flag or the variable, its place and the fix; ST_NOMEM. */
 #ifndef CLUSTER_CLUSTER_H
 #define CLUSTER_CLUSTER_H
@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include <stdint.h>
 
-enum { CLUSTER_SLURM_PORT = 8888 }; /* the default, as TensorFlow's SlurmClusterResolver has it */
+enum { CLUSTER_SLURM_PORT = 8888 }; /* the default, as in TensorFlow's SlurmClusterResolver */
 enum cluster_source { CLUSTER_NONE, CLUSTER_FLAGS, CLUSTER_TF_CONFIG, CLUSTER_SLURM };
 enum cluster_role { CLUSTER_PS, CLUSTER_WORKER, CLUSTER_EVALUATOR };
 
@@ -49,7 +49,8 @@ enum status cluster_find(const struct cluster_request *r, struct cluster *out);
  * it logs which program to start. */
 enum status cluster_check_role(const struct cluster *c, enum cluster_role program);
 /* Logs the source of the cluster, its numbers of programs and this task, at info level; and that a
- * TF_CONFIG is not used. It is a call of its own, since a program may log only after log_start. */
+ * TF_CONFIG is not used. This is a separate function, since a program may log only after
+ * log_start. */
 void cluster_log(const struct cluster *c);
 void cluster_free(struct cluster *c);
 

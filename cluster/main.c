@@ -1,7 +1,8 @@
-/* cluster/main.c - weir-task: executes ps or worker with the same arguments, depending on which
- * task of the job this is. So one command line serves all tasks of a Slurm step or a TFJob, like a
- * TensorFlow script, or with --job_name. It looks for the programs in its own folder, under the
- * names weir-ps and weir-worker (in an installation) or ps and worker (in a build). */
+/* cluster/main.c - weir-task: executes ps or worker with the same arguments, depending on the role
+ * of this task in the job. So all tasks of a Slurm step or a TFJob can have the same command line,
+ * as with a TensorFlow script. --job_name, too, can state the role. It looks for the programs in
+ * its own folder, under the names weir-ps and weir-worker (in an installation) or ps and worker (in
+ * a build). */
 #include "base/flags_impl.h"
 #include "base/log.h"
 #include "base/program_dir.h"
@@ -83,8 +84,8 @@ done:
     return st;
 }
 
-/* Finds the program under its installed name, or under its name in a build, where the other one
- * must be beside it: a system folder may have another program called ps. */
+/* Finds the program under its installed name, or under its name in a build. In a build the other
+ * program must be beside it, because a system folder may contain another program called ps. */
 static int find_program(const char *name, char *path, size_t bytes)
 {
     char full[40];

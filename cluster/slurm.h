@@ -1,7 +1,7 @@
 /* cluster/slurm.h - reads Slurm's lists: names of nodes, and numbers of tasks on them.
  * Owns:    nothing; lists are struct hosts without ports, which hosts_free frees.
  * Threads: any.
- * Errors:  ST_INVALID, logged with the variable and what is wrong; ST_NOMEM. */
+ * Errors:  ST_INVALID, logged with the variable and the fault; ST_NOMEM. */
 #ifndef CLUSTER_SLURM_H
 #define CLUSTER_SLURM_H
 #include "base/hosts.h"

@@ -1,9 +1,9 @@
-/* cluster/tf_config.c - TensorFlow's TF_CONFIG, also as Kubeflow's TFJob writes it:
+/* cluster/tf_config.c - reads TF_CONFIG as TensorFlow and Kubeflow's TFJob write it:
  *     {"cluster": {"chief": ["h0:2222"], "ps": ["h1:2222"], "worker": ["h2:2222", "h3:2222"]},
  *      "task": {"type": "worker", "index": 1}, "environment": "cloud"}
  * A job's addresses may also be an object by number, {"3": "h:2222"}. If enableDynamicWorker is
- * set, TFJob writes "sparseCluster" instead of "cluster": there a worker sees itself and the
- * servers, a server only itself. Other keys are ignored, as in TensorFlow. */
+ * set, TFJob writes "sparseCluster" instead of "cluster": for a worker it lists that worker and the
+ * servers, for a server only that server. Other keys are ignored, as in TensorFlow. */
 #include "base/log.h"
 #include "cluster/cluster.h"
 #include <jansson.h>
@@ -132,8 +132,8 @@ done:
     return st;
 }
 
-/* Returns a task's number, also of one that is written as text, as TensorFlow does: "0". NULL: 0;
- * -1: it is no number. */
+/* Returns a task's number, which may be written as a text ("0"), as TensorFlow does. Returns 0 for
+ * value NULL, and -1 if it is no number. */
 static json_int_t index_of(const json_t *value)
 {
     const char *text = json_string_value(value);
@@ -243,7 +243,8 @@ static enum status place_task(const struct config *c, struct cluster *out)
 }
 
 /* Sets the task of a sparse cluster, in which a worker has no list of workers. The first worker
- * begins the job alone, later ones join it, and servers receive the number from the first. */
+ * begins the job alone, later workers join it, and servers receive the number of workers from the
+ * first worker. */
 static void place_sparse(const struct config *c, struct cluster *out)
 {
     if (out->role == CLUSTER_WORKER)
