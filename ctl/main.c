@@ -359,8 +359,8 @@ static void write_add(FILE *f, const struct net_status *s, const char *addr)
     }
 }
 
-/* Logs which credentials the command line needs in addition. weirctl does not print its own, since
- * they are its operator's. */
+/* Logs which credentials the command line needs in addition. weirctl does not print its own
+ * credentials, since they belong to its operator. */
 static void log_security(const char *who)
 {
     if (security_has_tls())

@@ -1,6 +1,6 @@
 /* ctl/report.h - prints the status of a server, as one JSON document or as tables for operators.
  * docs/reference/weirctl.md lists the fields of the documents.
- * Threads: none.
+ * Threads: one.
  * Errors:  ST_NOMEM (logged). */
 #ifndef CTL_REPORT_H
 #define CTL_REPORT_H

@@ -157,8 +157,8 @@ static void show_best(const struct net_best *b)
     printf("best so far: step %" PRId64 ",%s validation loss %.4f\n", b->step, accuracy, b->loss);
 }
 
-/* Prints the last and the next checkpoint. The one of the last step is always ordered; with
- * checkpoints by time, there are earlier ones. */
+/* Prints the last and the next checkpoint. A checkpoint of the last step is always ordered; if
+ * checkpoints are made by time, there are earlier ones. */
 static void show_checkpoints(const struct net_status *s)
 {
     const struct net_status_checkpoints *c = &s->checkpoints;

@@ -1,5 +1,5 @@
 /* ctl/table.h - prints rows of cells in columns that are as wide as their widest cell.
- * Owns:    its cells. Threads: none.
+ * Owns:    its cells. Threads: one.
  * Errors:  ST_NOMEM. */
 #ifndef CTL_TABLE_H
 #define CTL_TABLE_H
