@@ -119,7 +119,7 @@ static enum status scan_names(const char *folder, uint64_t mine, struct seen *ou
     return each_name(folder, note_name, &(struct scan){out, mine});
 }
 
-/* Reads the generation in the file that versions before epochs kept. */
+/* Reads the generation that a version of Weir without epochs recorded in its file. */
 static uint64_t recorded_generation(const char *folder)
 {
     char path[PATH_MAX];

@@ -10,18 +10,18 @@
  * between a check and its end do no harm:
  *   - names contain the term (names.h), so it replaces no file of the new owner;
  *   - it only removes files that it listed before the check, so none that is newer than the claim;
- *   - it removes a manifest in two steps with a check between them: it renames it to old-..., then
- *     removes it, and then its files, if this process removed the manifest. A claim first renames
- *     all such manifests back.
+ *   - it removes a manifest in two steps with a check between them: it renames the manifest to
+ *     old-..., then removes it. It removes the manifest's files only if this process removed the
+ *     manifest. A claim first renames all such manifests back.
  * Readers accept both names.
  *
- * folder-id: a random number that shows whether two servers use the same folder.
+ * The file folder-id contains a random number, which shows whether two servers use the same folder.
  *
  * Threads: any, but only one at a time claims, writes manifests and sweeps. All calls wait for the
  *          disk, for ever if it hangs: no other thread should wait for the calling thread.
  * Errors:  ST_REFUSED (fenced), ST_BUSY (another process claimed at the same moment), ST_RANGE (no
- *          epochs left), ST_IO, ST_INVALID, ST_NOMEM; logged, but for
- * checkpoint_folder_check_files. */
+ *          epochs left), ST_IO, ST_INVALID, ST_NOMEM; logged, except by
+ *          checkpoint_folder_check_files. */
 #ifndef CHECKPOINT_FOLDER_H
 #define CHECKPOINT_FOLDER_H
 #include "checkpoint/manifest.h"
@@ -52,8 +52,8 @@ enum status checkpoint_folder_claim(const char *folder, uint64_t incarnation, co
                                     struct checkpoint_lease *out);
 /* Reads the current owner's lease; epoch 0: the folder was never claimed, or does not exist. */
 enum status checkpoint_folder_lease(const char *folder, struct checkpoint_lease *out);
-/* Checks that no other process has claimed the folder since. ST_REFUSED: one has, and the caller
- * must end. If the folder was emptied, the lease is recorded again. */
+/* Checks that no other process has claimed the folder since. ST_REFUSED: another process has, and
+ * the caller must end. If the folder was emptied, the lease is recorded again. */
 enum status checkpoint_folder_still_owner(const char *folder, const struct checkpoint_lease *mine);
 
 /* Lists checkpoints like checkpoint_retention_list, if the folder has this id. */
@@ -99,8 +99,8 @@ struct checkpoint_sweep {
     struct checkpoint_id given_up; /* cancelled checkpoint, whose files may still be finished */
 };
 /* Removes the oldest manifests beyond `keep` and then their files, files that no manifest names,
- * and unfinished files. Writes `checkpoint`. Does not change files of a higher epoch. ps 0 calls it
- * before each checkpoint, to free space, and after it, even if it failed. */
+ * and unfinished files. Writes the file `checkpoint`. Does not change files of a higher epoch. ps 0
+ * calls it before each checkpoint, to free space, and after it, even if it failed. */
 enum status checkpoint_retention_sweep(const char *folder, const struct checkpoint_sweep *what);
 
 #endif

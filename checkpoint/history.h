@@ -1,6 +1,6 @@
 /* checkpoint/history.h - the history that a folder's job continues, as ps 0 records it in the third
- * line of the folder's file `servers`. It identifies checkpoints of an abandoned history: a file
- * server may show one late, or a damaged one may become readable.
+ * line of the folder's file `servers`. It identifies checkpoints of an abandoned history, which may
+ * reappear: a file server may show them late, or a damaged one may become readable.
  * Owns:    nothing.
  * Threads: any.
  * Errors:  none: a file that cannot be read has no history. */
@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 /* Generations from `since` on continue from `resumed` (generation 0: from the first step), so
- * checkpoints between the two are of an abandoned history. since 0: none is. */
+ * checkpoints between the two are of an abandoned history. since 0: no checkpoint is. */
 struct checkpoint_history {
     struct checkpoint_id resumed;
     uint64_t since;

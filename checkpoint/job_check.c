@@ -69,7 +69,7 @@ static bool numbers_differ(const char *name, int64_t here, int64_t there, char *
     return true;
 }
 
-/* Compares two numbers that are set; 0: not set. */
+/* Compares two numbers, unless one of them is 0: not set. */
 static bool set_numbers_differ(const char *name, int64_t here, int64_t there, char *why, size_t n)
 {
     return here > 0 && there > 0 && numbers_differ(name, here, there, why, n);
@@ -205,7 +205,7 @@ static bool outer_differs(const struct optim_config *a, const struct optim_confi
     return names_differ("outer_optimizer", optim_name(a->kind), optim_name(b->kind),
                         a->kind != b->kind, why, n) ||
            floats_differ("outer_learning_rate", a->learning_rate, b->learning_rate, why, n) ||
-           (a->kind != OPTIM_SGD && /* has no momentum, but the flag may have another default */
+           (a->kind != OPTIM_SGD && /* SGD has no momentum, but the flag may have another default */
             floats_differ("outer_momentum", a->momentum, b->momentum, why, n));
 }
 
@@ -296,8 +296,8 @@ enum status checkpoint_job_check(const struct net_job *job, const struct chunks 
 }
 
 /* Returns true if --data_shard may differ. If each worker had its own part, the job can resume with
- * the same data for all workers only if these are those of its first worker, as in the checkpoint.
- */
+ * the same data for all workers only if these are the data that the checkpoint records: those of
+ * its first worker. */
 static bool shard_may_differ(const struct job_data *here, const struct job_data *there)
 {
     struct job_data as_there = *here;
@@ -353,8 +353,8 @@ static void replace_subject(const char *what, char *to, size_t bytes)
         snprintf(to, bytes, "%s", what);
 }
 
-/* Copies the names of a CSV file's columns, one a line, from a worker's text on its data; empty:
- * the text has none. A text that a worker does not write is not parsed. */
+/* Copies the names of a CSV file's columns, one per line, from a worker's text on its data; empty:
+ * the text has no names. A text that a worker does not write is not parsed. */
 static void copy_columns(const char *trained_on, char *to, size_t bytes)
 {
     json_t *o = NULL;
@@ -395,8 +395,9 @@ static bool columns_differ(const char *had, const char *has, char *what, size_t 
     return differ;
 }
 
-/* Returns true if the samples may differ. Columns of equal samples may have other names; the
- * columns of another worker's own part are not known. */
+/* Returns true if the samples may differ, so that the names of columns have to agree: equal samples
+ * may have columns of other names. If each worker has its own part, its samples are not
+ * compared. */
 static bool data_may_differ(const struct job_data *had, const struct job_data *has)
 {
     char why[400];

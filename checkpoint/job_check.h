@@ -17,8 +17,9 @@ enum status checkpoint_job_check(const struct net_job *job, const struct chunks 
  * fewer or more steps. Returns like checkpoint_job_check; the sentence also has the fix. */
 enum status checkpoint_job_check_restored(const struct checkpoint_manifest *m,
                                           const struct net_join *join, char *why, size_t why_bytes);
-/* Sets the checkpoint's steps and optimizer of rounds in the join where its own follow them
- * (net/wire/job_steps.h); the join matches the checkpoint. Worker 0 brings its own steps. */
+/* Sets the steps of the join, and the optimizer of its rounds, to the checkpoint's if the join's
+ * steps follow the job's (job_steps_follow). Worker 0 keeps its own steps. The join matches the
+ * checkpoint. */
 void ps_follow_restored(const struct checkpoint_manifest *m, struct net_join *join);
 
 #endif

@@ -8,8 +8,8 @@
  *   - the files of --export and --summary_json exist, are of this step, and are no older than that
  *     owner's claim (lease-E). Otherwise the worker must still write them, and waits until the
  *     servers are started again.
- * There is no check with --restore, which starts a new training, and with --join, where the worker
- * does not have the job's settings.
+ * There is no check if --restore is set, which starts a new training, or --join, since the worker
+ * then does not have the job's settings.
  * Owns:    nothing; reads, and writes no file. Threads: one at a time.
  * Errors:  none: if a file cannot be read, the worker continues to wait. */
 #ifndef CHECKPOINT_JOB_OVER_H

@@ -22,7 +22,7 @@ enum {
     MAX_BYTES = 32 << 20,
     MAX_FILES = 4096,
     TAIL_BYTES = 21,   /* ,"crc32c":"XXXXXXXX"} */
-    LEAST_ELEMENT = 8, /* bytes of text behind each container of the JSON, at least */
+    LEAST_ELEMENT = 8, /* least bytes of text for each container of the JSON */
 };
 static const char format[] = "weir checkpoint";
 static const char tail_format[] = ",\"crc32c\":\"%08x\"}";
@@ -354,7 +354,7 @@ static enum status chunks_from_json(const json_t *root, struct chunks **out)
     return st == ST_OK || st == ST_NOMEM ? st : ST_CORRUPT;
 }
 
-/* Reads the folder's id of a file that is in another folder than the manifest. */
+/* Reads the id of a file's folder, if the file is in another folder than the manifest. */
 static enum status folder_from_json(const json_t *o, struct checkpoint_manifest *m, int i)
 {
     const json_t *id = json_object_get(o, "folder");

@@ -36,7 +36,7 @@ struct checkpoint_parent_version {
     int64_t slots_since;
 };
 
-/* Progress of training at the step, and the programs of the job then. */
+/* Progress of training at the step, and the programs that the job had at that step. */
 struct checkpoint_progress {
     bool known;             /* false: the checkpoint has no progress (older version), and no field
                                below is set */
@@ -83,7 +83,7 @@ struct checkpoint_manifest_place {
     bool unread;   /* the manifest could not be read now, but may be good */
     char why[MANIFEST_WHY_BYTES];
 };
-/* Lists all manifests of the folder, newest first, with unreadable ones ordered by name. *out is
+/* Lists all manifests of the folder, newest first; unreadable ones are ordered by name. *out is
  * malloc'd. A missing folder has none. ST_INVALID, ST_IO, ST_NOMEM; logged. */
 enum status checkpoint_retention_list(const char *folder, struct checkpoint_manifest_place **out,
                                       int *n);

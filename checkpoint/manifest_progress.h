@@ -1,6 +1,6 @@
 /* checkpoint/manifest_progress.h - the progress of training in a manifest. Private to checkpoint/.
  * Threads: values.
- * Errors:  of reading ST_CORRUPT, ST_NOMEM; not logged. */
+ * Errors:  reading: ST_CORRUPT, ST_NOMEM; not logged. */
 #ifndef CHECKPOINT_MANIFEST_PROGRESS_H
 #define CHECKPOINT_MANIFEST_PROGRESS_H
 #include "checkpoint/manifest.h"

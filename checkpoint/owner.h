@@ -12,8 +12,8 @@
  * another protocol, or is an older version), if a loopback address belongs to another machine, or
  * if the lock cannot be opened.
  *
- * Threads: any. A call waits for an answer, at most OWNER_ANSWER_MS, and before that until its name
- *          is resolved.
+ * Threads: any. A call waits until the owner's name is resolved, and then at most OWNER_ANSWER_MS
+ *          for its answer.
  * Errors:  ST_REFUSED (the owner is alive, or its state is unknown), ST_BUSY (it is shutting down),
  *          ST_IO; logged. */
 #ifndef CHECKPOINT_OWNER_H

@@ -202,7 +202,7 @@ done:
 }
 
 /* Returns true if the part is of this checkpoint. In epoch 0 a damaged file's generation is
- * unknown, and its step decides. */
+ * unknown, so only the step is compared. */
 static bool is_same(struct checkpoint_id part, struct checkpoint_id id)
 {
     return part.step == id.step && id.generation > 0 &&

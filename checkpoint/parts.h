@@ -20,9 +20,10 @@ struct checkpoint_part {
 bool checkpoint_part_is_from(const struct safetensors_file *f, int server, const char *address);
 
 /* Lists the parts that the server at `address` wrote (NULL: any server), newest first. Files of
- * versions that did not record the server belong to each. A part must have the size in its header,
- * and the term, step and server of its name; its data are compared when they are read. *out is
- * malloc'd. A missing folder has none. n_unread (may be NULL): files that could not be read now. */
+ * older versions, which did not record the server, count for every server. A part must have the
+ * size in its header, and the term, step and server of its name; its data are compared when they
+ * are read. *out is malloc'd. A missing folder has none. n_unread (may be NULL): files that could
+ * not be read now. */
 enum status checkpoint_parts_list(const char *folder, const char *address,
                                   struct checkpoint_part **out, int *n, int *n_unread);
 
@@ -37,15 +38,16 @@ struct checkpoint_keep {
     bool older_stay;              /* parts older than the last of `kept` stay, too */
     uint64_t generation;          /* current term of the ps 0 that sent this list */
     struct checkpoint_id writing; /* ps 0's current order; generation 0: none */
-    struct checkpoint_id ordered; /* last order, whatever its result: it may still be being written;
-                                     its finished parts do not stay because of this */
+    /* last order, whatever its result: its unfinished file stays, since it may still be written;
+     * its finished parts do not stay for this reason */
+    struct checkpoint_id ordered;
     /* Called just before each removal; returns true to keep the part. May be NULL. */
     bool (*needs)(void *ctx, struct checkpoint_id id);
     void *ctx;
 };
-/* Removes the remaining parts of this server (written at this address, or for this ps 0 at any
- * address), and its unfinished files: those of the current epoch and, once `kept` has an entry, of
- * earlier epochs. Never removes files of a higher epoch. */
+/* Removes this server's parts that do not stay, and its unfinished files. A part is this server's
+ * if it was written at this address, or for this ps 0 at any address. Files of a higher epoch stay;
+ * parts of an earlier epoch stay until `kept` has an entry. */
 enum status checkpoint_parts_clean(const char *folder, const char *address,
                                    const struct checkpoint_keep *keep);
 

@@ -1,6 +1,6 @@
 /* checkpoint/restore.c - see restore.h: finds and opens checkpoints. A tensor's name contains its
- * parameter and range of elements. Sorted by position, the tensors must follow each other without
- * gaps, the values over all parameters, each slot over the trained ones; the tensors of one
+ * parameter and range of elements. Sorted by position, the tensors of the values must cover all
+ * parameters without gaps, and the tensors of each slot all trained parameters. The tensors of one
  * server's part may leave gaps. */
 #include "base/log.h"
 #include "checkpoint/best.h"

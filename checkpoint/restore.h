@@ -25,8 +25,8 @@ struct checkpoint_elsewhere {
 
 struct checkpoint_restore;
 /* Opens a checkpoint. path: a manifest; a folder: the newest complete checkpoint in it; or a
- * folder's `best`: the one that it names. Every byte of it in this folder was compared with its
- * checksum. elsewhere: NULL: files in other folders are assumed to exist. */
+ * folder's `best`: the one that it names. All its data in this folder were compared with their
+ * checksums. elsewhere: NULL: files in other folders are assumed to exist. */
 enum status checkpoint_restore_find(const char *path, struct checkpoint_restore **out);
 enum status checkpoint_restore_find_with(const char *path,
                                          const struct checkpoint_elsewhere *elsewhere,
@@ -73,10 +73,10 @@ const struct checkpoint_manifest *checkpoint_restore_manifest(const struct check
 bool checkpoint_restore_has_file(const struct checkpoint_restore *r, int file);
 /* Returns true if those elements and their slots can be read here. */
 bool checkpoint_restore_holds(const struct checkpoint_restore *r, int64_t first, int64_t n);
-/* Reads `n` elements of the flat block of all parameters, beginning with `first` (at most those of
- * one chunk): their values, their slots (NULL: none) one after the other, and the lowest version of
- * any of them. Each tensor is compared with its checksum. ST_CORRUPT: this checkpoint cannot be
- * used. */
+/* Reads `n` elements of the flat block of all parameters, beginning with `first` (at most as many
+ * as one chunk has): their values, their slots (NULL: none) one after the other, and the lowest
+ * version of any of them. Each tensor is compared with its checksum. ST_CORRUPT: this checkpoint
+ * cannot be used. */
 enum status checkpoint_restore_read(const struct checkpoint_restore *r, int64_t first, int64_t n,
                                     float *value, float *slots, int64_t *version);
 /* Reads the samples that were stored with the model's first chunk (ps/store/samples.h), malloc'd;

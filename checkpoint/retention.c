@@ -206,8 +206,8 @@ static void choose_kept(struct listing *l, const struct checkpoint_sweep *what)
     }
 }
 
-/* Returns true if the file `checkpoint` names the manifest. One that could not be read now may
- * be complete. */
+/* Returns true if the file `checkpoint` is to name the manifest. A manifest that could not be read
+ * now may be complete, so it is named, too. */
 static bool is_named(const struct listing *l, int i)
 {
     return l->keeps[i] && (l->places[i].readable || l->places[i].unread);
@@ -275,8 +275,8 @@ static enum status rename_manifest(const struct listing *l, struct checkpoint_id
     return st == ST_NOT_FOUND ? ST_OK : st;
 }
 
-/* Makes the first step: renames the manifests to remove to their other names, and the ones that
- * stay to their own. */
+/* Makes the first step: renames the manifests that are to be removed to old-..., and renames back
+ * those that stay. */
 static enum status mark_manifests(struct listing *l, const struct checkpoint_sweep *what)
 {
     enum status st = ST_OK;
@@ -343,7 +343,7 @@ static enum status remove_orphans(struct listing *l, const struct checkpoint_swe
 }
 
 /* Adds the best checkpoint to those that stay. While the file `best` cannot be read, all stay; if
- * it names no checkpoint (logged), none stays for it, so that the disk does not fill up. */
+ * it names no checkpoint (logged), it protects none, so that the disk does not fill up. */
 static void spare_best(const char *folder, struct checkpoint_sweep *what)
 {
     struct checkpoint_best best;
