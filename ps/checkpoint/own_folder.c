@@ -28,9 +28,9 @@ struct own_folder {
     pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t wake;
     int begun, known, stopping;
-    bool busy;               /* the thread waits for the disk */
-    bool left;               /* the object was destroyed while the thread waited */
-    int looks;               /* consecutive looks at files of which some could not be read */
+    bool busy; /* the thread waits for the disk */
+    bool left; /* the object was destroyed while the thread waited */
+    int looks; /* consecutive reads of the folder in which some files could not be read */
     struct kept_part *parts; /* newest first */
     int n_parts;
     bool has_keep; /* `keep` is pending; this module owns its list */
@@ -184,7 +184,7 @@ static bool needs(void *ctx, struct checkpoint_id id)
 {
     struct own_folder *k = ctx;
     pthread_mutex_lock(&k->lock);
-    /* Some orders are no longer recorded. */
+    /* If more orders followed than are recorded, any checkpoint may be one of them. */
     bool is_needed = k->n_ordered - k->swept_ordered > MAX_ORDERED;
     for (uint64_t i = k->swept_ordered; i < k->n_ordered && !is_needed; i++)
         is_needed = checkpoint_names_compare(k->ordered[i % MAX_ORDERED], id) == 0;
@@ -338,7 +338,7 @@ void own_folder_sweep(struct own_folder *k, const struct checkpoint_keep *keep)
 {
     struct checkpoint_id *list = malloc(((size_t)keep->n_kept + 1) * sizeof *list);
     if (!list)
-        return; /* the next request does it */
+        return; /* the next request has the parts removed */
     if (keep->n_kept > 0)
         memcpy(list, keep->kept, (size_t)keep->n_kept * sizeof *list);
     pthread_mutex_lock(&k->lock);

@@ -2,7 +2,7 @@
  * parts of checkpoints in it, and removes the parts that ps 0 does not keep. If ps 0 uses the
  * folder too, ps 0 removes the parts: then this module is never begun, and does nothing.
  *
- * At its begin the module reads the present parts once, completely. Parts that this process writes
+ * When the module begins, it reads all data of the present parts. Parts that this process writes
  * later count as complete without a check.
  *
  * Owns:    one thread, which alone waits for the disk; a list of parts.

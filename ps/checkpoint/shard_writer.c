@@ -1,8 +1,9 @@
 /* ps/checkpoint/shard_writer.c - see shard_writer.h. A separate thread of the lowest priority
  * writes a file, so that on a machine that also computes it uses only the time that training
  * leaves. It holds no lock that training needs; the writer's own thread does the work under locks.
- * `use` names the present owner of the capture and of its order: the caller of order and cancel
- * while it begins and ends it, the chunks while it is armed, the writer's thread while it writes.
+ * `use` names the present owner of the capture and of its order: the caller of order or cancel
+ * while an order begins or ends, the chunks while the order is armed, the writer's thread while it
+ * writes the file.
  * Locks:   the writer's is the last: a thread may hold a chunk's when it locks it. */
 #include "ps/checkpoint/shard_writer.h"
 #include "base/clock.h"
@@ -33,7 +34,7 @@ struct shard_writer {
     int captured, stopping;
     bool wanted; /* the order in progress is still needed */
     int calling; /* nonzero while `changed` or the release of borrowed objects runs */
-    bool ended;  /* the thread has ended, but for its return */
+    bool ended;  /* the thread has only to return */
     bool left;   /* the writer was destroyed while a file was being written */
     struct shard_writer_state state;
     int64_t busy_step; /* step of the file that is being written */
@@ -48,7 +49,7 @@ static void on_captured(void *ctx)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Begins a call to the outside. Returns false if this writer was destroyed: then the objects around
+/* Begins a call of a callback. Returns false if this writer was destroyed: then the objects around
  * it may be gone. Otherwise destroy waits for end_call. */
 static bool begin_call(struct shard_writer *w)
 {
@@ -209,7 +210,7 @@ bool shard_writer_destroy(struct shard_writer *w, int64_t deadline_ns)
         LOG_W("the disk has not stored this server's file of the checkpoint at step %" PRId64
               ": this process exits without waiting for the disk",
               step);
-        pthread_detach(w->thread); /* the thread uses nothing else again */
+        pthread_detach(w->thread); /* the thread still uses the writer, which is not freed */
         return false;
     }
     pthread_join(w->thread, NULL);

@@ -3,7 +3,7 @@
  * and on when a checkpoint is whole.
  *
  * The writer handles one order at a time. The write of a file to a disk that hangs cannot be
- * undone: the caller may cancel the order at once, but the writer stays busy until the write
+ * aborted: the caller may cancel the order at once, but the writer stays busy until the write
  * returns, and fails orders until then with ST_BUSY. No caller waits for it. A file that appears
  * late has its own name (names.h), no manifest names it, and a sweep removes it.
  *
@@ -34,7 +34,7 @@ struct shard_writer_order {
     struct store *store; /* store of the chunks; borrowed until release */
     /* location and header of the file; borrowed with all that it points to */
     struct checkpoint_shard_file file;
-    /* Called once, in any thread, when the store and `file` are no longer needed. */
+    /* Called one time, in any thread, when the store and `file` are no longer needed. */
     void (*release)(void *owner);
     void *owner;
 };
@@ -45,8 +45,8 @@ enum status shard_writer_create(void (*changed)(void *ctx), void *ctx, struct sh
  * holds, is left to the process's end, and calls no callback. Returns true if the thread has
  * ended. NULL is fine. */
 bool shard_writer_destroy(struct shard_writer *w, int64_t deadline_ns);
-/* Replaces an earlier order, unless its file is being written. `release` is called for the order's
- * owner in every case. */
+/* Replaces an earlier order; if the file of that order is being written, the new order fails.
+ * `release` is called for the order's owner in every case. */
 void shard_writer_order(struct shard_writer *w, const struct shard_writer_order *order);
 /* Reports an order that could not be made: its state is FAILED. */
 void shard_writer_fail(struct shard_writer *w, uint64_t order, int64_t step, enum status why);
