@@ -14,7 +14,7 @@ struct admin_config {
     struct service *service;
     struct node *node;
     struct ps_region *region;     /* borrowed; NULL: none */
-    const struct hosts *ps_hosts; /* borrowed for ever, as the next */
+    const struct hosts *ps_hosts; /* both lists of hosts are borrowed for ever */
     const struct hosts *worker_hosts;
     const char *folder; /* folder of checkpoints; borrowed for ever; NULL: none are kept */
     int self;

@@ -1,6 +1,7 @@
-/* ps/main.c - the parameter server, from its flags to its exit. Exit codes: 0 the job is done, or
- * the server has handed on its chunks; 1 a permanent error, 2 usage, 138 a restart may help, 143
- * after SIGTERM (with a checkpoint, if they are kept), 130 after Ctrl-C. */
+/* ps/main.c - the parameter server, from its flags to its exit. It exits with 0 when the job is
+ * done or the server has handed on its chunks, with 1 after a permanent error, 2 after wrong usage,
+ * 138 if a restart may help, 143 after SIGTERM (and a last checkpoint, if there is a folder), and
+ * 130 after Ctrl-C. */
 #include "base/clock.h"
 #include "base/hosts.h"
 #include "base/log.h"
@@ -78,8 +79,8 @@ static enum status write_summary(struct service *service)
     return st;
 }
 
-/* Returns the exit code after the job's end, by the result of writing its figures: a restart
- * helps only where the disk was full. */
+/* Returns the exit code after the job's end, by the result of writing its figures: a restart helps
+ * only if the disk was full. */
 static int output_exit_code(enum status st)
 {
     return st == ST_FULL ? EXIT_RETRY : st == ST_OK ? 0 : EXIT_PERMANENT;
@@ -157,8 +158,8 @@ static int run_server(struct app *app, struct service *service, struct net_serve
     return exit_code ? exit_code : output_exit_code(st);
 }
 
-/* Ends all that uses the checkpoint folder, and marks there that the server ended in order. Threads
- * that end later may hang. */
+/* Ends all that uses the checkpoint folder, and marks there that the server ended in order. Called
+ * before other threads are ended, which may hang. */
 static void end_node(struct app *app, const struct ps_cluster *c, int exit_code)
 {
     ps_region_stop(app->region, atomic_load(&app->replaced) ? NULL : app->error);
@@ -179,7 +180,7 @@ static int serve_job(struct ps_cluster *c, struct app *app)
     int pages_fd = -1;
     TRY(ps_set_up_reserve(&opt, c));
     TRY(ps_set_up_region(c, app));
-    /* all workers may wait for one update: with one worker, or one large layer */
+    /* Several threads share one update, since all workers may wait for it. */
     TRY(thread_pool_create(ps_set_up_n_threads(opt.update_threads), &app->threads));
     const struct service_config cfg = ps_set_up_service_config(c, app);
     TRY(service_create(&cfg, &service));
@@ -191,7 +192,8 @@ static int serve_job(struct ps_cluster *c, struct app *app)
     TRY(net_server_bind(&net, &server)); /* no other process uses the port from here on */
     if (*c->pages)
         TRY(http_listen(c->pages, &pages_fd));
-    TRY(ps_set_up_node(c, app)); /* the folder has all that the previous process wrote */
+    /* the previous process has ended, so the folder has all that it wrote */
+    TRY(ps_set_up_node(c, app));
     TRY(node_start(app->node, service));
     TRY(ps_region_start(app->region, service));
     const struct admin_config status_config = {.service = service,

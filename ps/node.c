@@ -59,7 +59,7 @@ void node_ended(const char *folder, const char *address)
 {
     char path[PATH_MAX];
     up_path(folder, address, path);
-    /* The removal is not synced: a machine that fails now only restores the mark, and a wait for
+    /* The removal is not synced: if the machine fails now, only the mark reappears, and a wait for
      * the disk would be time in which the process can be killed. */
     unlink(path);
 }
@@ -75,7 +75,7 @@ static void mark_up(struct node *s)
             "if this server is killed at the very end of the job and restarted, it waits for another job; stop it then");
 }
 
-/* Finds the folder of --restore's checkpoint, or else that of the checkpoints. */
+/* Finds the folder of --restore's checkpoint or, without --restore, the folder of checkpoints. */
 static void find_folder(struct node *s)
 {
     struct stat st;
@@ -272,8 +272,8 @@ static enum status make_coordinator(struct node *s, struct service *service)
     };
     if (s->restore)
         admission_fix_format(service, &checkpoint_restore_manifest(s->restore)->job);
-    /* after a kill at the very end, the server does not outlast a wait for worker 0, which may
-     * have left */
+    /* After a kill at the very end, workers do not wait for worker 0, which may have left: the
+     * server would exit before that wait ends. */
     if (checkpoint_restore_has_all_steps(s->restore))
         admission_set_all_steps(service, s->over_ms ? 0 : s->cfg.worker_timeout_ms);
     memcpy(cfg.restored, s->restored, sizeof cfg.restored);

@@ -42,22 +42,22 @@ void node_control(struct node *s, struct net_server *server, const struct net_co
                   uint64_t call);
 void node_control_closed(struct node *s, uint64_t call);
 /* Begins a first worker's job, like coordinator_plans_first_join. Servers other than ps 0 return
- * ST_OK: there only a plan begins a job. */
+ * ST_OK, since only a plan begins a job there. */
 enum status node_first_join(struct node *s, const struct net_join *join, char *why,
                             size_t why_bytes);
 void node_changed(struct node *s); /* workers have changed, or a run has begun */
 void node_request(struct node *s); /* requests a checkpoint */
 void node_leave(struct node *s);   /* hands on this server's chunks, then `over`; not at ps 0 */
-/* Makes the last checkpoint and informs the other servers. Returns false if ps 0 could not have it
- * made, as a log line explains. */
+/* Makes the last checkpoint and informs the other servers. Returns false if ps 0 could not make
+ * that checkpoint, as a log line explains. */
 bool node_finish(struct node *s);
 struct coordinator_shell *node_coordinator(struct node *s); /* NULL: not ps 0 */
 /* Destroys the node, after the server was stopped and before the server and the service are
  * destroyed. NULL is allowed. */
 void node_destroy(struct node *s);
-/* Records that no signal ended the process, so that its next life need not check whether the job
- * is over. It is the last call. After a signal the process may be restarted, and the other
- * servers may have ended the job by then. */
+/* Records that no signal ended the process, so that its next life need not check whether the job is
+ * over. It is the last call. It is not made after a signal: then the process may be restarted, and
+ * the other servers may have ended the job by then. */
 void node_ended(const char *folder, const char *address);
 
 #endif

@@ -78,7 +78,7 @@ static void on_control_closed(void *ctx, uint64_t call)
 }
 
 /* Bounds the start once a signal is pending: the main thread may hang in a call of the folder. The
- * signal stays pending for it. */
+ * signal stays pending for the main thread. */
 static void on_signal(void *ctx)
 {
     struct app *app = ctx;
@@ -151,8 +151,8 @@ enum status ps_set_up_region(const struct ps_cluster *c, struct app *app)
     return c->parents.n > 0 ? ps_region_create(&cfg, &app->region) : ST_OK;
 }
 
-/* Returns the number of threads for the usable cores. More threads than work only pass it to
- * each other: with 2 cores, one thread moves a tenth more bytes per second than two, for one
+/* Returns the number of threads for the usable cores. Surplus threads only pass the work to each
+ * other: on 2 cores, one thread moves a tenth more bytes per second than two threads, both for one
  * worker and for two. */
 static int auto_threads(void)
 {

@@ -31,7 +31,7 @@ static bool is_absent(const struct net_status_member *m)
     return m->state == MEMBER_EXPECTED || m->state == MEMBER_MISSING || m->state == MEMBER_LEFT;
 }
 
-/* True if no step can be made without every member. */
+/* Returns true if every step needs all members, or if no member is present. */
 static bool needs_all(const struct net_status *s)
 {
     bool is_lockstep = job_in_lockstep(&s->job) && job_aggregate(&s->job) >= s->job.n_workers;

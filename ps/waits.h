@@ -15,9 +15,9 @@ struct ps_waits_config {
     const char *parent;       /* text of ps_region_waits; NULL, "": no wait for a parent group */
 };
 
-/* Writes "worker 1 (never joined), worker 3 (no connection for 12 s)", or an empty text if
- * training waits for no other program. A worker that is connected and computes is named only
- * where it is late. */
+/* Writes "worker 1 (never joined), worker 3 (no connection for 12 s)", or an empty text if training
+ * waits for no other program. A worker that is connected and computes is named only if it is
+ * late. */
 void ps_waits_name(const struct ps_waits_config *cfg, char text[STATUS_WAITING_BYTES]);
 
 #endif

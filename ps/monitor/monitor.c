@@ -50,8 +50,8 @@ static void take_pulse(struct ps_monitor *m, struct monitor_pulse *p)
     run_unref(run);
 }
 
-/* Counts the steps and samples since the last pulse. For the first generation seen here, earlier
- * steps of it count, too. */
+/* Counts the steps and samples since the last pulse. In the first generation seen here, all steps
+ * since its begin are counted. */
 static void count_pulse(const struct monitor_pulse *before, struct monitor_pulse *p)
 {
     bool is_first = before->generation == 0 || before->step < 0;
@@ -66,8 +66,8 @@ static void count_pulse(const struct monitor_pulse *before, struct monitor_pulse
         p->samples += (int64_t)(p->position - position);
 }
 
-/* Notes that the step grew. A generation that makes no step is no move: otherwise many in a row
- * would hide that a job stands. */
+/* Notes when the step has grown. A new generation alone does not count: otherwise many in a row
+ * would hide that the job stands still. */
 static void note_move(struct ps_monitor *m, const struct monitor_pulse *p)
 {
     const struct monitor_pulse *before = &m->window[0];
@@ -299,8 +299,8 @@ bool monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES])
 }
 
 /* Names the missing workers at once, although the server has done its part and they may return in
- * time. After 3 s without a step it names, like a worker's line, the programs that training waits
- * for. */
+ * time. After 3 s without a step it instead names the programs that training waits for, as a
+ * worker's log line does. */
 static void write_missing(FILE *f, const struct net_status *s)
 {
     char sentence[STATUS_SENTENCE_BYTES];

@@ -37,8 +37,8 @@ void ps_monitor_destroy(struct ps_monitor *m); /* NULL is fine. */
 /* Notes that the worker was removed. May be called from any thread; NULL is fine. */
 void ps_monitor_removed(struct ps_monitor *m, int worker);
 /* Receives a report; ctx is the monitor. Returns the time in ms until the next report is due. A
- * report of a worker that is not in the job is ignored; a line reports that if the worker never was
- * in it. */
+ * report of a worker that is not in the job is ignored; a log line reports such a worker if it
+ * never was in the job. */
 int ps_monitor_reported(void *ctx, const struct net_report *report);
 
 #endif

@@ -25,8 +25,8 @@ struct monitor_worker {
     bool has_reported; /* a report of the worker was accepted at some time */
 };
 
-/* State of the job, recorded once a second; totals continue where training goes back to an earlier
- * step. */
+/* State of the job, recorded once a second. Totals keep growing when training goes back to an
+ * earlier step. */
 struct monitor_pulse {
     int64_t at_ns;
     uint64_t generation; /* 0: no job yet */
@@ -50,7 +50,7 @@ struct ps_monitor {
     int n_window;
     int64_t moved_ns;             /* time of the last new step, or of the job's arrival; 0: none */
     double moved_unix_s;          /* moved_ns as Unix time */
-    int64_t paced_step, paced_ns; /* start of the generation's pace */
+    int64_t paced_step, paced_ns; /* step and time from which the generation's pace is measured */
     double step_s;                /* duration of a step, up to the last move; 0: unknown */
     struct history history;
     struct net_status status; /* copy of the status */
@@ -62,7 +62,7 @@ struct ps_monitor {
 
     pthread_mutex_t lock;           /* guards the fields below */
     struct monitor_worker *workers; /* [JOB_MAX_WORKERS] by index */
-    int n_workers;                  /* highest index that reported plus 1 */
+    int n_workers;                  /* 1 + the highest index of a worker that reported */
     double loss_sum;                /* sum of the losses reported since the last pulse */
     int64_t n_losses;
     int64_t refused_ns; /* time of the last line on a report of a worker outside the job; 0: none */
@@ -91,8 +91,8 @@ bool monitor_is_ready(const struct ps_monitor *m, char why[MONITOR_WHY_BYTES]);
 bool monitor_reports_latest(struct ps_monitor *m, int worker, struct monitor_worker *out);
 /* Returns the mean loss of the newest point that has one; NaN: none. */
 double monitor_loss(const struct ps_monitor *m);
-/* Returns the step after which no worker's losses were finite, up to its last report; 0: some
- * worker's are, or none has reported recently. */
+/* Returns the step since which no worker has reported a finite loss; 0: a worker's loss is finite,
+ * or no worker has reported recently. */
 int64_t monitor_reports_nonfinite_since(struct ps_monitor *m);
 /* Returns the time since which steps are in no checkpoint: that of the last checkpoint or of this
  * process's first step, whichever is later; NaN: no checkpoints, or no steps. */

@@ -17,8 +17,8 @@ static json_t *real_or_null(double v)
     return isfinite(v) ? json_real(v) : json_null();
 }
 
-/* Names are sent by peers or are those of folders: if one is not UTF-8, '?' replaces all that is
- * not ASCII. */
+/* Returns a JSON text. Names from peers and names of folders may not be UTF-8: then '?' replaces
+ * each byte that is not ASCII. */
 static json_t *make_text(const char *s)
 {
     char *copy = strdup(s);
@@ -123,7 +123,7 @@ static json_t *checkpoints_json(const struct ps_monitor *m)
     const struct net_status_checkpoints *c = &m->status.checkpoints;
     struct monitor_disk disk;
     struct timespec now;
-    if (!m->cfg.folder || !c->folder[0]) /* another server has no folder */
+    if (!m->cfg.folder || !c->folder[0]) /* servers other than ps 0 may have no folder */
         return json_null();
     clock_gettime(CLOCK_REALTIME, &now);
     monitor_disk(m, &disk);

@@ -6,9 +6,11 @@
 #include <stdbool.h>
 
 enum {
-    REPORT_MS = 1000,   /* least time between two reports of a worker */
-    REPORT_EACH_MS = 8, /* the same for all workers' reports: more workers report more rarely */
-    SPEED_REPORTS = 5,  /* a speed counts until so many reports in a row are missing */
+    REPORT_MS = 1000, /* least time between two reports of a worker */
+    /* least mean time between two reports: the more workers, the more rarely each of them
+     * reports */
+    REPORT_EACH_MS = 8,
+    SPEED_REPORTS = 5, /* a speed counts until so many reports in a row are missing */
     REFUSED_LINE_MS = 60000
 };
 
@@ -36,7 +38,7 @@ static void add_report(struct ps_monitor *m, struct monitor_worker *w, const str
 }
 
 /* Logs a refused report, unless the worker was in the job: the last report of a worker that left
- * may arrive late. Other such reports claim a wrong worker. */
+ * may arrive late. A report of a worker that never was in the job has a wrong index. */
 static void refuse(struct ps_monitor *m, int worker)
 {
     int64_t now = clock_now_ns();
