@@ -1,8 +1,8 @@
 /* tests/emulation/blas.c - the functions of cuBLAS and cuBLASLt that the backend calls, in plain
- * loops. They are strict where the real ones are vague: arguments must be device memory of the
+ * loops. They are strict where the real functions are vague: arguments must be device memory of the
  * shape's size, and every product overwrites the first MB of the workspace with NaN. cuBLASLt
- * proposes an unusable algorithm before a usable one, which works only for the proposed case:
- * shapes, epilogue, workspace, and the announced alignment of pointers. */
+ * proposes an unusable algorithm before a usable one. The usable one works only in the case for
+ * which it was proposed: shapes, epilogue, workspace, and the announced alignment of pointers. */
 #include "tests/emulation/blas.h"
 #include "tests/emulation/errors.h"
 #include "tests/emulation/values.h"
@@ -54,7 +54,7 @@ cublasStatus_t cublasSetStream_v2(cublasHandle_t h, cudaStream_t stream)
 {
     FAULT_AS("cublasSetStream", CUBLAS_STATUS_INTERNAL_ERROR);
     h->handle.stream = stream;
-    h->work = NULL; /* the real one forgets it, too */
+    h->work = NULL; /* cuBLAS also forgets the workspace here */
     h->work_bytes = 0;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -70,7 +70,7 @@ cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t h, void *work, size_t bytes)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* By columns: C(m, n) = op(A)(m, k) op(B)(k, n). */
+/* A product of matrices whose columns are contiguous: C(m, n) = op(A)(m, k) op(B)(k, n). */
 struct gemm_call {
     int turn_a, turn_b, m, n, k, lda, ldb, ldc, bits;
     const float *a, *b;
@@ -167,7 +167,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t op_a, cublasOper
     return code == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
-/* ---- cuBLASLt: the descriptors that it keeps in its caller's memory ---- */
+/* ---- cuBLASLt: the descriptors in the caller's memory ---- */
 
 enum { DESC = 0x4c74d01, LAYOUT, PREFERENCE, ALGO, MAX_ALIGN = 256 };
 
@@ -190,13 +190,13 @@ struct lt_preference {
     uint64_t work_bytes;
 };
 
-struct lt_algo { /* case for which it was proposed */
+struct lt_algo { /* case for which the algorithm was proposed */
     int what, m, n, k, epilogue, compute, ops, align_bias;
     uint64_t work_bytes;
 };
 
 static enum emulation_lt lt_refuses;
-static int lt_done[2]; /* products with a bias; with its gradient */
+static int lt_done[2]; /* numbers of products: with a bias, with a bias gradient */
 
 void emulation_lt_refuse(enum emulation_lt what)
 {
@@ -216,7 +216,7 @@ static void *lt_of(const void *opaque, int what)
     return (void *)(uintptr_t)opaque;
 }
 
-/* Fills the user's opaque memory of `room` bytes, which declares `size`. */
+/* Copies `ours` to the caller's opaque memory, which has `size` bytes and needs `room`. */
 static cublasStatus_t lt_init(void *opaque, size_t room, size_t size, const void *ours,
                               size_t bytes)
 {
@@ -291,9 +291,10 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t o
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* ---- its products ---- */
+/* ---- cuBLASLt: products ---- */
 
-/* Checks the descriptors and describes the product; *algo: its algorithm, without a workspace. */
+/* Checks the descriptors and describes the product. *algo: case of the product, without a
+ * workspace. */
 static cublasStatus_t lt_describe(const struct lt_desc *d, const struct lt_layout *const matrix[4],
                                   struct lt_algo *algo)
 {

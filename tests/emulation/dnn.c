@@ -1,10 +1,10 @@
 /* tests/emulation/dnn.c - the functions of cuDNN that the backend calls, by their definitions in
- * plain loops; batch norm: dnn_norm.c. They are strict where the real ones are vague: arguments
- * must be device memory of the descriptors' sizes, the requested part of a workspace is overwritten
- * with NaN, and the algorithm and its math must be a proposed pair. Descriptors count at the time
- * of the call, not of its work. WEIR_EMULATED_CONV=fails: the fastest proposal, whose workspace is
- * known, fails when it runs, like some of cuDNN's; none: no proposal is usable; untimed: no
- * algorithm can be timed. */
+ * plain loops; batch norm: dnn_norm.c. They are strict where the real functions are vague:
+ * arguments must be device memory of the descriptors' sizes, the requested part of a workspace is
+ * overwritten with NaN, and the algorithm and its math must be a proposed pair. A descriptor counts
+ * as it is at the time of the call, not when the work is done. WEIR_EMULATED_CONV=fails: the
+ * fastest proposal, whose workspace is known, fails when it runs, as some of cuDNN's do; none: no
+ * proposal is usable; untimed: no algorithm can be timed. */
 #include "tests/emulation/dnn.h"
 #include "tests/emulation/errors.h"
 #include "tests/emulation/streams.h"
@@ -161,8 +161,8 @@ cudnnStatus_t emulation_dnn_do(const char *name, cudnnHandle_t h, void (*run)(co
 /* ---- cuDNN: convolution ---- */
 
 /* Proposals, fastest first: one that is unusable, one that fails when it runs (on request), one in
- * half precision, one in TF32, one without a fixed order, one with a fixed order and workspace, the
- * same in TF32, one with neither. */
+ * half precision, one in TF32, one without a fixed order, one with a fixed order and a workspace,
+ * the same one in TF32, and one with a fixed order and no workspace. */
 enum { ALGO_BROKEN, ALGO_FAILS, ALGO_HALF, ALGO_TF32, ALGO_LOOSE, ALGO_FIXED, ALGO_PLAIN, N_ALGOS };
 static const struct proposal {
     int algo;
@@ -176,8 +176,8 @@ static const struct proposal {
 };
 enum { N_PROPOSALS = sizeof proposals / sizeof *proposals };
 
-/* The result of timing, fastest first: another order. An algorithm that cannot run is not at the
- * end, as it is in the real one. */
+/* Algorithms in the order of their timed speed, fastest first, which is not the order of the
+ * proposals. An algorithm that cannot run is not at the end of this list; in cuDNN's it is. */
 static const struct proposal timed[] = {
     {ALGO_FAILS, CUDNN_DEFAULT_MATH},   {ALGO_HALF, CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION},
     {ALGO_FIXED, CUDNN_TENSOR_OP_MATH}, {ALGO_FIXED, CUDNN_DEFAULT_MATH},
@@ -186,8 +186,8 @@ static const struct proposal timed[] = {
 };
 enum { N_TIMED = sizeof timed / sizeof *timed };
 
-/* For tests: counts of timings and of convolutions, by any algorithm and by the fastest:
- * ALGO_FIXED, in bf16 on Tensor Cores. */
+/* Counts for tests: timings, convolutions by any algorithm, and convolutions by the fastest one
+ * (ALGO_FIXED, in bf16 on Tensor Cores). */
 static _Atomic int n_timings, n_runs, n_fixed_runs;
 void emulation_conv_counts(int *timings, int *runs, int *fixed_runs)
 {
@@ -234,7 +234,7 @@ PROPOSE(FwdAlgo)
 PROPOSE(BwdFilterAlgo)
 PROPOSE(BwdDataAlgo)
 
-/* Checks the output, and refuses the same arguments as the real one. */
+/* Checks the output, and refuses the arguments that cuDNN refuses. */
 static cudnnStatus_t conv_check(cudnnHandle_t h, const struct cudnnTensorStruct *x,
                                 const struct cudnnFilterStruct *w,
                                 const struct cudnnConvolutionStruct *c,
@@ -288,7 +288,7 @@ cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
     return conv_check(h, dx, w, c, dy);
 }
 
-/* A proposal for another math may fail, like in the real one. */
+/* A proposal for another math may fail, as in cuDNN. */
 static cudnnStatus_t workspace_of(int algo, const struct cudnnTensorStruct *y, size_t *bytes)
 {
     *bytes = algo_bytes(algo, y);
@@ -344,8 +344,8 @@ static void conv_check_algo(const struct conv *v, int algo, void *work, size_t b
     emulation_check_device("workspace", work, algo_bytes(algo, &v->y));
 }
 
-/* Calls f for all inputs and weights of the output at (oy, ox), number y of all; x and w are the
- * first of them. */
+/* Calls f for all inputs and weights of the output at row at[0] and column at[1]. y: index of this
+ * output; x and w: first index of its sample and of its filter. */
 static inline __attribute__((always_inline)) void
 conv_walk_cell(const struct conv *v, void (*f)(void *, size_t, size_t, size_t), void *ctx,
                const int at[2], size_t y, size_t x, size_t w)
@@ -402,7 +402,7 @@ static inline __attribute__((always_inline)) void add_dx(void *ctx, size_t y, si
     s->sum[x] += s->all_w[w] * s->all_dy[y];
 }
 
-/* Returns NULL for no values. */
+/* Returns the values, rounded as factors; NULL if there are none. */
 static double *factors(const struct conv_sums *s, const void *values, size_t n)
 {
     double *all = values ? malloc((n + 1) * sizeof *all) : NULL;
@@ -523,7 +523,8 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha,
 
 /* ---- cuDNN: convolution algorithms that are timed ---- */
 
-/* Times all algorithms, whatever they round to; on Tensor Cores if the descriptor allows them. */
+/* Times all algorithms, whatever precision they round to. Tensor Cores are used if the descriptor
+ * allows them. */
 #define TIME(kind)                                                                                 \
     static int time_##kind(cudnnConvolution##kind##Perf_t *p, const struct conv *v, size_t work)   \
     {                                                                                              \
@@ -564,7 +565,8 @@ static void timing_run(const void *args)
         memset(t->work, 0xff, t->work_bytes);
 }
 
-/* Runs them, which overwrites the output and the used part of the workspace, and waits. */
+/* Runs all algorithms, which overwrites the output and the used part of the workspace, and waits
+ * for them. */
 static cudnnStatus_t timing_do(cudnnHandle_t h, const struct conv *v, int asked, struct timing t)
 {
     size_t used = 0;

@@ -1,14 +1,15 @@
 /* tests/emulation/dnn_graph.c - the part of cuDNN's backend API that the backend calls: graphs of
- * one convolution, with or without a bias and a relu after it. It is strict: an attribute must
- * belong to its descriptor, with its type and count, and be set before the descriptor is finalized
- * and read after it; the descriptors that it names must be finalized, and all required attributes
- * be set. Otherwise: CUDNN_STATUS_BAD_PARAM. Tensors are packed, in any layout; a graph runs only
- * on device memory of their sizes, and its workspace is filled with NaN. The caller must check an
- * engine (dnn_graph.h) before it uses it: one that rounds more or needs more than allowed ends the
- * program when it runs, or yields wrong values. WEIR_EMULATED_GRAPH=fails: the first proposal fails
- * when it runs; all_fail: all do; none: no proposals; no_bias: none for graphs of more than a
- * convolution; no_graph: no graph can be created; no_convolution: nor its convolution; no_padding:
- * a convolution's padding cannot be set; wide: workspaces are larger by EMULATION_WIDE. */
+ * one convolution, with or without a bias and a relu after it. It is strict. An attribute must
+ * belong to its descriptor, have its type and count, be set before the descriptor is finalized, and
+ * be read after that. The descriptors that an attribute names must be finalized, and all required
+ * attributes must be set. Otherwise a call returns CUDNN_STATUS_BAD_PARAM. Tensors are packed, in
+ * any layout. A graph runs only on device memory of their sizes, and its workspace is filled with
+ * NaN. The caller must check an engine (dnn_graph.h) before it uses the engine: if an engine rounds
+ * more or needs more than allowed, it ends the program when it runs, or yields wrong values.
+ * WEIR_EMULATED_GRAPH=fails: the first proposal fails when it runs; all_fail: all proposals do;
+ * none: no proposals; no_bias: no proposals for graphs of more than a convolution; no_graph: no
+ * graph can be created; no_convolution: no convolution can be created either; no_padding: a
+ * convolution's padding cannot be set; wide: workspaces are larger by EMULATION_WIDE. */
 #include "tests/emulation/dnn_graph.h"
 #include "tests/emulation/dnn.h"
 #include "tests/emulation/errors.h"
@@ -26,7 +27,7 @@ static int is_asked(const char *what)
 
 enum { MOST_ATTRIBUTES = 8, MOST_VALUES = 8, MOST_OPS = 3, MOST_TENSORS = 4 };
 
-/* n values of the type; those of descriptors are pointers. */
+/* n values of the type. Values of descriptors are pointers. */
 struct value {
     cudnnBackendAttributeName_t name;
     int64_t n;
@@ -56,13 +57,13 @@ struct descriptor {
     int is_final;
     struct value value[MOST_ATTRIBUTES];
     int n_values;
-    int engine; /* engine of a configuration or engine that is filled in; -1: it is not */
+    int engine;               /* engine of a filled-in configuration or engine; else -1 */
     struct descriptor *graph; /* graph of a configuration or engine */
     struct work work;         /* work of a graph */
     cudnnHandle_t handle;     /* handle of a graph */
 };
 
-/* An attribute: its number of values, and the descriptors that it belongs to. */
+/* An attribute: its number of values, and the kind of descriptor to which it belongs. */
 static const struct rule {
     cudnnBackendDescriptorType_t of;
     cudnnBackendAttributeName_t name;
@@ -142,7 +143,7 @@ static const struct rule *rule_of(const struct descriptor *d, cudnnBackendAttrib
     return NULL;
 }
 
-/* Returns NULL if it was not set. */
+/* Returns the value of an attribute; NULL: the attribute was not set. */
 static const struct value *value_of(const struct descriptor *d, cudnnBackendAttributeName_t name)
 {
     for (int k = 0; k < d->n_values; k++)
@@ -253,7 +254,7 @@ static int is_last(const struct tensor *t)
            t->stride[0] == t->d[2] * t->stride[2];
 }
 
-/* Accepts packed tensors: planes, or channels last. */
+/* Accepts packed tensors in the order of planes, or with the channels last. */
 static cudnnStatus_t tensor_finalize(const struct descriptor *d)
 {
     struct tensor t;
@@ -284,7 +285,7 @@ static cudnnStatus_t convolution_finalize(const struct descriptor *d)
 
 enum { X, W, Y, BIAS };
 
-/* The names of an operation's tensors, of its convolution and its factors. */
+/* The attributes of an operation: its tensors, its convolution and its factors. */
 static const struct names {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t tensor[3], convolution, alpha, beta;
@@ -349,7 +350,7 @@ static int same_shape(const struct tensor *a, const struct tensor *b)
     return memcmp(a->d, b->d, sizeof a->d) == 0 && memcmp(a->stride, b->stride, sizeof a->d) == 0;
 }
 
-/* Accepts x + a bias of its channels, or the relu of x. */
+/* Accepts the sum of x and a bias of each channel, or the relu of x. */
 static cudnnStatus_t pointwise_finalize(const struct descriptor *op)
 {
     struct tensor x, y, b;
@@ -368,8 +369,8 @@ static cudnnStatus_t pointwise_finalize(const struct descriptor *op)
                : CUDNN_STATUS_BAD_PARAM;
 }
 
-/* Accepts a convolution, or a forward one with a bias and a relu after it; the tensors between them
- * are virtual, and the last one is not. */
+/* Accepts a convolution, or a forward convolution with a bias and a relu after it. The tensors
+ * between these operations are virtual, and the last tensor is not. */
 static cudnnStatus_t graph_finalize(struct descriptor *g)
 {
     const struct value *ops = value_of(g, CUDNN_ATTR_OPERATIONGRAPH_OPS);
@@ -437,7 +438,8 @@ static int64_t workspace_of(int engine, const struct work *w)
     return tensor_elems(&w->t[Y]) * (engine + 1) + (is_asked("wide") ? EMULATION_WIDE : 0);
 }
 
-/* Returns the k-th proposal; -1: no more. The real one has none that sums floats to bf16. */
+/* Returns the k-th proposal; -1: no more proposals. cuDNN has no proposal that adds a float bias to
+ * bf16 tensors. */
 static int proposed(const struct descriptor *heuristics, int k)
 {
     const struct descriptor *g = part(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
@@ -528,7 +530,7 @@ static cudnnStatus_t results_get(const struct descriptor *d, int64_t asked, int6
     while (proposed(d, (int)there) >= 0)
         there++;
     *n = asked == 0 ? there + 3
-                    : there; /* like the real one, which counts exactly only for a request */
+                    : there; /* cuDNN also counts exactly only if results are requested */
     for (int64_t k = 0; k < asked && k < there && code == CUDNN_STATUS_SUCCESS; k++)
         code = fill(((cudnnBackendDescriptor_t *)at)[k], CONFIG, proposed(d, (int)k),
                     part(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH));
@@ -586,8 +588,8 @@ struct call {
     struct emulation_work used; /* used part of the workspace */
 };
 
-/* Parts of x, w and y: two are factors, the third one holds sums of their products. Calls f for all
- * that meet an output; from: positions of it, its image and its filter. */
+/* Adds the products of one output. of: x, w and y; two of them are factors, and the third one holds
+ * the sums. from: index of the output in y, of its image in x, and of its filter in w. */
 static inline __attribute__((always_inline)) void
 cell(const struct work *v, int way, double *const of[3], const int64_t from[3], const int64_t at[2])
 {
@@ -627,7 +629,7 @@ static inline __attribute__((always_inline)) void sums_make(const struct work *v
                 }
 }
 
-/* Returns zeros for the tensor to be summed. */
+/* Returns the factors of a tensor, or zeros for the tensor that holds the sums. */
 static double *factors(const struct call *c, int which, int is_sum)
 {
     int bits = has_note(c->engine, CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ? TF32_BITS : ALL_BITS;
@@ -693,7 +695,7 @@ static void count(const struct call *c)
     n_not_last += !last;
 }
 
-/* Returns the tensors' memory, in their order. */
+/* Finds the tensors' memory, in the order of the tensors. */
 static cudnnStatus_t pack_get(const struct descriptor *pack, struct call *c)
 {
     const struct value *ids = value_of(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);

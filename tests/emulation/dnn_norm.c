@@ -7,7 +7,7 @@ static void check_floats(const char *what, const void *at, size_t n)
     emulation_check_device(what, at, n * sizeof(float));
 }
 
-/* Returns the position of value k of the n * h * w of channel c. */
+/* Returns the position of value k of channel c, which has n * h * w values. */
 static size_t norm_at(const int d[4], int c, int k)
 {
     int plane = d[2] * d[3];

@@ -1,5 +1,5 @@
 /* tests/emulation/graph.c - see the header. If WEIR_EMULATION_NO_GRAPHS is in the environment,
- * every capture fails at its end, like on a driver that cannot capture a library's calls. */
+ * every capture fails at its end, as on a driver that cannot capture a library's calls. */
 #include "tests/emulation/graph.h"
 #include "tests/emulation/errors.h"
 #include "tests/emulation/runtime.h"
@@ -12,14 +12,14 @@ enum { MOST_LANES = 4 };
 
 struct node {
     int lane;
-    void (*run)(const void *args); /* queued at a launch; otherwise */
+    void (*run)(const void *args); /* work that a launch queues; NULL: `queue` queues it */
     void (*queue)(struct CUstream_st *s, const void *args);
     void *args;
     size_t bytes;
-    int is_place, place; /* a position of the graph is passed, or awaited */
+    int is_place, place; /* nonzero: `place` is passed, or another stream waits for it */
 };
 
-/* For each lane, the preceding nodes. */
+/* The nodes of each lane that precede a position. */
 struct before {
     int n[MOST_LANES];
 };
@@ -29,7 +29,7 @@ struct CUgraph_st {
     struct node *nodes;
     int n, cap, n_work; /* n_work: nodes that are not positions */
     int n_lanes;
-    struct before lane[MOST_LANES]; /* predecessors of the next node of each */
+    struct before lane[MOST_LANES]; /* predecessors of the next node of each lane */
     struct before *place;
     int n_places, cap_places;
     int broken;
@@ -41,7 +41,7 @@ struct CUgraphExec_st {
     struct {
         struct CUstream_st *stream;
         uint64_t issued;
-    } * passed; /* [graph->n_places] by this launch */
+    } * passed; /* [graph->n_places] places that this launch has passed */
 };
 
 static void *take(size_t bytes)
@@ -124,7 +124,7 @@ cudaError_t emulation_graph_break(struct CUgraph_st *g, cudaError_t code)
     return code;
 }
 
-/* Returns true if the stream where the capture began waits for the work of all captured streams. */
+/* Returns true if the first captured stream waits for the work of all other captured streams. */
 static int is_joined(const struct CUgraph_st *g)
 {
     for (int k = 1; k < g->n_lanes; k++)

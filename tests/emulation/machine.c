@@ -9,14 +9,15 @@
 #include <unistd.h>
 
 enum { N_DEVICES = 2 };
-/* A plan uses an eighth for cuBLAS, up to 32 MB, and each is filled with NaN: no more than the
- * largest test needs. */
+/* Bytes of a device: enough for the largest test. A plan uses an eighth of them for cuBLAS, up to
+ * 32 MB, and fills all its memory with NaN. */
 static const size_t device_bytes = (size_t)128 << 20;
-static size_t own_bytes[EMULATION_MAX_DEVICES]; /* without the fake driver */
+static size_t own_bytes[EMULATION_MAX_DEVICES]; /* bytes in use, if there is no fake driver */
 
 static const struct fake_state *(*fake_look)(int device, int *card);
 
-/* Runs once: each launch reads it, and ThreadSanitizer reads the map of memory after a dlopen(). */
+/* Looks for the fake driver once: each launch needs it, and ThreadSanitizer reads the map of memory
+ * after each dlopen(). */
 static void fake_find(void)
 {
     void *so = getenv("WEIR_FAKE_GPUS") ? dlopen("libcuda.so.1", RTLD_NOW) : NULL;
@@ -24,8 +25,8 @@ static void fake_find(void)
     memcpy(&fake_look, &f, sizeof fake_look);
 }
 
-/* Returns the card of CUDA's number; sets *card to its index in the state. NULL: there is no fake
- * driver. */
+/* Returns the state of the machine, and sets *card to the index of the card with CUDA's number
+ * `device`. NULL: there is no fake driver. */
 static const struct fake_state *fake_card(int device, int *card)
 {
     static pthread_once_t found = PTHREAD_ONCE_INIT;

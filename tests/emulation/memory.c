@@ -19,7 +19,7 @@
 /* RED_BYTES: size of the zones before and after each allocation of a device. */
 enum { MAX_BLOCKS = 4096, RED_BYTES = 256, NAN_FILE_BYTES = 1 << 22 };
 #ifdef __SANITIZE_ADDRESS__
-enum { LARGE_BYTES = 1 << 23 }; /* smaller blocks are malloc's, whose ends are checked */
+enum { LARGE_BYTES = 1 << 23 }; /* smaller blocks are from malloc(), which checks their ends */
 #else
 enum { LARGE_BYTES = 1 << 21 };
 #endif
@@ -76,8 +76,9 @@ static void block_remove(const void *at, enum kind kind)
 
 /* ---- red zones ---- */
 
-/* A zone read as any float type is NaN, but not a computed one: 0xff at odd addresses, at even ones
- * a byte that few other zones have, because sums and copies keep a NaN's bits. */
+/* Pattern of a zone. Read as any float type it is NaN, but not a NaN that a computation yields:
+ * 0xff at odd addresses, and at even addresses a byte that few other zones have, because sums and
+ * copies keep a NaN's bits. */
 typedef uint64_t __attribute__((may_alias)) word;
 
 static uint8_t red_byte(uintptr_t zone, uintptr_t at)
@@ -92,7 +93,8 @@ __attribute__((no_sanitize("address"))) static void red_fill(uint8_t *at)
     ASAN_POISON_MEMORY_REGION(at, RED_BYTES);
 }
 
-/* Checked after each call, by whole words if possible. */
+/* Returns true if the zone was written. This is checked after each call, by whole words if
+ * possible. */
 __attribute__((no_sanitize("address"))) static int red_broken(uintptr_t zone)
 {
     uintptr_t at = zone, end = zone + RED_BYTES;
@@ -135,8 +137,8 @@ static void make_nan_file(void)
         emulation_fail("no memory file");
 }
 
-/* Allocates memory filled with NaN: pages that are never written, most of a workspace's, are mapped
- * from one file. */
+/* Allocates memory filled with NaN. All its pages are mapped from one file, since most pages of a
+ * workspace are never written. */
 static void *large_alloc(size_t bytes)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -178,7 +180,7 @@ static void red_free(void *at, size_t bytes)
 
 /* ---- owners of memory ---- */
 
-/* Counts the bytes of this kind. */
+/* Counts the bytes that belong to devices, or to the host if `device` is 0. */
 static size_t bytes_of_kind(const void *at, size_t bytes, int device)
 {
     uintptr_t first = (uintptr_t)at, end = first + bytes;
@@ -204,8 +206,8 @@ int emulation_is_device(const void *at, size_t bytes)
     return bytes_of_kind(at, bytes, 1) != 0;
 }
 
-/* The range must be within one allocation: an access that runs into the next one is an error even
- * if they touch. */
+/* The range must be within one allocation: an access that continues in the next allocation is an
+ * error even if both are adjacent. */
 void emulation_check_device(const char *what, const void *at, size_t bytes)
 {
     uintptr_t first = (uintptr_t)at, end = first + bytes;
@@ -263,7 +265,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     return cudaSuccess;
 }
 
-/* The real one also waits for all work of the device. */
+/* cudaFree() also waits for all work of the device. */
 cudaError_t cudaFree(void *at)
 {
     struct block b;
@@ -292,7 +294,8 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     return cudaSuccess;
 }
 
-/* Ends the pinning: checks that it is such memory, and that no copy uses it. */
+/* Removes a block of pinned memory, after a check that no copy uses it. Returns 0 if there is no
+ * such block. */
 static int pinned_end(const char *what, void *at, enum kind kind)
 {
     struct block b;

@@ -1,17 +1,18 @@
 /* tests/emulation/nccl.c - the functions of NCCL that the backend calls, between the emulated cards
- * of one process. A collective is a piece of work in each rank's stream, deferred like copies; the
- * first stream that reaches it runs all other streams up to it, and sums in the ranks' order. It is
- * strict where NCCL would hang or be undefined: ranks that call the same collective with different
- * counts, a call outside a group, a stream or a buffer of another card. A rank that never arrives
- * ends the program after a deadline. WEIR_EMULATED_NCCL: "absent" (there is no library), "fail=N"
- * (the N-th collective fails, from 0), "hang=N" (it does not end before an abort), "block=N",
- * "block=init" (the connections that it, or ncclCommInitRankConfig, needs are never established, so
- * that its communicators stay busy), "stuck" (ncclGetUniqueId does not return), "wrong" (every sum
- * is too large by one), "error=CALL:N" (the N-th call of the function, from 0, returns an error and
- * does nothing; for "state", ncclCommGetAsyncError succeeds, and the state that it reports is an
- * error; emulation_nccl_errors counts both). A communicator does not block: the request of a group
- * is done only after some queries of its state, and until then no other request is allowed; so a
- * backend that continues too early finds no work on its streams. */
+ * of one process. A collective is a piece of work in each rank's stream, deferred like copies. The
+ * first stream that reaches it runs all other streams up to it, and sums in the ranks' order. The
+ * emulation is strict where NCCL would hang or be undefined: ranks that call the same collective
+ * with different counts, a call outside a group, a stream or a buffer of another card. A rank that
+ * never arrives ends the program after a deadline. A communicator does not block: the request of a
+ * group is done only after some queries of its state, and until then no other request is allowed.
+ * So a backend that continues too early finds no work on its streams. WEIR_EMULATED_NCCL: "absent"
+ * (there is no library), "fail=N" (the N-th collective fails, from 0), "hang=N" (the N-th
+ * collective does not end before an abort), "block=N" (the connections that the N-th collective
+ * needs are never established, so its communicators stay busy), "block=init" (the same for
+ * ncclCommInitRankConfig), "stuck" (ncclGetUniqueId does not return), "wrong" (every sum is too
+ * large by one), "error=CALL:N" (the N-th call of this function, from 0, returns an error and does
+ * nothing), "error=state:N" (ncclCommGetAsyncError succeeds, and the state that it reports is an
+ * error). emulation_nccl_errors counts the last two kinds. */
 #include "kernels/cuda/groups/nccl.h"
 #include "base/guarded.h"
 #include "base/log.h"
@@ -28,7 +29,7 @@ enum { MAX_RANKS = 16, WAIT_MS = 60000 };
 struct collective {
     struct clique *clique;
     size_t count;
-    int n_posted; /* ranks that called */
+    int n_posted; /* number of ranks that have called */
     int hangs, done;
     struct {
         const float *send;
@@ -38,12 +39,12 @@ struct collective {
     } rank[MAX_RANKS];
 };
 
-/* The communicators of one ncclUniqueId; emulation_streams guards them. Never freed: streams may
- * still have to pass its collectives. */
+/* The communicators of one ncclUniqueId, guarded by emulation_streams. It is never freed, since
+ * streams may still have to run its collectives. */
 struct clique {
     int n, n_ranks, aborted; /* n_ranks: ranks that have arrived */
     int device[MAX_RANKS];
-    int n_called[MAX_RANKS]; /* collectives, per rank */
+    int n_called[MAX_RANKS]; /* number of collectives that each rank has called */
     struct collective **collective;
     int n_collectives, cap_collectives;
     struct clique *next;
@@ -66,11 +67,11 @@ static __thread int group_depth;
 static __thread struct ncclComm
     *group[MAX_RANKS]; /* communicators with a request in this thread's group */
 static __thread int n_group;
-static __thread int group_failed; /* a call in the group failed: so does its end */
+static __thread int group_failed; /* a call in the group failed, and so does the group's end */
 static const char *last_error = "";
 _Atomic int emulation_nccl_errors;
 
-/* Returns the N of WEIR_EMULATED_NCCL=word=N; -1: another setting. */
+/* Returns the N if WEIR_EMULATED_NCCL is word=N; otherwise -1. */
 static long long asked_for(const char *word)
 {
     const char *e = getenv("WEIR_EMULATED_NCCL");
@@ -155,7 +156,7 @@ static ncclResult_t get_unique_id(ncclUniqueId *out)
     return ncclSuccess;
 }
 
-/* Adds to the group: at its end all ranks must be present. */
+/* Adds a communicator to the group. At the end of the group all ranks must be present. */
 static void group_add(struct ncclComm *comm)
 {
     if (group_depth == 0 || n_group == MAX_RANKS)
@@ -253,7 +254,7 @@ static int collective_run(void *arg) REQUIRES(emulation_streams)
     return 1;
 }
 
-/* Returns the number-th collective of the clique; a new one if this rank is the first to call
+/* Returns the clique's collective of this number. Creates it if this rank is the first to call
  * it. */
 static struct collective *collective_of(struct clique *q, int number, size_t count)
 {
@@ -273,7 +274,7 @@ static struct collective *collective_of(struct clique *q, int number, size_t cou
     return c;
 }
 
-/* Queues the request on the stream. The caller holds the lock. */
+/* Queues the communicator's request on its stream. The caller holds the lock. */
 static ncclResult_t post(ncclComm_t comm)
 {
     struct clique *q = comm->clique;
@@ -328,7 +329,8 @@ static ncclResult_t group_start(void)
     return ncclSuccess;
 }
 
-/* The group must contain all ranks of each request: otherwise all other ranks wait for ever. */
+/* Ends a group. It must contain all ranks of each request: in NCCL the other ranks would wait for
+ * ever. */
 static ncclResult_t group_end(void)
 {
     if (--group_depth > 0)

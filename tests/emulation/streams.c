@@ -38,7 +38,7 @@ struct host_call {
 enum temper { LAZY, EAGER, MIXED, N_TEMPERS };
 
 struct CUstream_st {
-    struct task *tasks; /* tasks[first] is number `done` */
+    struct task *tasks; /* tasks[first] has number `done` */
     size_t first, cap;
     uint64_t done, issued;
     int device;
@@ -51,10 +51,10 @@ struct CUstream_st {
 struct CUevent_st {
     struct CUstream_st *stream; /* NULL: never recorded */
     uint64_t mark;
-    struct emulation_place place; /* instead, if it was last recorded in a capture */
+    struct emulation_place place; /* instead of stream and mark, if last recorded in a capture */
 };
 
-/* Guards all streams and events; released while a piece of work waits for another thread. */
+/* Guards all streams and events. Released while a piece of work waits for another thread. */
 pthread_mutex_t emulation_streams = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t emulation_changed = PTHREAD_COND_INITIALIZER;
 static struct CUstream_st *all;
@@ -105,7 +105,7 @@ static void task_end(struct CUstream_st *s)
     s->done++;
 }
 
-/* Never 0. */
+/* Returns a checksum of the bytes, which is never 0. */
 static uint64_t sum_of(const void *at, size_t bytes)
 {
     uint64_t sum = 14695981039346656037u, word;
@@ -118,7 +118,8 @@ static uint64_t sum_of(const void *at, size_t bytes)
     return sum | 1;
 }
 
-/* Another thread may run the same stream while the lock is released. */
+/* Runs the stream's work before number `mark`. Another thread may run the same stream while the
+ * lock is released. */
 static void stream_run(struct CUstream_st *s, uint64_t mark)
 {
     while (s->done < mark) {
@@ -201,7 +202,7 @@ void emulation_run_before(struct CUstream_st *s, uint64_t mark)
 
 /* ---- the caller does not hold the lock ---- */
 
-/* Runs up to the mark, or all queued work. */
+/* Runs the work before `mark`, or all queued work if there is less. */
 static cudaError_t stream_sync(struct CUstream_st *s, uint64_t mark)
 {
     pthread_mutex_lock(&emulation_streams);
@@ -396,8 +397,8 @@ static void *host_call_main(void *arg)
     return NULL;
 }
 
-/* Valid only until the stream is destroyed, which waits for it; later work in the stream does
- * not. */
+/* Calls call(arg) in a thread. Later work in the stream does not wait for the call, but the
+ * destruction of the stream does. */
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t call, void *arg)
 {
     FAULT(emulation_answer(cudaErrorUnknown));
@@ -427,7 +428,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
     return emulation_answer(cudaSuccess);
 }
 
-/* Records a call while the stream is captured, for each launch. */
+/* Records a call on a captured stream, which each launch repeats. */
 static cudaError_t capture_call(struct CUstream_st *s,
                                 void (*queue)(struct CUstream_st *s, const void *args),
                                 const void *args, size_t bytes)
@@ -459,7 +460,7 @@ static void event_wait(struct CUstream_st *s, const void *args)
     pthread_mutex_unlock(&emulation_streams);
 }
 
-/* Returns the name of a call that may fail. */
+/* Returns the name by which a test selects the call to fail. */
 static const char *event_call(int is_captured, const char *name)
 {
     return is_captured ? "a captured event or copy" : name;
@@ -477,7 +478,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
     return emulation_answer(cudaSuccess);
 }
 
-/* External is only for captures. */
+/* The flag "external" is only for captures. */
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned flags)
 {
     if (flags != cudaEventRecordExternal)
@@ -522,8 +523,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 
 /* ---- copies ---- */
 
-/* Copies from memory that is not pinned read it before the call returns, and write the device
- * later; copies to such memory are complete when the call returns. */
+/* A copy from memory that is not pinned reads it before the call returns, and writes the device
+ * later. A copy to such memory is complete when the call returns. */
 static cudaError_t copy_unpinned(struct task t, enum cudaMemcpyKind way, cudaStream_t s)
 {
     if (way == cudaMemcpyHostToDevice) {

@@ -4,7 +4,8 @@
 #include "tests/emulation/machine.h"
 
 #ifdef __SANITIZE_THREAD__
-/* No memset(): ThreadSanitizer would record each byte of it, as of the allocation. */
+/* ThreadSanitizer would record each byte that memset() writes, as in an allocation. So this loop
+ * fills the words. */
 void emulation_fill_nan(void *at, size_t bytes)
 {
     volatile uint64_t *word = at;
@@ -54,7 +55,7 @@ void emulation_check_scale(const void *alpha, const void *beta)
         emulation_fail("a factor that is not 1 and 0");
 }
 
-enum { WORK_FILLED_BYTES = 1 << 16 }; /* at either end: the position matters, not the size */
+enum { WORK_FILLED_BYTES = 1 << 16 }; /* at both ends, since the ends show a wrong position */
 
 static void work_begin(const void *args)
 {

@@ -1,5 +1,5 @@
-/* tests/emulation/values.h - shared by the emulated libraries: handles, factors rounded like in the
- * hardware, checks of arguments. Errors: they end the program. Threads: any. */
+/* tests/emulation/values.h - shared by the emulated libraries: handles, factors that are rounded as
+ * in the hardware, and checks of arguments. Errors: they end the program. Threads: any. */
 #ifndef TESTS_EMULATION_VALUES_H
 #define TESTS_EMULATION_VALUES_H
 #include "tests/emulation/runtime.h"
@@ -7,7 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The handle of a library, for the device on which it was created, and one thread at a time. */
+/* The handle of a library. It works on the device on which it was created, for one thread at a
+ * time. */
 struct emulation_handle {
     cudaStream_t stream;
     int device;
@@ -15,19 +16,20 @@ struct emulation_handle {
     int sees_bf16; /* compute capability 8.0 and above */
 };
 void emulation_handle_init(struct emulation_handle *h);
-/* Checks the handle's device and thread, at the begin of each call. */
+/* Checks the handle's device and thread at the begin of each call. */
 void emulation_handle_begin(struct emulation_handle *h);
 void emulation_handle_end(struct emulation_handle *h);
 
-/* Returns 1, or for a card that a test made wrong a factor of all products of the current
- * device. */
+/* Returns the factor of all products of the current device: 1, or another number if a test has made
+ * the device wrong. */
 double emulation_soundness(void);
 /* Fails unless alpha and beta are 1 and 0. */
 void emulation_check_scale(const void *alpha, const void *beta);
 
-/* The workspace of a product, which is two pieces of work: the first one fills it with NaN and a
- * mark of the product, which must be unchanged when the product is done; another stream's work may
- * run between them, and if it uses the same workspace the program ends. */
+/* The workspace of a product. A product is two pieces of work: the first one fills the workspace
+ * with NaN and a mark of the product, and the second one checks the mark before it computes.
+ * Work of another stream may run between them. If this work uses the same workspace, the program
+ * ends. */
 struct emulation_work {
     void *at;
     size_t bytes;
@@ -38,7 +40,7 @@ void emulation_work_check(const struct emulation_work *w);
 
 enum { ALL_BITS = 23, TF32_BITS = 10, BF16_BITS = 7 };
 
-/* Rounds a float to `bits` bits after the point, to nearest; ties to even. */
+/* Rounds a float to the nearest number with `bits` bits after the point, ties to even. */
 static inline float emulation_rounded(float value, int bits)
 {
     uint32_t u, lost = (uint32_t)23 - (uint32_t)bits;

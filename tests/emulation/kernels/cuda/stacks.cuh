@@ -7,32 +7,33 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-/* swapcontext() reads the signal mask by a system call each time, which is most of a kernel's time;
- * jumps do not, but ThreadSanitizer does not understand them. AddressSanitizer is notified of each:
- * the compiler's own jumps, in functions that it does not instrument, because it treats longjmp()
- * as the end of all called functions. */
+/* swapcontext() reads the signal mask by a system call each time, which would be most of a kernel's
+ * time. Jumps do not read it, but ThreadSanitizer does not understand jumps. AddressSanitizer is
+ * notified of each jump. The jumps are the compiler's own, in functions that AddressSanitizer does
+ * not instrument, because it treats longjmp() as the end of all called functions. */
 #ifdef __SANITIZE_THREAD__
 #define EMULATION_JUMPS 0
 #else
 #define EMULATION_JUMPS 1
 #endif
-/* The compiler does not optimise across them either, because other threads run in between and
- * change variables. */
+/* The compiler does not optimise across these jumps either, because other threads run in between
+ * and change variables. */
 #ifdef __clang__
 #define EMULATION_SWITCHES __attribute__((optnone, noinline, no_sanitize("address")))
 #else
 #define EMULATION_SWITCHES __attribute__((noipa, no_sanitize("address")))
 #endif
 
-/* A stack, as AddressSanitizer stores it; "kept" are the variables that it stores elsewhere. */
+/* A stack, as AddressSanitizer stores it. "kept" are the variables that AddressSanitizer stores
+ * elsewhere. */
 struct emulation_stack {
     const void *bottom;
     size_t bytes;
     void *kept;
 };
 
-/* Notifies AddressSanitizer before the jump from one stack to another, and after it, on the other
- * one; there "from" is the previous stack. */
+/* Notifies AddressSanitizer of a jump: before it, on the old stack, and after it, on the new stack,
+ * where `from` is the previous stack. */
 static inline void emulation_switch(struct emulation_stack *from, const struct emulation_stack *to)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -52,7 +53,7 @@ static inline void emulation_switched(const struct emulation_stack *to,
 #endif
 }
 
-/* Jumps in a separate function, because the compiler rejects one that jumps to itself. */
+/* Jumps in a separate function, because the compiler rejects a function that jumps to itself. */
 EMULATION_SWITCHES static void emulation_jump(void **to)
 {
     __builtin_longjmp(to, 1);

@@ -1,5 +1,5 @@
-/* tests/emulation/kernels/cuda/threads.cuh - a block's threads, for launch.cuh, which describes how
- * they run and defines dim3. */
+/* tests/emulation/kernels/cuda/threads.cuh - the threads of a block. launch.cuh, which includes
+ * this header, describes how they run and defines dim3. */
 #ifndef TESTS_EMULATION_THREADS_CUH
 #define TESTS_EMULATION_THREADS_CUH
 #include "tests/emulation/kernels/cuda/stacks.cuh"
@@ -10,7 +10,8 @@
 
 enum { EMULATION_MAX_THREADS = 256, EMULATION_STACK_BYTES = 65536 };
 
-/* Created at its first use, and reused for the next blocks with jumps. */
+/* Context of a thread. It is created at its first use, and reused for the next blocks if there are
+ * jumps. */
 struct emulation_fiber {
     ucontext_t context;
     void *jump[5];
@@ -19,7 +20,7 @@ struct emulation_fiber {
     char stack[EMULATION_STACK_BYTES];
 };
 
-/* One launch at a time in a file: this lock guards all variables below. */
+/* Guards all variables below: a file runs one launch at a time. */
 static pthread_mutex_t emulation_lock = PTHREAD_MUTEX_INITIALIZER;
 static dim3 threadIdx, blockIdx, gridDim, blockDim;
 static struct emulation_fiber *emulation_fibers, *emulation_now;
@@ -49,7 +50,7 @@ static inline void __syncthreads()
     threadIdx = thread;
 }
 
-/* Runs one thread after the other, as long as none waits; block after block. */
+/* Runs one thread after the other, block after block, as long as no thread waits. */
 static void emulation_fiber_main()
 {
     struct emulation_fiber *me = emulation_now;
@@ -96,7 +97,7 @@ EMULATION_SWITCHES static void emulation_enter(struct emulation_fiber *f)
 
 static void emulation_block()
 {
-    static unsigned n_blocks; /* two successive blocks have opposite orders after a barrier */
+    static unsigned n_blocks; /* the order after a barrier is reversed in each next block */
     unsigned n = 0, turn = n_blocks++;
     emulation_next = emulation_ended = 0;
     while (emulation_next < blockDim.x)

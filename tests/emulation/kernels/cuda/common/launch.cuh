@@ -1,11 +1,11 @@
 /* tests/emulation/kernels/cuda/common/launch.cuh - runs CUDA kernels on the CPU: this header
  * replaces the real one of the same name, so that the .cu files compile as plain C++ and their
  * index arithmetic is tested without a GPU. A block's threads run one after the other, each until
- * it ends or meets a barrier; threads that wait at a barrier have contexts of their own (ucontext),
- * and continue, in the reverse order each time and in each block, when all have arrived. So a
- * missing barrier yields wrong values, and a thread that ends while others wait ends the program.
- * Blocks run one after the other, __shared__ is static. Warps, memory spaces and limits are not
- * emulated. */
+ * it ends or meets a barrier. Threads that wait at a barrier have contexts of their own (ucontext).
+ * They continue when all have arrived, in an order that is reversed at each barrier and in each
+ * block. So a missing barrier yields wrong values, and a thread that ends while others wait ends
+ * the program. Blocks run one after the other, and __shared__ is static. Warps, memory spaces and
+ * limits are not emulated. */
 #ifndef TESTS_EMULATION_LAUNCH_CUH
 #define TESTS_EMULATION_LAUNCH_CUH
 #include "kernels/cuda/common/kernels.h"
@@ -29,13 +29,13 @@ struct dim3 {
 
 #include "tests/emulation/kernels/cuda/threads.cuh"
 
-/* A test program may have streams: work is queued there. */
+/* If the test program has streams, the work is queued on them. */
 extern "C" __attribute__((weak)) int cudaGetLastError(void); /* a cudaError_t */
 extern "C" __attribute__((weak)) int emulation_do(struct CUstream_st *stream,
                                                   void (*run)(const void *args), const void *args,
                                                   size_t bytes);
 
-/* A kernel with copies of its arguments at the launch. */
+/* A kernel, with the values of its arguments at the launch. */
 template <class Call> struct emulation_launch {
     dim3 grid;
     unsigned threads;
@@ -77,7 +77,7 @@ static int emulation_queue(struct CUstream_st *stream, dim3 grid, unsigned threa
     if (emulation_do == nullptr)
         return emulation_run<decltype(call)>(&l), 0;
     (void)emulation_do(stream, emulation_run<decltype(call)>, &l, sizeof l);
-    return cudaGetLastError(); /* like <<<>>>: the last error of all calls */
+    return cudaGetLastError(); /* <<<>>> also returns the last error of all calls */
 }
 
 #define LAUNCH(kernel, grid, threads, stream, ...)                                                 \
