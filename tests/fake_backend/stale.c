@@ -1,5 +1,5 @@
-/* tests/fake_backend/stale.c - a backend of another build: its version is FAKE_ABI, or missing, and
- * its table is unreadable. */
+/* tests/fake_backend/stale.c - a backend of another build. Its version is FAKE_ABI, or missing, and
+ * its table cannot be read. */
 #include "kernels/backend_abi.h"
 
 #if defined(FAKE_ABI)

@@ -1,9 +1,9 @@
-/* tests/fake_driver/cuda.c - a libcuda.so.1 without a card, for tests: a file describes the machine
+/* tests/fake_driver/cuda.c - a libcuda.so.1 without a card, for tests. A file describes the machine
  * (state.h). CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER work as in NVIDIA's CUDA programming guide:
- * a list of numbers, or of UUIDs or their unique beginnings; the first entry that is not a device
- * ends the list; a device that is named twice empties it; numbers are read like strtol; one MIG
- * instance is shown, the first named one, otherwise a card's first. Unlike the real library it
- * reads the file again at each cuInit. */
+ * the list has numbers, or UUIDs or their unique beginnings; the first entry that is not a device
+ * ends the list; a device that is named twice empties the list; numbers are read like strtol. One
+ * MIG instance is shown: the first named one, otherwise the first one of a card. Unlike the real
+ * library, the fake reads the file again at each cuInit. */
 #include "tests/fake_driver/state.h"
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, NO_DEVICE = 100, INVALID_DEVICE = 101, UNKNOWN = 999 };
@@ -36,7 +36,7 @@ static int before(const struct fake_gpu *a, const struct fake_gpu *b, int by_bus
 {
     if (!by_bus && a->speed != b->speed)
         return a->speed > b->speed;
-    return memcmp(a->pci, b->pci, sizeof a->pci) < 0; /* an order of small numbers is sufficient */
+    return memcmp(a->pci, b->pci, sizeof a->pci) < 0; /* sufficient for small numbers */
 }
 
 static void order_all(void)
@@ -208,7 +208,7 @@ int cuGetErrorString(int error, const char **text)
     return SUCCESS;
 }
 
-/* Works before cuInit, too. */
+/* cuDriverGetVersion() works before cuInit(), too. */
 int cuDriverGetVersion(int *version)
 {
     struct fake_state now;
@@ -216,8 +216,8 @@ int cuDriverGetVersion(int *version)
     return SUCCESS;
 }
 
-/* Returns the machine and the index of the card with CUDA's number, for tests/emulation; -1:
- * none. */
+/* Returns the machine for tests/emulation, and sets *card to the index of the card with CUDA's
+ * number `ordinal`; -1: there is no such card. */
 const struct fake_state *fake_cuda_card(int ordinal, int *card)
 {
     if (state.n == 0)

@@ -1,7 +1,8 @@
 /* tests/fake_driver/nvml.c - a libnvidia-ml.so.1 without a card, for tests. A file describes the
- * machine (state.h); it is read again at each call, so that a test can change a card's load, or
- * remove a card, while a program runs. Structs and results have the layout of NVML's documentation.
- * FAKE_OLD: like a driver before MIG and before the third form of the list of processes. */
+ * machine (state.h). The fake reads it again at each call, so that a test can change a card's load,
+ * or remove a card, while a program runs. Structs and results have the layout of NVML's
+ * documentation. FAKE_OLD: the library is that of a driver before MIG and before the third form of
+ * the list of processes. */
 #include "tests/fake_driver/usage.h"
 #include <time.h>
 
@@ -72,7 +73,7 @@ static struct handle *handle_of(unsigned card, unsigned part)
     return (struct handle *)(size_t)(1 + card + 256 * part);
 }
 
-/* Adds the memory that processes of tests/emulation use on a card. */
+/* Adds the memory that processes of tests/emulation use on the cards, and these processes. */
 static void add_usage(struct fake_state *s)
 {
     struct fake_usage *u = fake_usage_open(0);
@@ -193,7 +194,7 @@ int nvmlDeviceGetMemoryInfo(struct handle *h, struct memory_info *out)
     return SUCCESS;
 }
 
-/* Returns true if a card's sample is still that of an ended job. */
+/* Returns true if a card's utilisation is still that of an ended job. */
 static int still_busy(const struct found *f)
 {
     static long long asked_ms[FAKE_MAX]; /* time of the first query of each card */
@@ -248,7 +249,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(struct handle *h, unsigned *n, struc
     return error;
 }
 
-/* Sets *out, or returns false if the value is not supported. */
+/* Sets *out. Returns NOT_SUPPORTED if the value is negative. */
 static int told(long value, unsigned *out)
 {
     if (value < 0)

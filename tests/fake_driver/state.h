@@ -1,19 +1,19 @@
 /* tests/fake_driver/state.h - the machine that the fake libcuda.so.1 and libnvidia-ml.so.1 show.
- * It is read from the text file named by WEIR_FAKE_GPUS. A line is one word, then KEY=VALUE pairs;
- * '_' in a name stands for a space, sizes are in MB:
+ * WEIR_FAKE_GPUS is the path of a text file that describes the machine. A line has one word, and
+ * then KEY=VALUE pairs. A '_' in a name stands for a space, and sizes are in MB:
  *     cuda init=100                        result of cuInit
  *     cuda version=12040 runtime=35        supported CUDA version; the runtime's error for it
  *     nvml init=9                          result of nvmlInit
  *     gpu uuid=GPU-... pci=0000:3b:00.0 name=NVIDIA_H200 cc=9.0 total=143771 used=600 busy=0
  *         procs=12,13 speed=2 lost=1       (one line; cards in the order of NVML, which is by bus)
- *         error=46 wrong=1 launches=200    (for tests/emulation: CUDA's result, -1: it hangs,
- *                                          -2: it crashes; wrong products; launches fail after
- *                                          so many)
- *         temp=41 power=68500 limit=700000 ecc=1 eccerr=0    (absent: not supported; mW)
+ *         error=46 wrong=1 launches=200    (for tests/emulation: CUDA's result, -1: CUDA hangs,
+ *                                          -2: CUDA crashes; products are wrong; launches
+ *                                          after the 200th fail)
+ *         temp=41 power=68500 limit=700000 ecc=1 eccerr=0    (absent: not supported; power in mW)
  *     nvml driver=550.54.15 container=1    in a container: the lists of processes are empty
  *     mig uuid=MIG-... total=18000 used=0 procs=    an instance of the card above
- * lost=1: NVML cannot create a handle; 2: the handle's queries fail; libcuda still lists the card,
- * but 3 hides its memory. lag=1000: busy is 0 from 1 s after the first query of a process on. */
+ * lost=1: NVML has no handle of the card; 2: the handle's queries fail; 3: they fail, and libcuda,
+ * which lists all lost cards, hides the memory. lag=1000: a process reads busy=0 after 1 s. */
 #ifndef TESTS_FAKE_DRIVER_STATE_H
 #define TESTS_FAKE_DRIVER_STATE_H
 #include <ctype.h>

@@ -17,11 +17,11 @@ struct fake_usage {
         int pid; /* 0: free */
         unsigned long long bytes[FAKE_MAX];
     } user[FAKE_MAX_USERS];
-    int fd; /* descriptor in the process that has opened it; locked */
+    int fd; /* locked descriptor, valid in the process that has opened it */
 };
 
-/* Opens the file, and locks it until it is closed. make: creates it if it is missing. NULL: it is
- * missing. */
+/* Opens the file, and locks it until it is closed. make: creates the file if it is missing. Returns
+ * NULL if the file is missing. */
 static inline struct fake_usage *fake_usage_open(int make)
 {
     char path[4096];

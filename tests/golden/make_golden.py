@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/MODEL.json: the losses of 50 steps (fewer for large models) of PyTorch with
-each model of Weir, and with those in tests/golden/models, from Weir's own first values, on the same
-batches and with the same dropout; in float64, so that only Weir rounds.
-tests/python/test_golden.py then compares Weir with them, without PyTorch. Run it again after a
-change of a layer, a loss, an optimizer, a model, or the order of samples:
+"""Writes tests/golden/MODEL.json: the losses of 50 steps (fewer for large models) of PyTorch, for
+each model of Weir and each model in tests/golden/models. PyTorch begins with Weir's own first
+values, and has the same batches and the same dropout. It computes in float64, so that only Weir
+rounds. tests/python/test_golden.py then compares Weir with these losses, without PyTorch. Run this
+program again after a change of a layer, a loss, an optimizer, a model, or the order of samples:
 
     pip install torch numpy && tests/golden/make_golden.py [MODEL...]      # build/bin must be built
 """
@@ -39,7 +39,7 @@ def key_of(seed, use, index):
 
 
 def order(n, seed):
-    """The samples of the first pass (member/dataset_order.c)."""
+    """Returns the samples of the first pass in their order (member/dataset_order.c)."""
     item, key = list(range(n)), key_of(seed, SHUFFLE, 0)
     for i in range(n - 1, 0, -1):
         j = ((mix(key ^ mix(i)) >> 32) * (i + 1)) >> 32
@@ -55,7 +55,7 @@ def mix_all(x):
 
 
 def dropout(x, rate, layer, position):
-    """The mask that Weir makes of seed, layer, sample and unit."""
+    """Applies the mask that Weir computes from seed, layer, sample and unit."""
     elems = x[0].numel()
     counter = (numpy.array(position, dtype=numpy.uint64)[:, None] * numpy.uint64(elems) +
                numpy.arange(elems, dtype=numpy.uint64)[None, :])
@@ -72,7 +72,7 @@ def pair(value):
 
 
 def padding(layer, x, kernel, stride):
-    """(left, right, top, bottom): a number, or as TensorFlow's SAME has them."""
+    """Returns (left, right, top, bottom): the model's numbers, or those of TensorFlow's SAME."""
     if not isinstance(layer.get("padding", "valid"), str):
         top, left = pair(layer["padding"])
         return [left, left, top, top]
@@ -84,7 +84,7 @@ def padding(layer, x, kernel, stride):
 
 
 class Net:
-    """A model file in PyTorch's functions. Parameters by their names."""
+    """A model file, computed by PyTorch's functions. Parameters are found by their names."""
 
     def __init__(self, text, values):
         self.layers = text["layers"]
@@ -108,7 +108,7 @@ class Net:
 
     def run(self, i, layer, inputs, labels, position):
         def p(suffix):
-            return self.params.get(layer["name"] + "/" + suffix)  # None: without a bias
+            return self.params.get(layer["name"] + "/" + suffix)  # None: no bias
         kind, x = layer["type"], inputs[0]
         if kind in ("conv2d", "max_pool", "avg_pool"):
             kernel = list(x.shape[2:]) if layer["kernel"] == "global" else pair(layer["kernel"])
@@ -156,7 +156,8 @@ class Net:
 
 
 def first_values(path, folder):
-    """Returns Weir's own first values, by a step whose change is too small for a float."""
+    """Returns Weir's own first values: exports them after a step whose change is too small for a
+    float."""
     export = os.path.join(folder, "first")
     with open(path, encoding="utf-8") as f:
         norms = any(layer["type"] == "batch_norm" for layer in json.load(f)["layers"])

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/predictions: for each of some small networks of PyTorch 2 its state dict as
-safetensors, by PyTorch's own names; samples as bytes; and PyTorch's probabilities for each of
-them, in float64, so that only Weir rounds. The folder also contains the same network as a model
-file, and its map of names if it needs one, both written by hand.
-tests/python/test_golden_predictions.py then compares Weir with them, without PyTorch.
+"""Writes tests/golden/predictions, which has a folder for each of some small networks of PyTorch 2:
+the state dict as safetensors, with PyTorch's own names; samples as bytes; and PyTorch's
+probabilities for each sample, in float64, so that only Weir rounds. A folder also contains the
+same network as a model file, and a map of names if the network needs one, both written by hand.
+tests/python/test_golden_predictions.py then compares Weir's probabilities with PyTorch's, without
+PyTorch.
 
     pip install torch safetensors && tests/golden/make_predictions.py [NETWORK...]
 """
@@ -50,7 +51,7 @@ class Block(nn.Module):
 
 
 class Residual(nn.Module):
-    """A shortcut, convolutions without biases, a mean over the picture, as ResNets have them."""
+    """A shortcut, convolutions without biases, and a mean over the picture, as in ResNets."""
     sample, largest, classes = (1, 9, 7), 255, 4
 
     def __init__(self):
@@ -81,8 +82,8 @@ class Words(nn.Module):
 
 
 def shaken(net, batch):
-    """Changes a network as training would: no parameter has its usual first value, statistics are
-    those of samples, and outputs differ widely."""
+    """Changes a network as training would. No parameter keeps its usual first value, the statistics
+    are those of the samples, and the outputs differ widely."""
     for name, p in net.named_parameters():
         if p.dim() == 1 or "norm" in name:
             p.data += 0.3 * torch.randn_like(p)

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/golden/torchvision/resnet18.json: the names and shapes of the state dict of
-torchvision's resnet18, and this network's probabilities for some samples with the numbers of
-golden.torch_state as parameters, in float64.
-tests/python/test_resnet18.py then compares examples/models/resnet18.json with them, without
-PyTorch.
+torchvision's resnet18, and the probabilities that this network computes in float64 for some
+samples. The numbers of golden.torch_state are its parameters. tests/python/test_resnet18.py then
+compares examples/models/resnet18.json with this file, without PyTorch.
 
     pip install torch torchvision numpy && tests/golden/make_resnet18.py
 """

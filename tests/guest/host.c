@@ -1,7 +1,7 @@
-/* tests/guest/host.c - a host of libweir that checks the library's effects on its process: it loads
+/* tests/guest/host.c - a host of libweir that checks the library's effects on its process. It loads
  * the library, trains as a member of two jobs, one after the other, closes each handle and unloads
- * the library. Afterwards the state of the whole process must be unchanged; each difference is
- * reported in a line, and the exit code is 1. gRPC keeps the descriptors that the first job opened
+ * the library. Afterwards the state of the whole process must be unchanged: the host reports each
+ * difference in a line, and exits with 1. gRPC keeps the descriptors that the first job opened
  * (epoll, eventfd). Usage: host LIBRARY [SETTING VALUE]... */
 #include "libweir/weir.h"
 #include <dirent.h>
@@ -31,7 +31,7 @@ static void expect(int ok, const char *what)
         printf("host: libweir has changed %s\n", what);
 }
 
-/* An allocator of the host for jansson: free() cannot release its memory. */
+/* An allocator that the host sets for jansson: free() cannot release its memory. */
 static void *take(size_t bytes)
 {
     char *p = malloc(bytes + HEAD_BYTES);
@@ -95,7 +95,8 @@ static int count(const char *folder)
     return n;
 }
 
-/* Waits until the folder has no more entries than before; gRPC ends its threads some time later. */
+/* Waits until the folder has no more entries than before. gRPC ends its threads a while after the
+ * library was closed. */
 static int returns_to(const char *folder, int before)
 {
     const struct timespec pause = {.tv_nsec = 10000000};
@@ -130,11 +131,11 @@ static void check_malloc(void)
     expect(resident_bytes() - before < ARRAY_BYTES, "malloc: what is freed stays");
 }
 
-/* A function of the library; the conversion is POSIX's. */
+/* A function of the library. POSIX allows this conversion of dlsym()'s result. */
 #define FUNCTION(name) __typeof__(name) *name##_ = (__typeof__(name) *)dlsym(library, #name)
 
-/* A child that was forked while the handle was open is refused, and ends its copy of the handle
- * without a wait. */
+/* A child was forked while the handle was open. The library refuses it, and the child closes its
+ * copy of the handle without a wait. */
 static void check_fork(struct weir *w, void *library)
 {
     FUNCTION(weir_next);

@@ -5,7 +5,7 @@
 #include "tests/skip.h"
 #include <string.h>
 
-enum { MANY = 77 }; /* failed tests, which are no skip */
+enum { MANY = 77 }; /* number of failed tests, which does not mean "skipped" here */
 
 static void test_passes(void **state)
 {

@@ -1,15 +1,16 @@
 /* tests/wan/link.c - a long line between two network namespaces, for tests and benchmarks: a TUN
- * device in each, and between them delay, jitter, loss and a rate per direction (shaper.h). For
- * kernels without netem, and with losses that are the same in every run.
+ * device in each, and between the devices delay, jitter, loss and a rate per direction (shaper.h).
+ * It serves kernels without netem, and its losses are the same in every run.
  *
- * One process and one thread: it reads packets, keeps each until it is due, and writes it; to the
- * nanosecond if the kernel wakes it in time. Its figures contain its delay.
- * It reads commands on stdin, one per line, and answers each by a line with its figures as JSON:
+ * One process with one thread reads packets, keeps each packet until it is due, and writes it, to
+ * the nanosecond if the kernel wakes the thread in time. The figures contain the thread's delay.
+ * The process reads commands on stdin, one per line, and answers each one by a line with its
+ * figures as JSON:
  *   stats    only prints the figures
  *   cut      drops new packets from now on; packets in flight still arrive
  *   heal     ends the cut
- * It prints "ready" on stdout when both devices exist (down, without an address, which the caller
- * sets). It ends with its stdin, and so do the devices. */
+ * It prints "ready" on stdout when both devices exist. They are down and have no address: the
+ * caller sets them up. The process ends when its stdin is closed, and the devices end with it. */
 #include "base/clock.h"
 #include "base/flags.h"
 #include "base/log.h"
@@ -42,11 +43,11 @@ struct packet {
     unsigned char bytes[];
 };
 
-/* One direction. */
+/* One direction of the line. */
 struct lane {
     struct shaper shaper;
     int from, to;         /* TUN devices */
-    struct packet **heap; /* [MOST_PACKETS], the packet with the earliest due time first */
+    struct packet **heap; /* [MOST_PACKETS] packets, the earliest due time first */
     size_t n;
     uint64_t n_read, n_lost, n_full, n_cut, n_refused, n_out;
     uint64_t bytes_read, bytes_out;
@@ -79,7 +80,8 @@ static const struct flag flags[] = {
     ROW("seed", FLAG_INT, &opt.seed, 0, 1e9, "N", "Of losses and jitter."),
 };
 
-/* Opens a TUN device in the namespace of this file; returns its descriptor, or -1, logged. */
+/* Opens a TUN device in the namespace that the file `space` names. Returns its descriptor; -1:
+ * failed, and logged. */
 static int tun_open(const char *space, const char *name)
 {
     struct ifreq r = {.ifr_flags = IFF_TUN | IFF_NO_PI};
@@ -176,7 +178,7 @@ static void lane_read(struct lane *l, int is_cut)
     }
 }
 
-/* Writes due packets; returns the next due time, INT64_MAX without one. */
+/* Writes due packets. Returns the next due time, INT64_MAX if no packet is left. */
 static int64_t lane_write(struct lane *l)
 {
     while (l->n > 0) {
@@ -189,7 +191,7 @@ static int64_t lane_write(struct lane *l)
             l->bytes_out += (uint64_t)p->n_bytes;
             l->late_sum_ns += late_ns;
             l->late_most_ns = late_ns > l->late_most_ns ? late_ns : l->late_most_ns;
-        } else { /* the device is down */
+        } else { /* the device of the other end is down */
             l->n_refused++;
         }
         free(p);
@@ -209,7 +211,7 @@ static void lane_tell(const struct lane *l, const char *name)
         (double)l->late_most_ns * 1e-3);
 }
 
-/* Runs one command; returns 0 if stdin has ended. */
+/* Runs one command. Returns 0 if stdin has ended. */
 static int obey(const struct lane lanes[2], int *is_cut)
 {
     char line[64];
@@ -267,7 +269,7 @@ static int lane_init(struct lane *l, int from, int to, uint64_t seed)
         .queue_bytes = opt.queue_kb      ? opt.queue_kb * 1000
                        : a_trip > 256000 ? a_trip
                                          : 256000,
-        /* A packet that is read a millisecond late has not lost its turn. */
+        /* Bytes of a millisecond may leave at once, since a packet may be read late. */
         .burst_bytes = rate / 8000 + 2 * opt.mtu,
         .seed = seed,
     };
@@ -276,8 +278,8 @@ static int lane_init(struct lane *l, int from, int to, uint64_t seed)
     return l->heap != NULL;
 }
 
-/* Raises this process's priority over the programs that use the line: for kernels that schedule by
- * nice alone, and for those that share cores between sessions. */
+/* Raises this process's priority over the programs that use the line. One call is for kernels that
+ * schedule by nice alone, another one for kernels that share cores between sessions. */
 static void come_first(void)
 {
     prctl(PR_SET_TIMERSLACK, 1);

@@ -1,6 +1,6 @@
-/* tests/wan/shaper.c - see shaper.h. The bucket is stored as one instant, free_ns: its distance
- * into the past is the number of tokens, its distance into the future is the length of the
- * queue. */
+/* tests/wan/shaper.c - see shaper.h. The bucket is stored as one instant, free_ns. If it is in the
+ * past, its distance is the number of tokens. If it is in the future, its distance is the length of
+ * the queue. */
 #include "tests/wan/shaper.h"
 #include "base/rng.h"
 
@@ -22,8 +22,8 @@ static double draw(const struct shaper *s, uint64_t use)
     return (double)(rng_u64(rng_key(s->cfg.seed, RNG_TEST, use), s->n_sent) >> 11) * 0x1p-53;
 }
 
-/* Returns true and the time at which the packet's last bit is on the line, or false if the queue is
- * full. */
+/* Sets *out_ns to the time at which the packet's last bit is on the line, and returns true. Returns
+ * false if the queue is full. */
 static int take_turn(struct shaper *s, int64_t now_ns, int64_t bytes, int64_t *out_ns)
 {
     *out_ns = now_ns;

@@ -4,15 +4,15 @@
         subprocess.run([*net.regions[1].hosts[0].enter, "ping", net.address(0)])
         net.link(0, 1).cut()
 
-Each region has hosts on a bridge and a gateway; each pair of regions a line of its own, played by
-wan_link (link.c). Gateways forward in clear, or through the tunnels that scripts/ipsec/generate
-writes for them, with strongSwan's ESP in user space: the programs are those that gateways outside
-run. A region behind NAT has one more namespace between its gateway and its lines.
+Each region has hosts on a bridge, and a gateway. Each pair of regions has its own line, which
+wan_link (link.c) emulates. Gateways forward in clear, or through tunnels that
+scripts/ipsec/generate sets up, with strongSwan's ESP in user space. They run the same programs as
+real gateways. A region behind NAT has one more namespace between its gateway and its lines.
 
     region i: hosts 10.(81+i).0.10, .11, ...; gateway 10.(81+i).0.1; public address 198.51.100.(i+1)
 
-Nothing is left behind: a namespace ends with its holder, which ends with this program, and each
-gateway has its processes, mounts and /run to itself.
+Nothing is left behind. A namespace ends with its holder, and the holder ends with this program.
+Each gateway has its own processes, mounts and /run.
 """
 import contextlib
 import json
@@ -33,11 +33,11 @@ from namespaces import Namespace, run  # noqa: E402
 LINK = os.path.join(os.environ.get("WEIR_FAKES") or os.path.join(SOURCE, "build/tests"), "wan_link")
 IPSEC = os.path.join(SOURCE, "scripts/ipsec")
 PLUGINS = "/usr/lib/ipsec/plugins/libstrongswan-%s.so"
-STRONGSWAN = (  # what is needed, and Debian's package of it
+STRONGSWAN = (  # file that is needed, and Debian's package of it
     ("/usr/lib/ipsec/charon", "strongswan-charon"), ("/usr/sbin/swanctl", "strongswan-swanctl"),
     (PLUGINS % "kernel-libipsec", "libcharon-extra-plugins"),
     (PLUGINS % "openssl", "libstrongswan-standard-plugins"))
-SECONDS = 30  # times harness.PATIENCE: until something of a network is there
+SECONDS = 30  # times harness.PATIENCE: longest wait for a part of a network
 
 
 class Gateway(Namespace):
@@ -53,14 +53,14 @@ class Gateway(Namespace):
         self.enter = ["nsenter", "--target=%d" % self.pid, "--net", "--mount", "--pid"]
 
     def prefer(self, pid_file):
-        """Raises this process's priority, because a real gateway shares no cores with workers: for
-        kernels that schedule by nice alone, and for those that share cores between sessions
-        (autogroup)."""
+        """Raises the priority of the process in this file, because a real gateway shares no cores
+        with workers. renice is for kernels that schedule by nice alone, autogroup for kernels that
+        share cores between sessions."""
         run(*self.enter, "sh", "-c", "p=$(cat %s); renice -n -10 -p $p; cd /proc/$p; "
             "if [ -e autogroup ]; then echo -10 >autogroup; fi" % pid_file)
 
     def log(self):
-        """charon's."""
+        """Returns the log of charon."""
         with contextlib.suppress(FileNotFoundError), \
                 open("/proc/%d/root/run/charon.log" % self.pid, encoding="utf-8") as f:
             return f.read()
@@ -106,7 +106,7 @@ class Child:
 
 
 class Link(Child):
-    """The line between two namespaces; `line`: keywords are wan_link's flags."""
+    """The line between two namespaces. The keywords of `line` are flags of wan_link."""
 
     def __init__(self, a, b, name_a, name_b, **line):
         super().__init__([LINK, "--a=/proc/%d/ns/net" % a.pid, "--b=/proc/%d/ns/net" % b.pid,
@@ -127,7 +127,7 @@ class Link(Child):
 
 
 class Capture(Child):
-    """Captures the packets of a device, from now until stop(); pcap: also to this file."""
+    """Captures the packets of a device until stop(). pcap: file that receives them, too."""
 
     def __init__(self, space, device, subnets, pcap=None):
         super().__init__([*space.enter, sys.executable, "-B", os.path.join(IPSEC, "capture.py"),
@@ -135,7 +135,7 @@ class Capture(Child):
         self.stopped = False
 
     def stop(self):
-        """{kind: {"packets", "bytes"}}, and "missed": packets."""
+        """Returns {kind: {"packets", "bytes"}}, and "missed": number of missed packets."""
         self.popen.stdin.close()
         counts = json.loads(self.line())
         self.stopped = True
@@ -150,7 +150,7 @@ class Capture(Child):
 
 
 class Region:
-    """The namespaces of a region; edge is the one with the lines: the gateway, or its NAT."""
+    """The namespaces of a region. `edge` is the one with the lines: the gateway, or its NAT."""
 
     def __init__(self, index, n_hosts, nat, stack):
         self.index, self.name, self.nat = index, "region%d" % index, nat
@@ -196,10 +196,10 @@ class Region:
 
 
 class Wan:
-    """A network of regions. n_hosts: of each region, or a list. nat: numbers of the regions behind
-    NAT. ipsec: None, or the settings of [network] in scripts/ipsec; "mtu" is the line's. clear:
-    gateways forward in clear; None: without ipsec. line: rtt_ms, jitter_ms, loss_percent,
-    rate_mbit, queue_kb, mtu, seed."""
+    """A network of regions. n_hosts: hosts of each region, as a number or a list. nat:
+    numbers of the regions behind NAT. ipsec: None, or the settings of [network] in scripts/ipsec;
+    its "mtu" is that of the line. clear: whether gateways forward in clear; None: only without
+    ipsec. line: rtt_ms, jitter_ms, loss_percent, rate_mbit, queue_kb, mtu, seed."""
 
     def __init__(self, n_regions=2, n_hosts=1, nat=(), ipsec=None, clear=None, **line):
         self.line, self.ipsec, self.regions, self.links = line, ipsec, [], {}
@@ -233,7 +233,7 @@ class Wan:
         return self.links[min(a, b), max(a, b)]
 
     def device(self, a, b):
-        """Returns the device of region a's end of its line to b, in its edge."""
+        """Returns the name of the device of the line to b in region a's edge."""
         return "wan%d" % b if a != b else None
 
     def _join(self, a, b, stack):
@@ -258,7 +258,7 @@ class Wan:
                         (r.name, "behind-nat" if r.nat else r.public, r.inside, r.subnet))
         run(os.path.join(IPSEC, "generate"), description, self.folder)
         for r in self.regions:
-            # Before the namespaces end, so that peers are notified and files are complete.
+            # Runs before the namespaces end, so that peers are notified and files are complete.
             stack.callback(self.gateway_program, r.index, "down")
             self.gateway_program(r.index, "up")
             if network.get("mode") != "gre":
@@ -269,7 +269,7 @@ class Wan:
                     self._await_tunnel(r, peer)
 
     def gateway_program(self, region, program, *args):
-        """Runs a program of scripts/ipsec/generate on that gateway; returns its output."""
+        """Runs a program that scripts/ipsec/generate wrote for this gateway. Returns its output."""
         r = self.regions[region]
         done = subprocess.run([*r.gateway.enter, os.path.join(self.folder, r.name, program), *args],
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -303,14 +303,14 @@ class Wan:
         return total
 
     def capture(self, region, peer, pcap=None):
-        """Captures a region's line to another."""
+        """Captures the packets on a region's line to another region."""
         return Capture(self.regions[region].edge, self.device(region, peer),
                        [r.subnet for r in self.regions], pcap)
 
 
 def why_not(ipsec=False, nat=False, gateways=True):
-    """Returns None, or the reason why this machine cannot run such a network; gateways: False for
-    only a line."""
+    """Returns None, or the reason why this machine cannot run such a network. gateways: False if
+    only a line is needed."""
     reason = namespaces.why_not(bridge=True)
     if reason:
         return reason
@@ -335,7 +335,7 @@ def why_not(ipsec=False, nat=False, gateways=True):
 
 
 def why_not_nft():
-    """Returns None, or the reason: NAT and clamping the MSS need nftables."""
+    """Returns None, or the reason why nftables cannot do NAT and limit the MSS here."""
     with contextlib.closing(Namespace()) as space:
         try:
             run(*space.enter, "nft", "-f", "-", stdin="""
@@ -355,7 +355,7 @@ def why_not_nft():
 
 
 def why_no_gre(ipsec=False):
-    """Returns None, or why there can be no GRE; ipsec: also over the kernel's own ESP."""
+    """Returns None, or why GRE is impossible here. ipsec: GRE over the kernel's own ESP."""
     reason = why_not(ipsec=ipsec)
     with contextlib.closing(Namespace()) as space:
         try:
