@@ -1,6 +1,7 @@
-"""pip's ordinary build, which leaves no file in this folder: another user may own it. If
-WEIR_INSTALLED=FOLDER names an installation (cmake --install), the wheel carries its programs and
-libraries, and is for machines like this one; scripts/make_wheel makes one for other machines."""
+"""Builds the package for pip. The build leaves no file in this folder, which another user may own.
+If WEIR_INSTALLED=FOLDER names an installation (cmake --install), the wheel contains its programs
+and libraries, and works on machines like this one. scripts/make_wheel makes a wheel for other
+machines."""
 import glob
 import os
 import shutil
@@ -12,7 +13,8 @@ from setuptools.command.build_py import build_py
 INSTALLED = os.environ.get("WEIR_INSTALLED")
 PROGRAMS = ("weir-ps", "weir-worker", "weir-task", "weirctl")
 more = {}
-# Commands only where programs are carried: one that looked for its program would find itself.
+# Only a wheel that contains the programs has these commands: otherwise a command that searches for
+# its program would find itself.
 commands = ["%s = weir.programs:%s" % (name, name.replace("-", "_"))
             for name in PROGRAMS] if INSTALLED else []
 
@@ -28,7 +30,7 @@ def files():
     for name in PROGRAMS:
         yield os.path.join(INSTALLED, "bin", name), "bin/" + name
     for loaded in glob.glob(os.path.dirname(libraries[0]) + "/weir/lib*"):
-        if "cuda" not in os.path.basename(loaded):  # it needs gigabytes of NVIDIA's
+        if "cuda" not in os.path.basename(loaded):  # that needs gigabytes of NVIDIA's libraries
             yield loaded, "lib/weir/" + os.path.basename(loaded)
     for wanted in ("models/*.json", "examples/*", "scripts/get_mnist", "scripts/make_*"):
         for path in glob.glob(os.path.join(INSTALLED, "share/weir", wanted)):
@@ -52,7 +54,7 @@ if INSTALLED:
 
     class Wheel(bdist_wheel):
         def get_tag(self):
-            return ("py3", "none", super().get_tag()[2])  # of this machine's kind, for any Python
+            return ("py3", "none", super().get_tag()[2])  # for this kind of machine and any Python
 
     class Binary(Distribution):
         def has_ext_modules(self):

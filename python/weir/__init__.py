@@ -1,5 +1,5 @@
-"""Weir for programs with their own training loop: they push gradients and receive parameters, and
-training survives killed, joining and leaving processes. docs/guide/own-model.md is the manual.
+"""Weir for programs with their own training loop. They push gradients and receive parameters.
+Processes may be killed, join or leave during training. docs/guide/own-model.md is the manual.
 
 Member: one member of a job, over libweir's C API.   weir.torch.Exchange: the same for PyTorch.
 Cluster: servers and workers on this machine.        status: state of a running job.

@@ -1,4 +1,4 @@
-"""python3 -m weir prints which library and programs are used, and where the examples are.
+"""python3 -m weir prints the paths of the library, the programs and the examples.
 python3 -m weir examples prints only the folder of the examples."""
 from __future__ import annotations
 

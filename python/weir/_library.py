@@ -20,7 +20,8 @@ OK, DONE, LEFT, AGAIN, REBASED, OVER = range(6)
 
 
 class Error(Exception):
-    """A call of the library failed; the text is its sentence, `code` the number of weir.h."""
+    """A call of the library failed. The text is the library's message, `code` the value in
+    weir.h."""
     code = -9
 
 
@@ -29,7 +30,7 @@ class Invalid(Error, ValueError):
 
 
 class Refused(Error):
-    """The servers' job is another one; the sentence names the first difference."""
+    """The servers have another job. The text names the first difference."""
 
 
 class Unavailable(Error):
@@ -41,7 +42,7 @@ class Cancelled(Error):
 
 
 class Unsupported(Error):
-    """This library cannot do that."""
+    """This build of the library does not support the request."""
 
 
 class Timeout(Error, TimeoutError):
@@ -103,8 +104,9 @@ _line: Any = None
 
 
 def place() -> str:
-    """Returns the path of the library: WEIR_LIBRARY; else beside this package (in a wheel); else
-    the system loader's, or that of the installation whose programs are in PATH."""
+    """Returns the path of the library. The places are tried in this order: WEIR_LIBRARY, the folder
+    beside this package (in a wheel), the system's loader, and the installation whose programs are
+    in PATH."""
     carried = os.path.join(HERE, "installed/lib", NAME)
     return os.environ.get("WEIR_LIBRARY") or (carried if os.path.exists(carried) else NAME)
 
@@ -153,7 +155,7 @@ def library() -> Any:
 
 
 def unknown_setting(name: str, own: Sequence[str]) -> str:
-    """Returns a sentence for an unknown flag: which setting or flag of the program is meant."""
+    """Returns a message about an unknown flag, which names the most similar setting or flag."""
     near = difflib.get_close_matches(name, own, 1, 0.8)
     made = c_void_p()
     meant = None
@@ -171,11 +173,12 @@ def version() -> str:
 
 
 def log(line: Optional[Callable[[int, str], None]]) -> None:
-    """Sends the library's log lines to line(level, text), from any thread; level: 0 debug, 1 info,
-    2 warning, 3 error. Methods of a member that `line` calls raise Invalid; a member that it
-    closes is closed at the next call from elsewhere. None: drops the lines. Without a call of
-    log(), warnings are printed on stderr: one line after 3 s without a server, then rarely one
-    more."""
+    """Sends the library's log lines to line(level, text), from any thread. level: 0 debug, 1 info,
+    2 warning, 3 error. line=None drops all lines. A program that never calls log() receives
+    warnings on stderr: one line after 3 s without a server, and then rarely another one.
+
+    `line` must not call methods of a member, which raise Invalid there. If it calls close(), the
+    member is closed at the next call of the package outside of `line`."""
     global _line
     call = None
     if line is not None:
@@ -230,9 +233,10 @@ def _of_dlpack(source: Any, n: int) -> tuple[int, Any]:
 
 
 def address(source: Any, n: int) -> tuple[int, Any]:
-    """Returns the address of the n float32 of `source`, row-major, and an object that keeps them.
-    source: an object with the buffer protocol (numpy's arrays, array.array, memoryview) or with
-    DLPack's (PyTorch's tensors). Invalid: another type, place, order or number."""
+    """Returns the address of the n float32 values of `source`, and an object that keeps their
+    memory alive. source: an object with the buffer protocol (numpy arrays, array.array, memoryview)
+    or with DLPack (PyTorch tensors). Raises Invalid unless `source` has n row-major float32 values
+    in the CPU's memory."""
     if hasattr(source, "__dlpack__") and not hasattr(source, "__array_interface__"):
         return _of_dlpack(source, n)
     try:
@@ -257,12 +261,12 @@ def address(source: Any, n: int) -> tuple[int, Any]:
 
 
 def view(at: int, shape: Sequence[int], keep: Any) -> memoryview:
-    """Returns a view of the float32 of this shape at an address. It refers to `keep`."""
+    """Returns a view of float32 values of this shape at an address. The view keeps `keep` alive."""
     n = 1
     for d in shape:
         n *= d
     array = (c_float * n).from_address(at)
     array.keep = keep
-    # A cast to a shape starts from bytes.
+    # memoryview casts only bytes to a shape.
     flat = memoryview(array).cast("B")
     return flat.cast("f", list(shape)) if shape else flat.cast("f")

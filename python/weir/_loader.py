@@ -1,4 +1,4 @@
-"""A DataLoader whose batches are those of an exchange's steps, read ahead."""
+"""A DataLoader that reads ahead the batches of an exchange's steps."""
 from __future__ import annotations
 
 import collections
@@ -11,25 +11,26 @@ from .member import Step
 
 
 def positions(step: Step, local_steps: int) -> Iterator[range]:
-    """Yields this member's positions in the step and the following ones, for the mode `sync` and as
-    long as no member joins or leaves."""
+    """Yields the positions of this member's samples in `step` and in each following step. They are
+    right in mode `sync`, as long as no member joins or leaves."""
     n, at = step.n_samples * step.stride, step.position
     for i in range(step.step, step.train_steps):
         yield range(at, at + n, step.stride)
-        last = (i + 1) % local_steps == 0  # last step of a round, whose samples lie side by side
+        # The samples of a member in the steps of one round lie side by side.
+        last = (i + 1) % local_steps == 0
         at += n * (1 + (step.n_members - 1) * local_steps) if last else n
 
 
 class Loader:
-    """Iterates over the job's steps, each with its batch of a data set, which PyTorch's worker
-    processes read ahead. The loop makes all steps until the job ends:
+    """Yields the batch of each step of the job, which PyTorch's worker processes read ahead. The
+    loop makes all steps until the job ends:
 
         for x, y in weir.torch.Loader(exchange, data, num_workers=2):
             loss_of(model(x), y).backward()
 
-    When members join or leave, batches that were read ahead are dropped, and read again for the new
-    division of samples: each sample still counts once. In modes other than `sync` the samples of a
-    step are known only when it begins, so that workers cannot read ahead.
+    When members join or leave, the samples are divided again. The loader then drops the batches
+    that it has read ahead, and reads the new ones, so each sample still counts once. In modes other
+    than `sync` the samples of a step are known only when the step begins, so nothing is read ahead.
 
     data: a data set that has a length. settings: those of torch.utils.data.DataLoader, except the
     ones that choose samples and their order (batch_size, shuffle, sampler, drop_last,
@@ -41,7 +42,7 @@ class Loader:
         if not settings.get("in_order", True):
             raise Invalid("in_order=False would mix batches of different steps; remove it")
         self.exchange, self.n = exchange, len(data)
-        self.restarts = 0  # how often batches that were read ahead were dropped
+        self.restarts = 0  # number of times that batches were dropped
         self._known_ahead = bool(settings.get("num_workers"))
         self._asked: collections.deque[list[int]] = collections.deque()
         if settings.get("num_workers"):
@@ -51,7 +52,7 @@ class Loader:
         self._batches: Union[Iterator[Any], None] = None
 
     def _ahead(self) -> Iterator[list[int]]:
-        """Yields the samples to read, beginning with the current step."""
+        """Yields the samples of each step to read, beginning with the current step."""
         exchange = self.exchange
         for place in positions(exchange.step, exchange.local_steps):
             items = [exchange.member.sample(self.n, position) for position in place]

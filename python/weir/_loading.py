@@ -1,4 +1,4 @@
-"""Explains why a library or program of Weir does not start on this system, and the fix."""
+"""Explains why a library or program of Weir does not start on this system, and how to fix that."""
 from __future__ import annotations
 
 import os
@@ -9,7 +9,7 @@ ELSEWHERE = "build Weir on this system (README.md)"
 
 
 def glibc() -> str:
-    """Returns the version of this process' glibc, "2.36"; "": another C library."""
+    """Returns the version of this process' glibc, such as "2.36", or "" with another C library."""
     try:
         return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")[2]
     except (AttributeError, OSError, ValueError):
@@ -41,6 +41,6 @@ def _fix(why: str) -> str:
     if not lacks or lacks.group(1).startswith("libweir."):
         return ""
     fix = "install the package that has %s" % lacks.group(1)
-    if re.match(r"lib(stdc\+\+|gcc_s|z)\.so", lacks.group(1)):  # the wheel has none of them
+    if re.match(r"lib(stdc\+\+|gcc_s|z)\.so", lacks.group(1)):  # the wheel lacks these libraries
         return fix
     return fix + ", or the wheel that carries it (scripts/make_wheel)"

@@ -1,4 +1,4 @@
-"""Processes of a Cluster: none outlives this process, and they print to files."""
+"""The processes of a Cluster. They end with this process at the latest, and print to files."""
 from __future__ import annotations
 
 import concurrent.futures
@@ -34,8 +34,9 @@ T = TypeVar("T")
 
 
 class _Starter(threading.Thread):
-    """Starts all processes. This thread lives as long as this program; the thread that makes a
-    cluster may end earlier, and its processes would be killed."""
+    """The thread that starts all processes. The kernel kills a process when the thread that started
+    it ends. This thread lives as long as the program; the thread that makes a cluster may end
+    earlier."""
 
     def __init__(self) -> None:
         super().__init__(name="weir-starter", daemon=True)
@@ -49,17 +50,17 @@ class _Starter(threading.Thread):
                 future.set_result(call())
             except BaseException as e:  # pylint: disable=broad-except
                 future.set_exception(e)
-            del future, call  # hold nothing while waiting
+            del future, call  # keeps no object of the caller alive during the next wait
 
 
 _starter: Optional[_Starter] = None
 
 
 def in_starter(call: Callable[[], T]) -> T:
-    """Runs the call in the starter's thread, and returns its result. The call is also made if
-    Ctrl-C ends the wait for it."""
+    """Makes the call in the starter's thread, and returns its result. If Ctrl-C ends the wait for
+    the result, the call is made nevertheless."""
     global _starter
-    if _starter is None or not _starter.is_alive():  # a fork ends the starter, too
+    if _starter is None or not _starter.is_alive():  # a forked child has no starter thread
         _starter = _Starter()
     future: concurrent.futures.Future = concurrent.futures.Future()
     _starter.calls.put((future, call))
@@ -67,8 +68,8 @@ def in_starter(call: Callable[[], T]) -> T:
 
 
 class Ports:
-    """Reserves ports of 127.0.0.1. They are bound here without listening, so that no other program
-    gets them, while Weir's servers can listen on them repeatedly (SO_REUSEADDR)."""
+    """Reserves ports of 127.0.0.1. This object binds them without listening. So no other program
+    receives them, and Weir's servers can listen on them repeatedly (SO_REUSEADDR)."""
 
     def __init__(self) -> None:
         self._held: list[socket.socket] = []
@@ -88,8 +89,9 @@ class Ports:
 
 
 class Process:
-    """A server or a worker: `popen`, its `log` (a file) and its output. `counts`: it must exit with
-    0, which no longer holds once it was killed or removed. again: the log is continued."""
+    """A server or a worker. popen: the process. log: the file of its output. counts: whether the
+    job waits for this process and requires that it exits with 0; False after it was killed or
+    removed. again: appends to the log instead of truncating it."""
 
     def __init__(self, name: str, argv: Sequence[str], folder: str, env: Mapping[str, str],
                  ready: bool = False, again: bool = False) -> None:
@@ -113,18 +115,18 @@ class Process:
         return self.popen.poll() is None
 
     def is_at(self, address: str) -> bool:
-        """Returns whether the address is that of this process: by its flag --address, or as
-        HOST:PID of this process or of one that it started."""
+        """Returns whether a member with this address is this process. The address is the one of its
+        flag --address, or HOST:PID of this process or of a process that it started."""
         if "--address=" + address in self.argv:
             return True
         try:
             pid = int(address.rpartition(":")[2])
-            return self.popen.pid in (pid, os.getsid(pid))  # the session that it began with
+            return self.popen.pid in (pid, os.getsid(pid))  # children are in its session
         except (ValueError, OverflowError, ProcessLookupError):
             return address.endswith(":%d" % self.popen.pid)
 
     def output(self) -> str:
-        """Returns all output of this process and of its predecessors with the same name."""
+        """Returns all output of this process and of earlier processes with the same name."""
         with open(self.log, encoding="utf-8", errors="replace") as f:
             return f.read()
 
@@ -141,7 +143,7 @@ class Process:
             self.log, said) if said else "it printed nothing"))
 
     def wait_ready(self, timeout: float) -> None:
-        """Waits until it listens."""
+        """Waits until the process listens."""
         got = select.select([self._ready], [], [], timeout)[0]
         line = os.read(self._ready, 256) if got else b""
         os.close(self._ready)
@@ -149,8 +151,8 @@ class Process:
             raise self.error("has ended" if got else "not ready within %g s" % timeout)
 
     def wait(self, timeout: float) -> None:
-        """Waits until it has ended with 0. Raises Error for another status, Timeout at the
-        deadline."""
+        """Waits until the process has exited with 0. Raises Error for another status, Timeout at
+        the deadline."""
         try:
             status = self.popen.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -161,12 +163,14 @@ class Process:
             raise self.error("exit status %d" % status)
 
     def stop(self, number: int, timeout: float = STOP) -> None:
-        """Sends a signal and waits for the end; sends SIGKILL at the deadline."""
+        """Sends the process a signal, waits until it has ended, and sends SIGKILL at the
+        deadline."""
         stop([self], number, timeout)
 
 
 def stop(processes: Iterable[Process], number: int, timeout: float = STOP) -> None:
-    """Stops all at once. Sends SIGKILL to those that do not end in time, and on Ctrl-C to all."""
+    """Sends the signal to all processes, and waits until they have ended. Sends SIGKILL to
+    processes that do not end in time, and on Ctrl-C to all."""
     left = [p for p in processes if p.runs()]
     deadline = time.monotonic() + timeout
     try:
@@ -179,6 +183,6 @@ def stop(processes: Iterable[Process], number: int, timeout: float = STOP) -> No
                 pass
     finally:
         for p in left:
-            p.popen.kill()  # nothing, where it has been waited for
+            p.popen.kill()  # does nothing if the exit was collected above
         for p in left:
             p.popen.wait(timeout)

@@ -1,5 +1,5 @@
-"""Records what an exchange of weir.torch did when, as Chrome trace JSON
-(docs/guide/tracing.md)."""
+"""Records the times of computing, sending and waiting of an exchange (weir.torch), and writes them
+as Chrome trace JSON (docs/guide/tracing.md)."""
 from __future__ import annotations
 
 import atexit
@@ -16,7 +16,7 @@ from typing import Any, Optional
 from ._library import Error
 from .member import Member
 
-KEPT = 65535  # number of the newest spans that are kept
+KEPT = 65535  # number of spans that are kept, the newest ones
 
 
 def _tensors(found: Any) -> list[Any]:
@@ -29,19 +29,21 @@ def _tensors(found: Any) -> list[Any]:
 
 
 class Trace:
-    """Spans of one member, in memory until write(). A thread polls the member's events, so that an
-    answer has its true time even if no thread waits for it."""
+    """The spans of one member, in memory until write(). A thread polls the member's events, so that
+    the trace has the time at which an answer arrived, also if the program waits for it later."""
 
     def __init__(self, path: str) -> None:
-        with open(path, "w", encoding="utf-8"):  # an error is better now than at the end
+        with open(path, "w", encoding="utf-8"):  # a wrong path is an error at the start already
             pass
         self.path, self.spans = path, collections.deque(maxlen=KEPT)
         self.n, self.step, self._over, self._lock = 0, -1, threading.Event(), threading.Lock()
         self.task = -1  # number of the member
         self.names: list[str] = []  # names of the parameters
-        self.pushed: dict[int, tuple[int, int]] = {}  # parameter: step, when; not answered
-        self._backward = 0  # begin of the backward; 0: none is running
-        self._last = self._end = 0  # begin of the next gradient; end of the last one
+        # Pushes without an answer: number of the parameter: (step, time of the push).
+        self.pushed: dict[int, tuple[int, int]] = {}
+        self._backward = 0  # time at which backward began; 0: it is not running
+        # Times at which computing the next gradient began, and at which the last gradient was done.
+        self._last = self._end = 0
         self._thread: Optional[threading.Thread] = None
         atexit.register(self.write)
 
@@ -58,7 +60,8 @@ class Trace:
         return end
 
     def listen(self, member: Member, names: list[str]) -> None:
-        """Before the member's first step. It is not kept by this, which stays to the end."""
+        """Starts the thread that polls the member's events. Must be called before the member's
+        first step. The trace holds only a weak reference to the member, which may end before it."""
         self.names = names
         poll = select.poll()
         poll.register(member.fileno(), select.POLLIN)
@@ -73,18 +76,20 @@ class Trace:
             more = self._take(member())
 
     def _take(self, member: Optional[Member]) -> bool:
-        """All events there are; False: there will be no more."""
+        """Handles all events that have arrived. Returns False if no more events can arrive."""
         try:
             for event in iter(member.next_event, None) if member else ():
                 if event.kind == "ready":
-                    self.answered(event.param, event.step - 1)  # event.step is the values' step
+                    # The values of event.step answer the push of the step before.
+                    self.answered(event.param, event.step - 1)
         except Error:
             return False
         return member is not None
 
     def answered(self, number: int, step: Optional[int] = None) -> None:
-        """Notes that the values that answer the last push, or the push of that step, are here. Both
-        the polling thread and the waiting thread call it; the first call counts."""
+        """Records that the answer to a parameter's push has arrived. step: the push of that step;
+        None: the last push. The polling thread and the waiting thread call this for each answer,
+        and the first call counts."""
         with self._lock:
             found = self.pushed.get(number)
             if found is None or step not in (None, found[0]):
@@ -93,7 +98,8 @@ class Trace:
         self.add("exchange", "request " + self.names[number], found[1], number, found[0])
 
     def hooks(self, model: Any, deep: bool) -> list[Any]:
-        """Forward, if deep of each module that has parameters, and where backward begins."""
+        """Adds hooks that record the forward of the model and the begin of backward; returns them.
+        deep: hooks also record the forward of each module that has parameters."""
         begun: dict[str, int] = {}
 
         def before(name: str) -> None:
@@ -117,25 +123,25 @@ class Trace:
             self._backward = self._last = self._end = self.now()
 
     def gradient(self, number: int) -> None:
-        """Notes that the parameter's gradient is here."""
+        """Records that backward has computed the parameter's gradient."""
         self._begin_backward()
         self._end = self.add("compute", "backward " + self.names[number], self._last)
         self._last = self._end
 
     def push(self, number: int) -> int:
-        """Notes that the push begins, and returns the time."""
+        """Records that a push begins; returns the time."""
         now = self.now()
         with self._lock:
             self.pushed[number] = (self.step, now)
         return now
 
     def handed(self, number: int, begin: int) -> None:
-        """Notes that the push is queued."""
+        """Records that the push is queued."""
         self.add("push", "hand out " + self.names[number], begin)
         self._last = self.now()
 
     def begin(self, step: int) -> None:
-        """Notes that a step begins; -1: the last one is over."""
+        """Records that a step begins, or, with -1, that the last step has ended."""
         if self._backward:
             with self._lock:
                 self.n += 1

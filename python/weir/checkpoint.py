@@ -17,13 +17,13 @@ PART = re.compile(r"(\S+?)(?: slot (\d+))?(?: \[(\d+):(\d+)\])?$")
 
 @dataclasses.dataclass
 class Checkpoint:
-    """A job at a step. tensors: {name: float32 of its shape, writable memory of its own}; slots:
-    the optimizer's state, likewise, for each parameter that has any a list: of adam and adamw the
-    first and the second moment."""
+    """The state of a job at a step. tensors: {name: memoryview}, writable float32 arrays with the
+    shapes of the parameters. slots: {name: list of such arrays}, the optimizer's state of each
+    parameter that has one; for adam and adamw the first and the second moment."""
     path: str  # path of the manifest
     step: int  # number of steps made
     position: int  # position of the next sample, counted over all passes
-    job: dict[str, Any]  # the manifest's: optimizer, seed, train_steps and so on
+    job: dict[str, Any]  # settings in the manifest: optimizer, seed, train_steps and so on
     tensors: dict[str, memoryview]
     slots: dict[str, list[memoryview]]
 
@@ -42,9 +42,9 @@ def newest(folder: str) -> str:
 
 
 def read(path: str) -> Checkpoint:
-    """Reads a checkpoint by its manifest (weir-E.G-STEP.json), or a folder's newest one. All of its
-    files must be beside it. Raises Error if one is missing or not whole; it compares sizes, but no
-    checksums."""
+    """Reads a checkpoint. path: its manifest (weir-E.G-STEP.json), or a folder, of which it reads
+    the newest checkpoint. All files of the checkpoint must lie beside the manifest. Raises Error if
+    a file is missing or not whole. read() compares the sizes of files, but no checksums."""
     path = newest(path) if os.path.isdir(path) else path
     try:
         with open(path, encoding="utf-8") as f:
@@ -59,7 +59,7 @@ def read(path: str) -> Checkpoint:
 
 
 def _room(shape: list[int]) -> memoryview:
-    """Returns zeros, float32 of this shape."""
+    """Returns a new float32 array of this shape, with zeros."""
     flat = memoryview(bytearray(4 * math.prod(shape)))
     return flat.cast("f", shape) if shape else flat.cast("f")
 

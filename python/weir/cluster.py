@@ -19,14 +19,14 @@ from ._process import Process
 from .progress import Course, Progress
 
 AGAIN_LATER = 138  # weirctl's and ps' exit status
-LATE = 5  # seconds after the job's end for one that was to join it
-LOOK = 0.05  # seconds between two looks at whether processes run
+LATE = 5  # seconds after the job's end until workers that have not joined are stopped
+LOOK = 0.05  # seconds between two checks whether processes run
 Folder = Union[str, "os.PathLike[str]"]
 
 
 def program(name: str) -> str:
-    """Returns the path of weir-ps, weir-worker or weirctl: in the folder WEIR_PROGRAMS if that is
-    set; else beside this package; else in PATH."""
+    """Returns the path of weir-ps, weir-worker or weirctl: in the folder WEIR_PROGRAMS if it is
+    set, otherwise beside this package, otherwise in PATH."""
     folder = os.environ.get("WEIR_PROGRAMS")
     folders = [folder] if folder else [os.path.join(HERE, "installed/bin")]
     for where in folders:
@@ -64,7 +64,7 @@ def status(ps_hosts: Union[str, Sequence[str]], timeout: float = 10,
 
 
 class Cluster:
-    """Starts servers on this machine, and workers if `command` is set, which they run.
+    """Starts servers on this machine. If `command` is set, it also starts workers, which run it.
 
         with weir.Cluster(n_workers=2, command=[sys.executable, "train.py"]) as cluster:
             cluster.wait()
@@ -74,16 +74,20 @@ class Cluster:
     `command=[weir.program("weir-worker"), "--model=lenet5"]`.
 
     Processes have names: "ps:0", "worker:0", and those that were added "joined-ps:0", "joined:0".
-    Each writes to a file of its name in `folder`; without `folder` the files are in a temporary
-    one, which close() removes. No process outlives this program, however it ends; processes that
-    they start may. Only status() may be called by several threads at once.
+    Each process writes to a file with its name in `folder`. Without `folder` the files are in a
+    temporary folder, which stop() removes. All these processes end with this program, however it
+    ends, but processes that they started may continue. Only status() may be called by several
+    threads at once.
 
-    n_ps, n_workers: numbers of servers and workers. checkpoint_dir, ps_flags: for the servers. env:
-    further variables for workers. timeout: seconds for a server to listen.
-    regions: number of groups of n_ps servers and n_workers workers each (docs/guide/regions.md),
-    with a server above them, "parent:0"; 0: one group without a parent. The numbers of region 1
-    continue those of region 0. region_flags: for regions' servers, such as --region_steps=50.
-    Each region has its own folder in checkpoint_dir."""
+    n_ps, n_workers: numbers of servers and workers.
+    checkpoint_dir, ps_flags: checkpoint folder and further flags of the servers.
+    env: further environment variables of the workers.
+    timeout: seconds until a server must listen.
+    regions: number of groups of n_ps servers and n_workers workers each (docs/guide/regions.md).
+        The server above them is "parent:0". The numbers of servers and workers of region 1 continue
+        those of region 0. Each region has its own folder in checkpoint_dir. 0: one group without a
+        parent.
+    region_flags: flags for each region's ps 0, such as --region_steps=50."""
 
     def __init__(self, n_ps: int = 1, n_workers: int = 1, command: Optional[Sequence[str]] = None,
                  checkpoint_dir: Optional[Folder] = None, ps_flags: Sequence[str] = (),
@@ -93,7 +97,7 @@ class Cluster:
         self._ports = _process.Ports()
         self.parent_hosts = ["127.0.0.1:%d" % self._ports.take()] if regions else []
         self.ps_hosts = ["127.0.0.1:%d" % self._ports.take() for _ in range(n_groups * n_ps)]
-        # Workers do not listen: their names count.
+        # Workers do not listen: these are only names, which must differ.
         self.worker_hosts = ["127.0.0.1:%d" % (1 + i) for i in range(n_groups * n_workers)]
         self.n_ps, self.n_workers, self.regions = n_ps, n_workers, regions
         self.command, self.timeout, self.env = command, timeout, dict(env or {})
@@ -103,12 +107,12 @@ class Cluster:
         self.folder = self._own.name if self._own else os.fspath(folder)
         os.makedirs(self.folder, exist_ok=True)
         self.processes: dict[str, Process] = {}
-        self._added: list[Process] = []  # all workers that were to join
-        self._joined: dict[str, int] = {}  # the regions of those that were added
+        self._added: list[Process] = []  # all processes of add_worker()
+        self._joined: dict[str, int] = {}  # name of each added process: its region
         self._page = int(self._told("metrics_port") or self._ports.take())
         self._summary = self._told("summary_json") or os.path.join(self.folder, "ps-0.json")
         self._course = Course(time.time())
-        self._over: Optional[float] = None  # when the servers were found to have ended
+        self._over: Optional[float] = None  # time at which this object found that servers had ended
         self._end = weakref.finalize(self, _end, self.processes, self._ports, self._own)
         try:
             if regions:
@@ -122,14 +126,14 @@ class Cluster:
             raise
 
     def settings(self, task_index: int = 0) -> dict[str, Any]:
-        """Returns the settings of a member in this process, in a worker's place."""
+        """Returns the settings of a weir.Member in this process, which replaces a worker."""
         region, index = self._split(task_index, self.n_workers)
         return {"ps_hosts": ",".join(self._servers(region)), "n_workers": self.n_workers,
                 "task_index": index}
 
     def _split(self, index: int, n: int) -> tuple[int, int]:
-        """Returns the region and the index in it, for n servers or workers in each; without regions
-        the index itself."""
+        """Returns (region, index in the region) of a server or worker. n: number of servers or
+        workers in each region. Without regions it returns (0, index)."""
         return divmod(index, max(1, n)) if self.regions else (0, index)
 
     def _servers(self, region: int) -> list[str]:
@@ -138,8 +142,8 @@ class Cluster:
         return self.ps_hosts[region * self.n_ps:(region + 1) * self.n_ps]
 
     def _kept(self, part: str) -> list[str]:
-        """Returns the flag of a server's checkpoints. Each region and the parent have own
-        folders."""
+        """Returns a server's flag --checkpoint_dir, if any. part: name of the folder of a
+        region or of the parent in checkpoint_dir."""
         if not self.checkpoint_dir:
             return []
         if not self.regions:
@@ -148,7 +152,7 @@ class Cluster:
         return ["--checkpoint_dir=" + os.path.join(self.checkpoint_dir, part)]
 
     def _told(self, flag: str) -> Optional[str]:
-        """Returns the value of the flag in ps_flags."""
+        """Returns the value of the flag in ps_flags, or None."""
         found = re.findall("^--%s[=\n](.*)" % flag, "\n".join(self.ps_flags), re.M)
         return found[-1] if found else None
 
@@ -177,7 +181,8 @@ class Cluster:
                            True)
 
     def start_ps(self, index: int = 0) -> Process:
-        """Starts that server, again if it has ended, and waits until it listens."""
+        """Starts that server, also if an earlier process of it has ended, and waits until it
+        listens."""
         region, task = self._split(index, self.n_ps)
         flags = ["--ps_hosts=" + ",".join(self._servers(region)), "--task_index=%d" % task]
         if index == 0:
@@ -190,14 +195,14 @@ class Cluster:
         return self._start_server("ps:%d" % index, flags + self._kept("region-%d" % region))
 
     def start_parent(self) -> Process:
-        """Starts the server above the regions, again if it has ended, and waits until it
-        listens."""
+        """Starts the server above the regions, also if an earlier process of it has ended, and
+        waits until it listens."""
         return self._start_server("parent:0", ["--ps_hosts=" + self.parent_hosts[0],
                                                "--task_index=0", *self._kept("parent")])
 
     def add_ps(self, region: int = 0) -> Process:
-        """Adds a server to the running job, and parameters move to it. Waits until it listens; its
-        further state is in status()["servers"]."""
+        """Adds a server to the running job, and waits until it listens. Then parameters move to it:
+        status()["servers"] has its state."""
         name = self._free_name("joined-ps")
         self._joined[name] = region
         return self._start_server(name, ["--join", "--ps_hosts=" + self._servers(region)[0],
@@ -211,7 +216,7 @@ class Cluster:
         return argv
 
     def start_worker(self, index: int = 0, command: Optional[Sequence[str]] = None) -> Process:
-        """Starts that worker, again if it has ended."""
+        """Starts that worker, also if an earlier process of it has ended."""
         region, task = self._split(index, self.n_workers)
         first = region * self.n_workers
         place = {"cluster": {"ps": self._servers(region),
@@ -221,8 +226,8 @@ class Cluster:
             **_without_cluster(), **self.env, "TF_CONFIG": json.dumps(place)})
 
     def add_worker(self, command: Optional[Sequence[str]] = None, region: int = 0) -> Process:
-        """Adds a worker to the running job, by the arguments --join and --ps_hosts. Returns at
-        once; the worker joins when its program has started."""
+        """Adds a worker to the running job: its command receives the arguments --join and
+        --ps_hosts. Returns at once; the worker joins when its program has started."""
         name = self._free_name("joined")
         self._joined[name] = region
         return self._start(name, [
@@ -230,8 +235,8 @@ class Cluster:
             {**_without_cluster(), **self.env})
 
     def start(self, name: str) -> Process:
-        """Starts a process that has ended, again, with its command line. A worker that had joined
-        counts as a new one."""
+        """Starts a process that has ended again, with the same command line. A worker of
+        add_worker() joins as a new worker."""
         p = self._process(name)
         return self._start(name, p.argv, p.env, p.ready)
 
@@ -241,9 +246,9 @@ class Cluster:
         return self.processes[name]
 
     def kill(self, name: str) -> bool:
-        """Kills "ps:0", "worker:1" with SIGKILL. Started again (start, start_ps, start_worker) it
-        resumes; the other members wait for it (ps --worker_timeout). Returns False if it had ended
-        before."""
+        """Kills a process, such as "ps:0" or "worker:1", with SIGKILL. The other members wait for
+        it (ps --worker_timeout), and it resumes if it is started again (start, start_ps,
+        start_worker). Returns False if it had ended before."""
         process = self._process(name)
         if not process.runs():
             return False
@@ -252,8 +257,9 @@ class Cluster:
         return True
 
     def remove(self, name: str, timeout: float = 60) -> None:
-        """Removes a worker, or a server except ps 0, from the running job: the job continues
-        without it, and it ends. Raises Error if it is not in the job, Timeout if it still runs."""
+        """Removes a worker, or a server except ps 0, from the running job. The job continues
+        without it, and its process ends. Raises Error if the process is not in the job, and Timeout
+        if it still runs after the timeout."""
         process = self._process(name)
         if name.startswith("parent:"):
             raise Error("the regions' parent stays as long as the job")
@@ -271,7 +277,7 @@ class Cluster:
             raise process.error("still runs after %g s" % timeout, Timeout) from None
 
     def _place(self, name: str, process: Process) -> tuple[int, int]:
-        """Returns its region, and its index in that."""
+        """Returns the region of a process, and its index in the region's job."""
         if name not in self._joined:
             kind, index = name.split(":")
             return self._split(int(index), self.n_ps if kind == "ps" else self.n_workers)
@@ -282,13 +288,13 @@ class Cluster:
         raise Error("%s is not in the job" % name)
 
     def status(self, region: int = 0) -> dict[str, Any]:
-        """Returns the status of the job; see status()."""
+        """Returns weir.status() of this job, or of a region's."""
         return status(self._servers(region))
 
     def progress(self) -> Progress:
-        """Returns the job's state, its speed so far, and its losses: of Weir's workers, and of
-        programs that print lines such as "step 12 loss 0.5". Works after the job's end, too. For
-        regions, it has the step and speed of the first one."""
+        """Returns the job's state, its speed so far, and its losses. The losses are those of Weir's
+        workers, or those in lines such as "step 12 loss 0.5" that programs print. The step
+        and the speed are those of the first region. May also be called after the job's end."""
         done = self._is_done("ps:0")
         if done:
             self._course.read_summary(self._summary)
@@ -304,8 +310,9 @@ class Cluster:
         return self._process(name).output()
 
     def wait_line(self, name: str, text: str, timeout: float = 60) -> None:
-        """Waits until the process of this name has printed a line with that text. Raises Error if a
-        process exits with another status than 0, or this one without that line; Timeout."""
+        """Waits until the process of this name has printed a line with that text. Raises Error if
+        this process exits without that line, or if any process exits with another status than 0.
+        Raises Timeout after the timeout."""
         process, deadline = self._process(name), time.monotonic() + timeout
         while text not in process.output():
             if not process.runs() and text not in process.output():
@@ -327,8 +334,8 @@ class Cluster:
         return all(self._is_done(name) for name in self._firsts())
 
     def _left(self) -> list[Process]:
-        """Returns the processes that must still end. Raises Error if one exited with another status
-        than 0."""
+        """Returns the processes for which the job still waits. Raises Error if a process exited
+        with another status than 0."""
         counting = [p for p in self.processes.values() if p.counts]
         for p in counting:
             if not p.runs():
@@ -341,11 +348,11 @@ class Cluster:
         return left
 
     def _end_late(self, left: Sequence[Process]) -> None:
-        """Returns the workers that were to join a job that ended before, and would wait for ever.
-        If the log of ps 0 does not show which workers joined, it returns none: one that joined may
-        still be at work."""
+        """Stops workers of add_worker() that have not joined before the job ended, and would wait
+        for ever. If the log of ps 0 does not show which workers have joined, it stops none, because
+        a worker that has joined may still work."""
         said = [self.output(name) for name in self._firsts()]
-        if not all(" joined from " in log for log in said):  # --log_level=warn
+        if not all(" joined from " in log for log in said):  # for example with --log_level=warn
             return
         members = []
         for address in re.findall(r" \((.*)\) joins at step", "".join(said)):
@@ -360,8 +367,8 @@ class Cluster:
                 warnings.warn("%s joined after the end of the job and was stopped" % p.name)
 
     def watch(self, every: float = 1, timeout: Optional[float] = None) -> Iterator[Progress]:
-        """progress() again and again, at most once in `every` seconds, and once more when the job
-        is done. Errors are those of wait().
+        """Yields progress() every `every` seconds, and once more when the job is done. Raises the
+        same errors as wait().
 
             for now in cluster.watch():
                 print(now.step, now.losses[-1:])
@@ -372,8 +379,8 @@ class Cluster:
         yield self.progress()
 
     def _wait(self, seconds: float, deadline: Optional[float]) -> list[Process]:
-        """Waits for `seconds`, or until the job is done. Returns the processes that must still
-        end."""
+        """Waits for `seconds`, or until the job is done. Returns the processes for which the job
+        still waits."""
         until = time.monotonic() + seconds
         while True:
             left, now = self._left(), time.monotonic()
@@ -385,7 +392,8 @@ class Cluster:
 
     def wait(self, timeout: float = 600) -> None:
         """Waits until the job is done: all processes have exited with 0, except those that were
-        killed or removed. Raises Error, with its last output, if one exits otherwise; Timeout."""
+        killed or removed. If a process exits with another status, raises Error with its last
+        output. Raises Timeout after the timeout."""
         while self._wait(timeout + 1, time.monotonic() + timeout):
             pass
 

@@ -1,4 +1,4 @@
-"""The settings of a member from a program's command line."""
+"""Reads the settings of a member from a program's command line."""
 from __future__ import annotations
 
 import sys
@@ -22,8 +22,8 @@ def flags(argv: Optional[Sequence[str]] = None, *, own: Sequence[str] = (),
           pass_on: bool = False) -> tuple[dict[str, str], list[str]]:
     """Splits a command line (default: sys.argv[1:]) into (settings, further arguments). Settings
     are written like flags of Weir's programs: --name=value, and --join without a value. own: names
-    of the program's own flags, which belong to the further arguments. An unknown --flag, such as a
-    mistyped setting, raises Invalid; with pass_on it is a further argument."""
+    of the program's own flags, which belong to the further arguments. Raises Invalid for an unknown
+    --flag, such as a mistyped setting. pass_on: unknown flags are further arguments instead."""
     found, others, unknown = {}, [], []
     for argument in sys.argv[1:] if argv is None else argv:
         name, _, value = argument[2:].partition("=")

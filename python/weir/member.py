@@ -56,9 +56,10 @@ def _ms(timeout: Optional[float]) -> int:
 
 
 class _Handle:
-    """The handle and its memory, which is freed when no Member, call or view refers to it. Calls
-    are made within `with handle:`. Once it is `closed` no call begins, and the last one that ends
-    sends the leave message. There is no lock, since a signal handler may close it too."""
+    """The library's handle of a member. Its memory is freed when no Member, call or view refers to
+    this object. Calls are made within `with handle:`. After close() no call begins, and the last
+    call that ends sends the leave message. There is no lock, since a signal handler may also call
+    close()."""
 
     def __init__(self) -> None:
         self.lib = _library.library()
@@ -68,14 +69,14 @@ class _Handle:
             raise _library.error(code, self.lib.weir_code_text(code).decode())
         self.pointer, self.closed = made, False
         self.calls: list[None] = []  # an entry for each call in progress
-        self.goodbyes: list[None] = [None]  # leave messages to send: one
-        self.gone = False  # the message was sent: no thread is within the library any more
+        self.goodbyes: list[None] = [None]  # one entry until the leave message is sent
+        self.gone = False  # whether it was sent, after which no thread calls the library
         self.lent: dict[int, list[Any]] = {}  # buffers that the library may read, by parameter
         _open.add(self)
 
     def __del__(self) -> None:
         made = getattr(self, "pointer", None)
-        if made is not None and not _ended:  # at the end views may outlive their handle
+        if made is not None and not _ended:  # at the program's exit, views may outlive their handle
             _free(self.lib, made)
 
     def __enter__(self) -> "_Handle":
@@ -92,8 +93,8 @@ class _Handle:
             self._say_goodbye()
 
     def _say_goodbye(self) -> None:
-        """Sends the leave message of a closed handle, once, when no call is in progress. The memory
-        stays."""
+        """Sends the leave message of a closed handle, once, when no call is in progress. Does not
+        free the memory."""
         while not self.calls:
             try:
                 self.goodbyes.pop()
@@ -114,14 +115,14 @@ class _Handle:
         return _library.error(code, self.lib.weir_error(self.pointer).decode("utf-8", "replace"))
 
     def check(self, code: int) -> int:
-        """Returns a code that is not an error; raises for an error."""
+        """Returns the code, or raises an exception if the code is an error."""
         if code < 0:
             raise Invalid("the member is closed") if self.closed else self.error(code)
         return code
 
     def await_(self, call: Callable[[int], int], timeout: Optional[float]) -> int:
-        """Returns the code of call(milliseconds), which it repeats in short turns, so that Ctrl-C
-        and signal handlers work."""
+        """Repeats call(milliseconds) in short turns until the timeout, so that Python handles
+        Ctrl-C and other signals between two turns. Returns the last code."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()
@@ -132,7 +133,8 @@ class _Handle:
                 return code
 
     def close(self, over: bool) -> None:
-        """Refuses further calls, and ends those in progress soon. over: there are no more steps."""
+        """Refuses further calls, and cancels calls in progress, which end soon. over: the member
+        has no more steps."""
         self.closed = True
         self.calls.append(None)  # the cancel counts as a call, and so delays the leave message
         try:
@@ -144,7 +146,7 @@ class _Handle:
 
 _open: "weakref.WeakSet[_Handle]" = weakref.WeakSet()
 _late: list[Callable[[], None]] = []  # calls that were refused within the log's function
-_ended = False  # the program is ending: memory stays, for views that are still read
+_ended = False  # whether the program is ending; then memory stays, because views may be read
 
 
 def _free(lib: Any, made: ctypes.c_void_p) -> None:
@@ -155,7 +157,7 @@ def _free(lib: Any, made: ctypes.c_void_p) -> None:
 
 
 def _work_off() -> None:
-    """Repeats refused calls, each once, since it may be refused again."""
+    """Repeats the calls in _late. Each is repeated once, since it may be refused again."""
     for _ in range(len(_late)):
         try:
             _late.pop(0)()
@@ -165,8 +167,8 @@ def _work_off() -> None:
 
 @atexit.register
 def _close_all() -> None:
-    """Closes all handles at exit. It waits for threads that are in a call, at most AT_EXIT seconds,
-    and frees no memory of a handle that is still used."""
+    """Closes all handles at exit. Waits at most AT_EXIT seconds for threads that are in a call.
+    Does not free the memory of a handle that is still used."""
     global _ended
     _ended = True
     handles, deadline = list(_open), time.monotonic() + AT_EXIT
@@ -187,10 +189,10 @@ class Member:
                 ...                       # member.values(W), step.positions
                 member.push(W, gradient, samples=step.n_samples)
 
-    settings: names and values of docs/reference/weir-h.md; numbers, strings, True. Without settings
-    of a cluster, it is read from torchrun's environment (with the servers in ps_hosts or
-    WEIR_PS_HOSTS), from TF_CONFIG, or with slurm_ps from the Slurm step.
-    All calls raise weir.Error, with the library's sentence. Any number of threads at once may call
+    settings: the settings of docs/reference/weir-h.md by name; values are numbers, strings or True.
+    If the settings describe no cluster, the cluster is that of torchrun's environment (the servers
+    are in ps_hosts or WEIR_PS_HOSTS), of TF_CONFIG, or with slurm_ps that of the Slurm step.
+    All calls raise weir.Error with the library's message. Any number of threads at once may call
     push, push_values, wait, pull, values, gradient, leave_soon, cancel, next_event and close; only
     one thread at a time may call the other methods. A process with an open member must not fork
     without exec.
@@ -211,7 +213,7 @@ class Member:
         return handle
 
     def set(self, name: str, value: Any) -> None:
-        """Sets a setting, before the first step. value None: no change. Raises Invalid for an
+        """Changes a setting, before the first step. value None: does nothing. Raises Invalid for an
         unknown name or a wrong value."""
         with self._at as h:
             if value is not None:
@@ -239,10 +241,11 @@ class Member:
             return param
 
     def next(self, timeout: Optional[float] = None, early: bool = False) -> Optional[Step]:
-        """Begins the next step, once its values are here. Returns None if the job is done, this
-        member left, or the job was over before it joined (see `result`). The program must have
-        pushed all parameters of the step before. early: do not wait for values; call wait() before
-        a parameter is read. timeout: seconds, None: no timeout. After Timeout, call again."""
+        """Waits for the values of the next step, and returns the step. Returns None if the job is
+        done, if this member left, or if the job was over before this member joined (see `result`).
+        The program must have pushed all parameters of the previous step. early: returns before the
+        values have arrived; the program calls wait() before it reads a parameter. timeout: seconds;
+        None: no timeout. After Timeout, call next() again."""
         with self._at as h:
             out = _library.StepStruct()
             call = h.lib.weir_next_early if early else h.lib.weir_next
@@ -287,9 +290,10 @@ class Member:
             return found if write else found.toreadonly()
 
     def values(self, param: int) -> memoryview:
-        """Returns the parameter's values, float32 of its shape (a scalar: [1]), without a copy, for
-        numpy.asarray or torch.frombuffer. The program may read them after wait() (or next(), if not
-        early) until its next push. The memory lives as long as a view of it."""
+        """Returns a view of the parameter's values, for numpy.asarray or torch.frombuffer: float32
+        of the parameter's shape (of a scalar: [1]), without a copy. The program may read them after
+        wait(), or after next() without early, until its next push. The memory lives as long as a
+        view of it."""
         return self._view("weir_values", param, False)
 
     def gradient(self, param: int) -> memoryview:
@@ -312,27 +316,28 @@ class Member:
             h.check(getattr(h.lib, name)(h.pointer, param, at, samples))
 
     def push(self, param: int, gradient: Any = None, *, samples: float) -> None:
-        """Pushes the step's gradient, the mean over `samples` samples, its weight. gradient:
-        float32 of the parameter's shape, which must not change until wait() for it returns True or
-        next() returns a step; None: the array of gradient(param). samples 0: the push counts and
-        adds nothing. Does not wait."""
+        """Pushes the gradient of this step, and does not wait. samples: number of samples of which
+        the gradient is the mean, and the weight of the contribution; 0: the contribution counts and
+        adds nothing. gradient: float32 of the parameter's shape; None: the array of
+        gradient(param). The array must not change until wait() for the parameter returns True, or
+        next() returns a step."""
         self._push("weir_push", param, gradient, samples)
 
     def push_values(self, param: int, values: Any, *, samples: float) -> None:
-        """Pushes the values that this member's own local steps led to (own_local_steps)."""
+        """Pushes the parameter's values after this member's own local steps (own_local_steps)."""
         self._push("weir_push_values", param, values, samples)
 
     def pull(self, param: int) -> bool:
-        """Requests newer values without a contribution; wait() waits for them. Returns False if the
-        step no longer counts."""
+        """Requests newer values without a contribution; wait() waits for these values. Returns
+        False if the step no longer counts."""
         with self._at as h:
             return h.check(h.lib.weir_pull(h.pointer, param)) != REBASED
 
     def wait(self, param: int, timeout: Optional[float] = None) -> bool:
-        """Waits for the answer to the parameter's push or pull. Before the push, its values are
-        those of the current step; after it, those of the next step. Returns False if the step no
-        longer counts: next() returns the step to resume at, and pushes until then are ignored.
-        After Timeout, call again."""
+        """Waits for the parameter's values. Before its push these are the values of the current
+        step, and after it those of the next step. Returns False if the step no longer counts:
+        next() returns the step to resume at, and pushes until then are ignored. After Timeout, call
+        wait() again."""
         with self._at as h:
             code = h.await_(lambda ms: h.lib.weir_wait(h.pointer, param, ms), timeout)
             if code == AGAIN:
@@ -349,14 +354,15 @@ class Member:
             return h.check(h.lib.weir_leave_soon(h.pointer, _ms(timeout))) == OK
 
     def stop_job(self, timeout: Optional[float] = 10) -> bool:
-        """Stops the job: after a last checkpoint next() returns None to each member, with `result`
-        "done", and the servers exit with 0. Allowed after the first next(). Returns False if the
-        servers were not reached in time."""
+        """Stops the job. After a last checkpoint, next() returns None at all members, with `result`
+        "done", and the servers exit with 0. May be called after the first next(). Returns False if
+        the servers were not reached in time."""
         with self._at as h:
             return h.check(h.lib.weir_stop_job(h.pointer, _ms(timeout))) == OK
 
     def leave_failed(self, why: str) -> None:
-        """Ends this member for good, and sends the servers this error, so that they do not wait."""
+        """Ends this member for good. Sends the servers the error `why`, so that they do not wait
+        for this member."""
         with self._at as h:
             h.check(h.lib.weir_leave_failed(h.pointer, " ".join(why.split())[:400].encode()))
 
@@ -394,10 +400,10 @@ class Member:
 
     def __exit__(self, kind: Any, error: Any, _trace: Any) -> None:
         if error is not None and self.result is None:
-            try:  # then the servers need not wait for this member
+            try:  # the servers then do not wait for this member
                 if isinstance(error, Exception):
                     self.leave_failed("%s: %s" % (kind.__name__, error))
-                else:  # Ctrl-C, sys.exit(): no failure of the job
+                else:  # Ctrl-C and sys.exit() are no failures
                     self.leave_soon(GOODBYE)
             except _library.Error:
                 pass  # it joined no servers, or has left already
@@ -406,9 +412,9 @@ class Member:
 
 def from_torchrun(settings: Mapping[str, Any],
                   environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Returns the settings, with the cluster of torchrun's environment unless they describe one.
-    Raises Invalid if this is one of several processes and the servers' addresses are missing: each
-    process would train alone. n_workers=1 allows that."""
+    """Returns the settings. If they describe no cluster, adds that of torchrun's environment.
+    Raises Invalid if torchrun started several processes and the servers' addresses are missing,
+    because each process would train alone. The setting n_workers=1 permits that."""
     made = {name: value for name, value in settings.items() if value is not None}
     n_processes = environ.get("WORLD_SIZE", "1")
     if "TF_CONFIG" in environ or "slurm_ps" in made or (

@@ -19,11 +19,11 @@ from typing import Any, Callable, NoReturn, Optional, Sequence
 from ._library import Error, Invalid, Unsupported
 
 OPSET, IR = 17, 8  # versions of onnx 1.12, which has LayerNormalization
-MOST_BYTES = 2**31 - 2**20  # limit of a protobuf, less room for all but weights
+MOST_BYTES = 2**31 - 2**20  # most bytes of weights: a protobuf's limit, less room for the graph
 LOSSES = {"softmax_cross_entropy": "Softmax", "sigmoid_cross_entropy": "Sigmoid",
           "mean_squared_error": "Identity"}
 NAME = re.compile(r"[\w.-]{1,63}", re.ASCII)  # name of a layer or of a model
-# The worker's keys of a model, of any layer, and of each type of layer.
+# The keys of a model, of any layer, and of each type of layer in the worker's model files.
 MODEL_KEYS, COMMON = "name comment input classes layers", "type name comment device after"
 KEYS = {"conv2d": "input filters kernel stride padding init bias bias_init",
         "max_pool": "input kernel stride padding", "avg_pool": "input kernel stride padding",
@@ -56,7 +56,7 @@ def _check_name(what: str, name: Any) -> str:
 
 
 class Weights:
-    """The tensors of a safetensors file, read when they are asked for."""
+    """A safetensors file. read() reads one tensor at a time."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -77,7 +77,7 @@ class Weights:
         self.base, self.size, self.used = 8 + n, size, set()
 
     def read(self, name: str, shape: Sequence[int]) -> bytes:
-        """float32, little-endian and row-major, of a parameter of this shape."""
+        """Returns the float32 values of a parameter of this shape, little-endian and row-major."""
         if name not in self.at:
             raise Invalid("%s has no %s, which the model has" % (self.path, name))
         dtype, got, begin, end = self.at[name]
@@ -128,7 +128,7 @@ class Layer:
         return found
 
     def pair(self, key: str, fallback: Any = None, least: int = 1) -> list[int]:
-        """A number, or [height, width]."""
+        """Returns [height, width] from a key whose value is a number or such a list."""
         found = self.get(key, fallback)
         pair = found if isinstance(found, list) else [found, found]
         if len(pair) != 2 or not all(isinstance(n, int) and n >= least for n in pair):
@@ -146,7 +146,7 @@ class Layer:
         return self.number("epsilon", 1e-5)
 
     def count(self, key: str) -> int:
-        """A whole number above 0."""
+        """Returns the value of the key, a whole number above 0."""
         found = self.get(key)
         if not isinstance(found, int) or found < 1:
             raise Invalid("%s: \"%s\" must be a whole number from 1 on" % (self.what, key))
@@ -174,7 +174,8 @@ def _model(path: str) -> tuple[dict[str, Any], list[Layer]]:
 
 
 def _check_names(path: str, layers: list[Layer]) -> None:
-    """Each name is there once, and each layer but the last is read."""
+    """Checks that no two layers have the same name, and that a layer reads the output of each layer
+    but the last."""
     names = {"image"}
     read = {name for l in layers for name in l.inputs}
     for l in layers:
@@ -186,7 +187,7 @@ def _check_names(path: str, layers: list[Layer]) -> None:
 
 
 def _in_order(path: str, layers: list[Layer]) -> list[Layer]:
-    """Each behind those that it reads."""
+    """Returns the layers in an order in which each is behind the layers that it reads."""
     done, left, made = {"image"}, list(layers), []
     while left:
         found = next((l for l in left if done.issuperset(l.inputs)), None)
@@ -207,7 +208,8 @@ class _Graph:
         self.any_units = units  # dense layer whose size --hidden_units may have changed
         self.nodes: list[Any] = []
         self.tensors: list[Any] = []
-        self.gives: dict[str, tuple[str, tuple[int, ...]]] = {}  # layer: value, value's shape
+        # Output of each layer by the layer's name: name of the value, shape of the value.
+        self.gives: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def constant(self, name: str, kind: str, dims: Sequence[int], values: Any) -> str:
         raw = isinstance(values, bytes)
@@ -225,12 +227,13 @@ class _Graph:
         return output
 
     def layer(self, op: str, inputs: Sequence[str], layer: Layer, **attributes: Any) -> str:
-        """The last node of a layer."""
+        """Adds the last node of a layer; returns the name of the layer's output."""
         return self.node(op, inputs, layer.name + "/output", **attributes)
 
 
 def _window(layer: Layer, shape: Sequence[int], stride: Any) -> tuple[dict[str, Any], list[int]]:
-    """ONNX's attributes of a kernel, stride and padding, and the output's height and width."""
+    """Returns ONNX's attributes for a layer's kernel, stride and padding, and [height, width] of
+    its output."""
     kernel = list(shape[1:]) if layer.get("kernel") == "global" else layer.pair("kernel")
     strides = layer.pair("stride", stride or kernel)
     padding, out, before, behind = layer.get("padding", "valid"), [], [], []
@@ -249,7 +252,7 @@ def _window(layer: Layer, shape: Sequence[int], stride: Any) -> tuple[dict[str, 
 
 
 def _biases(g: _Graph, l: Layer, n: int) -> list[str]:
-    """The biases as an input of a node; none where "bias" is false."""
+    """Returns the biases as a list of inputs for a node; the list is empty if "bias" is false."""
     has_bias = l.get("bias", True)
     if not isinstance(has_bias, bool):
         raise Invalid("%s: \"bias\" must be true or false" % l.what)
@@ -266,7 +269,8 @@ def _conv2d(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
 
 def _pool(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
     attributes, out = _window(l, shape, None)
-    op = "MaxPool" if l.type == "max_pool" else "AveragePool"  # leaves the padding out
+    # AveragePool computes the mean without the padding, like the worker.
+    op = "MaxPool" if l.type == "max_pool" else "AveragePool"
     return g.layer(op, [value], l, **attributes), (shape[0], *out)
 
 
@@ -302,7 +306,8 @@ def _embedding(g: _Graph, l: Layer, _value: str, shape: Any) -> Any:
 
 
 def _gelu(g: _Graph, l: Layer, value: str, shape: Any) -> Any:
-    """x / 2 * (1 + erf(x / sqrt 2)); ONNX has a Gelu of its own from opset 20 on."""
+    """Adds nodes for x / 2 * (1 + erf(x / sqrt 2)), because ONNX has its own Gelu only from opset
+    20 on."""
     root, one, half = (g.constant("%s/%s" % (l.name, name), "FLOAT", (), [number]) for name, number
                        in (("root", math.sqrt(2)), ("one", 1.0), ("half", 0.5)))
     part = g.node("Div", [value, root], l.name + "/scaled")
@@ -358,7 +363,7 @@ def _input(g: _Graph, layers: list[Layer], shape: Sequence[int], kind: str) -> s
     value, channels, said = "image", shape[0], "bytes 0 to 255"
     if kind == "FLOAT":
         said = "floats as in training: bytes divided by 255"
-    # For a table (--standardize) there is one number for each column instead of each channel.
+    # A table (--standardize) has one mean and deviation for each column instead of each channel.
     key, n = "", channels
     each: tuple[int, ...] = (channels, 1, 1)
     if "column_mean" in g.weights.metadata or "column_std" in g.weights.metadata:
@@ -401,7 +406,7 @@ def _output(g: _Graph, loss: Layer) -> tuple[str, int]:
 
 
 def _sample(root: dict[str, Any], weights: Weights, given: Optional[Sequence[int]]) -> list[int]:
-    """[channels, height, width]."""
+    """Returns [channels, height, width] of a sample."""
     shape: Any = root.get("input")
     if shape == "auto":
         told = weights.metadata.get("sample", "").split("x")
@@ -447,14 +452,14 @@ def _library() -> Any:
 
 def convert(model: str, weights: str, uint8: bool = False,
             sample: Optional[Sequence[int]] = None) -> Any:
-    """An onnx.ModelProto of a model file and a file that --export has written.
+    """Returns an onnx.ModelProto, made from a model file and a file that --export has written.
 
-    Its input `image` is [batch, channels, height, width], float32 as in training (bytes divided by
-    255); with uint8 the bytes themselves; with an embedding in the model int64. Its output is
-    [batch, classes]: `probabilities`, or `scores` (mean_squared_error), `outputs` (targets).
-    sample: [channels, height, width] if neither model nor weights state it.
-    Raises Invalid if the files do not fit, Unsupported for a layer that cannot be converted or
-    without the package onnx."""
+    Its input `image` is [batch, channels, height, width]. The numbers are float32 as in training
+    (bytes divided by 255), with uint8 the bytes themselves, and int64 if the model has an
+    embedding. Its output is [batch, classes], with the name `probabilities`, `scores`
+    (mean_squared_error) or `outputs` (targets). sample: [channels, height, width], needed if
+    neither the model nor the weights have the shape. Raises Invalid if the two files do not match.
+    Raises Unsupported if a layer cannot be converted, or if the package onnx is missing."""
     onnx, told = _library(), Weights(weights)
     root, layers = _model(model)
     dense = [l.name for l in layers if l.type == "dense"]
@@ -495,7 +500,7 @@ def _path(model: str) -> str:
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
-    """The command line; an error is one line and the exit status 1."""
+    """Runs the command line. After an error it prints one line, and the exit status is 1."""
     parser = argparse.ArgumentParser(prog="python3 -m weir.onnx",
                                      description=__doc__.split("\n")[0])
     parser.add_argument("model", help="a model file, or the name of a model that is part of Weir")

@@ -1,5 +1,5 @@
-"""weir-ps, weir-worker, weir-task and weirctl as commands of a Python environment: each becomes the
-program that the wheel carries, in the same process."""
+"""The commands weir-ps, weir-worker, weir-task and weirctl of a Python environment. Each becomes
+the program of this name in the wheel, in the same process."""
 from __future__ import annotations
 
 import functools
@@ -12,10 +12,11 @@ from ._loading import advice
 
 
 def become(name: str) -> None:
-    """The carried program of this name, with the command's arguments. WEIR_PROGRAMS does not count:
-    it may name the folder of these commands."""
+    """Replaces this process by the wheel's program of this name, with the same arguments. Ignores
+    WEIR_PROGRAMS, which may name the folder of these commands."""
     path = os.path.join(HERE, "installed/bin", name)
-    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and so by what it becomes
+    # Python ignores these signals, and the program would inherit that.
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored, signal.SIG_DFL)
     try:
         os.execv(path, sys.argv)

@@ -1,4 +1,4 @@
-"""The course of a job on this machine, as lists to plot."""
+"""Reads the progress of a job on this machine, as lists to plot."""
 from __future__ import annotations
 
 import dataclasses
@@ -16,25 +16,27 @@ LOSS = re.compile(rb"\bstep[ =:]+(\d+)\b[^\n]*?\bloss[ =:]+"
 
 @dataclasses.dataclass
 class Progress:
-    """How a job stands, and its course. The lists of a kind have the same length: one element for
-    each point (seconds, images_per_s, n_workers), or for each loss (loss_steps, losses). A point is
-    a second; when a job is 512 points long, its next ones are of two seconds, then of four, ..."""
-    state: str  # "no job yet", "starting", "training", "stopped" (resumes soon), "done"; or
-    # "not reached": ps 0 does not answer
-    step: int  # how many are done,
-    train_steps: int  # of how many; 0: there is no job yet
-    workers: dict[int, str]  # by number: "training", "missing", "joining", "left", ...
-    at: float  # seconds since the cluster was made, and so
-    seconds: list[float]
-    images_per_s: list[float]  # samples of all workers together, since the point before
-    n_workers: list[int]  # in training when the point was read
-    loss_steps: list[int]
-    losses: list[float]  # mean over the members that reported this step
+    """The state of a job, and its history in lists. The lists seconds, images_per_s and n_workers
+    have one element for each point in time. The lists loss_steps and losses have one for each loss.
+    A point covers one second at first. When the page of ps 0 is full with 512 points, later ones
+    cover two seconds, then four, and so on."""
+    # "no job yet", "starting", "training", "stopped" (resumes soon), "done", or "not reached", if
+    # ps 0 does not answer.
+    state: str
+    step: int  # number of steps that are done
+    train_steps: int  # number of all steps; 0: no job has begun
+    workers: dict[int, str]  # index: "training", "missing", "joining", "left", ...
+    at: float  # time of this object, in seconds since the cluster was made
+    seconds: list[float]  # end of each point, in seconds since the cluster was made
+    images_per_s: list[float]  # samples of all workers per second, since the previous point
+    n_workers: list[int]  # number of workers in training when the point was read
+    loss_steps: list[int]  # step of each loss
+    losses: list[float]  # mean over the members that reported a loss for this step
 
 
 def page(port: int) -> Optional[dict[str, Any]]:
-    """ps 0's status.json (docs/guide/monitoring.md); None: it does not answer. Not by urllib, which
-    might ask a proxy."""
+    """Returns ps 0's status.json (docs/guide/monitoring.md), or None if ps 0 does not answer. Does
+    not use urllib, which might send the request to a proxy."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PAGE_TIMEOUT)
     try:
         connection.request("GET", "/status.json")
@@ -47,15 +49,16 @@ def page(port: int) -> Optional[dict[str, Any]]:
 
 
 class Course:
-    """Collects a job's Progress: from the page of ps 0, which has the whole job in at most 512
-    points, and from the output of workers, which is the only place of losses of own programs."""
+    """Collects a job's Progress. Its sources are the page of ps 0, which has the whole job in at
+    most 512 points, and the output of workers: only there are the losses of the user's own
+    programs."""
 
     def __init__(self, began: float) -> None:
         self._began = began  # seconds since 1970
-        # End of the point, step, loss reported by Weir's workers, images/s, n_workers.
+        # Points: (end, step, loss that Weir's workers reported, images/s, n_workers).
         self._points: list[tuple[float, Optional[int], Optional[float], Optional[float], int]] = []
-        self._printed: dict[int, tuple[float, int]] = {}  # by step: sum, and of how many
-        self._read: dict[str, int] = {}  # of each log, so many bytes
+        self._printed: dict[int, tuple[float, int]] = {}  # step: sum and number of printed losses
+        self._read: dict[str, int] = {}  # path of a log: number of bytes read so far
         self._last: dict[str, Any] = {}
         self._end: Optional[int] = None  # the job's last step
 
@@ -67,18 +70,18 @@ class Course:
             return
         self._last = got
         n_workers = sum(m["state"] == "training" for m in got["members"])
-        before = math.inf  # the end of the one before it; the first does not grow
+        before = math.inf  # end of the previous point of the page
         for unix_s, step, loss, speed in got["history"]:
             at = unix_s - self._began
             if not self._points or at > self._points[-1][0]:
                 while self._points and self._points[-1][0] > before:
-                    self._points.pop()  # has grown to this one
+                    self._points.pop()  # this point is a part of the page's point, which has grown
                 self._points.append((at, step, loss, speed, n_workers))
             before = at
 
     def read_summary(self, path: str) -> None:
-        """Where the job has ended, of the file that ps 0 leaves; one that is not there changes
-        nothing."""
+        """Reads the job's last step from the file that ps 0 writes at its end. Without this file it
+        changes nothing."""
         try:
             with open(path, encoding="utf-8") as f:
                 self._end = json.load(f)["last_step"]
@@ -86,8 +89,8 @@ class Course:
             pass
 
     def read_log(self, path: str) -> None:
-        """Losses in lines that are new there, as "step 12 loss 0.5"; a file that is gone has none.
-        """
+        """Reads losses from new lines of a log, such as "step 12 loss 0.5". Does nothing if the
+        file was removed."""
         try:
             with open(path, "rb") as f:
                 f.seek(self._read.get(path, 0))
@@ -101,7 +104,7 @@ class Course:
             self._printed[int(step)] = before + float(loss), n + 1
 
     def progress(self, is_done: bool) -> Progress:
-        """All of it. is_done: the servers have ended as a job's end has them."""
+        """Returns all data so far. is_done: ps 0 has exited with 0, because the job is done."""
         told = {step: loss for _, step, loss, _, _ in self._points
                 if step is not None and loss is not None}
         losses = sorted((told or {step: total / n for step, (total, n)
@@ -109,7 +112,7 @@ class Course:
         speeds = [(at, speed, n) for at, _, _, speed, n in self._points if speed is not None]
         step = self._last.get("step") or 0
         train_steps = (self._last.get("job") or {}).get("train_steps", 0)
-        if is_done:  # maybe early
+        if is_done:  # the job may have ended before its last planned step
             step = train_steps = step if self._end is None else self._end
         return Progress(
             state="done" if is_done else self._last.get("state", "no job yet"),

@@ -1,5 +1,5 @@
-"""PyTorch modules trained by Weir's servers: gradients leave, parameter by parameter, while
-backward runs, and the next forward waits for them layer by layer.
+"""Trains PyTorch modules on Weir's servers. Each parameter's gradient is sent while backward still
+runs, and the next forward waits for the new values layer by layer.
 
     exchange = weir.torch.Exchange(model, optimizer="adamw", learning_rate=1e-3, batch_size=64)
     for step in exchange:
@@ -25,18 +25,21 @@ __all__ = ["Exchange", "Loader", "Sampler", "load_checkpoint"]
 
 
 class _Slot:
-    """A parameter, or a buffer that is averaged, and where it is in the member's memory."""
+    """A parameter, or a buffer that is averaged, and its place in the member's memory."""
 
     def __init__(self, number: int, name: str, tensor: torch.Tensor, average: bool) -> None:
         self.number, self.name, self.tensor, self.average = number, name, tensor, average
-        self.values = self.room = None  # [shape], float32: the member's, once it has begun
-        self.in_place = False
-        self.fresh = False  # the tensor has the values to compute with
-        self.pushed = False
-        self.backwards = 0  # of this step
+        # Arrays of the member for values and gradient, float32 of the tensor's shape; None before
+        # begin().
+        self.values = self.room = None
+        self.in_place = False  # whether the tensor's memory is `values`
+        self.fresh = False  # whether the tensor has the values of this step
+        self.pushed = False  # whether this step's gradient was pushed
+        self.backwards = 0  # number of gradients that backward has computed in this step
 
     def begin(self, member: Member, in_place: bool) -> None:
-        """Where its values and its gradient's room are. in_place: the tensor becomes its values."""
+        """Finds the member's arrays. in_place: the tensor may use the array of its values as its
+        memory, if its type permits that."""
         def view(name: str) -> torch.Tensor:
             flat = torch.frombuffer(member._view(name, self.number, True), dtype=torch.float32)
             return flat.view(self.tensor.shape)
@@ -48,7 +51,7 @@ class _Slot:
             t.data = self.values
 
     def moved(self) -> bool:
-        """Returns whether the tensor no longer uses the member's memory, where its values
+        """Returns whether the tensor was given other memory than the member's, in which new values
         arrive."""
         return self.in_place and self.tensor.data_ptr() != self.values.data_ptr()
 
@@ -59,14 +62,16 @@ class _Slot:
                           "before the first step, and copy values in place later" % self.name)
 
     def bring(self) -> None:
-        """Copies the values, which are here, to the tensor unless it uses the member's memory."""
+        """Copies the values, which have arrived, to the tensor, unless the tensor uses the member's
+        memory."""
         self.check()
         if not self.in_place:
             self.tensor.data.copy_(self.values)
         self.fresh = True
 
     def end(self) -> None:
-        """Copies the values to memory of the module, which keeps the tensor."""
+        """Copies the values to memory of the tensor's own, which stays when the member has
+        ended."""
         if self.values is not None and self.in_place and not self.moved():
             self.tensor.data = self.values.clone()
         self.values = self.room = None
@@ -86,8 +91,8 @@ def _compiled(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 class _Before:
-    """A hook on a compiled module that is not compiled with it. A forward hook would be part of the
-    compiled code, which ignores hooks that are added later."""
+    """A hook that runs before the forward of a compiled module. PyTorch's forward hooks do not
+    serve: they become part of the compiled code, which ignores hooks that are added later."""
 
     def __init__(self, module: torch.nn.Module, hook: Callable[[], None]) -> None:
         self.module, call = module, module._compiled_call_impl
@@ -103,14 +108,17 @@ class _Before:
 
 
 def load_checkpoint(path: str, model: torch.nn.Module) -> dict[str, Any]:
-    """Loads a checkpoint of the servers (a manifest, or a folder's newest) into the model's
-    parameters, by name. "step": how many were made. "optimizer": {"state"}, the moments where the
-    rule was adam or adamw, for PyTorch's Adam or AdamW over model.parameters(), which has its own
-    settings:
+    """Loads a checkpoint of the servers into the model's parameters, by their names. path: a
+    manifest, or a folder, of which it loads the newest checkpoint.
+
+    Returns a dict. "step": number of steps made. "optimizer", if the job's optimizer was adam or
+    adamw: {"state"} with the moments, for PyTorch's Adam or AdamW over model.parameters(). Its
+    learning rate and other settings are not in the checkpoint:
 
         rule.load_state_dict({**rule.state_dict(), **found["optimizer"]})
 
-    Error: it is not whole, or another model's; only what requires no gradient may be missing."""
+    Raises Error if the checkpoint is not whole or belongs to another model. Only tensors that
+    require no gradient may be missing in it."""
     found = _checkpoint.read(path)
     model = getattr(model, "_orig_mod", model)
     state, moments = {}, {}
@@ -141,22 +149,23 @@ class Exchange:
     program makes one forward and one backward (or `backwards` of them); it needs no optimizer and
     no zero_grad. Members and servers may be killed, join and leave during training.
 
-    model: its parameters that require gradients are trained, of any dtype and device; float32 ones
-        on the CPU use the member's memory, others are copied. Parameters without gradients do not
-        change, in each member. Load a state dict before the first step, if at all.
-    optimizer: the servers' ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw"),
-        or one of PyTorch's over the same parameters; then each member trains with it for
-        `local_steps` steps, and the servers average the changes (DiLoCo). Its state stays in the
-        process.
+    model: its parameters that require gradients are trained. They may have any dtype and device:
+        float32 parameters on the CPU use the member's memory, and the values of other parameters
+        are copied. Parameters that require no gradients keep each member's own values. A state dict
+        must be loaded before the first step.
+    optimizer: the name of an optimizer of the servers ("sgd", "momentum", "nesterov", "adagrad",
+        "rmsprop", "adam", "adamw"), or a PyTorch optimizer over the same parameters. If it is one
+        of PyTorch, each member makes `local_steps` steps by itself, and then the servers average
+        the changes (DiLoCo). The state of a PyTorch optimizer stays in the process.
     local_steps: number of steps between two exchanges.
-    early: the forward of a module waits for its own parameters (of MultiheadAttention: for all in
-        it); False: a step begins when all are here, for modules that use other modules'
-        parameters without calling them.
+    early: True: the forward of a module waits for the module's own parameters (MultiheadAttention:
+        for all parameters in it). False: a step begins when all parameters have arrived. Modules
+        that use the parameters of other modules without calling these modules need False.
     buffers: names of floating-point buffers that are averaged in each step; default: the running
-        statistics of batch normalization. Other buffers stay different in each member.
-    backwards: calls of backward() in a step, whose gradients add up.
-    trace: a file of the times of computing, sending and waiting (docs/guide/tracing.md).
-    settings: those of weir.Member: the cluster, batch_size (of one member), train_steps,
+        statistics of batch normalization. Other buffers may differ between members.
+    backwards: number of backward() calls in a step, whose gradients are added.
+    trace: file for the times of computing, sending and waiting (docs/guide/tracing.md).
+    settings: settings of weir.Member: the cluster, batch_size (of one member), train_steps,
         learning_rate and so on.
     All methods raise weir.Error."""
 
@@ -164,7 +173,7 @@ class Exchange:
                  optimizer: Union[str, torch.optim.Optimizer] = "adam", *, local_steps: int = 1,
                  early: bool = True, buffers: Optional[Sequence[str]] = None, backwards: int = 1,
                  trace: Optional[str] = None, **settings: Any) -> None:
-        self.model = getattr(model, "_orig_mod", model)  # of what torch.compile() has made
+        self.model = getattr(model, "_orig_mod", model)  # the module that torch.compile() wraps
         self._outer = model
         self.early, self.backwards = early and not _compiled(model), backwards
         self.inner = None if isinstance(optimizer, str) else optimizer
@@ -179,14 +188,15 @@ class Exchange:
         self.buffers = _averaged_buffers(self.model) if buffers is None else list(buffers)
         self._trace = Trace(trace) if trace else None
         self.slots: list[_Slot] = []
-        self.step: Optional[Step] = None  # the one at hand
-        self.counts = True  # False: its generation has ended; it will be made again
-        self._round: Optional[Step] = None  # of local steps by an optimizer of PyTorch's
+        self.step: Optional[Step] = None  # the current step
+        self.counts = True  # False: the step's generation has ended, and the step will be repeated
+        self._round: Optional[Step] = None  # the servers' step, if PyTorch's optimizer is used
         self._began = self._over = self._skipped = False
-        self._n_made = 0  # of the round's steps, those that were not skipped
-        self._train_steps = settings.get("train_steps") or 200  # for one who makes none
-        self._n_done = 0  # of the job's, when it had ended
-        self._torn = False  # it has ended within a step, with values of two
+        self._n_made = 0  # number of steps of this round that were not skipped
+        # Number of the job's steps, if this member joins after the last one.
+        self._train_steps = settings.get("train_steps") or 200
+        self._n_done = 0  # _made() when this member ended
+        self._torn = False  # whether it ended within a step, so that values are those of two steps
         self._hooks: list[Any] = []
 
     def _begin(self) -> None:
@@ -198,7 +208,7 @@ class Exchange:
                 raise Invalid("the model has no floating-point buffer '%s'" % name)
             tensors.append((name, there[name], True))
         for name, t, average in tensors:
-            if t.numel() == 0:  # as of Linear(8, 0): there is nothing to train
+            if t.numel() == 0:  # for example in Linear(8, 0)
                 continue
             if t.is_complex():
                 raise Invalid("parameter '%s' is complex; the servers have only real ones" % name)
@@ -210,7 +220,7 @@ class Exchange:
         self._began = True
 
     def _hook(self) -> None:
-        """Adds hooks to all tensors and modules, once the member has memory."""
+        """Adds hooks to all tensors and modules. Must be called when the member has its memory."""
         by_tensor = {id(s.tensor): s for s in self.slots}
         for s in self.slots:
             s.begin(self.member, self.inner is None)
@@ -220,8 +230,11 @@ class Exchange:
         compiled = _compiled(self._outer)
         within = {id(m) for c in compiled for m in c.modules() if m is not c}
         for module in self._outer.modules():
-            whole = module in compiled  # waits as a whole: hooks within would break its graph
-            deep = whole or isinstance(module, torch.nn.MultiheadAttention)  # uses out_proj's
+            # A compiled module waits for all its parameters at once, because hooks of the modules
+            # within would break its graph. MultiheadAttention reads the parameters of out_proj
+            # without calling that module.
+            whole = module in compiled
+            deep = whole or isinstance(module, torch.nn.MultiheadAttention)
             tensors = [*module.parameters(recurse=deep), *module.buffers(recurse=deep)]
             mine = [by_tensor[id(t)] for t in tensors if id(t) in by_tensor]
             if not mine or id(module) in within:
@@ -248,7 +261,7 @@ class Exchange:
         if not late or self._over or self.step is None or not self.counts:
             return
         if any(s.pushed for s in late):
-            self._finish()  # small ones travel together, so all have to be under way
+            self._finish()  # small parameters share a message, so all must be pushed before a wait
         for s in late:
             if not self.counts:
                 return
@@ -295,7 +308,7 @@ class Exchange:
             if source is None:
                 s.room.zero_()
             else:
-                s.room.copy_(source.detach().to_dense())  # an Embedding's may be sparse
+                s.room.copy_(source.detach().to_dense())  # an Embedding's gradient may be sparse
             self.member.push(s.number, samples=samples)
             s.tensor.grad = None
         s.pushed, s.fresh = True, False
@@ -303,7 +316,7 @@ class Exchange:
             self._trace.handed(s.number, begin)
 
     def _finish(self) -> None:
-        """Pushes the remaining ones: parameters without a gradient, and buffers."""
+        """Pushes all that is not pushed yet: parameters without a gradient, and buffers."""
         left = [s for s in self.slots if not s.pushed]
         if self.inner is None and not self._skipped and self.counts and not any(
                 s.pushed or s.backwards for s in self.slots):
@@ -311,7 +324,8 @@ class Exchange:
                           "reads ahead does not fit: use weir.torch.Loader. Call skip() for a "
                           "step that must not count" % self.step.step)
         for s in left:
-            if not s.fresh and self.counts:  # not used in this step; its room is in use yet
+            # The step did not read this parameter, whose earlier push may still use its array.
+            if not s.fresh and self.counts:
                 self.counts = self.member.wait(s.number)
                 if self.counts:
                     self._bring(s)
@@ -320,14 +334,15 @@ class Exchange:
 
     def skip(self) -> None:
         """Makes this step add nothing, for example because its gradients are not finite. Must be
-        called before backward(), or with an optimizer of PyTorch's before the next step, whose
-        step() is then not called."""
+        called before backward(). A program with a PyTorch optimizer must call it before the next
+        step; the optimizer's step() is then not called for this step."""
         if any(s.pushed for s in self.slots):
             raise Invalid("gradients of this step are already being sent")
         self._skipped = True
 
     def _next_round(self) -> Optional[Step]:
-        """Returns the next step within a round; None: the round is over, and pushed."""
+        """Returns the next step of the round. After the last one it pushes the round's result, and
+        returns None."""
         done = self.step.step % self.local_steps + 1
         if not self._skipped:
             self.inner.step()
@@ -394,12 +409,13 @@ class Exchange:
         return self.member.samples(self.step, n if isinstance(n, int) else len(n))
 
     def _end(self) -> None:
-        """Ends: the module keeps the last values in its own memory, and its hooks are removed."""
+        """Ends this member. The module keeps the last values in its own memory, and its hooks are
+        removed."""
         self._torn = self.member.result != "done" and any(
             s.values is not None and not s.fresh for s in self.slots)
         self._n_done = self._made()
         for s in self.slots if self.member.result else ():
-            if s.values is None and self.member.result == "done":  # it has made no step itself
+            if s.values is None and self.member.result == "done":  # this member has made no step
                 s.begin(self.member, False)
                 s.fresh = False
             if not s.fresh and s.values is not None and not s.moved():
@@ -417,7 +433,7 @@ class Exchange:
             self.member.close()
 
     def _made(self) -> int:
-        """Returns how many steps led to the values."""
+        """Returns the number of steps that led to the module's values."""
         if self._over:
             return self._n_done
         if self.member.result == "done":
@@ -427,8 +443,8 @@ class Exchange:
         return self.step.step + (self.counts and any(s.pushed for s in self.slots))
 
     def _check_round(self, step: Step) -> None:
-        """Checks the batch of a running job, which for an optimizer of PyTorch's is that of all
-        local steps of a round."""
+        """Checks the batch size of a job with a PyTorch optimizer: the servers' batch is that of
+        all local steps of a round together."""
         h, batch = self.local_steps, self.batch_size
         if step.n_samples % h or (batch is not None and step.n_samples != h * int(batch)):
             raise Invalid("a round of this job has %d samples of a member, which are not %d "
@@ -437,11 +453,13 @@ class Exchange:
                               " of batch_size %s" % batch if batch is not None else ""))
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns copies of this process' state: "model", the module's state after the last step;
-        "step", how many were made; with an optimizer of PyTorch's "optimizer", its state. The
-        servers' optimizer state is in their checkpoints (load_checkpoint). Invalid: values are
-        those of two steps, as a change of servers or members has ended this one (`counts` is
-        False; the next step has whole ones), or this member has closed or left within it."""
+        """Returns copies of this process' state. "model": the module's state after the last step.
+        "step": number of steps made. "optimizer": state of a PyTorch optimizer, if one is used. The
+        state of a servers' optimizer is in the servers' checkpoints (load_checkpoint).
+
+        Raises Invalid if some values are those of another step. This happens if a change of servers
+        or members has ended the current step (`counts` is False): call again in the next step. It
+        also happens if this member has closed or left within a step."""
         model = {name: t.detach().clone() for name, t in self.model.state_dict().items()}
         if self._torn:
             raise Invalid("this member ended during a step, and its parameters mix the values of "
@@ -453,9 +471,9 @@ class Exchange:
         return {"model": model, "step": self._made(), **inner}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Loads the module's values and those of an optimizer of PyTorch's, before the first step.
-        A new job starts at step 0 with the values of the member that joins first. A running job
-        resumes at its servers' step, with their values."""
+        """Loads the state of the module, and of a PyTorch optimizer if one is used, before the
+        first step. A new job starts at step 0 with the values of the member that joins first. In a
+        running job this member resumes at the servers' step, with the servers' values."""
         if self._began:
             self._refuse_load()
         self.model.load_state_dict(state["model"])
@@ -464,19 +482,19 @@ class Exchange:
 
     @property
     def result(self) -> Optional[str]:
-        """ "done", "left" or "over", once there are no more steps."""
+        """Reason why there are no more steps: "done", "left" or "over"; None before."""
         return self.member.result
 
     def leave_soon(self, timeout: Optional[float] = 10) -> bool:
-        """Requests that the servers continue without this member: its steps end soon. Any thread
-        and signal handlers may call it at any time. Returns True if the servers received the
-        request, or the job is over; False if they did not in time (it keeps trying), or there is
-        no job."""
+        """Requests that the servers continue without this member, whose steps then end soon. Any
+        thread and signal handlers may call it at any time. Returns True if the servers received the
+        request, or if this member has ended. Returns False if they did not receive it in time (the
+        library keeps trying), or if this member trains alone."""
         if self._over:
             return True
         try:
             return self.member.leave_soon(timeout)
-        except Invalid:  # it trains alone, or has just ended
+        except Invalid:  # this member trains alone, or has just ended
             return False
 
     def stop_job(self, timeout: Optional[float] = 10) -> bool:
@@ -484,7 +502,8 @@ class Exchange:
         return self._over or self.member.stop_job(timeout)
 
     def close(self) -> None:
-        """Ends before the last step: the servers wait for a new process in this one's place."""
+        """Ends this member before the last step. The servers wait for a new process in its
+        place."""
         if not self._over:
             self._end()
 
@@ -500,10 +519,10 @@ class Exchange:
 class Sampler(torch.utils.data.Sampler):
     """Yields the batches of an exchange's steps, for DataLoader(data, batch_sampler=Sampler(...)).
     The loop over the loader makes all steps until the job ends. A member's samples depend on the
-    members of the job, so they are known only when a step begins: num_workers must be 0. Loader
-    reads ahead.
+    members of the job, so they are known only when a step begins: num_workers must be 0. Use Loader
+    to read ahead.
 
-    data: the data set, or how many samples it has."""
+    data: the data set, or the number of its samples."""
 
     def __init__(self, exchange: Exchange, data: Union[int, Sized]) -> None:
         self.exchange, self.n = exchange, data if isinstance(data, int) else len(data)
