@@ -111,7 +111,8 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Returns whether an address is in the list twice. It sorts, since a peer may send a long list. */
+/* Returns whether an address is in the list twice. Sorts the addresses, because a peer may send a
+ * long list. */
 static int has_twice(const struct hosts *h, const char **room)
 {
     size_t n = (size_t)h->n;

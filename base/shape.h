@@ -1,4 +1,5 @@
-/* base/shape.h - the extents of a tensor, outermost first, row-major. A value. */
+/* base/shape.h - the extents of a tensor, outermost first, row-major. Plain values without a
+ * lock. */
 #ifndef BASE_SHAPE_H
 #define BASE_SHAPE_H
 #include <stdint.h>
