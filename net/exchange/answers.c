@@ -203,8 +203,8 @@ static void decode_part(void *ctx, int k)
                  d->n - at < PART ? d->n - at : PART);
 }
 
-/* Decodes a version into params. The caller does not read the chunk before its answer is complete,
- * so a bad copy does no harm: the right one will follow. */
+/* Decodes a version into params. The caller does not read the chunk before the answer is complete,
+ * so a bad copy does no harm: a correct copy will follow. */
 static enum status read_version(struct link *l, const struct net_piece *p)
 {
     enum status st = ST_OK;

@@ -56,8 +56,8 @@ static bool is_loopback(const char *addr)
     return false;
 }
 
-/* Measures the rate with each padding in turn, until two successive calls were long: then the rate
- * is the cause, and not a call that waited for something else. */
+/* Measures the rate with each padding in turn, until two successive calls were long: then the line
+ * is slow, and not only one call waited for something else. */
 static enum status measure_rate(struct net_unary *u, struct net_line *l,
                                 char why[CONTROL_TEXT_BYTES])
 {

@@ -92,7 +92,7 @@ void link_pump(struct link *l, bool eager)
 static void on_written(void *ctx)
 {
     const struct link *l = ctx;
-    l->x->waits_ns = clock_now_ns(); /* bytes still leave: a slow line does not count as a wait */
+    l->x->waits_ns = clock_now_ns(); /* bytes were sent: a slow line is not a wait */
     trace_span(l->send_begin_ns, TRACE_SEND, "send frame", l->index, l->send_chunk, l->send_step);
 }
 

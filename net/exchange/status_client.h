@@ -16,8 +16,9 @@ enum status status_client_send_command(const char *addr, const struct net_comman
                                        int64_t deadline_ms, struct net_command_reply *out,
                                        char *why);
 
-/* Requests one server's status repeatedly over one channel, so that a look-up of its name, or a
- * handshake, that lasts longer than one deadline is complete in a later call. One thread. */
+/* Requests one server's status repeatedly over one channel. If a look-up of the server's name, or a
+ * handshake, lasts longer than one deadline, it continues until a later call. Only one thread uses
+ * an asker. */
 struct status_asker;
 enum status status_asker_create(const char *addr, struct status_asker **out); /* ST_NOMEM */
 void status_asker_destroy(struct status_asker *a);                            /* NULL is fine */

@@ -23,7 +23,7 @@
 
 enum { ACCEPT_LEAVE = 64 };
 
-static _Atomic int room = INT_MAX; /* limit: a connection's descriptor must be below */
+static _Atomic int room = INT_MAX; /* limit: a connection's descriptor must be lower than this */
 
 /* Returns the limit on descriptors; 0: unknown, or too high to matter. */
 static int limit_now(void)

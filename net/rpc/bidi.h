@@ -1,6 +1,6 @@
 /* net/rpc/bidi.h - one bidirectional call, at its client or its server. Operations are counted; at
  * any time at most one message is being sent and one received. When the last operation has
- * returned, no further callback is possible, and `ended` is called once.
+ * returned, `ended` is called, as the last callback.
  * Owns:    a reference to the call, and the messages in flight.
  * Threads: any. The poller calls the handler's functions with no lock held, and never the same
  *          function twice at a time. The owner's lock guards n_ops and the fields below it.

@@ -15,7 +15,7 @@
 enum {
     STATE_ESTABLISHED = 1,
     REPEATS = 3,      /* repeats of one packet without an answer, which last at least 1.4 s */
-    FEW_PACKETS = 4,  /* if fewer packets' bytes were acknowledged, no full packet arrived */
+    FEW_PACKETS = 4,  /* acknowledged bytes below 4 full packets: none was full */
     GONE_MS = 2000,   /* least age of an earlier suspect: two cut at once end together */
     FORGET_MS = 60000 /* highest age of an earlier suspect that is proof */
 };

@@ -54,8 +54,8 @@ struct net_server_handler {
     /* Receives another server's part of a norm, valid for the call; fills *reply. NULL: this
      * server accepts none. */
     void (*squares)(void *ctx, const struct net_squares *squares, struct net_squares_reply *reply);
-    /* Receives a message of a region's server about its chunks, valid for the call; fills
-     * *reply. NULL: this server accepts none. */
+    /* Receives a message about the chunks of another server of the region, valid for the call;
+     * fills *reply. NULL: this server accepts none. */
     void (*gate)(void *ctx, const struct net_gate *gate, struct net_squares_reply *reply);
 };
 

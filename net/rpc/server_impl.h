@@ -101,7 +101,7 @@ void server_reply_refuse(struct server_call *c, const char *why);
  * is ended instead. */
 bool server_reply_count(struct server_call *c, size_t bytes);
 void server_reply_free_call(struct server_call *c);
-/* Counts the end of one of a Coordinate's two operations, its answer and its close. */
+/* Counts the end of one of the two operations of a Coordinate call, the answer and the close. */
 void server_reply_op_done(struct server_call *c);
 
 /* Processes the call's request, whose bytes are borrowed. */

@@ -22,8 +22,9 @@ static void *reader_main(void *arg)
         r->began_ns = clock_now_ns();
         pthread_mutex_unlock(&r->lock);
         r->read(r);
-        OPENSSL_thread_stop(); /* before the process may exit: frees OpenSSL's state of this thread
-                                */
+        /* Frees OpenSSL's state of this thread now, because the process may exit before the thread
+         * does. */
+        OPENSSL_thread_stop();
         pthread_mutex_lock(&r->lock);
         const char *late = r->late;
         r->late = NULL;

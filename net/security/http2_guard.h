@@ -21,7 +21,7 @@
  * (net/rpc/guarded_sockets.h) for the rest of that second.
  *
  * Owns:    nothing but its lock.
- * Threads: at any time at most one receives and at most one sends; these may be two threads.
+ * Threads: at any time at most one thread receives and at most one thread sends.
  * Errors:  none. A connection that is cut off is logged, at most once a minute for each host. */
 #ifndef NET_SECURITY_HTTP2_GUARD_H
 #define NET_SECURITY_HTTP2_GUARD_H

@@ -34,7 +34,7 @@ struct segment *peer_segments_find(struct peer_segments *l, uint32_t member, uin
 /* Drops the segment of a member whose stream has ended, unless another segment has replaced it
  * already. */
 void peer_segments_drop(struct peer_segments *l, uint32_t member, const struct segment *segment);
-/* Drops the segments of an incarnation that has left. */
+/* Drops the segments of a member's incarnation that has left. */
 void peer_segments_leave(struct peer_segments *l, uint64_t incarnation);
 
 #endif

@@ -14,7 +14,7 @@ struct net_evaluation {
     int64_t step;
     int part, n_parts;          /* index from 0 on; number of parts, 1 to JOB_MAX_WORKERS */
     int64_t n, right;           /* samples of the part; number of them classified correctly */
-    double loss;                /* sum of the loss over them; may be infinite or NaN */
+    double loss;                /* sum of the loss over the part; may be infinite or NaN */
     bool no_accuracy;           /* the set has targets, and `right` has no meaning */
     struct job_validation data; /* description of the whole set */
     int64_t every, patience;    /* steps between evaluations, 0: only one at the end; evaluations

@@ -22,7 +22,7 @@
 enum status fragments_create(const struct net_job *job, const struct chunks *chunks, int **out);
 /* Returns true if the chunk is exchanged in the step from version `step` to the next. */
 bool fragments_turn(const struct net_job *job, const int *fragment, int chunk, int64_t step);
-/* Returns true if the chunk is exchanged in a step from `from` on and before `to`. */
+/* Returns true if the chunk is exchanged in any of the steps `from` to `to` - 1. */
 bool fragments_turn_between(const struct net_job *job, const int *fragment, int chunk, int64_t from,
                             int64_t to);
 

@@ -51,9 +51,9 @@ struct net_job {
     bool wire_auto; /* both dtypes are only a member's proposal; it uses those of the servers */
     double validation_split; /* held-out share of the training set, chosen by the seed; below 1 */
     int batch;               /* samples of one member's contribution; 0: unset */
-    int local_steps; /* a member's own steps for each contribution, which is their change (old minus
-                        new); 1 or less: it is a gradient */
-    int outer_unsaid;          /* bits of enum job_outer (job_steps.h), set by a member */
+    int local_steps;  /* a member's own steps per contribution, which is then the change (old minus
+                         new); 1 or less: it is a gradient */
+    int outer_unsaid; /* bits of enum job_outer (job_steps.h), set by a member */
     struct optim_config local; /* the member's optimizer; its total_steps counts local steps */
     int fragments;             /* parts exchanged in turns (fragments.h); below 2: no turns */
     struct job_data data;

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* MESSAGE_PROTOCOL rises with each change that an older program would misunderstand or lack. Each
+/* MESSAGE_PROTOCOL rises with each change that an older program would misunderstand or ignore. Each
  * request contains its sender's number; the receiver refuses another number with a sentence that
  * names both. 1 until plans. 2 plans, stops, TAKEN, status and commands, fetches. 3 the ps 0 of a
  * plan. 4 contributions of weight 0; schedules, clipping and the data set in the job. 5 regions. 6

@@ -52,7 +52,7 @@ struct message_row {
     double low, high;    /* bounds of a real */
     const char *why;     /* refusal; NULL: every value is accepted, and a text is cut to fit */
     const char *names;   /* words of a choice, with | between them */
-    bool is_option;      /* a choice's word may be empty, and means the first one then */
+    bool is_option;      /* a choice's word may be empty, and then means the first word */
     bool is_quoted;      /* the refusal of a choice quotes the word, and lists the valid ones */
     bool is_printable;   /* a text is made printable */
     bool is_inside;      /* an array is part of the struct; otherwise it is malloc'd */
