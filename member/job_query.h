@@ -12,7 +12,7 @@ struct job_query_request {
     void *ctx;
 };
 
-/* Waits until ps 0 has a job that can be joined, without a timeout, and logs a line every few
+/* Waits, without a timeout, until ps 0 has a job that can be joined. Logs a line every few
  * seconds. */
 enum status job_query_ask(const struct job_query_request *r, struct net_status *out);
 

@@ -51,7 +51,7 @@ struct rounds {
     char *is_sent;        /* [n_chunks] modes other than sync: the next version begins a round */
 };
 
-/* Begins a round: copies the servers' version, which is here, to params. */
+/* Begins a round: copies the servers' version, which has arrived, to params. */
 static void begin_round(struct rounds *r, int chunk, int64_t round)
 {
     const struct net_chunk *c = &r->chunks->chunks[chunk];

@@ -97,7 +97,8 @@ static void drop_asked(struct asked *a)
     *a = (struct asked){.asker = NULL};
 }
 
-/* Requests from ps `server` the workers that training waits for, and removes this member itself. */
+/* Requests from ps `server` the workers that training waits for, and removes this member from the
+ * list. */
 static void ask_server(struct waiting *w, struct asked *a, int server, const char *address)
 {
     struct net_status s;

@@ -23,9 +23,9 @@ enum status waiting_create(const struct waiting_config *cfg, struct waiting **ou
 void waiting_set_member(struct waiting *w, int member); /* sets this member's index; NULL is fine */
 void waiting_destroy(struct waiting *w);                /* NULL is fine */
 
-/* Times of a wait's lines: after 3 s, after 30 s, then after twice as long each time. A line that
- * names another program, apart from figures, follows 3 s after the line before it; this pause
- * doubles each time, up to 60 s. */
+/* Times of a wait's lines: after 3 s, after 30 s, then after twice as long each time. If the next
+ * line names another program (texts that differ only in figures are the same), it follows 3 s after
+ * the previous line; this pause doubles each time, up to 60 s. */
 struct waiting_lines {
     char whom[STATUS_WAITING_BYTES]; /* program in the last line; empty: no line in this wait */
     int64_t line_ms;                 /* due time of the next line */
