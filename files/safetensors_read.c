@@ -1,7 +1,7 @@
 /* files/safetensors_read.c - reads the format of safetensors.h. Every size is compared with the
  * size of the file before memory is allocated for it. Every entry is compared with its neighbours,
  * so that the tensors cover the data exactly. Parsed JSON needs at most about twenty times the
- * memory of its text, since the number of containers is bounded before parsing. */
+ * memory of its text, because the number of containers is limited before parsing. */
 #include "base/digest.h"
 #include "files/json_text.h"
 #include "files/safetensors.h"
@@ -92,7 +92,7 @@ static const char *zip_text(const char *member, size_t n)
 }
 
 /* Returns a sentence about a file of another program, or NULL. The length of a safetensors header
- * may begin with the same bytes, but then its text follows. */
+ * may begin with the same bytes, but then JSON follows. */
 static const char *other_format(const struct safetensors_file *f)
 {
     enum { ZIP_NAME = 30, HEAD_BYTES = ZIP_NAME + 256 };

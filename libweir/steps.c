@@ -335,8 +335,8 @@ static int is_under_way(struct weir *w, int param)
     return busy;
 }
 
-/* Checks a push and marks the parameter as pushed. A refused push changes nothing. *last: it is the
- * last parameter of the step. */
+/* Checks a push and marks the parameter as pushed. A refused push changes nothing. Sets *last to 1
+ * if it is the last parameter of the step. */
 static int mark_pushed(struct weir *w, int param, const struct within *in, double samples,
                        int *last)
 {

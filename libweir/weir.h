@@ -10,14 +10,13 @@
  * The handle owns the arrays of weir_values() and weir_gradient() until weir_close(). The program
  * may read a parameter's values after weir_wait() (or weir_next()) until it pushes the parameter,
  * and may write to the array of weir_gradient() in the same interval.
- * Threads: any number at once may call weir_push, _push_values, _wait, _pull, _values, _gradient,
- * _leave_soon, _cancel, _error and _next_event. Only one thread at a time may call the other
- * functions; weir_goodbye and weir_close only after all other calls have returned. The library has
- * its own threads, in which all signals are blocked.
- * Process: the library changes no signal's action, allocator, locale or environment, and prints on
- * stderr only as described at weir_log. gRPC's threads end with the last handle; two descriptors of
- * gRPC stay open. A forked process cannot use a handle: weir_close and weir_goodbye return at once,
- * other functions fail. */
+ * Threads: any number of threads may at once call weir_push, _push_values, _wait, _pull, _values,
+ * _gradient, _leave_soon, _cancel, _error and _next_event. Only one thread at a time may call the
+ * other functions; weir_goodbye and weir_close only after all other calls have returned. The
+ * library has its own threads, in which all signals are blocked. Process: the library changes no
+ * signal's action, allocator, locale or environment, and prints on stderr only as described at
+ * weir_log. gRPC's threads end with the last handle; two descriptors of gRPC stay open. A forked
+ * process cannot use a handle: weir_close and weir_goodbye return at once, other functions fail. */
 #ifndef WEIR_H
 #define WEIR_H
 #include <stdint.h>

@@ -118,8 +118,8 @@ void weir_errors_divert(void); /* sends log lines only to the library's log from
 /* Stops the handle with DONE, LEFT, OVER, or the error of weir_errors_fail(). Returns code. */
 int weir_errors_stop(struct weir *w, int code);
 int weir_errors_code_of(enum status st);
-/* Returns whether a public function must refuse its call, and sets the error: within the function
- * of weir_log, or in a process that was forked from the handle's. Each function calls it first. */
+/* Returns whether a public function, which calls this first, must refuse its call, and then sets
+ * the error: in the function of weir_log, or in a process that was forked from the handle's. */
 int weir_errors_refuses(struct weir *w);
 /* Returns the code of a STOPPED handle, else 0. */
 int weir_errors_stopped(struct weir *w);
@@ -133,7 +133,7 @@ void weir_params_write_first(void *w, float *values);
 /* Waits in STARTING until the start ends (begin.c): OK, AGAIN, LEFT, errors. */
 int weir_begin(struct weir *w, int64_t deadline_ns);
 void weir_begin_end_starter(struct weir *w);
-/* steps.c: a deadline by clock.h of milliseconds, -1: none. */
+/* steps.c: returns the deadline (clock.h) of this timeout; -1: no timeout. */
 int64_t weir_steps_deadline(int timeout_ms);
 /* A call within a step. If enter returns 0, there is no step; otherwise call exit. */
 struct within {
