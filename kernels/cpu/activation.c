@@ -1,6 +1,7 @@
 /* kernels/cpu/activation.c - sigmoid, tanh, gelu, silu and leaky_relu by oneDNN, in the format of
- * the input. The gradient is computed from the input, so no layer may overwrite the input: a relu
- * that works in place either reads this layer's output, or is not the only reader of the input. */
+ * the input. The gradient is computed from the input, so no layer may overwrite the input. No relu
+ * does: a relu works in place only if it is the only reader of its input, and here the activation
+ * reads it, too. */
 #include "kernels/cpu/kinds.h"
 
 struct activation {

@@ -12,7 +12,7 @@ struct conv {
     struct cpu_tensor host_dw, host_db;
     struct cpu_call load, load_back; /* reorders of weights to the formats of both directions */
     struct cpu_call match, forward;  /* match: converts the input to the format of src */
-    struct cpu_call diff_w, diff_x;  /* reorders of the gradient of y for each backward */
+    struct cpu_call diff_w, diff_x;  /* reorders of the output's gradient for each backward */
     struct cpu_call src_back;
     /* store: copies the gradient of the weights to the caller */
     struct cpu_call backward_w, backward_x, store;

@@ -1,7 +1,7 @@
 /* kernels/cpu/cpu.c - the oneDNN backend's table: creates plans, checks arguments, and runs the
- * layers of the pass for the current number of samples. Each entry first sets the number of threads
- * on the calling thread (OpenMP keeps it per thread), so that plans with different numbers
- * coexist. */
+ * layers of the pass for the current number of samples. Each function of the table first sets the
+ * number of threads for the calling thread (OpenMP stores it per thread), so that plans with
+ * different numbers of threads coexist. */
 #include "base/log.h"
 #include "kernels/backend_abi.h"
 #include "kernels/cpu/edges.h"
@@ -18,7 +18,7 @@ static struct cpu_plan *cpu_plan_of(struct plan *p)
     return (struct cpu_plan *)p;
 }
 
-/* Library, version, and the instructions that it uses; written once, when the object is loaded. */
+/* Library, version and used instruction set; written once, when the shared object is loaded. */
 static char description[64];
 
 __attribute__((constructor)) static void description_fill(void)
@@ -170,7 +170,8 @@ done:
     return st;
 }
 
-/* Plans both passes again. The new plans also read and pack the parameters again. */
+/* Destroys both passes and creates the first one again, which also reads and packs the parameters
+ * again. */
 static enum status set_rounded(struct plan *p, const uint8_t *rounded)
 {
     enum status st = ST_OK;

@@ -2,16 +2,15 @@
  *
  * A pass is the whole network planned for one number of samples: tensors in the formats that oneDNN
  * chose, primitives, reorders between layers with different formats, one shared scratchpad. A plan
- * has one pass for its batch, and creates a second one for the first other number of samples. Each
- * kind of layer is a table of functions (struct cpu_kind). The pass owns every oneDNN object that a
- * kind creates, so a kind has no destructor.
+ * has one pass for its batch, and a second pass for the last other number of samples. Each kind of
+ * layer is a table of functions (struct cpu_kind). The pass owns every oneDNN object that a kind
+ * creates, so a kind has no destructor.
  *
- * Memory traffic is saved as follows:
- * - A relu works in place if it is the only reader of its input. It is part of the convolution,
- *   dense layer or sum before it, and its backward masks the gradient where the output is 0. If a
- *   max pool is its only reader, the pooled gradient is masked instead: a cell that is not a
- *   maximum has no gradient.
- * - Dense weights and their gradients keep the caller's layout: repacking them in each step costs
+ * Memory traffic is saved as follows: - A relu works in place if it is the only reader of its
+ * input. Its forward is then part of the convolution, dense layer or sum before it. Its backward
+ * sets the gradient to 0 where the output is 0. If a max pool is the relu's only reader, the pooled
+ * gradient is masked instead: a cell that is not a maximum has no gradient. - Dense weights and
+ * their gradients keep the caller's layout: repacking them in each step costs
  *   more than oneDNN's packed kernels save. (In bf16 they are copied anyway, so they are packed.)
  * - A layer has no backward if neither it nor any layer before it has parameters.
  *
@@ -21,8 +20,8 @@
 #include "kernels/cpu/dnnl.h"
 #include "kernels/graph.h"
 
-/* Compiles a loop that gains from wide vectors for several CPUs; the loader chooses. Not under a
- * sanitizer, whose runtime is not ready when the choice is made. */
+/* Compiles a loop once for each of several instruction sets; the loader chooses one at program
+ * start. Not used with a sanitizer, whose runtime is not ready at that time. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
     __has_feature(memory_sanitizer)
@@ -48,7 +47,7 @@ struct cpu_tensor {
     const struct cpu_md *md; /* owned by the pass, or by one of its primitives */
     dnnl_memory_t mem;       /* owned by the pass; NULL: there is no such tensor */
     float *data;             /* memory of the pass, or the caller's parameter or gradient */
-    int shared;              /* other layers also read it: it must not be overwritten */
+    int shared;              /* several layers read the tensor, so none may overwrite it */
 };
 
 /* A primitive with its arguments; prim NULL: no operation. */
@@ -67,8 +66,8 @@ struct cpu_read {
 struct cpu_pass;
 struct cpu_op;
 struct cpu_kind {
-    /* Sets op->y from op->x. plan_backward, called from the last layer down and only if
-     * op->needs_backward, sets op->dx (if op->needs_dx) from op->dy. */
+    /* plan_forward sets op->y from op->x. plan_backward sets op->dx from op->dy if op->needs_dx; it
+     * is called from the last layer down, and only if op->needs_backward. */
     enum status (*plan_forward)(struct cpu_pass *pass, int i);
     enum status (*plan_backward)(struct cpu_pass *pass, int i);
     enum status (*load)(struct cpu_pass *pass, int i); /* NULL: parameters are read in place */
@@ -79,16 +78,16 @@ struct cpu_kind {
 struct cpu_op {
     const struct cpu_kind *kind;
     const struct layer *layer;
-    struct cpu_tensor x, y; /* first input, and output; (n,C,H,W) or (n,F) */
-    struct cpu_tensor dy;   /* gradient of y, in any format: the sum of its readers' dx */
-    struct cpu_tensor *dx;  /* [n_inputs] gradients with respect to the inputs, in any format */
-    struct cpu_sum *sum;    /* computes dy; NULL: dy is the dx of its only reader */
-    int needs_backward;     /* this layer, or one before it, has parameters */
-    int needs_dx;    /* a layer before its first input, or that input's layer, has parameters */
-    int relu_done;   /* relu: the layer before computes its forward */
-    int relu_masked; /* relu: the max pool behind it computes its backward */
-    int overwritten; /* a relu overwrites y in place */
-    struct cpu_tensor given; /* exported layers: sum of the gradients from other plans, as rows */
+    struct cpu_tensor x, y;  /* first input, and output; (n,C,H,W) or (n,F) */
+    struct cpu_tensor dy;    /* gradient of y, in any format: the sum of the readers' dx */
+    struct cpu_tensor *dx;   /* [n_inputs] gradients with respect to the inputs, in any format */
+    struct cpu_sum *sum;     /* computes dy; NULL: dy is the dx of the only reader */
+    int needs_backward;      /* this layer, or one before it, has parameters */
+    int needs_dx;            /* the layer of the first input, or one before it, has parameters */
+    int relu_done;           /* relu: the layer before computes its forward */
+    int relu_masked;         /* relu: the max pool behind it computes its backward */
+    int overwritten;         /* a relu overwrites y in place */
+    struct cpu_tensor given; /* outputs read by other plans: sum of their gradients, as rows */
     int n_given;             /* gradients received from other plans in this step */
     struct cpu_read read_y, read_dy;
     void *state; /* state of the layer's kind, zeroed by cpu_state_create */
@@ -100,11 +99,11 @@ struct cpu_plan {
     int image_readers;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    struct cpu_pass *pass[2]; /* pass for cfg.batch samples; for another number, or NULL */
+    struct cpu_pass *pass[2]; /* passes for cfg.batch samples and another number; NULL: none */
     struct cpu_pass *now;     /* pass of the last set_input */
     int32_t *labels;          /* [batch] */
     int has_labels;           /* labels or targets are set */
-    int has_targets;          /* values set are targets, not labels */
+    int has_targets;          /* targets are set, not labels */
     float *targets;     /* [batch][elems of the loss's input]; NULL until the first set_targets */
     uint64_t *position; /* [batch] */
     uint8_t *rounded;   /* [n_layers] copy of the last set_rounded; NULL: by the built-in rule */
@@ -136,10 +135,11 @@ struct cpu_pass {
     size_t bytes; /* allocated bytes, including the scratchpad */
 };
 
-/* Sets (elementwise.c) dy[k] = 0 where y[k] is not above 0. */
+/* Sets dy[k] = 0 for each k for which y[k] is not above 0 (elementwise.c). */
 void cpu_elementwise_mask(const struct cpu_pass *pass, const struct cpu_tensor *y,
                           const struct cpu_tensor *dy);
-/* Sets dst = a + b, then max(dst, 0) if relu; dst may be a or b. All have one format. */
+/* Sets dst = a + b, then max(dst, 0) if relu; dst may be a or b. All three tensors have the same
+ * format. */
 void cpu_elementwise_add(const struct cpu_pass *pass, const struct cpu_tensor *a,
                          const struct cpu_tensor *b, const struct cpu_tensor *dst, int relu);
 

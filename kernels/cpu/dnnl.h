@@ -1,7 +1,7 @@
 /* kernels/cpu/dnnl.h - one interface for the parts in which oneDNN 2 and 3 differ: formats of
  * tensors and descriptions of primitives. CMake compiles dnnl_2.c or dnnl_3.c, according to the
- * header that it finds. All other functions are the same in both. Owns: formats, until they are
- * destroyed. Threads: any. Errors: oneDNN's codes. */
+ * header that it finds. All other functions are the same in oneDNN 2 and 3. Owns: formats, until
+ * they are destroyed. Threads: any. Errors: oneDNN's codes. */
 #ifndef KERNELS_CPU_DNNL_H
 #define KERNELS_CPU_DNNL_H
 #include <oneapi/dnnl/dnnl.h>
@@ -33,15 +33,15 @@ struct cpu_work {
         CPU_ELTWISE,
         CPU_ELTWISE_BY_X
     } what;
-    dnnl_prop_kind_t prop;              /* kind of a forward or a normalization */
+    dnnl_prop_kind_t prop;              /* training or inference: for forwards and normalizations */
     dnnl_alg_kind_t alg;                /* pools, activations */
     float alpha;                        /* activations */
     const struct cpu_md *x, *w, *b, *y; /* the gradient of a tensor has the format of that tensor */
-    /* convolutions, pools (a convolution's kernel is that of w) */
+    /* convolutions and pools (kernel: pools only; a convolution has it in w) */
     dnnl_dims_t kernel, stride, lo, hi;
     float epsilon;                       /* normalizations; scale and shift are inputs */
     int global_stats;                    /* normalizations: the statistics are inputs, too */
-    const_dnnl_primitive_desc_t forward; /* gradients: description of the forward */
+    const_dnnl_primitive_desc_t forward; /* gradients: description of their forward */
 };
 
 dnnl_status_t cpu_dnnl_desc_create(const struct cpu_work *w, dnnl_engine_t engine,
@@ -53,8 +53,8 @@ dnnl_status_t cpu_dnnl_reorder_create(const struct cpu_md *from, const struct cp
 const struct cpu_md *cpu_dnnl_desc_md(const_dnnl_primitive_desc_t desc, dnnl_query_t what);
 dnnl_status_t cpu_dnnl_memory_create(const struct cpu_md *md, dnnl_engine_t engine, void *data,
                                      dnnl_memory_t *out);
-/* True if a normalization's gradient counts the shift among its arguments, although it does not
- * read it. */
+/* True if the gradient of a normalization requires the shift as an argument, although it does not
+ * read the shift. */
 extern const int cpu_dnnl_norm_by_x_has_shift;
 dnnl_status_t cpu_dnnl_relu_append(dnnl_post_ops_t ops);
 

@@ -8,7 +8,7 @@
 
 /* Plans op->dy of layer i. Called after the backwards of its readers are planned. */
 enum status cpu_edges_plan_dy(struct cpu_pass *pass, int i);
-/* Prepares the reads of tensors that other plans read. Called when the pass is planned. */
+/* Plans the copies of tensors that other plans read. Called when the pass is planned. */
 enum status cpu_edges_plan_reads(struct cpu_pass *pass);
 /* Computes op->dy of layer i. Called after the backwards of its readers. */
 enum status cpu_edges_run_dy(struct cpu_pass *pass, int i);

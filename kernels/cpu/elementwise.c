@@ -1,6 +1,6 @@
-/* kernels/cpu/elementwise.c - relu, dropout and flatten as plain loops. Threads share a loop in
- * fixed blocks, and no sum crosses a block, so the results do not depend on the number of
- * threads. */
+/* kernels/cpu/elementwise.c - relu, dropout and flatten as plain loops. A loop is divided among the
+ * threads in fixed blocks, and no sum crosses a block, so the results do not depend on the number
+ * of threads. */
 #include "base/log.h"
 #include "base/rng.h"
 #include "kernels/cpu/kinds.h"
@@ -67,8 +67,8 @@ struct relu {
     struct cpu_call diff;
 };
 
-/* Marks the tensors that a relu in place overwrites: the output of the layer that it reads, and the
- * tensors that share its memory. */
+/* Marks the tensors that a relu overwrites if it works in place: the output of the layer that it
+ * reads, and the tensors in the same memory. */
 static void overwrite_input(struct cpu_pass *pass, int from)
 {
     while (from >= 0) {
@@ -139,7 +139,7 @@ const struct cpu_kind cpu_relu = {relu_plan_forward, relu_plan_backward, NULL, r
 /* ---- dropout ---- */
 
 struct dropout {
-    struct cpu_tensor rows; /* input in canonical order, in which units are counted */
+    struct cpu_tensor rows; /* input in canonical order, in which units are numbered */
     struct cpu_tensor dy;   /* gradient in canonical order */
     float *factor;          /* [n * elems] 0 or 1/(1-rate) of the last forward */
     struct cpu_call to_rows, diff;
@@ -255,7 +255,7 @@ done:
 const struct cpu_kind cpu_dropout = {dropout_plan_forward, dropout_plan_backward, NULL,
                                      dropout_forward, dropout_backward};
 
-/* ---- flatten: reuses the memory of its input after the input is in canonical order ---- */
+/* ---- flatten: its output is the memory of its input, in canonical order ---- */
 
 struct flatten {
     struct cpu_call to_rows, diff;

@@ -1,5 +1,6 @@
-/* kernels/cpu/layer_norm.c - normalization over all values of a sample. Threads share the samples
- * for outputs, and the values for the parameters' gradients, so no sum crosses a thread. */
+/* kernels/cpu/layer_norm.c - normalization over all values of a sample. For outputs the samples are
+ * divided among the threads, and for the gradients of parameters the values, so that one thread
+ * computes each sum. */
 #include "kernels/cpu/kinds.h"
 #include <math.h>
 
@@ -85,8 +86,8 @@ done:
     return st;
 }
 
-/* Computes dx of one sample (Ba, Kiros and Hinton 2016): removes the part that changes the sample's
- * mean or variance. */
+/* Computes dx of one sample (Ba, Kiros and Hinton 2016): removes the part of the gradient that
+ * would change the mean or the variance of the sample. */
 static void row_backward(const struct norm *c, int s, const float *gamma, float *dx)
 {
     const float *x = c->rows.data + s * c->n, *dy = c->dy.data + s * c->n;

@@ -1,6 +1,7 @@
 /* kernels/cpu/loss.c - the losses: softmax with cross-entropy, sigmoids with cross-entropy, squared
- * error; the last two also accept targets. Plain loops over rows, which are short. Losses are added
- * in doubles. The output is the probabilities, or, for the squared error, a copy of the input. */
+ * error. The last two also accept targets. They are plain loops, because rows are short. Losses are
+ * added in doubles. The output consists of the probabilities, or, for the squared error, is a copy
+ * of the input. */
 #include "kernels/cpu/kinds.h"
 #include <math.h>
 #include <string.h>
@@ -62,8 +63,8 @@ static float softmax_row(const float *x, float *y, int64_t n, float max)
     return logf(sum);
 }
 
-/* Returns the term that the label adds to the loss: x of the label, or with smoothing the weighted
- * mean over all classes. */
+/* Returns the term of the loss that depends on the label: x of the label, or, with smoothing, the
+ * weighted mean of x over all classes. */
 static double softmax_aim(const float *x, int64_t n, int label, double smoothing)
 {
     double mean = 0.0;
@@ -154,8 +155,8 @@ done:
     return st;
 }
 
-/* Computes dx = (y - target) * scale; the target of a label is one-hot. Squared errors pass twice
- * the scale that sigmoids pass. */
+/* Computes dx = (y - target) * scale; the target of a label is one-hot. Callers for squared errors
+ * pass twice the scale of those for sigmoids. */
 static void one_hot_backward(struct cpu_pass *pass, int i, float scale)
 {
     const struct cpu_op *op = &pass->ops[i];

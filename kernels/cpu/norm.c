@@ -1,7 +1,7 @@
-/* kernels/cpu/norm.c - batch normalization per channel, or per feature (treated as an image of one
- * cell). Training uses the batch's own statistics and returns them as "gradients" of the running
- * statistics; inference uses the caller's running statistics. Gamma, beta and their gradients are
- * read and written in place. */
+/* kernels/cpu/norm.c - batch normalization per channel, or per feature: a row of features is an
+ * image of one cell. Training uses the batch's own statistics and returns them as "gradients" of
+ * the running statistics; inference uses the caller's running statistics. Gamma, beta and their
+ * gradients are read and written in place. */
 #include "kernels/cpu/kinds.h"
 #include <string.h>
 
@@ -17,7 +17,7 @@ struct norm {
     int64_t n_channels, n_cells; /* cells: number of values in one channel's statistics */
 };
 
-/* Creates a tensor of the same memory, with (n,F) seen as (n,F,1,1). */
+/* Creates a tensor with the memory of another one; (n,F) becomes (n,F,1,1). */
 static enum status as_image(struct cpu_pass *pass, const struct cpu_op *op,
                             const struct cpu_tensor *t, struct cpu_tensor *out)
 {
@@ -100,7 +100,7 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
                          .x = c->x.md,
                          .epsilon = op->layer->epsilon,
                          .forward = c->forward_desc};
-    /* gamma and beta need the same sums as dx, so dx is always computed */
+    /* the gradients of gamma and beta need the same sums as dx, so dx is always computed */
     TRY(cpu_pass_tensor_match(pass, op, &op->dy, op->y.md, &dy, &c->diff));
     TRY(as_image(pass, op, &dy, &dy));
     TRY(cpu_pass_tensor_create(pass, op, op->x.md, NULL, op->dx));

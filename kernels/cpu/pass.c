@@ -1,7 +1,7 @@
 /* kernels/cpu/pass.c - plans the network for one number of samples, and owns all objects of this
  * plan. Forwards are planned from the first layer on, each in the format that the layer before
- * writes; then backwards from the last layer. All primitives run one after the other, so they share
- * one scratchpad. */
+ * writes. Then backwards are planned from the last layer on. All primitives run one after the
+ * other, so they share one scratchpad. */
 #include "base/log.h"
 #include "kernels/cpu/edges.h"
 #include "kernels/cpu/kinds.h"
@@ -377,7 +377,7 @@ done:
     return st;
 }
 
-/* Plans the output of a layer, which this plan computes or set_output receives. */
+/* Plans the output of a layer. Either this plan computes the output, or set_output receives it. */
 static enum status output_plan(struct cpu_pass *pass, int i)
 {
     enum status st = ST_OK;

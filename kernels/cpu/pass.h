@@ -43,19 +43,20 @@ enum status cpu_pass_call_run(struct cpu_pass *pass, const struct cpu_op *op,
 enum status cpu_pass_reorder_create(struct cpu_pass *pass, const struct cpu_op *op,
                                     const struct cpu_tensor *from, const struct cpu_tensor *to,
                                     struct cpu_call *out);
-/* Creates read_y or read_dy of an operation. */
+/* Plans the copy of a tensor as rows, for read_y or read_dy of an operation. */
 enum status cpu_pass_read_create(struct cpu_pass *pass, const struct cpu_op *op,
                                  const struct cpu_tensor *from, struct cpu_read *out);
-/* Sets out to `from` if its format is md, otherwise to a new tensor that `call` fills. */
+/* Sets *out to `from` if that has the format md, otherwise to a new tensor that `call` fills. */
 enum status cpu_pass_tensor_match(struct cpu_pass *pass, const struct cpu_op *op,
                                   const struct cpu_tensor *from, const struct cpu_md *md,
                                   struct cpu_tensor *out, struct cpu_call *call);
-/* Sets out to `from` if it has no other reader and its format is md, otherwise to a copy that
- * `call` makes. */
+/* Sets *out to `from` if that has no other reader and the format md, otherwise to a new tensor to
+ * which `call` copies it. */
 enum status cpu_pass_tensor_own(struct cpu_pass *pass, const struct cpu_op *op,
                                 const struct cpu_tensor *from, const struct cpu_md *md,
                                 struct cpu_tensor *out, struct cpu_call *call);
-/* Returns true and marks the relu as part of this layer if a relu is the output's only reader. */
+/* Returns true if a relu is the only reader of layer i's output, and marks this relu as part of the
+ * layer. */
 int cpu_pass_fuse_relu(struct cpu_pass *pass, int i);
 /* Returns the k-th input of layer i. */
 const struct cpu_tensor *cpu_pass_input(const struct cpu_pass *pass, int i, int k);

@@ -1,5 +1,5 @@
-/* kernels/cpu/pool.c - max and average pooling, in the format of the input. Padding never wins a
- * maximum and is not counted in an average. */
+/* kernels/cpu/pool.c - max and average pooling, in the format of the input. Padding is never the
+ * maximum, and is not counted in an average. */
 #include "kernels/cpu/kinds.h"
 
 struct pool {
@@ -70,8 +70,7 @@ static enum status plan_backward(struct cpu_pass *pass, int i)
     w.what = CPU_POOL_BY_X;
     w.forward = c->forward_desc;
     TRY(cpu_pass_desc_create(pass, op, &w, 0, &pd));
-    int from = op->layer->input[0]; /* is a layer, because there is a gradient with respect to its
-                                     * output */
+    int from = op->layer->input[0]; /* not the image: its output has a gradient */
     c->masks = op->layer->kind == LAYER_MAX_POOL && pass->plan->node[from].reader == i &&
                pass->ops[from].layer->kind == LAYER_RELU;
     if (c->masks)
