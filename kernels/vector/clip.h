@@ -1,5 +1,6 @@
-/* kernels/vector/clip.h - clipping by the global norm: the factor of all gradients of a step that
- * limits the norm over all of them. Owns: nothing. Threads: any. Errors: none. */
+/* kernels/vector/clip.h - clipping by the global norm: computes the factor by which all gradients
+ * of a step are multiplied so that their common norm is within a limit. Owns: nothing. Threads:
+ * any. Errors: none. */
 #ifndef KERNELS_VECTOR_CLIP_H
 #define KERNELS_VECTOR_CLIP_H
 
@@ -8,8 +9,8 @@ extern "C" {
 #endif
 
 /* Returns the factor for a sum of squares of all gradients, >= 0, and a limit > 0: 1 if the norm is
- * within the limit; otherwise limit / norm, above 0; 0 if the norm is not finite: the step must
- * then not change anything. */
+ * within the limit, otherwise limit / norm, which is above 0. Returns 0 if the norm is not finite:
+ * the step must then change no parameter. */
 double clip_factor(double squares, float limit);
 
 /* Returns the factor that turns a sum of weighted contributions into their clipped mean: factor /

@@ -1,9 +1,9 @@
-/* kernels/vector/clones.h - compiles one loop for each width of vector registers; the loader
- * chooses at program start. All clones compute the same bits: the build forbids fused multiply-add.
- * An ifunc makes the choice. Sanitizers run it too early, and clang 14 does not support it for
- * static functions: there each loop has one form. Tests define VECTOR_ONE_FORM to compile one form,
- * and compare it with the clones. The ifunc queries the processor directly, so glibc's tunables do
- * not change its choice. */
+/* kernels/vector/clones.h - compiles a loop several times, once for each width of vector registers;
+ * the loader chooses a clone at program start. All clones compute the same bits: the build forbids
+ * fused multiply-add. An ifunc makes the choice. In builds with a sanitizer the ifunc runs too
+ * early, and clang 14 supports none for static functions: in these builds each loop has one form.
+ * Tests define VECTOR_ONE_FORM to compile one form, and compare it with the clones. The ifunc
+ * queries the processor directly, so glibc's tunables do not change its choice. */
 #ifndef KERNELS_VECTOR_CLONES_H
 #define KERNELS_VECTOR_CLONES_H
 
@@ -16,7 +16,7 @@
 #define VECTOR_CLONES __attribute__((noinline))
 #endif
 
-/* Marks a loop whose arrays are either the same or do not overlap. */
+/* Marks a loop in which any two arrays are either the same array or do not overlap. */
 #ifdef __clang__
 #define VECTOR_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else

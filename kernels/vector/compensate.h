@@ -4,9 +4,9 @@
 #define KERNELS_VECTOR_COMPENSATE_H
 #include <stddef.h>
 
-/* Computes g += lambda * g * g * (now - base) for each element: an estimate of the gradient at
- * `now` from the gradient at `base`, with g * g for the diagonal of the Hessian. g overlaps neither
- * of them. */
+/* Computes g += lambda * g * g * (now - base) for each element: estimates the gradient at `now`
+ * from the gradient at `base`; g * g stands for the diagonal of the Hessian. g must not overlap
+ * `now` or `base`. */
 void optim_compensate(float lambda, size_t n, const float *now, const float *base, float *g);
 
 #endif

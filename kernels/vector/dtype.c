@@ -1,10 +1,11 @@
 /* kernels/vector/dtype.c - the conversions of dtype.h. The loops have no branches, because
- * compilers do not vectorise branches: both cases of a choice are computed and one is masked out.
- * Integers are compared as signed, because SSE2 has no unsigned comparison. The processor's adder
- * rounds fp16's subnormals, which requires the default mode, round to nearest. It never meets a
- * subnormal float, so flushing these to zero changes nothing. Three loops are written by hand with
- * intrinsics, for machines on which the compiler's code is slower. They compute the same bits, and
- * leave the rest of a vector to the plain loops. */
+ * compilers do not vectorise branches: both cases are computed, and a mask selects the result.
+ * Integers are compared as signed, because SSE2 has no unsigned comparison. Additions in floats
+ * round fp16's subnormals; this requires the processor's default mode, round to nearest. No
+ * addition has a subnormal float as an operand or result, so a mode that flushes subnormals to zero
+ * changes nothing. Three loops are written by hand with intrinsics, for machines on which the
+ * compiler's code is slower. They compute the same bits; the plain loops convert the elements that
+ * do not fill a vector. */
 #include "kernels/vector/dtype.h"
 #include "kernels/vector/clones.h"
 #include "kernels/vector/float_bits.h"
@@ -91,8 +92,9 @@ static inline uint32_t choose_bits(uint32_t mask, uint32_t yes, uint32_t no)
 
 static const uint32_t sign_bit = 0x80000000u, infinity = 0x7f800000u;
 
-/* Rounds `bits` bits off, to nearest, ties to even: adds half an ulp less one, and one more if the
- * remaining part is odd. A carry out of the fraction increments the exponent, up to infinity. */
+/* Removes the lowest `bits` bits and rounds to nearest, ties to even: adds half an ulp less one,
+ * and one more if the remaining part is odd. A carry out of the fraction increments the exponent,
+ * up to infinity. */
 static inline uint32_t round_off(uint32_t u, int bits)
 {
     return (u + ((1u << (bits - 1)) - 1) + ((u >> bits) & 1)) >> bits;
@@ -115,12 +117,14 @@ VECTOR_CLONES static void decode_bf16(float *dst, const struct packed_half *src,
         dst[i] = float_of((uint32_t)src[i].v << 16);
 }
 
-/* fp16's exponents are smaller by 112, its fractions shorter by 13 bits. */
+/* The biased exponents of fp16 are smaller by 112 than those of fp32, and its fractions are shorter
+ * by 13 bits. */
 static const uint32_t rebias = 112u << 23, smallest_normal = 113u << 23;
 
 VECTOR_CLONES static void encode_f16_plain(struct packed_half *dst, const float *src, size_t n)
 {
-    /* 0.5: its ulp is fp16's smallest subnormal, so the fraction of a sum is the rounded code */
+    /* the ulp of 0.5 is fp16's smallest subnormal, so the fraction of x + 0.5 is the rounded
+     * code */
     const uint32_t half = 126u << 23, too_large = 143u << 23 /* 65536 */;
     VECTOR_INDEPENDENT
     for (size_t i = 0; i < n; i++) {
@@ -141,7 +145,7 @@ VECTOR_CLONES static void decode_f16_plain(float *dst, const struct packed_half 
     for (size_t i = 0; i < n; i++) {
         uint32_t h = src[i].v, a = h & 0x7fffu;
         uint32_t normal = (a << 13) + rebias;
-        /* puts a leading one before the fraction and subtracts it again: exact */
+        /* adds a leading one before the fraction and subtracts it again, which is exact */
         uint32_t small = bits_of(float_of((a << 13) + smallest_normal) - float_of(smallest_normal));
         uint32_t u = choose_bits(mask_less(a, 0x400u), small, normal);
         u += mask_less(0x7bffu, a) & rebias;
@@ -151,7 +155,8 @@ VECTOR_CLONES static void decode_f16_plain(float *dst, const struct packed_half 
 }
 
 #ifdef HAS_F16C
-/* Each returns the number of elements that it converted. The instruction rounds. */
+/* Each of these functions returns the number of elements that it converted. The conversion
+ * instruction rounds. */
 __attribute__((target("avx512f"))) static size_t encode_f16_avx512(struct packed_half *dst,
                                                                    const float *src, size_t n)
 {
@@ -175,8 +180,8 @@ decode_f16_avx512(float *dst, const struct packed_half *src, size_t n)
     return i;
 }
 
-/* Written by hand for its narrowing store, which GCC 12 does not find without AVX-512BW.
- * AVX512_BF16's own instruction would flush subnormals. */
+/* Written by hand because GCC 12 does not use the narrowing store without AVX-512BW. The conversion
+ * instruction of AVX512_BF16 is not used, because it flushes subnormals. */
 __attribute__((target("avx512f"))) static size_t encode_bf16_avx512(struct packed_half *dst,
                                                                     const float *src, size_t n)
 {

@@ -2,7 +2,7 @@
  * fp32: its range, 8 bits of precision); fp16 (IEEE 754 binary16: 11 bits, up to 65504); int8 and
  * int4 with a scale for each block of values (quant.h); and topk, which keeps a block's largest
  * values (topk.h). Elements have the machine's byte order, which is little endian on all supported
- * machines. Same bits with every instruction set. Threads: any. Errors: none. */
+ * machines. Results have the same bits with every instruction set. Threads: any. Errors: none. */
 #ifndef KERNELS_VECTOR_DTYPE_H
 #define KERNELS_VECTOR_DTYPE_H
 #include <stddef.h>
@@ -13,28 +13,29 @@ enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_INT8, DTYPE_INT4, DTYPE_TOP
 enum { DTYPE_BLOCK_MAX = 256 };
 
 const char *dtype_name(enum dtype d); /* "fp32" */
-/* Parses "int8" (used for both) or "int8,fp32" (one each). Returns 0 if the text is neither. */
+/* Parses one name, such as "int8", for both *first and *second, or two names, such as "int8,fp32".
+ * Returns 0 if the text is neither. */
 int dtype_read_two(const char *text, enum dtype *first, enum dtype *second);
 /* Returns the bytes of n elements. */
 size_t dtype_bytes(enum dtype d, size_t n);
-/* Returns the number of elements that share a scale: 1, or DTYPE_BLOCK_MAX. Elements from a
- * multiple of it on can be decoded independently of those before. */
+/* Returns the number of elements in a block: 1, or DTYPE_BLOCK_MAX. Each block can be decoded by
+ * itself. */
 size_t dtype_block(enum dtype d);
 
-/* Encodes n elements to dst, of any alignment, which does not overlap src. Rounds to the nearest,
- * ties to even. For int8, int4 and topk see quant_encode and topk_encode without a residual. In all
- * other formats a value beyond the largest finite one becomes an infinity, one below the smallest
- * normal a subnormal or a zero of the same sign, and a NaN a quiet NaN of the same sign (fp32: is
- * copied). */
+/* Encodes n elements to dst, which may have any alignment and must not overlap src. Rounds to the
+ * nearest, ties to even. int8, int4 and topk are encoded as by quant_encode and topk_encode without
+ * a residual. In all other formats a value beyond the largest finite one becomes an infinity; a
+ * value below the smallest normal one becomes a subnormal or a zero of the same sign; a NaN becomes
+ * a quiet NaN of the same sign (in fp32 it is copied). */
 void dtype_encode(enum dtype d, void *dst, const float *src, size_t n);
-/* Encodes with a residual, or a change: for int8 and int4 as quant_encode and
- * quant_encode_change, for topk as topk_encode and topk_encode_change. */
+/* Encodes with a residual, or (second function) a change: int8 and int4 as by quant_encode and
+ * quant_encode_change, topk as by topk_encode and topk_encode_change. */
 void dtype_encode_residual(enum dtype d, void *dst, const float *src, float *residual, size_t n);
 void dtype_encode_change(enum dtype d, void *dst, const float *old, float *value, float *residual,
                          size_t n);
 void dtype_add(enum dtype d, float *dst, const void *src, size_t n);
-/* Decodes n elements of src, of any alignment (a network buffer), which does not overlap dst.
- * Exact. A NaN stays a NaN; fp16's becomes quiet. */
+/* Decodes n elements of src, which may have any alignment (a network buffer) and must not overlap
+ * dst. Decoding is exact. A NaN stays a NaN; a NaN in fp16 becomes quiet. */
 void dtype_decode(enum dtype d, float *dst, const void *src, size_t n);
 
 #endif

@@ -1,6 +1,6 @@
 /* kernels/vector/optim.c - the update loops of optim.h. Scalars that depend on the step are
- * computed in double with products only (libm's results may differ between machines), then rounded
- * once. */
+ * computed in double and then rounded once. Only products are used for powers, because libm's
+ * results may differ between machines. */
 #include "kernels/vector/optim.h"
 #include "base/float_text.h"
 #include "base/log.h"

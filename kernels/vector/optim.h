@@ -1,9 +1,10 @@
 /* kernels/vector/optim.h - the optimizers that servers (and a worker alone) apply to one chunk. One
  * fused pass reads the gradient sum, the parameters and the slots, and writes the new parameters
  * and slots, in place or elsewhere. It allocates no memory and runs on any thread. Equal input
- * yields equal bits with every instruction set (no fused multiply-add, no reordering). Formulas are
- * those of PyTorch 2's torch.optim (TensorFlow 1's if PyTorch has no such optimizer). Each stands
- * above its loop. Errors: ST_INVALID for a bad config, logged with the field. */
+ * yields equal bits with every instruction set (no fused multiply-add, no reordering). The formulas
+ * are those of PyTorch 2's torch.optim, or of TensorFlow 1 if PyTorch does not have the optimizer.
+ * Each formula stands above its loop. Errors: ST_INVALID for a bad config, logged with the
+ * field. */
 #ifndef KERNELS_VECTOR_OPTIM_H
 #define KERNELS_VECTOR_OPTIM_H
 #include "base/status.h"
@@ -27,7 +28,7 @@ enum optim_kind {
 #define OPTIM_NAMES "sgd|momentum|nesterov|adagrad|rmsprop|adam|adamw" /* order of the enum */
 
 /* Learning rate of update `step` (from 1), after b = step - 1 updates: learning_rate times the
- * factor of the schedule. During warm-up (b < warmup_steps) it is also multiplied by (b + 1) /
+ * factor below. During warm-up (b < warmup_steps) the rate is also multiplied by (b + 1) /
  * warmup_steps. part = (b - warmup_steps) / (total_steps - warmup_steps), 0 during warm-up. */
 enum optim_schedule {
     SCHEDULE_CONSTANT,    /* 1 */
@@ -47,12 +48,13 @@ struct optim_config {
     float decay;        /* rmsprop: smoothing of g^2, default 0.99 */
     float beta1, beta2; /* adam: 0.9, 0.999 */
     float epsilon;      /* added outside the root; adam 1e-8, adagrad 1e-10, rmsprop 1e-8 */
-    /* adamw: decoupled, default 0.01; other kinds: wd * p is added to g, default 0 */
+    /* adamw: decoupled weight decay, default 0.01; other kinds: weight_decay * p is added to g,
+     * default 0 */
     float weight_decay;
     /* limits each element of the mean gradient to -clip_value .. clip_value; 0: no limit */
     float clip_value;
-    /* limits the norm of all gradients of a step; the caller computes it, because it has all of
-     * them (clip.h); 0: no limit */
+    /* limits the norm of all gradients of a step; 0: no limit. The caller applies it (clip.h),
+     * because only the caller has all gradients */
     float clip_norm;
     enum optim_schedule schedule; /* default constant */
     uint64_t warmup_steps;        /* 0: none */
@@ -60,7 +62,8 @@ struct optim_config {
     uint64_t lr_decay_steps;      /* exponential; 0: never */
     int n_boundaries;             /* step */
     uint64_t boundary[OPTIM_MAX_BOUNDARIES]; /* ascending, above 0 */
-    /* updates of the whole job; 0 and beyond the end: the rate stays that of the last update */
+    /* number of updates of the whole job, after which the rate stays that of the last one; 0:
+     * unknown, linear and cosine do not decay */
     uint64_t total_steps;
 };
 
@@ -70,9 +73,9 @@ const char *optim_schedule_name(enum optim_schedule schedule);
  * adam*). */
 void optim_defaults(enum optim_kind kind, struct optim_config *cfg);
 /* Fills *cfg with the defaults of a server whose gradients are the changes of several local steps
- * (sgd to nesterov), for a model of n_params parameters. sgd averages. The defaults of the other
- * kinds follow Douillard et al. 2023 from 10 million parameters on, and Weir's own measurements for
- * smaller models. */
+ * (sgd to nesterov), for a model of n_params parameters. sgd averages the members' parameters. From
+ * 10 million parameters on, the defaults of the other kinds are those of Douillard et al. 2023; for
+ * smaller models they are based on Weir's own measurements. */
 void optim_outer_defaults(enum optim_kind kind, int64_t n_params, struct optim_config *cfg);
 enum status optim_check(const struct optim_config *cfg);
 /* Returns the rate of one update, which optim_apply uses. */
@@ -81,30 +84,31 @@ float optim_rate(const struct optim_config *cfg, uint64_t step);
 int optim_n_slots(const struct optim_config *cfg);
 
 /* Sets new[i] to the update of old[i] with the gradient sum[i] * scale (scale = 1 / total weight).
- * slots: n_slots arrays of n, one behind the other with a stride of n; zero before the first step.
- * step: 1 at the first update (Adam's bias correction). new may be old. */
+ * slots: n_slots arrays of n elements, one behind the other; zero before the first step. step:
+ * number of the update, from 1 (for Adam's bias correction). new may be old. */
 void optim_apply(const struct optim_config *cfg, uint64_t step, size_t n, const float *sum,
                  float scale, const float *old, float *slots, float *new_);
 
-/* Update a chunk in runs of any lengths, so that a version is computed block by block while it is
- * in the cache. The bits are those of one optim_apply, independent of the cuts. */
+/* These functions update a chunk in runs of any lengths, so that a version can be computed block by
+ * block while each block is in the cache. The bits are those of one optim_apply for the whole
+ * chunk, at any lengths of the runs. */
 struct optim_step { /* scalars of one update, for optim_run only */
     enum optim_kind kind;
     float rate;         /* adam: divided by 1 - beta1^step */
     float added_decay;  /* weight_decay that is added to the gradient */
     float momentum;     /* rmsprop: 0 without momentum */
     float keep1, rest1; /* adam: beta1 and 1 - beta1 */
-    float keep2, rest2; /* adam: beta2; rmsprop: decay; and 1 minus that */
+    float keep2, rest2; /* adam: beta2, 1 - beta2; rmsprop: decay, 1 - decay */
     float root;         /* adam: 1 / sqrt(1 - beta2^step) */
     float epsilon;
-    float clip; /* element limit; the caller passes a gradient that vector_clip clipped; 0: none */
+    float clip; /* limit of elements, by vector_clip before the update; 0: none */
     float keep; /* adamw: 1 - rate weight_decay, the share of p that remains; adam: 1 */
 };
 struct optim_run {
     size_t n;
     const void *sum; /* floats of any alignment. The gradient is (others + weight * sum) * scale */
     float weight, scale;
-    const float *others; /* sum of other contributions; NULL: none, as for averages */
+    const float *others; /* sum of other contributions; NULL: none; NULL for averages */
     const float *old;
     const float *slots; /* this run's part of the first slot; may be NULL if there are no slots */
     float *new_slots;   /* destination of the slot; may be slots */
@@ -112,20 +116,21 @@ struct optim_run {
     float *new_;        /* may be old */
 };
 void optim_begin(const struct optim_config *cfg, uint64_t step, struct optim_step *out);
-/* Fills *out for slots that were zero after update `since`, below `step`. */
+/* Fills *out for update `step`, with slots that were zero after update `since`, an earlier
+ * update. */
 void optim_begin_since(const struct optim_config *cfg, uint64_t step, uint64_t since,
                        struct optim_step *out);
 void optim_run(const struct optim_step *step, const struct optim_run *run);
 
 /* Updates parameters that are statistics (batch norm's running mean and variance) by an exponential
- * average: new[i] = keep * old[i] + (1 - keep) * sum[i] * scale. keep 1: new is old, bit for
- * bit. */
+ * average: new[i] = keep * old[i] + (1 - keep) * sum[i] * scale. If keep is 1, new has the bits of
+ * old. */
 void optim_average(float keep, size_t n, const float *sum, float scale, const float *old,
                    float *new_);
 
-/* Returns the change of several local steps from base to now as one contribution: base - now. For
- * an average (keep >= 0; < 0: not an average): (now - keep * base) / (1 - keep), with which
- * optim_average yields now. */
+/* Computes the contribution that stands for several local steps, which changed the parameters from
+ * base to now: base - now. If keep >= 0, the parameters are an average, and the contribution is
+ * (now - keep * base) / (1 - keep), from which optim_average computes now. */
 void optim_change(float keep, size_t n, const float *base, const float *now, float *out);
 
 #ifdef __cplusplus

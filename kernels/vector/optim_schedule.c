@@ -1,7 +1,6 @@
 /* kernels/vector/optim_schedule.c - the learning rate as a pure function of the step. All servers
- * must compute the same bits, on every machine. So sine, logarithm and exponential are computed
- * here in double with the four basic operations, because the results of libm's functions may
- * differ. */
+ * must compute the same bits on every machine, but the results of libm's functions may differ. So
+ * sine, logarithm and exponential are computed here in double with the four basic operations. */
 #include "kernels/vector/optim.h"
 
 const char *optim_schedule_name(enum optim_schedule schedule)
@@ -14,7 +13,7 @@ const char *optim_schedule_name(enum optim_schedule schedule)
 static const double pi = 3.14159265358979323846;
 static const double ln2 = 0.69314718055994530942;
 
-/* Sums Taylor's series for x between 0 and pi / 4, exact to the last bit or two. */
+/* Returns sin(x), 0 <= x <= pi / 4, by Taylor's series. The last two bits may be inexact. */
 static double sine(double x)
 {
     double sum = 0, square = x * x;
@@ -66,7 +65,7 @@ static double exponential(double x)
     return sum;
 }
 
-/* Returns the rate's factor after `before` updates of the decaying schedules. */
+/* Returns the factor of a decaying schedule after `before` updates. */
 static double decayed(const struct optim_config *cfg, uint64_t before)
 {
     double left = 1;

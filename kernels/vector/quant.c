@@ -1,6 +1,6 @@
 /* kernels/vector/quant.c - encodes and decodes the blocks of quant.h. All loops use 32-bit lanes,
- * which every width of vector registers supports; the order of the values in a word suits these
- * lanes. */
+ * which every width of vector registers supports; quant.h chose the order of the values in a word
+ * for these lanes. */
 #include "kernels/vector/quant.h"
 #include "kernels/vector/clones.h"
 #include "kernels/vector/float_bits.h"
@@ -11,8 +11,8 @@ struct __attribute__((packed, may_alias)) packed_word {
     uint32_t v;
 };
 
-static const float smallest = 0x1p-100f; /* its inverse, times 127, is finite */
-/* added to a value below 2^22, it rounds the value to an integer */
+static const float smallest = 0x1p-100f; /* 127 / smallest is finite */
+/* adding this number to a value below 2^22 rounds the value to an integer */
 static const float round_bits = 0x1.8p23f;
 
 static size_t n_words(int bits, size_t m)
@@ -28,8 +28,8 @@ size_t quant_bytes(int bits, size_t n)
     return rest == 0 ? bytes : bytes + 4 * (1 + n_words(bits, rest));
 }
 
-/* Returns the largest magnitude as an integer. Magnitudes as integers have the order of their
- * values, and those that are not finite are the largest. */
+/* Returns the bits of the largest magnitude. Magnitudes have the same order as their bits, and
+ * values that are not finite are the largest. */
 static inline __attribute__((always_inline)) int32_t largest_of(const float *v)
 {
     int32_t most = 0;
@@ -116,8 +116,8 @@ void quant_encode(int bits, void *dst, const float *src, float *residual, size_t
     (bits == 8 ? encode_8 : encode_4)(dst, src, residual, n);
 }
 
-/* Decodes m values of w words: value j + k * w is the k-th of word j. old: values that they are
- * added to, or NULL. */
+/* Decodes m values of w words: value j + k * w is the k-th value of word j. old: values to which
+ * the decoded ones are added; NULL: none. */
 static inline __attribute__((always_inline)) void decode_block(int bits, size_t w, float *dst,
                                                                const float *old,
                                                                const struct packed_word *src,

@@ -1,6 +1,6 @@
-/* kernels/vector/topk.c - encodes and decodes the blocks of topk.h. Magnitudes as integers have the
- * order of their values, and those that are not finite are the largest. The k-th largest is found
- * bit by bit, by counting. */
+/* kernels/vector/topk.c - encodes and decodes the blocks of topk.h. Magnitudes have the same order
+ * as their bits read as integers, and values that are not finite are the largest. The k-th largest
+ * magnitude is found bit by bit, by counting. */
 #include "kernels/vector/topk.h"
 #include "kernels/vector/clones.h"
 #include "kernels/vector/dtype.h"
@@ -71,8 +71,8 @@ static void encode_block(unsigned char *dst, float *v, size_t m)
     int32_t threshold = find_threshold(v, (int32_t)k, keys, &n_larger);
     int32_t equals = (int32_t)k - n_larger; /* number of kept values equal to the threshold */
     float kept[MOST_KEPT + 1];
-    /* room for one position more than is kept: the loop writes a position before it decides to keep
-     * it */
+    /* room for one position more than are kept: the loop writes a position before it decides
+     * whether to keep it */
     unsigned char *places = dst + 2 * k, place[MOST_KEPT + 1];
     size_t n = 0;
     for (size_t i = 0; i < m; i++) {
@@ -120,8 +120,8 @@ static void decode_block(float *v, const unsigned char *src, size_t m)
             v[src[2 * k + i]] = kept[i];
 }
 
-/* Adds the decoded block. dst may be old. Zeros are added too, so that the sum has the bits of
- * decoding and then adding. */
+/* Sets dst to old plus the decoded block. dst may be old. Zeros are added, too, so that the bits
+ * are the same as if the block were decoded first and then added. */
 static void add(float *dst, const float *old, const void *src, size_t n)
 {
     float v[TOPK_BLOCK];

@@ -1,6 +1,6 @@
-/* kernels/vector/vector.h - loops over float arrays: sums of contributions, counts.
- * src may have any alignment (it may lie in a network buffer); dst is 4-byte aligned at least.
- * Plain C that the compiler vectorises; no reordering of additions. Threads: any. Errors: none. */
+/* kernels/vector/vector.h - loops over float arrays: sums of contributions, counts. src may have
+ * any alignment (it may lie in a network buffer); dst is 4-byte aligned at least. The loops are
+ * plain C that the compiler vectorises; additions are not reordered. Threads: any. Errors: none. */
 #ifndef KERNELS_VECTOR_VECTOR_H
 #define KERNELS_VECTOR_VECTOR_H
 #include <stddef.h>
@@ -14,7 +14,8 @@ void vector_sum_scaled(float *dst, const float *a, const void *src, float weight
 /* Sets dst[i] = weight * src[i] * scale, limited to -limit .. limit */
 void vector_clip(float *dst, const void *src, float weight, float scale, float limit, size_t n);
 /* Returns the sum of (weight * src[i])^2. Each product is rounded to float before it is squared;
- * squares and sums are in double: eight sums over every eighth element, added in order. */
+ * squares and sums are in double. There are eight sums, each over every eighth element, which are
+ * then added in order. */
 double vector_sum_squares(const float *src, float weight, size_t n);
 /* Copies dst[i] = src[i]. */
 void vector_copy(float *dst, const void *src, size_t n);
