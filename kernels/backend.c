@@ -26,7 +26,8 @@ static enum status own_dir(char *exe, size_t size, char *why)
 
 enum { SO_PATH_SIZE = PATH_MAX + 64 };
 
-/* Finds a backend in the folder of an installation or a build, or beside the program. */
+/* Finds the file of a backend in the backend folder of an installation or a build, or beside the
+ * program. */
 static enum status find_beside(const char *name, char path[SO_PATH_SIZE], char *why)
 {
     const char *const places[] = {program_dir_backends, "../lib", "."};
@@ -47,7 +48,7 @@ done:
     return st;
 }
 
-/* Returns true if the name has only letters, digits and '_': it becomes part of a path. */
+/* Returns true if the name has only letters, digits and '_', because it becomes part of a path. */
 static int name_is_plain(const char *name)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
@@ -92,7 +93,8 @@ static const char *abi_text(const uint32_t *abi, char *out)
     return out;
 }
 
-/* Refuses a table of another interface version before any of its fields is read. */
+/* Refuses a backend whose table has another interface version, before any field of the table is
+ * read. */
 static enum status abi_check(const char *name, const char *path, void *so, char *why)
 {
     static const uint32_t own[BACKEND_ABI_PARTS] = BACKEND_ABI;

@@ -8,7 +8,7 @@
  * exports `const struct backend weir_backend` and its version (kernels/backend_abi.h).
  *
  * Threads: one thread at a time uses a plan; several plans run in parallel. Errors: ST_UNSUPPORTED,
- * ST_NOMEM, ST_RANGE (a limit), ST_INTERNAL; logged with the layer. */
+ *          ST_NOMEM, ST_RANGE (a limit), ST_INTERNAL; logged with the layer. */
 #ifndef KERNELS_BACKEND_H
 #define KERNELS_BACKEND_H
 #include "base/status.h"
@@ -20,8 +20,8 @@
 /* Type to which the factors of products are rounded; sums are always floats. */
 enum backend_precision { BACKEND_FP32, BACKEND_TF32, BACKEND_BF16 };
 
-/* Plans of one network for the parts of one batch, each run by its own thread. Their gradients are
- * added on the devices, and the host receives one sum. */
+/* Plans of one network, each for a part of the batch and run by its own thread. The devices add the
+ * gradients of these plans, and the host receives one sum. */
 struct backend_group; /* opaque, defined by the backend */
 struct backend_group_config {
     int n;               /* number of plans; each has a rank 0 .. n-1 */
@@ -40,7 +40,7 @@ struct backend_plan_config {
     const float *const
         *params;         /* [n_params] host values in canonical layout, borrowed; see load_param */
     float *const *grads; /* [n_params] host memory, borrowed; backward writes here. For batch norm's
-                          * running mean and variance it writes the batch's (variance with n-1) */
+                            running statistics it writes those of the batch (variance with n-1) */
     uint64_t seed;       /* seed of the dropout masks */
     int inference_only;  /* the plan needs no backward, and so less memory */
     /* Zero is the default of each field; a backend refuses a setting that it does not support. */
@@ -48,12 +48,12 @@ struct backend_plan_config {
     enum backend_precision precision; /* CPU: FP32, or BF16 if the CPU has the instructions */
     int deterministic;                /* same bits in every run; the CPU always computes so */
     struct backend_group *group; /* this plan is its member `rank`; all its plans share `grads`,
-                                  * which receive the sum over ranks of weight x gradient */
+                                    which receive the sum over ranks of weight x gradient */
     int rank;
-    const uint8_t *mine; /* [n_layers] 1: this plan computes the layer; otherwise another plan does.
-                          * NULL: this plan computes all. Borrowed */
-    uint16_t *const *grads16; /* [n_params] host memory used instead of `grads`: rounded as by
-                               * dtype_encode to grads_dtype; not in a group. NULL: floats */
+    const uint8_t *mine; /* [n_layers] 1: this plan computes the layer, 0: another plan does; NULL:
+                            this plan computes all layers. Borrowed */
+    uint16_t *const *grads16; /* [n_params] host memory for gradients rounded to grads_dtype as by
+                                 dtype_encode, instead of `grads`; not in a group. NULL: floats */
     enum dtype grads_dtype;   /* bf16 or fp16 */
     uint32_t tuning;          /* GPU: kernels/tuning.h */
     const uint8_t *rounded;   /* [n_layers] CPU, BF16: see set_rounded; NULL: by a rule */
@@ -72,12 +72,12 @@ struct backend {
     enum status (*plan_create)(const struct backend_plan_config *cfg, struct plan **out);
     void (*plan_destroy)(struct plan *p); /* NULL is fine */
     size_t (*plan_memory_bytes)(const struct plan *p);
-    /* Reads the new host value of parameter `param`. The caller may overwrite it after the
+    /* Reads the host value of parameter `param`. The caller may overwrite the value when the
      * gradients of its layer are on the host, or, without a backward, after `result`. */
     enum status (*load_param)(struct plan *p, int param);
-    /* Sets n <= batch images of bytes (C,H,W), scaled to value/255; NULL if no layer of this plan
-     * reads the image. labels: 0..classes-1, or NULL. position[i]: global position of sample i.
-     * Dropout masks depend on it, and so not on the assignment of samples to towers. */
+    /* Sets n <= batch images of bytes (C,H,W), scaled to value/255; images NULL: no layer of this
+     * plan reads the image. labels: 0..classes-1, or NULL. position[i]: global position of sample
+     * i. Dropout masks depend only on position, not on the sample's tower. */
     enum status (*set_input)(struct plan *p, const uint8_t *const *images, const uint8_t *labels,
                              const uint64_t *position, int n);
     /* Optional. Sets samples of floats, used unscaled, with any number of classes. */
@@ -86,36 +86,36 @@ struct backend {
     /* Optional, called after set_input or set_floats without labels: sets n rows of as many floats
      * as the loss has inputs. n_correct is then 0. */
     enum status (*set_targets)(struct plan *p, const float *const *targets, int n);
-    /* Runs the layers in order 0 .. n_layers-1. train: uses dropout and batch statistics. */
+    /* Called for the layers 0 .. n_layers-1 in order. train: uses dropout and batch statistics. */
     enum status (*forward)(struct plan *p, int layer, int train);
-    /* Runs layers from the last to 0. Gradients (see wait_grads) are those of the mean loss. */
+    /* Called from the last layer to 0. Gradients (see wait_grads) are those of the mean loss. */
     enum status (*backward)(struct plan *p, int layer);
     /* Returns the mean loss and the number of samples with argmax == label. Valid from the last
-     * layer's forward until the next set_input. On devices that queue work, it costs least after
+     * layer's forward until the next set_input. On devices that queue work, it waits least after
      * the backwards. */
     enum status (*result)(struct plan *p, float *loss, int *n_correct);
-    /* Optional. Copies a layer's output, n x elems(out) floats; refused unless kept. */
+    /* Optional. Copies a layer's output, n x elems(out) floats; refused if overwritten. */
     enum status (*read_output)(struct plan *p, int layer, float *dst);
     /* Optional, for plans with `mine`: sets the output of a layer that another plan computes, n x
      * elems(out) floats. Called between set_input and the forwards that read it. Copies src. */
     enum status (*set_output)(struct plan *p, int layer, const float *src);
-    /* Adds a gradient that another plan's read_output_grad returned to those of this plan's own
-     * readers of the layer. Called between set_input and the layer's backward, if it or a layer
-     * before it has parameters. */
+    /* Receives src, which another plan's read_output_grad returned, and adds it to the gradient
+     * from this plan's readers of the layer. Called between set_input and the layer's backward, if
+     * the layer or one before it has parameters. */
     enum status (*set_output_grad)(struct plan *p, int layer, const float *src);
     /* Returns the gradient with respect to the output of a layer that another plan computes, summed
-     * over its readers in this plan. Called after their backwards; layers: see set_output_grad. */
+     * over this plan's readers, after their backwards. Only for layers of set_output_grad. */
     enum status (*read_output_grad)(struct plan *p, int layer, float *dst);
     enum status (*finish)(struct plan *p); /* waits for all queued work; NULL: not needed */
     /* Optional. NULL: the gradients are on the host when backward returns. Otherwise backward may
      * return when its work is queued, and this call waits for the gradients of the layer. Call it
-     * once for each layer with parameters, before they are read and before the next set_input. */
+     * once per layer with parameters, before the gradients are read and before set_input. */
     enum status (*wait_grads)(struct plan *p, int layer);
     /* Optional, all three or none. A group is created before its plans and destroyed after them,
      * and starts when all ranks are present. In a group wait_grads also waits for ranks that have
      * not called the layer's backward yet. It returns when this plan's part of the sum is on the
-     * host; the sum is complete when wait_grads has returned in all ranks. cancel (from any thread,
-     * permanent) makes this and later calls return ST_CANCELLED. */
+     * host; the sum is complete when wait_grads has returned in all ranks. group_cancel (any
+     * thread, permanent) makes present and later calls return ST_CANCELLED. */
     enum status (*group_create)(const struct backend_group_config *cfg, struct backend_group **out);
     void (*group_destroy)(struct backend_group *g); /* NULL is fine */
     void (*group_cancel)(struct backend_group *g);
@@ -128,22 +128,22 @@ struct backend {
     enum status (*set_items)(struct plan *p, const struct backend_data *d, const uint32_t *item,
                              const uint64_t *position, int n);
     enum status (*device_info)(int device, struct backend_device *out); /* optional; no memory */
-    /* Optional. Limits the memory of all plans of this process on the device; 0: to the device's
-     * free memory. reserve: allocates it at once. ST_BUSY after the device's first plan. */
+    /* Optional. Limits the memory of this process's plans on the device. 0: the limit is the free
+     * memory. reserve: allocates it at once. ST_BUSY after the device's first plan. */
     enum status (*set_memory)(int device, uint64_t limit_bytes, int reserve);
-    /* Optional, BF16 only, between steps. rounded[i] 1: the factors of layer i are rounded; NULL:
-     * by the built-in rule. */
+    /* Optional, BF16 only, between steps. rounded[i] 1: layer i rounds the factors of its products;
+     * NULL: the built-in rule decides. */
     enum status (*set_rounded)(struct plan *p, const uint8_t *rounded);
-    /* Optional. Calls part(ctx, k) once for each k < n on the calling thread's worker threads (for
-     * plans of n_threads), and returns when all have returned. */
+    /* Optional. Calls part(ctx, k) once for each k < n on the threads with which plans of n_threads
+     * compute on the calling thread, and returns when all calls have returned. */
     void (*spread)(int n_threads, int n, void (*part)(void *ctx, int k), void *ctx);
     const struct resident_ops *resident; /* NULL: not supported; see kernels/resident.h */
     const struct device_report *report;  /* NULL: not supported; see kernels/device_report.h */
 };
 
-/* Loads a backend permanently, from `dir`, or with NULL from the installation, the build, or the
- * program's folder. ST_NOT_FOUND: the loader failed, or the version differs. open logs the reason,
- * find writes it to why[BACKEND_WHY_SIZE]. */
+/* Both load a backend for the life of the process, from `dir`; NULL: from the installation, the
+ * build, or the program's folder. ST_NOT_FOUND: the loader failed, or the version differs.
+ * backend_open logs the reason, backend_find writes it to why[BACKEND_WHY_SIZE]. */
 enum { BACKEND_WHY_SIZE = 1024 };
 enum status backend_open(const char *name, const char *dir, const struct backend **out);
 enum status backend_find(const char *name, const char *dir, const struct backend **out, char *why);

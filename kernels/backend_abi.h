@@ -7,8 +7,8 @@
 
 /* Version of the interface; it must be equal in the backend and the program. A developer raises
  * BACKEND_ABI_NUMBER when the meaning of a field changes, here or in kernels/resident.h. The other
- * parts follow from the headers, so an added field changes the version by itself. The number of
- * parts never changes. */
+ * parts are computed from the headers, so an added field changes the version by itself. The number
+ * of parts never changes. */
 enum { BACKEND_ABI_NUMBER = 2, BACKEND_ABI_PARTS = 6 };
 #define BACKEND_ABI                                                                                \
     {                                                                                              \

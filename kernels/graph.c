@@ -1,5 +1,5 @@
 /* kernels/graph.c - fills the table of readers that graph.h declares, in one pass over the inputs
- * of all layers, and marks the layers that follow from one with parameters. */
+ * of all layers, and marks each layer that has parameters, or reads a marked layer. */
 #include "kernels/graph.h"
 
 void graph_fill(const struct backend_plan_config *cfg, struct graph_node *node)

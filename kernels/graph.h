@@ -5,15 +5,16 @@
 #define KERNELS_GRAPH_H
 #include "kernels/backend.h"
 
-/* The readers of one layer's output. A layer that reads it twice counts as two readers. A value. */
+/* The readers of one layer's output. A layer that reads the output twice counts as two readers. A
+ * value. */
 struct graph_node {
     int mine;
     int n_readers;   /* readers of the layer's output in all plans */
     int own_readers; /* readers of the layer's output in this plan */
     int reader;      /* the only reader of the output, if this plan computes both layers; otherwise
                       * -1 */
-    /* the layer or one before it has parameters; it has a backward and a gradient with respect to
-     * the output */
+    /* the layer or one before it has parameters, so the layer has a backward, and there is a
+     * gradient with respect to its output */
     int trained;
 };
 

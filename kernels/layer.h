@@ -36,8 +36,8 @@ enum layer_kind {
 };
 
 enum { LAYER_MAX_PARAMS = 4, LAYER_MAX_INPUTS = 16, LAYER_INPUT_IMAGE = -1 };
-/* Limit of an embedding's vocabulary: a float still represents each smaller number divided by 255
- * exactly enough to recover the number. */
+/* Limit of an embedding's vocabulary. Below it, each number divided by 255 is a float from which
+ * the number can be recovered exactly. */
 enum { LAYER_MAX_VOCABULARY = 1 << 20 };
 
 /* One layer with its shapes (without the batch). Each layer reads only layers before it. A
@@ -45,21 +45,22 @@ enum { LAYER_MAX_VOCABULARY = 1 << 20 };
 struct layer {
     enum layer_kind kind;
     char name[64];
-    /* (C,H,W) or (F), without batch dimension; in: shape of the first input */
+    /* shapes (C,H,W) or (F) of the first input and of the output, without the batch */
     struct shape in, out;
     int kernel[2], stride[2]; /* conv, pools: height, width */
-    /* conv, pools: padding before and after (conv: zeros; pools: excluded) */
+    /* conv, pools: padding before and behind the image (conv: zeros; pools: cells that do not
+     * count) */
     int pad_lo[2], pad_hi[2];
     float rate;    /* dropout: share of units set to 0; other units are divided by 1-rate */
     float epsilon; /* batch norm, layer norm */
     int n_params;
-    /* indices of its parameters: conv, dense: weights, then an optional bias; batch norm: gamma,
-     * beta, running mean, running variance; layer norm: gamma, beta; embedding:
+    /* indices of the layer's parameters. conv, dense: weights, then an optional bias; batch norm:
+     * gamma, beta, running mean, running variance; layer norm: gamma, beta; embedding:
      * [vocabulary][units] */
     int param[LAYER_MAX_PARAMS];
     int n_inputs;                /* number of inputs: one; for add and concat at least two */
     int input[LAYER_MAX_INPUTS]; /* numbers of the layers that it reads, or LAYER_INPUT_IMAGE */
-    float smoothing; /* softmax_xent: share of the label that is spread over all classes */
+    float smoothing; /* softmax_xent: share of the label's weight that is spread over all classes */
     int vocabulary;  /* embedding: it accepts the numbers 0 .. vocabulary-1 */
     float slope;     /* leaky_relu: factor of negative values, 0 to 1 */
     bool one_hot;    /* squared: labels are classes, with one output for each */
@@ -71,8 +72,8 @@ static inline bool layer_has_bias(const struct layer *l)
     return l->n_params > 1;
 }
 
-/* Returns true if the layer applies one function to each value by itself; relu, which backends
- * compute in place, is not among these kinds. */
+/* Returns true if the layer applies a function to each value by itself. relu is not one of these
+ * kinds, because backends compute it in place. */
 static inline bool layer_is_activation(enum layer_kind kind)
 {
     return kind >= LAYER_SIGMOID && kind <= LAYER_LEAKY_RELU;

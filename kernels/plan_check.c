@@ -125,8 +125,8 @@ done:
     return st;
 }
 
-/* Refuses a network with an output that no layer reads: no gradient with respect to it would
- * exist. */
+/* Refuses a network with an output that no layer reads, because there is no gradient with respect
+ * to such an output. */
 static enum status check_readers(const struct backend_plan_config *cfg)
 {
     enum status st = ST_OK;
@@ -168,7 +168,7 @@ enum status plan_check_number(const struct backend_plan_config *cfg, int largest
     return ST_OK;
 }
 
-/* Returns an embedding that this plan computes; -1: none. */
+/* Returns the index of an embedding that this plan computes; -1: none. */
 static int embedding_of(const struct backend_plan_config *cfg)
 {
     for (int i = 0; i < cfg->n_layers; i++)

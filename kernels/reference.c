@@ -1,5 +1,5 @@
-/* kernels/reference.c - the definitions of all layers as plain loops in double precision. Slow and
- * simple by intention: a reader can check each against a textbook. */
+/* kernels/reference.c - the definitions of all layers as plain loops in double precision. They are
+ * slow and simple on purpose: a reader can compare each with a textbook. */
 #include "kernels/reference.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -223,7 +223,8 @@ static void conv_backward(struct reference *r, const struct layer *l, const doub
     }
 }
 
-/* For one plane: the cell of the first maximum (-1: none yet) and the number of cells. */
+/* Updates, for a cell of the output, the first maximum so far (-1: none), the number of cells and
+ * their sum. */
 static void pool_cell(void *ctx, const struct cell *cell)
 {
     struct walk *k = ctx;

@@ -1,9 +1,9 @@
-/* kernels/reference.h - every kind of layer in plain double precision, in canonical layouts, by
- * their definitions alone. Tests and --self_test compare each backend with it. A net keeps all
- * outputs and gradients of the last pass, [n][elems] per layer.
+/* kernels/reference.h - computes every kind of layer in plain double precision, in canonical
+ * layouts, directly by its definition. Tests and --self_test compare each backend with these
+ * results. A net keeps all outputs and gradients of the last pass, [n][elems] per layer.
  * Owns:    its parameters, gradients and outputs.
  * Threads: one at a time.
- * Errors:  ST_NOMEM, ST_RANGE (more layers or parameters than it has room for); logged. */
+ * Errors:  ST_NOMEM, ST_RANGE (more layers or parameters than a net has room for); logged. */
 #ifndef KERNELS_REFERENCE_H
 #define KERNELS_REFERENCE_H
 #include "base/status.h"
@@ -15,7 +15,7 @@ enum { REFERENCE_MAX_LAYERS = 24, REFERENCE_MAX_PARAMS = 32 };
 struct reference {
     struct layer layers[REFERENCE_MAX_LAYERS];
     int n_layers;
-    int from; /* layer that the next one reads */
+    int from; /* layer that the next added one reads */
     int n_params;
     int64_t param_elems[REFERENCE_MAX_PARAMS];
     double *param[REFERENCE_MAX_PARAMS]; /* set by the caller */
@@ -31,13 +31,13 @@ struct reference {
     double *d[REFERENCE_MAX_LAYERS]; /* gradients with respect to the outputs; the last layer has
                                       * none */
     uint8_t *labels;
-    /* [n][classes] used instead of labels by losses that accept them; borrowed, set by the caller;
-     * NULL: labels */
+    /* [n][classes] targets, which losses that accept targets use instead of labels; borrowed, set
+     * by the caller; NULL: labels are used */
     const float *targets;
     uint64_t *position;
     double loss;
     int n_correct;
-    struct reference_pool { /* [plane] of the largest pool's output */
+    struct reference_pool { /* [cells of the largest pool's output in one channel] */
         int64_t plane, *best, *count;
         double *sums;
     } pool;

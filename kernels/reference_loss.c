@@ -1,10 +1,11 @@
 /* kernels/reference_loss.c - the losses of the reference. Each adds a value per sample to the mean
- * loss; argmax decides on hits, and the lowest class wins a tie. */
+ * loss. A sample is a hit if its largest output is at the label; of equal outputs the lowest class
+ * counts. */
 #include "kernels/reference_loss.h"
 #include <math.h>
 #include <stddef.h>
 
-/* Returns the value that the label, or the target, of sample s requires of class k. */
+/* Returns the desired output for class k of sample s, by the sample's label or target. */
 static double aim_of(const struct reference *r, const struct layer *l, int s, int64_t k)
 {
     if (r->targets != NULL)
@@ -34,8 +35,7 @@ static void softmax_forward(struct reference *r, const struct layer *l, const do
     }
 }
 
-/* Runs the losses of one class against all other ones and of squared errors: means over batch and
- * classes. */
+/* Computes the losses sigmoid_xent and squared error: means over batch and classes. */
 static void one_hot_forward(struct reference *r, const struct layer *l, const double *x, double *y)
 {
     int64_t n_classes = l->in.dim[0], best = 0;

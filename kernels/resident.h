@@ -5,7 +5,7 @@
  *
  * One step is update number s + 1, with the samples at the global positions first + s * stride + i,
  * i < batch, in the order of the data set (worker/data/dataset.h: positions 0 .. n-1 are pass 0).
- * Threads, errors: as for the plan. */
+ * Threads and errors are those of the plan. */
 #ifndef KERNELS_RESIDENT_H
 #define KERNELS_RESIDENT_H
 #include "kernels/backend.h"
@@ -20,10 +20,10 @@ enum {
 struct resident_config {
     const struct backend_data *data; /* borrowed while the plan lives */
     struct optim_config optim;
-    /* [n_params] of a running average: the share of the old value that is kept; below 0: the
-     * optimizer updates the parameter; copied */
+    /* [n_params] share of the old value that a running average keeps; below 0: the optimizer
+     * updates this parameter. Copied */
     const float *keep;
-    uint64_t step; /* updates done before */
+    uint64_t step; /* number of updates done before */
     uint64_t first, stride;
     int graphs; /* each step is one launch of a graph, if the device supports it */
 };
@@ -35,18 +35,18 @@ struct resident_result { /* result of a run's last step */
 };
 
 struct resident_ops {
-    /* Call it once, before any call but load_param, and only while no work is queued. Slots begin
-     * at zero. ST_NOMEM, logged: the plan is unchanged. */
+    /* Call it once, before all other calls except load_param, while no work is queued. The
+     * optimizer's slots begin at zero. ST_NOMEM, logged: the plan is unchanged. */
     enum status (*begin)(struct plan *p, const struct resident_config *cfg);
     /* Sets the order of the samples in one pass, item[0 .. n of the data), which is copied. Call it
-     * before the first run that reads it. The new order replaces that of the pass before the last
-     * one, because a run reads the orders of at most two passes. */
+     * before the first run that reads this order. It replaces the older of the two stored orders: a
+     * run reads the orders of at most two passes. */
     enum status (*order)(struct plan *p, uint64_t pass, const uint32_t *item);
     /* Queues n steps; at most RESIDENT_RUNS runs may be queued. */
     enum status (*run)(struct plan *p, int n);
     /* Waits for the oldest queued run. */
     enum status (*wait)(struct plan *p, struct resident_result *out);
-    /* Copies the parameter as it is after all queued runs, in canonical layout. */
+    /* Copies the value that the parameter has after all queued runs, in canonical layout. */
     enum status (*read_param)(struct plan *p, int param, float *dst);
     /* Returns 1 after the first run if steps are launched as graphs. */
     int (*is_graph)(const struct plan *p);

@@ -1,6 +1,6 @@
-/* kernels/tuning.h - faster ways to compute that a GPU backend may offer. Each has a name that
- * switches it on or off. A plan without any of them is the reference against which they are tested.
- * A backend ignores a tuning that it lacks: results then differ only by rounding. Threads: any. */
+/* kernels/tuning.h - faster ways to compute that a GPU backend may offer. A user switches each on
+ * or off by its name. Tests compare them with a plan that uses none. A backend ignores a tuning
+ * that it does not have, because tunings change results only by rounding. Threads: any. */
 #ifndef KERNELS_TUNING_H
 #define KERNELS_TUNING_H
 #include "base/status.h"
@@ -17,13 +17,13 @@ enum tuning {
     /* backward: gradients of parameters are computed on a second stream */
     TUNING_BRANCHES = 1 << 5,
     TUNING_NHWC = 1 << 6, /* convolutions with channels last, by cuDNN's graph API */
-    TUNING_AUTO = 1 << 7, /* no tuning was named, so a tuning that does not apply is not logged */
+    TUNING_AUTO = 1 << 7, /* no tuning was named, so those that do not apply are not logged */
 };
 
 /* Parses "auto", "all", "none", or names separated by commas. "auto" selects the tunings that made
  * training faster, and never slower, on the GPUs that were measured (bench/results). A minus before
- * a name removes it, as in "all,-capture". ST_INVALID: *bad points at the first unknown name, of *n
- * characters. */
+ * a name removes that tuning, as in "all,-capture". ST_INVALID: *bad points to the first unknown
+ * name, which has *n characters. */
 enum status tuning_parse(const char *text, uint32_t *out, const char **bad, int *n);
 /* Returns the k-th name, from 0; NULL behind the last one. */
 const char *tuning_name(int k);
