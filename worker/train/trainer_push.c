@@ -190,7 +190,7 @@ static void step_done(struct trainer *t, int64_t step)
     r->global_step = t->cfg.own_pace ? trainer_push_global_step(t, step) + more : step + 1;
     if (r->global_step > t->cfg.train_steps)
         r->global_step = t->cfg.train_steps;
-    /* number of the step: that of the job in lockstep, otherwise that of this process */
+    /* number of the step: the job's number in lockstep, otherwise this process's */
     int64_t number = t->cfg.own_pace ? r->local_steps : step + 1;
     int64_t epoch = 1 + (int64_t)(t->share[0][step & 1].position / (uint64_t)t->cfg.train->n);
     struct progress_point at = {number, r->global_step, r->loss, r->images, epoch};
