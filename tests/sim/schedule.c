@@ -466,12 +466,52 @@ enum status sim_schedule_read(const char *path, struct sim_schedule *s)
     return st;
 }
 
+/* A worker ends with an error near a checkpoint, whose order reaches a server late: the server
+ * saves the version before its present one. Then a server dies, so that the checkpoint is read. */
+static void draw_late_order(struct sim_random *r, struct sim_schedule *s)
+{
+    int64_t *o = s->option;
+    s->n_faults = 0;
+    o[OPT_coordinator] = o[OPT_folder] = o[OPT_save_steps] = 1;
+    o[OPT_mode] = o[OPT_min_workers] = 0;
+    o[OPT_optimizer] = sim_between(r, 1, option_high[OPT_optimizer]);
+    o[OPT_servers] = o[OPT_chunks] = sim_between(r, 2, option_high[OPT_servers]);
+    o[OPT_steps] = option_high[OPT_steps];
+    o[OPT_workers] = 2;
+    o[OPT_delay_us] = sim_between(r, 1000, 5000);
+    o[OPT_compute_ms] = o[OPT_delay_us] * sim_between(r, 15, 50) / 1000; /* the order takes steps */
+    o[OPT_tail] = o[OPT_no_memory] = 0;
+    struct sim_fault f = {.kind = FAULT_slow_link, .mark = MARK_start, .nth = 1, .ms = 60000};
+    f.other = (int)o[OPT_servers] - 1;
+    add_fault(s, f);
+    f.kind = FAULT_cut; /* so that ps 0 learns of the error later than of the order's result */
+    f.node = draw_worker(r, s);
+    f.other = 0;
+    f.mark = MARK_version;
+    f.nth = (int)sim_between(r, o[OPT_servers] * 4, o[OPT_servers] * 11);
+    f.after_us = sim_below(r, o[OPT_compute_ms] * 1000);
+    f.ms = sim_between(r, 100, 4000);
+    add_fault(s, f);
+    f.kind = FAULT_quit;
+    f.other = f.node;
+    add_fault(s, f);
+    f.kind = FAULT_kill;
+    f.node = f.other = (int)sim_below(r, o[OPT_servers]);
+    f.mark = MARK_manifest;
+    f.nth = (int)sim_between(r, 1, 4);
+    add_fault(s, f);
+}
+
 void sim_schedule_quit(struct sim_schedule *s)
 {
-    struct sim_random r = sim_random_of(s->seed, STREAM_FAULTS, 1);
+    struct sim_random r = sim_random_of(s->seed, STREAM_FAULTS, 2);
     struct sim_fault f = {.kind = FAULT_quit, .mark = MARK_version};
     int64_t *o = s->option;
     int alone = sim_chance(&r, 40), all = alone || sim_chance(&r, 50);
+    if (sim_chance(&r, 25)) {
+        draw_late_order(&r, s);
+        return;
+    }
     o[OPT_coordinator] = 1;
     if (alone) {
         s->n_faults = 0;
