@@ -50,4 +50,13 @@ static inline bool sim_chance(struct sim_random *r, int percent)
     return sim_below(r, 100) < percent;
 }
 
+/* Draws small numbers more often: the range doubles with a chance of 75 %. */
+static inline int64_t sim_log(struct sim_random *r, int64_t low, int64_t high)
+{
+    int64_t most = low;
+    while (most < high && sim_chance(r, 75))
+        most = most > 0 ? most * 2 : 1;
+    return sim_between(r, low, most < high ? most : high);
+}
+
 #endif

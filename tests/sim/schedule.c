@@ -1,6 +1,7 @@
 /* tests/sim/schedule.c - see schedule.h. Swarm testing: each schedule has its own options, and its
  * own few kinds of faults with their own weights, so that no two kinds always occur together. */
 #include "tests/sim/schedule.h"
+#include "tests/sim/scene.h"
 #include "tests/sim/sim.h"
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static const int64_t option_low[] = {
     SIM_OPTIONS(X)
 #undef X
 };
-static const int64_t option_high[] = {
+const int64_t sim_option_high[] = {
 #define X(name, first, low, high) high,
     SIM_OPTIONS(X)
 #undef X
@@ -41,21 +42,12 @@ static const int fault_two[] = {
 #undef X
 };
 
-/* Draws small numbers more often: the range doubles with a chance of 75 %. */
-static int64_t draw_log(struct sim_random *r, int64_t low, int64_t high)
-{
-    int64_t most = low;
-    while (most < high && sim_chance(r, 75))
-        most = most > 0 ? most * 2 : 1;
-    return sim_between(r, low, most < high ? most : high);
-}
-
 static void draw_options(struct sim_random *r, struct sim_schedule *s)
 {
     for (int i = 0; i <= OPT_mutant; i++) {
-        int64_t wide = option_high[i] - option_low[i];
-        s->option[i] = wide > 100 ? draw_log(r, option_low[i], option_high[i])
-                                  : sim_between(r, option_low[i], option_high[i]);
+        int64_t wide = sim_option_high[i] - option_low[i];
+        s->option[i] = wide > 100 ? sim_log(r, option_low[i], sim_option_high[i])
+                                  : sim_between(r, option_low[i], sim_option_high[i]);
     }
     int64_t *o = s->option;
     if (sim_chance(r, 60))
@@ -160,161 +152,9 @@ static void draw_fault(struct sim_random *r, const struct sim_schedule *s, const
         f->after_us = sim_below(r, sim_chance(r, 30) ? span : 1000000 + job_us(s));
     } else {
         f->nth = (int)sim_between(r, 1, sim_chance(r, 50) ? 3 : most_marks(f->mark));
-        f->after_us = sim_chance(r, 30) ? 0 : draw_log(r, 0, 1000000);
+        f->after_us = sim_chance(r, 30) ? 0 : sim_log(r, 0, 1000000);
     }
-    f->ms = sim_chance(r, 20) ? sim_between(r, 10000, 60000) : draw_log(r, 1, 3000);
-}
-
-/* Adds a fault beside a drain: the drained server hangs or is cut off before, or ps 0 receives
- * SIGTERM during the drain. */
-static void draw_beside_drain(struct sim_random *r, struct sim_schedule *s)
-{
-    struct sim_fault *drain = &s->fault[s->n_faults - 1], f = *drain;
-    int percent = (int)sim_below(r, 100);
-    if (s->n_faults == SIM_MAX_FAULTS || percent >= 80)
-        return;
-    if (percent < 40) {
-        f.kind = sim_chance(r, 50) ? FAULT_pause : FAULT_isolate;
-        f.ms = sim_between(r, 5000, 60000);
-        drain->after_us += draw_log(r, 1, 20000000);
-    } else {
-        f.kind = FAULT_term;
-        f.node = 0;
-        f.after_us += draw_log(r, 1, 1000000);
-    }
-    s->fault[s->n_faults++] = f;
-}
-
-/* Adds the loss of a server once two checkpoints exist: only then do servers read the newest one,
- * which is damaged. */
-static void draw_beside_damage(struct sim_random *r, struct sim_schedule *s)
-{
-    struct sim_fault *damage = &s->fault[s->n_faults - 1], f = *damage;
-    if (s->n_faults == SIM_MAX_FAULTS || !sim_chance(r, 80))
-        return;
-    damage->mark = MARK_start;
-    damage->nth = 1;
-    damage->after_us = 0;
-    f.kind = sim_chance(r, 70) ? FAULT_kill : FAULT_power;
-    f.node = (int)sim_below(r, s->option[OPT_servers]);
-    f.mark = MARK_manifest;
-    f.nth = (int)sim_between(r, 2, 4);
-    f.after_us = draw_log(r, 1, 1000000);
-    s->fault[s->n_faults++] = f;
-}
-
-/* Adds the death of another server, so that a server reads a checkpoint from the folder that never
- * answers it; and SIGTERM, so that it has to end in this state. */
-static void draw_beside_stuck(struct sim_random *r, struct sim_schedule *s)
-{
-    struct sim_fault *stuck = &s->fault[s->n_faults - 1];
-    if (s->n_faults + 2 > SIM_MAX_FAULTS || !sim_chance(r, 70))
-        return;
-    s->option[OPT_chunks] = option_high[OPT_chunks]; /* so that this server has a chunk to read */
-    s->option[OPT_folder] = 1;
-    stuck->mark = MARK_manifest;
-    stuck->nth = (int)sim_between(r, 1, 3);
-    struct sim_fault lost = *stuck, end = *stuck;
-    lost.kind = FAULT_kill;
-    lost.node = (int)sim_below(r, s->option[OPT_servers]);
-    lost.after_us += draw_log(r, 1, 100000);
-    lost.ms = sim_between(r, 1, 500);
-    end.kind = FAULT_term;
-    end.after_us += sim_below(r, 20000000);
-    s->fault[s->n_faults++] = lost;
-    s->fault[s->n_faults++] = end;
-}
-
-static void add_fault(struct sim_schedule *s, struct sim_fault f)
-{
-    if (s->n_faults < SIM_MAX_FAULTS)
-        s->fault[s->n_faults++] = f;
-}
-
-static int draw_worker(struct sim_random *r, const struct sim_schedule *s)
-{
-    return SIM_SERVERS + (int)sim_below(r, s->option[OPT_workers]);
-}
-
-/* ps 0 forgets the job, as does one worker, while another worker cannot reach ps 0. */
-static void draw_lost_memory(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
-{
-    int64_t cut_ms = f.ms;
-    s->option[OPT_folder] = 0;
-    f.nth = (int)sim_between(r, 1, s->option[OPT_steps] * s->option[OPT_chunks]);
-    f.ms = draw_log(r, 10, 2000);
-    add_fault(s, f);
-    f.node = draw_worker(r, s);
-    add_fault(s, f);
-    f.kind = sim_chance(r, 50) ? FAULT_cut : FAULT_pause;
-    f.node = draw_worker(r, s);
-    f.ms = cut_ms;
-    add_fault(s, f);
-}
-
-/* A folder hangs at the last step, while a worker restarts or a server is drained. */
-static void draw_slow_end(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
-{
-    int64_t last = s->option[OPT_steps] * s->option[OPT_chunks], n = s->option[OPT_servers];
-    int64_t after_us = f.after_us;
-    s->option[OPT_folder] = 1;
-    f.nth = (int)sim_between(r, last > 4 ? last - 4 : 1, last);
-    f.kind = FAULT_disk_hang;
-    f.node = (int)sim_below(r, n);
-    f.after_us = 0;
-    add_fault(s, f);
-    f.kind = n > 1 && sim_chance(r, 50) ? FAULT_drain : FAULT_kill;
-    f.node = f.kind == FAULT_drain ? (int)sim_between(r, 1, n - 1) : draw_worker(r, s);
-    f.after_us = after_us;
-    f.ms = draw_log(r, 1, 500);
-    add_fault(s, f);
-}
-
-/* Servers die one after the other while generations begin. */
-static void draw_deaths(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
-{
-    for (f.nth = 1; f.nth <= 3; f.nth++) {
-        f.mark = sim_chance(r, 50) ? MARK_plan : MARK_stop;
-        f.node = (int)sim_below(r, s->option[OPT_servers]);
-        f.after_us = draw_log(r, 1, 20000);
-        f.ms = draw_log(r, 1, 1000);
-        add_fault(s, f);
-    }
-}
-
-/* A worker reaches ps 0, but not another server, for a long time, and is started again. */
-static void draw_half_cut(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
-{
-    if (s->option[OPT_servers] < 2)
-        return;
-    f.kind = FAULT_cut;
-    f.node = draw_worker(r, s);
-    f.other = (int)sim_between(r, 1, s->option[OPT_servers] - 1);
-    f.mark = sim_chance(r, 50) ? MARK_start : MARK_join;
-    f.ms = sim_between(r, 5000, 60000);
-    add_fault(s, f);
-    f.kind = FAULT_kill;
-    f.after_us++;
-    f.ms = draw_log(r, 1, 1000);
-    add_fault(s, f);
-}
-
-/* Adds faults that matter only together, in one schedule of eight. */
-static void draw_scene(struct sim_random *r, struct sim_schedule *s)
-{
-    static void (*const scenes[])(struct sim_random *, struct sim_schedule *, struct sim_fault) = {
-        draw_lost_memory, draw_slow_end, draw_deaths, draw_half_cut};
-    enum { N = sizeof scenes / sizeof *scenes };
-    int scene = (int)sim_below(r, 8 * N);
-    const struct sim_fault f = {.kind = FAULT_kill,
-                                .mark = MARK_version,
-                                .nth = 1,
-                                .after_us = draw_log(r, 1, 1000000),
-                                .ms = draw_log(r, 10, 20000)};
-    if (scene >= N)
-        return;
-    s->option[OPT_coordinator] = 1;
-    scenes[scene](r, s, f);
+    f->ms = sim_chance(r, 20) ? sim_between(r, 10000, 60000) : sim_log(r, 1, 3000);
 }
 
 void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
@@ -340,19 +180,15 @@ void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
             const struct sim_fault *before = &s->fault[s->n_faults - 1];
             f.mark = before->mark;
             f.nth = before->nth;
-            f.after_us = before->after_us + draw_log(&r, 1, 100000);
+            f.after_us = before->after_us + sim_log(&r, 1, 100000);
         }
-        if (fits)
+        if (fits) {
             s->fault[s->n_faults++] = f;
-        if (fits && f.kind == FAULT_drain && sim_is_server(f.node) && f.node != 0)
-            draw_beside_drain(&r, s);
-        if (fits && f.kind == FAULT_damaged)
-            draw_beside_damage(&r, s);
-        if (fits && f.kind == FAULT_disk_stuck)
-            draw_beside_stuck(&r, s);
+            sim_scene_draw_beside(&r, s);
+        }
     }
     r = sim_random_of(seed, STREAM_FAULTS, 1);
-    draw_scene(&r, s);
+    sim_scene_draw(&r, s);
 }
 
 static void node_text(int node, char out[24])
@@ -439,7 +275,7 @@ static int read_line(const char *line, struct sim_schedule *s)
     }
     if (sscanf(line, "option %31s %lld", name, &value) == 2) {
         int i = find_name(sim_option_name, SIM_N_OPTIONS, name);
-        if (i < 0 || value < option_low[i] || value > option_high[i])
+        if (i < 0 || value < option_low[i] || value > sim_option_high[i])
             return 0;
         s->option[i] = value;
         return 1;
@@ -466,42 +302,6 @@ enum status sim_schedule_read(const char *path, struct sim_schedule *s)
     return st;
 }
 
-/* A worker ends with an error near a checkpoint, whose order reaches a server late: the server
- * saves the version before its present one. Then a server dies, so that the checkpoint is read. */
-static void draw_late_order(struct sim_random *r, struct sim_schedule *s)
-{
-    int64_t *o = s->option;
-    s->n_faults = 0;
-    o[OPT_coordinator] = o[OPT_folder] = o[OPT_save_steps] = 1;
-    o[OPT_mode] = o[OPT_min_workers] = 0;
-    o[OPT_optimizer] = sim_between(r, 1, option_high[OPT_optimizer]);
-    o[OPT_servers] = o[OPT_chunks] = sim_between(r, 2, option_high[OPT_servers]);
-    o[OPT_steps] = option_high[OPT_steps];
-    o[OPT_workers] = 2;
-    o[OPT_delay_us] = sim_between(r, 1000, 5000);
-    o[OPT_compute_ms] = o[OPT_delay_us] * sim_between(r, 15, 50) / 1000; /* the order takes steps */
-    o[OPT_tail] = o[OPT_no_memory] = 0;
-    struct sim_fault f = {.kind = FAULT_slow_link, .mark = MARK_start, .nth = 1, .ms = 60000};
-    f.other = (int)o[OPT_servers] - 1;
-    add_fault(s, f);
-    f.kind = FAULT_cut; /* so that ps 0 learns of the error later than of the order's result */
-    f.node = draw_worker(r, s);
-    f.other = 0;
-    f.mark = MARK_version;
-    f.nth = (int)sim_between(r, o[OPT_servers] * 4, o[OPT_servers] * 11);
-    f.after_us = sim_below(r, o[OPT_compute_ms] * 1000);
-    f.ms = sim_between(r, 100, 4000);
-    add_fault(s, f);
-    f.kind = FAULT_quit;
-    f.other = f.node;
-    add_fault(s, f);
-    f.kind = FAULT_kill;
-    f.node = f.other = (int)sim_below(r, o[OPT_servers]);
-    f.mark = MARK_manifest;
-    f.nth = (int)sim_between(r, 1, 4);
-    add_fault(s, f);
-}
-
 void sim_schedule_quit(struct sim_schedule *s)
 {
     struct sim_random r = sim_random_of(s->seed, STREAM_FAULTS, 2);
@@ -509,21 +309,21 @@ void sim_schedule_quit(struct sim_schedule *s)
     int64_t *o = s->option;
     int alone = sim_chance(&r, 40), all = alone || sim_chance(&r, 50);
     if (sim_chance(&r, 25)) {
-        draw_late_order(&r, s);
+        sim_scene_late_order(&r, s);
         return;
     }
     o[OPT_coordinator] = 1;
     if (alone) {
         s->n_faults = 0;
-        o[OPT_steps] = option_high[OPT_steps];
-        o[OPT_calm_ms] = option_high[OPT_calm_ms];
+        o[OPT_steps] = sim_option_high[OPT_steps];
+        o[OPT_calm_ms] = sim_option_high[OPT_calm_ms];
         /* If the timeout is 0, ps 0 may judge a stream's end before the leave message arrives; over
          * a slow link that may never arrive. */
         o[OPT_worker_timeout_ms] = 10000;
         o[OPT_tail] = 0;
     }
     f.nth = (int)sim_between(&r, 1, 30);
-    f.after_us = draw_log(&r, 0, 100000);
+    f.after_us = sim_log(&r, 0, 100000);
     for (int i = 0; i < (int)o[OPT_workers] && s->n_faults < SIM_MAX_FAULTS; i++) {
         f.node = f.other = SIM_SERVERS + i;
         if (sim_chance(&r, 40))

@@ -123,7 +123,7 @@ struct sim_schedule {
 };
 
 extern const char *const sim_option_name[], *const sim_fault_name[], *const sim_mark_name[];
-extern const int64_t sim_option_default[];
+extern const int64_t sim_option_default[], sim_option_high[];
 
 void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *out);
 enum status sim_schedule_read(const char *path, struct sim_schedule *out);

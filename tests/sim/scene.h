@@ -1,0 +1,20 @@
+/* tests/sim/scene.h - scenes: faults that matter only together, and that independent draws would
+ * rarely combine.
+ * Owns: nothing. Threads: values. Errors: none. */
+#ifndef TESTS_SIM_SCENE_H
+#define TESTS_SIM_SCENE_H
+#include "tests/sim/random.h"
+#include "tests/sim/schedule.h"
+
+/* Adds to the schedule's last fault those that give it an effect, with some probability. */
+void sim_scene_draw_beside(struct sim_random *r, struct sim_schedule *s);
+
+/* Adds a scene, in one schedule of eight. */
+void sim_scene_draw(struct sim_random *r, struct sim_schedule *s);
+
+/* Replaces all faults: a worker ends with an error near a checkpoint, whose order reaches a server
+ * late, so that the server saves the version before its present one. Then a server dies, so that
+ * the checkpoint is read. */
+void sim_scene_late_order(struct sim_random *r, struct sim_schedule *s);
+
+#endif
