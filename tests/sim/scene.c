@@ -85,31 +85,106 @@ static int draw_worker(struct sim_random *r, const struct sim_schedule *s)
     return SIM_SERVERS + (int)sim_below(r, s->option[OPT_workers]);
 }
 
-/* ps 0 forgets the job, as does one worker, while another worker cannot reach ps 0. */
+/* ps 0 forgets the job, perhaps after it was started again once, as does one worker, while another
+ * worker cannot reach ps 0. */
 static void draw_lost_memory(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
 {
     int64_t cut_ms = f.ms;
-    s->option[OPT_folder] = 0;
-    f.nth = (int)sim_between(r, 1, s->option[OPT_steps] * s->option[OPT_chunks]);
-    f.ms = sim_log(r, 10, 2000);
+    s->option[OPT_folder] = sim_chance(r, 50);
+    if (sim_chance(r, 50)) /* so that only workers report the earlier generations */
+        s->option[OPT_servers] = 1;
+    f.ms = sim_log(r, 1, 2000);
+    if (s->option[OPT_folder]) {
+        struct sim_fault again = f;
+        again.mark = MARK_plan;
+        again.after_us = sim_below(r, sim_chance(r, 50) ? 20000 : 1);
+        add_fault(s, again);
+        f.kind = FAULT_lose_folder;
+    }
+    if (sim_chance(r, 50)) { /* while members join */
+        f.mark = MARK_start;
+        f.after_us = sim_below(r, 1500000);
+    } else {
+        f.nth = (int)sim_between(r, 1, s->option[OPT_steps] * s->option[OPT_chunks]);
+    }
     add_fault(s, f);
+    f.kind = FAULT_kill;
     f.node = draw_worker(r, s);
     add_fault(s, f);
     f.kind = sim_chance(r, 50) ? FAULT_cut : FAULT_pause;
     f.node = draw_worker(r, s);
     f.ms = cut_ms;
+    if (sim_chance(r, 50))
+        add_fault(s, f);
+}
+
+/* The folder hangs while ps 0 records its next epoch, and ps 0 dies again once it plans. */
+static void draw_unrecorded(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
+{
+    s->option[OPT_folder] = 1;
+    f.mark = MARK_plan;
+    f.ms = sim_log(r, 1, 1000);
+    add_fault(s, f);
+    f.nth = 2;
+    f.after_us = sim_log(r, 1, 1000000);
+    add_fault(s, f);
+    f.kind = FAULT_disk_hang;
+    f.mark = MARK_restart;
+    f.nth = 1;
+    f.after_us = sim_below(r, 50000);
+    f.ms = sim_between(r, 1000, 20000);
     add_fault(s, f);
 }
 
-/* A folder hangs at the last step, while a worker restarts or a server is drained. */
+/* A server stays away until long after all other faults, in a job that needs all of its workers:
+ * they ask ps 0 while they wait for the server. */
+static void draw_absence(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
+{
+    if (s->option[OPT_servers] < 2)
+        s->option[OPT_servers] = 2;
+    s->option[OPT_chunks] = sim_option_high[OPT_chunks]; /* so that the server has chunks */
+    s->option[OPT_min_workers] = s->option[OPT_workers];
+    s->n_faults = 0;
+    f.kind = FAULT_gone;
+    f.node = (int)sim_between(r, 1, s->option[OPT_servers] - 1);
+    f.mark = sim_chance(r, 50) ? MARK_start : sim_chance(r, 50) ? MARK_plan : MARK_join;
+    if (f.mark == MARK_start)
+        f.after_us = sim_below(r, 1500000);
+    add_fault(s, f);
+}
+
+/* ps 0 receives SIGTERM while a server, to which its link is slow, is drained. */
+static void draw_end_of_drain(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
+{
+    int64_t n = s->option[OPT_servers] < 2 ? 2 : s->option[OPT_servers];
+    s->option[OPT_servers] = n;
+    s->option[OPT_folder] = 1;
+    f.kind = FAULT_drain;
+    f.node = (int)sim_between(r, 1, n - 1);
+    f.nth = (int)sim_between(r, 1, s->option[OPT_steps] * s->option[OPT_chunks]);
+    add_fault(s, f);
+    struct sim_fault slow = f;
+    slow.kind = FAULT_slow_link;
+    slow.node = 0;
+    slow.other = (int)sim_between(r, 1, n - 1);
+    slow.ms = sim_between(r, 1000, 20000);
+    add_fault(s, slow);
+    f.kind = FAULT_term;
+    f.node = 0;
+    f.after_us += sim_log(r, 1, 4 * 100 * s->option[OPT_delay_us]);
+    add_fault(s, f);
+}
+
+/* A folder hangs at the last step, or never answers a server again, while a worker restarts or a
+ * server is drained. */
 static void draw_slow_end(struct sim_random *r, struct sim_schedule *s, struct sim_fault f)
 {
     int64_t last = s->option[OPT_steps] * s->option[OPT_chunks], n = s->option[OPT_servers];
     int64_t after_us = f.after_us;
     s->option[OPT_folder] = 1;
     f.nth = (int)sim_between(r, last > 4 ? last - 4 : 1, last);
-    f.kind = FAULT_disk_hang;
     f.node = (int)sim_below(r, n);
+    f.kind = f.node > 0 && sim_chance(r, 20) ? FAULT_disk_stuck : FAULT_disk_hang;
     f.after_us = 0;
     add_fault(s, f);
     f.kind = n > 1 && sim_chance(r, 50) ? FAULT_drain : FAULT_kill;
@@ -151,9 +226,10 @@ static void draw_half_cut(struct sim_random *r, struct sim_schedule *s, struct s
 void sim_scene_draw(struct sim_random *r, struct sim_schedule *s)
 {
     static void (*const scenes[])(struct sim_random *, struct sim_schedule *, struct sim_fault) = {
-        draw_lost_memory, draw_slow_end, draw_deaths, draw_half_cut};
+        draw_lost_memory, draw_slow_end,     draw_deaths,    draw_half_cut,
+        draw_absence,     draw_end_of_drain, draw_unrecorded};
     enum { N = sizeof scenes / sizeof *scenes };
-    int scene = (int)sim_below(r, 8 * N);
+    int scene = (int)sim_below(r, 4 * N);
     const struct sim_fault f = {.kind = FAULT_kill,
                                 .mark = MARK_version,
                                 .nth = 1,
@@ -176,7 +252,8 @@ void sim_scene_late_order(struct sim_random *r, struct sim_schedule *s)
     o[OPT_steps] = sim_option_high[OPT_steps];
     o[OPT_workers] = 2;
     o[OPT_delay_us] = sim_between(r, 1000, 5000);
-    o[OPT_compute_ms] = o[OPT_delay_us] * sim_between(r, 15, 50) / 1000; /* the order takes steps */
+    o[OPT_compute_ms] =
+        o[OPT_delay_us] * sim_between(r, 15, 50) / 1000; /* the order arrives steps later */
     o[OPT_tail] = o[OPT_no_memory] = 0;
     struct sim_fault f = {.kind = FAULT_slow_link, .mark = MARK_start, .nth = 1, .ms = 60000};
     f.other = (int)o[OPT_servers] - 1;

@@ -6,10 +6,10 @@
 #include "tests/sim/random.h"
 #include "tests/sim/schedule.h"
 
-/* Adds to the schedule's last fault those that give it an effect, with some probability. */
+/* Adds, with some probability, faults without which the schedule's last fault has no effect. */
 void sim_scene_draw_beside(struct sim_random *r, struct sim_schedule *s);
 
-/* Adds a scene, in one schedule of eight. */
+/* Adds a scene, in every fourth schedule. */
 void sim_scene_draw(struct sim_random *r, struct sim_schedule *s);
 
 /* Replaces all faults: a worker ends with an error near a checkpoint, whose order reaches a server
