@@ -41,7 +41,7 @@ static void *log_sink_ctx;
 static struct log_kind *kinds;
 static char last_error[LOG_TEXT_BYTES];
 static enum { DIRECT, RUNNING, MUTE } state;
-static int prepared; /* nonzero once the handlers of exit and fork are registered */
+static int prepared; /* nonzero after the handlers of exit and fork were registered */
 static struct {
     pthread_t thread;
     pthread_cond_t wake, moved; /* wake: signalled for the log's thread; moved: signalled by this
@@ -443,8 +443,8 @@ void log_write(enum log_level level, const char *fmt, ...)
     emit_line(level, &l);
 }
 
-/* Returns whether the line may be written. *more: lines of its kind that were withheld before it.
- * The caller holds log_lock. */
+/* Returns whether the line may be written. *more receives the number of lines of this kind that
+ * were withheld before this line. The caller holds log_lock. */
 static int may_write(struct log_kind *k, enum log_level level, const char *text, uint64_t *more)
 {
     *more = k->limit.withheld;

@@ -14,7 +14,7 @@ enum { FIRST_LINE_MS = 3000, LINE_MS = 30000 };
 struct slow_wait {
     const char *folder;
     int fd;     /* -1: none, or it was ready */
-    int end_fd; /* readable once the wait is over */
+    int end_fd; /* readable when the wait is over */
     void (*ready)(void *ctx);
     void *ctx;
     pthread_t thread;

@@ -76,7 +76,7 @@ __attribute__((unused)) static bool is_library(const void *caller)
     return !dladdr(caller, &a) || !dladdr(&own, &b) || a.dli_fbase != b.dli_fbase;
 }
 
-/* Returns libc's function, which this one replaces. A copy of this file in libweir replaces
+/* Returns libc's pthread_create, which this file replaces. A copy of this file in libweir replaces
  * nothing: there the loader finds the host program's symbols first. */
 static create_function *find_next(void)
 {
@@ -134,7 +134,7 @@ struct gate {
 
 struct probe {
     pthread_t thread;
-    pid_t tid; /* valid once the thread has ended */
+    pid_t tid; /* valid after the thread has ended */
     struct gate *gate;
 };
 
