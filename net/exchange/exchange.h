@@ -41,7 +41,7 @@ struct net_exchange_config {
     bool (*is_over)(void *ctx);
     void *ctx;                   /* argument of both callbacks */
     int64_t wait_line_ms;        /* interval between log lines about a missing server; 0: 5000 */
-    int64_t first_line_ms;       /* time until the first such line before the join; 0: 1000 */
+    int64_t first_line_ms;       /* time until the first of these lines, before the join; 0: 1000 */
     struct thread_pool *threads; /* threads that help to copy versions out of a server's memory;
                                     borrowed; NULL: only the network's thread copies */
     int step_ms;                 /* assumed duration of a step, if wire_auto; 0: 100 */

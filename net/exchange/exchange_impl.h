@@ -49,9 +49,8 @@ struct net_exchange {
                                changed */
     pthread_cond_t work;    /* the reconnect thread has work */
     struct session *session;
-    enum status st;             /* error of the session, set once the log line with the reason is
-                                   written */
-    int64_t wake_ns;            /* time of the session's next TIMER event */
+    enum status st;  /* error of the session, set after the log line with the reason was written */
+    int64_t wake_ns; /* time of the session's next TIMER event */
     int64_t over_asked_ms;      /* silence of ps 0 at the last call of is_over; 0: not called yet */
     bool closing;               /* net_exchange_destroy was called */
     int n_waiting;              /* callers that are in net_exchange_start or _wait */

@@ -52,7 +52,7 @@ float *residuals_of(struct residuals *r, int chunk, int64_t step)
         memset(r->side[!of->out] + c->first, 0, bytes);
         memset(r->side[of->out] + c->first, 0, bytes);
     } else if (step > of->step) {
-        of->out = !of->out; /* the residual that the last step left over is added to this one */
+        of->out = !of->out; /* adds to this step the residual that the last step left over */
     }
     of->step = step;
     memcpy(r->side[of->out] + c->first, r->side[!of->out] + c->first, bytes);

@@ -115,7 +115,7 @@ void server_set_install(struct net_exchange *x, struct server_set *set)
     for (int i = 0; i < set->n_gone; i++) {
         struct link *l = set->gone[i];
         l->retired = l->cancelled = true;
-        l->n_users++; /* decremented once its call is cancelled */
+        l->n_users++; /* decremented when its call is cancelled */
         l->next_retired = x->retired;
         x->retired = l;
     }

@@ -92,7 +92,7 @@ struct session_config {
     bool may_move;         /* the member joins a running job, and ps 0 may assign another index */
     bool can_renew;        /* the member can compute its first values again */
     int64_t wait_line_ms;  /* pause between lines on a missing server */
-    int64_t first_line_ms; /* time until the first of these lines before the join; 0: 1000 */
+    int64_t first_line_ms; /* time until the first of these lines, before the join; 0: 1000 */
 };
 
 struct session {

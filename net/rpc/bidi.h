@@ -62,7 +62,7 @@ void bidi_release(struct bidi *b);
 /* The next functions form pairs: bidi_begin_... notes, under the lock, that an operation starts,
  * and the other function starts it without the lock. */
 
-/* Returns true if a message may be sent. bidi_send becomes its owner. */
+/* Returns true if a message may be sent. bidi_send becomes the owner of the message. */
 bool bidi_may_send(const struct bidi *b);
 void bidi_begin_send(struct bidi *b);
 void bidi_send(struct bidi *b, grpc_byte_buffer *message);

@@ -16,7 +16,7 @@ enum {
     STATE_ESTABLISHED = 1,
     REPEATS = 3,      /* repeats of one packet without an answer, which last at least 1.4 s */
     FEW_PACKETS = 4,  /* acknowledged bytes below 4 full packets: none was full */
-    GONE_MS = 2000,   /* least age of an earlier suspect: two cut at once end together */
+    GONE_MS = 2000,   /* least age of an earlier suspect: a cut ends two together */
     FORGET_MS = 60000 /* highest age of an earlier suspect that is proof */
 };
 #define MS INT64_C(1000000)

@@ -93,7 +93,7 @@ static const char *fix_of(int alert)
     }
 }
 
-/* Receives the records of a connection once this program has accepted the server's certificate. */
+/* Receives the records of a connection after this program has accepted the server's certificate. */
 static void on_record(int is_sent, int version, int type, const void *data, size_t n, SSL *ssl,
                       void *arg)
 {

@@ -87,7 +87,7 @@ static int make_file(size_t bytes, char why[SEGMENT_WHY_BYTES])
 }
 
 /* Replaces a forked child's mapping by its own memory of zeros, so that the child neither changes
- * the data that peers read nor keeps the segment once the parent has ended. */
+ * the data that peers read nor keeps the segment after the parent has ended. */
 static void leave_to_parent(struct fork_guard *g)
 {
     struct segment *s = (struct segment *)g;

@@ -52,7 +52,7 @@ struct net_kept {
 };
 
 struct net_control {
-    int server, n_servers; /* number, and number of servers; while joining: 0 */
+    int server, n_servers; /* number of this server, and number of servers; both 0 while joining */
     uint64_t incarnation;  /* random at process start, not 0 */
     uint64_t generation;   /* generation of the server's job; 0: it has no job */
     uint64_t ps0; /* incarnation of the ps 0 that made the server's plan, see struct net_plan */
@@ -64,8 +64,8 @@ struct net_control {
     uint64_t wanted;     /* number of checkpoints requested at this server so far */
     uint64_t order;      /* id of the last accepted checkpoint order; 0: none */
     int phase;           /* progress of that order: enum part_phase */
-    uint64_t bytes;      /* size of the checkpoint's file, once it is written */
-    uint32_t crc32c;     /* CRC-32C of that file's header, once it is written */
+    uint64_t bytes;      /* size of the checkpoint's file, after it was written */
+    uint32_t crc32c;     /* CRC-32C of that file's header, after it was written */
     char address[CONTROL_TEXT_BYTES]; /* address of the server */
     bool joining;                     /* the server was not in the job when the job began */
     bool leaving;                     /* the server asks to hand on its chunks and leave */

@@ -26,8 +26,8 @@ bool job_input_augments(const struct job_augment *a); /* returns true if any cha
 /* Writes the changes as "flip,shift:2,crop:4,cutout:8", only those that are set, in this order;
  * "" for none. Returns text. */
 const char *job_input_augment_text(const struct job_augment *a, char text[JOB_AUGMENT_BYTES]);
-/* Parses such a text, with each change at most once, in any order. Returns false if it is not
- * valid.
+/* Parses such a text, in which each change may stand once, in any order. Returns false if the text
+ * is not valid.
  */
 bool job_input_augment_parse(const char *text, struct job_augment *out);
 

@@ -17,11 +17,16 @@
 
 /* MESSAGE_PROTOCOL rises with each change that an older program would misunderstand or ignore. Each
  * request contains its sender's number; the receiver refuses another number with a sentence that
- * names both. 1 until plans. 2 plans, stops, TAKEN, status and commands, fetches. 3 the ps 0 of a
- * plan. 4 contributions of weight 0; schedules, clipping and the data set in the job. 5 regions. 6
- * gates in plans: regions of several servers; fragments in the job. Reports are an exception, since
- * only operators read them: if a field of a report changes its meaning, it has a new number from
- * then on, and a program that lacks the new field shows or sends less. */
+ * names both. The numbers so far, with what each one added:
+ *   2  plans, stops, TAKEN, status and commands, fetches
+ *   3  the ps 0 of a plan
+ *   4  contributions of weight 0; schedules, clipping and the data set in the job
+ *   5  regions
+ *   6  gates in plans: regions of several servers; fragments in the job
+ *
+ * Reports are an exception, since only operators read them: if a field of a report changes its
+ * meaning, it has a new number from then on, and a program that lacks the new field shows or sends
+ * less. */
 enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 6, MESSAGE_WHY_BYTES = 512 };
 
 /* Encodes and decodes a message. The caller owns the encoded bytes, which are malloc'd, and the

@@ -122,7 +122,7 @@ struct message_type {
     {                                                                                              \
         .kind = ROW_PART, .wire = offsetof(W, w), .type = t                                        \
     }
-/* Messages, and numbers, as a length n and a malloc'd array; INSIDE: the array is in the struct. */
+/* List of messages or numbers: a length n, a malloc'd array; INSIDE: the array is in the struct. */
 #define LIST(...) LIST_(__VA_ARGS__)
 #define LIST_(W, P, w, n, p, t, min, max, text)                                                    \
     MESSAGE_ROW(ROW_LIST, W, P, w, p, .wire_count = offsetof(W, n_##w), .type = t,                 \

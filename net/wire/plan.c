@@ -110,7 +110,8 @@ int net_plan_server(const struct net_plan *p, const char *addr)
 }
 
 /* Multiplies steps by the contributions of one version. In lockstep all members contribute.
- * Otherwise the job aggregates fewer contributions, and the servers assign the exact samples. */
+ * Otherwise a version has job_aggregate() contributions, and the servers assign the exact
+ * samples. */
 uint64_t net_plan_position(const struct net_plan *p, int64_t step)
 {
     bool lockstep = job_in_lockstep(&p->job);

@@ -32,10 +32,10 @@ struct net_contribution {
  * of other regions. */
 struct net_gates {
     int64_t steps;       /* steps between two gates; 0: the group is not a region */
-    int64_t overlap;     /* steps before a gate at which ps 0 already receives the version */
+    int64_t overlap;     /* number of steps that the exchange of a gate begins before the gate */
     int64_t slots_since; /* version at which the optimizer's slots were zero */
-    bool alone; /* at first each version waits, until ps 0 allows the servers to continue without
-                   the parent */
+    bool alone; /* at the start every version waits, until ps 0 allows the servers to continue
+                   without the parent */
 };
 /* Returns true if the version waits at a gate. The job's last version waits. A version shortly
  * before the last one does not wait, because its exchange would not be over in time. */
