@@ -1,6 +1,6 @@
-/* files/durable.c - see durable.h. Whole blocks go to the disk past the page cache (O_DIRECT) where
- * the file system supports it: copying them to the page cache needs nine times the CPU time, and no
- * program will read them soon. */
+/* files/durable.c - see durable.h. If the file system supports O_DIRECT, whole blocks are written
+ * to the disk without the page cache: a copy to the page cache needs nine times the CPU time, and
+ * no program will read the blocks soon. */
 #include "files/durable.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,5 +1,5 @@
-/* files/output_path.c - compares output paths by device and inode where the files exist, and by
- * cleaned name where they do not; see output_path.h. */
+/* files/output_path.c - compares output paths by device and inode if the files exist, and otherwise
+ * by cleaned name; see output_path.h. */
 #include "files/output_path.h"
 #include "base/log.h"
 #include "files/durable.h"

@@ -1,6 +1,6 @@
 /* flags/rows.h - rows of struct flag, made of flags/table.inc. A program defines the macros of the
- * table by FLAG_ROW and includes it in an array; target is NULL for a flag that the program accepts
- * and does not use. The headers below define the names and bounds in the table.
+ * table by FLAG_ROW and includes the table in an array; target is NULL for a flag that the program
+ * accepts and does not use. The headers below define the names and bounds in the table.
  * Owns: nothing. */
 #ifndef FLAGS_ROWS_H
 #define FLAGS_ROWS_H

@@ -1,6 +1,6 @@
-/* http/server.h - serves a few pages over HTTP to browsers and programs that watch this one. It
- * answers GET and HEAD only, and no request changes anything. There is no encryption and no
- * authentication.
+/* http/server.h - serves a few pages over HTTP to browsers and to programs that monitor this
+ * program. It answers GET and HEAD only, and no request changes anything. There is no encryption
+ * and no authentication.
  *
  * Clients cannot slow the program down: the server has one thread, which uses at most 1/50 of a
  * core, and at most 64 connections of 16 KB, each for one request and at most 15 s. If too many are

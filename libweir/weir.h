@@ -10,13 +10,14 @@
  * The handle owns the arrays of weir_values() and weir_gradient() until weir_close(). The program
  * may read a parameter's values after weir_wait() (or weir_next()) until it pushes the parameter,
  * and may write to the array of weir_gradient() in the same interval.
- * Threads: any number of threads may at once call weir_push, _push_values, _wait, _pull, _values,
- * _gradient, _leave_soon, _cancel, _error and _next_event. Only one thread at a time may call the
- * other functions; weir_goodbye and weir_close only after all other calls have returned. The
- * library has its own threads, in which all signals are blocked. Process: the library changes no
- * signal's action, allocator, locale or environment, and prints on stderr only as described at
- * weir_log. gRPC's threads end with the last handle; two descriptors of gRPC stay open. A forked
- * process cannot use a handle: weir_close and weir_goodbye return at once, other functions fail. */
+ * Threads: any number of threads may at the same time call weir_push, _push_values, _wait, _pull,
+ * _values, _gradient, _leave_soon, _cancel, _error and _next_event. Only one thread at a time may
+ * call the other functions; weir_goodbye and weir_close only after all other calls have returned.
+ * The library has its own threads, in which all signals are blocked.
+ * Process: the library changes no signal's action, allocator, locale or environment, and prints on
+ * stderr only as described at weir_log. gRPC's threads end with the last handle; two descriptors of
+ * gRPC stay open. A forked process cannot use a handle: weir_close and weir_goodbye return at once,
+ * other functions fail. */
 #ifndef WEIR_H
 #define WEIR_H
 #include <stdint.h>
@@ -59,11 +60,11 @@ int weir_goodbye(struct weir *w);
 /* Returns one sentence with the cause of the handle's last failed call. It is valid until the
  * thread's next call of weir_error. */
 const char *weir_error(struct weir *w);
-/* Sets the function of the process that receives the log lines of all handles, one at a time. Any
- * thread may call it, with locks held. So it may call weir_error, _version, _code_text and weir_log
- * only: other functions return WEIR_E_INVALID (NULL, -1) there, and it must not wait for another
- * thread's call. line NULL: lines are dropped. Before the first call of weir_log, warnings are
- * printed on stderr: in a wait for servers or members the first after 3 s, then few. */
+/* Sets the function `line`, which receives the log lines of all handles, one at a time. Any thread
+ * may call `line`, with locks held. So `line` may call weir_error, _version, _code_text and
+ * weir_log only: other functions return WEIR_E_INVALID (NULL, -1) there. It must not wait for
+ * another thread's call. line NULL: lines are dropped. Before the first call of weir_log, warnings
+ * are printed on stderr: in a wait for servers or members the first after 3 s, then few. */
 void weir_log(void (*line)(void *ctx, int level, const char *text), void *ctx);
 
 /* Sets a setting before the first weir_next. Settings have the names of weir-worker's flags, and
@@ -125,7 +126,7 @@ int weir_pull(struct weir *w, int param);
 int weir_wait(struct weir *w, int param, int timeout_ms);
 
 /* Requests that ps 0 continue without this member. The program calls weir_next until it returns
- * WEIR_LEFT. Allowed after the first weir_next; with the setting join, once a server has answered.
+ * WEIR_LEFT. Allowed after the first weir_next; with the setting join, after a server has answered.
  * AGAIN: ps 0 was not reached in time; the library keeps trying. */
 int weir_leave_soon(struct weir *w, int timeout_ms);
 /* Stops the job: after a last checkpoint weir_next returns WEIR_DONE to each member, and the

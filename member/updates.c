@@ -44,7 +44,7 @@ static void local_set_crew(void *ctx, const struct crew *crew)
     ((struct local *)ctx)->crew = *crew;
 }
 
-/* Update of one chunk. Chunks that are pushed at once share no data. */
+/* Update of one chunk. Chunks that are pushed at the same time share no data. */
 struct push {
     const struct net_param *param;
     struct optim_step step;

@@ -1,5 +1,5 @@
-/* member/waiting.h - logs which program a member waits for, once it has waited for 3 s: a server
- * that is not connected, or the workers that ps 0 names in its status.
+/* member/waiting.h - logs which program a member waits for, after the member has waited for 3 s: a
+ * server that is not connected, or the workers that ps 0 names in its status.
  * Owns:    a thread.
  * Threads: create and destroy from one thread; its own thread calls `changed`.
  * Errors:  ST_NOMEM, logged. */
