@@ -76,7 +76,8 @@ struct checkpoint_folder_check {
     const unsigned char *here; /* [n_files] true: this file is in this folder; NULL: all are */
     int64_t deadline_ns;       /* time limit for files that are missing or short, since a client's
                                   view of a network folder may be late */
-    /* Waits until that time, or shorter. Returns true to cancel. NULL: files are checked once. */
+    /* Waits until that time, or shorter. Returns true to cancel. NULL: files are checked one
+     * time. */
     bool (*wait)(void *ctx, int64_t until_ns);
     void *ctx;
 };

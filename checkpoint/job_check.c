@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Texts for a difference. Both programs log it, so it names the servers and the worker. */
+/* Texts for a difference between two jobs. The servers and the worker both log them, so they name
+ * both. */
 #define SERVERS_HAVE "the servers have"
 #define HAVE SERVERS_HAVE " %" PRId64 ", the worker has %" PRId64
 #define HAVE_TEXTS SERVERS_HAVE " %s, the worker has %s"
@@ -245,7 +246,8 @@ static bool mode_differs(const struct net_job *a, const struct net_job *b, char 
 static bool steps_differ(const struct net_job *job, const struct net_job *other, char *why,
                          size_t n)
 {
-    int steps = job_local_steps(job); /* `other` has the same: the optimizers were compared */
+    /* `other` has as many local steps: the optimizers were compared */
+    int steps = job_local_steps(job);
     char here[FLOAT_TEXT_BYTES], there[FLOAT_TEXT_BYTES];
     if (job_steps_follow(job, other))
         return false;
@@ -267,7 +269,8 @@ enum status checkpoint_job_check(const struct net_job *job, const struct chunks 
                                  const struct net_join *join, char *why, size_t why_bytes)
 {
     const struct net_job *other = &join->job;
-    int steps = job_local_steps(job); /* `other` has the same once the optimizers were compared */
+    /* `other` has as many local steps, once the optimizers were compared */
+    int steps = job_local_steps(job);
     char what[400];
     if (chunks_compare(chunks, join->chunks, what, sizeof what) != ST_OK) {
         snprintf(why, why_bytes, "another model: %s", what);
@@ -368,7 +371,7 @@ static void copy_columns(const char *trained_on, char *to, size_t bytes)
     json_decref(o);
 }
 
-/* Finds the first column whose name differs, of two tables that both have names. */
+/* Finds the first column whose name differs, if both tables have names of columns. */
 static bool columns_differ(const char *had, const char *has, char *what, size_t n)
 {
     char *there = malloc(2 * COLUMNS_BYTES), *here = there ? there + COLUMNS_BYTES : NULL;

@@ -66,8 +66,8 @@ static bool ended_in_order(const struct job_over *o, struct timespec *since)
     return ended;
 }
 
-/* Returns true if the file is no older than `since`. An older one is of an earlier job, which may
- * have had as many steps. */
+/* Returns true if the file is no older than `since`. An older file belongs to an earlier job, which
+ * may have had as many steps. */
 static bool is_since(const char *path, const struct timespec *since)
 {
     struct stat file;

@@ -167,7 +167,7 @@ static json_t *manifest_to_json(const struct checkpoint_manifest *m)
                   "step", (json_int_t)m->step, "generation", (json_int_t)m->generation, "job",
                   job_to_json(&m->job), "chunk_bytes", (json_int_t)m->chunks->chunk_bytes,
                   "parameters", params_to_json(m->chunks), "files", files_to_json(m));
-    if (root && m->trained_on) /* fails, and is left out, if it is not UTF-8 */
+    if (root && m->trained_on) /* if it is not UTF-8, this fails and leaves it out */
         json_object_set_new(root, "trained_on", json_string(m->trained_on));
     if (!root || ((!m->progress.known || manifest_progress_add(root, &m->progress)) &&
                   (!m->shard || add_shard(root, m))))

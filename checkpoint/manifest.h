@@ -58,8 +58,9 @@ struct checkpoint_manifest {
     /* [n_files] id of the server's own folder that has the file; empty: the manifest's folder.
      * NULL: all are in the manifest's */
     char (*folder)[FOLDER_ID_BYTES];
-    int *shard;       /* [chunks->n_chunks] file that has the chunk; NULL: not recorded */
-    char *trained_on; /* text of the member that joined last (struct net_join); NULL: not known */
+    int *shard; /* [chunks->n_chunks] file that has the chunk; NULL: not recorded */
+    /* text of the member that joined last (net_join.trained_on); NULL: not known */
+    char *trained_on;
     struct checkpoint_progress progress;
 };
 

@@ -1,5 +1,6 @@
-/* checkpoint/names.c - see names.h. A name counts only if this file would write exactly the same
- * name: a number with a sign, with leading zeros or out of bounds belongs to a foreign file. */
+/* checkpoint/names.c - see names.h. A name is accepted only if the code here would write exactly
+ * the same name: a number with a sign, with leading zeros or out of bounds belongs to a foreign
+ * file. */
 #include "checkpoint/names.h"
 #include <inttypes.h>
 #include <stdbool.h>

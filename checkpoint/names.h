@@ -1,7 +1,8 @@
 /* checkpoint/names.h - terms, and the names of a checkpoint's files, which contain them.
  *
  * A term (the number of a generation) is epoch << 24 | n: the epoch is recorded in the folder
- * before it is used (folder.h), n counts in memory. Jobs of versions before epochs have epoch 0.
+ * before it is used (folder.h), and n is counted in memory. Jobs of versions before epochs have
+ * epoch 0.
  *     weir-E.G-S-K-of-N.safetensors   server K's file at step S, of generation G in epoch E
  *     weir-E.G-S.json                 the manifest
  *     old-weir-E.G-S.json             a manifest about to be removed; its files keep their names

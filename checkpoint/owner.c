@@ -36,7 +36,7 @@ static enum owner_state look_at_lock(const char *folder, char why[CONTROL_TEXT_B
     return is_held ? OWNER_ALIVE : OWNER_GONE;
 }
 
-/* Returns true if the lease's address means another program on another machine. */
+/* Returns true if the lease's address is a loopback address of another machine. */
 static bool is_elsewhere(const struct checkpoint_lease *lease)
 {
     char host[LEASE_HOST_BYTES];

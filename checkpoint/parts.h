@@ -1,5 +1,5 @@
-/* checkpoint/parts.h - the own folder of a server, which other servers do not see. It has the
- * server's parts of checkpoints, but no manifests, which are in ps 0's folder. The server lists its
+/* checkpoint/parts.h - a folder of one server, which other servers do not see. It contains the
+ * server's parts of checkpoints, but no manifests: these are in ps 0's folder. The server lists its
  * parts, ps 0 answers which of them belong to complete checkpoints, and the server removes all
  * other parts.
  * Threads: any; only one at a time cleans or writes.
@@ -27,8 +27,8 @@ bool checkpoint_part_is_from(const struct safetensors_file *f, int server, const
 enum status checkpoint_parts_list(const char *folder, const char *address,
                                   struct checkpoint_part **out, int *n, int *n_unread);
 
-/* Returns true if the newest part is of its job's last step. Then the job is done, unless
- * another server's part is missing, which only ps 0 can see. */
+/* Returns true if the newest part is of its job's last step. Then the job is done, unless the part
+ * of another server is missing, which only ps 0 can detect. */
 bool checkpoint_parts_have_all_steps(const char *folder);
 
 struct checkpoint_keep {

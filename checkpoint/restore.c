@@ -175,8 +175,8 @@ static bool is_unread(enum status st)
     return st == ST_IO || st == ST_NOMEM;
 }
 
-/* Opens a file and checks that it is the expected one; whole: with its data. ST_NOT_FOUND,
- * ST_CORRUPT, or an error because it could not be read now. */
+/* Opens a file and checks that it is the expected one; whole: also checks its data. ST_NOT_FOUND,
+ * ST_CORRUPT, or the error because of which the file could not be read now. */
 static enum status open_file(struct checkpoint_restore *r, int i, const char *name, bool whole,
                              char why[MANIFEST_WHY_BYTES])
 {

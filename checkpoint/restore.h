@@ -39,9 +39,9 @@ struct checkpoint_restore_query {
     const char *name;                  /* name of a manifest in it; NULL: the newest complete one */
     struct checkpoint_id before;       /* only checkpoints older than this one; generation 0: all */
     struct checkpoint_history history; /* zeros: history that the folder has recorded */
-    bool whole; /* every byte is checked now. false: only the manifest, and each file's size and
-                   header; data are checked when they are read, so that a server reads only its own
-                   chunks */
+    /* true: every byte is checked now; false: only the manifest, and each file's size and header.
+     * Data are then checked when they are read, so that a server reads only its own chunks */
+    bool whole;
     /* NULL: files in other folders are assumed to exist. */
     const struct checkpoint_elsewhere *elsewhere;
 };

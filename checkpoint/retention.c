@@ -173,7 +173,8 @@ enum status checkpoint_retention_list_of(const char *folder, const char *id,
     struct checkpoint_manifest_place *list = NULL;
     enum status st = checkpoint_retention_list(folder, &list, n);
     if (st == ST_OK)
-        st = checkpoint_folder_is(folder, id); /* last: an empty list may be of another folder */
+        /* checked last: an empty list may be of another folder */
+        st = checkpoint_folder_is(folder, id);
     if (st == ST_OK)
         *out = list;
     else

@@ -41,9 +41,9 @@ struct checkpoint_shard_file {
     struct checkpoint_progress progress; /* progress, whose lists are borrowed for the call */
     char home[FOLDER_ID_BYTES]; /* id of ps 0's folder, which has the manifest; empty: not known */
 };
-/* Opens a file that a manifest or a list of parts names, and checks that it is `is`. whole: all of
- * its data are compared with their checksums. A file that cannot be read is opened again,
- * CHECKPOINT_TRIES times in all. Errors: as safetensors_open. */
+/* Opens a file that a manifest or a list of parts names, and checks its size and header against
+ * `is`. whole: all of its data are compared with their checksums. A file that cannot be read is
+ * opened again, CHECKPOINT_TRIES times in all. Errors: as safetensors_open. */
 enum status checkpoint_shard_file_open(const char *path, const struct safetensors_written *is,
                                        bool whole, struct safetensors_file **out,
                                        char why[SAFETENSORS_WHY_BYTES]);
