@@ -137,7 +137,7 @@ static bool is_still(const struct coordinator_state *c)
     return c->awake - c->moved >= STILL_MS * MS || reconfigure_all_done(c);
 }
 
-/* Returns the step of the next checkpoint; -1: none is possible. */
+/* Returns the step of the next checkpoint; -1: no checkpoint is possible. */
 static int64_t choose_step(const struct coordinator_state *c, enum checkpoint_schedule_why why)
 {
     const struct checkpoint_schedule *k = &c->ckpt;
@@ -487,8 +487,8 @@ static void set_hold_last(struct coordinator_state *c, struct coordinator_out *o
         k->hold_last = on;
 }
 
-/* Returns true once nothing is left to wait for before this process exits. Its last
- * checkpoint is of the step at which all servers have stopped. */
+/* Returns true once this process need not wait any more before it exits. Its last checkpoint is of
+ * the step at which all servers have stopped. */
 static bool is_finished(struct coordinator_state *c, struct coordinator_out *out)
 {
     struct checkpoint_schedule *k = &c->ckpt;
@@ -556,7 +556,7 @@ void checkpoint_schedule_step(struct coordinator_state *c, struct coordinator_ou
     int stands = c->phase == PHASE_STOPPING && reconfigure_all_stopped(c);
     if (c->finishing)
         ready = stands || (ready && reconfigure_all_done(c));
-    else /* training may stand for long, until there are enough workers */
+    else /* training may stand still for long, until there are enough workers */
         ready |= stands && checkpoint_schedule_is_asked(c);
     note_pace(c);
     if (c->has_folder && c->phase == PHASE_RUNNING)

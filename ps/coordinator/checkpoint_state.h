@@ -13,11 +13,11 @@ struct checkpoint_schedule {
     int taken; /* all servers hold the checkpoint's chunks, so it no longer depends on the
                   generation */
     uint64_t order, generation;
-    int64_t step, last_step; /* steps of the checkpoint being made, of the last one; -1: none */
+    int64_t step, last_step; /* step of the checkpoint being made; step of the last one; -1: none */
     uint64_t unsaved;        /* generation whose last step is released without a checkpoint */
     uint64_t to_release;     /* generation to release once the owner is checked; 0: none */
     int64_t release_since, look_at; /* awake clock: time of that request; time of the next check */
-    int looks;                      /* `op` is the check of the owner */
+    int looks;                      /* `op` is a check of the folder's owner */
     int n_files, hold_last;         /* servers of the order; last HOLD_LAST sent to ps 0's store */
     /* factor by which the step of an order is further ahead of training; each order that arrives
      * too late doubles it */
@@ -31,12 +31,12 @@ struct checkpoint_schedule {
     uint64_t wanted, accepted, given;  /* numbers of COMMANDs: received, accepted, answered */
     uint32_t op;                       /* disk order MANIFEST, SWEEP or OWNER under way; 0: none */
     int64_t op_since;
-    int no_last;         /* this process ends without the last checkpoint */
-    int diverged;        /* the last failed checkpoint had a parameter that is not finite */
-    int overdue;         /* a checkpoint was due by steps while the last was being written */
-    int failed;          /* the last order was given up; a new one at once would fail, too */
-    int unmade, n_swept; /* the last order made no checkpoint; number of its files that a sweep saw,
-                            -1: no sweep was made */
+    int no_last;  /* this process ends without the last checkpoint */
+    int diverged; /* the last failed checkpoint had a parameter that is not finite */
+    int overdue;  /* a checkpoint was due by steps while the last was being written */
+    int failed;   /* the last order was given up; a new order at once would fail, too */
+    /* the last order made no checkpoint; number of its files that a sweep saw, -1: no sweep yet */
+    int unmade, n_swept;
 };
 
 #endif

@@ -44,7 +44,7 @@ void coordinator_init(struct coordinator_state *c, int max_servers, int max_work
     c->lost = -1;
     c->ckpt.step = c->ckpt.last_step = -1;
     c->ckpt.factor = 1;
-    c->ckpt.unmade = 1; /* an earlier life may have left files */
+    c->ckpt.unmade = 1; /* an earlier process may have left files */
     c->ckpt.n_swept = -1;
     c->own_lowest = c->own_highest = -1;
     for (int i = 0; i < max_workers; i++) {
@@ -132,7 +132,7 @@ static void on_start(struct coordinator_state *c, const struct coordinator_start
     c->done_ms = s->done_ms;
     c->eval.best = s->best;
     c->began = c->awake;
-    /* no number of another ps 0 equals one of ours */
+    /* the numbers of two ps 0 processes never coincide */
     c->number = c->ckpt.order = s->incarnation >> 1 | 1;
     for (int i = 0; i < s->servers->n; i++) {
         int slot = server_registry_add(c, s->servers->addr[i]);
@@ -154,8 +154,7 @@ static void on_recorded(struct coordinator_state *c, const struct coordinator_ev
     c->recorded = e->disk.epoch;
     c->n = 0;
     c->number++;
-    if (c->epoch <
-        c->recorded) /* a claim received since then may be above it: that is recorded next */
+    if (c->epoch < c->recorded) /* a claim that arrived since may be higher: it is recorded next */
         c->epoch = c->recorded;
 }
 

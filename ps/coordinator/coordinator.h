@@ -81,7 +81,7 @@ struct coordinator_event {
         const struct net_evaluation *evaluation;
         struct {
             int64_t train_steps, step; /* step: the job resumes here; 0: at its start */
-            int lockstep, from_checkpoint, lives_on; /* lives_on: older than this process */
+            int lockstep, from_checkpoint, lives_on; /* lives_on: job older than this process */
             uint64_t claim; /* generation of another ps 0, which the worker was in; 0: none */
             int n_members;
             const int *member; /* NULL: 0 to n_members - 1 */
@@ -106,7 +106,7 @@ enum disk_task { DISK_EPOCH, DISK_FIND, DISK_MANIFEST, DISK_SWEEP, DISK_BEST, DI
 
 /* X(name): actions. */
 #define COORDINATOR_ACTIONS(X)                                                                     \
-    X(REPLY)     /* reply to `call` at once; coordinator_view_fill_reply fills it */               \
+    X(REPLY)     /* reply to `call` at once; coordinator_view_fill_reply fills in the reply */     \
     X(PLAN)      /* make the plan of coordinator_view_next_plan; PLANNED: it is in force */        \
     X(DISK)      /* begin the order, then DISK; the state machine does not wait */                 \
     X(HOLD_LAST) /* ps 0's store holds back the last version (arg 1) or not (0) */                 \

@@ -51,7 +51,8 @@ void coordinator_disk_post(struct coordinator_disk *d, const struct coordinator_
     checkpoint_restore_close(found);
 }
 
-/* Reads the folder's id if that failed at the start: servers compare it with their own. */
+/* Reads the folder's id if that failed at the start. Servers compare the id with that of their own
+ * folder. */
 static void reread_folder_id(struct coordinator_disk *d)
 {
     if (d->folder_id[0] || checkpoint_folder_id(d->folder, d->folder_id) != ST_OK)
@@ -440,7 +441,7 @@ static void print_list(FILE *f, const struct hosts *h)
     fprintf(f, "\n");
 }
 
-/* Returns the text of the file, or NULL if there is no memory for it. */
+/* Returns the text of the file `servers`, or NULL if there is no memory for it. */
 static char *servers_text(const struct coordinator_shell *l, const struct hosts *servers)
 {
     char *text = NULL;

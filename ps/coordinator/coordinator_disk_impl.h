@@ -13,15 +13,15 @@ struct coordinator_disk {
     int n, stopping, busy;
     struct coordinator_disk_request order[COORDINATOR_DISK_ORDERS];
     char *servers;         /* newest list of servers that is not recorded yet; NULL: none */
-    int64_t servers_at_ns; /* time from which the list is recorded, before any order */
+    int64_t servers_at_ns; /* time at which the list is to be recorded, before any order */
     int servers_failed;    /* recording this list has failed before */
     int records;           /* a list is being recorded */
     const char *folder, *restore_path, *address;
     char folder_id[FOLDER_ID_BYTES];
     int keep;
     enum status failed;      /* result of the last search if it found no usable checkpoint */
-    uint64_t failed_version; /* version of the folders searched then */
-    int64_t failed_until_ns; /* time until which they are not searched again; 0: none */
+    uint64_t failed_version; /* version of the list of folders in that search */
+    int64_t failed_until_ns; /* time until which that search is not repeated; 0: none */
     uint64_t incarnation, first_epoch;
     struct checkpoint_lease looked_at; /* lease of the owner that was checked at the start */
     struct checkpoint_lease lease;

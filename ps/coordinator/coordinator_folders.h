@@ -20,8 +20,9 @@ struct coordinator_folder {
 struct coordinator_folders {
     int n;
     struct coordinator_folder *list;
-    uint64_t version;             /* changes with every change of the list */
-    char why[MANIFEST_WHY_BYTES]; /* reason why the last file was not found, or not yet */
+    uint64_t version; /* changes with every change of the list */
+    /* reason why the file asked for last does not exist, or is not known yet */
+    char why[MANIFEST_WHY_BYTES];
 };
 
 void coordinator_folders_free(struct coordinator_folders *f);

@@ -59,7 +59,7 @@ int server_registry_add(struct coordinator_state *c, const char *address);      
 void server_registry_control(struct coordinator_state *c, const struct coordinator_event *e,
                              struct coordinator_out *out);
 void server_registry_closed(struct coordinator_state *c, uint64_t call);
-/* Answers the calls of servers that lack the newest state, or that have waited for BEAT_MS. */
+/* Answers the calls of servers that lack the newest state, and calls older than BEAT_MS. */
 void server_registry_answer(struct coordinator_state *c, struct coordinator_out *out);
 /* Returns true if the server has not called for more than ms. */
 bool server_registry_is_silent(const struct coordinator_state *c,
@@ -109,8 +109,8 @@ void reconfigure_on_planned(struct coordinator_state *c, const struct coordinato
 void reconfigure_on_found(struct coordinator_state *c, const struct coordinator_event *e);
 void reconfigure_step(struct coordinator_state *c, struct coordinator_out *out);
 bool reconfigure_all_stopped(const struct coordinator_state *c);
-/* Returns true if the plan in force cannot begin any more: it is made again once there are
- * enough workers. */
+/* Returns true if the plan in force can no longer begin. A new plan is made once there are enough
+ * workers. */
 bool reconfigure_plan_is_void(const struct coordinator_state *c);
 /* Returns true if all workers made all steps and left. */
 bool reconfigure_all_done(const struct coordinator_state *c);
@@ -139,7 +139,7 @@ void evaluation_rewind(struct coordinator_state *c, int64_t step);
 void evaluation_follow(struct coordinator_state *c, struct coordinator_out *out);
 /* Returns true if a checkpoint of *step, where training stands, is needed at once. */
 bool evaluation_wants_checkpoint(const struct coordinator_state *c, int64_t *step);
-/* Returns true if the job must end early, by a plan without further steps. */
+/* Returns true if the job must end early, by a plan that has no further steps. */
 bool evaluation_ends_job(const struct coordinator_state *c);
 void evaluation_best_recorded(struct coordinator_state *c, const struct coordinator_event *e,
                               struct coordinator_out *out);

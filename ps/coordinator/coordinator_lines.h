@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* X(name, level): the texts are in coordinator_lines.c. WAIT_... names the reason why a job
- * makes no steps, and its text the event that ends the wait. */
+/* X(name, level): the texts are in coordinator_lines.c. A line WAIT_... reports why a job makes no
+ * steps; its text names the event that ends the wait. */
 #define COORDINATOR_LINES(X)                                                                       \
     X(LINE_NONE, 'D')                                                                              \
     X(LINE_WORKER_LATE, 'W')                                                                       \

@@ -139,7 +139,7 @@ enum status coordinator_plan_make(struct coordinator_shell *l, struct net_plan *
                                   : make_next(l, &v, &servers, out));
     fill_gates(l, *out);
 done:
-    free(servers.addr); /* the addresses in it belong to the state */
+    free(servers.addr); /* the list's addresses belong to the state */
     if (st != ST_OK)
         LOG_W("the plan of generation " TERM_FMT " cannot be made: %s; retrying",
               TERM_ARG(v.generation), status_text(st));
@@ -213,7 +213,8 @@ void coordinator_plan_publish(struct coordinator_shell *l, struct net_plan *next
     pthread_mutex_lock(&l->lock);
     struct checkpoint_restore *first = l->cfg.restore, *found = l->disk_found;
     l->plan = next;
-    l->cfg.restore = l->disk_found = NULL; /* open files still occupy the disk */
+    /* while these files are open, they still occupy the disk */
+    l->cfg.restore = l->disk_found = NULL;
     pthread_mutex_unlock(&l->lock);
     checkpoint_restore_close(first);
     checkpoint_restore_close(found);

@@ -34,7 +34,7 @@ static void log_line(struct coordinator_shell *l, const struct coordinator_line 
     coordinator_line_text(l->state, line, l->cfg.folder, text, sizeof text);
     pthread_mutex_unlock(&l->lock);
     if (line->id == LINE_SERVER_CLAIM ||
-        line->id == LINE_WORKER_CLAIM) /* any unauthenticated peer can cause it */
+        line->id == LINE_WORKER_CLAIM) /* any unauthenticated peer can cause this line */
         LOG_FEW("%s", text);
     else if (coordinator_line_level(line->id) == 'E')
         LOG_E("%s", text);
@@ -335,7 +335,7 @@ bool coordinator_shell_command(struct coordinator_shell *l, enum coordinator_com
     return can;
 }
 
-/* Returns NULL if the caller can be one of the job's servers, else the reason. */
+/* Returns the reason why the caller cannot be one of the job's servers; NULL: it can. */
 static const char *misfit_reason(const struct coordinator_shell *l, const struct net_control *c)
 {
     const struct hosts *hosts = l->cfg.hosts;

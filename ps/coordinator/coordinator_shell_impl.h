@@ -87,9 +87,9 @@ struct coordinator_shell {
     } own;
     struct coordinator_folders folders; /* [slots] servers' folders; only the thread changes it */
     struct coordinator_saved saved;
-    int searches;                          /* the disk must search for a first job's checkpoint */
-    uint64_t searched;                     /* 1 + folders.version of the last search; 0: none */
-    int64_t next_line_ns;                  /* earliest time of the next line about that wait */
+    int searches;         /* the disk must search for a first job's checkpoint */
+    uint64_t searched;    /* 1 + folders.version of the last search; 0: none */
+    int64_t next_line_ns; /* earliest time of the next line about a first job's wait */
     struct checkpoint_restore *disk_found; /* checkpoint found by FIND, for the plan that follows */
     char disk_name[CONTROL_TEXT_BYTES];    /* name of that checkpoint in the plan */
 };

@@ -37,15 +37,17 @@ struct coordinator_server {
     int obeyed;           /* the server has obeyed a reply of this ps 0 */
     uint64_t call, seen;  /* unanswered call of the server, 0: none; last reply that it received */
     uint64_t serial;      /* serial number of the server's last request */
-    int64_t heard, first, called; /* awake clock; first: of this incarnation */
+    /* awake clock: last contact; first call of this incarnation; last call */
+    int64_t heard, first, called;
     int64_t claimed; /* awake clock: time until which no other process may use this address */
     /* the server asked to leave; an operator drained it; it counts as gone */
     int leaving, drained, forgotten;
-    int given_up;                     /* an operator ended the wait for its chunks */
-    uint64_t stop;                    /* last Stop that the server carried out */
-    int stopped;                      /* the server has completed that Stop */
-    int64_t lowest, highest;          /* versions of the server's chunks */
-    uint64_t wanted, accepted, given; /* numbers of checkpoints that the server requested */
+    int given_up;            /* an operator ended the wait for its chunks */
+    uint64_t stop;           /* last Stop that the server carried out */
+    int stopped;             /* the server has completed that Stop */
+    int64_t lowest, highest; /* versions of the server's chunks */
+    /* numbers of checkpoints that the server requested; of those accepted; of those answered */
+    uint64_t wanted, accepted, given;
     uint64_t order; /* checkpoint order that the server works on, and its state in `phase` */
     int phase;
     struct coordinator_file file;
@@ -65,11 +67,13 @@ struct coordinator_worker {
     int8_t heard;      /* a server that misses the worker had contact in this generation */
     int8_t came;       /* the worker joined at a server that misses it, but sent nothing yet */
     int64_t joined_at; /* awake clock */
-    int64_t since;     /* awake clock: start of its absence at any server; INT64_MAX: present */
+    /* awake clock: start of the worker's absence at any server; INT64_MAX: present */
+    int64_t since;
     int64_t contact;   /* awake clock: last contact with ps 0, in any generation */
     int64_t left_step; /* step of a plan that left out the worker without its failure; -1: none */
-    int64_t refused_until, refuse_ms; /* awake clock: excluded because it did not reach a server */
-    uint64_t refused;                 /* incarnation that is excluded */
+    /* exclusion of a worker that did not reach a server: its end (awake clock), its length */
+    int64_t refused_until, refuse_ms;
+    uint64_t refused; /* incarnation that is excluded */
     enum worker_lot lot;
     char address[COORDINATOR_ADDRESS_BYTES];
 };
@@ -83,7 +87,7 @@ struct coordinator_state {
         contact_at, bytes;
     int started, has_folder, all_steps_before, save_by_steps;
     uint64_t incarnation, epoch, recorded; /* epoch: to be recorded; recorded: in use by plans */
-    uint64_t n, ignored; /* number n in the last plan's term; last claim not believed */
+    uint64_t n, ignored; /* number n in the last plan's term; last claim that was not believed */
     int64_t save_steps, save_ms, worker_timeout_ms, done_ms;
     int min_workers;
     int serves; /* the servers stay after the job */
@@ -96,25 +100,28 @@ struct coordinator_state {
 
     enum coordinator_phase phase;
     enum coordinator_pending pending;
-    uint32_t op, epoch_op; /* orders: the pending work; DISK_EPOCH; 0: none */
+    uint32_t op, epoch_op; /* numbers of orders: the pending work; DISK_EPOCH; 0: none */
     int64_t pending_since;
     enum status failed, epoch_failed; /* errors of the last find or plan, and of the last epoch */
     int64_t not_before, epoch_at;     /* awake clock: next attempts */
 
     int64_t train_steps, first_step;    /* steps of the job */
     int lockstep, lives_on, from_start; /* from_start: no checkpoint existed */
-    uint64_t generation, settled, base; /* plan in force; settled last; base of the next, 0: none */
-    int n_members, n_numbers;           /* sizes of the plan in force, or of the first list */
+    /* generation of the plan in force; settled last; base of the next plan, 0: none */
+    uint64_t generation, settled, base;
+    /* numbers of members and of servers in the plan in force, or in the first list */
+    int n_members, n_numbers;
     int64_t plan_step;
     enum plan_source plan_source;
-    uint64_t stop;                    /* number of the last Stop */
-    int64_t begun, stopped;           /* awake clock: generation settled, Stop sent */
+    uint64_t stop; /* number of the last Stop */
+    /* awake clock: time at which the generation settled; time at which the Stop was sent */
+    int64_t begun, stopped;
     int64_t entered, line;            /* awake clock: start of this phase; next line about it */
     enum coordinator_line_id failure; /* failure already logged in this phase, and its status */
     enum status failure_st;
     int redo;        /* a restarted server may have begun the generation before its restart */
     uint64_t passed; /* generation whose checkpoint the next find passes over, logged; 0: none */
-    int lost;        /* slot of a server whose chunks are lost, for the plan's line; -1 */
+    int lost;        /* slot of a server whose chunks are lost, for the line about the plan; -1 */
 
     /* The next plan while it is pending. */
     uint64_t next_generation;

@@ -20,7 +20,7 @@ enum {
     PACE_MS = 100,         /* interval over which the pace of training is measured */
     AHEAD_MS = 10,         /* time for an order to reach all servers */
     RECORD_MS = 5000,      /* pause after a failed record of an epoch or a list of servers */
-    MOST_EPOCHS = 1 << 16, /* largest rise of the epoch at once; a higher claim is no job's */
+    MOST_EPOCHS = 1 << 16, /* largest rise of the epoch at once; no real job has a higher claim */
     STILL_MS = 2000,       /* after this time without a step, a checkpoint saves the present step */
     FINISH_MS = 3000,  /* at the end: time for a generation to settle, and for a server to call */
     LAST_MS = 30000,   /* at the end: time for all to stop, and for the snapshot */
@@ -28,7 +28,7 @@ enum {
     BEST_MS = 30000,   /* time for all servers to hold the best evaluation's chunks */
     LOOK_MS = 1000,    /* most time that the awake clock counts between two steps */
     STEP_MS = 500,     /* longest interval between two steps */
-    REFUSE_MS = 10000, /* a worker that did not reach a server may not join for so long */
+    REFUSE_MS = 10000, /* time for which a worker that did not reach a server may not join */
     REFUSE_MAX_MS = 600000 /* limit of REFUSE_MS, which doubles each time */
 };
 

@@ -6,8 +6,8 @@
 #include "net/wire/job_data.h"
 #include <stdint.h>
 
-/* Evaluation with the lowest validation loss. Its checkpoint is on the disk; without a folder
- * none is made. */
+/* Evaluation with the lowest validation loss. Its checkpoint is on the disk, if there is a
+ * folder. */
 struct best_evaluation {
     int known;
     uint64_t generation; /* generation of the checkpoint */

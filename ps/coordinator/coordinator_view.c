@@ -32,16 +32,16 @@ void coordinator_view_manifest(const struct coordinator_state *c,
                                               .file = coordinator_files(c)};
 }
 
-/* Returns true if the server was restarted and lost its chunks of the settled generation: it
- * waits for the next plan. */
+/* Returns true if the server was restarted, lost its chunks of the settled generation, and so waits
+ * for the next plan. */
 static bool waits_for_next_plan(const struct coordinator_state *c,
                                 const struct coordinator_server *s)
 {
     return c->settled == c->generation && s->held && s->held != s->incarnation;
 }
 
-/* Returns true if the server drained or left and the generation without it has settled: its
- * process may exit. */
+/* Returns true if the process of a server that drained or left may exit: the generation without it
+ * has settled. */
 static bool has_left(const struct coordinator_state *c, const struct coordinator_server *s)
 {
     return c->generation && s->number < 0 && (s->leaving || s->drained) &&

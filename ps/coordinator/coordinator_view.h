@@ -9,8 +9,8 @@
 /* PLAN: the plan to make. The lists belong to the state, and are valid until the next step. */
 struct coordinator_plan_view {
     uint64_t generation;
-    uint64_t base;           /* generation before it; 0: it is the first */
-    enum plan_source source; /* MEMORY: of `base` at `step` */
+    uint64_t base;           /* generation before it; 0: this is the first plan */
+    enum plan_source source; /* MEMORY: stores of `base` at `step` */
     int64_t step;
     int n_members, n_servers;
     const int *member;   /* indices, ascending */
@@ -65,8 +65,8 @@ const char *coordinator_view_server_address(const struct coordinator_state *c, i
 int64_t coordinator_view_worker_timeout_ms(const struct coordinator_state *c);
 const char *coordinator_view_worker_address(const struct coordinator_state *c, int worker);
 int coordinator_view_n_servers(const struct coordinator_state *c); /* number of slots */
-/* Returns the first slot from `from` on whose server is in the plan but has not stopped, or has
- * not entered the generation that begins; else -1. */
+/* Returns the first slot from `from` on of a server in the plan that has not stopped, or has not
+ * entered the generation that begins; else -1. */
 int coordinator_view_server_behind(const struct coordinator_state *c, int from);
 
 enum coordinator_server_kind {
@@ -106,7 +106,7 @@ int64_t coordinator_view_next_ms(const struct coordinator_state *c);
 /* Returns the number of COMMAND's requests so far, and how many of them ended. */
 uint64_t coordinator_view_wanted(const struct coordinator_state *c);
 uint64_t coordinator_view_given(const struct coordinator_state *c);
-/* Returns true if a first JOB is accepted now; else `line` has the reason (LINE_NONE: one is
+/* Returns true if a first JOB is accepted now; else `line` has the reason (LINE_NONE: a plan is
  * under way). */
 bool coordinator_view_takes_job(const struct coordinator_state *c, struct coordinator_line *line);
 /* Returns true while servers that are present have not received the news that this ps 0 ends. */

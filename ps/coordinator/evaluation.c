@@ -218,7 +218,8 @@ void evaluation_follow(struct coordinator_state *c, struct coordinator_out *out)
         coordinator_wake_at(c, out, s->since + BEST_MS * MS);
         if (c->awake - s->since >= BEST_MS * MS)
             drop_next_best(c, out);
-        else if (c->phase == PHASE_RUNNING) /* last step: save it in this generation */
+        /* the last step: a checkpoint in this generation can save it */
+        else if (c->phase == PHASE_RUNNING)
             s->next.generation = c->generation;
     }
 }
@@ -304,7 +305,8 @@ enum evaluation_go evaluation_verdict(const struct coordinator_state *c,
         return EVALUATION_WAIT;
     int64_t step;
     if (s->next.known && s->next.step == s->step && s->step >= c->train_steps)
-        return EVALUATION_WAIT; /* no later reply reports whether it is the best */
+        /* a later reply would not report whether this evaluation is the best */
+        return EVALUATION_WAIT;
     return evaluation_wants_checkpoint(c, &step) && step == s->step ? EVALUATION_WAIT
                                                                     : EVALUATION_GO;
 }

@@ -25,7 +25,7 @@ struct evaluation_state {
     int64_t since; /* awake clock: time at which the checkpoint of `next` was requested */
     uint32_t op;   /* DISK_BEST of `ordered`; until it ends no checkpoint is begun, since its sweep
                       would delete files of `ordered`; 0: none */
-    struct best_evaluation ordered; /* known 0: training rolled back behind it */
+    struct best_evaluation ordered; /* known 0: training rolled back to an earlier step */
     int64_t from; /* evaluations are counted from this step if no best exists for these data */
     int ends;     /* the job ends at `end_step`: n_since evaluations brought no lower loss */
     int64_t end_step, n_since;

@@ -68,7 +68,7 @@ void failure_detector_note_missing(struct coordinator_state *c, int slot,
     for (int i = 0; i < c->max_workers; i++) {
         if (!coordinator_workers(c)[i].in_plan)
             continue;
-        while (k < n && list[k].member < i) /* members arrive in ascending order */
+        while (k < n && list[k].member < i) /* the list is in ascending order of members */
             k++;
         int missing = k < n && list[k].member == i;
         set_missing(c, slot, i, missing);
@@ -170,7 +170,8 @@ static bool has_never_joined(const struct coordinator_state *c, const struct coo
            c->plan_step < c->train_steps;
 }
 
-/* Returns true if the worker's time is up; else requests a step for that time. */
+/* Returns true if the worker's time has run out; otherwise requests a step for the time when it
+ * does. */
 static bool is_late(struct coordinator_state *c, struct coordinator_worker *w,
                     struct coordinator_out *out)
 {

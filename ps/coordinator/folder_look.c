@@ -11,7 +11,7 @@
 #include <string.h>
 
 struct look_job {
-    struct lane_job job; /* first member: the lane passes its address */
+    struct lane_job job; /* first member, since the lane passes its address */
     struct folder_look look;
 };
 

@@ -1,6 +1,6 @@
 /* ps/coordinator/folder_look.h - reads from the checkpoint folder, while ps 0 does not answer,
- * whether the job is over for this server: another ps 0 may have ended it, or may continue it
- * without the server. A read of the folder may hang, so a lane does it (base/lane.h).
+ * whether the job is over for this server: another ps 0 may have ended the job, or may continue it
+ * without the server. A read of the folder may hang, so it runs in a lane (base/lane.h).
  *
  * Owns:    a copy of the question until it is answered.
  * Threads: post from any; the lane's thread calls `end`, with no lock held.

@@ -12,7 +12,7 @@ enum {
     LINE_MS = 10000,      /* interval of the lines about a missing ps 0 */
     SILENT_MS = 17000,    /* at the end: ps 0 is gone after this time, longer than a call */
     ENDED_MS = 1000,      /* at the end: the same, if the job has all its steps */
-    GONE_MS = 10000,      /* a ps 0 missing for so long may have ended without a message */
+    GONE_MS = 10000,      /* a ps 0 that is missing for so long may have ended without a message */
 };
 
 static void add_action(struct follower_out *out, enum follower_action_kind kind, int arg)

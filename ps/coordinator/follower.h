@@ -129,7 +129,8 @@ struct follower {
 void follower_init(struct follower *f);
 void follower_step(struct follower *f, const struct follower_event *e, int64_t now_ns,
                    struct follower_out *out);
-/* Writes the whole state, without the caller's place among the servers and the missing workers. */
+/* Writes the whole state, except for this server's address and number and the missing workers,
+ * which the caller adds. */
 void follower_request(const struct follower *f, struct net_control *out);
 /* Returns true at the end if ps 0 has reported all that it had to report or is gone, or if
  * there is nothing here to save. */

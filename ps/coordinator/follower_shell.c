@@ -25,7 +25,7 @@
 
 enum {
     CALL_MS = 12000,    /* longer than ps 0 waits to answer without news */
-    LAST_MS = 60000,    /* timeout of the last checkpoint */
+    LAST_MS = 60000,    /* time limit of the last checkpoint */
     LOOK_MS = 500,      /* interval of the checks for the last checkpoint */
     LOOK_END_MS = 2000, /* time for a read of the folder, at the end */
 };
@@ -33,7 +33,7 @@ enum {
 struct follower_shell {
     struct follower_shell_config cfg;
     struct plan_applier *applier;
-    struct lane *looks; /* NULL: at ps 0, which is never absent for itself, and without a folder */
+    struct lane *looks; /* NULL: this is ps 0, which never misses itself, or there is no folder */
     pthread_t thread;
     int has_thread;
 
@@ -46,7 +46,8 @@ struct follower_shell {
     char ps0_folder[CONTROL_FOLDER_BYTES]; /* id of ps 0's folder in the last reply */
     char folder_id[FOLDER_ID_BYTES];       /* id of this server's folder, read by own_folder */
     int says_folder;                       /* a line on the kind of folder is due */
-    uint64_t tidied, tidied_by; /* last reply with which the folder was cleaned, and its ps 0 */
+    /* last reply after which the folder was cleaned, and the ps 0 that sent it */
+    uint64_t tidied, tidied_by;
 
     pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t wake;
@@ -135,7 +136,7 @@ static void on_drained(struct follower_shell *f, int how)
     bool is_done = how == 1;
     f->ends = 1;
     if (how == 2) {
-        if (f->cfg.self != 0) /* ps 0 has logged it itself */
+        if (f->cfg.self != 0) /* ps 0 has already logged this */
             LOG_E(
                 "ps:0 (%s) reports that all workers have ended with an error: the job has failed; its log names the errors",
                 f->cfg.addr);

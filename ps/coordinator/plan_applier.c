@@ -17,7 +17,8 @@ enum {
     AGAIN_MS = 500,
     AGAIN_MOST_MS = 8000,
     MEMORY_MS = 50,
-    LATE_MS = 60000, /* bound on the delay of a network folder, as CHECK_MS of coordinator_disk.c */
+    /* longest delay of files on a network folder, as CHECK_MS of coordinator_disk.c */
+    LATE_MS = 60000,
 };
 
 struct plan_applier {
@@ -99,7 +100,7 @@ static bool has_chunks(const struct plan_applier *t, const struct net_plan *plan
     return n > 0;
 }
 
-/* Begins the plan. Sets *was_open once the checkpoint, if the plan has one, is open. */
+/* Begins the plan. Sets *was_open once the plan's checkpoint, if it has one, is open. */
 static enum status apply_plan(struct plan_applier *t, const struct net_plan *plan,
                               struct checkpoint_restore *restore, int *was_open)
 {
@@ -228,7 +229,7 @@ void plan_applier_take(struct plan_applier *t, const struct net_plan *plan,
     uint64_t busy = t->busy;
     pthread_cond_broadcast(&t->wake);
     pthread_mutex_unlock(&t->lock);
-    if (busy) /* the new plan replaces that one, whose holders may be gone */
+    if (busy) /* the new plan replaces the plan under way, whose holders may be gone */
         generation_cancel(t->cfg.service, busy);
     net_plan_free(old);
     checkpoint_restore_close(old_restore);

@@ -134,7 +134,8 @@ static void end_without_workers(struct coordinator_state *c, struct coordinator_
     coordinator_add_line(out, &(struct coordinator_line){LINE_JOB_STOPPED, -1, -1, {-1, 0, 0}});
 }
 
-/* Returns true if a generation that began while no worker could join has too few workers. */
+/* Returns true if the generation has too few workers. This is possible if it began while no worker
+ * could join. */
 static bool is_too_few(const struct coordinator_state *c,
                        const struct failure_detector_census *census)
 {
@@ -306,7 +307,8 @@ void reconfigure_on_found(struct coordinator_state *c, const struct coordinator_
     c->failed = ST_OK;
     if (e->st == ST_OK || e->st == ST_NOT_FOUND) {
         c->next_step = e->st == ST_OK ? e->disk.step : -1;
-        c->pending = PENDING_PLAN; /* the next step makes it, with the workers present then */
+        /* the next step orders the plan, with the workers present then */
+        c->pending = PENDING_PLAN;
         c->op = 0;
         return;
     }
