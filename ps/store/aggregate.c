@@ -116,7 +116,8 @@ static void add_copies_in_turn(struct aggregate *a)
     }
 }
 
-/* Lists the contributions that are not in the sum, once all arrived; they stay in place. */
+/* Lists the contributions that are not in the sum, once all have arrived. They stay where they
+ * are. */
 static void list_terms(struct aggregate *a, int member, const struct net_payload *payload,
                        float weight)
 {

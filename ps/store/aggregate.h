@@ -56,8 +56,8 @@ enum status aggregate_add(struct aggregate *a, int member, const struct net_payl
 /* Returns the sum of the contributions that are not in `terms`, once all have arrived; NULL: none
  * of them has a weight above 0. */
 const float *aggregate_sum(const struct aggregate *a);
-/* Returns the factor that turns the sum of all into `factor` times the weighted mean; infinite if
- * all weights are 0. */
+/* Returns the factor that turns the sum of all contributions into `factor` times the weighted mean;
+ * infinite if all weights are 0. */
 float aggregate_scale(const struct aggregate *a, double factor);
 /* Returns the sum of squares of the weighted mean; 0: no contribution has a weight. Called if
  * `whole` is set, once all contributions have arrived. */

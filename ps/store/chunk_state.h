@@ -99,8 +99,8 @@ struct arrival {
 /* Releases all buffers that the chunk holds (store.c). */
 void store_empty_chunk(const struct store *s, struct chunk_state *c);
 
-/* Adds `squares` to the norm of `step`; the chunk waits for the norm from now on. Locks by itself
- * (clip.c). */
+/* Adds `squares` to the norm of `step`; the chunk waits for the norm from now on. Called without a
+ * chunk's lock (clip.c). */
 void clip_add_squares(struct store *s, int chunk, int64_t step, double squares);
 
 /* Sets an answer that refuses a piece with a reason (answers.c). */
@@ -124,7 +124,7 @@ void answer_defer(struct chunk_state *c, const struct arrival *a);
  * version that is not to be sent yet, adds the samples, or answers TAKEN. */
 void answer_piece(struct store *s, struct chunk_state *c, const struct arrival *a, int new_version,
                   struct store_answer *answer);
-/* Sends every answer that is due at this chunk. Locks the chunk by itself. */
+/* Sends every answer that is due at this chunk. Called without the chunk's lock. */
 void answer_owed(struct store *s, struct chunk_state *c);
 /* Returns true if a pull of version `number` has to wait, as the last version is held back. */
 bool answer_withholds_last(const struct store *s, int64_t number);

@@ -33,7 +33,7 @@ static void finish_all(struct store *s, int64_t step)
     }
 }
 
-/* Sends this server's parts to the other servers before it does its own work. */
+/* Sends this server's parts to the other servers before it makes its own versions. */
 static void act(struct store *s, int64_t step, int news)
 {
     int n = 0;

@@ -16,7 +16,7 @@ struct ps_norm {
     int n_chunks, n_own, self;
     int *server;          /* [n_chunks] */
     pthread_mutex_t lock; /* guards the fields below */
-    struct step steps[2]; /* steps by the last bit of their number */
+    struct step steps[2]; /* states of two steps, by the last bit of the step */
 };
 
 enum status ps_norm_create(int n_chunks, const int *server, int self, struct ps_norm **out)

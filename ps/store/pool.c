@@ -1,5 +1,6 @@
-/* ps/store/pool.c - see pool.h. The pool counts its owner and every buffer in use. Buffers in the
- * segment are created when first needed and then kept until the end; a shelf has room for them. */
+/* ps/store/pool.c - see pool.h. The pool has a reference for its owner and one for every buffer in
+ * use. Buffers in the segment are created when first needed and then kept until the end; a shelf
+ * has room for them. */
 #include "ps/store/pool.h"
 #include "base/log.h"
 #include <pthread.h>
@@ -9,7 +10,7 @@
 struct shelf {
     struct ps_pool *pool;
     pthread_mutex_t lock;
-    struct buf *idle[PS_POOL_MAX_KEEP]; /* lock guards it and n_idle */
+    struct buf *idle[PS_POOL_MAX_KEEP]; /* idle buffers; lock guards them and n_idle */
     int n_idle;
     /* offset of the first buffer in the segment; bytes from one buffer to the next */
     size_t offset, stride;

@@ -4,8 +4,8 @@
  * the owner's end frees the idle buffers, buffers that return later are freed at once, and the last
  * one in the segment releases the segment. Some of a shelf's buffers may lie in a segment that
  * members on this host read (net/shm/segment.h).
- * Owns:    the idle buffers, at most `keep` for each chunk; a reference to the segment.
- * Threads: any; each chunk has its own lock.
+ * Owns:    the idle buffers, at most `keep` on each shelf; a reference to the segment.
+ * Threads: any; each shelf has its own lock.
  * Errors:  ST_NOMEM. */
 #ifndef PS_STORE_POOL_H
 #define PS_STORE_POOL_H
@@ -15,8 +15,8 @@
 enum { PS_POOL_MAX_KEEP = 16 };
 
 struct ps_pool;
-/* Creates a pool with one shelf for each chunk, which holds `keep` idle buffers, at most
- * PS_POOL_MAX_KEEP. */
+/* Creates a pool with n_shelves shelves, each of which keeps at most `keep` idle buffers, and at
+ * most PS_POOL_MAX_KEEP. */
 enum status ps_pool_create(int n_shelves, int keep, struct ps_pool **out);
 /* Places at most n of the shelf's buffers, and at most `keep`, in the segment: from `offset` on,
  * `stride` bytes apart, each behind its stamp. All shelves use the same segment. Called before any

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bounds of a list: its length, and its numbers. */
+/* Limits of a list: its length, and the numbers in it. */
 enum { SAMPLES_MAX_LIST = 1 << 13 };
 #define SAMPLES_MAX ((uint64_t)1 << 62)
 

@@ -34,7 +34,7 @@ void snapshot_destroy(struct snapshot *s); /* NULL is fine. */
  * nothing is held. A chunk that is stopped later, before the step, never reaches it: the caller
  * ends the snapshot. */
 enum status snapshot_begin(struct snapshot *s, int64_t step);
-/* Ends a snapshot, complete or not: it releases all and holds no more. */
+/* Ends a snapshot, complete or not: releases all versions, and holds no more. */
 void snapshot_end(struct snapshot *s);
 /* Returns the chunks, complete once `done` was called; valid until end. */
 const struct snapshot_chunk *snapshot_chunks(const struct snapshot *s, int *n);

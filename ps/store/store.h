@@ -48,11 +48,11 @@ struct store_config {
     const struct net_job *job;   /* copied */
     const int *server;           /* shard map, n_chunks; read by create alone */
     int self;                    /* this server's number in it */
-    int n_members;               /* 0: job->n_workers; differs where members joined or left */
+    int n_members;               /* 0: job->n_workers; another number if members joined or left */
     const int *member; /* members' indices for log lines, by rank; borrowed; NULL: 0, 1, ... */
     uint64_t generation;
-    /* Where chunks advance independently: first sample to assign (samples.h), unless the chunks
-     * bring a list. */
+    /* If chunks advance independently: first sample to assign (samples.h), unless the chunks bring
+     * a list. */
     uint64_t position;
     int64_t max_bytes;                /* limit of the memory that create allocates */
     const struct hosts *worker_hosts; /* names of workers in the log; borrowed; NULL: by number */

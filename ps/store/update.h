@@ -50,8 +50,8 @@ struct ps_update {
     bool sums;                   /* compute the checksum */
     struct thread_pool *threads; /* threads that share the pass; NULL: the caller's thread alone */
     void *wire; /* output: encoded version; NULL: wire_dtype is fp32, and members receive `value` */
-    /* Output: first element of `value` that is not finite; SIZE_MAX: none, or the version is the
-     * one before. */
+    /* Output: first element of `value` that is not finite; SIZE_MAX: none, or the version equals
+     * the one before. */
     size_t not_finite;
 };
 

@@ -81,7 +81,8 @@ static bool is_kept(const struct store *s, const struct chunk_state *c)
     return !s->cfg.outer && !fragments_turn(&s->job, s->fragment, c->chunk, c->version);
 }
 
-/* Provides the buffers of the next version: the present one's, or new ones. */
+/* Provides the buffers of the next version: those of the present one if it is kept, else new
+ * ones. */
 static enum status take_next(struct store *s, const struct chunk_state *c,
                              struct chunk_version *next)
 {

@@ -11,7 +11,8 @@ struct contribution {
     int slot; /* number among the contributions of the version */
     const struct net_payload *payload;
     float weight;
-    /* Version that it was computed on, to compensate its delay; NULL: none, or the present one. */
+    /* Version that the contribution was computed on, to compensate its delay; NULL: none, or the
+     * present one. */
     const struct buf *base;
     int64_t now_ns;
 };
