@@ -132,7 +132,8 @@ static struct peer *peer_of(struct mail *m, const char *addr)
     return p;
 }
 
-/* Waits for a letter, and returns the first, which stays queued; NULL: the end. */
+/* Waits until a letter is queued. Returns the first letter, which stays queued; NULL: the mail
+ * ends. */
 static struct letter *await_letter(struct mail *m)
 {
     pthread_mutex_lock(&m->lock);

@@ -19,7 +19,7 @@ struct mail_config {
 
 struct mail;
 enum status mail_create(const struct mail_config *cfg, struct mail **out);
-enum status mail_start(struct mail *m); /* called once; letters wait until then */
+enum status mail_start(struct mail *m); /* called one time; letters wait until then */
 /* Begins a generation: letters of an earlier one are no longer delivered. May be called from any
  * thread. */
 void mail_begin(struct mail *m, uint64_t generation);

@@ -40,17 +40,19 @@ struct ps_region_config {
     const char *address;         /* address of this server; borrowed to the program's end */
     int index, n_regions;        /* 0 to n_regions - 1 */
     int64_t steps;               /* steps of a worker from gate to gate, >= 1 */
-    /* Number of fragments, one of which is exchanged at each gate; below 2: all is exchanged. */
+    /* Number of fragments, one of which is exchanged at each gate; below 2: each gate exchanges all
+     * chunks. */
     int fragments;
     int64_t overlap; /* steps that are computed while the exchange is in flight */
-    /* Share of the region's own values that stays at a gate, 0 to 1; < 0: the changes of the
-     * overlap are added instead. */
+    /* Weight of the region's own values, 0 to 1, in their mean with the parent's at a gate; < 0:
+     * the changes of the overlap are added to the parent's values instead. */
     float overlap_mix;
-    int64_t max_drift; /* steps beyond a gate that are made without an answer */
+    int64_t max_drift; /* most steps that are made beyond a gate without an answer */
     /* Optimizer (enum optim_kind, SGD to Nesterov) of the parent's servers; < 0: chosen by the
      * number of exchanges. */
     int outer;
-    double outer_rate, outer_momentum;    /* settings of that optimizer; < 0: by the model's size */
+    /* settings of that optimizer; < 0: chosen by the model's size */
+    double outer_rate, outer_momentum;
     enum dtype push_dtype, version_dtype; /* formats of the exchange with the parent */
     bool wire_auto;         /* the parent's job chooses the formats by its slowest line */
     int step_ms;            /* duration of a step that wire_auto assumes */
@@ -104,8 +106,9 @@ void ps_region_await_end(struct ps_region *r);
 void ps_region_waits(struct ps_region *r, char text[STATUS_WAITING_BYTES]);
 /* Wakes the region, since a generation has begun. NULL is fine. */
 void ps_region_wake(struct ps_region *r);
-/* Sends the leave message to the parent if the job is done, or has ended with this error (NULL:
- * none), which the parent then reports; called after await_end. NULL is fine, here and below. */
+/* Sends the parent the leave message if the job is done, or has ended with this error (NULL: no
+ * error), which the parent's servers then log. Called after ps_region_await_end. NULL is fine, here
+ * and below. */
 void ps_region_stop(struct ps_region *r, const char *error);
 void ps_region_destroy(struct ps_region *r);
 

@@ -193,7 +193,7 @@ enum status region_chunks_read(struct ps_region *r, float *params)
     return ST_OK;
 }
 
-/* Returns NULL if the message fits the plan, or the fault. */
+/* Returns the fault of the message; NULL: the message fits the plan. */
 static const char *gate_problem(const struct run *run, const struct net_gate *gate)
 {
     if (gate->server == 0 || gate->server >= run->plan->servers.n)

@@ -11,7 +11,7 @@
 enum status region_chunks_create(struct ps_region *r); /* creates the mail */
 /* Logs the lack of memory, and ends this process. */
 void region_chunks_no_memory(struct ps_region *r);
-/* How a version that waits is made. */
+/* Order to make a version that waits. */
 struct region_chunk_adoption {
     int chunk;
     int64_t version;

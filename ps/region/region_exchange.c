@@ -173,7 +173,8 @@ static void resume_from(struct ps_region *r, int64_t version)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Finds where the region is, and sets the first values if it has none. */
+/* Starts the exchange, finds the region's next gate and the parent's version that its values are
+ * based on, and sets the first values if the region has none. */
 static enum status begin_exchange(struct ps_region *r, const struct run *run)
 {
     enum status st = ST_OK;
@@ -246,7 +247,7 @@ done:
     return st;
 }
 
-/* Computes the chunk's change since the region held the parent's version. */
+/* Computes the chunk's change from `before` to `value`. */
 static void subtract_base(struct ps_region *r, int chunk, const float *value)
 {
     const struct net_chunk *c = &r->chunks->chunks[chunk];

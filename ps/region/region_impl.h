@@ -100,7 +100,7 @@ void region_job_warn_few(const struct ps_region *r);
 bool region_must_wait(struct ps_region *r, int64_t version, int64_t train_steps);
 void region_made(struct ps_region *r, int chunk, int64_t version, int waits, struct buf *value);
 void region_first(struct ps_region *r, int chunk, const struct net_payload *value);
-/* Announces the adoption of base, the parent's version `version`. */
+/* Notes that the parent's version `version`, which is in `base`, is now adopted. */
 void region_adopts(struct ps_region *r, int64_t version);
 /* Records an adoption from the region's version `from` on. The caller holds the lock. */
 void region_rewind_note(struct ps_region *r, int64_t from,
@@ -132,8 +132,8 @@ bool region_is_held(const struct ps_region *r, const struct piece *p);
 void region_make_own(struct ps_region *r, int chunk, int64_t version);
 /* Keeps the unsent rests after all chunks were pushed for the parent's version `version`. */
 void region_unsent_keep(struct ps_region *r, int64_t version);
-/* Restores the unsent rests: the exchange has started, `held` is set, nothing was pushed.
- * Overwrites `change`. */
+/* Restores the unsent rests. Called before the first push, once `held` is set. Overwrites
+ * `change`. */
 void region_unsent_resume(struct ps_region *r);
 /* Updates waits_for (region_waits.c); only the thread of region_end_watch calls it. is_stuck: the
  * region makes no version before the parent answers. */

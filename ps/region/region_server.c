@@ -19,7 +19,7 @@ struct region_server {
     struct service *service;
     struct mail *mail;
     bool is_logged;        /* a line reported that the group is no region */
-    float *nothing;        /* zeros, as many as the largest possible chunk has */
+    float *nothing;        /* zeros, as many as the largest possible chunk has elements */
     pthread_mutex_t lock;  /* guards the fields below */
     struct net_plan *plan; /* plan in force, or about to be; NULL: none with gates */
     int self;              /* number of this server in the plan */
@@ -220,7 +220,7 @@ static void carry_out(struct region_server *p, const struct run *run,
         fail_server(p);
 }
 
-/* Returns NULL if the message fits the plan, or the fault. */
+/* Returns the fault of the message; NULL: the message fits the plan. */
 static const char *gate_problem(const struct run *run, const struct net_gate *gate)
 {
     if (gate->server != 0)

@@ -88,7 +88,7 @@ void region_unsent_keep(struct ps_region *r, int64_t version)
     delete_old_files(r, version - N_KEPT + 1, r->held > version ? r->held : version);
 }
 
-/* Returns true if the file is of these chunks. */
+/* Returns true if the file has the rests of this job's chunks. */
 static bool fits(const struct ps_region *r, const struct safetensors_entry *e, int n)
 {
     int ok = n == r->chunks->n_chunks;
@@ -129,7 +129,7 @@ void region_unsent_resume(struct ps_region *r)
     int64_t version = ahead ? r->held : r->last_counted;
     if (!r->cfg.folder || !net_exchange_unsent(r->x, 0))
         return;
-    /* Other files are of rounds that the parent has lost. */
+    /* Other files belong to rounds that the parent has lost. */
     delete_old_files(r, 0, ahead ? r->held : r->step + 1);
     if (!path_of(r, version, path))
         return;
