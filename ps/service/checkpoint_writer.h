@@ -33,7 +33,7 @@ enum status checkpoint_writer_create(const struct checkpoint_writer_config *cfg,
 void checkpoint_writer_destroy(
     struct checkpoint_writer *s); /* Waits only a moment for the disk. NULL is fine. */
 /* Replaces an earlier order, unless its file is being written: then this order fails. An order also
- * fails where the service is in another generation, or has no chunks in it. */
+ * fails if the service is in another generation, or has no chunks in it. */
 void checkpoint_writer_order(struct checkpoint_writer *s, uint64_t order, uint64_t generation,
                              int64_t step);
 /* Sets the id of ps 0's folder, which later files contain. */

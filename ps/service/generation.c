@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns a new reference to the present run or a kept one of that generation, or NULL. */
+/* Returns a new reference to the run of that generation, if it is the present run or a kept one;
+ * otherwise NULL. */
 static struct run *find_run(struct service *s, uint64_t generation)
 {
     pthread_mutex_lock(&s->lock);

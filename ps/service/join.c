@@ -1,10 +1,10 @@
 /* ps/service/join.c - see service.h: decides whether a worker may join, and fills in the reply.
  *
  * A join is judged by the plan in force. Any process may join as a member of that plan: the last
- * one counts, unless the process before it lives (rival.h). Between the stop of a run and the next
+ * process counts, unless the one before it lives (rival.h). Between the stop of a run and the next
  * plan every joiner waits. At ps 0 a joiner that is in no plan is put on the list from which the
- * next plan draws its new members; one without an index receives the lowest free index, and keeps
- * it. */
+ * next plan draws its new members; a joiner without an index receives the lowest free index, and
+ * keeps it. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
@@ -186,8 +186,8 @@ static bool note_claim(struct service *s, const struct run *r, const struct net_
     return news;
 }
 
-/* Admits a member unless it was in another generation than this one, or this one has stopped. The
- * caller holds the lock. */
+/* Admits a member unless this generation has stopped, is behind the one that the member was in
+ * (is_behind), or has not been announced to the member by ps 0. The caller holds the lock. */
 static enum join_answer judge_generation(struct service *s, struct run *r, int rank,
                                          const struct net_join *req, int *news,
                                          struct net_join_reply *reply)
@@ -264,7 +264,7 @@ static bool is_taken_for_ps0(const struct service *s, const struct net_join *req
 }
 
 /* Judges a join: WELCOME with the rank in *rank; INIT asks for a first plan. *news is set if the
- * list or the claims changed. The caller holds the lock. */
+ * list of joiners or the claims changed. The caller holds the lock. */
 static enum join_answer judge_join(struct service *s, const struct net_join *req, const char *peer,
                                    int *rank, int *news, struct net_join_reply *reply)
 {
@@ -324,7 +324,7 @@ static enum join_answer judge_join(struct service *s, const struct net_join *req
     return rival == RIVAL_LATE || replaced ? JOIN_REFUSED : JOIN_RETRY;
 }
 
-/* Logs that a worker computes with other arithmetic than the job's first one. Bit-identity holds
+/* Logs that a worker computes with other arithmetic than the job's first worker. Bit-identity holds
  * only for members that compute alike. */
 static void log_arithmetic(const struct run *r, int rank, const struct net_join *req)
 {
@@ -463,8 +463,7 @@ static void note_joined(struct service *s, struct run *r, int rank, uint64_t inc
         service_roster_changed(s);
 }
 
-/* Logs a refusal, and stores it while the worker is missing. A refusal of another process than the
- * member that is here is not stored. */
+/* Logs a refusal. Stores it if the worker is missing, but not if another process is this worker. */
 static void note_refusal(struct service *s, const struct net_join *req, const char *peer,
                          const char *why)
 {

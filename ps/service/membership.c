@@ -59,7 +59,7 @@ static bool take_out(struct service *s, const struct net_leave *leave, const str
     int here = m->incarnation == leave->incarnation &&
                (!leave->generation || leave->generation == r->generation);
     m->done = leave->done && (here || r == complete);
-    m->leaving = !m->done; /* also if it made steps that the servers have lost since */
+    m->leaving = !m->done; /* even if it made steps that the servers have lost since */
     m->failed = m->leaving && leave->error[0];
     if (!m->missing_ns)
         m->missing_ns = clock_now_ns();

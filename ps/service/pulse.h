@@ -11,8 +11,9 @@
 
 enum {
     PULSE_POINTS = 16,
-    PULSE_GAP_MS = 625,    /* time between two points; all points together cover at least 10 s */
-    PULSE_STANDS_MS = 3000 /* least time without a step after which training stands */
+    PULSE_GAP_MS = 625, /* time between two points; all points together cover at least 10 s */
+    /* least time without a step after which training counts as standing still */
+    PULSE_STANDS_MS = 3000
 };
 
 struct pulse_point {
@@ -33,7 +34,8 @@ void pulse_note(struct pulse *p, uint64_t generation, int64_t step, int64_t now_
 int64_t pulse_stood_ms(const struct pulse *p, int64_t now_ns);
 /* Returns true if no step was made for PULSE_STANDS_MS and for three times a step's duration. */
 bool pulse_stands(const struct pulse *p, int64_t now_ns);
-/* Returns the steps per second between the points; 0: training stands, or there is one point. */
+/* Returns the steps per second between the points; 0: training stands still, or there is one
+ * point. */
 double pulse_rate(const struct pulse *p, int64_t now_ns);
 
 struct service_pace {
@@ -44,7 +46,7 @@ struct service_pace {
 };
 
 struct service;
-/* Reports how fast this server makes steps at present, and whether training stands. */
+/* Reports how fast this server makes steps at present, and whether training stands still. */
 void service_pace(struct service *s, struct service_pace *out);
 
 #endif

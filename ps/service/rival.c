@@ -28,7 +28,7 @@ enum rival_verdict rival_judge(struct member *m, uint64_t incarnation, int64_t h
     int open = now_ns - m->rival_first_ns >= RIVAL_OPEN_MS * MS;
     if (!spoke && !open)
         return RIVAL_WAITS;
-    m->rival_last_ns = 0; /* the next request may arrive after this process died */
+    m->rival_last_ns = 0; /* the first process may have died when the next request arrives */
     return RIVAL_LATE;
 }
 

@@ -18,13 +18,13 @@
 #include "net/wire/plan.h"
 
 struct service_config {
-    int self; /* this server's number in ps_hosts; 0: it leads */
+    int self; /* this server's number in ps_hosts; 0: ps 0 */
     /* The address and both lists of hosts are borrowed to the program's end. */
     const char *address;              /* address in plans; NULL: its entry of ps_hosts */
     const struct hosts *ps_hosts;     /* all servers of the first plan */
     const struct hosts *worker_hosts; /* n = 0: any worker may join */
     int64_t max_model_bytes;          /* limit of the parameters held here */
-    int max_workers;                  /* limit of a job, with waiting joiners; 0: JOB_MAX_WORKERS */
+    int max_workers;       /* limit of members and joiners of a job; 0: JOB_MAX_WORKERS */
     int64_t first_wait_ms; /* longest wait for worker 0 to begin a job; 0: none; -1: no limit */
     bool serve;            /* another job may follow one that is done */
     bool shared_memory;    /* workers on this host may share memory with this server */
@@ -33,7 +33,7 @@ struct service_config {
     int64_t straggler_ms;            /* a step that waited longer gets a log line; 0: none */
     int64_t wait_line_ms;            /* interval of the lines on awaited workers; 0: 5000 */
     bool no_ticker;                  /* no thread and no such lines */
-    const struct outer_hooks *outer; /* hooks for ps 0's stores and plans with gates; NULL: none */
+    const struct outer_hooks *outer; /* hooks for stores at ps 0, or with gates; NULL: none */
     int region, n_regions;           /* region of the members' samples; 0, 0: no region */
     int fault_keep_chunks;           /* tests: the server refuses to hand chunks on */
     void (*started)(void *ctx);      /* a generation has begun; a callback may be NULL */

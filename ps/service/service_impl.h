@@ -19,7 +19,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* Number format that a member's process asks for. */
+/* Number format that a process asks for as a member. */
 struct admission_format {
     uint64_t incarnation; /* 0: no process has asked */
     int64_t heard_ns;
@@ -113,8 +113,7 @@ bool admission_waits_for_formats(struct service *s, const struct net_join *req, 
 void admission_choose_format(struct service *s, struct net_job *job);
 /* Drops all requests for a format. */
 void admission_drop_formats(struct service *s);
-/* Notes that this worker begins the job; another one that asks shortly after does not replace
- * it. */
+/* Notes that this worker begins the job; a worker that asks shortly after does not replace it. */
 void admission_note_setter(struct service *s, const struct net_join *req, const char *peer);
 /* Appends to the reason of a refusal which worker began the job, and a remedy. */
 void admission_name_setter(const struct service *s, const struct net_join *req, char *why,

@@ -31,7 +31,7 @@ struct shard_fetch {
     int64_t stall_ms;
 
     pthread_mutex_t lock;        /* guards all fields below */
-    uint64_t cancelled;          /* generation to cancel; SHARD_FETCH_ALL stays */
+    uint64_t cancelled;          /* generation to cancel; SHARD_FETCH_ALL: all */
     uint64_t generation;         /* generation that the client fetches for */
     struct fetch_client *client; /* NULL: no fetch in progress */
 };
@@ -43,7 +43,7 @@ struct fetching {
     int *chunk;    /* chunks to request from the present holder */
     uint8_t *here; /* [n_chunks] nonzero: another server sent the chunk, now or earlier */
 
-    /* Fields of the present holder. */
+    /* Fields for the present holder. */
     const char *from;
     int n, n_here, n_new; /* number of chunks; number here; number that arrived in this run */
     double mb, mb_here;

@@ -2,7 +2,7 @@
  * each step's mean gradient (store/clip.c), to the other servers of a generation. It retries each
  * server that is away or busy until that server accepts them.
  * Owns:    for each other server that has chunks a channel and a thread.
- * Threads: put from any, destroy from one, after the last put; it ends the calls in flight.
+ * Threads: put from any, destroy from one, after the last put. destroy ends the calls in flight.
  * Errors:  ST_NOMEM, logged. */
 #ifndef PS_SERVICE_SQUARE_SENDER_H
 #define PS_SERVICE_SQUARE_SENDER_H
