@@ -22,7 +22,7 @@ struct admin {
     char folder[PATH_MAX];      /* absolute path of cfg.folder; empty: none */
 
     pthread_mutex_t lock; /* guards the fields below */
-    char *model;          /* model of the last admitted member; NULL: none sent it */
+    char *model;          /* model of the last admitted member; NULL: no member sent one */
     char model_name[STATUS_MODEL_BYTES];
     int hidden_units;
 };
@@ -75,7 +75,7 @@ static void add_member(const struct admin *s, const struct roster_entry *p, int 
         snprintf(m->address, sizeof m->address, "%s", s->cfg.worker_hosts->addr[p->member]);
 }
 
-/* Adds the reasons of refused joins; without a job nothing else is known of workers. */
+/* Adds the reasons of refused joins. Without a job the status has nothing else about workers. */
 static enum status fill_refusals(const struct admin *s, struct net_status *out)
 {
     struct refusals *all;

@@ -19,8 +19,9 @@ struct app {
     const struct ps_options *opt;
     int signal_fd, event_fd;
     _Atomic int job_done, refused, over, failed;
-    _Atomic int replaced;    /* another ps 0 has replaced this process and continues the region */
-    _Atomic int unsure;      /* perhaps replaced: the folder does not answer */
+    _Atomic int replaced; /* another ps 0 has replaced this process and continues the region */
+    /* perhaps another ps 0 has replaced this process: the folder does not answer */
+    _Atomic int unsure;
     const char *error;       /* error at the end (error_of), for the region's parent */
     _Atomic int parent_lost; /* the region's last update did not reach the parent */
     _Atomic int cut_off;     /* the parent was lost before the last step, so the region ends */

@@ -36,8 +36,8 @@ struct ps_options {
     const char *address, *bind;   /* "": not given */
     int serve, join, drain;
     int64_t leave;           /* server that the command --leave removes; -1: no such command */
-    int64_t threads;         /* 0: by the number of cores */
-    int64_t update_threads;  /* 0: by the number of cores */
+    int64_t threads;         /* 0: chosen by the number of cores */
+    int64_t update_threads;  /* 0: chosen by the number of cores */
     int shared_memory;       /* 0: auto; nonzero: off */
     int64_t max_model_bytes; /* limit for this server */
     const char *checkpoint_dir, *restore; /* NULL: none */

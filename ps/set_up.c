@@ -12,10 +12,11 @@
 
 enum {
     MAX_AUTO_THREADS = 8,
-    OWN_DESCRIPTORS = 4,   /* a segment, the listening socket, a connection under test */
-    OWN_THREADS = 5,       /* threads for members, plans, ps 0, the coordinator and its folder */
-    START_END_S = 15,      /* time for a start that a signal ends */
-    CHECKPOINT_THREADS = 3 /* threads for this server's parts, its file, a missing ps 0 */
+    OWN_DESCRIPTORS = 4, /* a segment, the listening socket, a connection under test */
+    OWN_THREADS = 5,     /* threads for members, plans, ps 0, the coordinator and its folder */
+    START_END_S = 15,    /* time for a start that a signal ends */
+    /* threads for this server's parts, its file, and a look at the folder while ps 0 is missing */
+    CHECKPOINT_THREADS = 3
 };
 
 static void on_changed(void *ctx)

@@ -12,7 +12,7 @@ enum status ps_set_up_region(const struct ps_cluster *c, struct app *app);
 enum status ps_set_up_node(const struct ps_cluster *c, struct app *app);
 /* Returns the service's configuration, which borrows c and app. */
 struct service_config ps_set_up_service_config(const struct ps_cluster *c, struct app *app);
-int ps_set_up_n_threads(int64_t asked); /* 0: one for each usable core */
+int ps_set_up_n_threads(int64_t asked); /* 0: chosen by the number of usable cores */
 /* Checks that this process may have the threads and descriptors that the server needs. */
 enum status ps_set_up_reserve(const struct ps_options *opt, const struct ps_cluster *c);
 

@@ -13,7 +13,7 @@
 int ps_shutdown_open_signals(void);
 bool ps_shutdown_signal_pending(void *app, int ms); /* true: a signal is pending */
 int ps_shutdown_take_signal(struct app *app);       /* returns its number */
-/* Requests of the parts, which pass the app as ctx. */
+/* Requests from other parts of the server, which pass the app as ctx. */
 void ps_shutdown_on_refused(void *ctx);
 void ps_shutdown_on_done(void *ctx);
 void ps_shutdown_on_replaced(void *ctx);

@@ -40,7 +40,7 @@ struct own_folder {
     int asked, answered;      /* number of requests to read the id, and of answers */
     uint64_t n_ordered;       /* number of orders so far; `ordered` has the last of them */
     struct checkpoint_id ordered[MAX_ORDERED];
-    /* values of n_ordered when `keep`, and the sweep in progress, were requested */
+    /* value of n_ordered when `keep` was requested, and when the sweep in progress was */
     uint64_t keep_ordered, swept_ordered;
 };
 
@@ -99,8 +99,8 @@ static void begin_work(struct own_folder *k) RELEASES(k->lock)
     pthread_mutex_unlock(&k->lock);
 }
 
-/* Checks that the folder still has the known id: an empty list, or a missing file, may belong to a
- * folder that is not mounted. Only the thread, which alone changes the id, calls it. */
+/* Checks that the folder still has the known id: an empty list, or a missing file, may be due to a
+ * folder that is not mounted. Only the thread calls it, which alone changes the id. */
 static enum status still_is(const struct own_folder *k)
 {
     return k->id[0] ? checkpoint_folder_is(k->cfg.folder, k->id) : ST_OK;
@@ -123,8 +123,8 @@ static bool read_id(struct own_folder *k) REQUIRES(k->lock)
     return true;
 }
 
-/* Reads the parts in the folder completely; leaves out those that stay unreadable. Returns false if
- * the own_folder was destroyed. */
+/* Reads all data of the parts in the folder, and leaves out parts that stay unreadable. Returns
+ * false if the own_folder was destroyed. */
 static bool look(struct own_folder *k) REQUIRES(k->lock)
 {
     struct checkpoint_part *list = NULL;
@@ -179,7 +179,7 @@ static void forget(struct own_folder *k, const struct checkpoint_part *gone)
     k->n_parts = n;
 }
 
-/* Returns nonzero if the checkpoint was ordered after the sweep in progress was requested. */
+/* Returns true if the checkpoint was ordered after the sweep in progress was requested. */
 static bool needs(void *ctx, struct checkpoint_id id)
 {
     struct own_folder *k = ctx;

@@ -242,8 +242,8 @@ static void set_state(struct shard_writer *w, enum use use, enum part_phase phas
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Sets the state of a new order, at first FAILED. The fields on a write in progress, which may be
- * of an earlier order, stay. */
+/* Sets the state of a new order, at first FAILED. The fields about a write in progress stay, since
+ * it may belong to an earlier order. */
 static void begin_state(struct shard_writer *w, uint64_t order, uint64_t generation, int64_t step)
 {
     pthread_mutex_lock(&w->lock);

@@ -41,9 +41,9 @@ struct shard_writer_order {
 
 struct shard_writer;
 enum status shard_writer_create(void (*changed)(void *ctx), void *ctx, struct shard_writer **out);
-/* Waits for a file that is being written, until the deadline: then the thread, with all that it
- * holds, is left to the process's end, and calls no callback. Returns true if the thread has
- * ended. NULL is fine. */
+/* Waits for a file that is being written, until the deadline. After that the thread keeps all that
+ * it holds until the process exits, and calls no callback. Returns true if the thread has ended.
+ * NULL is fine. */
 bool shard_writer_destroy(struct shard_writer *w, int64_t deadline_ns);
 /* Replaces an earlier order; if the file of that order is being written, the new order fails.
  * `release` is called for the order's owner in every case. */

@@ -54,7 +54,7 @@ struct ps_monitor {
     double step_s;                /* duration of a step, up to the last move; 0: unknown */
     struct history history;
     struct net_status status; /* copy of the status */
-    int64_t status_ns;        /* time of that copy; 0: none */
+    int64_t status_ns;        /* time of that copy; 0: no copy yet */
     struct service_stats stats;
     int64_t saved_step; /* last checkpoint whose time is known; -1: none */
     double saved_unix_s;

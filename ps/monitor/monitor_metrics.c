@@ -92,7 +92,7 @@ static void write_members(FILE *f, const struct net_status *s)
     }
 }
 
-/* A figure of each worker, in its own family. */
+/* Metric family with one figure for each worker. */
 struct worker_family {
     const char *name, *type, *help;
     double (*value)(const struct net_status_member *w);
