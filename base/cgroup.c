@@ -24,7 +24,8 @@ static double lesser(double a, double b)
     return a == 0 || (b > 0 && b < a) ? b : a;
 }
 
-/* Returns the least limit of the group at `path` below `root` and of all groups above it. */
+/* Returns the lowest limit of the group at `path` below `root` and of all groups above that
+ * group. */
 static double least_of_path(const struct cgroup_limit *l, const char *root, const char *path,
                             int v2)
 {

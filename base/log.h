@@ -22,7 +22,7 @@ enum log_level log_level_get(void);
 /* Starts the log's thread, once. If that fails, it logs a warning, and callers continue to write
  * their lines. At exit log_stop(LOG_END_MS) is called. Call before other threads start. */
 void log_start(void);
-/* Waits until all lines logged before are written, for at most `ms`. Returns whether they are. */
+/* Waits at most `ms` until all lines logged before are written. Returns whether all are written. */
 int log_flush(int64_t ms);
 /* Writes the lines in the ring and ends the thread. Returns 0 if that lasts longer than `ms`,
  * because no program reads stderr; then no line is written any more. */
