@@ -113,7 +113,7 @@ static bool is_wanted_dtype(const struct exchange_chunk *c, const struct net_pie
 
 /* Ends the chunk's request without an answer, because the chunk has its last version of this
  * generation. The session is stepped first: a thread that waits for the chunk may call START as
- * soon as it is marked. */
+ * soon as the chunk is marked. */
 static void note_ended(struct link *l, const struct net_piece *p)
 {
     struct net_exchange *x = l->x;

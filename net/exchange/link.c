@@ -326,7 +326,7 @@ static void on_join(struct grpc_runtime_op *op, bool ok)
     unary_batch_end(&l->join, text, sizeof text);
     if (answered)
         net_channel_answered(l->channel, l->call);
-    grpc_call_unref(l->call); /* the other reference */
+    grpc_call_unref(l->call); /* the reference of the operations */
     forget_call(l);
     if (answered)
         note_answered(l);

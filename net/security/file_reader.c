@@ -30,7 +30,7 @@ static void *reader_main(void *arg)
         r->late = NULL;
         r->n_done = serves;
         pthread_cond_broadcast(&r->changed);
-        r->began_ns = clock_now_ns(); /* the next read, not the ended one, is measured */
+        r->began_ns = clock_now_ns(); /* the ended read does not make the next one late */
         if (late) {
             pthread_mutex_unlock(&r->lock);
             LOG_I("%s can be read again", late);

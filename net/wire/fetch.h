@@ -41,8 +41,8 @@ struct net_fetched {
 struct net_fetch_item {
     int chunk;
     int64_t version;
-    struct buf *value, *slots; /* little-endian fp32, the first value_bytes or slots_bytes; slots
-                                  may be NULL */
+    struct buf *value, *slots; /* little-endian fp32; only the first value_bytes and slots_bytes are
+                                  sent; slots may be NULL */
     size_t value_bytes, slots_bytes;
     uint64_t *samples; /* list, which is copied */
     size_t n_samples;

@@ -78,8 +78,8 @@ enum { JOB_FEW_EXCHANGES = 5 };
 /* Returns the dtype of contributions to a chunk: fp32 for averages of local steps, otherwise that
  * of chunks_dtype. */
 enum dtype job_push_dtype(const struct net_job *job, const struct chunks *chunks, int chunk);
-/* Returns true if servers send members rounded changes from one version to the next instead of
- * versions. The last slot holds the rounding error. */
+/* Returns true if servers send the rounded change from one version to the next, not whole versions.
+ * The last slot holds the rounding error. */
 bool job_sends_changes(const struct net_job *job);
 /* Returns the number of slots of a trained parameter, including the one for the rounding error. */
 int job_n_slots(const struct net_job *job);

@@ -1,4 +1,5 @@
-/* net/wire/message_impl.h - functions that the message*.c share. Private to them. */
+/* net/wire/message_impl.h - functions that the files message*.c share. Only these files include
+ * it. */
 #ifndef NET_WIRE_MESSAGE_IMPL_H
 #define NET_WIRE_MESSAGE_IMPL_H
 #include "net/wire/message.h"
