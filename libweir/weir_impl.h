@@ -1,4 +1,4 @@
-/* libweir/weir_impl.h - a handle, shared by the files of libweir/. Private to them.
+/* libweir/weir_impl.h - a handle, which the files of libweir/ share. Only these files include it.
  *
  *   settings.c  the settings of weir_set, and the job that follows from them
  *   params.c    names of the parameters, and the places of their values
