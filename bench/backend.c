@@ -1,14 +1,15 @@
-/* bench/backend.c - training steps a second of a model on one backend, through kernels/backend.h as
- * the worker calls it: pixels in, all layers forward, all backward, loss, gradients to the host,
- * new parameters in; no optimizer, no servers. The pixels are random, the gradients are not
- * applied. If `how` is graph or launches, it measures, through kernels/resident.h, whole steps on
- * the device, including Adam's update, as CUDA graphs or kernel by kernel.
+/* bench/backend.c - measures training steps of a model on one backend, through kernels/backend.h as
+ * the worker calls it. A step copies pixels in, computes all layers forward, the loss and all
+ * layers backward, copies the gradients to the host, and copies new parameters in. There is no
+ * optimizer and no server: the pixels are random, and the gradients are not applied. If `how` is
+ * graph or launches, it measures whole steps on the device through kernels/resident.h, including
+ * Adam's update, as CUDA graphs or kernel by kernel.
  *     bench_backend BACKEND MODEL [batch [precision [rounds [steps in a round [how [tuning]]]]]]
  *     bench_backend BACKEND --devices      prints the backend; exit 77 without a device
  * precision: fp32, tf32, bf16; how: host, graph, launches; tuning: as --gpu_tuning.
  * WEIR_BACKEND_DIR: folder of the backends, if not ../lib; exit 77 if a card has no bf16. Prints
- * the median of the rounds in images/s, by the clock and by the process's own processor time (on
- * the CPU: a busy machine disturbs it less), and the same as JSON. */
+ * the median of the rounds in images/s, by the clock and by the process's own processor time, which
+ * on the CPU a busy machine disturbs less, and the same figures as JSON. */
 #include "kernels/backend.h"
 #include "base/clock.h"
 #include "base/rng.h"
@@ -33,7 +34,7 @@ struct bench {
     int batch;
     float loss;
     struct backend_data *data; /* resident: DATA_BATCHES batches */
-    uint32_t *item;            /* [of the data set] order of its items */
+    uint32_t *item;            /* order of the data set's items, [number of items] */
     uint64_t n_steps, n_passes;
 };
 

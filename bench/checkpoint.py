@@ -1,14 +1,14 @@
 """Measures the cost of checkpoints: 1 ps and workers train the deep MNIST CNN with Adam.
 
   without   no --checkpoint_dir
-  with      a checkpoint every `--every` steps; round by round in turns with `without`
-  within    a checkpoint every 2 * `--every` steps, in one run: the first half of each such period,
-            in which it is made and written, beside the second half, in which nothing is saved.
-            The load of other programs changes more slowly than that, so that small costs are
-            visible (--no_within leaves it out)
+  with      a checkpoint every `--every` steps; rounds of `with` and `without` alternate
+  within    one run with a checkpoint every 2 * `--every` steps. The program compares two halves of
+            each such period: in the first one the checkpoint is made and written, in the second one
+            nothing is saved. The load of other programs hardly changes within a period, so that
+            small costs are visible (--no_within omits this run)
 
-Times are those of the worker's own lines, one for each step. The steps before step `--every`, and
-the last step, which waits for the last checkpoint, do not count.
+The time of a step is that of its line in the worker's log. The steps before step `--every`, and the
+last step, which waits for the last checkpoint, do not count.
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ from common import SOURCE, in_turns, loopback_hosts, machine, run_weir, step_tim
 
 
 def run(args, folder, every):
-    """Makes a run; returns the first worker's step times, and number and MB of checkpoints."""
+    """Makes a run; returns (step times of the first worker, number of checkpoints, their MB)."""
     hosts = loopback_hosts(args.workers)
     save = ["--checkpoint_dir=" + folder, "--save_steps=%d" % every] if every else []
     argvs = [[os.path.join(args.bin, "ps"), *hosts, "--task_index=0", *save]]
@@ -48,8 +48,9 @@ def rate(args, times):
 
 
 def halves(args, times):
-    """Returns the seconds of the halves of each period. A checkpoint of step s is made
-    when the servers make that version, which is before the worker's line of step s."""
+    """Returns (seconds of the first half, of the second half) of each period. The servers begin a
+    checkpoint of step s when they make that version, which is before the worker's line of step
+    s."""
     found = []
     for begin in range(2 * args.every - 1, args.steps - 2 * args.every, 2 * args.every):
         marks = [times[begin + i * args.every] for i in range(3)]

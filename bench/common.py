@@ -57,16 +57,16 @@ def run_weir(argvs, seconds):
 
 
 def in_turns(n_rounds, kinds):
-    """Yields (round, kind). Every second round runs backwards, so that no kind always has the
-    cooler machine."""
+    """Yields (round, kind). Every second round has the reverse order, so that no kind always runs
+    on a machine that is still cool."""
     for i in range(n_rounds):
         for kind in list(kinds)[::1 if i % 2 == 0 else -1]:
             yield i, kind
 
 
 def step_times(lines):
-    """Returns {global step: second} from a worker's lines, over midnight, too; a step that is made
-    again counts at its last time."""
+    """Returns {global step: time in seconds} from a worker's lines, also across midnight. A
+    repeated step has its last time."""
     times, day, last = {}, 0, 0
     for h, m, s, step in (found.groups() for found in map(STEP.search, lines) if found):
         now = int(h) * 3600 + int(m) * 60 + float(s)
@@ -99,7 +99,7 @@ def memory_gb():
 
 
 def vector_units():
-    """Returns the widest of the CPU's units that change how fast it computes."""
+    """Returns the name of the CPU's widest vector units, on which its speed depends."""
     with open("/proc/cpuinfo", encoding="utf-8") as f:
         flags = next((line.split() for line in f if line.startswith("flags")), [])
     names = ("amx_tile", "avx512_bf16", "avx512f", "avx2")
@@ -129,9 +129,10 @@ def commit(source):
 
 
 def paired(blocks):
-    """Returns the cost of B over A in percent: (mean, half of its 95% interval). Blocks are
-    measurements [(a, b), ...], each made in both orders (A B, B A), so that a drift and the order
-    cancel out. The interval is Student's t over the blocks, at least two."""
+    """Returns by how many percent B is above A: (mean, half of its 95% interval). Each block is a
+    list [(a, b), ...] of measurements in both orders (A B, B A), so that a drift of the machine and
+    the order cancel out. The interval is Student's t over the blocks, of which there must be
+    two."""
     each = [statistics.fmean(math.log(b / a) for a, b in block) for block in blocks]
     free = len(each) - 1
     t = 1.96 + 2.37 / free + 2.8 / free ** 2

@@ -1,9 +1,9 @@
-"""Measures how long a change stops the workers that stay: a job of one server and one worker grows
-to three and four and shrinks back while it trains, one change after the other, as in
-tests/python/test_elastic_proof.py.
+"""Measures how long the workers that stay stand still when others join or leave. While it trains, a
+job of one server and one worker grows to three servers and four workers and shrinks back, one
+change after the other, as in tests/python/test_elastic_proof.py.
 
-Pauses of pushes are most of a step, so that sharing two cores does not count as a stop.
-Ends with 1 if a change stopped worker 0 for --most steps or more.
+Most of a step is an artificial delay of its pushes, so that programs that share two cores do not
+count as a stop. Exits with 1 if a change stopped worker 0 for --most steps or more.
 """
 import argparse
 import os
@@ -22,9 +22,10 @@ class Measured(test_elastic_proof.Elastic):
     longest = 0.0
 
     def stops(self, changes):
-        """Measures the cost of each change for worker 0, which stays: the longest time between two
-        of its steps in the 25 after the order of the change, minus the median of the 20 before it,
-        in steps of that median. The median is measured before each change."""
+        """Returns (change, its step, median, longest, stop) for each change. longest: the longest
+        step of worker 0, which stays, among the 25 after the order of the change. median: the
+        median of its 20 steps before the order. stop: the difference of both, in units of the
+        median."""
         times = [(second, step) for step, second in step_times(self.workers[0].lines).items()]
         out = []
         for at, what in changes:

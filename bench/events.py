@@ -1,8 +1,8 @@
-"""bench/events: measures the cost of --logdir. Two workers without servers train the same on
+"""bench/events: measures the cost of --logdir. Two workers without servers train the same model on
 Fashion-MNIST at the same time and on the same core, so that other programs disturb both alike. One
-of them has --logdir. Then they run once more, with the other one started first. The program
-compares the CPU seconds of the processes in many short rounds, and prints the mean difference with
-its 95% interval (common.paired).
+of them has --logdir. Then they run once more, with the other one started first. The program does
+this in many short rounds, compares the CPU seconds of the two processes, and prints the mean
+difference with its 95% interval (common.paired).
     bench/events [--model=mlp] [--steps=2000] [--rounds=30] [--batch=100] [-- --histogram_steps=100]
 Flags behind -- are for the worker with --logdir alone. --none starts both without --logdir, which
 should show no difference. Prints a line for each round, and the result as a line of JSON."""

@@ -1,25 +1,27 @@
 """Measures how fast workers and servers exchange a model on this machine, and the machine's limits.
 
-The measurement uses loopback, the real program ps (SGD, sync mode: the servers add up and apply)
-and synthetic workers, which exchange like the program worker but compute nothing
-(bench/exchange_client.c, which also checks the sums):
+The measurement uses loopback, the real program ps (SGD, sync mode: the servers add gradients and
+apply the update), and synthetic workers, which exchange like the program worker but compute nothing
+(bench/exchange_client.c, which also checks the sums). It reports:
 
-  goodput    payload bytes both ways (gradients up, parameters down) over all workers, per second
+  goodput    payload bytes per second of all workers, both ways (gradients up, parameters down)
   CPU        seconds per GB of that payload, of all workers and of all servers
-  p50, p99   of one exchange: push all chunks, wait for all new versions; the slowest worker's
+  p50, p99   time of one exchange (push all chunks, wait for all new versions) of the slowest worker
 
-and beside it in the same run:
+The same run also measures:
 
-  iperf3     iperf3 -l 1M, one stream: bytes received per second; its own count of CPU, both sides
-  raw        two processes passing a message of the model's size (at most 64 MB) to and fro over a
-             plain TCP connection (bench/pingpong.c); for models below 64 KB also with each process
-             on its own core ("apart"): the kernel tends to put both on one, where a round trip
-             wakes no other core, which an exchange between more threads cannot do
+  iperf3     iperf3 -l 1M, one stream: bytes received per second; CPU of both sides by iperf3's
+             count
+  raw        two processes send a message of the model's size (at most 64 MB) back and forth over a
+             plain TCP connection (bench/pingpong.c). For models below 64 KB it is also measured
+             with each process on its own core ("apart"). Otherwise the kernel tends to put both
+             processes on one core, where a round trip wakes no other core; an exchange has more
+             threads and must wake other cores
 
-A round runs every contestant once, every second round backwards; medians over the rounds count.
-A first run that does not count chooses the steps per round, so that they last --seconds. GB are
-1e9 bytes; K and M in sizes are 1024 and 1024^2 bytes, but 13.1M is the deep MNIST CNN's 3,274,634
-floats. Models with fewer chunks than servers are left out.
+A round runs every contestant once, and every second round has the reverse order. The results are
+medians over the rounds. A first run, which does not count, finds the number of steps that last
+--seconds. GB are 1e9 bytes. K and M in sizes are 1024 and 1024^2 bytes, but 13.1M is the deep MNIST
+CNN's 3,274,634 floats. Models with fewer chunks than servers are omitted.
 """
 import argparse
 import ctypes
@@ -110,7 +112,7 @@ class Children:
         return self.all[-1]
 
     def wait(self, seconds):
-        """Waits until all have ended with 0. The first failure ends the wait."""
+        """Waits until all children have exited with 0. The first failure ends the wait."""
         deadline = time.monotonic() + seconds
         waiting = {os.pidfd_open(c.pid): c for c in self.all}
         try:
@@ -244,7 +246,7 @@ def calibrate(args, shape, workers, servers):
 
 
 class Contest:
-    """Returns all contestants of one model, which run once a round: (key, function) in order."""
+    """The contestants of one model, each of which runs once in a round."""
 
     def __init__(self, args, shape):
         self.shape, self.runs, self.figures = shape, [], {}

@@ -1,16 +1,17 @@
-/* bench/exchange_client.c - one synthetic worker for bench/exchange: it joins a job as program
- * `worker` does and exchanges a model with the servers step by step, but computes nothing.
+/* bench/exchange_client.c - one synthetic worker for bench/exchange. It joins a job like the
+ * program worker and exchanges a model with the servers step by step, but computes nothing.
  *
- * A step pushes all chunks and waits until all new versions have arrived. The gradient, which
- * differs between workers, is filled once. After the last step the parameters must be those that
- * the servers get by averaging and SGD, and every push must have counted exactly once; otherwise
- * the program fails, because it has not measured a complete exchange.
+ * A step pushes all chunks and waits until all new versions have arrived. Each worker fills its
+ * gradient, which differs from those of other workers, only once. After the last step the
+ * parameters must be those that the servers compute by averaging and SGD, and every push must have
+ * counted exactly once; otherwise the program fails, because it has not measured complete
+ * exchanges.
  *
- * The last --steps steps are timed. Steps are common to all workers of a job, so the timed windows
- * of the workers differ only by the transfer time of the last answers. One line of JSON on stdout
- * has the window on CLOCK_MONOTONIC, the CPU seconds that this process and the processes in
- * --cpu_of (the servers) used in the window, and the median and 99th percentile of a step's
- * time. */
+ * The last --steps steps are timed. All workers of a job make each step together, so their timed
+ * windows differ only by the transfer time of the last answers. One line of JSON on stdout has the
+ * begin and end of the window on CLOCK_MONOTONIC, the CPU seconds that this process and the
+ * processes in --cpu_of (the servers) used in the window, and the median and 99th percentile of a
+ * step's time. */
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/flags.h"
@@ -80,7 +81,7 @@ struct client {
     float *gradient; /* own_gradient, or the data of the segment */
     struct segment *segment;
     struct net_exchange *x;
-    int64_t *step_ns; /* opt_steps */
+    int64_t *step_ns; /* duration of each timed step, [opt_steps] */
     clockid_t clocks[MAX_PIDS];
     int n_clocks;
 };
@@ -228,8 +229,8 @@ done:
     return st;
 }
 
-/* Compares the parameters with the servers' sums and SGD, computed again. The workers' gradients
- * differ by a factor. */
+/* Compares the parameters with the result of the servers' sums and SGD, which it computes itself.
+ * The gradients of two workers differ by a factor. */
 static enum status check(const struct client *c)
 {
     struct net_exchange_stats stats;
@@ -246,7 +247,7 @@ static enum status check(const struct client *c)
     for (int64_t k = 0; k < c->chunks->n_elems; k++) {
         float mean = gradient_at(0, k) * (float)(opt_workers + 1) / 2;
         float want = -sgd.learning_rate * mean * (float)(opt_warmup + opt_steps);
-        /* Additions round once in each step. */
+        /* The servers' additions round in each step. */
         if (!(fabsf(c->params[k] - want) <= 0.02f * fabsf(want))) {
             LOG_E("parameter element %" PRId64 " is %g after the last step, not %g", k,
                   (double)c->params[k], (double)want);

@@ -2,16 +2,18 @@
 
   weir       one worker without servers: training stays on the card, each step one CUDA graph
   launches   the same with --cuda_graphs=off (--more)
-  plain      the same with --gpu_tuning=none; NAME has only that tuning, tuned has all of them:
-             the gain of each (--tuning=NAME,... or --tuning=all); capture is for workers with
-             servers: ps1 with it
+  plain      the same with --gpu_tuning=none (--tuning=NAME,... or --tuning=all)
+  NAME       plain with only the tuning NAME, which shows the gain of each tuning. The tuning
+             capture is for workers with servers, so its row is ps1 with capture
+  tuned      plain with all tunings
   eager      PyTorch with its defaults
   compiled   PyTorch with torch.compile(mode="reduce-overhead"), that is with CUDA graphs, and its
              fused Adam
   ps1        one worker and one ps on this host, --local_steps=1 as is the default
 
 It also measures the seconds of training until 99% of the original MNIST's test set is right. A
-first run finds the number of passes; a second one with the same seed has that length and is timed.
+first run finds the number of passes. A second run with the same seed makes so many passes, and is
+timed.
 
 The network, batch, optimizer and precision are the same on both sides (bench/train.py). PyTorch has
 its images on the card, too, and reads no loss while the clock runs. PyTorch's first steps
@@ -24,9 +26,9 @@ All run on one card, which the report names: --gpu, otherwise the first one that
 Each run gets the UUID of the card, and reports its device afterwards. A run that used another card,
 or the CPU, ends the program with status 1 and a line.
 
-Missing parts (PyTorch, PyTorch's CUDA, the original MNIST) are reported and left out. The exit
-status is 77 if Weir or a card is missing, because nothing can be measured. --cpu runs all parts on
-CPUs, to try this program.
+The program reports missing parts (PyTorch, PyTorch's CUDA, the original MNIST) and omits their
+rows. The exit status is 77 if Weir or a card is missing, because nothing can be measured. --cpu
+runs all parts on the CPU, only to try this program.
 """
 import argparse
 import json
@@ -46,7 +48,7 @@ TARGET = 0.99
 
 
 def read_data(folder, part, torch, device):
-    """Returns images and labels as tensors on the device, of gzipped or plain files."""
+    """Reads gzipped or plain files; returns (images, labels) as tensors on the device."""
     def one(kind):
         path = os.path.join(folder, part + kind)
         if os.path.exists(path):
@@ -240,7 +242,7 @@ def find_card(args):
 
 
 def what_is_there(args):
-    """Returns the names of what can be measured; prints a line for each missing part."""
+    """Returns the names of the parts that can be measured; prints a line for each missing part."""
     def missing(what):
         print("gpu_train: missing: " + what, file=sys.stderr)
     there = set()

@@ -1,5 +1,5 @@
 """Measures tokens/s, CPU seconds and memory of a small GPT (examples/python/char_gpt.py, of any
-size) in one run on one machine, with its own training loop in PyTorch:
+size) with its own training loop in PyTorch. All rows are measured in one run on one machine:
 
   weir   weir.torch.Exchange: 1 ps and 2 workers
   ddp    DistributedDataParallel over gloo: 2 ranks
@@ -7,13 +7,14 @@ size) in one run on one machine, with its own training loop in PyTorch:
 
     build/venv-torch2/bin/python bench/own_model.py      # bench/train --setup2 makes that venv
 
-All have the same first values, batches and hyperparameters of AdamW. PyTorch uses its fused AdamW,
-and DDP's gradients lie in its buckets. The run fails if weir and ddp do not reach the same losses.
-Rounds are interleaved, every second one backwards; medians count. CPU seconds, including those of
-servers, are per 1,000 tokens; other programs on the machine change them least. Tokens/s of a busy
-machine may favour the side with more processes: Linux may divide the machine by sessions
-(autogroup), and each process has its own session. The first --warmup steps, start-up and PyTorch's
-import are not timed. Memory is the highest RSS of each process, including PyTorch's libraries."""
+All rows have the same first values, batches and hyperparameters of AdamW. PyTorch uses its fused
+AdamW, and DDP computes gradients directly in its buckets. The run fails if weir and ddp do not
+reach the same losses. Rounds of the rows alternate, every second one in reverse order, and the
+results are medians. CPU seconds are per 1,000 tokens and include those of servers; other programs
+on the machine hardly change them. On a busy machine tokens/s may favour the row with more
+processes: Linux may divide the machine by sessions (autogroup), and each process has its own
+session. The first --warmup steps, start-up and PyTorch's import are not timed. Memory is the
+highest RSS of each process, including PyTorch's libraries."""
 import argparse
 import json
 import os
@@ -33,8 +34,8 @@ import weir  # noqa: E402
 RUN = os.path.join(SOURCE, "bench/own_model_run.py")
 NAMES = {"weir": "Weir, 1 ps and 2 workers", "ddp": "DDP on gloo, 2 ranks",
          "alone": "2 processes that do not communicate"}
-ALLOW_LOSS = 1e-3  # largest difference of the loss, mean of the last quarter, between weir and ddp
-CONTEXT = 64  # tokens of a sample, of char_gpt.py
+ALLOW_LOSS = 1e-3  # largest difference between the late losses (last quarter) of weir and ddp
+CONTEXT = 64  # tokens of a sample, as in char_gpt.py
 
 
 def parse():

@@ -70,13 +70,13 @@ def by_weir(model, data, o, clock):
 
 
 def by_pytorch(model, data, o, clock):
-    """Trains by DDP in its fastest way: a fused optimizer, gradients in place in the buckets."""
+    """Trains by DDP in its fastest way: with a fused optimizer, and gradients in the buckets."""
     rank = o["rank"]
     if o["kind"] == "ddp":
         distributed.init_process_group("gloo")
         model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     rule = torch.optim.AdamW(model.parameters(), lr=gpt.RATE, fused=True)
-    order = weir.Member(seed=1, task_index=0, n_workers=1)  # the places of samples by Weir's rule
+    order = weir.Member(seed=1, task_index=0, n_workers=1)  # chooses samples by Weir's rule
     for step in range(o["steps"]):
         clock.at(step)
         first = (2 * step + rank) * gpt.BATCH

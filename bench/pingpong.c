@@ -1,6 +1,6 @@
-/* bench/pingpong.c - the floor under every exchange on one machine: two processes send a message of
- * --bytes back and forth over a plain TCP connection on loopback, with blocking calls. The child
- * answers after it has received the whole message.
+/* bench/pingpong.c - measures the lower bound of every exchange on one machine: two processes send
+ * a message of --bytes back and forth over a plain TCP connection on loopback, with blocking calls.
+ * The child answers after it has received the whole message.
  *
  * Prints one line of JSON: median and 99th percentile of a round trip, bytes both ways per second,
  * and CPU seconds per GB over both processes. */

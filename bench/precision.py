@@ -1,9 +1,9 @@
 """bench/precision: measures the accuracy that --precision=bf16 costs. A worker without servers
-trains a model on Fashion-MNIST in fp32 and in bf16, same seeds, one run after the other. It then
-compares the accuracies on the test images, in points (hundredths), seed by seed.
+trains a model on Fashion-MNIST in fp32 and in bf16, with the same seeds, one run after the other.
+Then the program compares, for each seed, the accuracies on the test images, in percentage points.
     bench/precision [--model=deep_mnist] [--epochs=3] [--seeds=1,2,3] [--rate=0.001]
-Prints a table, and the same as a line of JSON; exit 1 if the mean of bf16 is further below that of
-fp32 than --allow points (0.2)."""
+Prints a table, and the same data as a line of JSON. The exit status is 1 if the mean accuracy in
+bf16 is more than --allow points (0.2) below that in fp32."""
 import argparse
 import json
 import os

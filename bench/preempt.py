@@ -1,31 +1,31 @@
-"""Measures the throughput of a synchronous cluster in which one worker is killed (kill -9) at
-intervals and started again, beside the same cluster without kills.
+"""Measures the throughput of a synchronous cluster in which one worker is killed (kill -9) again
+and again, and started again each time. It compares that with the same cluster without kills.
 
   full       all workers, undisturbed
   less       one worker fewer, undisturbed
   dropped    kills; --worker_timeout=0: the other workers continue at once, the killed one rejoins
   waited     kills; the default --worker_timeout: the other workers wait until it is back
 
-The program counts the steps of worker 0, which is never killed. Each is one batch of every worker
+The program counts the steps of worker 0, which is never killed. A step is one batch of every worker
 in the job, so steps per second are the throughput of a worker that stays. No figure includes the
-killed worker's own share. A step that is made again counts at its last time.
+killed worker's own share. A repeated step has its last time.
 
-The cost of kills has two measures:
+The program measures the cost of kills in two ways:
 
 - Pauses: the time from worker 0's last step before a kill to its third step after the return of the
   killed worker, beyond the usual time of that number of steps. The usual time is the mean over the
   steps of the same cluster outside of all kills, so it includes neither another run nor a drift of
   the machine.
-- Phases: all steps per second beside those of `full`. For that --rounds repeats the phases in turn.
-  A cluster of fewer workers waits for fewer, so its steps are a little shorter; `dropped` has that
-  gain in both measures.
+- Phases: the steps per second of a phase compared with those of `full`. --rounds repeats the phases
+  in turn. A cluster of fewer workers waits for fewer workers, so its steps are a little shorter;
+  both measures of `dropped` include that gain.
 
 The launcher's share of a pause lasts from the kill to the new start, and Weir cannot shorten it. If
 the other workers wait, they wait for all of it.
 
-Computing workers would compete for the cores of a small machine, and a killed one would leave its
-cores to the other workers. So the model is small and each of its many pushes waits a random time
-(--fault_push_delay_ms), as if a separate device computed it.
+Workers that compute would compete for the cores of a small machine, and when one is killed, the
+other workers would have its cores. So the model is small, and each of its many pushes waits a
+random time (--fault_push_delay_ms), as if a separate device computed the gradient.
 """
 import argparse
 import os
@@ -89,8 +89,8 @@ class Phase:
 
     def __init__(self):
         self.steps, self.seconds = 0, 0
-        self.usual_steps, self.usual_seconds = 0, 0  # outside of all kills
-        self.kills = []  # (steps, seconds, the launcher's part of them) around each
+        self.usual_steps, self.usual_seconds = 0, 0  # steps outside of all kills, and their time
+        self.kills = []  # (steps, seconds, the launcher's part of the seconds) around each kill
 
     def add(self, steps, kills):
         """Adds a run. kills: results of Cluster.kill(); the last kill must be over in `steps`."""

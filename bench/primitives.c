@@ -1,11 +1,12 @@
 /* bench/primitives.c - measures the CPU backend beside oneDNN itself, on one core.
  * Two contestants run the deep MNIST network, batch 64, in turns within one process:
- *   bare:  oneDNN's primitives of the network, forward and backward, back to back, every tensor
- *          and weight already in the format that oneDNN likes best: no optimizer, loss or reorders;
+ *   bare:  oneDNN's primitives of the network, forward and backward, one after the other. Tensors
+ *          and weights are already in the formats that oneDNN prefers, so there are no reorders. No
+ *          optimizer and no loss are computed.
  *   plan:  the backend through kernels/backend.h, as the worker calls it: pixels in, all layers
  *          forward, loss, all layers backward, gradients out in canonical layout, new parameters
  *          copied in.
- * Prints the medians over the rounds in images/s, their ratio, and the same as a line of JSON.
+ * Prints the medians over the rounds in images/s, their ratio, and the same data as a line of JSON.
  *     bench_primitives [rounds] [steps in a round] */
 #include "base/clock.h"
 #include "base/rng.h"
@@ -412,7 +413,7 @@ static double median(double *v, int n)
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-/* Prints the microseconds of each layer's forward and backward, each the least of 20. */
+/* Prints the microseconds of each layer's forward and backward, each the minimum of 20 runs. */
 static void layers_print(void)
 {
     double least[2][N_LAYERS];

@@ -1,18 +1,20 @@
-"""Measures how Weir scales with the number of workers, on one machine and, simulated, beyond it.
+"""Measures how Weir scales with the number of workers on one machine, and simulates larger
+clusters.
 
   bench/scale                     1, 2, 4 ... 256 synthetic workers against 1 and 2 real servers on
                                   loopback (sync mode, sgd, no computing): steps/s, goodput, the
                                   time of a step, the server's memory, CPU per GB
-  bench/scale --measure=FILE      fits the CPU costs of bench/simulate.py from other such runs on
-                                  this machine, with different sizes, chunks and worker counts
-  bench/scale --predict=FILE      runs the points of the fit and others, prints the simulation's
-                                  results beside the measured ones, and simulates 1,000 workers
+  bench/scale --measure=FILE      fits the CPU costs for bench/simulate.py to further runs on this
+                                  machine, with different sizes, chunks and numbers of workers, and
+                                  writes them to FILE
+  bench/scale --predict=FILE      runs the points of the fit and others, prints the results of the
+                                  simulation beside the measured ones, and simulates 1,000 workers
                                   with 100 servers on 25 Gbit/s links
 
-Bytes count both ways. Among `--tries` runs of a point only those count in which other programs used
-least of the machine; the table has their median, and the cores that other programs used. The
-simulation has that many cores less if it needs them. Start-up, joins and warm-up steps do not count
-in rates and CPU.
+Bytes count both ways. Only those of the `--tries` runs of a point count in which other programs
+used least of the machine. The table has their median, and the number of cores that other programs
+used. The simulation has so many cores less, if it needs them. Start-up, joins and warm-up steps are
+not in the rates and CPU times.
 """
 import argparse
 import itertools
@@ -25,7 +27,7 @@ import common
 import simulate
 
 KB, MB = 1 << 10, 1 << 20
-LOAD_ALIKE = 0.1  # cores
+LOAD_ALIKE = 0.1  # cores: runs whose other load differs by less are compared
 CLUSTER_LATENCY_S = 30e-6  # assumed, one way, within a data centre
 POINT = {"workers": 1, "servers": 1, "model_bytes": MB, "chunk_bytes": 256 * KB, "tensors": 1,
          "mode": "push", "compute_ms": 0.0, "jitter_ms": 0.0, "straggler_ms": 0.0}
@@ -33,7 +35,7 @@ POINT = {"workers": 1, "servers": 1, "model_bytes": MB, "chunk_bytes": 256 * KB,
 FIT_PUSH = [(1, 4 * KB, 4 * KB), (16, 4 * KB, 4 * KB), (1, MB, 16 * KB), (1, MB, 256 * KB),
             (1, 16 * MB, MB), (4, MB, 64 * KB), (4, 4 * MB, 256 * KB), (16, MB, 256 * KB),
             (64, MB, 256 * KB), (64, 256 * KB, 64 * KB), (128, MB, 256 * KB)]
-# A pull has no barrier, so that only with one worker all its bytes fall into the measured steps.
+# A pull has no barrier. So only with one worker all bytes are sent within the measured steps.
 FIT_PULL = [(1, 4 * KB, 4 * KB), (1, MB, 16 * KB), (1, MB, 256 * KB), (1, 16 * MB, MB)]
 # Points outside the fit: other worker counts, sizes, two servers, computing, a straggler.
 HELD_OUT = [{"workers": 2}, {"workers": 8}, {"workers": 32}, {"workers": 256},
@@ -48,7 +50,7 @@ HELD_OUT = [{"workers": 2}, {"workers": 8}, {"workers": 32}, {"workers": 256},
 
 
 def steps_for(point, gb):
-    """Returns the number of steps that move about `gb`, at least 8."""
+    """Returns the number of steps that exchange about `gb` GB, at least 8."""
     each = 2 * point["workers"] * (point["model_bytes"] + 20000)
     waits = point["compute_ms"] + point["jitter_ms"] + point["straggler_ms"]
     most = 4000 if not waits else max(8, int(4000 / waits))
@@ -56,8 +58,9 @@ def steps_for(point, gb):
 
 
 def best_run(args, **changes):
-    """Returns the median by rate of the runs of a point whose load by other programs is near the
-    least one. Returns None if all tries failed."""
+    """Makes --tries runs of a point, and selects those in which other programs used nearly as
+    little of the machine as in the best one. Returns the selected run with the median rate, or None
+    if all runs failed."""
     point, runs = dict(POINT, **changes), []
     for _ in range(args.tries):
         try:
@@ -83,7 +86,8 @@ def machine():
 
 
 def stated_mb(run):
-    """Returns the bound of ps/store/store.h for the server with most bytes; sgd has no slots."""
+    """Returns the bound in ps/store/store.h, in MB, for the server with most bytes. The optimizer,
+    sgd, has no slots."""
     chunks = simulate.chunk_table(run["model_bytes"], run["chunk_bytes"], run["tensors"])
     owned = [0] * run["servers"]
     for n, server in zip(chunks, simulate.shard(chunks, run["servers"])):
@@ -141,8 +145,8 @@ def solve(a, b):
 
 
 def least_squares(rows, ys):
-    """Returns (x, error): the x >= 0 with the least squares of relative errors. It tries every set
-    of non-zero x, which is quick with five unknowns."""
+    """Returns (x, error): the x >= 0 with the least sum of squared relative errors. Tries every set
+    of elements that may be above 0, which is fast with five unknowns."""
     n = len(rows[0])
     scale_of = [max(abs(r[i] / y) for r, y in zip(rows, ys)) or 1.0 for i in range(n)]
     weighed = [[r[i] / y / scale_of[i] for i in range(n)] for r, y in zip(rows, ys)]
@@ -173,8 +177,9 @@ def fit_row(run, side, share):
 
 
 def loops_of(run, loops):
-    """Returns the time of a step's measured loops on the server. If W contributions arrive in any
-    order, 1 + 1/2 + ... + 1/W are expected to arrive in their turn; all others are copied."""
+    """Returns the time that a server's loops (update, checksum, copies) need in a step, from their
+    measured speeds. If W contributions arrive in random order, 1 + 1/2 + ... + 1/W of them are
+    expected to arrive in member order; the server copies all others."""
     if run["mode"] != "push":
         return 0.0
     in_turn = sum(1 / k for k in range(1, run["workers"] + 1))
@@ -247,9 +252,9 @@ def sim_spec(run):
 
 
 def predict_run(costs, latency_s, run):
-    """Simulates all programs on this machine's cores. Other programs slow every task down only if
-    the machine lacks cores: without them the job would use some number of cores on average, and it
-    gets fewer if the sum is above the number of cores."""
+    """Simulates all programs of a run on this machine's cores. Other programs slow the job down
+    only if the machine lacks cores, that is, if the cores that the job would use alone and those
+    that other programs use are more than the machine has."""
     cores = os.cpu_count()
     steps = 4 if not run["jitter_ms"] else 40
     spec = dict(sim_spec(run), latency_s=latency_s, shared_cores=cores, steps=steps)

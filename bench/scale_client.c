@@ -1,16 +1,16 @@
 /* bench/scale_client.c - many synthetic workers in one process, for bench/scale.
  *
- * A server sees each of them as a real worker: it has its own exchange client
- * (net/exchange/exchange.h), its own connections, and its own thread. A step waits for the
- * simulated compute time (on a clock, without CPU), pushes every chunk of a synthetic model, and
- * waits for all new versions. --mode=pull instead pulls every chunk's current version, which
- * measures only transfers from the servers. --primitives connects to no server: it times the loops
- * that a server runs over a chunk, on memory that is not in a cache.
+ * For a server each of them is a real worker, with its own exchange client
+ * (net/exchange/exchange.h), its own connections, and its own thread. A step sleeps for the
+ * simulated compute time, pushes every chunk of a synthetic model, and waits for all new versions.
+ * --mode=pull instead pulls every chunk's current version, which measures only transfers from the
+ * servers. --primitives connects to no server: it times the loops that a server runs over a chunk,
+ * on memory that is not in a cache.
  *
- * The CPU times of this process, of the servers (--watch_pids) and of the whole machine, which
- * shows the load of other programs, are read when the first worker here begins and ends the
- * measured steps. In sync mode all workers are at most one step apart. Prints one line of JSON.
- * Exit codes: 0, 1 a failure or the deadline, 2 usage. */
+ * When the first worker of this process begins and ends the measured steps, the program reads the
+ * CPU times of this process, of the servers (--watch_pids), and of the whole machine, which shows
+ * the load of other programs. In sync mode all workers are at most one step apart. Prints one line
+ * of JSON. Exit codes: 0, 1 a failure or the deadline, 2 usage. */
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/flags.h"
@@ -144,7 +144,7 @@ static struct mark take_mark(const struct crowd *c)
     return m;
 }
 
-/* Waits for the simulated time. Ends early when the crowd stops. */
+/* Waits for the simulated compute time, or until the crowd stops. */
 static void simulate_compute(struct worker *w, int64_t step)
 {
     double ms = opt_compute_ms + (w->member == 0 ? opt_straggler_ms : 0);

@@ -20,7 +20,7 @@ from common import SOURCE, free_ports
 BIN = os.environ.get("WEIR_BIN") or os.path.join(SOURCE, "build/bin")
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG = 1
-FILES_BESIDE = 128  # descriptors of a process, beside one per connection and worker
+FILES_BESIDE = 128  # descriptors of a process besides those of connections and workers
 READY_S, END_S = 30, 30
 
 
@@ -53,7 +53,7 @@ def status_kb(pid, key):
 
 
 class Children:
-    """The processes of one run; leaving the block kills what still lives."""
+    """The processes of one run. The end of the `with` block kills those that still run."""
 
     def __enter__(self):
         self.all = []
@@ -112,7 +112,7 @@ def percentile(values, share):
 
 
 def summary(point, steps, results, servers):
-    """Returns the figures of a run. Bytes count both ways; a pull moves them one way."""
+    """Returns the figures of a run. Bytes are those of both ways; a pull has only one way."""
     n, m = point["workers"], results[0]["model_bytes"]
     seconds = (max(r["end_ns"] for r in results) - min(r["begin_ns"] for r in results)) * 1e-9
     ways = 1 if point["mode"] == "pull" else 2

@@ -6,26 +6,28 @@ The simulation goes frame by frame (one chunk or several, as net/rpc/send_queue.
 
   worker  computes (a constant, jitter, a straggler), then pushes all chunks in order; the step ends
           when all new versions are in. CPU: checksum and send of a push, receipt of a version.
-  link    full duplex, one each way per host, FIFO by frame, cut-through: a frame's first byte
-          continues at once, its last one leaves the slower of its two links. FIFO replaces fair
-          share, because both keep a link equally busy (so the time of the last frame, which ends a
-          step, is the same). FIFO needs one event a frame; fair share would have to compute all
-          flows of a link again at each start and end. The network buffers without a bound.
-  server  receives a whole frame and checks it. Sums a contribution if it is the next in member
-          order, and all those that had waited for it; otherwise copies it aside. After the last
-          one: one update, one checksum, then an answer to each member, in member order, chunk by
-          chunk. Chunks are balanced over servers as by net/wire/chunks.h.
-  CPU     a pool of cores per host (or one for all: everything on one machine). Tasks wait in one
-          FIFO queue and are not interrupted; those of one connection and side run one after the
-          other, as in gRPC.
+  link    Each host has one link each way. A link transmits whole frames in FIFO order. A frame's
+          first byte is forwarded at once; its last byte arrives when the slower of its two links
+          has transmitted it. Real links share their rate among flows. FIFO keeps a link equally
+          busy, so the last frame, which ends a step, arrives at the same time. FIFO needs one event
+          for each frame; shared rates would have to be computed again whenever a flow begins or
+          ends. The network has unbounded buffers.
+  server  receives a whole frame and checks it. If a contribution is the next in member order, the
+          server adds it, and all contributions that waited for it; otherwise it copies the
+          contribution. After the last contribution to a chunk it makes one update and one checksum,
+          and then answers each member, in member order, chunk by chunk. Chunks are balanced over
+          servers as by net/wire/chunks.h.
+  CPU     Each host has a pool of cores, or all hosts share one pool (all programs on one machine).
+          Tasks wait in one FIFO queue and are not interrupted. Tasks of one side of a connection
+          run one after the other, as in gRPC.
 
-The simulation leaves out loss, slow start and the locks of chunks. The measured costs include the
-cost of threads that wake each other, and of cache misses (see `crowd` in Costs).
+The simulation has no packet loss, no slow start of TCP, and no locks of chunks. The measured costs
+include the cost of threads that wake each other, and of cache misses (see `crowd` in Costs).
 
-Events are merged if the result does not change: a worker on its own host has a core for sending and
-one for receiving, each fed in order by one source, so that their FIFO queues are computed without
-events. That leaves five events per frame up and chunk down: two at the server's downlink and CPU
-queue, two at the end of its CPU tasks, one at the worker's downlink.
+Some queues need no events: a worker on its own host has one core for sending and one for receiving,
+and each receives its tasks in order from one source, so the times can be computed directly. Five
+events remain for each frame that goes up and chunk that goes down: two at the server's downlink and
+CPU queue, two at the end of the server's CPU tasks, one at the worker's downlink.
 
     bench/simulate.py --costs=FILE --workers=1000 --servers=100 --gbit=25 --model_bytes=13100000
 """
@@ -42,11 +44,15 @@ GATHER_BYTES, FRAME_BYTES, FRAME_PIECES = 128 << 10, 1 << 20, 512  # see net/rpc
 
 
 class Costs:
-    """CPU seconds. bytes_*: per byte of one direction; crowd: added per byte of either direction if
-    there are many connections (a core's caches then hold another connection's data, and each turn
-    of a connection brings fewer bytes), half of it with crowd_half connections beside the first;
-    chunk: per chunk in and out together; stream: per step and connection, in and out together. add,
-    copy, update, crc: per byte of a server's loops; add is part of bytes_in."""
+    """CPU seconds of the programs.
+
+    bytes_in, bytes_out: for each byte in this direction.
+    crowd: in addition for each byte of either direction, if a host has many connections. A core's
+        caches then hold data of other connections, and fewer bytes of a connection are handled at a
+        time. The cost is half of `crowd` if there are crowd_half connections besides the first one.
+    chunk: for each chunk, in and out together.
+    stream: for each step and connection, in and out together.
+    add, copy, update, crc: for each byte of these loops of a server; bytes_in includes add."""
     KEYS = ("bytes_in", "bytes_out", "crowd", "chunk", "stream")
 
     def __init__(self, server=None, worker=None, loops=None, crowd_half=1):
@@ -64,17 +70,18 @@ class Costs:
         return (connections - 1) / (connections - 1 + self.crowd_half)
 
     def task(self, side, way, n_bytes, first, share):
-        """Returns the seconds of one chunk in one direction. first: it is the first one of its
-        stream in this step; share: crowd_share."""
+        """Returns the seconds for one chunk in one direction. first: whether it is the first chunk
+        of its stream in this step. share: result of crowd_share()."""
         c = self.server if side == "server" else self.worker
         return ((c["bytes_" + way] + c["crowd"] * share) * n_bytes + c["chunk"] / 2 +
                 (c["stream"] / 2 if first else 0))
 
 
 def chunk_table(model_bytes, chunk_bytes=DEFAULT_CHUNK_BYTES, tensors=1):
-    """Returns the sizes of a model's chunks, as by chunks_create and the synthetic workers."""
+    """Returns the sizes of a model's chunks, by the rules of chunks_create() and of the synthetic
+    workers."""
     each = max(1, model_bytes // 4 // tensors) * 4
-    packed = min(chunk_bytes, PACK_BYTES) // each  # whole tensors that share a chunk
+    packed = min(chunk_bytes, PACK_BYTES) // each  # number of whole tensors that share a chunk
     if packed > 1:
         full, rest = divmod(tensors, packed)
         return [packed * each] * full + ([rest * each] if rest else [])
@@ -82,7 +89,8 @@ def chunk_table(model_bytes, chunk_bytes=DEFAULT_CHUNK_BYTES, tensors=1):
 
 
 def shard(chunks, n_servers):
-    """chunks_shard: in order of falling size, each to the server with fewest bytes so far."""
+    """Returns the server of each chunk, by the rule of chunks_shard(): in order of falling size, a
+    chunk is assigned to the server with the fewest bytes so far."""
     server = [0] * len(chunks)
     load = [(0, s) for s in range(n_servers)]
     for c in sorted(range(len(chunks)), key=lambda c: (-chunks[c], c)):
@@ -93,8 +101,8 @@ def shard(chunks, n_servers):
 
 
 def make_frames(chunks, server):
-    """Returns tuples of chunks that are sent together. Small chunks share a frame. A server's first
-    frame is sent as soon as it is full; chunks that are pushed after it fill the next ones."""
+    """Returns the frames as tuples of chunks. Small chunks share a frame. The first frame to a
+    server is sent as soon as it has GATHER_BYTES; later frames have up to FRAME_BYTES."""
     frames, later, open_frames = [], set(), {}
     for c, s in enumerate(server):
         frame = open_frames.setdefault(s, [])
@@ -116,7 +124,7 @@ DEFAULTS = {
     "latency_s": 0.0,      # one way, first byte to first byte
     "server_cores": 2,     # cores that a server uses: its --inter_op_threads
     "shared_cores": None,  # all programs on one machine with so many cores
-    "slowdown": 1.0,       # factor of each CPU task (cores that others use)
+    "slowdown": 1.0,       # factor of the time of each CPU task, if other programs use cores
     "compute_s": 0.0, "jitter_s": 0.0, "straggler_s": 0.0,
     "steps": 4, "seed": 1,
 }
@@ -126,7 +134,7 @@ PUSH, TAKE, SEND, GET = range(4)
 
 
 class Pool:
-    """Cores and the tasks that wait for one."""
+    """A pool of cores, and the tasks that wait for a core."""
 
     def __init__(self, cores):
         self.cores = self.idle = cores
@@ -159,7 +167,8 @@ class Simulation:
         self.pools = [self.shared or Pool(p["server_cores"]) for _ in range(self.S)]
         self.events, self.number = [], itertools.count()
         self.lane_busy, self.lane_waiting = set(), {}
-        self.worker_up, self.server_up = [0.0] * self.W, [0.0] * self.S  # free from then on
+        # Times from which each link is free.
+        self.worker_up, self.server_up = [0.0] * self.W, [0.0] * self.S
         self.worker_down, self.server_down = [0.0] * self.W, [0.0] * self.S
         self.receiver = [0.0] * self.W
         n = len(self.chunks)
@@ -167,15 +176,15 @@ class Simulation:
         self.parked = [set() for _ in range(n)]
         self.left, self.step = [0] * self.W, [0] * self.W
         self.step_start = [0.0] * self.W
-        self.step_seconds = []                                  # times of all workers and steps
-        self.ends = [[] for _ in range(p["steps"])]             # when workers ended each step
+        self.step_seconds = []                                  # duration of each worker's steps
+        self.ends = [[] for _ in range(p["steps"])]             # times at which workers ended it
         self.longest_compute = [0.0] * p["steps"]
         self.handlers = [self.computed, self.task_done, self.version_made, self.at_server_link,
                          self.at_server, self.at_worker_link, self.at_worker, self.step_done]
         self.effects = [self.pushed, None, self.sent, self.got]
 
     def _set_costs(self, costs):
-        """Sets the seconds of each task, by chunk."""
+        """Computes the seconds of each kind of task for each chunk."""
         slow, n = self.p["slowdown"], len(self.chunks)
         seen, first = set(), []
         for s in self.server_of:
@@ -203,8 +212,8 @@ class Simulation:
     # ---- cores ----
 
     def submit(self, now, pool, lane, task):
-        """task: (pool, lane, kind, worker, chunk or frame, seconds). A lane is one side of a
-        connection."""
+        """Queues a task: (pool, lane, kind, worker, chunk or frame, seconds). A lane is one side of
+        a connection, whose tasks run one after the other."""
         if lane in self.lane_busy:
             self.lane_waiting.setdefault(lane, collections.deque()).append(task)
             return
@@ -219,7 +228,9 @@ class Simulation:
         kind, w, frame, seconds = task[2:]
         if kind == TAKE:
             for c in frame:
-                if w != self.next_member[c]:  # the copy now, and the sum in its turn
+                # A contribution that is not the next in member order is copied now, and added
+                # later.
+                if w != self.next_member[c]:
                     seconds += self.cost_copy[c] - self.cost_add[c]
                     self.parked[c].add(w)
         task[0].busy_s += seconds
@@ -325,7 +336,8 @@ class Simulation:
         self.submit(now, pool, lane, (pool, lane, TAKE, w, frame, seconds))
 
     def taken(self, now, task, w, frame):
-        """Adds tasks for contributions that had waited for these, and for updates."""
+        """Handles a frame that the server has received: adds contributions that waited for those in
+        the frame, and updates chunks whose contributions are complete."""
         seconds, full = 0.0, []
         for c in frame:
             self.counted[c] += 1
@@ -337,7 +349,8 @@ class Simulation:
                     seconds += self.cost_add[c]
                     n += 1
                 self.next_member[c] = n
-            if self.counted[c] == self.W:  # the parked ones had their turn in another task
+            # The last contribution triggers the update, and first the sums of all that still wait.
+            if self.counted[c] == self.W:
                 seconds += self.cost_add[c] * len(self.parked[c]) + self.cost_update[c]
                 self.parked[c].clear()
                 self.next_member[c] = self.counted[c] = 0
@@ -389,7 +402,8 @@ class Simulation:
                 "gb_s": 2 * self.W * sum(self.chunks) / step_s * 1e-9}
 
     def utilisation(self, step_s, mean_step_s):
-        """Returns, for the busiest of each kind, the share of a step in which it works."""
+        """Returns, for each kind of resource, the share of a step in which the busiest one
+        works."""
         model = sum(self.chunks)
         load = [0] * self.S
         for c, s in enumerate(self.server_of):

@@ -1,7 +1,7 @@
 """Measures images/s of training the deep MNIST CNN on Fashion-MNIST on one machine, in one run:
 
   weir       1 ps and 2 workers over gRPC on loopback, --intra_op_threads=1
-  ddp        PyTorch's DistributedDataParallel on gloo, 2 ranks, one thread each
+  ddp        PyTorch's DistributedDataParallel over gloo, 2 ranks, one thread each
   ddp2       the same with PyTorch 2 (--torch2: a venv that `bench/train --setup2` makes)
   torch      2 PyTorch processes that do not communicate: the limit of DDP (--alone)
   torch2     the same with PyTorch 2 (--alone --torch2)
@@ -9,26 +9,28 @@
   free1      1 Weir worker alone (--cost)
   ps1        1 ps and 1 worker (--cost)
 
-The network is the same on both sides, layer by layer (examples/models/deep_mnist.json: convolution
+Both sides have the same network, layer by layer (examples/models/deep_mnist.json: convolution
 5x5x32, relu, max pool, convolution 5x5x64, relu, max pool, dense 1024, relu, dropout 0.5, dense 10,
-softmax cross-entropy; 3,274,634 parameters, which both sides confirm), as are the batch, the
-optimizer with its hyperparameters, and the images, which both read from memory in random order.
-Rounds are interleaved; the median of each contestant's rounds counts.
+softmax cross-entropy; both sides check the number of parameters, 3,274,634). They also have the
+same batch, the same optimizer and hyperparameters, and the same images, which they read from memory
+in random order. Rounds of the contestants alternate, and the result of a contestant is the median
+of its rounds.
 
---precision=bf16 makes Weir's workers multiply in bf16, and PyTorch's under autocast;
---precision=fp32,bf16 runs all in both, in turns. PyTorch 2 runs in its fastest way: images and
-weights channels-last, a fused optimizer and, if Debian's libtcmalloc-minimal4 is installed, its
-allocator. The report shows whether it was.
+--precision=bf16 makes Weir's workers multiply in bf16, and runs PyTorch under autocast.
+--precision=fp32,bf16 runs all contestants in both, in turns. PyTorch 2 runs in its fastest way:
+with images and weights channels-last, a fused optimizer and, if Debian's libtcmalloc-minimal4 is
+installed, this allocator. The report shows whether it was used.
 
-The program checks that all train alike. A table has each contestant's loss over the steps, with
-PyTorch's warm-up counted as steps. The run fails if the mean of the last quarter of --steps is
-further than --allow_loss from Weir's. In measurements two seeds of Weir were 5 % apart after 100
-steps, Weir and DDP 4 to 6 % after 40 and 100, workers alone 8 to 12 % above those that share a
-server after 40; a tenth of the learning rate makes the loss more than twice as high.
+The program checks that all contestants train alike. A table has each contestant's loss over the
+steps; PyTorch's warm-up steps count as steps. The run fails if a contestant's mean loss over the
+last quarter of --steps differs from Weir's by more than --allow_loss. In measurements two seeds of
+Weir differed by 5 % after 100 steps, and Weir and DDP by 4 to 6 % after 40 and 100 steps. The loss
+of workers alone was 8 to 12 % above that of workers that share a server after 40 steps. A tenth of
+the learning rate makes the loss more than twice as high.
 
-The time is that of `--steps` steps with every image of every worker on both sides, from the first
-step to the last, without start-up, reading of files and evaluation. PyTorch makes warm-up steps
-before the clock starts; Weir makes none.
+The time of both sides is that of `--steps` steps, from the first step to the last, without
+start-up, reading of files and evaluation. PyTorch makes warm-up steps before the clock starts; Weir
+makes none.
 """
 import argparse
 import collections
@@ -51,7 +53,7 @@ TORCH2 = os.path.join(SOURCE, "build/venv-torch2/bin/python")
 TCMALLOC = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"
 PARAMETERS = 3274634
 WORKERS = 2
-LOSSES = collections.defaultdict(list)  # contestant: rounds: {step: mean of its workers}
+LOSSES = collections.defaultdict(list)  # contestant: [{step: mean loss of its workers}], by round
 TCMALLOC_LOADED = {}  # contestant with PyTorch: True if all its processes loaded it
 N_POINTS = 5  # steps in the table of losses
 
@@ -130,7 +132,7 @@ def maps():
 
 
 def keep_losses(key, of_workers):
-    """Stores losses. of_workers: {step: loss} of each."""
+    """Stores the losses of a round. of_workers: {step: loss} of each worker."""
     LOSSES[key].append({step: statistics.mean(w[step] for w in of_workers)
                         for step in of_workers[0]})
 
@@ -226,7 +228,7 @@ def parse():
 
 
 def version_of(python):
-    """Returns the version of the interpreter's PyTorch, or None."""
+    """Returns the version of PyTorch in this interpreter, or None."""
     if python is None:
         return None
     done = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], text=True,
@@ -335,7 +337,7 @@ def report_precision(args, precision, all_figures, names):
               (names[name], median[name], min(values), max(values), median[name] / base))
     ratios = {}
     if args.cost:
-        # Round by round: other programs of a round slow both sides down.
+        # The ratios are those of each round, because the load of other programs slows both down.
         ratios = {"kept by 2 workers": [a / b for a, b in zip(figures["weir"], figures["free2"])],
                   "kept by 1 worker": [a / b for a, b in zip(figures["ps1"], figures["free1"])]}
         for name, values in ratios.items():

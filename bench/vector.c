@@ -1,10 +1,10 @@
-/* bench/vector.c - measures the loops of kernels/vector and the checksum beside memory speed. Each
- * contestant runs over a working set (all its arrays together) that fits into a core's L2 cache,
- * and over a larger one. Each byte that it reads or writes is counted once, as for memcpy.
- * Contestants alternate, round by round, each right after a turn of memcpy, so that other load on
- * the machine affects both. Times are the thread's processor time. Prints the medians of GB/s and
- * of the ratios to memcpy's, and the ratios as a line of JSON. bench_vector [rounds] [milliseconds
- * of a turn] */
+/* bench/vector.c - compares the loops of kernels/vector and the checksum with the speed of memcpy.
+ *     bench_vector [rounds] [milliseconds of a turn]
+ * Each contestant runs over a working set (all its arrays together) that fits into a core's L2
+ * cache, and over a larger one. Each byte that it reads or writes is counted once, as for memcpy.
+ * In a round each contestant has a turn, right after a turn of memcpy, so that other load on the
+ * machine affects both alike. Times are the thread's processor time. Prints the medians of GB/s and
+ * of the ratios to memcpy's speed, and the ratios as a line of JSON. */
 #include "kernels/vector/vector.h"
 #include "base/digest.h"
 #include "kernels/vector/clones.h"
@@ -133,7 +133,8 @@ static void pass_crc32c(struct set *s)
     sink = digest_crc32c(0, s->array[0], s->n * sizeof(float));
 }
 
-/* Slots are one behind the other, old and new in separate arrays, as on a server. */
+/* Runs one optimizer. A chunk's slots lie one behind the other, and old and new slots are separate
+ * arrays, as on a server. */
 static void pass_optim(struct set *s)
 {
     optim_apply(&s->optim, ++s->step, s->n, s->array[0], 1e-3f, s->array[1], s->array[3],
@@ -141,7 +142,7 @@ static void pass_optim(struct set *s)
 }
 
 static const struct contestant contestants[] = {
-    {"memcpy", pass_memcpy, 2, 8, -1, 0}, /* first: all other loops are compared with it */
+    {"memcpy", pass_memcpy, 2, 8, -1, 0}, /* must be first: other loops are compared with it */
     {"read and sum", pass_read, 1, 4, -1, 0},
     {"vector_scale", pass_scale, 2, 8, -1, 0},
     {"vector_add_scaled", pass_add_scaled, 2, 12, -1, 0},

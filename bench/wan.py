@@ -1,12 +1,12 @@
-"""Measures training across the links between regions, on one machine (tests/wan): network
-namespaces, links with delay, loss and a rate that a process imitates, and ESP by strongSwan on
-request. There is one row for each way to train:
+"""Measures training across the links between regions, on one machine (tests/wan). The regions are
+network namespaces. A process imitates the delay, loss and rate of the links, and strongSwan
+encrypts them by ESP on request. The table has one row for each way to train:
 
   lan        all workers in the region of the server: the reference of all other rows
   sync       workers in all regions; each exchanges every step with the one server
-  local      the same, every --local_steps steps (worker --local_steps); --rounds times
-  local_int4 the same, in int4 both ways
-  near       as regions, over links without delay or limit: shows how much the programs of all
+  local      as sync, but every --local_steps steps (worker --local_steps); --rounds times
+  local_int4 as local, in int4 both ways
+  near       as regions, but over links without delay or limit: shows how much the programs of all
              regions slow each other down on this one machine
   regions    each region has its own server, which exchanges with a parent group every
              --local_steps steps, in --wire, --overlap steps ahead (docs/guide/regions.md)
@@ -15,28 +15,29 @@ Each row has these columns:
 
   images/s      of all workers
   step          seconds of one batch of every worker
-  compute       utilisation: the step of lan divided by this one
-  of near       the step of near divided by this one: the cost of the link
-  predicted     the same by the link's properties: H t / (H t + rtt + bytes / rate each way). t is
-                the step of lan, H the steps between two exchanges, and bytes those of all workers
-                of a region, which share their link. Time that overlaps computing does not count
-  to, from      MB that the kernel counted on the links of region 0, where the server is, including
-                IP's headers and the first values: to it (gradients), from it (parameters); in all,
-                and for each step
-  waited        part of the time in which the regions' workers waited for the parent's answer: the
-                mean, from the lines of their servers
+  compute       utilisation: the step of lan divided by the step of this row
+  of near       the step of near divided by the step of this row: the cost of the link
+  predicted     compute as predicted from the link: H t / (H t + rtt + bytes / rate each way). t is
+                the step of lan, H the number of steps between two exchanges, and bytes are those of
+                all workers of a region, which share their link. The prediction ignores that part of
+                an exchange overlaps computing
+  to, from      MB to the server's region 0 (gradients) and from it (parameters), in all and for
+                each step. The kernel counts them on the links of region 0, including IP's headers
+                and the first values
+  waited        share of the time in which the regions' workers waited for the parent's answer: the
+                mean over the regions, from the log lines of their servers
   left out      rounds of the parent that continued without a region (--cut, --kill)
   accuracy      on the test set (--data_dir)
-  lost, late    packets that were lost or found a queue full; how late a packet arrived, mean and
-                most, which shows whether the machine is fast enough for its links
+  lost, late    packets that were lost or that a full queue dropped; mean and largest delay of a
+                packet beyond the link's own, which shows whether the machine is fast enough
 
-Workers have one thread each. On a machine with fewer cores than workers they share cores in every
-row, so that a row's share of waiting looks smaller than with a machine for each worker.
+Workers have one thread each. If the machine has fewer cores than workers, the workers share cores
+in every row, so that a row's share of waiting looks smaller than with a machine for each worker.
 
-Faults apply to every row except near whose workers are in more than one region. They count seconds
-since worker 0 was ready. --cut AFTER:SECONDS, once or more, cuts the link between regions 0 and 1.
---kill AFTER, in the mode regions, kills the server of region 1 (-9) and starts it again; `waited`
-then excludes the waits before.
+Faults apply to all rows except near, if the row has workers in more than one region. Times of
+faults are seconds since worker 0 was ready. --cut AFTER:SECONDS, which may be repeated, cuts the
+link between regions 0 and 1. --kill AFTER, in the row regions, kills the server of region 1 (-9)
+and starts it again; `waited` then excludes waits before the kill.
 """
 import argparse
 import os
@@ -53,7 +54,7 @@ from wan_job import Job, note  # noqa: E402
 
 CONGESTION = "net/ipv4/tcp_congestion_control"
 UNITS = {"kbit": 1e-3, "mbit": 1, "gbit": 1e3}
-# --modes: the regions of the workers and the flags of each way to train. Add new ones here.
+# The rows (--modes): regions of the workers, and flags of each way to train.
 MODES = {"lan": {"regions": 1, "flags": []},
          "sync": {"regions": None, "flags": []},
          "local": {"regions": None, "flags": [], "local": True},
@@ -98,7 +99,8 @@ def network(o, near):
 
 
 def line_figures(stats):
-    """Returns figures of all links, both ways: packets lost; mean and most delay, in us."""
+    """Returns figures over both ways of all links: lost packets, and how late packets arrived, in
+    us (mean and most)."""
     ways = [s[way] for s in stats for way in ("a_to_b", "b_to_a")]
     out = sum(w["out"] for w in ways)
     late = sum(w["late_us"] * w["out"] for w in ways) / out if out else 0
@@ -123,7 +125,7 @@ def measure(o, mode, folder):
                   tempfile.mkdtemp(dir=folder), groups, not m.get("near"))
         after = net.counters(0)
         lost, late, late_most = line_figures([link.stats() for link in net.links.values()])
-        # The wait for a connection, at a busy end of the job, is in no figure.
+        # No figure includes waits for connections at the end of the job.
         per_second = sum(s["images_per_second"] for s in job.summaries())
         n_params = next(job.summaries())["parameters"]
     to, away = (1e-6 * (after[k] - before[k]) for k in ("rx_bytes", "tx_bytes"))

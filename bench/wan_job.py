@@ -18,10 +18,12 @@ def note(text):
 
 
 class Job:
-    """Runs a job to its end: one server in region 0, or one more for each region, and workers."""
+    """Runs a job to its end. It has one server in region 0, in the row regions also one server for
+    each region, and workers."""
 
     def __init__(self, o, net, n_regions, steps, flags, folder, groups=(), faults=True):
-        """groups: flags of each region's own server, or empty. folder: the job's own."""
+        """groups: flags of each region's own server, if regions have servers. folder: for the files
+        of this job only."""
         self.o, self.net, self.folder = o, net, folder
         self.processes, self.killed = [], []
         self.n_regions, self.groups, self.steps = n_regions, groups, steps
@@ -31,7 +33,7 @@ class Job:
         places = [(r, k + 1 if r == 0 else k) for r, k in places]
         hosts = ["--ps_hosts=" + ps_host, "--worker_hosts=" +
                  ",".join("%s:%d" % (net.address(*place), PORT) for place in places)]
-        # All hosts are this machine: without this, payloads would use its shared memory.
+        # All hosts are this machine, so payloads would otherwise use its shared memory.
         hosts.append("--shared_memory=off")
         try:
             if groups:
@@ -77,7 +79,8 @@ class Job:
             "--optimizer=" + o.optimizer, "--seed=%d" % o.seed, *flags, *o.flag])
 
     def start_groups(self, parent, places, groups, steps, flags):
-        """Starts the parent's server beside that of region 0, on host 0 of that region."""
+        """Starts the servers and the workers of the regions. The parent's server runs on host 0 of
+        region 0, like the server of that region."""
         regions = ["%s:%d" % (self.net.address(r), PORT + 1) for r in range(self.n_regions)]
         self.start_ps("ps:parent", (0, 0), ["--ps_hosts=" + parent, "--worker_hosts=" +
                                             ",".join(regions)], *self.o.parent_flag)
@@ -98,7 +101,7 @@ class Job:
         return self.processes[-1]
 
     def keeps(self, region):
-        """Returns flags for --kill: two checkpoints in each round."""
+        """Returns flags with which a server writes two checkpoints in each round, for --kill."""
         return ["--checkpoint_dir=%s/region-%d" % (self.folder, region),
                 "--save_steps=%d" % max(1, self.o.local_steps // 2)] if self.o.kill else []
 
@@ -116,7 +119,7 @@ class Job:
         began = time.monotonic()
         far = self.named("worker:1")  # worker in the region of the fault
         for after, act in sorted(faults, key=lambda fault: fault[0]):
-            try:  # its end, if that is earlier
+            try:  # the worker may end before the fault
                 far.popen.wait(max(0, began + after - time.monotonic()))
                 note("training was over before %g s: nothing to %s any more" % (
                     after, act.__name__))
@@ -137,14 +140,16 @@ class Job:
         return [p for p in self.processes if re.fullmatch(r"ps:\d+", p.name)] if self.groups else []
 
     def waited(self):
-        """Returns the part of time, by the last line of each region's server; None: no regions."""
+        """Returns the share of the time in which workers waited, from the last line of each
+        region's server; None without regions."""
         lines = [re.findall(r"waited for answers .* s, ([\d.]+) % of the time", p.output())
                 for p in self.of_regions()]
         said = [float(line[-1]) / 100 for line in lines if line]
         return statistics.mean(said) if said else None
 
     def left_out(self):
-        """Returns the rounds that the parent made without all regions; None: no regions."""
+        """Returns the number of rounds that the parent made without all regions; None without
+        regions."""
         if not self.groups:
             return None
         n, since = 0, {}
