@@ -149,7 +149,7 @@ static void wait_all(struct rig *r, int64_t step)
 
 static int first_chunk;
 
-/* Sends one chunk by itself; blocks at the gate. */
+/* Pushes one chunk alone. Blocks at the gate. */
 static void *push_first(void *arg)
 {
     struct rig *r = arg;
@@ -158,7 +158,7 @@ static void *push_first(void *arg)
     return NULL;
 }
 
-/* Pushes the chunk `first` by itself and, while its frame is held, all other chunks from the last
+/* Pushes the chunk `first` alone. While its frame is held, pushes all other chunks, from the last
  * to the first. */
 static void push_behind(struct rig *r, int first)
 {

@@ -73,7 +73,8 @@ static unsigned resent(unsigned port, const int fillers[N_FILLERS])
     return n > m ? n : m;
 }
 
-/* Returns the number of repeats 3 s after the first packet; newer kernels send one each second. */
+/* Returns how often the first packet is repeated within 3 s. Newer kernels repeat it each
+ * second. */
 static unsigned wanted_resent(void)
 {
     unsigned linear = 0;

@@ -1,4 +1,5 @@
-/* tests/net_chunks_test.c - the chunk table (I5): cover, balance, comparison, hostile sizes. */
+/* tests/net_chunks_test.c - the chunk table (I5): it covers all elements, servers have balanced
+ * loads, differences are reported, and hostile sizes are refused. */
 #include "base/rng.h"
 #include "net/wire/chunks.h"
 #include "tests/check.h"
@@ -269,7 +270,7 @@ static void reshard_back_moves_the_same_chunks(void **state)
     assert_true(m.spread <= m.largest && m.moved <= c->n_elems / 2);
     assert_true(m.moved >= (c->n_elems - m.largest) / 2);
     assert_int_equal(chunks_reshard(c, 2, two, stay, 2, back), ST_OK);
-    for (int i = 0; i < c->n_chunks; i++) /* only the servers' numbers have changed */
+    for (int i = 0; i < c->n_chunks; i++) /* the servers have only changed their numbers */
         assert_int_equal(back[i], 1 - two[i]);
     assert_int_equal(chunks_reshard(c, 2, two, leave, 1, back), ST_OK);
     assert_memory_equal(one, back, bytes);

@@ -139,11 +139,11 @@ static void answers_arrive_at_once_or_later(void **state)
     assert_int_equal(seen.last.bytes, 1 << 20);
     assert_int_equal(seen.last.crc32c, 0xabcd);
     assert_string_equal(seen.last.address, "node7:2222"); /* plans contain addresses in this form */
-    net_server_control_reply(server, call + 1, &answer);  /* no such call: nothing happens */
+    net_server_control_reply(server, call + 1, &answer);  /* no such call: ignored */
     net_server_control_reply(server, call, &answer);
     assert_int_equal(finish(&c), ST_OK);
     assert_memory_equal(&c.reply, &answer, sizeof answer);
-    net_server_control_reply(server, call, &answer); /* a second answer: nothing happens */
+    net_server_control_reply(server, call, &answer); /* a second answer: ignored */
     set_at_once(1);
     begin(&c, client, LONG_MS);
     assert_int_equal(finish(&c), ST_OK);

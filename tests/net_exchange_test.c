@@ -100,7 +100,7 @@ static void rollback_restarts_exchange(void **state)
         assert_int_equal(net_exchange_push(r.m.x, MODEL_CHUNKS - 1, 6, r.m.gradient, 1),
                          ST_REBASED);
         assert_int_equal(net_exchange_pull(r.m.x, MODEL_CHUNKS - 1, 6), ST_REBASED);
-        tiny_assert_params(&r.m, 6); /* unchanged before the start */
+        tiny_assert_params(&r.m, 6); /* parameters do not change before the start */
         assert_int_equal(net_exchange_start(r.m.x, &start), ST_OK);
         assert_int_equal(start.step, 2);
         tiny_assert_params(&r.m, 2);
@@ -213,7 +213,7 @@ static void broken_stream_resends_each_request_once(void **state)
     rig_close(&r);
 }
 
-/* A wait ends at its deadline; event_fd then signals when another wait may succeed. */
+/* A wait ends at its deadline. event_fd then signals when another wait may succeed. */
 static void event_fd_signals_ready_waits(void **state)
 {
     struct rig r;
@@ -233,7 +233,7 @@ static void event_fd_signals_ready_waits(void **state)
     assert_int_equal(net_exchange_wait_until(r.m.x, 0, MODEL_CHUNKS, 1, 0), ST_DEADLINE);
     assert_int_equal(net_exchange_wait_until(r.m.x, 0, MODEL_CHUNKS, 1, soon), ST_DEADLINE);
     assert_true(clock_now_ns() >= soon);
-    tiny_stop(t); /* the connection is lost, requests are sent again */
+    tiny_stop(t); /* the connection is lost, and requests are sent again */
     t->hold = 0;
     tiny_start(t);
     while (net_exchange_wait_until(r.m.x, 0, MODEL_CHUNKS, 1, 0) == ST_DEADLINE) {

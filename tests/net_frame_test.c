@@ -13,7 +13,7 @@ enum { SMALL_BYTES = 4096 };
 
 struct seen {
     int n;
-    struct net_piece piece[8]; /* first pieces; payload is not valid after decoding */
+    struct net_piece piece[8]; /* first pieces; their payloads are not valid after decoding */
     uint8_t payload[8][64];    /* first bytes of their payloads */
     size_t payload_bytes[8];
     enum status answer;
@@ -409,7 +409,7 @@ static void callback_error_ends_decoding(void **state)
     assert_int_equal(seen.n, 1);
 }
 
-/* A frame that decodes must also decode by protobuf-c, to the same number of pieces. */
+/* If a frame decodes, protobuf-c must decode it, too, to the same number of pieces. */
 static void random_frames_decode_like_protobuf(void **state)
 {
     uint8_t good[SMALL_BYTES], bytes[SMALL_BYTES];

@@ -281,7 +281,8 @@ static void assigned_index_is_used_everywhere(void **state)
     rig_close(&r);
 }
 
-/* ps 0 assigns no index to a member without one, or another index to a member that has one. */
+/* ps 0 assigns no index to a member without an index, or assigns another index to a member that has
+ * one. */
 static void wrong_index_ends_start(void **state)
 {
     for (int member = -1; member <= 4; member += 5) {

@@ -44,7 +44,7 @@ static struct net_join good_join(void)
     return j;
 }
 
-/* Packs and unpacks a join. *got, without the chunks, is valid until the next call. */
+/* Packs and unpacks a join message. *got, without the chunks, is valid until the next call. */
 static enum status join_through(const struct net_join *join, struct net_join *got)
 {
     static struct net_join last;
@@ -138,7 +138,8 @@ static void every_name_crosses_the_wire(void **state)
     }
 }
 
-/* The transformations of samples: mean and deviation of each channel, and random changes. */
+/* A join contains the transformations of samples: mean and deviation of each channel, and random
+ * changes. */
 static void sample_transformations_cross_the_wire(void **state)
 {
     struct net_join got, join = good_join();
@@ -328,7 +329,7 @@ static void replies_contain_the_place(void **state)
     assert_int_equal(got.servers.n, 0);
     free_reply(&got);
     reply = good_reply();
-    reply.answer = JOIN_RETRY; /* contains only the generation */
+    reply.answer = JOIN_RETRY; /* this answer contains only the generation */
     assert_int_equal(wire_through(&message_reply, &reply, &got), ST_OK);
     assert_null(got.server);
     assert_int_equal(got.n_chunks, 0);
@@ -361,7 +362,7 @@ static void invalid_replies_are_refused(void **state)
     REPLY_INVALID(r.servers.addr = bare);
     REPLY_INVALID(r.place.rank = 3);
     REPLY_INVALID(r.place.rank = -1);
-    REPLY_INVALID(r.place.member = 1); /* below its rank */
+    REPLY_INVALID(r.place.member = 1); /* a member's number is not below its rank */
     REPLY_INVALID(r.place.member = JOB_MAX_WORKERS);
     REPLY_INVALID(r.place.n_members = JOB_MAX_WORKERS + 1);
     REPLY_INVALID(r.place.n_members = -1);

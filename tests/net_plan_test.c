@@ -329,7 +329,8 @@ static void server_states_arrive_unchanged(void **state)
     assert_true(!got.folder[0] && !got.knows_parts && !got.parts);
     assert_int_equal(got.joining, 1);
     assert_null(got.missing);
-    /* A server that joined later keeps `joining`, even with chunks and missing members. */
+    /* A server that joined later keeps `joining`, so a message may have it together with chunks and
+     * missing members. */
     joins.missing = absent;
     joins.n_missing = 2;
     assert_int_equal(wire_through(&message_control, &joins, &got), ST_OK);

@@ -72,8 +72,8 @@ static void older_step_resets_residual(void **state)
     round_step(0, 10, 0, 0);
 }
 
-/* A contribution that did not count is sent again as a part of the next one: the residual before it
- * is added again, and the residual that it left over is dropped. */
+/* A contribution that did not count is sent again as a part of the next contribution. The residual
+ * from before it is added again, and the residual that it left is dropped. */
 static void uncounted_contribution_is_added_once(void **state)
 {
     round_step(0, 5, 0, 2);

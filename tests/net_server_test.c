@@ -341,7 +341,7 @@ static void random_bytes_do_not_stop_server(void **state)
                      GRPC_STATUS_OK);
 }
 
-/* The server stops: it ends open streams and watches without their help. */
+/* When the server stops, it ends open streams and watches without the help of their clients. */
 static void stop_ends_streams_and_watches(void **state)
 {
     struct fixture *f = *state;

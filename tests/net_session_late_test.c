@@ -1,5 +1,5 @@
-/* tests/net_session_late_test.c - the delay until a session (net/exchange/session.h) reaches a
- * server that starts late: the pauses between joins, without gRPC or a real clock. */
+/* tests/net_session_late_test.c - the time until a session (net/exchange/session.h) reaches a
+ * server that starts late, and the pauses between joins, without gRPC or a real clock. */
 #include "net/exchange/session.h"
 #include "tests/check.h"
 #include <stdlib.h>

@@ -356,7 +356,8 @@ static void final_errors_fail_the_session(void **state)
          {111, bad, "say0-bad-map fail-ST_PROTOCOL"});
 }
 
-/* Invalid lists: a server that appears twice, ps 0 at another position, an unknown server. */
+/* Lists are invalid if a server appears twice, ps 0 is at another position, or a server is
+ * unknown. */
 static void invalid_server_lists_fail_the_session(void **state)
 {
     static const int lists[][3] = {{0, 1, 1}, {1, 0, -1}, {0, -1, 2}, {0, -2, 1}};
@@ -372,7 +373,7 @@ static void invalid_server_lists_fail_the_session(void **state)
     }
 }
 
-/* The actions do not fit into one step. */
+/* One step has no room for all actions of the session. */
 static void many_actions_need_several_steps(void **state)
 {
     struct session *s = make_session(4, 0);

@@ -59,7 +59,7 @@ void tiny_set(struct tiny *t, int *field, int value);
 /* Begins a new generation, in which all chunks are at version `step`. The value of each float is
  * its index + step. */
 void tiny_go_back(struct tiny *t, int64_t step);
-/* Begins a planned generation like tiny_go_back, with other servers and another place for the
+/* Begins a planned generation like tiny_go_back, with other servers, and with another place for the
  * member. */
 void tiny_go_on(struct tiny *t, int64_t step, int index, const struct hosts *servers,
                 const struct net_place *place);
@@ -68,7 +68,7 @@ void tiny_rebase_late(struct tiny *t, int chunk);
 /* Sets all bytes of the first value of chunk 0 to 7. */
 void tiny_fill(struct tiny *t);
 
-/* The member; the test creates its exchange. */
+/* The member of the job. The test creates its exchange. */
 struct tiny_member {
     struct chunks *chunks;
     float *params, *gradient; /* [MODEL_ELEMS] each float is its index at first; ones */

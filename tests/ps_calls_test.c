@@ -18,7 +18,7 @@ struct rig {
     int64_t now;
     uint64_t call;
     enum answer answer[64]; /* answer to each call, by the call's number */
-    uint64_t plan;          /* the generation to make; 0: none */
+    uint64_t plan;          /* generation of the plan to make; 0: none */
 };
 
 static void step(struct rig *r, struct coordinator_event e)

@@ -136,7 +136,7 @@ static void wait_push(struct fixture *f, int member, int chunk, int64_t step, fl
     assert_null(a.payload);
 }
 
-/* Checks that each member has the server's values of this version. */
+/* Checks that each member has the server's values at this version. */
 static void check_same(struct fixture *f, int64_t version)
 {
     for (int c = 0; c < N_CHUNKS; c++) {
@@ -165,9 +165,9 @@ static void receivers_have_the_bits_of_the_server(void **state)
             setup(&f, (enum dtype)d, (enum optim_kind)kind);
             f.n_whole = 0;
             for (int64_t step = 0; step < STEPS; step++)
-                step_all(&f, step, step % 7 == 3 ? 0 : 2); /* 0: all skip */
+                step_all(&f, step, step % 7 == 3 ? 0 : 2); /* 0: all members skip */
             assert_int_equal(f.n_changes, STEPS * N_MEMBERS);
-            assert_int_equal(f.n_whole, 2 * STEPS * N_MEMBERS); /* "mean" and "b" */
+            assert_int_equal(f.n_whole, 2 * STEPS * N_MEMBERS); /* "mean" and "b" are sent whole */
             teardown(&f);
         }
 }

@@ -1,6 +1,6 @@
 /* tests/ps_checkpoint_test.c - snapshots, a server's file, manifests and restoring, without a
- * network: with other servers and chunks, after damage to any byte, and with each system call
- * failing or ending the process (tests/fault_io.h). */
+ * network. A job is restored with other servers and chunks, and after damage to any byte. Each
+ * system call fails, or ends the process (tests/fault_io.h). */
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
 #include "files/durable.h"
@@ -518,7 +518,7 @@ static void server_reads_only_the_data_that_it_needs(void **state)
     end(&c);
     snprintf(path, sizeof path, "%s/weir-5-1-of-2.safetensors", folder);
     assert_int_equal(stat(path, &s), 0);
-    flip(path, s.st_size - 1); /* the last value of its last chunk */
+    flip(path, s.st_size - 1); /* the last value of the server's last chunk */
     start(&c, 2, 4096, OPTIM_SGD);
     const struct net_chunk *chunk = &c.chunks->chunks[last_of_1];
     struct checkpoint_restore_query q = {.folder = folder, .name = "weir-5.json"};
@@ -587,7 +587,7 @@ static void server_restores_its_own_part(void **state)
         assert_int_equal(CAPTURE(load(&c, 1 - k, r)), ST_NOT_FOUND);
         checkpoint_restore_close(r);
     }
-    for (int k = 0; k < n; k++) { /* the failed load left the stores incomplete */
+    for (int k = 0; k < n; k++) { /* the failed load has filled the stores only partly */
         struct checkpoint_restore *r;
         assert_int_equal(open_part(&parts[k], &c.job, c.chunks, &r), ST_OK);
         assert_int_equal(load(&c, k, r), ST_OK);
@@ -690,7 +690,7 @@ static void fault_at_any_call_leaves_a_complete_checkpoint(void **state)
             seen_old |= step == 4;
             seen_new |= step == 8;
             assert_true(exit_code != 0 || step == 8);
-            /* a manifest is deleted before its files */
+            /* A manifest is deleted before the files that it lists. */
             assert_true(!exists("weir-4.json") || (exists("weir-4-0-of-2.safetensors") &&
                                                    exists("weir-4-1-of-2.safetensors")));
             /* the next checkpoint is written over any remains */

@@ -1,5 +1,6 @@
-/* tests/ps_checkpoint_writer_test.c - a server's part in checkpoints while generations change: a
- * file's name has the server's number in the run's plan, and an order for another run fails. */
+/* tests/ps_checkpoint_writer_test.c - a server's part in checkpoints while generations change. The
+ * name of its file contains the server's number in the run's plan, and an order for another run
+ * fails. */
 #include "base/clock.h"
 #include "ps/service/checkpoint_writer.h"
 #include "ps/service/run.h"
@@ -218,8 +219,8 @@ static int n_holders(struct rig *r)
     return n;
 }
 
-/* A reference that outlived its order would keep the memory of an old generation until the next
- * checkpoint. */
+/* A reference that lived longer than its order would keep the memory of an old generation until the
+ * next checkpoint. */
 static void run_is_held_only_during_an_order(void **state)
 {
     struct rig *r = *state;

@@ -50,7 +50,7 @@ struct group {
     struct server server[MAX_SERVERS];
     struct part part[MAX_PARTS];
     int n_parts;
-    int n_applied, n_rebase; /* numbers of answers */
+    int n_applied, n_rebase; /* numbers of APPLIED and of REBASE answers */
     float scale;             /* factor of all gradients; averages are not scaled */
 };
 
@@ -155,7 +155,7 @@ static void init_all(struct group *g)
         assert_int_equal(send_piece(g, PIECE_INIT, 0, c, 0, 0), PIECE_VERSION);
 }
 
-/* Pushes all members' contributions to a step; backwards: in reverse order. */
+/* Pushes all members' contributions to a step. backwards: nonzero for the reverse order. */
 static void push_all(struct group *g, int64_t step, const float *weight, int backwards)
 {
     int n = g->chunks->n_chunks * N_MEMBERS;
@@ -319,8 +319,8 @@ static void versions_wait_for_all_parts(void **state)
     teardown(&g);
 }
 
-/* A store that ends before the norm is complete stays at its step, and its version can still be
- * handed over. */
+/* A store that stops before the norm is complete stays at its step. Its version can still be handed
+ * over. */
 static void stop_before_the_norm_keeps_the_step(void **state)
 {
     struct group g;
@@ -336,8 +336,7 @@ static void stop_before_the_norm_keeps_the_step(void **state)
     assert_int_equal(g.n_rebase, N_MEMBERS * ((g.chunks->n_chunks + 1) / 2));
     deliver(&g);
     assert_int_equal(store_highest(g.server[0].store), 1);
-    assert_int_equal(store_step(g.server[1].store),
-                     2); /* it has received the other server's part */
+    assert_int_equal(store_step(g.server[1].store), 2); /* this server has the other one's part */
     assert_int_equal(handover_take(g.server[0].store, 0, 1, &t), ST_OK);
     handover_drop(&t);
     assert_int_equal(handover_take(g.server[1].store, 1, 1, &t), ST_OK); /* I4 */
@@ -394,8 +393,8 @@ static void infinite_norm_changes_no_chunk(void **state)
     teardown(&g);
 }
 
-/* The mean covers the contributions that are not skipped. Without any contribution the version
- * stays the same. */
+/* The mean covers only contributions that are not skipped. If all are skipped, the version stays
+ * the same. */
 static void skipped_contributions_are_left_out(void **state)
 {
     static const float none[N_MEMBERS] = {0, 0}, second[N_MEMBERS] = {0, 30.5f},
@@ -446,7 +445,7 @@ static void server_decides_which_jobs_it_clips(void **state)
     job.optim.clip_value = 0;
     job.sync_mode = JOB_ASYNC;
     assert_null(job_check_mode(&job));
-    assert_false(job_servers_clip(&job)); /* its workers clip */
+    assert_false(job_servers_clip(&job)); /* the workers clip such a job */
 }
 
 static void sum_of_squares_matches_double_precision(void **state)

@@ -1,5 +1,5 @@
-/* tests/ps_consistency_test.c - the table of verdicts: each mode in each situation of a push, and
- * the properties of every verdict for any numbers (I3, train_steps). */
+/* tests/ps_consistency_test.c - the table of verdicts on pushes: each mode in each situation, and
+ * properties that every verdict has for any numbers (I3, train_steps). */
 #include "ps/store/consistency.h"
 #include "tests/check.h"
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* tests/ps_coordinator_disk_test.c - the thread that carries out the coordinator's orders to the
- * folder of checkpoints (ps/coordinator/coordinator_disk.c): a checkpoint that a plan resumes from
- * stays until all servers have it, and an unreadable one is reported as such. The tests build the
- * coordinator's state by hand, and read its mailbox. */
+ * folder of checkpoints (ps/coordinator/coordinator_disk.c). A checkpoint from which a plan resumes
+ * stays until all servers have it. An unreadable checkpoint is reported as unreadable. The tests
+ * build the coordinator's state by hand, and read its mailbox. */
 #include "base/clock.h"
 #include "checkpoint/folder.h"
 #include "ps/coordinator/coordinator_impl.h"
@@ -404,7 +404,7 @@ static void failed_search_is_repeated(void **state)
         if (i == 2)
             make_readable(part);
         l.folders.version += i == 2;
-        l.searched = l.folders.version + 1; /* coordinator_folders_can_restore sets it so */
+        l.searched = l.folders.version + 1; /* coordinator_folders_can_restore() sets it, too */
         coordinator_disk_search(&l);
         assert_int_equal(carry_out(DISK_SWEEP).st, ST_OK); /* is carried out after the search */
         assert_int_equal(l.searched, i < 2 ? 0 : l.folders.version + 1);

@@ -19,7 +19,7 @@ static void fail_worker(struct rig *r, int i)
     r->worker[i].missing_ms = 0;
 }
 
-/* Starts a process in the place of worker i. */
+/* Starts a new process of worker i. */
 static void restart_worker(struct rig *r, int i)
 {
     r->worker[i] = (struct coordinator_worker_event){
@@ -119,7 +119,7 @@ static void lost_worker_may_continue_a_failed_job(void **state)
         struct rig r;
         rig_open(&r, 0);
         rig_let_pass(&r, 1000);
-        for (int i = 0; i < 15; i++) /* its first message has arrived */
+        for (int i = 0; i < 15; i++) /* worker 1 has sent its first message by then */
             rig_look(&r);
         r.worker[1].spoke = 1;
         r.worker[1].missing_ms = 0;
@@ -139,7 +139,7 @@ static void lost_worker_may_continue_a_failed_job(void **state)
     }
 }
 
-/* The error of a lost worker arrives late. */
+/* A lost worker's error arrives late, and still counts. */
 static void late_error_of_a_lost_worker_counts(void **state)
 {
     struct rig r;
@@ -167,8 +167,7 @@ static void failed_job_does_not_wait_for_a_left_server(void **state)
     rig_changes(&r, 1000);
     rig_let_pass(&r, 1000);
     r.n_servers = 1;
-    for (uint64_t call = 1; call <= r.call;
-         call++) /* its process has ended, and its calls with it */
+    for (uint64_t call = 1; call <= r.call; call++) /* its process, and so its calls, have ended */
         rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_CLOSED, .call = call});
     rig_let_pass(&r, 1000);
     fail_worker(&r, 0);

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 
 enum { WRITE_MS = 300000 }; /* longest write of a disk, as in coordinator_times.h */
-/* Returns the time in ms until the job continues without worker 1, which has died. */
+/* Returns how many ms ps 0 waits for worker 1, which has died, before the job continues without
+ * it. */
 static int64_t wait_for_plan(struct rig *r)
 {
     int64_t begin = r->now;
@@ -22,7 +23,7 @@ static int64_t wait_for_plan(struct rig *r)
     return (r->now - begin) / MS;
 }
 
-/* The worker had sent a message: the wait is --worker_timeout. */
+/* The worker has sent a message before: ps 0 waits for --worker_timeout. */
 static void lost_worker_is_awaited_for_worker_timeout(void **state)
 {
     struct rig r;
@@ -31,7 +32,7 @@ static void lost_worker_is_awaited_for_worker_timeout(void **state)
     assert_in_range(wait_for_plan(&r), TIMEOUT_MS, TIMEOUT_MS + LOOK_EVERY_MS);
 }
 
-/* The worker may be alive, and slow to enter the generation. */
+/* The worker may be alive, and may enter the generation slowly. */
 static void worker_gets_time_to_enter_a_generation(void **state)
 {
     struct rig r;
@@ -486,7 +487,7 @@ static void checkpoint_due_by_time_follows_a_long_one(void **state)
     free(r.c);
 }
 
-/* Checks the time until the next checkpoint, which is reported only while it is known. */
+/* Checks the reported time until the next checkpoint. It is reported only while it is known. */
 static void time_until_the_next_checkpoint_is_reported(void **state)
 {
     struct rig r;

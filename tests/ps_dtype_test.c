@@ -30,7 +30,7 @@ struct seen {
     enum piece_kind kind;
     uint64_t step;
     enum dtype dtype;
-    struct buf *payload; /* a reference */
+    struct buf *payload; /* payload of the answer, with a reference */
 };
 
 struct fixture {
@@ -170,7 +170,7 @@ static void reference(enum dtype push, int n_steps, double *p)
     }
 }
 
-/* Checks that members received the full value, rounded once. */
+/* Checks that members received the full value, rounded only once. */
 static void check_sent(struct fixture *f, int chunk, int64_t step)
 {
     float decoded[1024];
@@ -235,7 +235,7 @@ static void training_matches_double_precision(void **state)
             assert_memory_equal(got, first, sizeof got);
         }
         for (int i = 0; i < N_ELEMS; i++) {
-            /* the error of fp32 arithmetic, and of the rounding of contributions */
+            /* The bound is the error of fp32 arithmetic and of the rounding of contributions. */
             double bound = STEPS * (0.5 * unit[jobs[j].push] + 4 * 0x1p-24);
             if (fabs((double)got[i] - own[i]) > STEPS * 4 * 0x1p-24 ||
                 fabs((double)got[i] - exact[i]) > bound)
@@ -265,7 +265,7 @@ static void pull_in_fp32_gets_the_full_value(void **state)
         struct buf *present = store_read(f.store, 0, &v);
         assert_int_equal(v, 2);
         for (int64_t step = -1; step <= 2; step++) {
-            if (step == 0) /* no longer kept */
+            if (step == 0) /* version 0 is no longer kept */
                 continue;
             struct buf *value = step == 1 ? before : present;
             now = send_piece(&f, PIECE_PULL, 1, 0, step + 1, DTYPE_F32);
@@ -317,7 +317,7 @@ static void wrong_dtype_is_refused(void **state)
     refused(&f, PIECE_INIT, DTYPE_F16, "fp32");
     init_all(&f);
     refused(&f, PIECE_PUSH, DTYPE_F32, "bf16");
-    refused(&f, PIECE_PUSH, DTYPE_F16, "bf16"); /* the length is right */
+    refused(&f, PIECE_PUSH, DTYPE_F16, "bf16"); /* the length is right, but not the dtype */
     refused(&f, PIECE_PULL, DTYPE_BF16, "fp16");
     train(&f, 2, 3); /* the refusals changed nothing */
     teardown(&f);

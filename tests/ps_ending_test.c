@@ -192,7 +192,7 @@ static void stopped_store_answers_rebase(void **state)
     init_all(&plain);
     train(&plain, N_CHUNKS, 0, 5);
     train(&r, N_CHUNKS, 0, 5);
-    for (int c = 0; c < N_CHUNKS; c++) { /* both wait for a version that is not made */
+    for (int c = 0; c < N_CHUNKS; c++) { /* both pieces wait for a version that is never made */
         assert_int_equal(act(&r, PIECE_PUSH, 0, c, 5), PIECE_TAKEN);
         assert_int_equal(act(&r, PIECE_PULL, 1, c, 6 + 1), PIECE_NONE);
     }
@@ -299,7 +299,7 @@ static void version_of_a_lone_member_keeps_its_slots(void **state)
     teardown(&r);
 }
 
-/* A buffer in a segment must not be sent as if it lay in the next store's segment. */
+/* A buffer in a segment must not be sent as if it were in the next store's segment. */
 static void buffers_of_an_old_segment_are_copied(void **state)
 {
     struct rig r;

@@ -83,7 +83,7 @@ static void checkpoint_before_an_early_end_is_followed_by_the_last_one(void **st
     free(r.c);
 }
 
-/* The evaluation of the last step logs no early end. */
+/* The evaluation of the last step does not log an early end. */
 static void evaluation_of_the_last_step_ends_nothing_early(void **state)
 {
     struct rig r;
@@ -165,7 +165,7 @@ static void restarted_ps0_saves_the_last_best_again(void **state)
     eval_server_calls(&r);
     eval_expect_best(&r, STEPS);
     assert_true(r.recorded.generation == r.generation);
-    v.step--; /* no evaluation of an earlier step arrives */
+    v.step--; /* ps 0 has a later evaluation already */
     assert_int_equal(eval_ask(&r, &v), EVALUATION_GO);
     free(r.c);
     eval_open_ps0(&r, (struct coordinator_start){.has_folder = 1, .has_all_steps = 1}, STEPS);

@@ -1,6 +1,6 @@
 /* tests/ps_evaluation_test.c - evaluations of the validation data at ps 0's coordinator
- * (ps/coordinator/evaluation.c): the checkpoint of the best one, and the evaluations that are
- * compared. */
+ * (ps/coordinator/evaluation.c): which evaluations are compared, and the checkpoint of the best
+ * one. */
 #include "tests/evaluation_rig.h"
 #include <math.h>
 #include <stdlib.h>
@@ -160,7 +160,7 @@ static void restarted_ps0_decides_the_same(void **state)
     assert_int_equal(eval_ask(&r, &v), EVALUATION_NEW);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 1);
     free(r.c);
-    best.step = 7; /* the last step of a shorter job; step 10 has the first evaluation after it */
+    best.step = 7; /* the last step of a shorter job; the next evaluation is at step 10 */
     eval_open_with(&r, 1, 1, &best, 7);
     eval_at(&r, 10, 0.75);
     assert_int_equal(r.lines[LINE_EARLY_STOP], 0);
@@ -319,7 +319,7 @@ static void no_checkpoint_begins_during_the_sweep(void **state)
     eval_expect_best(&r, 5);
     eval_server_calls(&r);
     assert_int_equal(coordinator_view_order_step(r.c),
-                     STEPS); /* the last step's checkpoint is due all the time */
+                     STEPS); /* the checkpoint of the last step is always due */
     eval_at(&r, 10, 0.25);
     uint32_t hangs = r.best_op;
     for (int i = 0; i < 400; i++) {

@@ -140,7 +140,7 @@ static void contribution_that_is_not_finite_is_refused(void **state)
             fill(values, 1, 0);
             values[places[k / 3]] = bad[k % 3];
             assert_int_equal(send_values(&f, PIECE_PUSH, 1, 0, 10, values), PIECE_REFUSED);
-            /* if a block's scale is not finite, none of its elements is */
+            /* If a block's scale is not finite, no element of the block is. */
             int block = d == DTYPE_TOPK ? 1 : (int)dtype_block((enum dtype)d);
             assert_string_equal(why, places[k / 3] / block * block < N_W
                                          ? "worker 4: the gradient of 'fc/weights' at step 0 is "
@@ -152,7 +152,7 @@ static void contribution_that_is_not_finite_is_refused(void **state)
             push(&f, m, 0, 10);
             push(&clean, m, 0, 10);
         }
-        read_version(&f, 1, got); /* nothing of the refused contribution is in it */
+        read_version(&f, 1, got); /* the refused contribution is not part of it */
         read_version(&clean, 1, want);
         assert_memory_equal(got, want, sizeof got);
         teardown(&f);

@@ -75,7 +75,7 @@ static void failing_call_is_named_and_the_next_start_succeeds(void **state)
             assert_int_equal(capture_lines(), 1);
             assert_non_null(strstr(capture_text, parent));
         }
-        assert_int_equal(st == ST_OK, at == N_CALLS); /* an error of close() loses nothing */
+        assert_int_equal(st == ST_OK, at == N_CALLS); /* if close() fails, nothing is lost */
         assert_int_equal(checkpoint_folder_make(path), ST_OK);
         assert_int_equal(rmdir(path), 0);
     }

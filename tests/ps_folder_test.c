@@ -1,6 +1,6 @@
 /* tests/ps_folder_test.c - the owner of a folder of checkpoints: claims, fenced owners that
- * continue late, sweeps, checks of files, a server's own parts. Claims and sweeps are stopped,
- * failed and paused at each of their system calls (tests/fault_io.h). */
+ * continue late, sweeps, checks of files, and a server's own parts. Claims and sweeps end, fail or
+ * pause at each of their system calls (tests/fault_io.h). */
 #include "base/clock.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
@@ -215,7 +215,7 @@ static void claim_fences_the_previous_owner(void **state)
     assert_true(a.epoch == 1);
     assert_int_equal(checkpoint_folder_still_owner(folder, &a), ST_OK);
     b = claim(
-        11); /* another claim of this process, which may have failed after its lease was written */
+        11); /* this process claims again; its earlier claim may have failed after its lease */
     assert_int_equal(checkpoint_folder_still_owner(folder, &a), ST_OK);
     assert_int_equal(checkpoint_folder_still_owner(folder, &b), ST_OK);
     assert_int_equal(checkpoint_folder_claim(folder, 22, "[::1]:9", 0, NULL, &b), ST_OK);
@@ -231,7 +231,7 @@ static void claim_fences_the_previous_owner(void **state)
     assert_true(l.epoch == 3 && l.incarnation == 22);
     assert_string_equal(l.address, "[::1]:9");
     assert_false(exists("lease-1") || exists("lease-2"));
-    /* an epoch that servers, names or earlier versions mention is not used again */
+    /* An epoch that servers, file names or earlier versions mention is not used again. */
     assert_int_equal(checkpoint_folder_claim(folder, 33, "a:1", 40, NULL, &c), ST_OK);
     assert_true(c.epoch == 41);
     put("weir-50.1-3.json", "x");
@@ -268,7 +268,7 @@ static void emptied_folder_keeps_its_owner(void **state)
     for (int i = 0; i < 5; i++)
         b = claim(22);
     assert_int_equal(CAPTURE(checkpoint_folder_still_owner(folder, &a)),
-                     ST_REFUSED); /* epoch 5 as well */
+                     ST_REFUSED); /* both claims have epoch 5 */
     assert_int_equal(checkpoint_folder_still_owner(folder, &b), ST_OK);
 }
 
@@ -709,7 +709,7 @@ static void server_deletes_only_its_own_parts(void **state)
     keep = (struct checkpoint_keep){
         .kept = kept + 1, .n_kept = 1, .generation = checkpoint_term(1, 9)};
     assert_int_equal(checkpoint_parts_clean(folder, "b:2", &keep),
-                     ST_OK); /* the list is that of a fenced ps 0 */
+                     ST_OK); /* the list of a fenced ps 0 */
     assert_true(exists("weir-2.1-5-1-of-2.safetensors"));
     assert_false(exists("weir-1.1-1-1-of-2.safetensors"));
     keep = (struct checkpoint_keep){.kept = kept, .n_kept = 2, .generation = checkpoint_term(3, 1)};

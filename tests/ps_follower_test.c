@@ -1,6 +1,5 @@
 /* tests/ps_follower_test.c - the follower of ps 0 at a server (ps/coordinator/follower.h) alone, on
- * the test's clock: which ps 0 it does not obey, and which plans it does not begin, or begins only
- * once. */
+ * the test's clock: which ps 0 it obeys, and which plans it begins. */
 #include "base/term.h"
 #include "net/wire/plan.h"
 #include "ps/coordinator/follower.h"
@@ -132,12 +131,12 @@ static void replaced_ps0_is_not_obeyed(void **state)
         step(&r, (struct follower_event){.kind = FOLLOWER_TIMER});
         assert_int_equal(r.out.call, 1);
         answer(&r, plan_of(LIFE, term_of(2, 2)));
-        assert_int_equal(r.out.n, 1); /* no other line than before */
+        assert_int_equal(r.out.n, 1); /* no further line */
         assert_applies(&r, term_of(2, 2));
     }
 }
 
-/* Before there is a plan only the epoch counts. */
+/* Before there is a plan, only the epoch decides which ps 0 is obeyed. */
 static void replaced_ps0_is_not_obeyed_before_a_plan(void **state)
 {
     struct rig r = begin(0);
@@ -202,7 +201,7 @@ static void repeated_plan_is_begun_once(void **state)
     answer(&r, plan_of(LIFE, term_of(1, 3))); /* replaces the first plan */
     assert_applies(&r, term_of(1, 3));
     stand_in(&r, term_of(1, 3));
-    answer(&r, plan_of(LIFE, term_of(1, 3))); /* was in flight */
+    answer(&r, plan_of(LIFE, term_of(1, 3))); /* a repeat that was in flight */
     assert_int_equal(r.out.n, 0);
 }
 
@@ -229,7 +228,8 @@ static void order_waits_for_its_generation(void **state)
     assert_orders(&r, term_of(1, 2), 42, 16);
 }
 
-/* An order of a generation that has ended, or without a job, is not accepted. */
+/* The follower does not accept an order of a generation that has ended, or an order without a
+ * job. */
 static void order_of_another_generation_is_ignored(void **state)
 {
     struct net_control report;

@@ -147,7 +147,7 @@ static void push(struct rig *r, uint32_t chunk, int64_t step, int turn)
 }
 
 /* A repeated request gets the same answer. A member without the previous version gets the whole
- * one. */
+ * version. */
 static void ask_again(struct rig *r, uint32_t chunk, int64_t step, int turn)
 {
     struct late_answer now = {0};

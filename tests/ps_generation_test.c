@@ -1,5 +1,5 @@
-/* tests/ps_generation_test.c - a server from generation to generation: the joiners that it admits
- * or asks to wait, its missing members, the run of a plan, and the release of earlier runs. */
+/* tests/ps_generation_test.c - a server from generation to generation: which joiners it admits or
+ * asks to wait, its missing members, the run of a plan, and the release of earlier runs. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/exchange/exchange.h"
@@ -106,7 +106,7 @@ static struct net_job job_of(int n_workers)
     return job;
 }
 
-/* Joins as that member. n_workers 0: it joins a running job, and member may be -1. */
+/* Joins as `member`. n_workers 0: the worker joins a running job, and `member` may be -1. */
 static enum join_answer join(struct rig *r, int member, uint64_t incarnation, int n_workers,
                              struct net_join_reply *reply)
 {
@@ -283,7 +283,7 @@ static void members_wait_for_the_first_plan(void **state)
     teardown(&r);
 }
 
-/* A joiner that is in no plan waits at ps 0, under an index of its own, until a plan has it. */
+/* A joiner that is in no plan waits at ps 0, under its own index, until a plan contains it. */
 static void joiners_wait_for_a_plan_with_their_index(void **state)
 {
     struct rig r;
@@ -363,7 +363,8 @@ static void dropped_member_returns_with_its_index(void **state)
     teardown(&r);
 }
 
-/* A server other than ps 0 keeps no list, and admits a member only after ps 0 has. */
+/* A server other than ps 0 keeps no list of joiners, and admits a member only after ps 0 has
+ * admitted it. */
 static void other_server_admits_after_ps0(void **state)
 {
     struct rig r;
@@ -376,7 +377,7 @@ static void other_server_admits_after_ps0(void **state)
     struct net_join request = {
         .member = 0, .incarnation = 10, .job = job_of(2), .chunks = r.chunks, .generation = 2};
     r.handler.join(r.handler.ctx, &request, "ipv4:10.0.0.7:5000", &reply);
-    assert_int_equal(reply.answer, JOIN_RETRY); /* ps 0 has directed it here */
+    assert_int_equal(reply.answer, JOIN_RETRY); /* ps 0 has sent the worker to this server */
     assert_string_equal(reply.why, "this server has not reached generation 0.2 yet");
     assert_int_equal(begin(&r, plan_of(&r, 3, member, 2, &alone)), ST_OK);
     r.handler.join(r.handler.ctx, &request, "ipv4:10.0.0.7:5000", &reply);
@@ -438,9 +439,9 @@ static void generation_from_memory_shares_buffers(void **state)
     teardown(&r);
 }
 
-/* A generation does not begin if a chunk is missing; the earlier one stays, stopped. A server
- * without chunks has a run as well, and a run whose chunks no server needs is released at settle.
- */
+/* A generation does not begin if a chunk is missing: the earlier generation stays, stopped. A
+ * server without chunks also has a run. A run whose chunks no server needs is released when the
+ * generation settles. */
 static void missing_chunks_keep_the_stopped_run(void **state)
 {
     struct rig r;
@@ -506,7 +507,7 @@ static void roster_distinguishes_leaving_and_left(void **state)
     assert_int_equal(p.n_members, 1);
     people_free(&p);
     assert_int_equal(join(&r, 0, 10, 2, &(struct net_join_reply){.step = 0}), JOIN_WELCOME);
-    done.generation = 1; /* its message for another generation crossed with its admission */
+    done.generation = 1; /* the message crossed with the worker's admission */
     leave(&r, done);
     assert_false(state_of(&r).ended);
     done.generation = 2;
@@ -662,7 +663,7 @@ static void train(bool changes, float *params)
     assert_int_equal(p.n_waiting, 1);
     assert_int_equal(p.waiting[0].member, 2);
     people_free(&p);
-    net_exchange_destroy(x[1]); /* it ends without a leave message */
+    net_exchange_destroy(x[1]); /* the member ends without a leave message */
     wait_until(&r, is_missing);
     net_exchange_destroy(x[0]);
     net_server_destroy(server);

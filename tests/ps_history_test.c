@@ -1,4 +1,5 @@
-/* tests/ps_history_test.c - the history of a job in few points, and the workers' reports for it. */
+/* tests/ps_history_test.c - the history of a job, stored in a limited number of points, and the
+ * reports of workers for it. */
 #include "net/wire/report.h"
 #include "ps/monitor/history.h"
 #include "tests/check.h"

@@ -1,4 +1,4 @@
-/* tests/ps_match_test.c - checks of a joiner's job: the sentence names the first difference. */
+/* tests/ps_match_test.c - checks of a joiner's job: the refusal names the first difference. */
 #include "checkpoint/job_check.h"
 #include "net/wire/job_steps.h"
 #include "tests/check.h"
@@ -144,8 +144,7 @@ static void early_end_does_not_refuse_the_original_steps(void **state)
     job.train_steps = 100;
 }
 
-/* Members with data of their own, and with the same --epochs as the job, take over the job's steps.
- */
+/* Members with their own data, and with the same --epochs as the job, train for the job's steps. */
 static void same_epochs_of_own_data_follow_the_job(void **state)
 {
     char why[512] = "";
@@ -170,8 +169,8 @@ static void same_epochs_of_own_data_follow_the_job(void **state)
     job = before;
 }
 
-/* A member that takes over the job's steps also takes over its outer optimizer, except settings on
- * its command line. */
+/* A member that trains for the job's steps also gets the job's outer optimizer, except settings on
+ * its own command line. */
 static void outer_optimizer_follows_the_job_with_its_steps(void **state)
 {
     char why[512] = "";

@@ -1,5 +1,5 @@
-/* tests/ps_membership_test.c - admission by a server without a job, or by a full one: the worker
- * that begins the job, the number of workers, and the reasons of refusals. */
+/* tests/ps_membership_test.c - which workers a server admits if it has no job, or if its job is
+ * full: the worker that begins the job, the number of workers, and the reasons of refusals. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
@@ -27,7 +27,7 @@ struct rig {
     enum job_sync_mode mode;
     enum dtype dtype;            /* format in both directions */
     uint64_t generation, ps0;    /* generation of a joiner, and the ps 0 that made its plan */
-    struct net_join_reply reply; /* the last one */
+    struct net_join_reply reply; /* reply to the last join */
     int n_changes;               /* calls to the coordinator */
 };
 
@@ -53,7 +53,7 @@ static void teardown(struct rig *r)
     chunks_destroy(r->chunks);
 }
 
-/* Joins as that member. n_workers 0: it joins a running job, and member may be -1. */
+/* Joins as `member`. n_workers 0: the worker joins a running job, and `member` may be -1. */
 static enum join_answer join(struct rig *r, int member, uint64_t incarnation, int n_workers)
 {
     struct net_join req = {.member = member,
@@ -94,7 +94,7 @@ static void repeated_refusals_make_few_lines(void **state)
     teardown(&r);
 }
 
-/* Returns the stored refusal of this worker, in static memory; NULL: none. */
+/* Returns the stored refusal of this worker, in static memory; NULL: there is no refusal. */
 static const char *refusal_of(struct rig *r, int member)
 {
     static struct refusal copy;
@@ -222,7 +222,8 @@ static void format_from_flags_or_checkpoint_has_precedence(void **state)
     }
 }
 
-/* Members of another mode do not decide the format: async has no changes of parameters in int8. */
+/* Members of another mode do not decide the format: in async, parameters cannot be sent as changes
+ * in int8. */
 static void format_of_another_mode_is_ignored(void **state)
 {
     struct rig r;
@@ -314,8 +315,7 @@ static void worker_of_an_earlier_life_waits(void **state)
     cfg.first_wait_ms = -1;
     setup(&r, &cfg);
     r.generation = 3;
-    assert_int_equal(join(&r, 1, 11, 2),
-                     JOIN_RETRY); /* its job has begun, in whatever generation */
+    assert_int_equal(join(&r, 1, 11, 2), JOIN_RETRY); /* the worker's job has begun */
     assert_non_null(strstr(r.reply.why, "has not reached generation"));
     teardown(&r);
 }
@@ -368,7 +368,7 @@ static void member_of_another_ps0_is_reported(void **state)
     setup(&r, &cfg);
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
     r.generation = r.reply.generation;
-    assert_int_equal(join(&r, 1, 11, 2), JOIN_WELCOME); /* its ps 0 is the same */
+    assert_int_equal(join(&r, 1, 11, 2), JOIN_WELCOME); /* the same ps 0 made its plan */
     assert_int_equal(claim_of(&r), 0);
     r.ps0 = 77;
     for (uint64_t more = 0; more < 2; more++) {
@@ -382,7 +382,7 @@ static void member_of_another_ps0_is_reported(void **state)
         }
     }
     assert_int_equal(join(&r, -1, 13, 0), JOIN_RETRY); /* it has no place yet */
-    assert_int_equal(has_asked(&r, 1), 1); /* the present generation is to end, begun or not */
+    assert_int_equal(has_asked(&r, 1), 1); /* before the stop, too: the generation will end */
     generation_stop(r.service);
     assert_int_equal(join(&r, 1, 12, 2), JOIN_RETRY);
     assert_int_equal(has_asked(&r, 1), 1);
@@ -416,7 +416,7 @@ static void first_process_wins_between_generations(void **state)
     fake_time_release();
 }
 
-/* If worker 0 need not join, other workers wait for a limited time. */
+/* If worker 0 need not join, other workers wait for it only for a limited time. */
 static void absent_worker_0_is_awaited_for_a_limited_time(void **state)
 {
     struct rig r;
@@ -471,7 +471,7 @@ static void full_job_refuses_workers(void **state)
     cfg.max_workers = 3;
     setup(&r, &cfg);
     assert_int_equal(join(&r, 0, 10, 2), JOIN_INIT);
-    for (int i = 0; i < 2; i++) { /* it asks again */
+    for (int i = 0; i < 2; i++) { /* worker 2 asks again */
         assert_int_equal(join(&r, -1, 12, 0), JOIN_RETRY);
         assert_non_null(strstr(r.reply.why, "has no place for this worker yet"));
     }

@@ -203,8 +203,8 @@ static void awaited_backup_members_are_counted(void **state)
     assert_int_equal(store_missing(f.store, INT64_MAX, missing, &step), 1);
     assert_int_equal(step, 0);
     assert_true(missing[0] == 1 && missing[2] == 1 && missing[1] == 0 && missing[3] == 0);
-    /* a restarted process repeats its push: it counts once, and its answer follows with the version
-     */
+    /* A restarted process repeats its push. The push counts only once, and its answer follows with
+     * the version. */
     store_admit(f.store, 3, 113);
     assert_int_equal(act(&f, PIECE_PUSH, 3, 1, 1, 0), PIECE_NONE);
     assert_int_equal(version_of(&f, 1), 0);
@@ -293,7 +293,7 @@ static void ssp_lead_stays_within_the_bound(void **state)
             collect_answers(&f, &p);
         }
         int64_t total = p.clock[0] + p.clock[1] + p.clock[2] + p.clock[3];
-        assert_int_equal(version_of(&f, 0), total); /* each counted once, at once */
+        assert_int_equal(version_of(&f, 0), total); /* each push has counted once, and at once */
         assert_in_range(total, 300, 1000);
         assert_int_equal(widest, staleness);
         teardown(&f);
@@ -326,7 +326,7 @@ static void ssp_bound_ignores_left_members(void **state)
     for (int64_t i = 2; i < 10; i++) /* alone, it does not wait: TAKEN would follow the answer */
         assert_int_equal(push(&f, 0, 0, i), PIECE_NONE);
     assert_int_equal(f.n_seen, 10);
-    /* a member that returns neither waits nor is waited for */
+    /* A member that has just returned neither waits nor is awaited. */
     store_admit(f.store, 2, 112);
     assert_int_equal(act(&f, PIECE_PUSH, 2, 1, 0, 10), PIECE_NONE);
     assert_int_equal(push(&f, 0, 0, 11), PIECE_NONE);

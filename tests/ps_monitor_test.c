@@ -1,5 +1,5 @@
-/* tests/ps_monitor_test.c - a server's pages on a job, from given pulses and a given status,
- * without a service. */
+/* tests/ps_monitor_test.c - a server's pages about a job, made from given pulses and a given
+ * status, without a service. */
 #include "base/clock.h"
 #include "ps/monitor/monitor_impl.h"
 #include "tests/check.h"
@@ -85,14 +85,14 @@ static void stalled_job_is_not_ready(void **state)
     begin(&m);
     pulse(&m, 1, 0, 0, at);
     pulse(&m, 1, 4, 0, at + 4 * second);
-    m.status.steps_per_s = 4.0 / 300; /* up to now */
+    m.status.steps_per_s = 4.0 / 300; /* speed until now */
     assert_int_equal(monitor_is_ready(&m, why), 0);
     pulse(&m, 2, 4, 4, clock_now_ns());
     assert_int_equal(monitor_is_ready(&m, why), 0);
     assert_non_null(strstr(why, "step 4 has not been completed for "));
     pulse(&m, 2, 5, 4, clock_now_ns());
     assert_int_equal(monitor_is_ready(&m, why), 1);
-    /* a slow step has not stalled */
+    /* A single slow step is no stall. */
     begin(&m);
     pulse(&m, 1, 0, 0, at);
     pulse(&m, 1, 4, 0, at + 160 * second);

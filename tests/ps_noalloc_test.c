@@ -1,7 +1,7 @@
 /* tests/ps_noalloc_test.c - between steps our code allocates no memory: the store in every mode and
  * order of arrival, the exchange of a worker alone, and client, service and store over loopback.
- * The program replaces the allocating functions for our libraries (--wrap), which are linked into
- * it, and does not see gRPC's own allocations. */
+ * The program contains our libraries, and replaces the allocating functions for them (--wrap). It
+ * does not see gRPC's own allocations. */
 #include "base/log.h"
 #include "member/updates.h"
 #include "ps/service/service.h"
@@ -51,7 +51,7 @@ static void on_answer(void *ctx, const struct net_frame_head *head, uint64_t fro
 static void contribute(struct store *s, const struct chunks *chunks, const struct net_job *job,
                        int member, int64_t step)
 {
-    static const uint8_t zeros[4096]; /* zeros in every dtype */
+    static const uint8_t zeros[4096]; /* zero is all bytes 0 in every dtype */
     for (int c = 0; c < N_CHUNKS; c++) {
         size_t n = dtype_bytes(job->push_dtype, (size_t)chunks->chunks[c].n_elems);
         struct net_frame_head head = {GENERATION, (uint32_t)member, 5};

@@ -15,7 +15,7 @@ enum { N = 700, N_MEMBERS = 2, GATE = 3, GENERATION = 7 };
 static const struct outer_adoption as_computed = {.to = NULL};
 static const struct net_param model[] = {{.name = "w", .shape = {2, {70, 10}}}};
 
-/* A store of one chunk, and the calls of its hooks. */
+/* A store of one chunk, and a record of the calls of its hooks. */
 struct rig {
     struct chunks *chunks;
     struct store *store, *other; /* other: a store without regions */

@@ -135,7 +135,7 @@ static void tell(struct own_folder *k, const struct checkpoint_keep *word)
 }
 
 /* The folder's parts are read completely, written parts are added, and parts that ps 0 does not
- * keep are removed, even those that a server at another address wrote for this ps 0. */
+ * keep are removed, even if a server at another address wrote them for this ps 0. */
 static void complete_parts_are_reported(void **state)
 {
     const struct own_folder_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
@@ -180,7 +180,7 @@ static void complete_parts_are_reported(void **state)
     assert_int_equal(checkpoint_parts_have_all_steps(folder), 1);
 }
 
-/* A checkpoint that is ordered while an earlier sweep waits or is carried out stays. */
+/* A checkpoint stays if it is ordered while an earlier sweep waits or is carried out. */
 static void sweep_spares_later_orders(void **state)
 {
     const struct own_folder_config cfg = {folder, "b:1", "", 0, on_changed, NULL};
@@ -209,7 +209,7 @@ static void sweep_spares_later_orders(void **state)
     changes.n = 0;
     assert_int_equal(own_folder_create(&cfg, &k), ST_OK);
     own_folder_sweep(k, &word);
-    for (int i = 0; i < 100; i++) /* more than are recorded */
+    for (int i = 0; i < 100; i++) /* more orders than own_folder records */
         own_folder_note_order(k, (struct checkpoint_id){checkpoint_term(1, 1), 5 + i});
     own_folder_begin(k);
     wait_change(2);
@@ -326,7 +326,7 @@ static void own_parts_are_reported_first(void **state)
 }
 
 struct asked {
-    enum status st[3]; /* status by step */
+    enum status st[3]; /* status of the file at each step */
     int n;
 };
 

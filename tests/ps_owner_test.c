@@ -40,7 +40,7 @@ static uint64_t claim(const char *address)
     return l.epoch;
 }
 
-/* Makes the claim of another machine. */
+/* Writes a lease as if another machine had claimed the folder. */
 static void claim_elsewhere(const char *address)
 {
     char path[128], text[256];
@@ -108,10 +108,10 @@ static void only_the_claimed_incarnation_is_alive(void **state)
     assert_int_equal(CAPTURE(checkpoint_owner_check(folder, "a:1", false, &looked_at)),
                      ST_BUSY); /* retry */
     assert_non_null(strstr(capture_text, "is shutting down: start this program again when"));
-    is.checkpoints.owner = OWNER + 1; /* another job has its port */
+    is.checkpoints.owner = OWNER + 1; /* another job has the port now */
     say(&s, &is);
     assert_free("a:1");
-    is.checkpoints.owner = 0; /* a version that does not report it */
+    is.checkpoints.owner = 0; /* an earlier version does not report an owner */
     say(&s, &is);
     assert_refused("a:1", "whether that process is running (the ps:0 there does not report");
     is.checkpoints.folder[0] = 0; /* a server without a folder, or not the first of its job */
@@ -137,7 +137,7 @@ static void program_without_an_answer_may_be_the_owner(void **state)
     pid_t pid = fork();
     if (pid == 0)
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed assertion leaves no child behind */
-    while (pid == 0) {                    /* an alert, and the end of the connection */
+    while (pid == 0) {                    /* sends an alert, and closes the connection */
         int peer = accept(fd, NULL, NULL);
         if (write(peer, "\25\3\1\0\2\2\12", 7) < 0 || close(peer) < 0)
             _exit(1);
@@ -156,7 +156,7 @@ static void loopback_address_of_another_machine_is_another(void **state)
     claim_elsewhere("localhost:1");
     assert_refused("localhost:1", "this address belongs to the machine elsewhere, not to this one");
     assert_refused("a:1", "this address belongs to the machine elsewhere, not to this one");
-    claim_elsewhere("a:1"); /* a name that has moved to this machine */
+    claim_elsewhere("a:1"); /* this name now belongs to this machine */
     assert_free("A:1");
 }
 
@@ -204,7 +204,7 @@ static void claim_made_after_the_look_is_kept(void **state)
     assert_int_equal(checkpoint_folder_claim(folder, OWNER + 2, "b:1", 0, &looked_at, &other),
                      ST_OK);
     assert_true(other.epoch == 2);
-    /* an own lease of an earlier failed claim does not count as another program's */
+    /* An own lease of an earlier, failed claim is not another program's lease. */
     assert_int_equal(checkpoint_folder_claim(folder, OWNER + 2, "b:1", 0, &looked_at, &other),
                      ST_OK);
 }

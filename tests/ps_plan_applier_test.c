@@ -1,6 +1,6 @@
 /* tests/ps_plan_applier_test.c - a server applies a plan that resumes from a checkpoint
- * (ps/coordinator/plan_applier.h): the parts that it reads, and its reaction to damage. Two servers
- * with one folder, no network. */
+ * (ps/coordinator/plan_applier.h): which parts it reads, and what it does if they are damaged.
+ * There are two servers with one folder, and no network. */
 #include "base/clock.h"
 #include "base/term.h"
 #include "ps/checkpoint/snapshot_file.h"

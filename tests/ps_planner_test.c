@@ -1,5 +1,5 @@
-/* tests/ps_planner_test.c - plans, the first of a job and later ones: their shard map, its sources,
- * and the position in the samples. */
+/* tests/ps_planner_test.c - the first plan of a job and later plans: their shard map, the sources
+ * of the values, and the position in the samples. */
 #include "ps/service/planner.h"
 #include "tests/check.h"
 #include <stdlib.h>
@@ -116,14 +116,14 @@ static void chunks_move_to_servers_that_can_read_them(void **state)
     p->chunks = c;
     assert_int_equal(chunks_shard(c, 3, p->shard), ST_OK);
     assert_int_equal(planner_restrict(p, &m, own), ST_NOT_FOUND);
-    m.shard = NULL; /* not recorded */
+    m.shard = NULL; /* the manifest records no shard map */
     assert_int_equal(planner_restrict(p, &m, own), ST_NOT_FOUND);
     net_plan_free(p);
     net_plan_free(then);
 }
 
-/* A plan with an early end, and those after it, record the end beside the workers' number of steps.
- */
+/* A plan with an early end, and all later plans, contain the early end and the workers' number of
+ * steps. */
 static void early_end_stays_in_later_plans(void **state)
 {
     static const int members[] = {0};
@@ -163,7 +163,7 @@ static void next_plan_moves_few_chunks(void **state)
     assert_int_equal(q->position, 60 * 3 * 8);
     assert_int_equal(net_plan_rank(q, 7), 2);
     assert_int_equal(net_plan_rank(q, 1), -1);
-    assert_int_equal(q->n_contributed, 3); /* 0 to 2 have made it, and 7 is new */
+    assert_int_equal(q->n_contributed, 3); /* members 0 to 2 have contributed, 7 is new */
     assert_int_equal(net_plan_contributed(q, 1, 70), 60);
     assert_int_equal(net_plan_contributed(q, 7, 60), 0);
     assert_int_equal(net_plan_contributed(q, 7, 70), 70);
@@ -201,7 +201,7 @@ static void plan_from_checkpoint_has_its_contributions(void **state)
     assert_int_equal(q->before, 0);
     assert_int_equal(q->holders.n, 0);
     assert_null(q->held_by);
-    assert_int_equal(q->n_contributed, 0); /* the checkpoint records so */
+    assert_int_equal(q->n_contributed, 0); /* the checkpoint records no contributions */
     assert_string_equal(q->restore, "weir-60.json");
     assert_memory_equal(p->shard, q->shard, (size_t)p->chunks->n_chunks * sizeof *p->shard);
     net_plan_free(p);

@@ -1,4 +1,4 @@
-/* tests/ps_pool_test.c - a shelf keeps a limited number of buffers, and outlives its owner. */
+/* tests/ps_pool_test.c - a pool keeps a limited number of buffers, and outlives its owner. */
 #include "ps/store/pool.h"
 #include "tests/capture.h"
 #include "tests/check.h"
@@ -113,8 +113,8 @@ static int in_segment(struct segment *segment, const struct buf *b)
     return at != 0;
 }
 
-/* Lent buffers get places in the segment, each with a new stamp. The number of places is fixed;
- * none is lost, and none overlaps another. */
+/* Lent buffers have places in the segment, each with a new stamp. The number of places is fixed. No
+ * place is lost, and no two places overlap. */
 static void places_in_the_segment_are_reused(void **state)
 {
     enum { PLACES = 3, STRIDE = SEGMENT_STAMP_BYTES + BYTES, FIRST = 128 };
@@ -150,7 +150,8 @@ static void places_in_the_segment_are_reused(void **state)
     buf_unref(b[0]);
 }
 
-/* The kernel has no memory for a place in the segment: a write to it would end the process. */
+/* The kernel has no memory for a place in the segment. A write to this place would end the
+ * process. */
 static void segment_without_memory_is_not_used(void **state)
 {
     enum { PLACES = 3, STRIDE = SEGMENT_STAMP_BYTES + BYTES };

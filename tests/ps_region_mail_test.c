@@ -139,7 +139,7 @@ static void slow_line_gets_fewer_letters_at_a_time(void **state)
         line.n_accepted = line.most = 0;
         pthread_mutex_unlock(&line.lock);
         for (int i = 0; i < 8; i++) {
-            close_line(1); /* so that they wait together, however fast each would be accepted */
+            close_line(1); /* lets the letters wait together */
             put(m, 1, N_LETTERS);
             close_line(0);
             await_empty(m, 1);

@@ -83,7 +83,7 @@ static void failed_request_is_named_by_its_cause(void **state)
         ps_region_waits(&r, text);
         assert_string_equal(text, cases[i].text);
     }
-    assert_int_equal(now.n_created, 1); /* the channel stays for the whole wait */
+    assert_int_equal(now.n_created, 1); /* the wait has a single channel */
     assert_int_equal(now.n_askers, 1);
     region_waits_update(&r, x, 0);
     assert_int_equal(now.n_askers, 0);

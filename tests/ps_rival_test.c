@@ -14,8 +14,8 @@ static struct member running(void)
     return (struct member){.incarnation = FIRST, .spoke = 1, .stream = STREAM};
 }
 
-/* The same process asks again, no process has joined yet, or the first process's stream has closed.
- */
+/* There is no rival if the same process asks again, no process has joined yet, or the first
+ * process's stream has closed. */
 static void place_is_free_without_a_rival(void **state)
 {
     struct member m = running();
@@ -39,7 +39,7 @@ static void later_piece_proves_that_the_first_process_lives(void **state)
     assert_int_equal(rival_judge(&m, SECOND, spoke, spoke + MS), RIVAL_LATE);
     assert_int_equal(rival_judge(&m, SECOND + 1, spoke, spoke + 2 * MS),
                      RIVAL_WAITS); /* a new rival */
-    m.stream = 0;                  /* now it has died */
+    m.stream = 0;                  /* the first process has died */
     assert_int_equal(rival_judge(&m, SECOND, spoke, spoke + 2 * MS), RIVAL_NONE);
 }
 
@@ -80,7 +80,7 @@ static void previous_process_has_precedence_between_generations(void **state)
     assert_int_equal(rival_judge(&m, SECOND, 0, gone + MS), RIVAL_WAITS);
     assert_int_equal(rival_judge(&m, FIRST, 0, gone + MS), RIVAL_NONE);
     assert_int_equal(rival_judge(&m, SECOND, 0, late), RIVAL_NONE);
-    m.leaving = 1; /* its place is free */
+    m.leaving = 1; /* the member's place is free */
     assert_int_equal(rival_judge(&m, SECOND, 0, gone + MS), RIVAL_NONE);
     m = running();
     m.missing_ns = gone; /* stopped: its stream is closed */

@@ -29,9 +29,9 @@ static void list_assigns_each_batch_once(void **state)
     assert_list(s, 1, (uint64_t[]){40});
     assert_int_equal(ps_samples_in_hand(s, 2), 40);
     assert_int_equal(ps_samples_in_hand(s, 0), 50);
-    assert_int_equal(ps_samples_in_hand(s, 2), 40); /* unchanged until it has counted */
+    assert_int_equal(ps_samples_in_hand(s, 2), 40); /* unchanged until the push has counted */
     ps_samples_counted(s, 2);
-    assert_int_equal(ps_samples_in_hand(s, 2), 40); /* unchanged until its version is made */
+    assert_int_equal(ps_samples_in_hand(s, 2), 40); /* unchanged until the version is made */
     ps_samples_made(s);
     assert_list(s, 2, (uint64_t[]){60, 50});
     assert_int_equal(ps_samples_in_hand(s, 2), 60);
@@ -200,8 +200,8 @@ static void late_answer_assigns_the_own_batch(void **state)
     tear_down(&r);
 }
 
-/* A member whose contribution is too late reads the same batch again, and an unfinished sum counts
- * no batch. */
+/* A member whose contribution is too late reads the same batch again. A batch in an unfinished sum
+ * has not counted. */
 static void batch_of_a_late_contribution_is_read_again(void **state)
 {
     struct rig r;
@@ -272,7 +272,8 @@ static void on_done(void *ctx)
     ++*(int *)ctx;
 }
 
-/* A snapshot has the list at the time of its version, in which that version's batch has counted. */
+/* A snapshot has the list of samples that belongs to its version: the version's own batch has
+ * counted. */
 static void snapshot_has_the_list_of_its_version(void **state)
 {
     struct rig r;

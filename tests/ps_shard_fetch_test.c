@@ -221,8 +221,8 @@ static void check_not_asked(struct source *s, int chunk)
     assert_int_equal(n, 0);
 }
 
-/* Each chunk follows 40 s after the one before: 8 minutes in all, and never a minute without a
- * chunk. */
+/* Each chunk follows 40 s after the previous one. This lasts 8 minutes, but no minute passes
+ * without a chunk. */
 static void slow_source_is_awaited_while_chunks_arrive(void **state)
 {
     struct try t;
@@ -270,7 +270,7 @@ static void received_chunks_are_not_fetched_again(void **state)
     assert_non_null(strstr(capture_text, "9 of 12 chunks"));
     finish(&t);
     reset(&f.source[0], ALL);
-    prepare(&t, term_of(1, 4), N_CHUNKS); /* nothing is kept after that */
+    prepare(&t, term_of(1, 4), N_CHUNKS); /* no chunk is kept after a success */
     assert_int_equal(CAPTURE(run(&t)), ST_OK);
     check_asked(&f.source[0], 0, N_CHUNKS);
     finish(&t);

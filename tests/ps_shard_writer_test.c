@@ -20,8 +20,7 @@ static const struct net_param model[] = {{.name = "w", .shape = {2, {331, 4}}},
                                          {.name = "b", .shape = {1, {3}}}};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all fields below */
 static pthread_cond_t wake;
-static int hangs, n_hanging,
-    n_synced; /* calls of fsync that are to hang, that hang, and that have ended */
+static int hangs, n_hanging, n_synced; /* numbers of fsync calls that hang, and that have ended */
 static int n_changes, n_released;
 
 /* Replaces the disk: a call lasts while `hangs` is set. */
@@ -137,7 +136,7 @@ static void order(struct rig *r, uint64_t number, uint64_t n, int64_t step)
     shard_writer_order(r->writer, &o);
 }
 
-/* Waits until the writer is free, or nothing is pending. Returns its state. */
+/* Waits until the writer is free, or until nothing is pending. Returns the writer's state. */
 static struct shard_writer_state wait_end(struct rig *r)
 {
     struct shard_writer_state s;
@@ -255,7 +254,7 @@ static void order_behind_a_captured_one_is_refused(void **state)
     }
 }
 
-static void *volatile left[2]; /* until the process exits, for the leak checker */
+static void *volatile left[2]; /* valid until exit, for the leak checker */
 
 static void end_does_not_wait_for_the_disk(void **state)
 {

@@ -23,7 +23,7 @@ static const struct net_job free_jobs[] = {
 };
 enum { N_FREE = 3 };
 
-/* Each chunk's versions at the time when they were made. */
+/* Values of each chunk's versions, copied when the versions were made. */
 static struct {
     float value[MAX_ELEMS], slots[2 * MAX_ELEMS];
 } history[N_CHUNKS][TRAIN_STEPS + 1];
@@ -240,7 +240,7 @@ static void past_step_holds_nothing(void **state)
     struct rig r;
     setup(&r, &sync_job);
     bring_to(&r, 4, 5, 6);
-    begin(&r, 4, ST_RANGE); /* the step is past at the last chunk alone */
+    begin(&r, 4, ST_RANGE); /* only the last chunk is past this step */
     begin(&r, 3, ST_RANGE);
     begin(&r, 0, ST_RANGE);
     begin(&r, -1, ST_RANGE);
@@ -267,7 +267,7 @@ static void order_beyond_the_job_fails(void **state)
     }
 }
 
-/* A store that continues from another's versions has none before them. */
+/* A store that continues from another store's versions has no earlier versions. */
 static void restored_store_has_no_earlier_version(void **state)
 {
     struct rig r;

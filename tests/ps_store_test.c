@@ -38,7 +38,7 @@ struct fixture {
     struct net_job job;
     int server[N_CHUNKS];
     struct store *store;
-    uint64_t from;  /* the stream of the pieces */
+    uint64_t from;  /* stream from which the pieces arrive */
     int64_t now_ns; /* the store's time */
     pthread_mutex_t lock;
     struct seen seen[MAX_ANSWERS];
@@ -214,7 +214,7 @@ static void order_of_arrival_does_not_change_the_bits(void **state)
                     int m = orders[(first + step * (c + 1)) % 6][k];
                     assert_int_equal(act(&f, PIECE_PUSH, m, c, step, NULL), PIECE_NONE);
                 }
-                assert_int_equal(f.n_seen, 3); /* the same version for each member */
+                assert_int_equal(f.n_seen, 3); /* each member has the same version */
                 for (int m = 0; m < 3; m++) {
                     assert_int_equal(f.seen[m].member, m);
                     assert_int_equal(f.seen[m].incarnation, incarnation_of(m));
@@ -279,7 +279,7 @@ static void contribution_counts_once(void **state)
     for (int64_t s = 0; s < 3; s++) {
         for (int c = 0; c < N_CHUNKS; c++) {
             f.n_seen = 0;
-            for (int k = 0; k < 3; k++) { /* each three times, in order and ahead of its turn */
+            for (int k = 0; k < 3; k++) { /* repeated, in order and ahead of its turn */
                 act(&f, PIECE_PUSH, 2, c, s, NULL);
                 assert_int_equal(act(&f, PIECE_PUSH, 0, c, s, NULL), PIECE_NONE);
             }
@@ -396,7 +396,8 @@ static enum piece_kind push_asking(struct fixture *f, int member, int64_t step, 
     return got;
 }
 
-/* If requested, a sender gets TAKEN for a push whose answer must wait, and then the answer. */
+/* If a sender requests TAKEN, and the answer to its push must wait, it first gets TAKEN, and then
+ * the answer. */
 static void requested_notice_precedes_the_answer(void **state)
 {
     struct fixture f;
@@ -458,7 +459,7 @@ static void async_applies_each_contribution(void **state)
     teardown(&f);
 }
 
-/* Sends a piece with one fault. */
+/* Sends a piece that has one fault. */
 #define BAD(expect, change)                                                                        \
     do {                                                                                           \
         struct sent s;                                                                             \
@@ -563,8 +564,8 @@ static void missing_members_are_counted(void **state)
     teardown(&f);
 }
 
-/* Each member pushes its steps from its own thread and continues when it receives the new version;
- * the result is still the reference's. */
+/* Each member pushes its steps in its own thread, and continues when it receives the new version.
+ * The result is still that of the reference. */
 struct racer {
     struct fixture *f;
     int member;

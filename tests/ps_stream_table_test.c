@@ -1,6 +1,6 @@
-/* tests/ps_stream_table_test.c - answers while their stream closes: no lock is held while a stream
- * is used, and its memory stays until its last user has finished. The linker replaces
- * net_stream_send (tests/CMakeLists.txt), so that the test can make it wait. */
+/* tests/ps_stream_table_test.c - answers to a stream that closes: no lock is held while a stream is
+ * used, and a stream's memory stays until its last user has finished. The linker replaces
+ * net_stream_send (tests/CMakeLists.txt), so that the test can make a send wait. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "ps/service/stream_table.h"

@@ -138,7 +138,7 @@ static int exists(const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* Writes one server's file with the value `step` everywhere, and the manifest. `own`: the id of the
+/* Writes one server's file, in which all values are `step`, and the manifest. own: id of the
  * server's own folder, or NULL. */
 static void save(int64_t step, const char *own)
 {
@@ -273,7 +273,7 @@ static void lack_of_descriptors_is_no_damage(void **state)
         for (int k = 0; k < 3; k++) {
             break_calls(names[k], CALL_OPEN, errs[i], FOR_EVER);
             assert_int_equal(found(), -(int64_t)ST_NOMEM);
-            assert_int_equal(fault.times, FOR_EVER - 1); /* at once */
+            assert_int_equal(fault.times, FOR_EVER - 1); /* without a retry */
             check_line(names[k], strerror(errs[i]));
             assert_null(strstr(capture_text, "move it away"));
             if (errs[i] == EMFILE)
@@ -340,7 +340,8 @@ static void unreadable_file_is_not_searched_elsewhere(void **state)
     assert_int_equal(n_asked, 0);
 }
 
-/* A plan names the checkpoint: the caller retries, and does not use a part instead. */
+/* A plan names this checkpoint. The caller retries, and does not restore a server's own part
+ * instead. */
 static void unreadable_named_checkpoint_has_a_reason(void **state)
 {
     const struct checkpoint_restore_query q = {.folder = folder, .name = newer};
@@ -444,8 +445,8 @@ static void unreadable_file_is_awaited(void **state)
     checkpoint_manifest_free(m);
 }
 
-/* A file server shows a checkpoint late, or a damaged file becomes readable, after the job has
- * resumed from an older checkpoint, or from its first step. */
+/* The job has resumed from an older checkpoint, or from its first step. Then a file server shows a
+ * newer checkpoint late, or a damaged file becomes readable. */
 static void checkpoint_of_an_abandoned_history_is_skipped(void **state)
 {
     const struct {

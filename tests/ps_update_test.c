@@ -159,7 +159,7 @@ static void one_after_the_other(const struct input *in, struct output *out)
     free(last);
 }
 
-/* Cuts the bytes at random places into separate allocations, some of them empty; the first one
+/* Cuts the bytes at random places into separate allocations, some of which are empty. The first one
  * begins with foreign bytes. */
 static void cut(struct spans *s, const uint8_t *bytes, size_t n, uint64_t seed)
 {
@@ -281,7 +281,7 @@ static void every_dtype_matches_its_steps(void **state)
             }
 }
 
-/* Cuts one payload in many ways. */
+/* Cuts a payload in many ways. */
 static void cuts_of_the_payload_do_not_change_the_bits(void **state)
 {
     for (uint64_t seed = 2000; seed < 2600; seed++) {
@@ -374,6 +374,6 @@ int main(void)
     if (ALL)
         RUN_TESTS(every_rule_matches_its_steps, every_dtype_matches_its_steps,
                   cuts_of_the_payload_do_not_change_the_bits,
-                  several_terms_have_the_same_bits); /* later tests include its failures */
+                  several_terms_have_the_same_bits); /* the next call also returns their failures */
     return RUN_TESTS(number_of_threads_does_not_change_the_bits, first_bad_element_is_reported);
 }

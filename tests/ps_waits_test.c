@@ -8,7 +8,7 @@
 
 static const int64_t s_ns = 1000000000;
 
-/* A job of three workers and two servers that trains. */
+/* A job that trains, with three workers and two servers. */
 struct job {
     struct net_status s;
     struct net_status_member member[3];
@@ -118,7 +118,7 @@ static void absent_workers_are_named_only_where_needed(void **state)
     j->s.job.sync_mode = JOB_SYNC;
     j->s.job.aggregate = 2;
     assert_string_equal(named(j), "");
-    j->member[0].awaited = 1; /* worker 2 may have ended: then both other workers are needed */
+    j->member[0].awaited = 1; /* if worker 2 has ended, steps need both other workers */
     assert_string_equal(named(j), "worker 0 (no connection for 12 s)");
     j->member[0].awaited = 0;
     for (int i = 0; i < 3; i++)
@@ -248,7 +248,7 @@ static void slow_steps_are_not_a_stall(void **state)
     struct pulse p = {.n = 0};
     int64_t now = s_ns;
     for (int i = 0; i < 120; i++, now += s_ns / 2)
-        pulse_note(&p, 1, i / 20, now); /* 10 s each */
+        pulse_note(&p, 1, i / 20, now); /* 10 s per step */
     assert_false(pulse_stands(&p, now));
     assert_float_equal(pulse_rate(&p, now), 0.1, 1e-9);
     now += 11 * s_ns;
@@ -279,7 +279,7 @@ static void steps_below_the_highest_one_count(void **state)
     for (int i = 0; i < 10; i++, now += s_ns)
         pulse_note(&p, 1, 100 + i, now);
     now += 20 * s_ns;
-    pulse_note(&p, 2, 50, now); /* no step yet */
+    pulse_note(&p, 2, 50, now); /* no step was made yet */
     assert_int_equal(pulse_stood_ms(&p, now), 21000);
     for (int i = 1; i < 10; i++)
         pulse_note(&p, 2, 50 + i, now += s_ns);

@@ -282,7 +282,7 @@ static void forged_files_are_refused(void **state)
     }
     int huge = forge(&name, "weir-payloads", MFD_HUGETLB, F_SEAL_SHRINK, 2 << 20);
     name.bytes = (2 << 20) - HEAD;
-    if (huge >= 0) { /* its pages may be missing at the first access */
+    if (huge >= 0) { /* huge pages may be missing at the first access */
         refuse(name, (uint32_t)huge);
         assert_non_null(strstr(why, "not that of a segment"));
         close(huge);

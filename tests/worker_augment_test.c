@@ -1,6 +1,6 @@
 /* tests/worker_augment_test.c - compares augmented samples with a plain implementation, pixel by
- * pixel. The random changes are a pure function of seed, pass and item, and any number of towers
- * and workers reads the same samples. */
+ * pixel. The random changes depend only on seed, pass and item, so any number of towers and workers
+ * reads the same samples. */
 #include "base/rng.h"
 #include "tests/check.h"
 #include "tests/trainer_rig.h"
@@ -111,7 +111,8 @@ static void augmented_pictures_match_plain_ones(void **state)
                 check_item(&shapes[s], &kinds[k], item);
 }
 
-/* Each allowed value is drawn, and no other; the cutout's centre may be a pixel outside. */
+/* Each allowed value is drawn, and no other value. The centre of a cutout may lie one pixel outside
+ * the picture. */
 static void draws_cover_allowed_values_evenly(void **state)
 {
     enum { DRAWS = 6000, SIDE_Y = 7, SIDE_X = 9 };
@@ -149,7 +150,7 @@ static int same(const struct augment_draw *a, const struct augment_draw *b)
            memcmp(a->cut, b->cut, sizeof a->cut) == 0;
 }
 
-/* The order of the calls does not matter; another item, pass or seed draws other values. */
+/* The order of the calls does not matter. Another item, pass or seed leads to other values. */
 static void draws_depend_on_seed_pass_item_only(void **state)
 {
     enum { ITEMS = 300 };

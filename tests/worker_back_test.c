@@ -78,7 +78,7 @@ static void back_nothing(void *ctx)
 {
 }
 
-/* An observer that checks that it receives each start, and after it each step in order. */
+/* An observer that checks that it receives each start, and all steps in order after each start. */
 static struct {
     int n_starts;
     int64_t next;
@@ -154,7 +154,7 @@ enum { STRIDE = 3 };
 enum { STRIDE = 1 };
 #endif
 
-/* At whatever call the servers roll back, the result is that of an undisturbed run. */
+/* The result is that of an undisturbed run, at whatever call the servers roll back. */
 static void rollback_ends_as_undisturbed_run(void **state)
 {
     struct backend group = group_backend();

@@ -90,7 +90,7 @@ static void default_placement_logs_nothing(void **state)
     unmake();
 }
 
-/* Every tower computes fc on the CPU; the tower on the CPU has no layer elsewhere. */
+/* Every tower computes fc on the CPU. The tower on the CPU has no layers on other devices. */
 static void towers_share_layers_on_cpu(void **state)
 {
     assert_int_equal(make("fc=cpu", 2, 1, 1), ST_OK);

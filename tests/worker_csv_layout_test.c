@@ -28,7 +28,7 @@ struct wanted {
     float first[3]; /* features of the first sample */
 };
 
-/* Columns of one name, and the columns of the training file. */
+/* A file with several columns of one name, and the columns of the training file. */
 struct equal {
     struct wanted w;
     const char *said; /* expected log line; NULL: none */
@@ -134,8 +134,8 @@ static void equal_names_keep_their_order(void **state)
         check_file(&files[i], DATA_CSV_HEADER_AUTO);
 }
 
-/* Columns of equal names keep their positions in training, even if one of them is the label or
- * ignored. */
+/* Columns of the same name are matched by their order in the training file, even if one of them is
+ * the label or ignored. */
 static void equal_names_keep_positions_of_training(void **state)
 {
     static const char a[] = "have the same name, 'a',",

@@ -361,7 +361,8 @@ static void columns_that_are_ignored_are_not_read(void **state)
     }
 }
 
-/* Ignored fields need no byte, so such a line may be shorter than a complete one. */
+/* Ignored fields may be empty, so a line with ignored fields may have fewer bytes than other
+ * lines. */
 static void ignored_fields_may_be_empty(void **state)
 {
     enum { ROWS = 1000 };

@@ -1,5 +1,5 @@
-/* tests/worker_data_paths_test.c - flags that name no data: a missing path, a file instead of a
- * folder and one picture instead of a folder of pictures are refused, with the flag and the path
+/* tests/worker_data_paths_test.c - flags whose path is no data: a missing path, a file instead of a
+ * folder, or one picture instead of a folder of pictures. The refusal names the flag and the path
  * that it needs. */
 #include "base/log.h"
 #include "tests/capture.h"

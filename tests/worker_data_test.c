@@ -165,7 +165,8 @@ static enum status open_set(const struct folder *f, int nhwc, struct dataset **o
     return dataset_open(&r, out);
 }
 
-/* Compares the folder's set with that of setup. has_bytes: the samples are read in place. */
+/* Compares the folder's set with the set that setup made. has_bytes: the samples are read in
+ * place. */
 static void check_set(const struct folder *f, int nhwc, int has_bytes)
 {
     struct dataset *d = NULL;
@@ -245,7 +246,7 @@ static void npy_of_bytes_and_floats_is_read(void **state)
     check_set(f, 0, 0);
 }
 
-/* The arrays of setup as members of an archive: "images.npy", then "labels.npy" twice. */
+/* The arrays that setup made, as members of an archive: "images.npy", then "labels.npy" twice. */
 static struct zip_member *npz_members(const struct folder *f)
 {
     static struct bytes images, labels;
@@ -710,8 +711,8 @@ int main(void)
 {
 #define WITH_FOLDER(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        /* this test is the first: cmocka installs its own SIGBUS handler before each test, the
-         * guard only once */
+        /* This test must be the first: cmocka installs its own SIGBUS handler before each test, and
+         * the guard installs its handler only once. */
         WITH_FOLDER(truncated_mapped_file_ends_program_in_order),
         WITH_FOLDER(npy_of_bytes_and_floats_is_read),
         WITH_FOLDER(npy_of_python_2_is_read),

@@ -416,7 +416,7 @@ static void split_depends_on_seed(void **state)
     struct set *s = *state;
     struct dataset *d[2] = {NULL, NULL}, *held[2] = {NULL, NULL};
     int seen[N] = {0}, n_other = 0;
-    for (int i = 0; i < N; i++) { /* each image contains its number, and so does its label */
+    for (int i = 0; i < N; i++) { /* the image and its label contain the number */
         s->images[16 + i * ROWS * COLUMNS] = (uint8_t)i;
         s->labels[8 + i] = (uint8_t)(i % 10);
     }

@@ -84,7 +84,7 @@ static void says(const char *text)
         fail_msg("'%s' is not in:\n%s", text, capture_text);
 }
 
-/* Checks the chosen cards, in order, as "5,0". */
+/* Checks that the chosen cards are those of a list like "5,0", in this order. */
 static void expect_cards(const char *expected)
 {
     char text[64] = "";
@@ -314,8 +314,8 @@ static void rival_end(struct rival *r, int sig)
         assert_int_equal(status, 0);
 }
 
-/* Runs n processes that request `gpus` at the same moment; counts how often each card was chosen,
- * and each process's total. */
+/* Runs n processes that request `gpus` at the same moment. Counts how often each card was chosen,
+ * and how many cards each process got. */
 static void race(const char *gpus, int n, int *given, int *totals)
 {
     int start[2];
@@ -504,7 +504,8 @@ static void busy_a_moment_ago(void **unused)
     expect_after("auto", &large, &idle, 1, 0, "");
     expect_after("auto", &full, &taken, 1, 1, "");
     says("process 11 ");
-    /* A card that is free at once is kept; a card that is not needed is not waited for. */
+    /* A card that is free at once is kept. The choice does not wait for a card that it does not
+     * need. */
     const struct card one[2] = {idle, full}, both[2] = {idle, idle};
     expect_after("auto:2", one, both, 2, 1, "0,1");
     assert_true(first_was_kept);

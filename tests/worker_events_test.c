@@ -241,7 +241,7 @@ static void picture_shows_samples(void **state)
     free(png);
     event_picture_destroy(p);
     float *pixels = calloc(3 * 300 * 200, sizeof *pixels);
-    pixels[300 * 200 - 1] = -7; /* the range is that of the values */
+    pixels[300 * 200 - 1] = -7; /* the values determine the scale of the picture */
     pixels[0] = NAN;
     pixels[1] = INFINITY;
     assert_int_equal(event_picture_create(&large, 16, &p), ST_OK);
@@ -255,7 +255,7 @@ static void picture_shows_samples(void **state)
     event_picture_destroy(p);
 }
 
-/* Returns the bytes of the record that begins here. */
+/* Returns the number of bytes of the record that begins at `at`. */
 static size_t record_bytes(const char *at)
 {
     const uint8_t *length = (const uint8_t *)at;
@@ -301,7 +301,7 @@ static void files_follow_each_other(void **state)
                          ST_OK);
         assert_true(event_writer_put(w, &digit, 1));
         event_writer_destroy(w);
-        if (i == 0) { /* a file of a host whose clock is ahead */
+        if (i == 0) { /* the clock of another host is ahead */
             snprintf(later, sizeof later, "%s/events.out.tfevents.4000000000.other.1.0", folder);
             FILE *f = fopen(later, "w");
             fputs("later", f);

@@ -147,7 +147,7 @@ static void own_parts_compare_shapes_only(void **state)
     expect_differ(&a, &b, "shape of a sample: the servers have 1x4x4");
 }
 
-/* The names of the classes count if labels are not compared. */
+/* The names of the classes are compared if labels are not. */
 static void own_parts_compare_class_names(void **state)
 {
     struct dataset d = {

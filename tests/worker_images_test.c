@@ -104,7 +104,7 @@ static void put_chunk(struct bytes *b, const char *kind, const void *data, size_
     put_big(b, (uint32_t)crc32(0, b->at + b->n - n - 4, (uInt)n + 4));
 }
 
-/* lines: n bytes in all, each line after the byte of its filter. */
+/* lines: n bytes. Each line of pixels follows a byte with its filter. */
 static void make_png(struct bytes *b, uint32_t width, uint32_t height, struct kind kind,
                      const uint8_t *lines, size_t n)
 {
@@ -574,7 +574,7 @@ static void damaged_pictures_are_named_in_one_run(void **state)
         "remove them"));
 }
 
-/* The size of the first good picture counts. */
+/* The size of the first good picture is that of the set. */
 static void pictures_of_other_sizes_are_counted(void **state)
 {
     struct folder *f = *state;

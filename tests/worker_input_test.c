@@ -72,7 +72,7 @@ static struct dataset *open_set(struct set *s, int is_float, int nhwc)
     return d;
 }
 
-/* Returns the plain number in double precision. */
+/* Returns a sample's number in plain double precision. */
 static double number_of(const struct set *s, int is_float, int at)
 {
     return is_float ? (double)s->floats[at] : s->pixels[at] / 255.0;
@@ -98,7 +98,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Calls check for each kind of samples. */
+/* Calls check() for each kind of samples. */
 static void for_each_kind(struct set *s, void (*check)(struct set *, struct dataset *, int))
 {
     for (int kind = 0; kind < 8; kind++) {

@@ -23,8 +23,8 @@ static int64_t total_elems(const struct model *m)
     return n;
 }
 
-/* Pictures of 3x20x24 and 7 classes. The resolved text contains the numbers: a worker that receives
- * it builds the same model for any data. */
+/* The pictures have 3x20x24 values and 7 classes. The resolved text contains these numbers, so a
+ * worker that receives the text builds the same model for any data. */
 static void check_auto(const char *name)
 {
     static const struct model_data data = {.sample = {3, {3, 20, 24}}, .classes = 7},

@@ -462,7 +462,7 @@ static void shapes_that_do_not_fit_are_refused(void **state)
         check_bad(&list[i]);
 }
 
-/* Layer norm, embedding and the losses, with each of their keys and faults. */
+/* Tests layer norm, embedding and the losses, with all their keys, and with faults. */
 static void losses_and_embeddings_are_read(void **state)
 {
     static const char text[] = HEAD
@@ -573,7 +573,8 @@ static void concat_adds_up_channels(void **state)
     model_destroy(m);
 }
 
-/* `after` moves a layer behind others that it does not read, and is kept like `device`. */
+/* `after` moves a layer behind other layers that it does not read. It is kept in the text, like
+ * `device`. */
 static void after_and_device_are_kept(void **state)
 {
     static const char text[] =

@@ -317,7 +317,7 @@ static void any_text_accepted_or_refused_at_once(void **state)
     assert_true(n_good > 50);
 }
 
-/* A careless matcher would try these patterns for ever; then ctest ends the program. */
+/* A careless matcher would try these patterns for ever, until ctest ends the program. */
 static void patterns_of_many_stars_match_in_time(void **state)
 {
     struct layer l = {.kind = LAYER_DENSE, .n_params = 2};
@@ -332,7 +332,7 @@ static void patterns_of_many_stars_match_in_time(void **state)
 }
 
 /* image -> a -> (b on 0, c) -> d = b + c -> e = d + c -> loss: a layer without parameters stays
- * with its first input, whatever is before it. */
+ * with the first layer that it reads. The image does not count. */
 static void layers_without_parameters_stay_with_input(void **state)
 {
     static const struct layer graph[] = {

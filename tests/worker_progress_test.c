@@ -81,7 +81,7 @@ static void figures_continue_after_restart(void **state)
     assert_int_equal(v.n_nonfinite, 1);
     assert_int_equal(v.nonfinite_since, 0);
     assert_float_equal(v.seconds, 22.08, 1e-9);
-    for (int i = 0; i <= FIGURES_BOUNDS; i++) /* 20 ms; 2 s; 20 s */
+    for (int i = 0; i <= FIGURES_BOUNDS; i++) /* durations 20 ms, 2 s, 20 s */
         assert_int_equal(v.taken[i], i == 4 ? 4 : i == 10 || i == 13 ? 1 : 0);
     struct figures_losses losses = {.n = 0};
     figures_move_losses(&f, &losses);

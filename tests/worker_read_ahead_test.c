@@ -46,8 +46,8 @@ static void save_npy(const char *path, const char *type, const char *shape, cons
     assert_int_equal(fclose(f), 0);
 }
 
-/* Makes N_ITEMS samples of floats: item i is i, i + 0.25, i + 0.5, i + 0.75 with label i; item
- * `bad` has a NaN; -1: none. */
+/* Makes N_ITEMS samples of floats: item i has i, i + 0.25, i + 0.5, i + 0.75 and label i. Item
+ * `bad` has a NaN; -1: no item has. */
 static struct dataset *floats_make(int bad)
 {
     char dir[] = "/tmp/weir_ahead_XXXXXX", images[64], labels[64], shape[64];
@@ -157,8 +157,8 @@ static void test_bad_sample(void **state)
     dataset_destroy(d);
 }
 
-/* All batches of a run but the first are read ahead, and the run is the same. Bytes in memory are
- * not read ahead, because they need no work. */
+/* All batches of a run except the first are read ahead, and this does not change the run. Bytes in
+ * memory are not read ahead, because they need no work. */
 static void test_a_run(void **state)
 {
     float end[2][N_ELEMS];
@@ -243,7 +243,7 @@ static void test_given_out(void **state)
     n_given = 0;
     assert_int_equal(trainer_run(r.trainer, &r.start, &result), ST_OK);
     assert_int_equal(r.trainer->towers[0]->n_ahead, 0);
-    assert_null(r.trainer->towers[0]->reader); /* a reader would never have work */
+    assert_null(r.trainer->towers[0]->reader); /* a reader would have no work */
     assert_int_equal(n_given, 15);
     assert_int_equal(fake.n_reads, 15 * BATCH);
     struct dataset_order *order;

@@ -38,7 +38,7 @@ static void terminal_gets_bar(void **state)
     assert_string_equal(at(&r, 999, 1, 4), "");
     assert_string_equal(at(&r, 1, 1, 4), "\r\033[K[####............] checksum  1.0 of 4.0 "
                                          "GB, 1.00 GB/s, 3 s left");
-    assert_string_equal(at(&r, 99, 2, 4), ""); /* ten times a second */
+    assert_string_equal(at(&r, 99, 2, 4), ""); /* a bar is drawn ten times a second */
     assert_non_null(strstr(at(&r, 1, 2, 4), "[########........] checksum  2.0 of 4.0 GB"));
     capture_begin();
     reading_end(&r);

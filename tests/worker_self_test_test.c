@@ -60,8 +60,8 @@ static double nearest_to_kink(const struct reference *r, int relu)
     return least / sqrt(squares / (double)n);
 }
 
-/* Returns the least relative distance of the two largest values of a max pool's window, unless they
- * are equal: equal ones are zeros of relu, so either may be chosen. */
+/* Returns the least relative distance of the two largest values in a window of a max pool. Equal
+ * values do not count: they are zeros of relu, so either may be chosen. */
 static double nearest_in_window(const struct reference *r, int pool)
 {
     const struct layer *l = &r->layers[pool];

@@ -1,5 +1,5 @@
 /* tests/worker_tower_plan_test.c - the towers of a worker, their parts of the batch, the check that
- * the driver and the backend number GPUs equally, and TensorFlow's rule for growth. */
+ * driver and backend number the GPUs in the same way, and TensorFlow's rule for growth. */
 #include "kernels/device_report.h"
 #include "tests/capture.h"
 #include "tests/check.h"

@@ -149,8 +149,8 @@ static int ascending(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-/* Two towers with a batch of 8 read the same samples as two workers with 4 each, and as one
- * tower. */
+/* Two towers that share a batch of 8 read the same samples as two workers with batches of 4, and as
+ * one tower. */
 static void test_towers_share_the_batch(void **state)
 {
     int reads[2][MAX_READS], n[2];
@@ -175,7 +175,8 @@ static void test_towers_share_the_batch(void **state)
     }
 }
 
-/* The parameters are the same as with immediate gradients; each layer is pushed one layer later. */
+/* The parameters are the same as with immediate gradients. Each layer's gradient is pushed one
+ * layer later. */
 static void late_gradients_yield_same_parameters(void **state)
 {
     float params[2][N_ELEMS];

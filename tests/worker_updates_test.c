@@ -1,5 +1,5 @@
-/* tests/worker_updates_test.c - the updates of a worker alone have the same bits as the optimizer
- * over each whole chunk, with any number of threads. */
+/* tests/worker_updates_test.c - the updates of a worker alone have the same bits as one call of the
+ * optimizer for each whole chunk, with any number of threads. */
 #include "base/rng.h"
 #include "kernels/backend.h"
 #include "kernels/vector/vector.h"

@@ -1,6 +1,6 @@
 /* tests/worker_weights_test.c - --init, --predict and --freeze: the tensors of a parameter,
- * matching shapes, floats of every width, and the error for each kind of bad file or map. Files are
- * written byte by byte here, in the layout of PyTorch's library. */
+ * matching shapes, floats of every width, and the error for each kind of bad file or map. The tests
+ * write the files byte by byte, in the layout of PyTorch's library. */
 #include "base/log.h"
 #include "kernels/vector/dtype.h"
 #include "tests/capture.h"
@@ -117,8 +117,8 @@ static void check_all(const float *flat, const uint8_t *given)
         assert_int_equal(given[i], 1);
 }
 
-/* PyTorch's names and layouts, a convolution without a dimension of 1, four widths, and a counter
- * that is not a parameter. */
+/* A state dict fits that has PyTorch's names and layouts, a convolution without a dimension of 1,
+ * four widths, and a counter that is not a parameter. */
 static void test_a_state_dict_fits(void **state)
 {
     float flat[N];
@@ -369,7 +369,7 @@ static void missing_parameters_refused_to_predict(void **state)
     check_predict(NULL, ST_CORRUPT, "'mean' and 'std' must be lists of numbers");
 }
 
-/* The rule of names decides, not the order in the file. */
+/* The rule of names decides which tensor is the parameter, not the order in the file. */
 static void test_the_extent_of_a_parameters_tensor(void **state)
 {
     static const struct {
@@ -418,7 +418,8 @@ static void test_what_does_not_fit_is_listed(void **state)
     check_refused("fc = -\nfeatures.0 = -\nfeatures.1 = -", ST_INVALID, "leaves nothing to read");
 }
 
-/* Only the tensors of parameters must be readable: a newer dtype beside them is listed. */
+/* Only the tensors of parameters must be readable. A newer dtype of another tensor is only
+ * listed. */
 static void unreadable_dtypes_of_unused_tensors_listed(void **state)
 {
     float flat[N];

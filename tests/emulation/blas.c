@@ -314,7 +314,7 @@ static cublasStatus_t lt_describe(const struct lt_desc *d, const struct lt_layou
         d->epilogue != CUBLASLT_EPILOGUE_BGRADB)
         emulation_fail("an epilogue that is not emulated");
     if (d->epilogue == CUBLASLT_EPILOGUE_BGRADB && !turn_b)
-        return CUBLAS_STATUS_NOT_SUPPORTED; /* like a card */
+        return CUBLAS_STATUS_NOT_SUPPORTED; /* a card does not support it either */
     *algo = (struct lt_algo){.what = ALGO,
                              .m = (int)c->rows,
                              .n = (int)c->cols,
@@ -368,7 +368,7 @@ static cublasStatus_t lt_check(const struct gemm_call *call, const struct lt_alg
 {
     const void *at[] = {call->a, call->b, call->c, call->work};
     for (int i = 0; i < 4; i++)
-        if ((uintptr_t)at[i] % MAX_ALIGN != 0) /* default preference */
+        if ((uintptr_t)at[i] % MAX_ALIGN != 0) /* the alignment of the default preference */
             return CUBLAS_STATUS_INVALID_VALUE;
     if (bias == NULL || (uintptr_t)bias % (uintptr_t)algo->align_bias != 0 ||
         call->work_bytes < algo->work_bytes)

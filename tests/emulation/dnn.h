@@ -49,7 +49,7 @@ static inline void value_set(void *at, cudnnDataType_t type, size_t k, float val
     ((uint16_t *)at)[k] = (uint16_t)(u >> 16);
 }
 
-/* Queues run(args), whose bytes are copied, on the handle's stream. */
+/* Queues run(args) on the handle's stream. `args` is copied. */
 cudnnStatus_t emulation_dnn_do(const char *name, cudnnHandle_t h, void (*run)(const void *),
                                const void *args, size_t bytes);
 

@@ -504,7 +504,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
                    ? CUDNN_STATUS_SUCCESS
                    : CUDNN_STATUS_BAD_PARAM;
     else if (d->type != POINTWISE)
-        code = CUDNN_STATUS_BAD_PARAM; /* these are filled in */
+        code = CUDNN_STATUS_BAD_PARAM; /* the library itself fills in these descriptors */
     d->is_final = code == CUDNN_STATUS_SUCCESS;
     return code;
 }

@@ -243,7 +243,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
     FAULT(emulation_answer(cudaErrorUnknown));
     struct CUgraphExec_st *exec = take(sizeof *exec);
     exec->graph = take(sizeof *exec->graph);
-    *exec->graph = *graph; /* the graph itself is destroyed next, and instantiated only once */
+    *exec->graph = *graph; /* the caller destroys the graph next, and instantiates it only once */
     *graph = (struct CUgraph_st){0};
     exec->passed = take((size_t)exec->graph->n_places * sizeof *exec->passed + 1);
     for (int k = 1; k < exec->graph->n_lanes; k++)

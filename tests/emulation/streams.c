@@ -547,7 +547,7 @@ struct copy {
     enum cudaMemcpyKind way;
 };
 
-/* Queues a copy between devices' memory and pinned memory. */
+/* Queues a copy between device memory and pinned memory. */
 static void copy_queue(struct CUstream_st *s, const void *args)
 {
     const struct copy *c = args;

@@ -38,7 +38,7 @@ enum {
 
 struct packet {
     int64_t due_ns;
-    uint64_t number; /* number, which orders packets with the same due time */
+    uint64_t number; /* order of packets with the same due time */
     int n_bytes;
     unsigned char bytes[];
 };
