@@ -2,7 +2,7 @@
  * is. The source is the flags, or else TensorFlow's TF_CONFIG, or else, with --slurm_ps, the
  * environment of a Slurm step (docs/guide/clusters.md).
  * Owns:    the lists of a struct cluster.
- * Threads: the main thread, before other threads start.
+ * Threads: any, if no other thread changes the environment at the same time.
  * Errors:  ST_INVALID, logged with the flag or the variable, its place and the fix; ST_NOMEM. */
 #ifndef CLUSTER_CLUSTER_H
 #define CLUSTER_CLUSTER_H
