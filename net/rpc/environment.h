@@ -2,8 +2,7 @@
  * checks the variable GRPC_POLL_STRATEGY. gRPC aborts the process (SIGABRT) if that variable is
  * invalid, so each program checks it together with its flags.
  * Owns:    nothing.
- * Threads: net_environment_check runs before other threads exist; any thread may call the other
- *          functions.
+ * Threads: any, if no other thread changes the environment at the same time.
  * Errors:  ST_INVALID, logged with the variable, its value and the fix. */
 #ifndef NET_RPC_ENVIRONMENT_H
 #define NET_RPC_ENVIRONMENT_H

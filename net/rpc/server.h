@@ -107,8 +107,8 @@ void net_server_stop(struct net_server *s, int64_t grace_ms);
 void net_server_destroy(struct net_server *s); /* stops first; NULL is fine */
 
 /* Answers the call of this number, which `control` has received; does nothing if the call has
- * ended. reply: NULL if this server does not coordinate, or the caller must repeat the call
- * (`later`). */
+ * ended. reply: NULL if this server does not coordinate. If reply->later is not empty, the caller
+ * must repeat the call. */
 void net_server_control_reply(struct net_server *s, uint64_t call,
                               const struct net_control_reply *reply);
 

@@ -1,5 +1,5 @@
-/* net/rpc/server_impl.h - the state and functions that server*.c and stream.c share. Only these
- * files include it. */
+/* net/rpc/server_impl.h - the state and functions that server*.c and stream.c share. Private to
+ * net/rpc and its tests. */
 #ifndef NET_RPC_SERVER_IMPL_H
 #define NET_RPC_SERVER_IMPL_H
 #include "net/rpc/grpc_runtime.h"

@@ -7,7 +7,8 @@
  * read before stay in use, and a line is logged. Callers wait at most FILE_READER_WAIT_MS for a
  * file system that does not answer, and only once.
  * Owns:    the values that were read.
- * Threads: security_start runs before other threads exist; any thread may call the other functions.
+ * Threads: one thread calls security_start; after it has returned, any thread may call the other
+ *          functions.
  * Errors:  ST_INVALID, ST_IO, ST_NOMEM; logged with the flag and the fix. */
 #ifndef NET_SECURITY_SECURITY_H
 #define NET_SECURITY_SECURITY_H

@@ -5,7 +5,7 @@
  * In a foreign program (libweir), OpenSSL calls this code for every certificate verification of the
  * process. So the code checks only connections whose own certificate has the mark that
  * tls_client_mark sets. The mark is never sent.
- * Threads: tls_client_start runs before other threads exist; any thread may call the other
+ * Threads: security_start calls tls_client_start; after that, any thread may call the other
  *          functions.
  * Errors:  none, except ST_NOMEM from tls_client_mark. */
 #ifndef NET_SECURITY_TLS_CLIENT_H

@@ -7,7 +7,7 @@
  * configures it, and roles are checked through gRPC's own interface (net/rpc/credentials.h).
  * Without the hooks, a server would admit the same clients, but it would accept TLS 1.2 and report
  * no reasons, and no guard (http2_guard.h) would check the bytes of TLS connections.
- * Threads: tls_hooks_start runs before other threads exist; any thread may call the other
+ * Threads: security_start calls tls_hooks_start; after that, any thread may call the other
  *          functions.
  * Errors:  none. */
 #ifndef NET_SECURITY_TLS_HOOKS_H
