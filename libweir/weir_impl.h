@@ -1,4 +1,4 @@
-/* libweir/weir_impl.h - a handle, which the files of libweir/ share. Only these files include it.
+/* libweir/weir_impl.h - a handle. Only the files of libweir/ and its tests use it.
  *
  *   settings.c  the settings of weir_set, and the job that follows from them
  *   params.c    names of the parameters, and the places of their values
