@@ -1,5 +1,5 @@
-/* checkpoint/best.h - the file `best` names the checkpoint of a folder with the best result on the
- * validation data: {"manifest":"weir-E.G-STEP.json","step":STEP,"validation_loss":...,
+/* checkpoint/best.h - the file `best` of a folder, which names the checkpoint with the best result
+ * on the validation data: {"manifest":"weir-E.G-STEP.json","step":STEP,"validation_loss":...,
  * "validation_accuracy":...,"validation_samples":N,"validation_samples_crc32c":...,
  * "validation_labels_crc32c":...}. The last three identify the validation data; only results on the
  * same data are compared. A sweep never removes this checkpoint.

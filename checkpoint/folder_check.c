@@ -1,4 +1,4 @@
-/* checkpoint/folder_check.c - checks that the files exist that a manifest will name. A client of a
+/* checkpoint/folder_check.c - checks that the files that a manifest will name exist. A client of a
  * network folder may see names and sizes of a minute ago, so a missing or short file is checked
  * again; opening the folder makes such a client request its names again. Data are not read: they
  * were synced before the server reported them, and the header has a checksum of each tensor. */

@@ -1,4 +1,5 @@
-/* checkpoint/manifest.c - see manifest.h: the JSON. The folder is in retention.c. */
+/* checkpoint/manifest.c - see manifest.h: writes and reads its JSON. retention.c lists and cleans a
+ * folder. */
 #include "checkpoint/manifest.h"
 #include "base/digest.h"
 #include "base/log.h"

@@ -1,11 +1,11 @@
 /* checkpoint/manifest.h - the manifest of a checkpoint: one step of one job, with all servers'
  * files.
  *
- * A checkpoint of N servers consists of N files (shard_file.h) and a manifest, with the names of
- * names.h. Servers share a folder, or each writes its file to its own folder; the manifest is in ps
- * 0's folder. It is written last, and without it the files are not a checkpoint. It is one line of
- * JSON that ends in ,"crc32c":"XXXXXXXX"}: the CRC-32C of the text before. The file `checkpoint` is
- * TensorFlow's text file, which names the newest checkpoint, and all that are kept.
+ * A checkpoint of N servers consists of N files (shard_file.h) and a manifest; names.h defines
+ * their names. Servers share a folder, or each writes its file to its own folder; the manifest is
+ * in ps 0's folder. The manifest is written last, and without it the files are not a checkpoint. It
+ * is one line of JSON that ends in ,"crc32c":"XXXXXXXX"}: the CRC-32C of the text before. The file
+ * `checkpoint` is TensorFlow's text file, which names the newest checkpoint, and all that are kept.
  *
  * Owns:    a manifest that was read owns its lists and its table of parameters.
  * Threads: values; only one thread at a time writes in a folder.

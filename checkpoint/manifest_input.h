@@ -7,7 +7,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* Adds the keys to `job`, owns it (it may be NULL), and returns it; NULL: out of memory. */
+/* Adds the keys to `job`, which may be NULL, and returns it; NULL: out of memory, and `job` is
+ * freed. */
 json_t *manifest_input_add(json_t *job, const struct net_job *from);
 /* Reads the keys. Returns false if they are malformed. */
 bool manifest_input_read(const json_t *job, struct net_job *to);

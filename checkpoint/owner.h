@@ -32,9 +32,9 @@
 enum { OWNER_ANSWER_MS = 4000 };
 
 /* Checks that the caller, which listens at this address (NULL: it has none), may claim the folder.
- * An owner with the same address, on the same machine if that is a loopback address, is gone, since
- * the caller has its port. If take_over is set, a living owner causes a warning instead of an
- * error. out: receives the lease of the owner that was checked, for the claim. */
+ * An owner with the caller's address is gone, since the caller has its port; if that is a loopback
+ * address, the machine must be the same, too. If take_over is set, a living owner causes a warning
+ * instead of an error. out: receives the lease of the owner that was checked, for the claim. */
 enum status checkpoint_owner_check(const char *folder, const char *address, bool take_over,
                                    struct checkpoint_lease *out);
 

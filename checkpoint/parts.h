@@ -16,7 +16,8 @@ struct checkpoint_part {
     struct safetensors_written file; /* size of the file, checksum of its header */
 };
 
-/* Returns true if the server at `address` wrote the file; false: another one, or unknown. */
+/* Returns true if the server at `address` wrote the file; false: another server did, or it is not
+ * known which. */
 bool checkpoint_part_is_from(const struct safetensors_file *f, int server, const char *address);
 
 /* Lists the parts that the server at `address` wrote (NULL: any server), newest first. Files of

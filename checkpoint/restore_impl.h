@@ -1,5 +1,5 @@
-/* checkpoint/restore_impl.h - the state that restore.c, which opens checkpoints, and
- * restore_read.c, which reads them, share. Private. */
+/* checkpoint/restore_impl.h - state shared by restore.c, which opens checkpoints, and
+ * restore_read.c, which reads them. Private. */
 #ifndef CHECKPOINT_RESTORE_IMPL_H
 #define CHECKPOINT_RESTORE_IMPL_H
 #include "checkpoint/restore.h"

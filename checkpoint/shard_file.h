@@ -8,11 +8,11 @@
  *     second.
  *
  * The metadata are: format, version, step, generation, server, servers, seed, sync_mode, optimizer,
- * chunk_bytes, train_steps, job (checkpoint_manifest_digest); folder, the id of ps 0's folder, if
- * it is known; position, members and addresses (of the servers), if the progress is known; and,
- * except in lockstep, "version NAME" of each tensor whose chunk was not at `step`, and, with the
- * model's first chunk, "samples", the numbers of ps/store/samples.h with spaces between them. After
- * a restore, servers refuse frames of this generation, so the file need not record which
+ * chunk_bytes, train_steps, job (checkpoint_manifest_digest). If the id of ps 0's folder is known:
+ * folder. If the progress is known: position, members, addresses (of the servers). Except in
+ * lockstep: "version NAME" for each tensor whose chunk was not at `step` and, with the model's
+ * first chunk, "samples", the numbers of ps/store/samples.h with spaces between them. After a
+ * restore, servers refuse frames of this generation, so the file need not record which
  * contributions counted.
  * Errors:  as safetensors_write. */
 #ifndef CHECKPOINT_SHARD_FILE_H
