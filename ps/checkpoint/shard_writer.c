@@ -1,10 +1,11 @@
 /* ps/checkpoint/shard_writer.c - see shard_writer.h. A separate thread of the lowest priority
- * writes a file, so that on a machine that also computes it uses only the time that training
- * leaves. It holds no lock that training needs; the writer's own thread does the work under locks.
- * `use` names the present owner of the capture and of its order: the caller of order or cancel
- * while an order begins or ends, the chunks while the order is armed, the writer's thread while it
- * writes the file.
- * Locks:   the writer's is the last: a thread may hold a chunk's when it locks it. */
+ * writes a file, so that the write uses only the time that training on this machine leaves. It
+ * holds no lock that training needs; the writer's own thread does the work under locks. `use` names
+ * the present owner of the capture and of its order: the caller of order or cancel while an order
+ * begins or ends, the chunks while the order is armed, the writer's thread while it writes the
+ * file.
+ * Locks:   the writer's lock is the last: a thread may hold a chunk's lock when it locks the
+ *          writer's. */
 #include "ps/checkpoint/shard_writer.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,13 +1,13 @@
 /* ps/coordinator/checkpoint_schedule.c - the schedule of checkpoints (coordinator.h): one after
  * the other, beside changes of the generation, which they never delay.
  *
- * An order names a step that the chunks have or reach soon. Servers report that they wait for it,
- * hold their chunks of it, have written their file; then the manifest is written. A Stop cancels
- * the order if a server does not hold its chunks yet; after that the order depends on no
- * generation. A checkpoint that falls due before the last one has ended follows it at once. Nothing
- * here waits for a disk: a late file or manifest is given up, with a line. No worker receives a
- * job's last version before its checkpoint is on the disk or has failed: members that have left
- * could not redo the steps that a server loses when it dies. */
+ * An order names a step that the chunks have or reach soon. Each server reports when it waits for
+ * that step, when it holds its chunks, and when it has written its file; then the manifest is
+ * written. A Stop cancels the order if a server does not hold its chunks yet; after that the order
+ * depends on no generation. A checkpoint that falls due before the last one has ended follows it at
+ * once. Nothing here waits for a disk: a late file or manifest is given up, with a line. No worker
+ * receives a job's last version before its checkpoint is on the disk or has failed: members that
+ * have left could not redo the steps that a server loses when it dies. */
 #include "ps/coordinator/coordinator_impl.h"
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
-/* ps/monitor/monitor.h - a server's pages over HTTP: metrics, health, the status page and its data;
- * also the workers' reports for them. The pages are made of copies: no lock that training needs is
- * held longer than for reading a few numbers.
+/* ps/monitor/monitor.h - a server's pages over HTTP: metrics, health, the status page and its data.
+ * Receives the workers' reports, which the pages show. The pages are made of copies: no lock that
+ * training needs is held longer than for reading a few numbers.
  *     /             the status page       /status.json   its data
  *     /metrics      for Prometheus        /healthz       200, or 503 and the reason
  * Owns:    the HTTP server, the last report of each worker, the job's progress since this process

@@ -154,8 +154,8 @@ static enum status push_first(struct ps_region *r, int64_t version)
 }
 
 /* Finds the parent's version that the region's values are based on: `held` is -1 if the parent has
- * replaced that version. If a region has no record of it, its values are assumed to be based on the
- * version of the last gate that the region has passed. */
+ * replaced that version. If a region has no record of that version, its values are assumed to be
+ * based on the version of the last gate that the region has passed. */
 static void resume_from(struct ps_region *r, int64_t version)
 {
     size_t bytes = (size_t)r->chunks->n_elems * sizeof(float);

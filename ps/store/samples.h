@@ -1,8 +1,8 @@
-/* ps/store/samples.h - assigns samples to members where chunks advance independently (I6). It
- * assigns them batch by batch: a member has one batch in hand, and receives the next when its
- * contribution has made a version, alone or with others. The next store first assigns the batches
- * that were in hand when a store ended. So no sample is skipped and none counts twice, whatever the
- * members' speeds.
+/* ps/store/samples.h - assigns samples to members if chunks advance independently (I6). It assigns
+ * them batch by batch: a member has one batch in hand, and receives the next when its contribution
+ * has made a version, alone or with others. The next store first assigns the batches that were in
+ * hand when a store ended. So no sample is skipped and none counts twice, whatever the members'
+ * speeds.
  *
  * The next generation and checkpoints receive the whole state as one list: the first sample that
  * was never assigned, then in ascending order the first samples of the batches that are in hand or
