@@ -23,8 +23,8 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Checks that each residual that is added to the chunk's contribution to `step` equals `in`, and
- * replaces it by `out`. */
+/* Checks that all residuals for the chunk's contribution to `step` equal `in`, and sets them to
+ * `out`. */
 static void round_step(int chunk, int64_t step, float in, float out)
 {
     float *r = residuals_of(residuals, chunk, step);

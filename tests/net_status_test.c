@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Number of next calls of connect() by gRPC in which the test replaces errno. */
+/* Number of gRPC's next calls of connect() after which the test changes errno. */
 static atomic_int n_wrong_errno;
 
 int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t n)

@@ -27,10 +27,10 @@ struct tiny {
     int64_t end;                 /* 0: no end; else REBASE answers requests from this version on */
     int hold;                    /* nonzero: the server drops requests */
     int say_taken;               /* nonzero: TAKEN precedes the answer if the push requests it */
-    int retries;                 /* number of next joins to answer by RETRY */
-    int bad_crc;                 /* number of next answers whose checksum is wrong */
-    int bad_length;              /* number of next answers whose length is wrong */
-    int bad_place, bad_stamp;    /* number of next answers by reference to corrupt */
+    int retries;                 /* number of the next joins to answer by RETRY */
+    int bad_crc;                 /* number of the next answers whose checksum is wrong */
+    int bad_length;              /* number of the next answers whose length is wrong */
+    int bad_place, bad_stamp;    /* number of the next answers by reference to corrupt */
     struct segment *segment;     /* shared memory of versions, set by tiny_share; NULL: none */
     int kind;                    /* enum piece_kind that answers PUSH, with `why`; 0: as usual */
     uint32_t order[TINY_ORDER];  /* chunks of the first n_push pushes, in the order of arrival */

@@ -176,8 +176,8 @@ static void restarted_ps0_saves_the_last_best_again(void **state)
     free(r.c);
 }
 
-/* A worker receives no reply after that to its last evaluation. So this reply waits until the best
- * evaluation is recorded, or its checkpoint has failed. */
+/* The reply to its last evaluation is the last reply that a worker receives. So this reply waits
+ * until the best evaluation is recorded, or its checkpoint has failed. */
 static void last_evaluation_waits_for_the_best(void **state)
 {
     static const enum status sts[] = {ST_OK, ST_IO};

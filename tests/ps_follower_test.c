@@ -294,7 +294,7 @@ static void missing_ps0_leads_to_looks_at_the_folder(void **state)
     assert_int_equal(r.out.act[0].arg, 0);
 }
 
-/* A look at the folder may last long. If ps 0 answers before the look ends, its result is
+/* A look at the folder may last long. If ps 0 answers before the look ends, the look's result is
  * ignored. */
 static void late_look_is_ignored_when_ps0_answers(void **state)
 {

@@ -336,7 +336,7 @@ static void joiners_wait_for_a_plan_with_their_index(void **state)
 }
 
 /* A dropped member returns with its earlier index. If another connected process has that index now,
- * the member gets a new one. */
+ * the member gets a new index. */
 static void dropped_member_returns_with_its_index(void **state)
 {
     struct rig r;

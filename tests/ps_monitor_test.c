@@ -174,7 +174,7 @@ static void infinite_losses_are_reported(void **state)
 }
 
 /* The job's loss is finite while the loss of one worker is. If no worker has a finite loss, the
- * later step counts. */
+ * later of their steps is reported. */
 static void job_has_a_loss_while_one_worker_has(void **state)
 {
     static struct ps_monitor m;

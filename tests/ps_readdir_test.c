@@ -1,5 +1,5 @@
 /* tests/ps_readdir_test.c - a folder of checkpoints whose listing fails before its end (EIO, or
- * ESTALE of NFS): an entry that was not listed does not count as gone. */
+ * ESTALE of NFS): an entry that was not listed does not count as deleted. */
 #include "checkpoint/folder.h"
 #include "checkpoint/parts.h"
 #include "tests/check.h"

@@ -15,7 +15,7 @@ static struct {
     pthread_cond_t changed;
     int64_t item_ms; /* time for each letter; < 0: the call lasts until it is cancelled */
     enum squares_answer answer;
-    int closed; /* calls wait until it opens */
+    int closed; /* nonzero: calls wait until the line opens */
     int n_calls, n_accepted, most, cancelled, n_refused;
     uint64_t generation; /* generation of the last call */
 } line = {.lock = PTHREAD_MUTEX_INITIALIZER};

@@ -317,7 +317,7 @@ static void stopped_store_holds_its_versions(void **state)
     bring_to(&r, 5, 4, 5);
     handover_stop(r.store);
     begin(&r, 3, ST_RANGE);
-    begin(&r, 5, ST_RANGE); /* a chunk never reaches it */
+    begin(&r, 5, ST_RANGE); /* chunk 1 never reaches this step */
     begin(&r, 4, ST_OK);
     check(&r, 1, 4, 4, 4);
     teardown(&r);

@@ -426,7 +426,7 @@ static bool wait_once(void *ctx, int64_t until_ns)
     return false;
 }
 
-/* A file is checked before its manifest is written. If it cannot be read, the check waits. */
+/* A file is checked before its manifest is written. If the file cannot be read, the check waits. */
 static void unreadable_file_is_awaited(void **state)
 {
     static const int errs[] = {ESTALE, EMFILE, ENOMEM};

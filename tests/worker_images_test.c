@@ -304,7 +304,7 @@ static void check_refused(const struct bytes *b, const char *piece)
         fail_msg("wanted \"%s\"; said: %s", piece, capture_text);
 }
 
-/* Small files with headers of large pictures. */
+/* Small files whose headers announce large pictures are refused. */
 static void png_bombs_are_refused(void **state)
 {
     struct bytes *b = *state;
