@@ -1,14 +1,15 @@
 /* kernels/cuda/conv/algo.h - chooses one of cuDNN's proposed convolution algorithms. cuDNN proposes
- * them by expected speed, fastest first, and reports for each whether it is usable, how much
- * workspace it needs, and whether its sums have a fixed order. Needs no CUDA. */
+ * algorithms in the order of their expected speed, fastest first. It reports for each whether it is
+ * usable, how much workspace it needs, and whether its sums have a fixed order. This file needs no
+ * CUDA. */
 #ifndef KERNELS_CUDA_CONV_ALGO_H
 #define KERNELS_CUDA_CONV_ALGO_H
 #include <stdint.h>
 
 struct gpu_algo {
-    int usable;        /* cuDNN supports it for this shape */
+    int usable;        /* cuDNN supports the algorithm for this shape */
     int deterministic; /* same bits in every run */
-    int tf32;          /* rounds its factors to TF32 */
+    int tf32;          /* factors are rounded to TF32 */
     uint64_t workspace_bytes;
 };
 

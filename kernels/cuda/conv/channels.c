@@ -1,5 +1,6 @@
-/* kernels/cuda/conv/channels.c - decides which tensors lie channels last. A layer's output does if
- * every reader accepts that layout; layers that keep the layout of their input pass it on. */
+/* kernels/cuda/conv/channels.c - decides which tensors have the layout channels last. A layer's
+ * output has it if every reader accepts it. A layer that keeps the layout of its input accepts it
+ * if all readers of its own output do. */
 #include "kernels/cuda/conv/channels.h"
 #include "kernels/cuda/plan/plan.h"
 #include "kernels/tuning.h"
@@ -13,7 +14,7 @@ int gpu_channels_framed(const struct layer *l)
 
 static int is_wanted(const struct gpu_plan *plan, int i);
 
-/* Returns true if the layer's output has the layout of its input. */
+/* Returns true if the layer's output must have the layout of its input. */
 static bool keeps_layout(const struct gpu_op *op)
 {
     return op->kind == &gpu_relu || op->kind == &gpu_activation;

@@ -1,5 +1,5 @@
 /* kernels/cuda/conv/channels_kernels.h - the part of kernels.h for tensors that lie channels last:
- * launchers that convert to that layout and back, and layers that work in it. Errors: as
+ * launchers of conversions to that layout and back, and of layers that compute in it. Errors: as
  * kernels.h. */
 #ifndef KERNELS_CUDA_CONV_CHANNELS_KERNELS_H
 #define KERNELS_CUDA_CONV_CHANNELS_KERNELS_H
@@ -21,7 +21,7 @@ int gpu_pool_last_forward(struct CUstream_st *stream, const float *x, float *y, 
                           const struct gpu_pool_last *p);
 int gpu_pool_last_backward(struct CUstream_st *stream, const float *dy, const int32_t *winner,
                            const float *y, float *dx, const struct gpu_pool_last *p);
-/* Computes (bias_grad.cu) the same bits as gpu_bias_grad, from a dy that lies channels last. */
+/* Computes the same bits as gpu_bias_grad, but dy lies channels last (bias_grad.cu). */
 int gpu_bias_grad_last(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
                        struct gpu_planes shape);
 

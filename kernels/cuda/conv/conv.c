@@ -1,10 +1,10 @@
 /* kernels/cuda/conv/conv.c - 2-D convolution by cuDNN, on canonical images and weights.
  *
- * - Bias and a relu behind it are one CUDA kernel of Weir's. If a max pool follows, one kernel
- * computes all three.
- * - Padding that differs between the two sides of an axis is written out.
- * - In bf16 cuDNN reads and writes copies, which are converted before and after.
- * - --gpu_tuning=nhwc: a product is a graph with channels last if cuDNN has an engine for it
+ * - The bias, and a relu behind it, are computed by one CUDA kernel of Weir's. If a max pool reads
+ * the relu, one kernel computes all three. - If padding differs between the two sides of an axis,
+ * the image is copied with its padding. - In bf16, cuDNN reads and writes converted copies of the
+ * tensors. - --gpu_tuning=nhwc: a product is a graph with channels last if cuDNN has an engine for
+ * it
  *   (conv_graph.h), and bias and relu may be part of it. channels.h decides which images lie
  *   channels last. A tensor with another layout than its product requires is transposed before or
  *   after the product, by the kernel that also converts to or from bf16. */
@@ -18,8 +18,8 @@
 
 struct conv {
     int relu;
-    int pool;               /* max pool behind the relu that this layer computes, too; -1: none */
-    int framed;             /* padding is written out */
+    int pool;               /* max pool that this layer computes with its relu; -1: none */
+    int framed;             /* the image is copied with its padding */
     struct gpu_frame frame; /* frame of one sample's images; planes: channels */
     float *padded;
 };
@@ -27,10 +27,10 @@ struct conv {
 enum { PLANES, LAST, N_LAYOUTS }; /* layout of a tensor: canonical, or channels last */
 
 struct conv_pass {
-    struct gpu_conv_algos algos; /* x includes the padding if it is written out */
+    struct gpu_conv_algos algos; /* x includes the padding if `framed` */
     struct gpu_conv_graph graph[GPU_CONV_N_WAYS];
     struct gpu_planes shape[GPU_N_CASTS];
-    int dy_given; /* layout of dy's copy in the lane; N_LAYOUTS: there is no copy */
+    int dy_given; /* layout of the copy of dy in the lane; N_LAYOUTS: no copy */
 };
 
 /* A product of layer i, the lane that queues it, and the layouts that it requires. */
@@ -46,7 +46,8 @@ static int has_graphs(const struct gpu_plan *plan)
     return (plan->cfg.tuning & TUNING_NHWC) != 0;
 }
 
-/* Returns the layout of a tensor of the plan, or of the gradient with respect to it. */
+/* Returns the layout of a tensor of the plan; the gradient with respect to it has the same
+ * layout. */
 static int layout_of(const struct gpu_op *op, int which)
 {
     const struct conv *s = op->state;
@@ -68,7 +69,8 @@ static int64_t elems_of(const struct conv_pass *c, int which)
     return c->shape[which].n * c->shape[which].channels * c->shape[which].plane;
 }
 
-/* Returns the matrices whose transposition converts to the product's layout, or from it. */
+/* Returns the matrices whose transposition converts a tensor to the product's layout, or (from)
+ * back. */
 static struct gpu_matrices matrices_of(const struct product *p, int which, int from)
 {
     const struct conv_pass *c = p->pass->state[p->i];
@@ -102,8 +104,8 @@ static enum status convert_operand(const struct product *p, int which, const flo
                                    : gpu_transpose(stream, ours, (float *)copy, m));
 }
 
-/* result_place returns the memory to which cuDNN writes a result; the next function then converts
- * the result to the plan's tensor. */
+/* Returns the memory to which cuDNN writes a result. convert_result then converts the result to the
+ * plan's tensor. */
 static void *result_place(const struct product *p, int which, float *ours)
 {
     int is_copy = p->pass->plan->cfg.precision == BACKEND_BF16 || is_transposed(p, which);
@@ -129,8 +131,9 @@ static enum status convert_result(const struct product *p, int which, float *our
                                     : gpu_transpose(stream, (const float *)copy, ours, m));
 }
 
-/* Runs one of the three products. ours: x, w and y, by GPU_CAST_..., or gradients with respect to
- * them. with_bias: set to whether forward added bias and relu; NULL: another product. */
+/* Runs one of the three products. ours: tensors x, w and y of the plan, by GPU_CAST_..., or the
+ * gradients with respect to them. *with_bias: set to whether the forward added bias and relu; NULL:
+ * not a forward. */
 static enum status run_product(struct gpu_pass *pass, int i, const struct gpu_lane *lane, int way,
                                float *const *ours, int *with_bias)
 {
@@ -276,8 +279,7 @@ static struct gpu_frame frame_of(const struct conv *s, int n)
     return f;
 }
 
-/* Applies the relu behind a convolution without a bias; if there is a bias, bias.cu applies
- * both. */
+/* Applies the relu behind a convolution that has no bias. (With a bias, bias.cu applies both.) */
 static enum status relu_alone(struct gpu_pass *pass, int i)
 {
     const struct gpu_op *op = &pass->plan->ops[i];
@@ -289,7 +291,7 @@ static enum status relu_alone(struct gpu_pass *pass, int i)
                                              pass->n * shape_elems(&op->layer->out)));
 }
 
-/* Applies those of bias, relu and max pool that the product did not include. */
+/* Applies bias, relu and max pool, except those that the product included. */
 static enum status forward_end(struct gpu_pass *pass, int i, int has_bias)
 {
     enum status st = ST_OK;
@@ -378,7 +380,7 @@ static enum status conv_backward(struct gpu_pass *pass, int i)
                            [GPU_CAST_Y] = *op->dy};
     c->dy_given = N_LAYOUTS;
     TRY(run_product(pass, i, &lane, GPU_CONV_BACKWARD_W, ours, NULL));
-    if (lane.stream != plan->compute) /* the copy belongs to the other lane */
+    if (lane.stream != plan->compute) /* the copy of dy is in the other lane */
         c->dy_given = N_LAYOUTS;
     if (op->needs_dx)
         TRY(backward_x(pass, i));

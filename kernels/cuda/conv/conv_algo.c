@@ -7,8 +7,8 @@
 #include <inttypes.h>
 #include <stdatomic.h>
 
-/* A pass for another number of samples, created later, must also find an algorithm within the
- * plan's workspace. */
+/* Bounds of the plan's workspace. A pass for another number of samples is created later, and must
+ * also find an algorithm that fits the workspace. */
 static const uint64_t workspace_most = (uint64_t)1 << 30, workspace_least = (uint64_t)8 << 20;
 
 static const char *const way_name[GPU_CONV_N_WAYS] = {"forward", "weights' gradient",
@@ -41,8 +41,9 @@ void gpu_conv_algo_workspace_reserve(struct gpu_plan *plan, uint64_t bytes)
         plan->workspace_bytes = bytes;
 }
 
-/* Sets the math type. cuDNN's default math may round to TF32, FMA math never does. Tensor Cores are
- * allowed only for bf16 and TF32, on request. */
+/* Sets the math type of a descriptor before the algorithms are queried. cuDNN's default math may
+ * round to TF32, FMA math never does. Tensor Cores are allowed only if the precision is bf16 or
+ * TF32. */
 static enum status math_reset(const struct gpu_conv_algos *c, cudnnConvolutionDescriptor_t d)
 {
     static const cudnnMathType_t math[] = {[BACKEND_FP32] = CUDNN_FMA_MATH,
@@ -52,8 +53,8 @@ static enum status math_reset(const struct gpu_conv_algos *c, cudnnConvolutionDe
                          cudnnSetConvolutionMathType(d, math[c->plan->cfg.precision]));
 }
 
-/* Sets the math type of a proposal. In fp32 the descriptor keeps FMA math, because cuDNN's default
- * math may round to TF32. */
+/* Sets the math type that a proposal requires. In fp32 the descriptor keeps FMA math, because
+ * cuDNN's default math may round to TF32. */
 static enum status math_set(const struct gpu_conv_algos *c, cudnnConvolutionDescriptor_t d,
                             cudnnMathType_t math)
 {
@@ -69,9 +70,9 @@ static struct gpu_algo_wish wish_of(const struct gpu_plan *plan)
                                   plan->cfg.precision != BACKEND_FP32};
 }
 
-/* Returns the workspace that the chosen algorithm needs. If algorithms are measured, it is the
- * largest of all candidates, but at most a quarter of the free memory: later plans need some,
- * too. */
+/* Returns the workspace that the chosen algorithm needs. If algorithms will be measured, returns
+ * the largest workspace of all candidates, but at most a quarter of the free memory, because later
+ * plans need memory, too. */
 static uint64_t workspace_wanted(const struct gpu_plan *plan, const struct gpu_conv_way *w, int k)
 {
     struct gpu_algo_wish wish = wish_of(plan);
@@ -108,7 +109,8 @@ static enum status choose_algo(struct gpu_conv_algos *c, int which)
     return math_set(c, w->d, w->proposal[k].math);
 }
 
-/* cuDNN returns three types of results for the three products; their members are the same. */
+/* cuDNN has a type of result for each of the three products; the three types have the same
+ * members. */
 #define ANSWERS_TAKE(way, perf, n_perf)                                                            \
     do {                                                                                           \
         (way)->n = code == CUDNN_STATUS_SUCCESS ? (n_perf) : 0;                                    \
@@ -120,7 +122,8 @@ static enum status choose_algo(struct gpu_conv_algos *c, int which)
         }                                                                                          \
     } while (0)
 
-/* Fills the list by cuDNN's estimates, or, with tensors, by its measurements on them. */
+/* Fills the list of algorithms by cuDNN's estimates, or, if tensors are passed, by its measurements
+ * with these. */
 static cudnnStatus_t answers_get(struct gpu_conv_algos *c, const struct gpu_lane *lane, int which,
                                  const struct tensors *t)
 {
@@ -178,7 +181,7 @@ static cudnnStatus_t workspace_ask(const struct gpu_conv_algos *c, int which, in
 }
 
 /* Queries the workspace again, because a result describes the algorithm with its own math type.
- * Drops algorithms that round floats to half precision, whose range is too small. */
+ * Removes algorithms that round floats to half precision, because its range is too small. */
 static enum status answers_check(struct gpu_conv_algos *c, int which)
 {
     enum status st = ST_OK;
@@ -215,7 +218,8 @@ done:
     return st;
 }
 
-/* Logs once, for the first convolution concerned, why the proposed algorithms are kept. */
+/* Logs why the proposed algorithms are used unmeasured; only once, for the first such
+ * convolution. */
 static void say_unmeasured(const struct gpu_conv_algos *c, int which, cudnnStatus_t code)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -241,7 +245,7 @@ static enum status measure_algos(struct gpu_conv_algos *c, const struct gpu_lane
         return ST_OK;
     w->measure = 0;
     proposed = *w;
-    TRY(math_reset(c, w->d)); /* cuDNN's measurement depends on it */
+    TRY(math_reset(c, w->d)); /* cuDNN's measurement depends on the math type */
     cudnnStatus_t code = answers_get(c, lane, which, t);
     TRY(answers_check(c, which));
     if (code == CUDNN_STATUS_SUCCESS && gpu_algo_choose(w->list, w->n, &wish) >= 0) {
@@ -279,7 +283,7 @@ static cudnnStatus_t call_cudnn(const struct gpu_conv_algos *c, const struct gpu
     }
 }
 
-/* Runs the product. cuDNN proposes some algorithms that fail for the shape; then the next one is
+/* Runs the product. Some algorithms that cuDNN proposes fail for the shape; the next one is then
  * tried. */
 enum status gpu_conv_algo_run(struct gpu_conv_algos *c, const struct gpu_lane *lane, int which,
                               const void *a, const void *b, void *to)

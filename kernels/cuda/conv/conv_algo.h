@@ -1,11 +1,11 @@
 /* kernels/cuda/conv/conv_algo.h - runs the three products of a convolution (forward, gradients of
  * weights and of the input), each by an algorithm of cuDNN: the fastest proposed one that fits. If
- * this algorithm fails when it runs, the next one is tried. TUNING_MEASURE, without
- * `deterministic`: when a product first runs, cuDNN times its algorithms on the tensors of that
- * run, and the results replace the proposals. At that time all memory is allocated and filled; the
- * run then rewrites everything that cuDNN's trials overwrite. The trials stay within the planned
- * workspace, which is larger with this tuning. They never happen during a graph capture: a first
- * run is never captured.
+ * this algorithm fails when it runs, the next one is tried. If TUNING_MEASURE is set and
+ * `deterministic` is not, cuDNN times its algorithms when a product first runs, on the tensors of
+ * that run, and the results replace the proposals. At that time all memory is allocated and filled;
+ * the run then rewrites everything that cuDNN's trials overwrite. The trials use only the planned
+ * workspace, which is larger with this tuning. They never run during a graph capture, because a
+ * first run is never captured.
  * Owns:    nothing: the pass owns the descriptors.
  * Threads: the plan's.
  * Errors:  no algorithm fits: ST_UNSUPPORTED, or the arena's error if it is full; logged with the
@@ -19,8 +19,8 @@
 enum { GPU_CONV_MAX_ALGOS = 16 };
 enum { GPU_CONV_FORWARD, GPU_CONV_BACKWARD_W, GPU_CONV_BACKWARD_X, GPU_CONV_N_WAYS };
 
-/* One of the three products, with cuDNN's algorithms for it, fastest first; `now` is the chosen
- * one. */
+/* One of the three products, with cuDNN's algorithms for it, fastest first; `now`: index of the
+ * chosen algorithm. */
 struct gpu_conv_way {
     cudnnConvolutionDescriptor_t d; /* a descriptor of its own, because it holds the math type */
     struct gpu_algo list[GPU_CONV_MAX_ALGOS];
@@ -29,7 +29,7 @@ struct gpu_conv_way {
         cudnnMathType_t math;
     } proposal[GPU_CONV_MAX_ALGOS];
     int n, now;
-    int measure; /* measure before the next run */
+    int measure; /* algorithms are to be measured before the next run */
 };
 
 struct gpu_conv_algos {
@@ -40,7 +40,7 @@ struct gpu_conv_algos {
     struct gpu_conv_way way[GPU_CONV_N_WAYS];
 };
 
-/* Chooses the algorithm of one product; all fields but `way` are set. */
+/* Chooses the algorithm of one product. The caller has set all fields of *c except `way`. */
 enum status gpu_conv_algo_prepare(struct gpu_pass *pass, struct gpu_conv_algos *c, const int pad[2],
                                   int which);
 /* Returns the limit of the workspace of one algorithm. */

@@ -1,6 +1,6 @@
-/* kernels/cuda/conv/conv_first.c - a network's first convolution, of images with one channel and
- * without a gradient with respect to the image, by Weir's kernels (conv_first.cu) instead of
- * cuDNN's: --gpu_tuning=first_conv. It includes bias, relu, and a max pool of adjacent 2x2 windows.
+/* kernels/cuda/conv/conv_first.c - a network's first convolution, of images with one channel, by
+ * Weir's kernels (conv_first.cu) instead of cuDNN's: --gpu_tuning=first_conv. There is no gradient
+ * with respect to the image. The layer includes bias, relu, and a max pool of adjacent 2x2 windows.
  * The kernels pad by themselves, so no padded copy is made. They do not round, so conv.c handles
  * bf16. */
 #include "kernels/cuda/conv/conv_first.h"
@@ -11,8 +11,8 @@
 
 struct first {
     int relu;
-    int pool;   /* max pool behind the relu that this layer computes, too; -1: none */
-    int joined; /* the kernel writes the pool's maxima, and no output of its own */
+    int pool;   /* max pool that this layer computes with its relu; -1: none */
+    int joined; /* the kernel writes only the pool's maxima, not the convolution's output */
 };
 
 static struct gpu_conv_first shape_of(const struct layer *l, int n)
@@ -29,7 +29,7 @@ static struct gpu_conv_first shape_of(const struct layer *l, int n)
                                    .pad_w = l->pad_lo[1]};
 }
 
-/* Returns true for square kernels with equal strides and an output of the size that they imply;
+/* Returns true if kernel and strides are square and the output has the size that these imply.
  * conv.c refuses invalid shapes. */
 static int shape_fits(const struct layer *l, int batch)
 {
@@ -65,8 +65,8 @@ int gpu_conv_first_accepts(const struct gpu_plan *plan, int i)
     return 0;
 }
 
-/* Returns true if a pool with the kernel's windows is the only reader of the relu, which is the
- * only reader of this layer. */
+/* Returns true if a relu is the only reader of this layer, and a pool with windows that the kernel
+ * supports is the only reader of the relu. */
 static int pool_joins(const struct gpu_plan *plan, int i)
 {
     int relu = plan->node[i].reader, pool = relu < 0 ? -1 : plan->node[relu].reader;

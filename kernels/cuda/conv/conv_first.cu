@@ -1,19 +1,20 @@
 /* kernels/cuda/conv/conv_first.cu - a convolution of small images with one channel: forward with
  * bias, relu and max pool, and the gradients of weights and bias.
  *
- * Forward: a block computes the outputs of some filters for one image. The image with its padding
- * is in shared memory, and so are the filters' weights, in groups of four. A thread keeps the
- * inputs of 2x2 outputs in registers and loops over the filters: one read of four weights, the same
- * for all threads of a warp, serves 16 products. The 2x2 outputs are one window of a pool.
+ * Forward: a block computes the outputs of some filters for one image. Shared memory holds the
+ * image with its padding, and the weights of the filters in groups of four. A thread keeps the
+ * inputs of 2x2 outputs in registers and loops over the filters. Each read of four weights, which
+ * are the same for all threads of a warp, serves 16 products. The 2x2 outputs are one window of a
+ * pool.
  *
  * Backward: a block computes the sums of a few filters over a run of samples. Each thread keeps in
- * registers a sum for each of their weights and biases, over its own output cells, two of a column
- * at a time. Neighbouring threads read neighbouring cells of dy, and each cell is read once. Then
- * the threads' sums are added, and a second CUDA kernel adds the runs' sums. Runs have fixed
- * bounds, and all additions a fixed order. In backward's shared memory, rows of the image are
- * grouped by their remainder by 2 * stride and columns by their remainder by stride, with a pitch
- * equal to the output's width modulo 32. So thread k reads bank k + constant, also in the next row,
- * and no two threads of a warp share a bank. */
+ * registers a sum for each weight and bias of these filters. It adds its own output cells, two of a
+ * column at a time. Neighbouring threads read neighbouring cells of dy, and each cell is read once.
+ * Then the block adds the sums of its threads, and a second CUDA kernel adds the sums of the runs.
+ * Runs have fixed bounds, and all additions a fixed order. In the backward, shared memory holds the
+ * rows of the image grouped by their index modulo 2 * stride, and the columns grouped by their
+ * index modulo stride. The pitch of a row equals the output's width modulo 32. So thread k reads
+ * bank k + constant, also in the next row, and no two threads of a warp share a bank. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/conv/conv_first_kernels.h"
 
@@ -23,17 +24,18 @@ enum {
     BANKS = 32,           /* banks of shared memory */
     FORWARD_CELLS = 2048, /* cells of a padded image in shared memory */
     MAX_PER_BLOCK = 32,   /* filters per block, forward */
-    /* forward: fewer filters per block, down to 4, until there are that many blocks */
+    /* forward: the number of filters per block is reduced, down to 4, until there are so many
+     * blocks */
     ENOUGH_BLOCKS = 1024,
     GRAD_BLOCKS = 256, /* backward: largest number of blocks */
-    /* Backward: ROUND sums of all threads are in shared memory at a time. ROUND threads add each of
-     * them, and read from different banks. */
+    /* Backward: ROUND sums of each thread are in shared memory at a time. ROUND threads add each of
+     * these sums over all threads, and read from different banks. */
     ROUND = 16,
     ROUND_PITCH = THREADS + BANKS / 2,
     GRAD_CELLS = ROUND * ROUND_PITCH,
 };
 
-/* Read and written by one instruction. */
+/* Four floats, read and written by one instruction. */
 struct alignas(16) quad {
     float of[4];
 };
@@ -41,7 +43,8 @@ struct alignas(8) pair {
     float left, right;
 };
 
-/* Returns the threads for n items: whole warps, and few idle threads in the last iteration. */
+/* Returns the number of threads for n items, in whole warps, so that few threads are idle in the
+ * last iteration. */
 static unsigned threads_for(int n)
 {
     int turns = (n + THREADS - 1) / THREADS, each = (n + turns - 1) / turns;
@@ -56,9 +59,9 @@ static inline int cells_read(int patches, int kernel, int stride)
     return (2 * patches - 1) * stride + kernel;
 }
 
-/* Layout of an image with its padding, limited to the cells that are read. Rows with the same
- * remainder by ROWS are `pitch` apart, columns with the same remainder by COLUMNS are adjacent;
- * `phase` cells separate one pair of remainders from the next. */
+/* Layout of an image with its padding, limited to the cells that are read. Rows whose indices are
+ * equal modulo ROWS are `pitch` cells apart, and columns whose indices are equal modulo COLUMNS are
+ * adjacent. `phase` cells separate one pair of remainders from the next. */
 struct layout {
     int rows, columns, pitch, phase;
 };
@@ -76,8 +79,8 @@ static __device__ inline void zeros_set(float *to, int n)
         to[k] = 0.0f;
 }
 
-/* Copies the image to shared memory that was cleared before. AT_ONCE reads are in flight before the
- * first is waited for. */
+/* Copies the image to shared memory, which the caller has cleared. A thread starts AT_ONCE reads
+ * before it waits for the first one. */
 template <int ROWS, int COLUMNS>
 static __device__ inline void image_set(const struct gpu_conv_first &c, const struct layout &l,
                                         const float *image, float *to)
@@ -121,7 +124,7 @@ static __device__ inline void patch_write(const struct gpu_conv_first &c, float 
     }
 }
 
-/* Writes the maximum of a patch and its cell. The first of equal maxima wins, as in
+/* Writes the maximum of a patch and the cell of this maximum: the first one of equal maxima, as in
  * bias_relu_pool.cu. */
 static __device__ inline void patch_pool(const struct gpu_conv_first &c, float *y, int32_t *winner,
                                          int py, int px, const float v[2][2])
@@ -142,11 +145,11 @@ static __device__ inline void patch_pool(const struct gpu_conv_first &c, float *
 /* Shape of the forward's launch. patches_h, patches_w: number of patches of 2x2 outputs. */
 struct forward_plan {
     int patches_h, patches_w, per_block, in_pairs;
-    struct layout layout; /* row by row */
+    struct layout layout; /* layout of the image, row by row */
 };
 
 /* Launch: grid (samples, groups of f.per_block filters), a thread per patch, THREADS at most. Reads
- * 4 bytes per pixel and group, writes 4 bytes per output, or 8 per pooled one. */
+ * 4 bytes per pixel and group, writes 4 bytes per output, or 8 bytes per output of the pool. */
 template <int K, int S>
 static __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     weir_conv_first(struct gpu_conv_first c, const float *x, const float *w, float *y,
@@ -237,7 +240,7 @@ static int forward_launch(struct CUstream_st *stream, const struct gpu_conv_firs
 
 /* ---- backward ---- */
 
-/* Returns the filters of a block, so that their sums fit into registers. */
+/* Returns the number of filters per block for which all sums fit into registers. */
 static __host__ __device__ constexpr int group_of(int kernel, int stride)
 {
     return kernel <= 3 ? 8 : kernel <= 4 ? 4 : kernel == 5 ? 5 - stride : 2;
@@ -257,9 +260,9 @@ static int64_t splits_of(const struct gpu_conv_first *c)
     return splits < c->n ? splits : c->n;
 }
 
-/* Adds one sample. sum[.][TAPS] is the bias's. dy: gradient of the block's first filter. If the
- * output has an odd number of rows, the last row is combined with one of zeros: an input that is
- * not finite then also turns sums into NaN to which it does not contribute. */
+/* Adds one sample to the sums. sum[.][TAPS]: sum of the bias. dy: gradient of the block's first
+ * filter. If the output has an odd number of rows, the last row is combined with a row of zeros. An
+ * input that is not finite then also makes sums NaN to which it does not contribute. */
 template <int K, int S, int GROUP>
 static __device__ inline void sample_add(const struct gpu_conv_first &c, const float *image,
                                          const struct layout &l, const float *dy, int filters,
@@ -297,8 +300,8 @@ static __device__ inline void sample_add(const struct gpu_conv_first &c, const f
 }
 
 /* Launch: grid (groups of filters, splits), THREADS threads at most. Writes sums
- * [split][filter][TAPS + 1]. A block reads its filters' dy once, and each image once: in total 4
- * bytes per cell of dy, and 4 bytes per pixel and group. */
+ * [split][filter][TAPS + 1]. A block reads dy of its filters once, and each image of its run once:
+ * in total 4 bytes per cell of dy, and 4 bytes per pixel and group. */
 template <int K, int S>
 static __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     weir_conv_first_grad(struct gpu_conv_first c, struct layout l, const float *x, const float *dy,
@@ -347,8 +350,8 @@ static __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     }
 }
 
-/* Adds the splits' sums in their order. Launch: grid-stride over the filters * (taps + 1) sums.
- * Reads 4 bytes per sum and split, writes 4 per sum. */
+/* Adds the sums of the splits in the splits' order. Launch: grid-stride over the filters * (taps +
+ * 1) sums. Reads 4 bytes per sum and split, writes 4 bytes per sum. */
 static __global__ void weir_conv_first_sum(const float *sums, float *dw, float *db, int filters,
                                            int taps, int splits)
 {
@@ -377,7 +380,7 @@ static int backward_launch(struct CUstream_st *stream, const struct gpu_conv_fir
 
 #define BY_STRIDE(launch, k, c, ...)                                                               \
     ((c)->stride == 1 ? launch<k, 1>(__VA_ARGS__) : launch<k, 2>(__VA_ARGS__))
-/* launch<kernel, stride>(...) */
+/* Calls launch<kernel, stride>(...) with the constants of this shape. */
 #define BY_KERNEL(launch, c, ...)                                                                  \
     ((c)->kernel == 2   ? BY_STRIDE(launch, 2, c, __VA_ARGS__)                                     \
      : (c)->kernel == 3 ? BY_STRIDE(launch, 3, c, __VA_ARGS__)                                     \
@@ -386,8 +389,8 @@ static int backward_launch(struct CUstream_st *stream, const struct gpu_conv_fir
      : (c)->kernel == 6 ? BY_STRIDE(launch, 6, c, __VA_ARGS__)                                     \
                         : BY_STRIDE(launch, 7, c, __VA_ARGS__))
 
-/* Returns true if the kernels support the shape. Bounds the image's sides first, so that no later
- * product overflows. */
+/* Returns true if the kernels support the shape. Checks the sides of the image first, so that no
+ * later product overflows. */
 extern "C" int gpu_conv_first_fits(const struct gpu_conv_first *c)
 {
     if (c->n < 1 || c->n > INT32_MAX || c->filters < 1 || c->filters > GPU_CONV_FIRST_MAX_FILTERS ||

@@ -1,6 +1,7 @@
 /* kernels/cuda/conv/conv_first_kernels.h - launchers for a convolution of small images with one
- * channel and without a gradient with respect to the image. Its sums have one term per cell of the
- * kernel, about 25, which is few for a matrix product. Threads, errors: as kernels.h. */
+ * channel and without a gradient with respect to the image. Each of its sums has only as many terms
+ * as the kernel has cells, about 25. These are few for a matrix product. Threads, errors: as
+ * kernels.h. */
 #ifndef KERNELS_CUDA_CONV_CONV_FIRST_KERNELS_H
 #define KERNELS_CUDA_CONV_CONV_FIRST_KERNELS_H
 #include "kernels/cuda/common/kernels.h"
@@ -16,9 +17,9 @@ struct gpu_conv_first {
     int64_t n;
     int filters;
     int in_h, in_w, out_h, out_w;
-    int kernel, stride; /* values of both axes: kernel 2 .. 7, stride 1 .. 2 */
-    int pad_h, pad_w;   /* padding before the image; the padding behind it reaches as far as the
-                         * outputs require */
+    int kernel, stride; /* equal on both axes: kernel 2 .. 7, stride 1 .. 2 */
+    int pad_h, pad_w; /* padding before the image; behind the image there is as much as the outputs
+                         require */
 };
 /* Returns 1 if the kernels support the shape. */
 int gpu_conv_first_fits(const struct gpu_conv_first *c);
@@ -27,9 +28,9 @@ int gpu_conv_first_fits(const struct gpu_conv_first *c);
 struct gpu_conv_first_end {
     const float *bias; /* [filters]; NULL: none */
     int relu;
-    /* NULL, or the cells of the maxima of a max pool behind the relu, with adjacent 2x2 windows and
-     * without padding: then y receives its maxima [filters][pool_h][pool_w]. The bits are those of
-     * gpu_bias_relu_pool. */
+    /* cells of the maxima of a max pool behind the relu, with adjacent 2x2 windows and without
+     * padding. y then receives the maxima [filters][pool_h][pool_w], with the bits of
+     * gpu_bias_relu_pool. NULL: no pool. */
     int32_t *winner;
     int pool_h, pool_w;
 };

@@ -1,8 +1,7 @@
 /* kernels/cuda/conv/conv_graph.c - builds the graph of one product for cuDNN's backend API, asks
- * for engine configurations, and finalizes the first usable one. NOT_SUPPORTED from any call means
- * that cuDNN does not offer the product. An engine may also fail to finalize for other reasons,
- * because some engines are compiled at that time; then the next engine is tried. Every other
- * failure is an error. */
+ * for engine configurations, and finalizes the first usable one. If a call returns NOT_SUPPORTED,
+ * cuDNN does not offer the product. Some engines are compiled when they are finalized, and may fail
+ * for other reasons; the next engine is then tried. Every other failure is an error. */
 #include "kernels/cuda/conv/conv_graph.h"
 #include "base/log.h"
 #include "kernels/cuda/conv/conv_algo.h"
@@ -22,7 +21,7 @@ struct attribute {
     cudnnBackendAttributeName_t name;
     cudnnBackendAttributeType_t type;
     int64_t n;
-    const void *at; /* n values of the type */
+    const void *at; /* n values of `type` */
 };
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
@@ -32,7 +31,7 @@ static int is_absent(cudnnStatus_t code)
 }
 
 /* Creates and finalizes a descriptor with these attributes. Sets *out to NULL if cuDNN does not
- * offer it or one of its parts. */
+ * support the descriptor or one of its parts. */
 static enum status make_desc(struct gpu_conv_graph *g, cudnnBackendDescriptorType_t type,
                              const struct attribute *a, int n, cudnnBackendDescriptor_t *out)
 {
@@ -62,8 +61,8 @@ done:
 
 /* ---- the graph ---- */
 
-/* Creates a tensor. Tensors in memory have the type of the precision, also the bias, because cuDNN
- * has no engine for another one. Tensors between operations are floats. */
+/* Creates a tensor. All tensors in memory have the type of `precision`; so has the bias, because
+ * cuDNN has no engine for a bias of another type. Tensors between operations are floats. */
 static enum status make_tensor(struct gpu_conv_graph *g, const int d[4], int64_t id,
                                cudnnBackendDescriptor_t *out)
 {
@@ -102,7 +101,7 @@ static enum status make_convolution(struct gpu_conv_graph *g, cudnnBackendDescri
     return make_desc(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, a, COUNT(a), out);
 }
 
-/* Creates the convolution. y: its result, which the next operation may read. */
+/* Creates the convolution. *y: the tensor of its result, which the next operation may read. */
 static enum status make_product(struct gpu_conv_graph *g, int64_t y_id, cudnnBackendDescriptor_t *y,
                                 cudnnBackendDescriptor_t *out)
 {
@@ -177,7 +176,7 @@ done:
     return st;
 }
 
-/* Creates the graph: the product, its sum with the bias, and the relu of that. */
+/* Creates the graph: the product, the addition of the bias, and the relu of the sum. */
 static enum status make_graph(struct gpu_conv_graph *g, int relu, cudnnBackendDescriptor_t *out)
 {
     enum status st = ST_OK;
@@ -214,7 +213,7 @@ static enum status get_attribute(const struct gpu_conv_graph *g, cudnnBackendDes
                          cudnnBackendGetAttribute(d, a->name, a->type, a->n, n, to));
 }
 
-/* Adds the configurations that this mode of the heuristics proposes, best first. */
+/* Appends the configurations that a mode of cuDNN's heuristics proposes, best first. */
 static enum status propose_configs(struct gpu_conv_graph *g, cudnnBackendDescriptor_t graph,
                                    cudnnBackendHeurMode_t mode)
 {
@@ -243,8 +242,9 @@ done:
     return st;
 }
 
-/* Sets *out to whether the engine's numerical notes comply with `precision` and `deterministic`.
- * Factors must not be rounded to a type with a smaller range, and sums must be floats. */
+/* Sets *out to whether the engine's numerical properties comply with `precision` and
+ * `deterministic`. Factors must not be rounded to a type with a smaller range, and sums must be
+ * floats. */
 static enum status is_allowed(const struct gpu_conv_graph *g, cudnnBackendDescriptor_t config,
                               int *out)
 {
@@ -272,7 +272,8 @@ done:
     return st;
 }
 
-/* Sets g->plan from this configuration, if it finalizes and its workspace fits. */
+/* Sets g->plan to an execution plan of this configuration, if it can be finalized and its workspace
+ * fits. */
 static enum status try_config(struct gpu_conv_graph *g, cudnnBackendDescriptor_t config)
 {
     enum status st = ST_OK;
@@ -318,8 +319,8 @@ done:
     return st;
 }
 
-/* Logs once, for the first convolution concerned, the product that cuDNN does not offer. with_bias:
- * together with the bias. */
+/* Logs the product that cuDNN does not offer, only once, for the first such convolution. If
+ * g->with_bias, the product together with the bias. */
 static void say_absent(const struct gpu_conv_graph *g)
 {
     static atomic_flag said[GPU_CONV_N_WAYS + 1] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT,
@@ -363,9 +364,9 @@ done:
     return st;
 }
 
-/* Finalizes the chosen engine again for the lane's handle. When the plan was created, the other
- * lane did not exist. cuDNN's manual forbids executing a plan on one handle that was finalized for
- * another handle while the other handle has work. */
+/* Finalizes the chosen engine again for the handle of the lane. When g->plan was finalized, the
+ * second lane did not exist. By cuDNN's manual, an execution plan that was finalized for one handle
+ * must not run on another handle while the first has work. */
 static enum status move_to(struct gpu_conv_graph *g, cudnnHandle_t handle)
 {
     if (g->handle == handle)

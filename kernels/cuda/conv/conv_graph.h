@@ -1,10 +1,10 @@
-/* kernels/cuda/conv/conv_graph.h - the products of a convolution with channels last, by graphs of
- * cuDNN's backend API: --gpu_tuning=nhwc. Forward is one graph with its bias and relu if cuDNN has
- * an engine for that, otherwise the convolution alone. cuDNN's heuristics propose engine
- * configurations (mode A, then the fallback mode). The chosen one is the first that `precision` and
- * `deterministic` allow, that finalizes, and whose workspace fits. If the chosen one fails when it
- * runs, the next one is tried. Tensors: images [n][h][w][c], filters [k][r][s][c] and biases,
- * floats or bf16 by `precision`.
+/* kernels/cuda/conv/conv_graph.h - for --gpu_tuning=nhwc, computes the products of a convolution
+ * with channels last by graphs of cuDNN's backend API. The graph of the forward includes bias and
+ * relu if cuDNN has an engine for all three, otherwise only the convolution. cuDNN's heuristics
+ * propose configurations of engines (mode A, then the fallback mode). The first configuration is
+ * chosen that `precision` and `deterministic` allow, that can be finalized, and whose workspace
+ * fits. If it fails when it runs, the next one is tried. Tensors: images [n][h][w][c], filters
+ * [k][r][s][c] and biases, floats or bf16 by `precision`.
  * Owns:    nothing: the pass owns the descriptors.
  * Threads: the plan's.
  * Errors:  a missing engine is no error; it is logged once, and conv_algo.h computes instead. */
@@ -13,7 +13,7 @@
 #include "kernels/cuda/plan/branch.h"
 #include "kernels/cuda/plan/plan.h"
 
-/* MOST_PROPOSED: proposals per mode of the heuristics */
+/* MOST_PROPOSED: largest number of proposals per mode of the heuristics */
 enum { GPU_CONV_GRAPH_MOST_PROPOSED = 48, GPU_CONV_GRAPH_MOST_TENSORS = 4 };
 
 /* x: (n, c, h, w), w: (k, c, r, s), y: (n, k, p, q). */
@@ -28,22 +28,22 @@ struct gpu_conv_graph {
     int way;       /* product: see conv_algo.h */
     int with_bias; /* forward: the graph includes the bias and, if there is one, the relu */
     cudnnBackendDescriptor_t config[2 * GPU_CONV_GRAPH_MOST_PROPOSED]; /* cuDNN's proposals */
-    int n, next;                   /* configurations from `next` on were not tried */
-    cudnnBackendDescriptor_t plan; /* configuration chosen; NULL: none */
+    int n, next;                   /* number of configurations; the first one not tried yet */
+    cudnnBackendDescriptor_t plan; /* execution plan of the chosen configuration; NULL: none */
     cudnnHandle_t handle;          /* handle that `plan` was finalized for */
     cudnnStatus_t absent;          /* reason why there is no plan */
-    cudnnBackendDescriptor_t pack; /* variant pack of these pointers; NULL: not created yet */
+    cudnnBackendDescriptor_t pack; /* variant pack of `pointer`; NULL: not created yet */
     const void *pointer[GPU_CONV_GRAPH_MOST_TENSORS];
 };
 
-/* Chooses the engine. relu: forward may include one. `out` must keep its address while the pass
- * lives. */
+/* Chooses the engine. relu: the graph of a forward may include a relu. `out` must keep its address
+ * while the pass lives. */
 enum status gpu_conv_graph_prepare(struct gpu_pass *pass, const struct gpu_op *op,
                                    const struct gpu_conv_graph_shape *shape, int way, int relu,
                                    struct gpu_conv_graph *out);
-/* Queues the product on the lane, which must always be the same. in[0] and in[1]: operands, in the
- * order of gpu_conv_algo_run; in[2]: bias of forward; `to`: result. *done 0: no engine is left, and
- * nothing was queued. */
+/* Queues the product on the lane. All calls for one product must use the same lane. in[0] and
+ * in[1]: operands, in the order of gpu_conv_algo_run; in[2]: bias, in a forward; `to`: result.
+ * *done 0: no engine is left to try, and nothing was queued. */
 enum status gpu_conv_graph_run(struct gpu_conv_graph *g, const struct gpu_lane *lane,
                                const void *const in[3], void *to, int *done);
 
