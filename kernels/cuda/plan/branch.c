@@ -1,28 +1,30 @@
 /* kernels/cuda/plan/branch.c - the second stream of the backward.
  *
- * DESIGN. The gradients with respect to a layer's parameters are needed last, those with respect to
- * its inputs at once. So the backward of a convolution or dense layer that computes both forks: an
- * event on `compute` marks the gradient with respect to its output as ready. The second stream then
- * computes the gradients of weights and bias, while `compute` continues with the gradient with
- * respect to the input and the layers below. In a capture the event includes the second stream, and
- * its work becomes a branch of the graph. A layer that computes only one of the two stays on
- * `compute`.
- * - A branch reads its layer's input, which the next forward overwrites, and the gradient with
+ * DESIGN. The layers below need the gradients with respect to a layer's inputs at once, but no
+ * layer needs the gradients with respect to its parameters. So if the backward of a convolution or
+ * dense layer computes both, it forks: an event on `compute` marks that the gradient with respect
+ * to the layer's output is ready. The second stream then computes the gradients of weights and
+ * bias, while `compute` continues with the gradient with respect to the input and the layers below.
+ * In a capture, this event adds the second stream to the capture, and the stream's work becomes a
+ * branch of the graph. The backward of a layer that computes only one of the two stays on
+ * `compute`. - A branch reads its layer's input, which the next forward overwrites, and the
+ * gradient with
  *   respect to its output, whose buffer is reused for other gradients (diffs.h). Each branch ends
- *   with an event. The plan determines once for which branch a layer must wait before its backward
- *   writes to a buffer. In a chain of layers this is the branch of the layer that forked before. So
- *   the two products of a layer run in parallel, and a branch also runs in parallel with the
- *   following layers that have no branch.
- * - A branch writes only gradients of parameters. Their readers wait for the event `ready`, which
- *   is recorded on the stream that computes them (layers.c). An update on the device is queued
- *   behind the whole backward, at whose end `compute` waits for the last branch. So a step is
+ * with an event. gpu_branch_plan determines for each layer the branch for which `compute` must wait
+ * before the layer's backward writes to a buffer. In a chain of layers this is the branch of the
+ * layer that forked last. So the two products of a layer run in parallel, and a branch also runs in
+ * parallel with the next layers that have no branch.
+ * - A branch writes only gradients of parameters. The readers of these gradients wait for the event
+ * `ready`, which is recorded on the stream that computes them (layers.c). An update of parameters
+ * on the device is queued behind the whole backward, and at its end `compute` waits for the last
+ * branch. So a step is
  *   complete before the next one begins.
- * - A branch has buffers of its own (a lane) with the same sizes as those of `compute`: both
- *   therefore choose the same algorithms, and compute the same bits.
+ * - A branch has buffers of its own (a lane) with the same sizes as those of `compute`. So products
+ * on both lanes use the same algorithms and have the same bits.
  *
  * The second lane is reserved after all other memory of the plan, if it needs at most half of the
- * memory left, because later plans need some. Otherwise there is no second lane. Plans that compute
- * only some of the layers have none. */
+ * remaining memory, because later plans need memory, too. Otherwise there is no second lane. Plans
+ * that compute only some of the layers never have one. */
 #include "kernels/cuda/plan/branch.h"
 #include "base/log.h"
 #include "kernels/tuning.h"
@@ -32,10 +34,10 @@
 struct gpu_branch {
     struct gpu_lane lane;
     cudaEvent_t forked; /* the gradient with respect to the output of the current layer is ready */
-    cudaEvent_t *done;  /* [n_layers] the branch has ended; NULL: the layer has none */
-    int *wait;          /* [n_layers] branch that the layer waits for before it writes; -1: none */
-    int lowest;         /* lowest layer with a backward */
-    int last;           /* last branch, if no layer waits for it; otherwise -1 */
+    cudaEvent_t *done;  /* [n_layers] the layer's branch has ended; NULL: no branch */
+    int *wait;  /* [n_layers] layer whose branch must end before this layer's backward; -1: none */
+    int lowest; /* lowest layer with a backward */
+    int last;   /* layer of the last branch if no layer waits for it; otherwise -1 */
 };
 
 struct gpu_lane gpu_branch_main_lane(const struct gpu_plan *plan)
@@ -62,8 +64,8 @@ static int has_branch(const struct gpu_plan *plan, int layer)
 }
 
 /* Returns the lowest layer above this one whose branch reads memory that this layer's backward
- * writes. Its branch is queued behind the branches of all other such layers. reader: last reader of
- * each buffer; -1: none. */
+ * writes; -1: none. This branch is queued behind the branches of all other such layers. reader:
+ * layer whose branch was the last to read each buffer; -1: none. */
 static int last_reader(const struct gpu_plan *plan, int layer, const int *reader)
 {
     const struct gpu_diff_op *op = &plan->diffs.ops[layer];
@@ -79,7 +81,7 @@ static int last_reader(const struct gpu_plan *plan, int layer, const int *reader
     return last;
 }
 
-/* Determines for each layer the branch that it waits for. */
+/* Determines for each layer the branch that must end before the layer's backward. */
 static enum status waits_plan(struct gpu_plan *plan)
 {
     struct gpu_branch *b = plan->branch;
@@ -101,7 +103,7 @@ static enum status waits_plan(struct gpu_plan *plan)
             b->last = reader[plan->diffs.ops[i].dy] = i;
         b->lowest = i;
     }
-    if (b->last >= waited) /* a layer waits for this branch already */
+    if (b->last >= waited) /* some layer waits for this branch or a later one */
         b->last = -1;
     free(reader);
     return ST_OK;
@@ -232,7 +234,7 @@ void gpu_branch_destroy(struct gpu_plan *plan)
 
 /* ---- a layer's backward ---- */
 
-/* Returns NULL if the layer's backward runs only on `compute`. */
+/* Returns the branches of the plan; NULL if the layer's backward runs only on `compute`. */
 static struct gpu_branch *branch_of(const struct gpu_plan *plan, int layer)
 {
     return plan->branch != NULL && plan->branch->done[layer] != NULL ? plan->branch : NULL;

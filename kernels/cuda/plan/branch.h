@@ -1,14 +1,15 @@
-/* kernels/cuda/plan/branch.h - lanes: a stream with the buffers and handles that a product needs;
- * and the second stream of a plan's backward (kernels/tuning.h: branches), see branch.c. Owns: the
- * second stream, its handles and events. The lanes' device memory belongs to the plan's arena.
+/* kernels/cuda/plan/branch.h - lanes, and the second stream of a plan's backward (kernels/tuning.h:
+ * branches); see branch.c. A lane is a stream with the buffers and handles that a product needs.
+ * Owns: the second stream, its handles and events. The lanes' device memory belongs to the plan's
+ * arena.
  * Threads: as for the plan. Errors: the plan's; too little memory for a second lane is logged and
- * is no error. */
+ *          is no error. */
 #ifndef KERNELS_CUDA_PLAN_BRANCH_H
 #define KERNELS_CUDA_PLAN_BRANCH_H
 #include "kernels/cuda/plan/plan.h"
 
-/* Products queued on two lanes may run in parallel: the lanes share no memory that is written.
- * Sizes are the plan's. */
+/* Products queued on two lanes may run in parallel, because no memory that one lane writes belongs
+ * to both. The sizes of the buffers are in the plan. */
 struct gpu_lane {
     const struct gpu_plan *plan;
     cudaStream_t stream;
@@ -28,16 +29,17 @@ enum status gpu_branch_create(struct gpu_plan *plan);
 void gpu_branch_destroy(struct gpu_plan *plan);
 enum status gpu_branch_finish(const struct gpu_plan *plan); /* waits until its work has ended */
 
-/* Makes `compute` wait for branches that read what the layer's backward writes. First of the four
- * steps of a backward, before anything is queued. */
+/* Makes `compute` wait for branches that read what the layer's backward writes. The first of the
+ * four steps of a layer's backward, before any of its work is queued. */
 enum status gpu_branch_wait(struct gpu_plan *plan, int layer);
-/* Returns the lane for the gradients with respect to the layer's parameters, after the gradient
- * with respect to its output is ready. */
+/* Returns the lane for the gradients with respect to the layer's parameters. Called when the
+ * gradient with respect to the layer's output is queued. */
 enum status gpu_branch_fork(struct gpu_plan *plan, int layer, struct gpu_lane *out);
-/* Returns the stream that computes these gradients, after the layer's backward is queued. */
+/* Returns the stream that computes the gradients with respect to the layer's parameters. Called
+ * when the layer's backward is queued. */
 cudaStream_t gpu_branch_stream(const struct gpu_plan *plan, int layer);
-/* Ends the branch, after all work behind these gradients on that stream is queued. Behind the last
- * layer `compute` waits for all branches. */
+/* Ends the layer's branch. Called when all work on its stream that reads these gradients is queued.
+ * In the last layer of the backward, `compute` also waits for all branches. */
 enum status gpu_branch_join(struct gpu_plan *plan, int layer);
 
 #endif

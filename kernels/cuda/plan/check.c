@@ -8,7 +8,7 @@
 /* CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED, which the headers of cuDNN 9.0 do not define. */
 enum { SUBLIBRARY_LOADING_FAILED = 1008 };
 
-/* Logs a failure of any of the three libraries with the layer and the device. */
+/* Logs a failure of one of the three libraries with the layer and the device. */
 static void log_failure(const struct gpu_op *op, const char *call, const char *what,
                         const char *more, const char *fix)
 {
@@ -20,7 +20,7 @@ static void log_failure(const struct gpu_op *op, const char *call, const char *w
           more[0] != '\0' ? ": " : "", more, fix);
 }
 
-/* Returns advice about too little memory: the libraries also allocate some, outside the plans. */
+/* Returns advice for too little memory: the libraries also allocate memory outside the plans. */
 static const char *memory_fix(char more[512])
 {
     int device = 0;

@@ -1,11 +1,11 @@
 /* kernels/cuda/plan/diffs.c - visits the layers in the order of the backward, and records the
- * contents of each buffer. A buffer grows to the largest gradient that it ever holds. */
+ * contents of each buffer. A buffer has the size of the largest gradient that it ever holds. */
 #include "kernels/cuda/plan/diffs.h"
 #include "base/log.h"
 #include <stdlib.h>
 
-/* Returns the largest number of buffers in use at a time: a gradient for each layer, one from other
- * plans, and the gradients of one layer's inputs. */
+/* Returns a bound on the number of buffers: for each layer a gradient and one from other plans, and
+ * the gradients with respect to the inputs of one layer. */
 static int most_buffers(int n_layers)
 {
     return 2 * n_layers + LAYER_MAX_INPUTS;
@@ -38,8 +38,8 @@ static int take_new(struct gpu_diffs *d, int64_t elems)
     return d->n_buffers++;
 }
 
-/* Returns the smallest free buffer that is large enough, otherwise the largest one, otherwise a new
- * one. */
+/* Returns the smallest free buffer that is large enough; otherwise the largest free buffer, which
+ * grows; otherwise a new one. */
 static int take(struct gpu_diffs *d, int64_t elems)
 {
     int best = -1;
@@ -72,7 +72,7 @@ static void dy_plan(struct gpu_diffs *d, int i, int exported, int64_t elems)
     op->dy = d->value[i];
     if (!exported)
         return;
-    op->given = take_new(d, elems); /* other plans may fill it while all other buffers are in use */
+    op->given = take_new(d, elems); /* its own buffer: other plans may fill it at any time */
     op->own = op->dy;
     if (op->own >= 0 && d->buffers[op->own].users == 1)
         return;
@@ -80,8 +80,8 @@ static void dy_plan(struct gpu_diffs *d, int i, int exported, int64_t elems)
     op->dy = op->given;
 }
 
-/* Adds a part to the gradient by layer `from`, or makes it the first. Returns the buffer that is no
- * longer needed; -1: none. */
+/* Adds a part to the gradient with respect to the output of layer `from`, or makes the part the
+ * first. Returns the buffer that is no longer needed; -1: none. */
 static int part_plan(struct gpu_diffs *d, const struct gpu_diff_op *op, struct gpu_diff_edge *e,
                      int from, int64_t elems)
 {
@@ -122,8 +122,8 @@ static void op_plan(const struct backend_plan_config *cfg, const struct graph_no
         if (done >= 0)
             over[n_over++] = done;
     }
-    /* buffers are released only here: a layer computes all its gradients before any is added to
-     * another */
+    /* buffers are released only here: a layer computes the gradients with respect to all its inputs
+     * before any of them is added to a sum */
     for (int k = 0; k < n_over; k++)
         give_back(d, over[k]);
     give_back(d, op->dy);

@@ -1,9 +1,10 @@
-/* kernels/cuda/plan/diffs.h - assigns buffers to the gradients with respect to outputs, for as long
- * as each lives. A gradient lives from the backward of the last reader of its output to the
- * backward of the layer with that output; then its buffer is free. In a chain two buffers
- * alternate. The gradient of an output with several readers is the sum of their parts, added from
- * the last reader to the first. A buffer may hold several equal gradients (those of a sum's
- * inputs); no layer writes to it then. Needs no CUDA, so that it is tested on machines without.
+/* kernels/cuda/plan/diffs.h - assigns buffers to the gradients with respect to outputs. A gradient
+ * needs its buffer from the backward of the last reader of the output until the backward of the
+ * layer that computes the output; then the buffer is free. In a chain two buffers alternate. The
+ * gradient of an output with several readers is the sum of their parts, added from the last reader
+ * to the first. A buffer may hold several equal gradients (with respect to the inputs of a sum); no
+ * layer writes to it then. This file needs no CUDA, so that it can be tested on machines without
+ * CUDA.
  * Owns: its records. Threads: one at a time. Errors: ST_NOMEM, logged. */
 #ifndef KERNELS_CUDA_PLAN_DIFFS_H
 #define KERNELS_CUDA_PLAN_DIFFS_H
@@ -19,21 +20,22 @@ enum gpu_diff_way {
 
 struct gpu_diff_buffer {
     int64_t elems;
-    int users; /* gradients in it, while planning */
-    float *d;  /* set by the arena */
+    int users; /* number of gradients in the buffer, while planning */
+    float *d;  /* memory; set when the arena is bound */
 };
 
 /* Buffer numbers; -1: none. */
 struct gpu_diff_edge {
     int dx;         /* gradient with respect to the input, written by the backward */
-    int other, sum; /* sum = dx + other; both -1: dx is the first part of the gradient */
+    int other, sum; /* sum = dx + other; both -1: dx is the first part of its gradient */
 };
 
 struct gpu_diff_op {
-    enum gpu_diff_way way; /* set before planning; so is wants_dx */
+    enum gpu_diff_way way; /* `way` and wants_dx are set before planning */
     /* the backward computes the gradient with respect to the first input even if it is unused */
     int wants_dx;
-    int given; /* exported layers: gradient from other plans, perhaps long before it is used */
+    int given; /* exported layers: buffer for the gradient from other plans, which may arrive long
+                  before it is used */
     int own;   /* gradient from this plan's readers of an exported layer: dy = own + given */
     int dy;
     struct gpu_diff_edge edge[LAYER_MAX_INPUTS];
@@ -43,8 +45,8 @@ struct gpu_diffs {
     int n_buffers;
     struct gpu_diff_buffer *buffers;
     struct gpu_diff_op *ops; /* [n_layers] */
-    /* [n_layers] buffer of the gradient with respect to the layer's output. When planning has
-     * ended, only those of layers that other plans compute remain */
+    /* [n_layers] buffer of the gradient with respect to the layer's output. After planning, valid
+     * only for layers that other plans compute */
     int *value;
 };
 

@@ -1,7 +1,6 @@
 /* kernels/cuda/plan/edges.c - sums the gradients of outputs with several readers, and exchanges
  * tensors with other plans. A tensor from another plan is copied to pinned memory of this plan: the
- * caller may reuse its own memory at once, and the copy to the device waits for its turn on
- * `compute`. */
+ * caller may reuse its own memory at once, while the copy to the device is queued on `compute`. */
 #include "kernels/cuda/plan/edges.h"
 #include "base/log.h"
 #include "kernels/cuda/conv/channels.h"
@@ -144,7 +143,7 @@ done:
     return st;
 }
 
-/* Refuses a layer without a gradient with respect to its output. */
+/* Refuses a layer if there is no gradient with respect to its output. */
 static enum status trained_check(const struct gpu_plan *plan, int layer)
 {
     if (!plan->cfg.inference_only && plan->node[layer].trained)
@@ -171,7 +170,7 @@ done:
     return st;
 }
 
-/* Copies a layer's output or its gradient to the host. */
+/* Copies a layer's output, or the gradient with respect to it, to the host. */
 static enum status read_out(struct gpu_plan *plan, int layer, const float *d, float *dst)
 {
     enum status st = ST_OK;

@@ -21,9 +21,10 @@ float **gpu_edges_input(struct gpu_plan *plan, int i, int k);
 void gpu_edges_plan(struct gpu_plan *plan);
 enum status gpu_edges_create(struct gpu_plan *plan);
 void gpu_edges_destroy(struct gpu_plan *plan);
-/* Begins a step, without received gradients. */
+/* Begins a step, in which no gradient has been received yet. */
 void gpu_edges_begin(struct gpu_plan *plan);
-/* Queues a layer's backward with the sums before and behind it; gpu_branch_join follows. */
+/* Queues a layer's backward, and the sums of gradients before and behind it. The caller must call
+ * gpu_branch_join next. */
 enum status gpu_edges_backward(struct gpu_pass *pass, int i);
 
 enum status gpu_edges_set_output(struct gpu_plan *plan, int layer, const float *src);

@@ -1,5 +1,5 @@
-/* kernels/cuda/plan/input.c - copies a pass's samples to the device. The host's block is pinned and
- * reused, so a new input first waits until the device has read the one before. */
+/* kernels/cuda/plan/input.c - copies a pass's samples to the device. The block on the host is
+ * pinned and is reused, so a new input waits until the device has read the previous input. */
 #include "kernels/cuda/plan/input.h"
 #include "base/log.h"
 #include "kernels/cuda/memory/memory.h"
@@ -119,7 +119,8 @@ done:
     return st;
 }
 
-/* Copies the targets behind the samples: a wait for `input_read` covers both. */
+/* Queues the copy of the targets behind that of the samples, so that the event `input_read` marks
+ * the end of both. */
 enum status gpu_input_targets(struct gpu_plan *plan, const float *const *targets, int n)
 {
     enum status st = ST_OK;

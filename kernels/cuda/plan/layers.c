@@ -1,22 +1,23 @@
 /* kernels/cuda/plan/layers.c - queues forward and backward of the layers, directly or as CUDA
  * graphs.
  *
- * DESIGN of `capture`. A layer's parameters arrive just before its forward, and its gradients leave
- * while the layers below compute, so a step cannot be one graph:
- * - Forward: one graph for each layer with parameters, including the layers behind it that have
- *   none, and one graph for the layers before the first. It is launched when its first layer is
- *   called; the calls of its other layers queue nothing.
- * - Backward: the host adds nothing in between, so it is one graph, launched when the topmost layer
- *   is called. A layer's gradients are sent when that layer is called.
+ * DESIGN of `capture`. A layer's parameters arrive just before its forward, and its gradients are
+ * copied while the layers below compute, so a step cannot be one graph: - Forward: each layer with
+ * parameters begins a graph, which includes the next layers without parameters. The layers before
+ * the first such layer are a graph, too. A graph is launched when its first layer is called; the
+ * calls for its other layers queue nothing. - Backward: the host contributes no data between its
+ * layers, so it is one graph, launched when the topmost layer is called. A layer's gradients are
+ * sent when that layer is called.
  *
  * Events that other streams or the host record or wait for are nodes in the graphs: a launch waits
- * for the work that they mark at that time, and records them as cudaEventRecord would at that point
- * of the stream. So the streams `up` and `down` do the same work as without graphs, at the same
- * time. The second stream of `branches` is captured, too (branch.c). A graph holds pointers to the
- * plan's memory, which does not move, and algorithms of its first pass, see
- * gpu_layer_capture_invalidate. The first training step of the whole batch runs uncaptured, because
- * libraries initialise themselves in it. Other passes (inference, fewer samples, no labels), plans
- * with some of the layers, and all passes after a failed capture are queued layer by layer. */
+ * for the work that these events mark at the time of the launch, and records events as
+ * cudaEventRecord would at this point of the stream. So the streams `up` and `down` work as without
+ * graphs. The second stream of `branches` is captured, too (branch.c). A graph contains pointers to
+ * the plan's memory, which does not move, and the algorithms of the plan's first pass. If these
+ * change, gpu_layer_capture_invalidate discards the graphs. The first training step of the whole
+ * batch runs uncaptured, because libraries initialise themselves in it. Other passes (inference,
+ * fewer samples, no labels), plans with some of the layers, and all passes after a failed capture
+ * are queued layer by layer. */
 #include "kernels/cuda/plan/layers.h"
 #include "base/log.h"
 #include "kernels/cuda/plan/branch.h"
@@ -26,7 +27,7 @@
 #include <stdlib.h>
 
 struct graph {
-    cudaGraphExec_t exec; /* NULL: it is empty, or not captured */
+    cudaGraphExec_t exec; /* NULL: the graph is empty or not captured */
     int is_captured;
 };
 
@@ -36,10 +37,9 @@ struct gpu_layer_capture {
     int top, lowest; /* range of the layers with a backward */
     int is_warm;     /* a step ran uncaptured */
     int has_failed, is_invalid;
-    int has_targets;               /* there were targets when the forwards were captured */
+    int has_targets;               /* the forwards were captured with targets */
     int forward_next, forward_end; /* range of layers that are queued, but not called yet */
-    /* next queued layer that the caller has not called yet; the queued ones reach down to `lowest`;
-     * -1: none */
+    /* next layer to be called of those that are queued, down to `lowest`; -1: none is queued */
     int backward_next;
 };
 
@@ -156,7 +156,8 @@ void gpu_layer_capture_invalidate(const struct gpu_plan *plan)
         plan->capture->is_invalid = 1;
 }
 
-/* Sets *out to whether the current pass can use graphs; then the existing ones fit it. */
+/* Sets *out to whether the current pass can use graphs. Drops existing graphs that do not fit this
+ * pass. */
 static enum status is_for_graphs(struct gpu_plan *plan, int *out)
 {
     enum status st = ST_OK;
@@ -175,7 +176,7 @@ done:
     return st;
 }
 
-/* Returns the first layer behind those that are in one graph with this layer. */
+/* Returns the first layer behind the graph that begins with this layer. */
 static int forward_end(const struct gpu_plan *plan, int layer)
 {
     do
@@ -203,7 +204,7 @@ done:
     return st;
 }
 
-/* Captures what `queue` queues from this layer on; after a failure no graphs are used. */
+/* Captures the work that `queue` queues from this layer on. After a failure no graphs are used. */
 static void capture_graph(struct gpu_plan *plan,
                           enum status (*queue)(struct gpu_plan *plan, int layer), int layer,
                           struct graph *out)

@@ -11,15 +11,17 @@ struct gpu_plan;
  * plan cannot use graphs. */
 enum status gpu_layer_capture_create(struct gpu_plan *plan);
 void gpu_layer_capture_destroy(struct gpu_plan *plan);
-/* Discards the captured graphs, because different work would be queued now. */
+/* Discards the captured graphs. Called when different work would be queued from now on. */
 void gpu_layer_capture_invalidate(const struct gpu_plan *plan);
 
-/* Returns 1 if the graph of an earlier layer included this layer: there is nothing to queue. */
+/* Returns 1 if the graph of an earlier layer included this layer, so that no work must be
+ * queued. */
 int gpu_layer_forward_is_queued(struct gpu_plan *plan, int layer, int train);
 int gpu_layer_backward_is_queued(struct gpu_plan *plan, int layer);
-/* Queues the layer if no graph included it. The caller has selected the device. */
+/* Queues the layer's forward, which no graph has queued. The caller has selected the device. */
 enum status gpu_layer_forward(struct gpu_plan *plan, int layer, int train);
-/* Queues the backward up to the layer's gradients, which plan->ready[layer] marks. */
+/* Queues the backward until the gradients of this layer are computed; the event plan->ready[layer]
+ * marks this point. */
 enum status gpu_layer_backward(struct gpu_plan *plan, int layer);
 
 #endif

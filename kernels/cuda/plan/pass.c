@@ -1,5 +1,5 @@
 /* kernels/cuda/plan/pass.c - the objects that depend on the number of samples: cuDNN's descriptors.
- * The pass owns them, so a kind has no destructor. */
+ * The pass owns them, so a kind of layer needs no destructor. */
 #include "kernels/cuda/plan/plan.h"
 #include <stdlib.h>
 #include <string.h>

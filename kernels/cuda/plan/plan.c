@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* cuBLAS's workspace: its own default on Hopper, and on older GPUs. */
+/* Size of cuBLAS's workspace: cuBLAS's own defaults on Hopper and on older GPUs. */
 static const uint64_t blas_workspace_most = (uint64_t)32 << 20,
                       blas_workspace_least = (uint64_t)4 << 20;
 
@@ -207,9 +207,9 @@ static size_t result_bytes(const struct gpu_plan *plan)
     return (size_t)plan->cfg.batch * (sizeof(double) + sizeof(int32_t));
 }
 
-/* Returns the memory for the outputs of convolutions with a max pool, which they share: backward
- * needs only the maxima and their positions. It is a gradients' buffer, because forward uses none,
- * unless other plans may send gradients early. NULL: no buffer is suitable. */
+/* Returns a buffer of gradients in which all convolutions with a max pool can write their outputs:
+ * the backward needs only the maxima and their positions, and the forward uses no gradients. If
+ * other plans may send gradients early, or no buffer is large enough, returns NULL. */
 static float **unpooled_lender(struct gpu_plan *plan)
 {
     for (int k = 0; k < plan->diffs.n_buffers && plan->cfg.mine == NULL; k++)
@@ -289,7 +289,7 @@ done:
     return st;
 }
 
-/* Plans the output of a layer, which this plan computes or set_output receives. */
+/* Plans the output of a layer. Either this plan computes the output, or set_output receives it. */
 static enum status output_plan(struct gpu_plan *plan, int i)
 {
     enum status st = ST_OK;

@@ -2,16 +2,15 @@
  *
  * A plan allocates all its memory once, for its largest batch, in one block (arena.h). A pass holds
  * the objects that depend on the number of samples: cuDNN's descriptors and chosen algorithms. A
- * plan has one pass for its batch, and creates a second one for the first other number of samples.
- * All tensors are canonical rows, except those of channels.h. Work is queued on the stream
- * `compute`. The stream `up` copies parameters to the device. The stream `down` copies each layer's
- * gradients to the host during the next layer's backward. Events order them.
- * - A relu works in place if it is the only reader of its input, and is part of the convolution,
- *   dense layer or sum before it.
- * - A max pool behind a convolution's relu is part of it, too; the pool's input is not kept.
- * - Gradients with respect to outputs share few buffers (diffs.h).
- * - A layer has no backward if neither it nor any layer before it has parameters.
- * - Gradients with respect to parameters may be computed on a stream of their own (branch.h).
+ * plan has one pass for its batch, and a second pass for the last other number of samples. All
+ * tensors are canonical rows, except those of channels.h. Work is queued on the stream `compute`.
+ * The stream `up` copies parameters to the device. The stream `down` copies each layer's gradients
+ * to the host during the next layer's backward. Events order them. - A relu works in place if it is
+ * the only reader of its input, and the convolution, dense layer or sum before it computes its
+ * forward. - If a max pool is the relu's only reader, the convolution also computes the pool, and
+ * does not keep the pool's input. - Gradients with respect to outputs share few buffers (diffs.h).
+ * - A layer has no backward if neither it nor any layer before it has parameters. - Gradients with
+ * respect to parameters may be computed on a stream of their own (branch.h).
  *
  * Threads: one at a time. Errors: logged here with the layer's name and the call that failed. */
 #ifndef KERNELS_CUDA_PLAN_PLAN_H
@@ -36,7 +35,7 @@ struct gpu_kind {
     enum status (*prepare)(struct gpu_pass *pass, int i);
     enum status (*forward)(struct gpu_pass *pass, int i, int train);
     enum status (*backward)(struct gpu_pass *pass, int i);
-    enum gpu_diff_way way; /* location of the inputs' gradients after the backward */
+    enum gpu_diff_way way; /* location of the gradients with respect to the inputs */
     int wants_dx;          /* computes the first input's gradient even if it is unused */
 };
 extern const struct gpu_kind gpu_conv, gpu_pool, gpu_dense, gpu_relu, gpu_dropout, gpu_batch_norm,
@@ -46,15 +45,15 @@ extern const struct gpu_kind gpu_conv, gpu_pool, gpu_dense, gpu_relu, gpu_dropou
 struct gpu_op {
     const struct gpu_kind *kind; /* NULL: another plan computes the layer */
     const struct layer *layer;
-    float **x, **y; /* addresses of the pointers to first input and output; y may be x */
-    float *own_y;   /* target of y if the output is not the input */
+    float **x, **y; /* addresses of the pointers to the first input and the output; y may be x */
+    float *own_y;   /* memory of the output if y is not x */
     float **dx;     /* gradient with respect to x, one of the plan's `diffs`; NULL: none */
     float **dy;     /* gradient with respect to y, summed over its readers */
     int needs_backward, needs_dx;
     int shared;         /* other layers read y, too, so it must not be overwritten */
     int overwritten;    /* a relu overwrites y in place */
-    int done_before;    /* relu, max pool: a layer before computes its forward */
-    int pooled;         /* convolution and its relu: only the max pool behind keeps y */
+    int done_before;    /* relu, max pool: an earlier layer computes its forward */
+    int pooled;         /* convolution and its relu: y is not kept, only the max pool's output */
     int relu_masked;    /* relu: the pool behind it has masked the gradient */
     int x_last, y_last; /* x, y and their gradients lie channels last (channels.h) */
     void *state;        /* state of the layer's kind, freed with the plan */
@@ -91,11 +90,11 @@ struct gpu_plan {
     struct gpu_range_list pins;
     void *staging; /* pinned: heads and tails of all parameters */
     struct gpu_pass *pass[2], *now;
-    uint8_t *host_in, *d_in;         /* input blocks: pinned, and on the device */
-    struct gpu_input host, d;        /* positions of the parts in host_in and in d_in */
-    cudaEvent_t input_read;          /* the pinned block may be overwritten */
-    float *input, *host_floats;      /* images as floats; host: pinned, NULL until set_floats */
-    int has_labels, has_targets;     /* has_labels: labels or targets are set */
+    uint8_t *host_in, *d_in;     /* blocks of the input: pinned on the host, and on the device */
+    struct gpu_input host, d;    /* positions of the parts in host_in and in d_in */
+    cudaEvent_t input_read;      /* the pinned block may be overwritten */
+    float *input, *host_floats;  /* images as floats; host: pinned, NULL until set_floats */
+    int has_labels, has_targets; /* has_labels: labels or targets are set */
     float *d_targets, *host_targets; /* [batch][classes]; NULL: not needed yet; host: pinned */
     double *host_result, *d_result;  /* n losses of the pass, then n hits (int32) */
     cudaEvent_t result_ready;
@@ -128,7 +127,7 @@ struct gpu_pass {
     int n_owned, cap_owned;
 };
 
-/* Converts (check.c) a library's code to a status; logs a failure with its layer and call. */
+/* Converts a library's code to a status; logs a failure with its layer and call (check.c). */
 enum status gpu_check_cuda(const struct gpu_op *op, const char *call, cudaError_t code);
 /* Returns advice as a clause that begins with "; ", or "" if no remedy is certain. */
 const char *gpu_check_advice(cudaError_t code);
@@ -137,7 +136,7 @@ enum status gpu_check_dnn(const struct gpu_op *op, const char *call, cudnnStatus
 enum status gpu_check_blas(const struct gpu_op *op, const char *call, cublasStatus_t code);
 enum status gpu_check_no_host_memory(void);
 
-/* Creates (plan.c) the plan and its first pass. */
+/* Creates the plan and its first pass (plan.c). */
 enum status gpu_plan_create(const struct backend_plan_config *cfg, struct gpu_plan **out);
 void gpu_plan_destroy(struct gpu_plan *plan); /* NULL is fine */
 enum status gpu_plan_state_create(struct gpu_op *op, size_t bytes, void *out);
@@ -145,14 +144,14 @@ enum status gpu_plan_reserve_output(struct gpu_plan *plan, struct gpu_op *op); /
 void gpu_plan_reserve_scratch(struct gpu_plan *plan, struct gpu_planes shape);
 /* Marks a relu that is the only reader of y as part of i. */
 int gpu_plan_fuse_relu(struct gpu_plan *plan, int i);
-/* Marks the max pool that is the only reader of that relu, too, and returns it: i's output is not
- * kept. -1: none. */
+/* Marks the max pool that is the only reader of that relu as part of i, too, and returns the pool;
+ * the output of i is not kept. -1: none. */
 int gpu_plan_fuse_pool(struct gpu_plan *plan, int i);
 int gpu_plan_join_pool(struct gpu_plan *plan, int i);            /* i writes only the maxima */
 struct gpu_planes gpu_plan_planes(const struct shape *s, int n); /* (n, C, H*W), or (n, F, 1) */
 
-/* Runs (pool.c) the forward of a max pool that is part of the convolution before. bias: the
- * convolution's output lacks bias and relu, which this adds; NULL: it includes them. */
+/* Runs the forward of a max pool that is part of the convolution before it (pool.c). bias: applies
+ * this bias and the relu to the convolution's output first; NULL: the output already has them. */
 enum status gpu_pool_forward_biased(struct gpu_pass *pass, int i, const float *bias);
 
 /* pass.c */
@@ -171,7 +170,7 @@ enum status gpu_pass_conv_desc(struct gpu_pass *pass, const struct gpu_op *op, c
 enum status gpu_pass_backend_desc(struct gpu_pass *pass, const struct gpu_op *op,
                                   cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out);
 
-/* Creates (transfer.c) an event. */
+/* Creates an event (transfer.c). */
 enum status gpu_transfer_event_create(const struct gpu_op *op, cudaEvent_t *out); /* no timing */
 enum status gpu_transfer_create(struct gpu_plan *plan);
 void gpu_transfer_destroy(struct gpu_plan *plan);
@@ -180,8 +179,8 @@ enum status gpu_transfer_upload(struct gpu_plan *plan, int param);
 enum status gpu_transfer_wait_params(struct gpu_plan *plan, int layer, unsigned flags);
 enum status gpu_transfer_download(struct gpu_plan *plan, int layer); /* behind ready[layer] */
 enum status gpu_transfer_wait_download(struct gpu_plan *plan, int layer);
-/* Copies the elements [lo, hi) of a gradient, whose element 0 is (or would be) at d, to the host,
- * behind the work of `down`; the next function then moves the staged elements. */
+/* Queues the copy of elements [lo, hi) of a gradient to the host, on `down`. Element 0 is, or would
+ * be, at d. The next function then moves the staged elements. */
 enum status gpu_transfer_download_part(struct gpu_plan *plan, int param, const void *d, int64_t lo,
                                        int64_t hi);
 void gpu_transfer_download_place(struct gpu_plan *plan, int param, int64_t lo, int64_t hi);

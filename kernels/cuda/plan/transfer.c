@@ -1,14 +1,14 @@
-/* kernels/cuda/plan/transfer.c - parameters to the device, gradients to the host.
+/* kernels/cuda/plan/transfer.c - copies parameters to the device, and gradients to the host.
  *
- * DESIGN. The device copies data in pinned pages directly. Heads and tails of a tensor go through
- * staging memory (pieces.h), so that no copy ever blocks the caller. In:  `up` waits until
- * `compute` has finished reading the old value (event `used`), copies, and records the event
+ * DESIGN. The device copies data in pinned pages directly. The head and the tail of a tensor are
+ * copied through staging memory (pieces.h), so that no copy ever blocks the caller. In: `up` waits
+ * until `compute` has finished reading the old value (event `used`), copies, and records the event
  * `loaded`, for which `compute` waits before the layer's forward. Out: at the end of a layer's
- * backward the stream that computed its gradients, `compute` or a branch (branch.h), records the
- * event `ready`. `down` waits for `ready`, copies, and records the event `copied`. The caller waits
- * for `copied`, then moves the staged parts to their places. `compute`, or a branch, waits for
- * `copied` before it writes the gradients of the next step. `down` also rounds gradients of 16
- * bits, each just before its copy. */
+ * backward, the event `ready` is recorded on the stream that computed the gradients, `compute` or a
+ * branch (branch.h). `down` waits for `ready`, copies, and records the event `copied`. The caller
+ * waits for `copied`, then moves the staged parts to their places. `compute`, or a branch, waits
+ * for `copied` before it writes the gradients of the next step. If gradients are sent in 16 bits,
+ * `down` also rounds each just before its copy. */
 #include "kernels/cuda/plan/plan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -197,7 +197,7 @@ done:
     return st;
 }
 
-/* A range [lo, hi) without the parts before `first` and from `end` on, in bytes. */
+/* The part of a range [lo, hi) of elements that lies in [first, end), in bytes. */
 struct cut {
     size_t lo, n;
 };
@@ -251,7 +251,7 @@ void gpu_transfer_download_place(struct gpu_plan *plan, int param, int64_t lo, i
         memcpy(host + tail.lo, p->staged_out + tail.lo - skipped, tail.n);
 }
 
-/* Rounds the gradient on the device, behind the work of `down`. */
+/* Queues the rounding of the gradient on `down`. */
 static enum status grad_round(struct gpu_plan *plan, const struct gpu_param *p)
 {
     const struct gpu_op *op = &plan->ops[p->layer];
