@@ -1,7 +1,7 @@
-/* kernels/cuda/groups/comm.c - NCCL's communicators of one process. They do not block, so every
- * call that NCCL has not finished is polled until it is done, a deadline passes, or a cancel
- * arrives. create runs one small sum with known values, which makes NCCL connect all GPUs and
- * verifies them. */
+/* kernels/cuda/groups/comm.c - NCCL's communicators of one process. They do not block: if NCCL has
+ * not finished a call, it is polled until the call is done, a deadline passes, or a cancel arrives.
+ * gpu_comm_create runs one small sum with known values, so that NCCL connects all GPUs, and checks
+ * the result. */
 #include "kernels/cuda/groups/comm.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -19,7 +19,7 @@ struct gpu_comm {
     const struct gpu_nccl *nccl;
     int n;
     int *device;
-    ncclComm_t *member; /* [n]; NULL: destroyed */
+    ncclComm_t *member; /* [n]; NULL: already destroyed */
     _Atomic int cancelled;
 };
 
@@ -42,8 +42,8 @@ static void say_late(const struct gpu_comm *c, const char *what)
         c->n, what, gpu_comm_limit_ms / 1000);
 }
 
-/* Waits until all members have finished the call, which means that it is queued on the streams.
- * NCCL offers no way to wait other than polling; only its connections need time. */
+/* Waits until all members have finished the call: its work is then queued on the streams. NCCL
+ * offers no other way to wait than polling. Only connections need noticeable time. */
 static enum status settle_call(const struct gpu_comm *c, const char *call)
 {
     const struct timespec pause = {.tv_nsec = POLL_NS};
@@ -130,7 +130,7 @@ struct trial {
     float *host;          /* pinned */
     pthread_mutex_t lock; /* guards ended */
     pthread_cond_t changed;
-    int ended; /* GPUs whose sum has ended */
+    int ended; /* number of GPUs whose sum has ended */
 };
 
 static void CUDART_CB trial_ended(void *arg)

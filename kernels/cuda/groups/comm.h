@@ -1,9 +1,8 @@
-/* kernels/cuda/groups/comm.h - sums across GPUs: NCCL's communicators of one process, one per GPU.
- * comm.c, or comm_absent.c if the build has no nccl.h.
+/* kernels/cuda/groups/comm.h - sums across GPUs by NCCL's communicators, one per GPU, all in one
+ * process. Implemented in comm.c, or in comm_absent.c if the build has no nccl.h.
  *
- * One call of one thread queues the parts of all GPUs. So each sum is queued on all GPUs, and no
- * GPU waits for a sum that another GPU has not queued, even if the thread of the other GPU has
- * failed.
+ * A single call queues a sum on all GPUs. So no GPU waits for a sum that is not queued on another
+ * GPU, even if the thread of the other GPU has failed.
  *
  * NCCL creates a connection when a sum first needs it, and may wait for it forever. So its
  * communicators do not block, and each call here ends after gpu_comm_limit_ms or a cancel.
@@ -16,24 +15,25 @@
 #include <stdint.h>
 
 struct gpu_comm;
-extern int gpu_comm_limit_ms; /* 30 s; tests set less */
-/* Creates communicators for n different devices, and adds one small sum, so that all connections
- * exist when it returns. deterministic: NCCL's ring and its simple protocol, unless NCCL_ALGO and
- * NCCL_PROTO are set. ST_UNSUPPORTED (no NCCL), ST_DEADLINE, ST_INTERNAL. Changes the current
- * device. */
+extern int gpu_comm_limit_ms; /* default 30 s; tests set less */
+/* Creates communicators for n different devices, and runs one small sum, so that all connections
+ * exist when the function returns. deterministic: uses NCCL's ring and its simple protocol, unless
+ * NCCL_ALGO and NCCL_PROTO are set. ST_UNSUPPORTED (no NCCL), ST_DEADLINE, ST_INTERNAL. Changes the
+ * current device. */
 enum status gpu_comm_create(const int *devices, int n, int deterministic, struct gpu_comm **out);
 void gpu_comm_destroy(struct gpu_comm *comm); /* NULL is fine */
 
-/* Queues a reduce-scatter: part i (`share` floats) of the sum of all GPUs' buffers (n parts each)
- * goes to part i of the i-th GPU's buffer. streams: one per GPU. ST_DEADLINE, logged: it was not
- * queued in time. ST_CANCELLED. After an error only abort may be called. */
+/* Queues a reduce-scatter. Each GPU has a buffer of n parts of `share` floats; part i of the sum of
+ * all buffers is written to part i of the i-th GPU's buffer. streams: one per GPU. ST_DEADLINE,
+ * logged: it was not queued in time. ST_CANCELLED. After an error only gpu_comm_abort may be
+ * called. */
 enum status gpu_comm_reduce_scatter(struct gpu_comm *comm, float *const *buffers, int64_t share,
                                     const cudaStream_t *streams);
 /* Returns an error that NCCL noticed since the last check. Called when the sums have ended. */
 enum status gpu_comm_check(const struct gpu_comm *comm);
 /* Makes current and later calls stop waiting for NCCL's connections. */
 void gpu_comm_cancel(struct gpu_comm *comm);
-/* Aborts queued sums. Only destroy may follow. */
+/* Aborts queued sums. Afterwards only gpu_comm_destroy may be called. */
 void gpu_comm_abort(struct gpu_comm *comm);
 
 #endif

@@ -12,7 +12,7 @@ enum status gpu_comm_create(const int *devices, int n, int deterministic, struct
     return ST_UNSUPPORTED;
 }
 
-/* Never called: create never returns a struct gpu_comm. */
+/* Never called, because gpu_comm_create never returns a struct gpu_comm. */
 void gpu_comm_destroy(struct gpu_comm *comm)
 {
     (void)comm;

@@ -1,17 +1,17 @@
 /* kernels/cuda/groups/group.c - the members of a group and their waits; group_sum.c has the sums.
  *
  * DESIGN. The gradients of a layer form a bucket. When the last member has queued its backward of
- * the layer, that member's thread queues the sum for all members. On each GPU it is queued on the
- * stream `down` of the GPU's first member (the leader), behind the backwards of this layer and in
- * parallel with those of the layers below.
+ * the layer, that member's thread queues the sum for all members. On each GPU the sum is queued on
+ * the stream `down` of the GPU's first member (the leader). It runs behind the backwards of this
+ * layer, and in parallel with those of the layers below.
  *
- * No member can hang, because one thread queues the work of all GPUs for a layer: nothing is queued
- * that depends on work not queued yet, and each event is recorded before a stream waits for it.
+ * No member can hang, because one thread queues the work of all GPUs for a layer: queued work never
+ * depends on work that is not queued yet, and each event is recorded before a stream waits for it.
  * Only threads wait for missing members, in this file, and a cancel wakes these threads and ends
  * NCCL's pending calls. A member that fails to queue cancels all other members.
  *
- * Locks: `issue` keeps the streams of all GPUs in the same order of layers, and protects a
- *        communicator from being aborted while it is used. `issue` is held over calls to CUDA and
+ * Locks: `issue` ensures that layers are queued in the same order on all GPUs, and that a
+ * communicator is not aborted while it is used. `issue` is held over calls to CUDA and
  *        NCCL. These calls do not wait for other members. They may wait for NCCL's connections, but
  *        a deadline and a cancel end that wait. `lock` is never held over a call. The two locks are
  *        never held together. */
@@ -47,7 +47,7 @@ static enum status cards_fill(struct gpu_group *g, const struct backend_group_co
     return ST_OK;
 }
 
-/* Opens NCCL's communicators. The group also works without NCCL. */
+/* Creates NCCL's communicators. The group also works without NCCL. */
 static enum status comm_open(struct gpu_group *g, int deterministic)
 {
     int *device = calloc((size_t)g->n_cards, sizeof *device);
@@ -118,7 +118,7 @@ static void group_fail(struct gpu_group *g, enum status why)
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
     if (g->comm != NULL)
-        gpu_comm_cancel(g->comm); /* a thread that waits for NCCL holds the next lock */
+        gpu_comm_cancel(g->comm); /* a thread that waits for NCCL holds `issue` */
     pthread_mutex_lock(&g->issue);
     if (g->comm != NULL && !g->comm_aborted)
         gpu_comm_abort(g->comm);
@@ -193,7 +193,8 @@ done:
     return st;
 }
 
-/* Sets the gaps between the tensors to zero once; nothing else writes them. */
+/* Sets the gaps between the tensors to zero. Called once, because no other code writes to the
+ * gaps. */
 static enum status buckets_clear(struct gpu_plan *plan)
 {
     enum status st = ST_OK;
@@ -312,7 +313,7 @@ enum status gpu_group_arrive(struct gpu_plan *plan, int layer)
     return st;
 }
 
-/* Returns an error if NCCL reported one or a member has cancelled: then there is no sum. */
+/* Returns an error if NCCL reported one or a member has cancelled; the sum is then invalid. */
 static enum status sum_check(struct gpu_group *g)
 {
     enum status st = ST_OK;

@@ -2,9 +2,9 @@
  * as one sum; see group.c. A plan with cfg.group is a member; these functions are called for
  * members only.
  * Owns:    NCCL's communicators; a member owns its buckets and counters.
- * Threads: each member has its own; cancel: any.
- * Errors:  the plan's; ST_CANCELLED; ST_INTERNAL, logged, in the member whose call failed, and
- *          silently in all other members. */
+ * Threads: each member has a thread of its own; gpu_group_cancel: any.
+ * Errors:  the plan's; ST_CANCELLED; ST_INTERNAL, logged only in the member whose call failed, but
+ *          returned in all members. */
 #ifndef KERNELS_CUDA_GROUPS_GROUP_H
 #define KERNELS_CUDA_GROUPS_GROUP_H
 #include "kernels/cuda/plan/plan.h"
@@ -21,20 +21,20 @@ struct gpu_group {
     float *weight;               /* [n] */
     struct gpu_group_card *card; /* [n_cards], in the order of their leaders' ranks */
 
-    /* guards the four fields below; not the pointer to comm, and not its cancel */
+    /* guards the use of the four fields below. The pointer `comm` may be read, and gpu_comm_cancel
+     * called, without this lock */
     pthread_mutex_t issue;
     struct gpu_comm *comm; /* NULL: one GPU, or no NCCL */
-    int comm_aborted;      /* the communicators were aborted, or must not be used without NCCL
-                            * either */
-    float **buffer;        /* [n_cards] arguments of a call */
+    int comm_aborted; /* the communicators were aborted, or the group must not be used at all */
+    float **buffer;   /* [n_cards] arguments of a call of comm.h */
     cudaStream_t *stream;
 
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
     struct gpu_plan **plan; /* [n]; NULL: not a member yet. Unchanged while layers are in flight */
     int n_layers;           /* number of layers of the first member's plan */
-    int *arrived;           /* [n_layers] members that have queued their backward */
-    int64_t *queued;        /* [n_layers] sums queued so far */
+    int *arrived;           /* [n_layers] number of members that have queued their backward */
+    int64_t *queued;        /* [n_layers] number of sums queued so far */
     enum status failed;     /* reason why no further sums are made */
 };
 
@@ -48,7 +48,7 @@ struct gpu_group_member {
     struct gpu_group *group;
     int rank, card;
     int leads;
-    int64_t *asked;                  /* [n_layers] backwards so far */
+    int64_t *asked;                  /* [n_layers] number of backwards so far */
     struct gpu_group_bucket *bucket; /* [n_layers] if it is a leader */
     float *host; /* pinned, all buckets, if it is a leader and there is no NCCL */
 };
@@ -57,20 +57,20 @@ enum status gpu_group_create(const struct backend_group_config *cfg, struct gpu_
 void gpu_group_destroy(struct gpu_group *g);
 void gpu_group_cancel(struct gpu_group *g);
 
-/* Reserves the plan's memory in the arena (plan); adds it when it has its memory (join); removes
- * it (leave). */
+/* Reserves memory for the plan in its arena. gpu_group_join adds the plan to its group when the
+ * arena is bound, and gpu_group_leave removes it. */
 enum status gpu_group_plan(struct gpu_plan *plan);
 enum status gpu_group_join(struct gpu_plan *plan);
 void gpu_group_leave(struct gpu_plan *plan);
 
-/* Queues the layer's sum after all members have queued their gradients of the layer. Called after
- * ready[layer] is recorded. copied[layer] is recorded before wait returns; behind it the gradients
- * may be overwritten. */
+/* Records that this member has queued its gradients of the layer; the last member queues the
+ * layer's sum. Called when ready[layer] is recorded. copied[layer] is recorded before
+ * gpu_group_wait returns; behind this event the gradients may be overwritten. */
 enum status gpu_group_arrive(struct gpu_plan *plan, int layer);
 enum status gpu_group_wait(struct gpu_plan *plan, int layer);
 
-/* Queues (group_sum.c) a layer's sum of all members. After it has ended, gpu_group_finish completes
- * the leader's share on the host, from the copy in staging memory, or by adding the GPUs'
+/* Queues a layer's sum over all members (group_sum.c). When the sum has ended, gpu_group_finish
+ * completes the leader's share on the host, from the copy in staging memory, or by adding the GPUs'
  * buckets. */
 enum status gpu_group_queue(struct gpu_group *g, int layer);
 void gpu_group_finish(struct gpu_plan *leader, int layer);

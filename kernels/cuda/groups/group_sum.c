@@ -1,14 +1,13 @@
 /* kernels/cuda/groups/group_sum.c - adds a layer's gradients over all plans of a group, and copies
- * the sum to the host:
- * - Step 1, on each GPU: the weighted sum of its members' gradients, in the order of their ranks,
+ * the sum to the host: - Step 1, on each GPU: the weighted sum of its members' gradients, in the
+ * order of their ranks,
  *   is written to the leader's bucket.
- * - Step 2, between GPUs: NCCL's reduce-scatter. Compared with an all-reduce and one GPU that
- *   copies, half as much data crosses between GPUs, and every GPU's own link to the host carries
- *   its share.
- * - Step 3: each leader copies its share to the host.
+ * - Step 2, between GPUs: NCCL's reduce-scatter. Compared with an all-reduce after which a single
+ * GPU copies the sum, half as much data crosses between GPUs, and the sum is divided among the
+ * links of all GPUs to the host. - Step 3: each leader copies its share to the host.
  *
- * Without NCCL each leader copies its whole bucket. When its thread waits for the gradients, it
- * adds its share of all GPUs' buckets, in the order of the GPUs. */
+ * Without NCCL each leader copies its whole bucket. When a leader's thread waits for the gradients,
+ * it adds the leader's share of all buckets, in the order of the GPUs. */
 #include "kernels/cuda/groups/comm.h"
 #include "kernels/cuda/groups/group.h"
 #include "kernels/vector/vector.h"
@@ -67,8 +66,7 @@ static enum status cards_sum(struct gpu_group *g, int layer)
     }
     int64_t share = gpu_group_leader(g, 0)->member->bucket[layer].share;
     enum status st = gpu_comm_reduce_scatter(g->comm, g->buffer, share, g->stream);
-    return st == ST_DEADLINE ? ST_INTERNAL : st; /* ST_DEADLINE would mean a lost peer that may
-                                                  * return */
+    return st == ST_DEADLINE ? ST_INTERNAL : st; /* ST_DEADLINE is for a peer that may return */
 }
 
 /* The part of a tensor in a leader's share: its elements [lo, hi). */
@@ -77,7 +75,8 @@ struct part {
     int64_t lo, hi;
 };
 
-/* Returns the part of the layer's k-th tensor; at: its offset. */
+/* Returns the part of the layer's k-th tensor in the leader's share. at: offset of the tensor in
+ * the bucket. */
 static struct part part_of(const struct gpu_plan *leader, int layer, int k, int64_t at)
 {
     int param = leader->cfg.layers[layer].param[k];

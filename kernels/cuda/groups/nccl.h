@@ -1,6 +1,6 @@
-/* kernels/cuda/groups/nccl.h - NCCL's functions, looked up at the first use: a worker with one GPU,
- * and one on a machine without NCCL, never loads the library. Threads: any. Errors: none; a missing
- * library is logged. */
+/* kernels/cuda/groups/nccl.h - NCCL's functions, which are looked up at the first use, so that a
+ * worker with one GPU never loads the library, and a worker runs on machines without NCCL. Threads:
+ * any. Errors: none; a missing library is logged. */
 #ifndef KERNELS_CUDA_GROUPS_NCCL_H
 #define KERNELS_CUDA_GROUPS_NCCL_H
 #include <nccl.h>

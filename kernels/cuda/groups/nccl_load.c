@@ -1,6 +1,6 @@
 /* kernels/cuda/groups/nccl_load.c - finds NCCL as the dynamic linker does: in the folders of the
- * libraries that this object was linked with, in LD_LIBRARY_PATH, in the system's folders. It is
- * never unloaded. */
+ * libraries that this object was linked with, in LD_LIBRARY_PATH, in the system's folders. The
+ * library is never unloaded. */
 #include "base/log.h"
 #include "kernels/cuda/groups/nccl.h"
 #include "kernels/cuda/plan/libraries.h"
