@@ -1,7 +1,8 @@
 /* kernels/cuda/layers/bias_grad.cu - the gradient of a bias: dy summed over samples and plane. The
- * items of a channel are cut into `splits` runs with fixed bounds. One block adds each run; if a
- * plane is a single value, one thread does, and neighbouring threads read neighbouring values. Then
- * the runs' sums are added in their order. dy is read once: 4 bytes per value. */
+ * values of a channel are divided into `splits` runs with fixed bounds. A block adds each run. If a
+ * plane is a single value, a thread adds each run, and neighbouring threads read neighbouring
+ * values. Then the sums of the runs are added in the order of the runs. dy is read once: 4 bytes
+ * per value. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/conv/channels_kernels.h"
 
@@ -44,7 +45,7 @@ static __global__ void weir_sum_planes(const float *dy, float *sums, struct gpu_
 /* Computes the same sums from channels last. Launch: grid (groups of LANES channels, splits),
  * LAST_THREADS threads. Neighbouring threads read neighbouring channels: 8 floats are 32 bytes, the
  * size of a memory transaction. Each thread keeps the sums of several threads of weir_sum_planes.
- * More channels per block would leave too few blocks to fill a GPU. */
+ * If a block had more channels, there would be too few blocks for a whole GPU. */
 enum { LAST_THREADS = 256, LANES = 8, LAST_ROWS = LAST_THREADS / LANES };
 
 static __global__ void weir_sum_last(const float *dy, float *sums, struct gpu_planes shape)

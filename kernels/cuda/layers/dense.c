@@ -1,7 +1,7 @@
 /* kernels/cuda/layers/dense.c - the fully connected layer by cuBLAS, with bias and relu in one
- * kernel of Weir's. cuBLAS stores matrices by columns: our rows (n, F) are its columns (F, n). If
- * --gpu_tuning=epilogues is set, cuBLASLt (dense_lt.c) computes bias, relu and the bias's gradient
- * as part of the products, as far as it supports that. */
+ * kernel of Weir's. cuBLAS stores matrices by columns: Weir's rows (n, F) are cuBLAS's columns (F,
+ * n). If --gpu_tuning=epilogues is set, cuBLASLt (dense_lt.c) computes bias, relu and the gradient
+ * of the bias as parts of the products, if it supports these combinations. */
 #include "kernels/cuda/layers/dense.h"
 #include "base/log.h"
 #include "kernels/tuning.h"

@@ -1,5 +1,5 @@
-/* kernels/cuda/layers/dense.h - the products of a dense layer, and cuBLASLt's combination of a
- * product with the operation behind it (dense_lt.c), for --gpu_tuning=epilogues. Owns: nothing; a
+/* kernels/cuda/layers/dense.h - the products of a dense layer, and their combinations with the
+ * operation behind them by cuBLASLt (dense_lt.c), for --gpu_tuning=epilogues. Owns: nothing; a
  * gpu_dense_lt needs no destructor. Threads: the plan's. Errors: logged with the layer's name. A
  * combination that cuBLASLt does not offer is no error: it is logged once, and dense.c uses cuBLAS
  * and Weir's kernels. */
@@ -17,7 +17,8 @@ struct gpu_dense_product {
     float *c; /* without gaps between columns: ldc is m */
 };
 
-/* Rounding of the factors (floats in memory) inside a product, by precision. */
+/* Compute type of a product, by precision: the rounding of the factors, which are floats in
+ * memory. */
 extern const cublasComputeType_t gpu_dense_product_compute[];
 
 /* One product of a pass with its epilogue. */
@@ -27,16 +28,16 @@ struct gpu_dense_lt {
     cublasLtMatmulDescOpaque_t desc;
     cublasLtMatrixLayoutOpaque_t a, b, c;
     cublasLtMatmulAlgo_t algo;
-    const float *bias; /* bias set in desc; NULL: none yet */
+    const float *bias; /* bias that is set in desc; NULL: none so far */
 };
 
-/* Chooses an algorithm for a product of this shape; its pointers may be unknown. The epilogue is
- * BIAS, RELU_BIAS or BGRADB. */
+/* Chooses an algorithm for a product of this shape; the pointers in the product may be unknown. The
+ * epilogue is BIAS, RELU_BIAS or BGRADB. */
 enum status gpu_dense_lt_prepare(const struct gpu_plan *plan, const struct gpu_op *op,
                                  const struct gpu_dense_product *p, cublasLtEpilogue_t epilogue,
                                  struct gpu_dense_lt *out);
 /* Queues the product on the lane. bias: the bias, or the destination of its gradient. *done 0:
- * cuBLASLt cannot compute it; nothing was queued. */
+ * cuBLASLt does not support the product, and nothing was queued. */
 enum status gpu_dense_lt_run(const struct gpu_lane *lane, const struct gpu_op *op,
                              const struct gpu_dense_product *p, const float *bias,
                              struct gpu_dense_lt *lt, int *done);

@@ -1,7 +1,7 @@
 /* kernels/cuda/layers/dense_lt.c - products with epilogues by cuBLASLt, see dense.h. cuBLASLt
- * accepts cuBLAS's handle and shares its workspace, because both work on the lane's stream. The
- * manual promises the same bits in every run if the caller provides the workspace, so
- * `deterministic` requires nothing more. Matrices and biases are tensors of the plan; the arena
+ * accepts a handle of cuBLAS. Both may use the same workspace, because both work on the stream of
+ * the lane. The manual promises the same bits in every run if the caller provides the workspace, so
+ * `deterministic` needs no further setting. Matrices and biases are tensors of the plan; the arena
  * aligns them more strictly than any algorithm requires. */
 #include "base/log.h"
 #include "kernels/cuda/layers/dense.h"
@@ -75,7 +75,7 @@ static enum status describe(const struct gpu_plan *plan, const struct gpu_op *op
             op, "cublasLtMatrixLayoutInit",
             cublasLtMatrixLayoutInit(layout[k].at, CUDA_R_32F, (uint64_t)layout[k].rows,
                                      (uint64_t)layout[k].cols, (int64_t)layout[k].ld)));
-    /* while planning no address is known; the choice depends only on its alignment */
+    /* no address is known while planning; the choice depends only on the alignment */
     TRY(gpu_check_blas(op, "cublasLtMatmulDescSetAttribute",
                        bias_set(lt, (const void *)(uintptr_t)GPU_ARENA_ALIGN)));
 done:
@@ -124,7 +124,7 @@ enum status gpu_dense_lt_run(const struct gpu_lane *lane, const struct gpu_op *o
     *done = 0;
     if (!lt->usable)
         return ST_OK;
-    if (lt->bias != bias) { /* once, not in each step */
+    if (lt->bias != bias) { /* set once, not in each step */
         TRY(gpu_check_blas(op, "cublasLtMatmulDescSetAttribute", bias_set(lt, bias)));
         lt->bias = bias;
     }

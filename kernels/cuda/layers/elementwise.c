@@ -7,8 +7,8 @@
 
 /* ---- relu ---- */
 
-/* Marks the tensors that a relu in place overwrites: the output of the layer that it reads, and the
- * tensors that share its memory. */
+/* Marks the tensors that a relu overwrites if it works in place: the output of the layer that it
+ * reads, and the tensors in the same memory. */
 static void overwrite_input(struct gpu_plan *plan, int from)
 {
     while (from >= 0) {
@@ -52,7 +52,7 @@ static enum status relu_backward(struct gpu_pass *pass, int i)
 const struct gpu_kind gpu_relu = {relu_plan,         NULL, relu_forward, relu_backward,
                                   GPU_DIFF_IN_PLACE, 0};
 
-/* ---- flatten: reuses the memory of its input ---- */
+/* ---- flatten: its output is the memory of its input ---- */
 
 static enum status flatten_plan(struct gpu_plan *plan, int i)
 {

@@ -1,7 +1,8 @@
-/* kernels/cuda/layers/embedding.cu - rows of a table by number. The gradient of a small table uses
- * one thread per value, which visits all cells. For a larger table that would be too much work: one
- * thread per unit adds each cell to its row. Both visit the cells in their order, so no sum depends
- * on the order of threads. */
+/* kernels/cuda/layers/embedding.cu - reads rows of a table by their numbers. For the gradient of a
+ * small table there is one thread per value of the table, which visits all cells. For a large table
+ * this would be too much work: there is one thread per unit instead, which adds each cell's
+ * gradient to the row of the cell's number. In both cases a thread visits the cells in their order,
+ * so no sum depends on the order of threads. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/layers/rows.h"
 
@@ -25,9 +26,9 @@ static __global__ void weir_embed(struct gpu_embedding e, const float *table, fl
     }
 }
 
-/* Neighbouring threads have neighbouring numbers of one unit, and read the same gradient. Launch:
- * grid-stride over the table's values, THREADS a block. Each thread reads 4 bytes per cell, and 4
- * more per cell with its number. */
+/* Neighbouring threads have the same unit and neighbouring numbers, and read the same gradient.
+ * Launch: grid-stride over the table's values, THREADS a block. Each thread reads 4 bytes per cell,
+ * and 4 more bytes per cell that has the thread's number. */
 static __global__ void weir_embed_backward(struct gpu_embedding e, const float *dy, float *grad)
 {
     for (int64_t k = grid_first(); k < e.vocabulary * e.units; k += grid_stride()) {
@@ -51,7 +52,7 @@ static __global__ void weir_embed_clear(float *grad, int64_t n)
 }
 
 /* Neighbouring threads write neighbouring values of a row. Launch: grid-stride over the units,
- * THREADS a block. Moves 16 bytes per cell and unit, with the read of the cell's number. */
+ * THREADS a block. Moves 16 bytes per cell and unit, including the read of the cell's number. */
 static __global__ void weir_embed_backward_large(struct gpu_embedding e, const float *dy,
                                                  float *grad)
 {

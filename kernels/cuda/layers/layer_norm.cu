@@ -62,8 +62,9 @@ static __global__ void weir_norm_backward(struct gpu_layer_norm l, const float *
             inverse * (dy[k] * l.gamma[k] - shift - (x[k] - mean) * inverse * slope);
 }
 
-/* Computes the parameters' gradients, samples in their order. Launch: grid-stride over the values
- * of a sample, THREADS a block. Reads 8 bytes per sample and value, writes 8 per value. */
+/* Computes the gradients of gamma and beta; samples are added in their order. Launch: grid-stride
+ * over the values of a sample, THREADS a block. Reads 8 bytes per sample and value, writes 8 per
+ * value. */
 static __global__ void weir_norm_params(struct gpu_layer_norm l, const float *dy, float *dgamma,
                                         float *dbeta)
 {

@@ -1,17 +1,17 @@
 /* kernels/cuda/layers/loss.cu - losses of one-hot labels or of targets, class by class: sigmoids
  * with cross-entropy, and squared errors, each with hit and gradient in one pass.
  *
- * Launch: a block of one warp per sample. Reads 4 bytes per class (8 with targets), writes 4 (8
- * with the gradient), and 12 per sample. Sums are in doubles and a fixed order. The lowest class
- * wins a tie, as on the CPU. */
+ * Launch: a block of one warp per sample. Reads 4 bytes per class (8 with targets), and writes 4
+ * bytes per class (8 with the gradient) and 12 bytes per sample. Sums are in doubles and have a
+ * fixed order. If outputs are equal, the lowest class counts, as on the CPU. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/layers/rows.h"
 
 enum { THREADS = 32 };
 
 struct one {
-    float y, slope; /* slope: derivative of the class's part of the loss with respect to x */
-    double part;    /* part of the loss */
+    float y, slope; /* slope: derivative of `part` with respect to x */
+    double part;    /* part of the loss that this class contributes */
 };
 
 static __device__ inline struct one sigmoid_of(float x, float aim)

@@ -1,5 +1,5 @@
-/* kernels/cuda/layers/norm.c - batch normalization by cuDNN, per channel, or per feature (treated
- * as an image of one cell). Training uses the batch's own statistics and returns them as
+/* kernels/cuda/layers/norm.c - batch normalization by cuDNN, per channel, or per feature: a row of
+ * features is an image of one cell. Training uses the batch's own statistics and returns them as
  * "gradients" of the running statistics; inference uses the caller's running statistics. */
 #include "kernels/cuda/plan/plan.h"
 
@@ -15,7 +15,7 @@ struct norm_pass {
 
 static const float one = 1.0f, zero = 0.0f;
 
-/* Returns cuDNN's mode; it has a separate one for features, which are channels of one cell. */
+/* Returns cuDNN's mode. cuDNN has a separate mode for features, which are channels of one cell. */
 static cudnnBatchNormMode_t mode_of(const struct layer *l)
 {
     return l->in.n_dims == 3 ? CUDNN_BATCHNORM_SPATIAL : CUDNN_BATCHNORM_PER_ACTIVATION;
@@ -102,5 +102,5 @@ done:
     return st;
 }
 
-/* gamma and beta need the same sums as dx, so dx is always computed */
+/* the gradients of gamma and beta need the same sums as dx, so dx is always computed */
 const struct gpu_kind gpu_batch_norm = {norm_plan, norm_prepare, norm_forward, norm_backward, 0, 1};

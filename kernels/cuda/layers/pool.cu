@@ -1,10 +1,11 @@
 /* kernels/cuda/layers/pool.cu - max and average pooling with any padding. cuDNN's pools do not
- * support TensorFlow's SAME, which may pad only behind the image. Backward gathers: each input cell
- * adds the gradients of the windows over it in their order, so no two threads write to one cell.
- * Adjacent 2x2 windows (tiles) do not overlap, and one thread computes a whole tile.
+ * support TensorFlow's SAME, which may pad only behind the image. In the backward, the thread of an
+ * input cell adds the gradients of all windows over this cell in the windows' order, so no two
+ * threads write to one cell. Adjacent 2x2 windows (tiles) do not overlap, so one thread computes a
+ * whole tile.
  *
- * Launch of all kernels: grid-stride, THREADS a block; over the outputs in forward and for tiles,
- * over the input cells in the other backwards. */
+ * Launch of all kernels: grid-stride, THREADS a block. Forwards and kernels for tiles visit the
+ * outputs; the other backwards visit the input cells. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/layers/window.cuh"
 
@@ -35,9 +36,9 @@ struct alignas(8) pair {
     float x, y;
 };
 
-/* Position of the tile of output k, where the rows of all planes follow one another. */
+/* Position of the tile of output k; the rows of all planes are numbered consecutively. */
 struct tile {
-    /* index of the tile's upper left pair in the input; the lower left one is out_w further */
+    /* index of the tile's upper pair in the input; the lower pair is out_w further */
     int64_t first;
     int cell; /* index of the tile's upper left cell in the plane */
 };
@@ -87,8 +88,8 @@ static int is_pairs(const float *at)
     return (uintptr_t)at % sizeof(struct pair) == 0;
 }
 
-/* y: NULL, or the maxima behind a relu, whose gradient is 0 where the maximum is not above 0. Reads
- * 8 bytes (12 with y) per window over a cell, writes 4 per cell. */
+/* y: NULL, or, if the pool reads a relu, the maxima: the gradient of a maximum that is not above 0
+ * is then 0. Reads 8 bytes (12 with y) per window over a cell, writes 4 per cell. */
 static __global__ void weir_max_backward(const float *dy, const int32_t *winner, const float *y,
                                          float *dx, struct gpu_window w)
 {

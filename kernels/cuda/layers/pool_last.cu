@@ -1,10 +1,11 @@
 /* kernels/cuda/layers/pool_last.cu - max pools of tensors that lie channels last,
  * [sample][y][x][channel]. Neighbouring threads have neighbouring channels. Comparisons and
- * additions have the order of pool.cu, and so its bits. The output, the winners and dy lie channels
- * last or in planes, as the layers behind require.
+ * additions have the same order as in pool.cu, so the results have the same bits. The output, the
+ * winners and dy lie channels last or in planes, as the layers behind require.
  *
- * Launch of all kernels: grid-stride, THREADS a block; over the outputs in forward and for tiles,
- * over the input cells in the other backward. They move the same bytes as those of pool.cu. */
+ * Launch of all kernels: grid-stride, THREADS a block. Forwards and kernels for tiles visit the
+ * outputs; the other backward visits the input cells. They move as many bytes as the kernels of
+ * pool.cu. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/conv/channels_kernels.h"
 #include "kernels/cuda/layers/window.cuh"

@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-/* loss.cu: compute what gpu_softmax_run computes, for sigmoids, and for squared errors (whose y is
- * x). Losses are means over the classes. */
+/* loss.cu: like gpu_softmax_run, but for sigmoids and for squared errors (y is then x). Losses are
+ * means over the classes. */
 int gpu_loss_sigmoid(struct CUstream_st *stream, const struct gpu_softmax *s);
 int gpu_loss_squared(struct CUstream_st *stream, const struct gpu_softmax *s);
 
@@ -27,7 +27,8 @@ int gpu_layer_norm_backward(struct CUstream_st *stream, const struct gpu_layer_n
 int gpu_layer_norm_params(struct CUstream_st *stream, const struct gpu_layer_norm *l,
                           const float *dy, float *dgamma, float *dbeta);
 
-/* embedding.cu: x holds numbers divided by 255. Numbers beyond the vocabulary count as its last. */
+/* embedding.cu: x holds numbers divided by 255. A number beyond the vocabulary is replaced by the
+ * last one. */
 struct gpu_embedding {
     int64_t n, cells, units, vocabulary;
     const float *x; /* [n][cells] */

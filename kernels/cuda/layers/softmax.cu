@@ -1,7 +1,7 @@
-/* kernels/cuda/layers/softmax.cu - softmax, cross-entropy, hit and the gradient of their mean in
- * one pass. Launch: a block of one warp per sample. Reads x twice (with smoothing three times) and
- * y once, writes y twice and dx once: 24 bytes per class (28). The lowest class wins a tie, as on
- * the CPU. */
+/* kernels/cuda/layers/softmax.cu - softmax, cross-entropy, hit, and the gradient of the mean
+ * cross-entropy in one pass. Launch: a block of one warp per sample. Reads x twice (with smoothing
+ * three times) and y once, writes y twice and dx once: 24 bytes per class (28 with smoothing). If
+ * outputs are equal, the lowest class counts, as on the CPU. */
 #include "kernels/cuda/common/grid.cuh"
 
 enum { THREADS = 32 };

@@ -18,8 +18,9 @@ static __device__ inline struct window window_at(const struct gpu_window &w, int
     return at;
 }
 
-/* Returns true for adjacent windows of 2x2 cells that cover the image, which nearly all pools have.
- * They need no division by numbers unknown at compile time, the largest cost of a pool's kernel. */
+/* Returns true for adjacent windows of 2x2 cells that cover the image. Nearly all pools have such
+ * windows. They need no division by numbers that are unknown at compile time; such divisions are
+ * the largest cost of a pool's kernel. */
 static inline int gpu_window_is_tile(const struct gpu_window *w)
 {
     return w->kernel_h == 2 && w->kernel_w == 2 && w->stride_h == 2 && w->stride_w == 2 &&
@@ -43,7 +44,7 @@ static __device__ inline float tile_max(const float cell[4], int *at)
 /* Returns the first (or the last) window along one axis that covers cell i. */
 static __device__ inline int window_first(int i, int pad, int kernel, int stride)
 {
-    int before = i + pad - kernel + 1; /* the first window starts here or behind */
+    int before = i + pad - kernel + 1; /* the first window starts at this cell or behind it */
     return before > 0 ? (before + stride - 1) / stride : 0;
 }
 
@@ -53,8 +54,8 @@ static __device__ inline int window_last(int i, int pad, int stride, int n_windo
     return last < n_windows ? last : n_windows - 1;
 }
 
-/* Returns true if each window holds at least one cell of the image, and a plane's cells fit 31
- * bits. */
+/* Returns true if each window has at least one cell of the image, and indices of cells in a plane
+ * fit 31 bits. */
 static inline int gpu_window_is_sound(const struct gpu_window *w)
 {
     return w->planes > 0 && w->in_h > 0 && w->in_w > 0 && w->out_h > 0 && w->out_w > 0 &&
