@@ -1,7 +1,7 @@
 /* kernels/cuda/memory/arena.h - records a plan's requests for device memory, under a limit. All
  * requests are made first. Then one block is allocated on the device and divided, so that a plan
- * has either all its memory or none, and allocates no memory while it runs. Needs no CUDA, so that
- * it is tested on machines without.
+ * has either all its memory or none, and allocates no memory while it runs. This file needs no
+ * CUDA, so that it can be tested on machines without CUDA.
  * Owns:    its records; not the memory, which bind.c allocates and frees.
  * Threads: one at a time.
  * Errors:  ST_NOMEM; ST_RANGE beyond a limit that the operator set; logged with the layer, the
@@ -16,9 +16,9 @@ enum { GPU_ARENA_ALIGN = 256 };
 
 struct gpu_arena_record {
     const char *layer, *what;
-    uint64_t at, bytes, asked; /* bytes: asked, rounded up */
-    void *where;               /* address of a pointer of any type, which the bind sets */
-    void *own;                 /* own allocation; NULL: a part of the arena's block */
+    uint64_t at, bytes, asked; /* bytes: `asked` rounded up */
+    void *where; /* address of the pointer, of any type, that is set when the arena is bound */
+    void *own;   /* separate allocation (bind_separate.c); NULL: a part of the arena's block */
 };
 
 struct gpu_arena {
@@ -33,8 +33,8 @@ struct gpu_arena {
     int device; /* first argument of `more` */
 };
 
-/* Begins the records. is_set: the operator set the limit; 0: the limit is the device's free memory,
- * which may grow. */
+/* Begins the records. is_set 1: the operator set the limit; 0: the limit is the device's free
+ * memory, which may grow. */
 void gpu_arena_init(struct gpu_arena *a, uint64_t limit, int is_set);
 void gpu_arena_free(struct gpu_arena *a);
 
@@ -43,9 +43,9 @@ void gpu_arena_free(struct gpu_arena *a);
 enum status gpu_arena_reserve(struct gpu_arena *a, const char *layer, const char *what,
                               uint64_t bytes, void *where);
 uint64_t gpu_arena_left(const struct gpu_arena *a);
-/* Sets all addresses. base: a->bytes of memory, aligned to GPU_ARENA_ALIGN. */
+/* Sets the pointers of all requests. base: a->bytes of memory, aligned to GPU_ARENA_ALIGN. */
 void gpu_arena_bind(const struct gpu_arena *a, void *base);
-/* Returns the largest request, for a message; "" without requests. */
+/* Returns layer and tensor of the largest request, for a message; "" if there are no requests. */
 void gpu_arena_largest(const struct gpu_arena *a, const char **layer, const char **what,
                        uint64_t *bytes);
 

@@ -1,5 +1,5 @@
-/* kernels/cuda/memory/budget.c - the records of budget.h. In a block it uses the first gap that is
- * large enough: plans are few and live long. */
+/* kernels/cuda/memory/budget.c - the records of budget.h. In a block, the first gap that is large
+ * enough is used; no better strategy is needed, because plans are few and live long. */
 #include "kernels/cuda/memory/budget.h"
 #include "kernels/cuda/memory/arena.h"
 #include <stdlib.h>
@@ -66,7 +66,7 @@ enum status gpu_budget_reserve(struct gpu_budget *b, uint64_t bytes, uint64_t *a
         return ST_NOMEM;
     if (b->has_block) {
         wanted = (bytes + GPU_ARENA_ALIGN - 1) / GPU_ARENA_ALIGN * GPU_ARENA_ALIGN;
-        if (wanted == 0) /* two spans never have the same offset */
+        if (wanted == 0) /* so that two spans never have the same offset */
             wanted = GPU_ARENA_ALIGN;
         for (int i = 0; i <= b->n_spans; i++) {
             struct gpu_budget_span g = gap(b, i);

@@ -1,6 +1,7 @@
-/* kernels/cuda/memory/budget.h - records what this process has allocated of one device's memory,
- * over all its plans: a limit, and, if the limit was allocated as one block, the spans of it that
- * are in use. Needs no CUDA, so that it is tested on machines without.
+/* kernels/cuda/memory/budget.h - records the memory that all plans of this process use on one
+ * device, and its limit. If memory was allocated as one block of the size of the limit, also
+ * records the spans of the block that are in use. This file needs no CUDA, so that it can be tested
+ * on machines without CUDA.
  * Owns:    its records; not the block.
  * Threads: one at a time.
  * Errors:  ST_NOMEM, not logged: the caller logs it with the layer. */
@@ -22,7 +23,7 @@ void gpu_budget_init(struct gpu_budget *b, uint64_t limit, int has_block);
 void gpu_budget_free(struct gpu_budget *b);
 /* Returns the largest reservation that is possible now. */
 uint64_t gpu_budget_left(const struct gpu_budget *b);
-/* Reserves bytes. *at: offset in the block; 0 without one. */
+/* Reserves bytes. *at: offset in the block; 0 if there is no block. */
 enum status gpu_budget_reserve(struct gpu_budget *b, uint64_t bytes, uint64_t *at);
 /* Releases a reservation; the arguments are those of the reservation. */
 void gpu_budget_release(struct gpu_budget *b, uint64_t at, uint64_t bytes);

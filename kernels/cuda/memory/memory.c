@@ -1,5 +1,5 @@
-/* kernels/cuda/memory/memory.c - one budget per device under one lock. Without a limit, memory is
- * allocated by cudaMalloc; with a reserved budget, from its block. */
+/* kernels/cuda/memory/memory.c - one budget per device under one lock. Memory is allocated by
+ * cudaMalloc, or, if the budget was allocated at once, from the budget's block. */
 #include "kernels/cuda/memory/memory.h"
 #include "base/log.h"
 #include "kernels/cuda/memory/budget.h"
@@ -27,8 +27,7 @@ static enum status device_check(int device)
     return ST_UNSUPPORTED;
 }
 
-/* Returns the device's budget. Without a limit that is one without bounds. The caller holds the
- * lock. */
+/* Returns the device's budget; it is unlimited if no limit was set. The caller holds the lock. */
 static struct gpu_budget *budget_of(int device)
 {
     if (!devices[device].is_set) {
@@ -63,7 +62,7 @@ struct card {
     char users[256]; /* "; ...", or empty */
 };
 
-/* Reads the state of the GPU; zeros and "" if CUDA does not report it. users: callback of
+/* Reads the state of the GPU. Values that CUDA does not report are 0 or "". users: callback of
  * gpu_memory_set_users. */
 static void card_read(int device, void (*users)(int, char *, size_t), struct card *out)
 {
@@ -92,7 +91,7 @@ void gpu_memory_advice(int device, int is_set, char *dst, size_t bytes)
         is_set ? " or a larger --gpu_memory_fraction" : " or another card (--gpus)");
 }
 
-/* Logs that less memory is free than the limit. The caller holds the lock. */
+/* Logs that less memory is free than the limit allows. The caller holds the lock. */
 static void say_not_free(int device, uint64_t limit)
 {
     struct card c;

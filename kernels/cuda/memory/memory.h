@@ -1,6 +1,7 @@
 /* kernels/cuda/memory/memory.h - the only place that allocates and frees device memory. Each device
- * has a budget (budget.h), which all plans on it share. A limit makes it a hard cap; it may be
- * allocated at once, so that other processes see the memory as used.
+ * has a budget (budget.h), which all plans on it share. If a limit is set, the plans never allocate
+ * more than the limit. The whole limit may be allocated at once, so that other processes see the
+ * memory as used.
  * Owns:    the block of a budget that was allocated at once, until the limit changes or the process
  *          exits.
  * Threads: any; the caller selects the device first (cudaSetDevice).
@@ -14,8 +15,8 @@
 /* Sets the limit; 0: none. ST_BUSY while memory is allocated; ST_NOMEM if `reserve` fails;
  * logged. */
 enum status gpu_memory_set_limit(int device, uint64_t limit, int reserve);
-/* Returns the largest allocation possible now. *is_set: the device has more free memory, but the
- * limit excludes it. The backend's errors are logged. */
+/* Returns the largest allocation that is possible now. *is_set: the device has more free memory,
+ * but the limit does not allow it. Errors of CUDA are logged. */
 enum status gpu_memory_left(int device, uint64_t *out, int *is_set);
 /* Allocates memory, aligned as by cudaMalloc. ST_NOMEM is not logged: the caller logs it with the
  * layer. */

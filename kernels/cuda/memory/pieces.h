@@ -12,12 +12,12 @@ struct gpu_range {
     uintptr_t first, end; /* end: address behind the last byte */
 };
 
-/* Lengths in elements; their sum is the tensor's. */
+/* Lengths of the pieces in elements; their sum is the length of the tensor. */
 struct gpu_pieces {
     int64_t head, middle, tail;
 };
 
-/* Returns the whole pages inside a range; empty (first == end) without one. */
+/* Returns the range of whole pages inside a range; first == end if there are none. */
 struct gpu_range gpu_pieces_whole_pages(struct gpu_range r, uintptr_t page_bytes);
 /* Sorts the ranges, then joins those that overlap or have a gap of at most `gap` bytes. Returns the
  * number of ranges left. */

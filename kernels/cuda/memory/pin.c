@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Joins ranges with gaps up to JOIN_GAP_BYTES, as between blocks of one parameter list; ignores
- * ranges below LEAST_BYTES. */
+/* Ranges with gaps of up to JOIN_GAP_BYTES are joined, because such gaps separate blocks of one
+ * parameter list. Ranges below LEAST_BYTES are not pinned. */
 enum { JOIN_GAP_BYTES = 64, LEAST_BYTES = 65536 };
 
 struct pin {
@@ -61,7 +61,7 @@ static void pin_release(struct gpu_range r)
     struct pin *known = pin_find(r);
     if (known == NULL || --known->n_users > 0)
         return;
-    /* the GPU was lost, which is logged elsewhere */
+    /* fails if the GPU was lost, which another call logs */
     if (cudaHostUnregister((void *)r.first) != cudaSuccess)
         (void)cudaGetLastError();
     *known = pins[--n_pins];
