@@ -1,9 +1,9 @@
 /* kernels/cuda/resident/gather.cu - copies a batch out of the data set on the device. Pixels become
  * floats by a true division, as on the CPU.
  *
- * Launch of both kernels: a block of THREADS threads per sample, at most 32768 blocks, which then
- * continue in strides. Moves 5 bytes per pixel, and a few bytes per sample for item, label and
- * position. */
+ * Launch of both kernels: a block of THREADS threads per sample. There are at most 32768 blocks; if
+ * there are more samples, each block visits several. Moves 5 bytes per pixel, and a few bytes per
+ * sample for item, label and position. */
 #include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/resident/steps.h"
 

@@ -1,15 +1,15 @@
-/* kernels/cuda/resident/resident.c - kernels/resident.h for CUDA.
+/* kernels/cuda/resident/resident.c - implements kernels/resident.h for CUDA.
  *
- * DESIGN. The device counts the steps itself (gpu_tally). From the count the gather kernel derives
- * the next samples, and the update kernel the scalars of the optimizer. So each step consists of
- * the same launches and can be captured as one graph. The host sends in advance the data that
- * changes: the order of each pass, and the scalars of each run, in a ring that holds the scalars of
- * all runs that can be queued. A run ends with a copy of count, loss and hits to the host. The very
- * first step is launched kernel by kernel, because libraries initialise themselves in it; then the
- * step is captured. If a capture fails, steps are launched kernel by kernel. TUNING_MULTI_STEP adds
- * graphs of several steps, which repeat the launches of a step. Each is captured when a run first
- * has that many steps. A run uses the longest graph that fits its remaining steps. If a capture
- * fails, shorter graphs are used. */
+ * DESIGN. The device counts the steps itself (gpu_tally). From this count the gather kernel derives
+ * the next samples, and the update kernel finds the scalars of the optimizer. So each step consists
+ * of the same launches and can be captured as one graph. The host sends data that changes in
+ * advance: the order of each pass, and the scalars of each run, in a ring with room for all runs
+ * that can be queued. A run ends with a copy of count, loss and hits to the host. The very first
+ * step is launched kernel by kernel, because libraries initialise themselves in it; then the step
+ * is captured. If a capture fails, steps are launched kernel by kernel. TUNING_MULTI_STEP adds
+ * graphs of several steps, which repeat the launches of a step. Each graph is captured when a run
+ * first has as many steps. A run always launches the longest graph that fits its remaining steps.
+ * If a capture fails, shorter graphs are used. */
 #include "kernels/resident.h"
 #include "base/log.h"
 #include "kernels/cuda/memory/bind.h"
@@ -23,7 +23,7 @@
 
 enum { N_SCALARS = RESIDENT_RUNS * RESIDENT_STEPS };
 
-/* Steps of a graph, for each length. */
+/* Numbers of steps of the graphs. */
 static const int graph_steps[] = {1, 8, RESIDENT_STEPS};
 enum { N_GRAPHS = sizeof graph_steps / sizeof *graph_steps };
 
@@ -39,16 +39,15 @@ struct gpu_resident {
     float *d_slots;
     struct gpu_arena arena; /* holds all device memory below */
 
-    struct gpu_optim_part *parts; /* parts of the parameters, as `begin` computes them; copied to
-                                   * d_parts */
+    struct gpu_optim_part *parts; /* parts of the parameters, set by `begin`; copied to d_parts */
     void *pinned;                 /* pinned memory of the three arrays below */
     uint32_t *item;               /* [n_items] */
     struct optim_step *scalars;   /* [N_SCALARS] */
     struct gpu_tally *tallies;    /* [RESIDENT_RUNS] */
     cudaEvent_t item_sent, run_done[RESIDENT_RUNS];
 
-    uint64_t step;           /* updates queued */
-    uint64_t n_runs, n_over; /* queued runs; runs waited for */
+    uint64_t step;           /* number of updates queued */
+    uint64_t n_runs, n_over; /* number of runs queued, and of runs waited for */
     int has_begun;           /* a step was run */
     int n_graphs;            /* number of graph_steps that are usable; 0: kernel by kernel */
     cudaGraphExec_t graph[N_GRAPHS]; /* NULL: not captured */
@@ -61,7 +60,7 @@ static int64_t n_parts_of(int64_t elems)
     return (elems + GPU_OPTIM_ELEMS - 1) / GPU_OPTIM_ELEMS;
 }
 
-/* Lists all parts of all parameters. The slots of the parts follow one another. */
+/* Lists all parts of all parameters. The slots of consecutive parts are adjacent. */
 static void parts_list(const struct gpu_plan *plan, struct gpu_resident *r,
                        const struct resident_config *cfg, int64_t n_elems)
 {
@@ -142,7 +141,7 @@ done:
     return st;
 }
 
-/* Sets the kernels' arguments, which are the same in each step. */
+/* Sets the arguments of the kernels, which are the same in each step. */
 static void kernels_tell(struct gpu_plan *plan, struct gpu_resident *r,
                          const struct resident_config *cfg)
 {
@@ -165,7 +164,8 @@ static void kernels_tell(struct gpu_plan *plan, struct gpu_resident *r,
     r->update.scalar = r->d_scalars;
     r->update.n_scalars = N_SCALARS;
     r->update.step = &r->d_tally->step;
-    /* the step is one contribution, weighted and divided as on the servers */
+    /* the step is one contribution: it is multiplied by its weight and divided by it, as on the
+     * servers */
     r->update.weight = (float)plan->cfg.batch;
     r->update.scale = (float)(1.0 / (double)plan->cfg.batch);
 }
@@ -294,8 +294,8 @@ done:
     return st;
 }
 
-/* Captures the k-th graph. If the device or a library does not support that, shorter graphs remain,
- * or none. */
+/* Captures the k-th graph. If the device or a library does not support this, only shorter graphs
+ * are used, or none. */
 static void steps_capture(struct gpu_plan *plan, int k)
 {
     struct gpu_resident *r = plan->resident;
@@ -332,7 +332,7 @@ static int graph_for(struct gpu_plan *plan, int n)
     struct gpu_resident *r = plan->resident;
     if (!r->has_begun)
         return -1;
-    /* longer graphs are not tried before the graph of one step exists */
+    /* no longer graph is tried before the graph of one step exists */
     if (r->n_graphs > 0 && r->graph[0] == NULL)
         steps_capture(plan, 0);
     for (int k = r->n_graphs - 1; k >= 0; k--) {
@@ -346,7 +346,8 @@ static int graph_for(struct gpu_plan *plan, int n)
     return -1;
 }
 
-/* Runs as many of the next n steps as one graph has; or one step, kernel by kernel. */
+/* Launches the longest graph of at most n steps, or, without a graph, one step kernel by kernel.
+ * *n_done: number of steps launched. */
 static enum status steps_run(struct gpu_plan *plan, int n, int *n_done)
 {
     struct gpu_resident *r = plan->resident;
@@ -410,5 +411,5 @@ done:
 
 int gpu_resident_is_graph(const struct gpu_plan *plan)
 {
-    return plan->resident->graph[0] != NULL; /* longer graphs are captured after it */
+    return plan->resident->graph[0] != NULL; /* longer graphs are captured only after this one */
 }

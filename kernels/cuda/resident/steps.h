@@ -1,6 +1,6 @@
-/* kernels/cuda/resident/steps.h - launchers of Weir's kernels around a network's pass: gathering
- * samples from a data set on the device, updating parameters, and adding the results of a step.
- * Rules as in kernels.h, which has the kernels of the layers. */
+/* kernels/cuda/resident/steps.h - launchers of Weir's kernels before and after the layers of a
+ * step: they gather samples from a data set on the device, update parameters, and add the results
+ * of a step. The rules of kernels.h apply, which has the kernels of the layers. */
 #ifndef KERNELS_CUDA_RESIDENT_STEPS_H
 #define KERNELS_CUDA_RESIDENT_STEPS_H
 #include "kernels/cuda/common/kernels.h"
@@ -19,7 +19,8 @@ struct gpu_gather {
     int32_t *label;                 /* [n] */
 };
 int gpu_gather_items(struct CUstream_st *stream, const struct gpu_gather *g, const uint32_t *item);
-/* Gathers the samples of a step that the device counts, and writes their positions. */
+/* Gathers the samples of the step that the counter on the device names, and writes their
+ * positions. */
 struct gpu_gather_order {
     int64_t n_items;
     const uint32_t *item[2]; /* [n_items] order of the items in even passes, and in odd ones */
@@ -30,12 +31,12 @@ struct gpu_gather_order {
 int gpu_gather_step(struct CUstream_st *stream, const struct gpu_gather *g,
                     const struct gpu_gather_order *o);
 
-/* optim.cu: one update of all parameters, as by kernels/vector/optim; bit for bit if the compiler
- * does not fuse products and sums. */
+/* optim.cu: one update of all parameters, as by kernels/vector/optim. The bits are the same if the
+ * compiler does not fuse products and sums. */
 struct gpu_optim_part { /* part of a tensor; the work of one block */
     float *p;
     const float *g;
-    float *slot[2]; /* slots; only as many are valid as the optimizer has */
+    float *slot[2]; /* slots; the optimizer may have fewer than two */
     int32_t n;
     float keep; /* statistics: share of the old value to keep; below 0: the optimizer updates */
 };
@@ -43,10 +44,10 @@ struct gpu_optim {
     const struct gpu_optim_part *parts;
     int n_parts;
     enum optim_kind kind;
-    int second_slot;                 /* rmsprop: with momentum */
-    const struct optim_step *scalar; /* [n_scalars] update s + 1: at s % n_scalars */
+    int second_slot;                 /* rmsprop with momentum: there is a second slot */
+    const struct optim_step *scalar; /* [n_scalars] update s + 1 is at s % n_scalars */
     uint64_t n_scalars;
-    const uint64_t *step; /* number of updates done, s */
+    const uint64_t *step; /* number s of updates done */
     float weight, scale;  /* the effective gradient is g * weight * scale */
 };
 enum { GPU_OPTIM_ELEMS = 4096 }; /* largest number of values in a part */
