@@ -1,8 +1,8 @@
 /* kernels/cuda/common/cast.cu - converts floats to bfloat16 and back, and to fp16. Integer
  * arithmetic yields exactly the bits of kernels/vector/dtype.c on the host, also for a NaN.
  *
- * Each kernel is launched grid-stride over n values with THREADS threads a block, and moves 6n
- * bytes: 4 of the float, 2 of the half. */
+ * Launch of each kernel: grid-stride over n values, THREADS a block. Moves 6n bytes: 4 bytes per
+ * float and 2 bytes per 16-bit value. */
 #include "kernels/cuda/common/bf16.cuh"
 #include "kernels/cuda/common/grid.cuh"
 
@@ -20,8 +20,8 @@ static __global__ void weir_cast_up(const uint16_t *src, float *dst, int64_t n)
         dst[k] = bf16_value(src[k]);
 }
 
-/* Rounds `bits` bits off, to nearest, ties to even: adds half an ulp less one, and one more if the
- * remaining part is odd. */
+/* Removes the lowest `bits` bits and rounds to nearest, ties to even: adds half an ulp less one,
+ * and one more if the remaining part is odd. */
 static __device__ inline uint32_t round_off(uint32_t u, int bits)
 {
     return (u + ((1u << (bits - 1)) - 1) + (u >> bits & 1u)) >> bits;
@@ -38,7 +38,8 @@ static __device__ inline uint32_t half_of(uint32_t a)
         return 0x7c00u;
     if (a >= smallest_normal)
         return round_off(a - rebias, 13);
-    /* subnormals have an ulp of 2^-24: shifts the fraction with its leading one to the right */
+    /* a subnormal has an ulp of 2^-24, so the fraction with its leading one is shifted to the
+     * right */
     int shift = 126 - (int)(a >> 23);
     return shift > 25 ? 0 : round_off((a & 0x7fffffu) | 0x800000u, shift);
 }

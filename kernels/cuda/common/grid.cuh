@@ -15,8 +15,8 @@ static __device__ inline int64_t grid_stride()
     return (int64_t)gridDim.x * blockDim.x;
 }
 
-/* Returns a / b of non-negative numbers. GPUs divide 32 bits several times faster than 64, and
- * nearly all tensors are that small. */
+/* Returns a / b of non-negative numbers. GPUs divide 32-bit numbers several times faster than
+ * 64-bit numbers, and nearly all tensors are small enough for 32 bits. */
 static __device__ inline int64_t quotient(int64_t a, int64_t b)
 {
     return (a | b) >> 32 == 0 ? (int64_t)((uint32_t)a / (uint32_t)b) : a / b;

@@ -14,7 +14,7 @@ extern "C" {
 struct CUstream_st; /* the type that a cudaStream_t points to */
 enum { GPU_KERNEL_REFUSED = 1 };
 
-/* Sets (scale.cu) dst[k] = src[k] / 255 for n values. */
+/* Sets dst[k] = src[k] / 255 for n values (scale.cu). */
 int gpu_scale_pixels(struct CUstream_st *stream, const uint8_t *src, float *dst, int64_t n);
 
 /* A tensor of n samples, each with `channels` planes of `plane` values. */
@@ -25,18 +25,18 @@ struct gpu_planes {
 /* bias.cu: adds the bias of each channel to y, then max(y, 0) if relu. */
 int gpu_bias_add(struct CUstream_st *stream, float *y, const float *bias, struct gpu_planes shape,
                  int relu);
-/* Sets (bias_grad.cu) db[c] to the sum of dy over samples and plane. scratch: gpu_bias_grad_scratch
+/* Sets db[c] to the sum of dy over samples and plane (bias_grad.cu). scratch: gpu_bias_grad_scratch
  * floats. */
 int64_t gpu_bias_grad_scratch(struct gpu_planes shape);
 int gpu_bias_grad(struct CUstream_st *stream, const float *dy, float *db, float *scratch,
                   struct gpu_planes shape);
 
-/* Applies relu (relu.cu); backward sets dx = 0 where y is not above 0. y may be x, and dx dy. */
+/* Applies relu (relu.cu); backward sets dx = 0 if y is not above 0. y may be x, dx may be dy. */
 int gpu_relu_forward(struct CUstream_st *stream, const float *x, float *y, int64_t n);
 int gpu_relu_backward(struct CUstream_st *stream, const float *y, const float *dy, float *dx,
                       int64_t n);
 
-/* Sets (add.cu) dst = a + b, then max(dst, 0) if relu; dst may be a or b. */
+/* Sets dst = a + b, then max(dst, 0) if relu; dst may be a or b (add.cu). */
 int gpu_add(struct CUstream_st *stream, const float *a, const float *b, float *dst, int64_t n,
             int relu);
 
@@ -55,7 +55,7 @@ struct gpu_window {
     int kernel_h, kernel_w, stride_h, stride_w;
     int pad_h, pad_w; /* padding before the image */
 };
-/* Writes maxima, and to winner[k] the cell in its plane; the first one if several are equal. */
+/* Writes maxima, and to winner[k] the maximum's cell in its plane: the first one of equal cells. */
 int gpu_pool_max_forward(struct CUstream_st *stream, const float *x, float *y, int32_t *winner,
                          const struct gpu_window *w);
 /* Computes dx. y: NULL, or the maxima if the pool reads a relu: then dx is the gradient with
@@ -89,13 +89,13 @@ struct gpu_softmax {
 };
 int gpu_softmax_run(struct CUstream_st *stream, const struct gpu_softmax *s);
 
-/* Converts (cast.cu) to bfloat16 and back, and to fp16, with the bits of kernels/vector/dtype.h. */
+/* Converts to bfloat16 and back, and to fp16, with the bits of kernels/vector/dtype.h (cast.cu). */
 int gpu_cast_down(struct CUstream_st *stream, const float *src, uint16_t *dst, int64_t n);
 int gpu_cast_up(struct CUstream_st *stream, const uint16_t *src, float *dst, int64_t n);
 int gpu_cast_half(struct CUstream_st *stream, const float *src, uint16_t *dst, int64_t n);
 
-/* dropout.cu: drops unit j of sample i if the top 24 bits of rng_u64(key, position[i] * elems + j)
- * are below threshold, otherwise multiplies it by scale. y may be x. The backward is the same
+/* dropout.cu: sets unit j of sample i to 0 if the top 24 bits of rng_u64(key, position[i] * elems +
+ * j) are below threshold, otherwise multiplies it by scale. y may be x. The backward is the same
  * call. */
 struct gpu_dropout {
     int64_t n, elems;
@@ -118,7 +118,7 @@ int gpu_pad_cut(struct CUstream_st *stream, const float *padded, float *x,
                 const struct gpu_frame *f);
 
 /* norm_stats.cu: converts the statistics that cuDNN saves (mean, 1 / sqrt(variance + epsilon)) to
- * those that the backend returns: mean, and variance with n - 1 of `cells` values per channel. */
+ * those that the backend returns (mean, variance with cells - 1). cells: values per channel. */
 struct gpu_norm_stats {
     int64_t channels, cells;
     double epsilon;
@@ -137,7 +137,7 @@ struct gpu_sum {
 };
 int gpu_sum_weighted(struct CUstream_st *stream, const struct gpu_sum *s, float *dst, int64_t n);
 
-/* Returns the blocks of a grid-stride launch over n items, `threads` a block: at most 32768. */
+/* Returns the number of blocks, at most 32768, of a grid-stride launch over n items. */
 static inline unsigned gpu_grid_blocks(int64_t n, int threads)
 {
     int64_t blocks = (n + threads - 1) / threads;

@@ -6,7 +6,7 @@
 #include "kernels/cuda/common/kernels.h"
 #include <cuda_runtime.h>
 
-/* Launches the kernel and evaluates to the launch's cudaError_t as int. */
+/* Launches the kernel. The value of the macro is the launch's cudaError_t as int. */
 #define LAUNCH(kernel, grid, threads, stream, ...)                                                 \
     (kernel<<<(grid), (threads), 0, (stream)>>>(__VA_ARGS__), (int)cudaGetLastError())
 /* Unrolls the next loop, so that arrays indexed by it become registers. */
