@@ -1,6 +1,6 @@
 /* kernels/cuda/backend.c - the CUDA backend's table: checks arguments, and runs the layers of the
- * pass for the current number of samples. Each entry first selects the device, because CUDA keeps
- * the current device per thread. */
+ * pass for the current number of samples. Each function of the table first selects the device,
+ * because CUDA has a current device for each thread. */
 #include "base/log.h"
 #include "kernels/backend_abi.h"
 #include "kernels/cuda/groups/group.h"
@@ -68,8 +68,8 @@ done:
     return st;
 }
 
-/* Refuses bf16 below compute capability 8.0. Without this check cuBLAS and cuDNN would refuse it in
- * the middle of a step. */
+/* Refuses bf16 below compute capability 8.0. Without this check cuBLAS and cuDNN would refuse bf16
+ * in the middle of a step. */
 static enum status precision_check(int device, enum backend_precision precision)
 {
     enum status st = ST_OK;
@@ -419,7 +419,7 @@ static const struct resident_ops resident = {
 
 static const struct device_report report = {gpu_libraries, gpu_memory_set_users};
 
-/* The libraries and their versions; written once, when the object is loaded. */
+/* The libraries and their versions; written once, when the shared object is loaded. */
 static char description[96];
 
 __attribute__((constructor)) static void description_fill(void)

@@ -1,9 +1,11 @@
-# Finds what the CUDA backend is built with. Sets
-#   CUDA_INCLUDES  the folders of the headers, NCCL's too where it is there
-#   CUDA_UNFIT     what is wrong with the headers: missing, too old; empty: nothing
-#   CUDA_LEFT_OUT  why the backend cannot be built: that, tools and libraries; empty: it can be
+# Finds the headers, tools and libraries that the CUDA backend is built with. Sets
+#   CUDA_INCLUDES  folders of the headers, with those of NCCL if they exist
+#   CUDA_UNFIT     faults of the headers: missing, too old; empty: no fault
+#   CUDA_LEFT_OUT  reasons why the backend cannot be built: CUDA_UNFIT, and missing or unfit tools
+#                  and libraries; empty: it can be built
 # and NVCC, CUDNN_LIBRARY, CUBLAS_LIBRARY, CUBLASLT_LIBRARY, CUDART_LIBRARY, NCCL_INCLUDE,
-# NCCL_LIBRARY. Each can be given with -D, as CUDART_INCLUDE, CUBLAS_INCLUDE and CUDNN_INCLUDE can.
+# NCCL_LIBRARY. A user can set each of these with -D, and also CUDART_INCLUDE, CUBLAS_INCLUDE and
+# CUDNN_INCLUDE.
 set(WEIR_CUDA_ROOTS "" CACHE STRING
     "Where to look first: a CUDA toolkit, a folder of cuDNN's, site-packages/nvidia of Python's")
 set(WEIR_CUDA_HOST_COMPILER "" CACHE STRING
@@ -13,14 +15,14 @@ set(NCCL_OLDEST 2.18)
 set(CUDA_UNFIT)
 set(CUDA_LEFT_OUT)
 
-# pip's packages are a folder each: site-packages/nvidia/cudnn/{include,lib}
+# Each package of pip has a folder of its own: site-packages/nvidia/cudnn/{include,lib}.
 set(cuda_roots)
 foreach(root ${WEIR_CUDA_ROOTS})
   file(GLOB packages LIST_DIRECTORIES ON ${root}/*)
   list(APPEND cuda_roots ${root} ${packages})
 endforeach()
 find_program(NVCC nvcc HINTS ${cuda_roots} PATH_SUFFIXES bin PATHS /usr/local/cuda)
-if(NVCC) # its own toolkit before another that the system has
+if(NVCC) # the toolkit of nvcc is searched before other toolkits of the system
   file(REAL_PATH ${NVCC} root)
   cmake_path(GET root PARENT_PATH root)
   cmake_path(GET root PARENT_PATH root)
@@ -32,13 +34,13 @@ function(cuda_header variable file)
             PATHS /usr/local/cuda)
 endfunction()
 
-# Where pip is, libraries have no link without a version: their names are those that programs load.
+# Packages of pip have no links without a version, so the search includes the versioned names.
 function(cuda_library variable)
   find_library(${variable} NAMES ${ARGN} NAMES_PER_DIR HINTS ${cuda_roots}
                PATH_SUFFIXES lib64 lib PATHS /usr/local/cuda)
 endfunction()
 
-# The number that a header defines; "?": it defines none.
+# Sets `out` to the number that a header defines as `name`; "?": the header does not define it.
 function(cuda_defined file name out)
   set(line)
   if(EXISTS ${file})
@@ -56,7 +58,7 @@ macro(cuda_lacks list)
 endmacro()
 
 cuda_header(CUDART_INCLUDE cuda_runtime_api.h)
-# The runtime's headers include these two, which pip has in packages of their own.
+# The headers of the runtime include these two, which are in separate packages of pip.
 cuda_header(CUDA_CRT_INCLUDE crt/host_defines.h)
 cuda_header(CUDA_CCCL_INCLUDE nv/target)
 cuda_header(CUBLAS_INCLUDE cublas_v2.h)
@@ -71,7 +73,7 @@ else()
   cuda_defined(${CUDART_INCLUDE}/cuda_runtime_api.h CUDART_VERSION version)
   string(REGEX REPLACE "^([0-9]+)0([0-9]+).$" "\\1.\\2" version ${version})
   string(REGEX MATCH "^[0-9]+" cuda_major ${version})
-  string(REPLACE "." "-" cuda_dashed ${version}) # as NVIDIA's packages are called
+  string(REPLACE "." "-" cuda_dashed ${version}) # as in the names of NVIDIA's packages
   if(version VERSION_LESS CUDA_OLDEST)
     cuda_lacks(CUDA_UNFIT "the headers in ${CUDART_INCLUDE} are of CUDA ${version}")
   endif()
@@ -102,7 +104,7 @@ else()
   endif()
 endif()
 
-# NCCL is loaded when a worker has towers on several cards; the build needs its header alone.
+# A worker loads NCCL only if it has towers on several GPUs; the build needs only the header.
 set(without_nccl)
 if(NOT NCCL_INCLUDE)
   set(without_nccl "there is no nccl.h")

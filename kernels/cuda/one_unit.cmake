@@ -1,6 +1,6 @@
-# CU_SOURCES as two sources, whose headers, most of an nvcc's work, are read once for each; each
-# file's names are in a namespace of its own, but for the functions declared extern "C". optim has
-# flags of its own and stays by itself.
+# Replaces CU_SOURCES by two sources, so that nvcc reads the headers, which is most of its work, only
+# twice. The first source includes all files but optim, each in a namespace of its own, except for
+# functions declared extern "C". optim stays a source of its own, because it has its own flags.
 set(headers)
 set(text)
 set(apart)
@@ -17,5 +17,5 @@ endforeach()
 list(REMOVE_DUPLICATES headers)
 list(JOIN headers "\n" headers)
 set(CU_SOURCES ${CMAKE_BINARY_DIR}/gen/kernels.cu)
-file(CONFIGURE OUTPUT ${CU_SOURCES} CONTENT "${headers}\n${text}" @ONLY) # unchanged: nothing is compiled again
+file(CONFIGURE OUTPUT ${CU_SOURCES} CONTENT "${headers}\n${text}" @ONLY) # not rewritten if unchanged
 list(APPEND CU_SOURCES ${apart})
