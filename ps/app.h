@@ -25,7 +25,7 @@ struct app {
     const char *error;       /* error at the end (error_of), for the region's parent */
     _Atomic int parent_lost; /* the region's last update did not reach the parent */
     _Atomic int cut_off;     /* the parent was lost before the last step, so the region ends */
-    char why[WHY_BYTES];     /* reason for cut_off, written once, before it is set */
+    char why[WHY_BYTES];     /* reason for cut_off, written one time, before cut_off is set */
     struct node *node;
     struct thread_pool *threads; /* threads for updates */
     struct ps_region *region;    /* region of ps 0; NULL: not a region */

@@ -55,9 +55,9 @@ struct coordinator_shell *node_coordinator(struct node *s); /* NULL: not ps 0 */
 /* Destroys the node, after the server was stopped and before the server and the service are
  * destroyed. NULL is allowed. */
 void node_destroy(struct node *s);
-/* Records that no signal ended the process, so that its next life need not check whether the job is
- * over. It is the last call. It is not made after a signal: then the process may be restarted, and
- * the other servers may have ended the job by then. */
+/* Records that no signal ended the process, so that the next process need not check whether the job
+ * is over. It is the last call. It is not made after a signal: then the process may be restarted,
+ * and the other servers may have ended the job by then. */
 void node_ended(const char *folder, const char *address);
 
 #endif

@@ -53,7 +53,7 @@ enum coordinator_command_kind {
 
 /* X(name): events. */
 #define COORDINATOR_EVENTS(X)                                                                      \
-    X(START)     /* first event, sent once */                                                      \
+    X(START)     /* first event, sent one time */                                                  \
     X(TIMER)     /* the time of wake_ns has passed */                                              \
     X(CONTROL)   /* a server's whole state; `call` waits for the reply */                          \
     X(CLOSED)    /* `call` can receive no reply any more */                                        \

@@ -12,7 +12,7 @@
 struct coordinator_folder {
     char address[CONTROL_TEXT_BYTES];
     char id[CONTROL_FOLDER_BYTES];
-    int called; /* the server has called in this life of ps 0 */
+    int called; /* the server has called this process of ps 0 */
     int is_own, knows_parts, n_parts;
     struct net_part *parts;
 };

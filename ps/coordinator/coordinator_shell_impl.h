@@ -68,7 +68,8 @@ struct coordinator_shell {
     struct net_plan *kept[COORDINATOR_KEPT_PLANS]; /* recent plans; newest last */
     int64_t held_ns; /* time since which drained servers must stay; 0: none must */
 
-    pthread_mutex_t lock; /* guards all fields below, and `plan` where it changes */
+    /* guards all fields below; the thread, which alone sets `plan`, reads it without the lock */
+    pthread_mutex_t lock;
     pthread_cond_t wake;
     char folder_id[FOLDER_ID_BYTES]; /* empty: none, or not read yet */
     struct net_plan *plan;           /* plan in force, the last of `kept`; NULL: none */

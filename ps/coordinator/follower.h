@@ -37,7 +37,7 @@ struct follower_store {
 
 /* X(name): events. */
 #define FOLLOWER_EVENTS(X)                                                                         \
-    X(START)    /* first, once */                                                                  \
+    X(START)    /* first event, sent one time */                                                   \
     X(TIMER)    /* the time of wake_ns has passed */                                               \
     X(REPLY)    /* ps 0 has answered the call */                                                   \
     X(FAILED)   /* the call failed with `st`; ST_CANCELLED: it was cancelled here */               \

@@ -529,8 +529,8 @@ void reconfigure_on_job(struct coordinator_state *c, const struct coordinator_ev
     order_plan(c, e->job.from_checkpoint ? PLAN_CHECKPOINT : PLAN_FIRST, e->job.step, out);
 }
 
-/* Returns true if this failure was logged. A failed find or plan is retried often: it is
- * logged once, and again if the failure differs. */
+/* Returns true if this failure was logged. A failed find or plan is retried often: it is logged one
+ * time, and again if the failure differs. */
 static bool was_logged(struct coordinator_state *c, const struct coordinator_line *l)
 {
     if (l->id != WAIT_FIND_FAILED && l->id != WAIT_PLAN_FAILED)

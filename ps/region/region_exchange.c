@@ -491,7 +491,7 @@ done:
     return st;
 }
 
-/* Logs a round, except where rounds are so short that they would fill the log. */
+/* Logs a round, but not each one if rounds are so short that their lines would fill the log. */
 static void log_round(struct ps_region *r)
 {
     struct net_exchange_stats s;

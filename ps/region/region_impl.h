@@ -83,8 +83,8 @@ struct ps_region {
 
 /* Returns a new reference to the present run if it has chunks here, or NULL. */
 struct run *region_run(const struct ps_region *r);
-/* Returns true if the present life of the exchange is to end, since the region goes back to a
- * checkpoint or this process ends. The caller holds the lock. */
+/* Returns true if the present exchange is to end, since the region goes back to a checkpoint or
+ * this process ends. The caller holds the lock. */
 bool region_rewind_is_due(const struct ps_region *r);
 /* Returns the pieces that record the present generation's chunks. The caller holds the lock. */
 struct piece *region_rewind_pieces(struct ps_region *r);

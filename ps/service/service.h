@@ -49,7 +49,7 @@ struct service_config {
                     uint64_t call);
     void (*control_closed)(void *ctx, uint64_t call);
     void (*gate)(void *ctx, const struct net_gate *gate, struct net_squares_reply *reply);
-    void (*done)(void *ctx); /* all members have left, done; once per job */
+    void (*done)(void *ctx); /* all members have left after their last step; one call per job */
     void *ctx;
 };
 

@@ -25,7 +25,7 @@ void handover_drop(struct handover_chunk *t);
  * for -1 to the present version; in other modes to the present version. ST_NOT_FOUND: the chunk is
  * not owned; ST_RANGE: no such version; ST_NOMEM. Not logged. */
 enum status handover_take(struct store *s, int chunk, int64_t step, struct handover_chunk *out);
-/* Sets a chunk to a version of another store, by reference where possible. Called before the first
+/* Sets a chunk to a version of another store, by reference if possible. Called before the first
  * piece. ST_NOMEM. */
 enum status handover_give(struct store *s, int chunk, const struct handover_chunk *t);
 

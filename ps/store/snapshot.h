@@ -14,7 +14,7 @@
 
 struct snapshot_chunk {
     int chunk;
-    int64_t version;   /* step, or a later one where chunks advance independently */
+    int64_t version;   /* step, or a later one if chunks advance independently */
     struct buf *value; /* NULL: not held yet */
     struct buf *slots; /* slots, one after the other; NULL: none */
     uint64_t *samples; /* samples of the model's first chunk at that time (samples.h); else NULL */
