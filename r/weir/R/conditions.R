@@ -1,4 +1,4 @@
-# Turns codes of weir.h into conditions of R.
+# Converts codes of weir.h to conditions of R.
 DONE <- 1L
 LEFT <- 2L
 AGAIN <- 3L
@@ -9,8 +9,8 @@ KINDS <- c("-1" = "invalid", "-2" = "refused", "-3" = "unavailable", "-4" = "can
            "-5" = "memory", "-6" = "unsupported", "-7" = "protocol", "-8" = "io", "3" = "timeout")
 LEVELS <- c(debug = 0L, info = 1L, warn = 2L, error = 3L, none = 4L)
 
-# Raises an error of class weir_refused, weir_timeout and so on, all of them weir_error, with the
-# library's sentence and its code.
+# Raises an error with the library's message and code. Its class is that of the code (weir_refused,
+# weir_timeout, ...), and also weir_error.
 fail <- function(code, text, call = sys.call(-1)) {
     kind <- KINDS[as.character(code)]
     stop(structure(class = c(if (!is.na(kind)) paste0("weir_", kind), "weir_error", "error",
@@ -18,7 +18,7 @@ fail <- function(code, text, call = sys.call(-1)) {
                    list(message = text, call = call, code = code)))
 }
 
-# Returns a code that is not an error; otherwise raises the error. `what` precedes its sentence.
+# Returns the code, or raises an error if it is one. `what` precedes the message.
 check <- function(member, code, what = NULL, call = sys.call(-1)) {
     if (is.integer(code) && length(code) == 1L && code < 0L)
         fail(code, paste(c(what, .Call(C_error, member$pointer, code)), collapse = ": "), call)
@@ -71,8 +71,8 @@ tell_event <- function(event) {
 # Formats a generation as EPOCH.NUMBER, like Weir's programs.
 generation <- function(n) sprintf("%.0f.%.0f", n %/% 2^24, n %% 2^24)
 
-# Repeats call(milliseconds) in short turns until it returns another code than AGAIN. Between turns
-# Ctrl-C works, and new lines and events are signalled. timeout: seconds.
+# Repeats call(milliseconds) in short turns until it returns another code than AGAIN. Between two
+# turns R handles Ctrl-C, and this function signals new log lines and events. timeout: seconds.
 TURN <- 0.1
 await <- function(member, call, timeout) {
     ends <- proc.time()[["elapsed"]] + timeout

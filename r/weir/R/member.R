@@ -6,7 +6,7 @@ weir_open <- function(...) {
         fail(pointer, .Call(C_error, NULL, pointer))
     member <- structure(new.env(parent = emptyenv()), class = "weir_member")
     member$pointer <- pointer
-    member$params <- list() # by name: attributes for its values
+    member$params <- list() # name: attributes (dimensions, names) of the parameter's values
     member$result <- NULL
     member$step <- NULL
     member$own <- FALSE # own_local_steps
@@ -56,10 +56,10 @@ check_keep <- function(keep, names, call = sys.call(-1)) {
     keep
 }
 
-# Returns the numbers as doubles, without a copy if they are doubles.
+# Returns the numbers as doubles; copies them only if they have another type.
 as_doubles <- function(value) if (is.double(value)) value else as.double(value)
 
-# Returns the parameters of these names; all if names is NULL.
+# Returns the parameters with these names, or all if names is NULL.
 params_of <- function(member, names, call = sys.call(-1)) {
     if (is.null(names))
         return(member$params)

@@ -1,4 +1,4 @@
-# The settings' names: those of python/weir/flags.py, in its order.
+# Names of the settings, the same as in python/weir/flags.py and in the same order.
 SETTINGS <- c(
     "ps_hosts", "worker_hosts", "n_workers", "task_index", "slurm_ps", "slurm_port", "join",
     "address", "tls_cert", "tls_key", "tls_ca", "token_file", "sync_mode",

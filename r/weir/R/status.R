@@ -110,8 +110,8 @@ scalars_of <- function(bytes, event) {
     found
 }
 
-# Returns the fields of a protobuf message of n bytes: number, wire type, place of the value. It
-# stops at the first field that is not valid.
+# Returns the fields of a protobuf message of n bytes: the number, wire type and place of each
+# value. Stops at the first field that is not valid.
 message_fields <- function(bytes, at, n) {
     end <- at + n
     found <- list()

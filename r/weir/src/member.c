@@ -1,9 +1,10 @@
 /* r/weir/src/member.c - weir.h for R's .Call: a member, its parameters, gradients and values.
- * R has no float32, and its arrays are column-major. Numbers are converted only here, in one pass:
- * a gradient into the memory that servers read, values into an R array. An element has the same
+ * R has no float32, and its arrays are column-major. This file alone converts numbers, in one pass:
+ * a gradient into the memory that servers read, and values into an R array. An element has the same
  * indices as in a program with row-major arrays.
- * A call returns libweir's code, or a list with its result; R raises the errors (R/conditions.R).
- * Threads: only R's; log lines of the library's threads are kept here until R requests them. */
+ * A call returns libweir's code, or a list with its result. Functions in R raise the errors
+ * (R/conditions.R). Only R's thread calls these functions. Other threads of the library write log
+ * lines, which this file keeps until R requests them. */
 #include <R.h>
 #include <R_ext/Rdynload.h>
 #include <R_ext/Visibility.h>
@@ -22,7 +23,7 @@ struct param {
     int n_dims;
     int64_t dims[MAX_DIMS], n_elems;
     int is_here;    /* R may read the values and write the gradient's array */
-    int pushed;     /* pushed in the current step */
+    int pushed;     /* the parameter was pushed in the current step */
     double samples; /* number of samples of that push */
     int is_statistic;
 };
@@ -35,14 +36,14 @@ struct member {
     int begun;          /* the current step has begun, but R has not received it yet */
     struct weir_step step;
     struct param *params;
-    char said[SAID_BYTES]; /* error of this file; empty: weir_error has the error */
+    char said[SAID_BYTES]; /* error that this file found; empty: weir_error() has the error */
 };
 
 static struct member *member_of(SEXP pointer)
 {
     struct member *m =
         TYPEOF(pointer) == EXTPTRSXP ? (struct member *)R_ExternalPtrAddr(pointer) : NULL;
-    if (!m || m->pid != getpid()) /* R calls is_open before */
+    if (!m || m->pid != getpid()) /* cannot happen: R calls is_open first */
         Rf_error("the member is closed");
     m->said[0] = 0;
     return m;
@@ -103,7 +104,7 @@ static SEXP r_is_open(SEXP pointer)
     return Rf_ScalarInteger(!m ? 0 : m->pid == getpid() ? 1 : 2);
 }
 
-/* Returns the sentence of the last call that failed; code: that call's code. */
+/* Returns the message of the last call that failed. code: code that this call returned. */
 static SEXP r_error(SEXP pointer, SEXP code)
 {
     struct member *m = TYPEOF(pointer) == EXTPTRSXP ? R_ExternalPtrAddr(pointer) : NULL;
@@ -256,7 +257,7 @@ static int wait_for(struct member *m, int i, int timeout_ms)
     return code;
 }
 
-/* Waits until the values of all parameters that were not pushed are here. */
+/* Waits until the values of all parameters that were not pushed have arrived. */
 static int wait_for_all(struct member *m, int timeout_ms)
 {
     int code = WEIR_OK;
@@ -266,9 +267,9 @@ static int wait_for_all(struct member *m, int timeout_ms)
     return code;
 }
 
-/* Returns the step, or a code. Between two turns of R's loop an interrupt is handled here. It
- * returns the same step until R confirms it, since an interrupt or a message handler may end R's
- * call. */
+/* Returns the step, or a code. R calls it in short turns, and between two turns R handles an
+ * interrupt here. An interrupt or a message handler may end R's call before R has the step, so this
+ * function returns the same step until R confirms it. */
 static SEXP r_next(SEXP pointer, SEXP early, SEXP timeout_ms)
 {
     struct member *m = member_of(pointer);
@@ -377,8 +378,8 @@ static int fill(struct member *m, int i, SEXP values, int is_values, float **roo
                     : no_float(m, is_values ? "values" : "gradient", bad, REAL(values)[bad - 1]);
 }
 
-/* Pushes arrays of doubles in R's order for the parameters of these numbers. None is sent before
- * all are valid. If one is not, *at is its place in the list, from 0. */
+/* Pushes arrays of doubles in R's order for the parameters with these numbers. Sends no array
+ * before it has checked all. If one is not valid, *at is its place in the list, from 0. */
 static int push_list(struct member *m, SEXP numbers, SEXP list, double samples, int is_values,
                      int *at)
 {
@@ -429,8 +430,9 @@ static int push_no_change(struct member *m, int i, double samples, int is_values
     return push(m, i, room, samples, 0);
 }
 
-/* Pushes nothing for a parameter. Small parameters are sent together, for the same samples. So a
- * parameter whose neighbours by number were pushed cannot be pushed for 0 samples. */
+/* Pushes nothing for a parameter. Small parameters share a message with their neighbours by number,
+ * which has one number of samples. So if a neighbour was pushed, this pushes a contribution without
+ * change for as many samples. */
 static int push_nothing(struct member *m, int i, int is_values)
 {
     int code = push(m, i, NULL, 0, is_values), above = i + 1;
@@ -443,8 +445,8 @@ static int push_nothing(struct member *m, int i, int is_values)
     return code;
 }
 
-/* Pushes nothing for all parameters that were not pushed in the current step. AGAIN: their values
- * are not here yet. */
+/* Pushes nothing for all parameters that were not pushed in the current step. Returns AGAIN if
+ * their values have not arrived yet. */
 static SEXP r_push_nothing(SEXP pointer, SEXP is_values, SEXP timeout_ms)
 {
     struct member *m = member_of(pointer);
@@ -459,7 +461,7 @@ static SEXP r_push_nothing(SEXP pointer, SEXP is_values, SEXP timeout_ms)
     return Rf_ScalarInteger(code < 0 ? code : WEIR_OK);
 }
 
-/* Returns which of n samples, from 1, lie at these positions; or a code. */
+/* Returns the samples at these positions, as numbers from 1 to n; or a code. */
 static SEXP r_samples(SEXP pointer, SEXP n, SEXP positions)
 {
     struct member *m = member_of(pointer);
@@ -517,7 +519,7 @@ static void keep_line(void *ctx, int level, const char *text)
     if (level >= least_level) {
         snprintf(lines[n_lines % LINES], LINE_BYTES, "%s", text);
         lines_level[n_lines++ % LINES] = level;
-        n_lines -= n_lines == 2 * LINES ? LINES : 0; /* R does not request them */
+        n_lines -= n_lines == 2 * LINES ? LINES : 0; /* drops the oldest, which R never requested */
     }
     pthread_mutex_unlock(&lines_lock);
 }
@@ -532,10 +534,11 @@ static SEXP r_log(SEXP level)
     return R_NilValue;
 }
 
-/* Returns the lines since the last call, with the attribute level. */
+/* Returns the log lines since the last call; the attribute `level` has their levels. */
 static SEXP r_lines(void)
 {
-    static char copy[LINES][LINE_BYTES]; /* R's functions may jump, so not while holding the lock */
+    /* A copy, because R's functions may jump out of this one, which must not hold the lock then. */
+    static char copy[LINES][LINE_BYTES];
     int level[LINES];
     pthread_mutex_lock(&lines_lock);
     int n = n_lines < LINES ? n_lines : LINES;
@@ -578,7 +581,7 @@ attribute_visible void R_init_weir(DllInfo *dll)
     R_forceSymbols(dll, TRUE);
 }
 
-/* Stops log lines before this code is unloaded. */
+/* Stops the library from calling this code for log lines before the code is unloaded. */
 attribute_visible void R_unload_weir(DllInfo *dll)
 {
     (void)dll;

@@ -1,4 +1,4 @@
-# Without servers: what is converted, the order of dimensions, errors, a whole training.
+# Tests without servers: conversion of numbers, the order of dimensions, errors, a whole training.
 library(weir)
 
 fails <- function(code, class, pattern) {
@@ -24,12 +24,12 @@ weir_params(m, first, keep = c(one = 0.75, two = 0.75))
 fails(weir_params(m, list(one = 1)), "weir_error", "one")
 fails(weir_values(m), "weir_invalid", "no values before")
 stopifnot(inherits(tryCatch(weir_next(m), weir_event = identity), "weir_began"))
-step <- weir_next(m)                                    # the step that the ended call had begun
+step <- weir_next(m)                                    # the same step that the ended call began
 stopifnot(step$step == 0, step$n_samples == 4, identical(step$positions, c(0, 1, 2, 3)),
           step$began)
 got <- weir_values(m)
 stopifnot(identical(got$cube, first$cube), identical(dimnames(got$matrix), dimnames(first$matrix)),
-          got$vector[["x"]] == 13421773 / 2^27,         # the float32 that is next to 0.1
+          got$vector[["x"]] == 13421773 / 2^27,         # the nearest float32 to 0.1
           names(got$vector) == c("x", "y"), got$one == 7)
 items <- weir_samples(m, step, 10)
 stopifnot(length(unique(items)) == 4, items >= 1, items <= 10,
@@ -52,9 +52,9 @@ now <- weir_values(m)
 stopifnot(all.equal(now$cube, first$cube - 0.5 * gradient$cube, tolerance = 1e-6),
           now$cube[2, 1, 4] == first$cube[2, 1, 4] - 0.5 * gradient$cube[2, 1, 4],
           abs(now$matrix[2, 3] - 3) < 1e-6,
-          now$one == 0.75 * 7 + 0.25 * 1)               # a statistic: so much of it is kept
+          now$one == 0.75 * 7 + 0.25 * 1)               # a statistic that keeps 0.75 of its value
 weir_push(m, gradient[c("vector", "two")], samples = 4)
-weir_push(m, samples = 0)                               # the remaining parameters of their chunks
+weir_push(m, samples = 0)                               # all parameters that are not pushed yet
 step <- hear(weir_next(m, early = TRUE))
 stopifnot(weir_wait(m, "cube"), identical(weir_values(m, "cube")$cube, now$cube),
           weir_wait(m), identical(weir_values(m, "matrix"), now["matrix"]),
@@ -68,7 +68,7 @@ weir_close(m)
 weir_close(m)
 fails(weir_next(m), "weir_invalid", "is closed")
 
-# A loop; an error in it.
+# A loop by weir_steps, and an error in its function.
 m <- weir_open(train_steps = 20, batch_size = 1, optimizer = "sgd", learning_rate = 0.1)
 weir_params(m, list(x = 5))
 last <- suppressMessages(weir_steps(m, function(step)
