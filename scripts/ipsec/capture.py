@@ -1,7 +1,7 @@
-"""Counts the packets that cross a device of a gateway by kind, and keeps them in a pcap file if one
-is named. Standard library only; Linux.
+"""Counts the packets that cross a device of a gateway, by kind. If PCAP is named, writes the
+packets to this file. Needs only Linux and Python's standard library.
 
-    capture.py DEVICE SUBNET,... [PCAP]      until its stdin ends; then one line of JSON
+    capture.py DEVICE SUBNET,... [PCAP]      captures until its stdin ends; prints a line of JSON
 """
 import ipaddress
 import json
@@ -15,7 +15,7 @@ SOL_PACKET, PACKET_STATISTICS = 263, 6
 GRE, ESP, UDP = 47, 50, 17
 IKE_PORT, NAT_PORT = 500, 4500
 LONGEST = 65535
-# "clear": from or to an address of the networks; "other": all else, as from the gateway itself
+# "clear": packets from or to an address of SUBNET; "other": for example those of the gateway itself
 KINDS = ("esp", "ike", "gre", "clear", "other")
 
 
@@ -59,9 +59,9 @@ class Capture:
     def __init__(self, device, subnets, pcap=None):
         self.subnets = [Subnet(s) for s in subnets]
         self.counts = {k: {"packets": 0, "bytes": 0} for k in KINDS}
-        self.n_missed = 0  # by this program
+        self.n_missed = 0  # number of packets that this program was too slow to read
         self.pcap = pcap
-        # DGRAM: without the link's own header, which not every device has.
+        # DGRAM sockets receive packets without the link's own header, which not every device has.
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL))
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 << 20)
         self.socket.bind((device, ETH_P_ALL))

@@ -1,10 +1,10 @@
 # Tries the image of packaging/docker/Dockerfile, by podman and without a registry: a bookworm of
-# debootstrap replaces debian:bookworm-slim. Builds it, and runs in it, as a user that is not root,
-# with a read-only root, no capabilities and a /dev/shm of 64 MB: a worker alone that is stopped and
-# resumes; a server and a worker that share 150 MB of parameters; the commands of
-# examples/kubernetes/job.yaml, each in its own network namespace, with Kubernetes' requests for the
-# servers' health, and one pod of each kind killed.
-#   scripts/try container [FOLDER]    5 GB below FOLDER; left out, a temporary one, removed after
+# debootstrap replaces debian:bookworm-slim. Builds the image, and runs programs in it as a user
+# that is not root, with a read-only root, no capabilities and a /dev/shm of 64 MB. These are a
+# worker alone that is stopped and resumes; a server and a worker that share 150 MB of parameters;
+# and the commands of examples/kubernetes/job.yaml, each in its own network namespace, with
+# Kubernetes' requests for the servers' health. One pod of each kind is killed.
+#   scripts/try container [FOLDER]    needs 5 GB in FOLDER; default: a temporary folder
 # Needs podman, runc, iproute2, python3-yaml and python3-grpcio, and ten minutes.
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of scripts/try
 needs podman podman
@@ -117,7 +117,7 @@ ps_line=$(command_of StatefulSet) worker_line=$(command_of Job)
 start() { # NAME: as its pod
     local name=$1 line
     local flags="--worker_timeout=20 --train_steps=400 --log_every=1 --model=lenet5 --save_steps=50"
-    line=${worker_line/ &/" $flags &"} # further commands follow its own
+    line=${worker_line/ &/" $flags &"} # the worker's command is not the last one of the line
     case $name in weir-ps-*) line="$ps_line $flags" ;; esac
     run_podman rm --force --time 0 "$name" >/dev/null 2>&1 || true
     as_users -d --name "$name" --hostname "$name" "${hosts[@]}" -v "$name:/var/lib/weir" \

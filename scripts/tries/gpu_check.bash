@@ -1,13 +1,14 @@
 # Runs scripts/gpu_check from start to end without a card, in a fresh bookworm made by debootstrap,
-# with only the packages of scripts/setup: over the emulation, with stand-ins for nvidia-smi and
-# compute-sanitizer; first without PyTorch, then with one in a venv, which computes on the CPU. The
-# CUDA toolkit is this machine's, mounted there. Needs PyPI, an hour on two cores and 12 GB.
+# with only the packages of scripts/setup. It runs over the emulation, with stand-ins for nvidia-smi
+# and compute-sanitizer: first without PyTorch, then with PyTorch in a venv, which computes on the
+# CPU. The CUDA toolkit of this machine is mounted there. Needs PyPI, an hour on two cores and 12
+# GB.
 #   scripts/try gpu_check FOLDER     uses the files of an earlier run in FOLDER
 #   PYTORCH=DIR          a venv of this machine's /usr/bin/python3 that has PyTorch, mounted there
-#                        at the same path; left out, bench/train --setup2 makes build/venv-torch2
+#                        at the same path; by default bench/train --setup2 makes build/venv-torch2
 #   CUDA=DIR             the toolkit, with cuDNN's headers in its include (/usr/local/cuda)
 #   CMAKE_FLAGS="..."    for the build, such as -DWEIR_CUDA_ARCHITECTURES=90
-#   CCACHE=DIR           folder of a ccache, which saves most of the time of the build
+#   CCACHE=DIR           folder of a ccache, with which the build needs much less time
 # Exit 0: both runs passed every stage. The output of the runs stays in FOLDER/without.log and
 # FOLDER/with.log, the reports in FOLDER/without and FOLDER/with.
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of scripts/try
@@ -36,7 +37,7 @@ mount_at "$root/dev/shm" -t tmpfs tmpfs
 lend "$cuda" /usr/local/cuda
 [ -z "${CCACHE:-}" ] || lend "$CCACHE" /ccache
 mkdir -p "$root$there"
-# files that are no longer in the tree; the build stays
+# Removes all files of an earlier run except the build.
 find "$root$there" -xdev -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
 copy_source "$root$there"
 
@@ -48,7 +49,7 @@ flags+=" ${CCACHE:+-DCMAKE_CXX_COMPILER_LAUNCHER=ccache}"
 [ -z "${flags// /}" ] || logged log in_source "cmake -S . -B build -G Ninja $flags"
 
 failed=0
-# course NAME TEXT [FLAG]: TEXT is in the output of gpu_check
+# course NAME TEXT [FLAG]: runs gpu_check, whose output must contain TEXT
 course() {
     say "scripts/gpu_check --emulated, $1 PyTorch"
     local status=0
@@ -63,7 +64,7 @@ course() {
         failed=1
     fi
 }
-# hides an earlier run's venv, which is in the build
+# The flag hides the venv of an earlier run, which is in the build folder.
 course without '^=== PyTorch: skipped, no PyTorch that sees a card' --python=/usr/bin/python3
 if [ -n "${PYTORCH:-}" ]; then
     venv=$(realpath "$PYTORCH")

@@ -1,7 +1,7 @@
 # Tries the Debian packages: builds weir (and weir-cuda if the CUDA backend can be built), checks
 # them with lintian, installs weir with apt in a fresh bookworm, reads its manual page, trains there
 # on Debian's Fashion-MNIST, removes it, and prints the files that are left.
-#   scripts/try packages [FOLDER]    1 GB below FOLDER; left out, a temporary one, removed after
+#   scripts/try packages [FOLDER]    needs 1 GB in FOLDER; default: a temporary folder
 #   CMAKE_FLAGS="..."                more flags for cmake, such as -DWEIR_CUDA_OBJECTS=DIR
 # Needs lintian, and some minutes. The packages stay in FOLDER/packages.
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of scripts/try
@@ -38,7 +38,8 @@ rm -rf "$root"
 fresh bookworm "$root"
 mount_at "$root/proc" -t proc proc
 cp "$folder"/packages/*.deb "$root/tmp"
-# Weir's dependencies are installed before, so that all files that are left are Weir's.
+# Weir's dependencies are installed before the list of files, so that all files that are left are
+# Weir's.
 depends=$(dpkg-deb -f "$folder"/packages/weir_*.deb Depends |
     sed 's/([^)]*)//g; s/|[^,]*//g; s/,/ /g')
 inside apt-get -qq update

@@ -1,9 +1,10 @@
 # Tries scripts/setup_gpu_vm in fresh systems made by debootstrap. dpkg, apt, awk, sed, the
 # archive's packages and the build of Weir are real. Everything that needs a card or NVIDIA's
-# repository is imitated: curl fetches a false keyring, apt and dpkg do not see NVIDIA's packages,
-# and nvidia-smi finds a card. Needs some minutes and 3 GB for each system.
+# repository is imitated: curl fetches a false keyring, wrappers remove NVIDIA's packages from the
+# commands of apt and dpkg, and nvidia-smi finds a card. Needs some minutes and 3 GB for each
+# system.
 #   scripts/try setup_gpu_vm [--build] FOLDER SYSTEM...    SYSTEM: bookworm, jammy, noble
-#   --build     builds and installs Weir there, too (for the CPU, without CUDA)
+#   --build     also builds and installs Weir there (for the CPU, without CUDA)
 #   UBUNTU_KEYRING=FILE   Ubuntu's archive keyring, for jammy and noble (package ubuntu-keyring)
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of scripts/try
 build=no
@@ -52,8 +53,8 @@ END
         stub weir-worker <<<'echo "GPU is running!"'
     fi
 }
-# Wraps the four programs of apt and dpkg, which have no NVIDIA packages: these are removed from
-# their arguments and recorded.
+# Wraps the four programs of apt and dpkg. The wrappers record the names of NVIDIA's packages, which
+# no archive here has, and remove them from the arguments.
 cat >"$folder/nvidia_stub" <<'END'
 name=${0##*/} left=() taken=no
 case "$name $1" in

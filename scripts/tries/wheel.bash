@@ -1,10 +1,11 @@
 # Tries the wheel in a fresh bookworm with python3 and python3-venv, without a compiler, headers and
-# the libraries that Weir needs. Types the commands of docs/guide/own-model.md ("From nothing to two
-# workers") there as they stand, with PyTorch from the Python packages' index. Then it does the same
-# with a worker killed and started again, to the same bits; runs weir.Cluster in two versions side
-# by side; and runs pip uninstall, which leaves nothing.
-#   scripts/try wheel [--wheel=FILE] [FOLDER]   FILE left out: scripts/make_wheel makes one;
-#       15 GB below FOLDER; left out, a temporary one, removed when all is well
+# the libraries that Weir needs. Runs the commands of docs/guide/own-model.md ("From nothing to two
+# workers") there literally, with PyTorch from the Python packages' index. Then it runs them again
+# with a worker that is killed and started again, which must lead to the same bits. It also runs two
+# versions of weir.Cluster at the same time, and pip uninstall, after which no file may be left.
+#   scripts/try wheel [--wheel=FILE] [FOLDER]
+#       FILE: the wheel; by default scripts/make_wheel makes it
+#       FOLDER needs 15 GB; by default a temporary folder, which is removed when all is well
 # Needs 3 GB from the packages' index, and a quarter of an hour.
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of scripts/try
 wheel=
@@ -22,12 +23,12 @@ finish() {
 }
 inner=(PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_QUIET=1
     ${PIP_CERT:+PIP_CERT=/etc/ca.crt} ${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"})
-# The page's commands are the section's lines that are indented by four spaces.
+# The commands of the page are the lines of the section that are indented by four spaces.
 page=$(awk '/^#/ { on = /From nothing to two workers/ } on && /^    / { print substr($0, 5) }' \
     docs/guide/own-model.md)
-# The same, with the numbers of the background processes: each must end with 0.
+# The same commands, which also record the ids of background processes: each must exit with 0.
 page_run=$(sed 's/ &$/ \& started+=" $!"/' <<<"$page")
-# For each shell there: processes that still run when it ends would run without end.
+# Every shell in the system begins with this line, because background processes outlive their shell.
 ends="trap 'kill \$(jobs -p) 2>/dev/null || :' EXIT"
 line_with() { grep -- "$1" <<<"$page" | sed 's/ &$//'; }
 
