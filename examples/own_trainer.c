@@ -22,7 +22,7 @@ static void read_idx(const char *name, int head, void *to, size_t bytes)
         exit(1);
 }
 
-static int check(struct weir *w, int code) /* below 0 is an error */
+static int check(struct weir *w, int code) /* codes below 0 are errors */
 {
     if (code < 0)
         exit((fprintf(stderr, "own_trainer: %s\n", weir_error(w)), 1));
@@ -63,7 +63,7 @@ int main(int argc, char **argv)
     int W = check(w, weir_param(w, "weights", WEIR_FLOAT32, 2, shape, NULL));
     int b = check(w, weir_param(w, "biases", WEIR_FLOAT32, 1, shape, NULL));
     while (check(w, weir_next(w, -1, &s)) == WEIR_OK) {
-        float *dW = weir_gradient(w, W), *db = weir_gradient(w, b); /* ours until they are pushed */
+        float *dW = weir_gradient(w, W), *db = weir_gradient(w, b); /* written before their push */
         double loss = 0;
         memset(dW, 0, CLASSES * PIXELS * sizeof *dW);
         memset(db, 0, CLASSES * sizeof *db);

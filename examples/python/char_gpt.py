@@ -1,5 +1,5 @@
-"""A small GPT that learns to write, letter by letter, like the GNU GPL (Debian's base-files); one
-process, PyTorch alone. char_gpt_weir.py is the same, trained by Weir's servers."""
+"""A small GPT that learns to write, letter by letter, like the GNU GPL (Debian's base-files). It
+uses PyTorch alone, in one process. char_gpt_weir.py trains the same network on Weir's servers."""
 import os
 import sys
 
@@ -39,7 +39,7 @@ class GPT(nn.Module):
         self.letter, self.place = nn.Embedding(len(LETTERS), WIDTH), nn.Embedding(CONTEXT, WIDTH)
         self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, len(LETTERS), bias=False)
-        self.head.weight = self.letter.weight  # one parameter in two places
+        self.head.weight = self.letter.weight  # one parameter that two layers use
         for table in (self.letter, self.place):
             nn.init.normal_(table.weight, std=0.02)
 
@@ -60,7 +60,7 @@ def main():
     torch.manual_seed(1)
     torch.set_num_threads(1)
     data = torch.tensor([LETTERS.index(c) for c in TEXT])
-    n = len(data) - CONTEXT  # windows of the text
+    n = len(data) - CONTEXT  # number of windows in the text
     model = GPT()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     for step in range(STEPS):

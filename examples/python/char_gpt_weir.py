@@ -46,7 +46,7 @@ class GPT(nn.Module):
         self.letter, self.place = nn.Embedding(len(LETTERS), WIDTH), nn.Embedding(CONTEXT, WIDTH)
         self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, len(LETTERS), bias=False)
-        self.head.weight = self.letter.weight  # one parameter in two places
+        self.head.weight = self.letter.weight  # one parameter that two layers use
         for table in (self.letter, self.place):
             nn.init.normal_(table.weight, std=0.02)
 
@@ -67,7 +67,7 @@ def main():
     torch.manual_seed(1)
     torch.set_num_threads(1)
     data = torch.tensor([LETTERS.index(c) for c in TEXT])
-    n = len(data) - CONTEXT  # windows of the text
+    n = len(data) - CONTEXT  # number of windows in the text
     model = GPT()
     settings = {"train_steps": STEPS, "batch_size": BATCH, "learning_rate": RATE, "seed": 1,
                 "data_samples": n, "data_checksum": zlib.crc32(TEXT.encode())}

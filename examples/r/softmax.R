@@ -28,7 +28,7 @@ forward <- function(p, x) { # x: pixels x batch; returns the output of each laye
 }
 batch <- function(x, items) matrix(as.integer(x[, items]) / 255, pixels)
 
-set.seed(1) # the values of the first member count
+set.seed(1) # the job starts with the values of the member that joins first
 units <- 32L
 flags <- weir_flags()
 defaults <- list(batch_size = 64, train_steps = 300, optimizer = "adam", learning_rate = 0.003,
@@ -59,5 +59,5 @@ if (!is.null(last)) {
     cat(sprintf("test accuracy: %.4f\n", mean(found == labels("t10k", 10000L))))
     file <- tempfile()
     writeBin(unlist(last), file)
-    cat("values:", tools::md5sum(file), "\n") # the same, where all bits are
+    cat("values:", tools::md5sum(file), "\n") # equal checksums: the values have the same bits
 }
