@@ -28,7 +28,7 @@ struct data_csv_columns {
      * `features` is 0, the label must be named. */
     bool may_lack;
     /* Names in the training file, lists as in data_words.h; NULL: unknown. If line 1 contains one
-     * of them, and not as a number, all columns are found by name, unless a flag names the label.
+     * of them that is not a number, all columns are found by name, unless a flag names the label.
      * If line 1 contains all feature names and they are numbers, it may be a sample: ST_INVALID,
      * unless `header` decides. */
     const char *feature_names, *label_names, *ignored_names;

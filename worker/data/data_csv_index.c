@@ -8,7 +8,7 @@
 struct entry {
     struct data_csv_field name;
     int64_t column;
-    char role; /* role letter of the training column that it stands for; 0: any */
+    char role; /* role letter of the training column that this column stands for; 0: any */
     bool is_taken;
     /* The fields below are used only in the first entry of each name. */
     int64_t n_here,

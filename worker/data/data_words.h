@@ -18,7 +18,7 @@ void data_words_destroy(struct data_words *w); /* NULL is fine */
 /* Returns the index in the given list, -1 if it is not there; for collected words a number that
  * data_words_sort makes final. */
 enum status data_words_number(struct data_words *w, const char *word, size_t n, int32_t *out);
-/* Returns the word at that rank, at its first occurrence; NULL: none. */
+/* Returns the word of this rank, as a pointer to its first occurrence; NULL: no such rank. */
 const char *data_words_at(const struct data_words *w, int64_t place, size_t *n);
 /* Makes these n numbers of collected words final; no word has a line break. *names: the list,
  * malloc'd. */

@@ -41,7 +41,7 @@ struct dataset {
     const uint32_t *rows; /* [n] rows of the arrays below, in a subset; NULL: row i */
     /* Per row: 0 to DATASET_MAX_CLASSES - 1; NULL: there are targets, or (--predict) no labels */
     const int32_t *labels;
-    const float *targets; /* per row: [classes] finite, the target outputs; NULL: none */
+    const float *targets; /* per row: [classes] target outputs, all finite; NULL: none */
     /* Per row: [elems of sample] pixels as in the file; NULL: only dataset_sample returns them */
     const uint8_t *bytes;
     bool floats;              /* a number may be not finite; dataset_plain then fails */
@@ -124,9 +124,9 @@ struct dataset_request {
 /* Opens a set. *out NULL: it is absent, which may_be_absent allows. */
 enum status dataset_open(const struct dataset_request *r, struct dataset **out);
 void dataset_destroy(struct dataset *d); /* NULL is fine */
-/* Moves floor(share_of * n) items, chosen by the seed, to a set of their own; both keep their
- * order. No sample is copied: both sets list rows of the same samples, which the last set frees.
- * ST_INVALID: one of the sets would be empty. */
+/* Moves floor(share_of * n) items, chosen by the seed, to a set of their own; both sets keep the
+ * items' order. No sample is copied: both sets list rows of the same samples, which the last set
+ * frees. ST_INVALID: one of the sets would be empty. */
 enum status dataset_split(struct dataset *d, double share_of, uint64_t seed,
                           struct dataset **held_out);
 /* Returns ST_MISMATCH with the first label that is not below classes. */

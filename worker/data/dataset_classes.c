@@ -32,7 +32,8 @@ struct counts {
     int64_t of_largest; /* samples of the largest label */
 };
 
-/* Returns the number of classes: that of names may exceed the largest label. */
+/* Returns the number of classes: the largest label + 1, or the number of class names if it is
+ * larger. */
 static int classes_of(const struct dataset *d)
 {
     int named = d->class_names != NULL;
@@ -41,7 +42,7 @@ static int classes_of(const struct dataset *d)
     return named > d->classes ? named : d->classes;
 }
 
-/* Counts. samples: [classes_of(d)], zeros. */
+/* Counts the samples of each class. samples: [classes_of(d)], all zero. */
 static struct counts count(const struct dataset *d, int64_t *samples)
 {
     struct counts c = {.classes = classes_of(d), .first_missing = -1};

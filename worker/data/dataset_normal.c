@@ -96,7 +96,8 @@ static enum status measure_bytes(const struct dataset *d, double *mean, double *
     return ST_OK;
 }
 
-/* Adds to sum[c], over all numbers x of the channel c, (x - from[c]) to the power of `power`. */
+/* For each channel c, adds (x - from[c]) to the power of `power` to sum[c] for all numbers x of
+ * c. */
 static enum status add_powers(const struct dataset *d, const double *from, int power, double *sum,
                               float *sample)
 {

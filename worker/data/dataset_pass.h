@@ -1,8 +1,8 @@
 /* worker/data/dataset_pass.h - a pass over all samples of a set, from the first to the last, block
- * by block. For a set in a mapped file the system reads ahead, and each block's pages leave the
- * process when the next one begins: they stay in the system's cache while there is room, but use
- * no memory of the process. Owns: the advice about the file, until the pass ends. Threads: one at a
- * time for a file. Errors: none. */
+ * by block. If the set is in a mapped file, the system reads ahead. When a block begins, the pages
+ * of the block before leave the process: they stay in the system's cache while there is room, but
+ * use no memory of the process. Owns: the advice about the file, until the pass ends. Threads: one
+ * at a time for a file. Errors: none. */
 #ifndef WORKER_DATA_DATASET_PASS_H
 #define WORKER_DATA_DATASET_PASS_H
 #include "worker/data/dataset.h"

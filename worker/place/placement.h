@@ -28,7 +28,7 @@ enum { PLACEMENT_CPU = -1 }; /* other values: number of a GPU among those chosen
 struct placement_request {
     const struct layer *layers;
     int n_layers;
-    const char *const *device; /* [n_layers] from the model file, NULL entries: none; NULL: none */
+    const char *const *device; /* [n_layers] from the model file; NULL, entry NULL: not given */
     const char *rules;         /* --placement; NULL: none */
     int n_gpus;                /* number of GPUs chosen by --gpus */
     const struct net_param *params; /* [n_params] for rules that name parameters; NULL: none */

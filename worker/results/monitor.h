@@ -1,7 +1,7 @@
 /* worker/results/monitor.h - a worker's pages over HTTP (--metrics_port): metrics, health.
  *     /metrics      for Prometheus        /healthz       200, or 503 and why
  * Owns:    the HTTP server.
- * Threads: create, at and destroy from one.
+ * Threads: all functions from one thread.
  * Errors:  those of http/listen.h and http/server.h. */
 #ifndef WORKER_RESULTS_MONITOR_H
 #define WORKER_RESULTS_MONITOR_H

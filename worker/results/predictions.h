@@ -3,7 +3,7 @@
  * format:
  *     .csv    index,class,p0,p1,...; one line per sample
  *     .jsonl  {"index":0,"class":3,"probabilities":[...]}; one line per sample; null: not finite
- *     .npy    NumPy's, of a structured type: index <i8, class <i4, probabilities <f4 (classes)
+ *     .npy    a NumPy array of a structured type: index <i8, class <i4, probabilities <f4 (classes)
  * For pictures, .csv and .jsonl also have the name of the file behind the index. If the classes
  * have names, both have the name behind the number. So the fields are
  * index,file,class,class_name,p0,... in .csv, and "file" and "class_name" are added in .jsonl.

@@ -2,7 +2,7 @@
  * on its status page; they are frequent only while a user reads the page. Training neither needs
  * the reports nor waits for them.
  * Owns:    a thread and a channel to ps 0.
- * Threads: create and destroy from one. Errors: ST_NOMEM, logged. */
+ * Threads: reporter_create and reporter_destroy: one. Errors: ST_NOMEM, logged. */
 #ifndef WORKER_RESULTS_REPORTER_H
 #define WORKER_RESULTS_REPORTER_H
 #include "base/status.h"

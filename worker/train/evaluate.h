@@ -16,7 +16,7 @@ struct evaluate_sums {
 };
 
 struct evaluate_visitor {
-    /* Called after the forward of samples first .. first + n. */
+    /* Called after the forward of samples first .. first + n - 1. */
     enum status (*batch)(void *ctx, struct tower *e, int64_t first, int n);
     void *ctx;
 };

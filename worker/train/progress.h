@@ -1,7 +1,8 @@
 /* worker/train/progress.h - shows progress and speed during training: a bar on a terminal, lines in
  * a log. On a GPU the first steps also load CUDA kernels and capture the graph. They train like all
- * other steps, but the speed excludes them as soon as there are later steps. Threads: one at a time
- * for update; wait from any; log lines of other threads do not damage the bar.
+ * other steps, but the speed excludes them as soon as there are later steps.
+ * Threads: progress_update: one at a time; progress_wait: any. Log lines of other threads do not
+ *          damage the bar.
  * Errors:  ST_NOMEM. */
 #ifndef WORKER_TRAIN_PROGRESS_H
 #define WORKER_TRAIN_PROGRESS_H

@@ -55,7 +55,7 @@ static void bring(const uint8_t *from, size_t bytes)
     (void)at[bytes - 1];
 }
 
-/* Augments the i-th sample as the pass of its position requires. */
+/* Augments the i-th sample; its position determines the pass, and so the changes. */
 static void augment(const struct tower_batch *b, const struct dataset *d, int i, const void *src,
                     void *dst)
 {

@@ -1,8 +1,8 @@
 /* worker/train/trainer.h - the training loop: towers compute; each layer's gradients are pushed
  * when its backward ends; the next forward waits layer by layer for the new versions.
- * Owns:    towers (threads, plans, gradients). Threads: run blocks; stop may be called from another
- *          thread.
- * Errors:  the exchange's and the backend's; ST_CANCELLED after stop. */
+ * Owns:    towers (threads, plans, gradients). Threads: trainer_run blocks; trainer_stop may be
+ *          called from another thread.
+ * Errors:  the exchange's and the backend's; ST_CANCELLED after trainer_stop. */
 #ifndef WORKER_TRAIN_TRAINER_H
 #define WORKER_TRAIN_TRAINER_H
 #include "worker/train/train_config.h"
