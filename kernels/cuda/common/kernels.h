@@ -1,8 +1,8 @@
 /* kernels/cuda/common/kernels.h - the launchers of Weir's own kernels, one operation per file. Each
  * queues its kernel on a stream and returns at once. Pointers are device pointers; tensors are
- * canonical rows. No sum depends on the order in which threads run. Needs no CUDA header: the tests
- * compile the same .cu files for the CPU (tests/emulation). Errors: 0, or the cudaError_t of the
- * launch; GPU_KERNEL_REFUSED (cudaErrorInvalidValue) for invalid arguments. */
+ * canonical rows. No sum depends on the order in which threads run. This file needs no CUDA header:
+ * the tests compile the same .cu files for the CPU (tests/emulation). Errors: 0, or the cudaError_t
+ * of the launch; GPU_KERNEL_REFUSED (cudaErrorInvalidValue) for invalid arguments. */
 #ifndef KERNELS_CUDA_COMMON_KERNELS_H
 #define KERNELS_CUDA_COMMON_KERNELS_H
 #include <stdint.h>
@@ -84,7 +84,7 @@ struct gpu_softmax {
     float *y, *dx;         /* [n][classes] */
     double *loss;          /* [n] */
     int32_t *hit;          /* [n] */
-    float smoothing;       /* softmax: share of the label that is spread over all classes */
+    float smoothing;       /* softmax: share of the label's weight spread over all classes */
     const float *targets;  /* loss.cu: [n][classes] instead of labels, or NULL */
 };
 int gpu_softmax_run(struct CUstream_st *stream, const struct gpu_softmax *s);

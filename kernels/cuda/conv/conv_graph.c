@@ -151,7 +151,7 @@ done:
     return st;
 }
 
-/* Creates a pointwise operation from x, and b unless it is NULL, to y. */
+/* Creates a pointwise operation that computes y from x and b; b NULL: from x alone. */
 static enum status make_pointwise(struct gpu_conv_graph *g, cudnnPointwiseMode_t mode,
                                   const cudnnBackendDescriptor_t tensors[3],
                                   cudnnBackendDescriptor_t *out)

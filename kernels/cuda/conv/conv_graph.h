@@ -1,10 +1,10 @@
 /* kernels/cuda/conv/conv_graph.h - for --gpu_tuning=nhwc, computes the products of a convolution
  * with channels last by graphs of cuDNN's backend API. The graph of the forward includes bias and
  * relu if cuDNN has an engine for all three, otherwise only the convolution. cuDNN's heuristics
- * propose configurations of engines (mode A, then the fallback mode). The first configuration is
- * chosen that `precision` and `deterministic` allow, that can be finalized, and whose workspace
- * fits. If it fails when it runs, the next one is tried. Tensors: images [n][h][w][c], filters
- * [k][r][s][c] and biases, floats or bf16 by `precision`.
+ * propose configurations of engines (mode A, then the fallback mode). The chosen configuration is
+ * the first one that `precision` and `deterministic` allow, that can be finalized, and whose
+ * workspace fits. If it fails when it runs, the next one is tried. Tensors: images [n][h][w][c],
+ * filters [k][r][s][c] and biases, floats or bf16 by `precision`.
  * Owns:    nothing: the pass owns the descriptors.
  * Threads: the plan's.
  * Errors:  a missing engine is no error; it is logged once, and conv_algo.h computes instead. */

@@ -4,9 +4,9 @@
  * A single call queues a sum on all GPUs. So no GPU waits for a sum that is not queued on another
  * GPU, even if the thread of the other GPU has failed.
  *
- * NCCL creates a connection when a sum first needs it, and may wait for it forever. So its
- * communicators do not block, and each call here ends after gpu_comm_limit_ms or a cancel.
- * Threads: one call at a time; cancel: any.
+ * NCCL creates a connection when a sum first needs it, and may wait for it forever. So the
+ * communicators here are non-blocking, and each call ends after gpu_comm_limit_ms or a cancel.
+ * Threads: one call at a time; gpu_comm_cancel: any.
  * Errors:  logged here. ST_INTERNAL: an error of NCCL or CUDA. */
 #ifndef KERNELS_CUDA_GROUPS_COMM_H
 #define KERNELS_CUDA_GROUPS_COMM_H

@@ -1,7 +1,7 @@
 /* kernels/cuda/memory/pieces.h - divides a host tensor into the part that the device copies
  * directly, and the parts that are staged. Only whole pages can be pinned, and pages shared with
  * other data must not be. So the middle of a borrowed tensor is copied directly, and its head and
- * tail go through staging memory. Needs no CUDA. */
+ * tail go through staging memory. This file needs no CUDA. */
 #ifndef KERNELS_CUDA_MEMORY_PIECES_H
 #define KERNELS_CUDA_MEMORY_PIECES_H
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* kernels/cuda/plan/branch.c - the second stream of the backward.
  *
  * DESIGN. The layers below need the gradients with respect to a layer's inputs at once, but no
- * layer needs the gradients with respect to its parameters. So if the backward of a convolution or
+ * layer needs the gradients with respect to parameters. So if the backward of a convolution or
  * dense layer computes both, it forks: an event on `compute` marks that the gradient with respect
  * to the layer's output is ready. The second stream then computes the gradients of weights and
  * bias, while `compute` continues with the gradient with respect to the input and the layers below.
@@ -13,11 +13,10 @@
  * with an event. gpu_branch_plan determines for each layer the branch for which `compute` must wait
  * before the layer's backward writes to a buffer. In a chain of layers this is the branch of the
  * layer that forked last. So the two products of a layer run in parallel, and a branch also runs in
- * parallel with the next layers that have no branch.
- * - A branch writes only gradients of parameters. The readers of these gradients wait for the event
- * `ready`, which is recorded on the stream that computes them (layers.c). An update of parameters
- * on the device is queued behind the whole backward, and at its end `compute` waits for the last
- * branch. So a step is
+ * parallel with the next layers that have no branch. - A branch writes only gradients of
+ * parameters. The readers of these gradients wait for the event `ready`, which is recorded on the
+ * stream that computes them (layers.c). An update of parameters on the device is queued behind the
+ * whole backward, and at its end `compute` waits for the last branch. So a step is
  *   complete before the next one begins.
  * - A branch has buffers of its own (a lane) with the same sizes as those of `compute`. So products
  * on both lanes use the same algorithms and have the same bits.

@@ -39,7 +39,8 @@ struct gpu_layer_capture {
     int has_failed, is_invalid;
     int has_targets;               /* the forwards were captured with targets */
     int forward_next, forward_end; /* range of layers that are queued, but not called yet */
-    /* next layer to be called of those that are queued, down to `lowest`; -1: none is queued */
+    /* next of the queued layers that the caller will call; the last one is `lowest`; -1: none is
+     * queued */
     int backward_next;
 };
 

@@ -84,8 +84,8 @@ struct gpu_plan {
     cudaStream_t compute, up, down;
     struct gpu_arena arena;
     struct gpu_op *ops;
-    struct gpu_param *params; /* [cfg.n_params] */
-    cudaEvent_t *used;        /* [n_layers] compute has finished reading the layer's parameters */
+    struct gpu_param *params;    /* [cfg.n_params] */
+    cudaEvent_t *used;           /* [n_layers] `compute` has read the layer's parameters */
     cudaEvent_t *ready, *copied; /* [n_layers] gradients are on the device; on the host */
     struct gpu_range_list pins;
     void *staging; /* pinned: heads and tails of all parameters */

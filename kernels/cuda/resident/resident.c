@@ -332,7 +332,7 @@ static int graph_for(struct gpu_plan *plan, int n)
     struct gpu_resident *r = plan->resident;
     if (!r->has_begun)
         return -1;
-    /* no longer graph is tried before the graph of one step exists */
+    /* before the graph of one step exists, graphs of more steps are not tried */
     if (r->n_graphs > 0 && r->graph[0] == NULL)
         steps_capture(plan, 0);
     for (int k = r->n_graphs - 1; k >= 0; k--) {
