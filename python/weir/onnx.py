@@ -457,9 +457,12 @@ def convert(model: str, weights: str, uint8: bool = False,
     Its input `image` is [batch, channels, height, width]. The numbers are float32 as in training
     (bytes divided by 255), with uint8 the bytes themselves, and int64 if the model has an
     embedding. Its output is [batch, classes], with the name `probabilities`, `scores`
-    (mean_squared_error) or `outputs` (targets). sample: [channels, height, width], needed if
-    neither the model nor the weights have the shape. Raises Invalid if the two files do not match.
-    Raises Unsupported if a layer cannot be converted, or if the package onnx is missing."""
+    (mean_squared_error) or `outputs` (targets).
+
+    sample: [channels, height, width], needed if neither the model nor the weights have the shape.
+
+    Raises Invalid if the two files do not match. Raises Unsupported if a layer cannot be converted,
+    or if the package onnx is missing."""
     onnx, told = _library(), Weights(weights)
     root, layers = _model(model)
     dense = [l.name for l in layers if l.type == "dense"]

@@ -47,7 +47,7 @@ class Ahead(Recorded):
         print("given up %d times" % self.loader.restarts)
 
     def samples(self, n):
-        if self.read is None:  # this call is the loader's, which reads ahead
+        if self.read is None:  # the loader makes this call, to find the samples to read
             return super(Recorded, self).samples(n)
         found, self.read = self.read, None
         return self.record(found)

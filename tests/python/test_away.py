@@ -90,7 +90,7 @@ class Away(generations.Test):
             job.finish_alike(120)
 
     def test_worker_back_in_time_changes_no_bit(self):
-        """There is no new generation within the timeout."""
+        """A worker that returns within the timeout causes no new generation."""
         job = self.training_job(2, ["--worker_timeout=60"], hold=20)
         job.restart_worker(1)
         self.check(job)

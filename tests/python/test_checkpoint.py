@@ -170,7 +170,7 @@ class Checkpoint(harness.Test):
                 try:
                     yield os.readlink(os.path.join(fds, fd))
                 except OSError:
-                    pass  # it was closed just now
+                    pass  # ps 0 has just closed this file
         harness.until(lambda: not [name for name in links() if ".safetensors" in name and
                                    name.endswith("(deleted)")], "files are kept open")
         job.kill()
@@ -194,7 +194,8 @@ class Checkpoint(harness.Test):
         self.assertEqual(job.finish(60)[0]["local_steps"], 20)
 
     def test_folder_without_whole_checkpoint_refused(self):
-        """There are checkpoints, but none is whole: no silent start from the first step."""
+        """If the folder has checkpoints, but no whole one, ps 0 does not silently start from the
+        first step."""
         os.mkdir(self.folder())
         harness.write_file(os.path.join(self.folder(), "weir-7.json"), "{}")
         job = self.job()

@@ -161,7 +161,8 @@ class Columns(harness.Test):
         self.assertIn("matched by their positions, because it has no line of names", said)
 
     def test_equal_names_matched_in_order_with_warning(self):
-        """If equally named columns are swapped after training, nothing in the file shows that."""
+        """Columns with equal names may have been swapped after training, which the file does not
+        show. So the worker matches them in their order, and warns."""
         train = self.write("train.csv", "len,len,kind,noise", ["a", "b", "kind", "c"])
         process = self.worker(*TRAIN, train.replace("--test", "--train"), "--label_column=kind",
                               "--export=" + self.path("m.safetensors"))

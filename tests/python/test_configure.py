@@ -183,7 +183,8 @@ class Configure(harness.Test):
                          [("90", "sm_90"), ("90", "compute_90")])
 
     def test_all_known_gpus_built(self):
-        """In any order; the build adds PTX of the newest GPU whose code later GPUs can run."""
+        """The GPUs may be listed in any order. The build adds PTX for the newest GPU whose code
+        later GPUs can run."""
         self.assertEqual(self.built_for("WEIR_CUDA_ARCHITECTURES=90a;90;75"),
                          [("75", "sm_75"), ("90", "sm_90"), ("90a", "sm_90a"),
                           ("90", "compute_90")])

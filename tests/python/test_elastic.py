@@ -52,7 +52,7 @@ class Elastic(harness.Test):
         job.gate.open()
         joiner.wait_line(r"joined as worker 1 of 2 at step \d+")
         job.workers[0].wait_line(r"generation 1\.2 from step \d+: 2 workers, 1 server")
-        joiner.wait_line("training step")  # before its first step it would exit at once
+        joiner.wait_line("training step")  # a joiner that has made no step would exit at once
         joiner.stop(signal.SIGTERM, status=0)
         self.assertRegex(joiner.output(), r"left the job at step \d+, as worker 1")
         job.workers[0].wait_line(r"generation [\d.]+ from step \d+: 1 worker, 1 server")

@@ -99,7 +99,8 @@ class Figures(harness.Test):
                 r": global step (\d+): test accuracy", text)])
 
     def test_workers_of_one_host_have_distinct_addresses(self):
-        """Each of two workers of one host is found by its address."""
+        """Two workers of one host have different addresses, by which other programs distinguish
+        them."""
         job = self.started_job(model="small", flags=[*FLAGS, "--train_steps=100000000"])
         self.wait_lines(job.workers, "training step 3 done")
         shown = job.report()

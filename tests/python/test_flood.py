@@ -370,7 +370,7 @@ class Flood(harness.Test):
         self.finish(job)
 
     def test_attacks_over_tls_cut_off(self):
-        """Both attacks over TLS, by a client with a certificate of the job's CA."""
+        """A client with a certificate of the job's CA makes both attacks over TLS."""
         own = certs.for_job(self.path("certs"))
         context = ssl.create_default_context(cafile=own.path("ca.pem"))
         context.check_hostname = False
@@ -386,7 +386,8 @@ class Flood(harness.Test):
                 self.finish(self.attack(sends, line, flags, connect))
 
     def test_excess_connections_do_not_stop_listening(self):
-        """There are more connections than the process may have files: it continues to listen."""
+        """If there are more connections than a process may have open files, the server continues to
+        listen."""
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         job = self.job(flags=["--batch_size=20", "--train_steps=30", "--seed=3"])
         resource.setrlimit(resource.RLIMIT_NOFILE, (128, limits[1]))

@@ -98,8 +98,8 @@ class Generations(generations.Test):
 
     @unittest.skipIf(test_wire.WHY_NOT, test_wire.WHY_NOT)
     def test_place_of_vanished_server_is_free_after_seconds(self):
-        """If the host of ps:1 vanishes, its place is free after a few seconds, and not before
-        (test_unauthenticated_peer_cannot_replace_live_server)."""
+        """If the host of ps:1 vanishes, another process can replace ps:1 after a few seconds.
+        test_unauthenticated_peer_cannot_replace_live_server checks that it cannot do so before."""
         job = self.started_job(n_ps=2, n_workers=2, model="small",
                                flags=[*generations.SLOW, "--train_steps=100000"])
         call = self.impostor(job)

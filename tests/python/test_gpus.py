@@ -221,7 +221,7 @@ class Memory(fake_gpus.Machine):
 
 
 class WithoutLibraries(fake_gpus.Machine):
-    """There are a driver and a card, but the CUDA backend cannot be loaded."""
+    """The machine has a driver and a card, but the CUDA backend cannot be loaded."""
 
     def broken(self):
         """Returns a backend that needs a missing library."""

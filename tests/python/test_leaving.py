@@ -38,7 +38,8 @@ class Leaving(harness.Test):
             self.assertNotRegex(p.output(), gives_up, p.name)
 
     def test_all_workers_leave_and_one_resumes(self):
-        """All workers leave by a message, the servers wait; a restarted worker resumes."""
+        """All workers leave by a message, and the servers wait. A worker that is started again
+        resumes the job."""
         for n_ps, n_workers in ((1, 1), (2, 3)):
             self.records = []
             job = self.job_of(n_ps, n_workers)
@@ -55,7 +56,8 @@ class Leaving(harness.Test):
             self.assertEqual(samples.wrong(self.records, STEPS), [])
 
     def test_worker_and_server_log_same_step(self):
-        """Both log the step up to which the worker's contributions count."""
+        """The worker and the server log the same step up to which the worker's contributions
+        count."""
         for sync_mode in ("sync", "async"):
             job = self.started_job(n_ps=1, n_workers=2, model="small",
                                    flags=[*SLOW, "--train_steps=100000",

@@ -41,7 +41,7 @@ class Figures(test_modes.Case):
         for step in (5, 15, 25):
             job.workers[1].wait_line("training step %d done" % step)
             with harness.paused(job.workers[1]):
-                harness.wait_still(job.workers[0], job.workers[2])  # for a second at least
+                harness.wait_still(job.workers[0], job.workers[2])  # lasts a second at least
         self.check(job, 40, applied=3)
         text = job.ps[0].output()
         lines = re.findall(r"step (\d+) waited (\d+) ms for worker (\d) \(([^)]*)\)", text)

@@ -115,7 +115,7 @@ class Onnx(harness.Test):
         --hidden_units, not that of the model's file."""
         model = harness.read_json(os.path.join(harness.MODELS, "mlp.json"))
         first = next(l for l in model["layers"] if l["type"] == "dense")
-        first["units"] = 7  # for --predict, which has no --hidden_units here
+        first["units"] = 7  # the worker's --predict below has no --hidden_units
         harness.write_file(self.path("seven.json"), json.dumps(model))
         self.compare(self.path("seven.json"), export, data, images, "--uint8")
         made = weir_onnx.convert(os.path.join(harness.MODELS, "mlp.json"), export, uint8=True)
@@ -160,7 +160,8 @@ class Onnx(harness.Test):
             self.compare("mlp", export, data, rows.reshape(-1, 1, 1, 4), *options)
 
     def test_networks_of_pytorch_predict_the_same(self):
-        """They contain residual additions, layer norms and an embedding, whose input is numbers."""
+        """The networks contain residual additions, layer norms, and an embedding, whose input is
+        whole numbers."""
         for name in sorted(os.listdir(golden.PREDICTIONS)):
             folder, data = os.path.join(golden.PREDICTIONS, name), self.path(name)
             os.mkdir(data)

@@ -192,7 +192,7 @@ class Ps0Gone(harness.Test):
             self.assertIn(new.ps_hosts[0], harness.read_text(servers))
             drain = self.start_program("ps", "--leave=1", "--ps_hosts=" + old.ps_hosts[0],
                                        name="drain")
-        drain.wait(30, None)  # it exits before or after it has made a plan without ps:1
+        drain.wait(30, None)  # ps 0 exits before or after it has made a plan without ps:1
         old.ps[0].ends(1, "has claimed this folder since")
         self.assertNotIn(old.ps_hosts[0], harness.read_text(servers))
         self.kill_any(*old.workers, old.ps[1])

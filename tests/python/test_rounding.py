@@ -32,7 +32,7 @@ class Rounding(harness.Test):
         return job, digests.pop()
 
     def test_measured_layers_logged_by_each_worker(self):
-        """Each process logs the layers; both compute alike."""
+        """Each worker logs the measured layers, and both workers compute alike."""
         job = self.started_job(model="lenet5", flags=[*FLAGS, "--train_steps=5"])
         job.finish()
         for worker in job.workers:

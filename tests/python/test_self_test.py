@@ -192,7 +192,7 @@ class WithGpus(SelfTest):
         self.assertIn("the driver or a library crashed (signal 6, Aborted)", self.one("error=-2"))
 
     def test_hang_named(self):
-        for seconds in (3, 12, 48):  # on a busy machine the cards that work may need more time
+        for seconds in (3, 12, 48):  # s; on a busy machine the cards that work may need more
             try:
                 line = self.one("error=-1", seconds=seconds)
             except AssertionError:

@@ -423,7 +423,8 @@ class SetupGpuVm(harness.Test):
         self.assertEqual(running.returncode, REBOOT, said)
 
     def test_locks_of_a_fresh_machine_waited_for(self):
-        """Its own updates hold them for a while: those of the lists, and dpkg's."""
+        """On a fresh machine its own updates hold the locks of apt's lists and of dpkg for a
+        while."""
         m = self.machine(lists_locked="")
         self.good(m)
         m.put("dpkg")

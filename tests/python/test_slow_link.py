@@ -83,7 +83,7 @@ class SlowLink(harness.Test):
         joined = self.slow_join(job, 40)
         joined.stop(seconds=30)
         self.assertIn("before the transfer was cancelled", joined.output())
-        self.assertNotIn("MB received from", joined.output())  # it did not wait for them
+        self.assertNotIn("MB received from", joined.output())  # it did not wait for its chunks
         job.workers[0].wait_line("training step 59 done", 60)
         self.check(job)
 

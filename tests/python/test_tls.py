@@ -317,7 +317,7 @@ class Tls(Secured):
         return relay, ps, worker
 
     def test_new_certificates_used_without_restart(self):
-        """Both sides read new files; unusable ones change nothing."""
+        """Worker and server read new certificate files. Files that are not valid change nothing."""
         names = self.copy_of_own()
         ps, addr = self.server(*names.flags("ps"))
         names.make("worker", "worker", days=-1)

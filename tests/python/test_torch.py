@@ -23,7 +23,7 @@ import weir  # noqa: E402
 
 EXAMPLES = harness.source("examples/python")
 STEPS = 60
-TOLERANCE = 1e-5  # for a loss in any of STEPS steps: DDP rounds at other places than the servers
+TOLERANCE = 1e-5  # error of each loss: DDP and the servers round at different places
 DDP_PORT = 29571
 
 
@@ -221,7 +221,8 @@ class Alone(Torch):
     def test_trace_shows_overlap_with_backward(self):
         """Gradients are pushed, and are in flight, while backward still runs."""
         nn, path = self.torch.nn, self.path("trace.json")
-        net = nn.Sequential(*(nn.Linear(160, 160) for _ in range(3)))  # each is sent by itself
+        # The weights of each layer are so large that they are sent by themselves.
+        net = nn.Sequential(*(nn.Linear(160, 160) for _ in range(3)))
         with weir.Cluster() as cluster:
             for _ in self.exchange(net, train_steps=4, trace=path, **cluster.settings()):
                 net(self.torch.ones(16, 160)).sum().backward()

@@ -48,7 +48,7 @@ class Validation(harness.Test):
         harness.make_data(folder, n_train=300)
         _, want = self.train("--validation_split=0.2", "--epochs=2", "--data_dir=" + folder)
         n_same = 0
-        for i in range(0, 300, 60):  # the parameters change if step reads the changed sample
+        for i in range(0, 300, 60):  # a changed sample changes the parameters unless it is held out
             path = os.path.join(folder, "train-labels-idx1-ubyte")
             with open(path, "r+b") as f:
                 f.seek(8 + i)
@@ -61,7 +61,7 @@ class Validation(harness.Test):
                 f.write(bytes([label]))
             n_same += got["parameters_sha256"] == want["parameters_sha256"]
             self.assertNotEqual(got["validation_loss"], want["validation_loss"])
-        self.assertEqual(n_same, 2)  # this seed holds two of the five out
+        self.assertEqual(n_same, 2)  # two of the five changed samples are held out with this seed
 
     def test_validation_dir_evaluated(self):
         """The samples are those of another folder; here the test set's, so the figures agree."""

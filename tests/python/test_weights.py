@@ -86,7 +86,7 @@ class Weights(harness.Test):
         self.assert_has(said, "first values of 8 of 8 parameters", "2 of 8 parameters are frozen")
 
     def test_predictions_of_each_sample_match(self):
-        """Each sample has its own probabilities, not only their mean loss."""
+        """The test compares the probabilities of each sample, not only the mean loss."""
         state = weights.small_state(8)
         self.alone("--init=" + self.state_file(state), STAT)
         self.check_each(state, self.path("export"))

@@ -222,7 +222,7 @@ class Wire(Client):
                 taken = other.receive()
                 self.assertEqual((taken.kind, taken.chunk, taken.step, taken.payload),
                                  (pb.Piece.TAKEN, c, step, b""))
-                if (step, c) == (1, 2): # the last push, whose answer is still due after TAKEN
+                if (step, c) == (1, 2): # this push is the last one, and its answer is still due
                     other.out.put(None)
                 self.check(stream.ask("PUSH", c, step, self.gradient[c]), "APPLIED", c, step + 1,
                            (step + 1) / 4)
