@@ -1,11 +1,13 @@
 /* worker/device/devices.h - chooses and reserves the GPUs that this process trains on (--gpus).
  *
- *     auto, auto:N   one idle GPU, or up to N: no process computes on it, its utilisation
- *                    is low (if it is high without a process, it is measured twice), and no other
- *                    Weir process has reserved it. It is no error if fewer or none are idle. If the
- * user named the GPUs in CUDA_VISIBLE_DEVICES and too few are idle, busy ones are used, too, with a
- * warning that names their users. If `named` is set, auto without a number chooses the GPUs in
- * `named` that are free all            each GPU that CUDA shows; an error without a GPU none no GPU
+ *     auto, auto:N   one idle GPU, or up to N: no process computes on it, its utilisation is low
+ *                    (if it is high without a process, it is measured twice), and no other Weir
+ *                    process has reserved it. It is no error if fewer or none are idle. If the
+ *                    user named the GPUs in CUDA_VISIBLE_DEVICES and too few are idle, busy ones
+ *                    are used, too, with a warning that names their users. If `named` is set,
+ *                    auto without a number chooses the GPUs in `named` that are free
+ *     all            each GPU that CUDA shows; an error without a GPU
+ *     none           no GPU
  *     0,2            CUDA's numbers, by CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER
  *     GPU-8932f937   a UUID or the beginning of one, also MIG-...; an error if it does not exist
  *

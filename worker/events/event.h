@@ -1,7 +1,6 @@
 /* worker/events/event.h - events as TensorBoard reads them, each a record of its file:
  *
- *     length (8 bytes, little-endian) | masked CRC-32C of the length | Event | masked CRC-32C of
- * the Event
+ *     length (8 bytes, little-endian) | masked CRC-32C of length | Event | masked CRC-32C of Event
  *
  * A caller begins an Event, adds the values of its step, and ends it. Texts that are not UTF-8 are
  * read as Latin-1, because protobuf accepts only UTF-8.
