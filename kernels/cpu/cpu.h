@@ -6,11 +6,12 @@
  * layer is a table of functions (struct cpu_kind). The pass owns every oneDNN object that a kind
  * creates, so a kind has no destructor.
  *
- * Memory traffic is saved as follows: - A relu works in place if it is the only reader of its
- * input. Its forward is then part of the convolution, dense layer or sum before it. Its backward
- * sets the gradient to 0 where the output is 0. If a max pool is the relu's only reader, the pooled
- * gradient is masked instead: a cell that is not a maximum has no gradient. - Dense weights and
- * their gradients keep the caller's layout: repacking them in each step costs
+ * Memory traffic is saved as follows:
+ * - A relu works in place if it is the only reader of its input. Its forward is then part of the
+ *   convolution, dense layer or sum before it. Its backward sets the gradient to 0 where the output
+ *   is 0. If a max pool is the relu's only reader, the pooled gradient is masked instead: a cell
+ *   that is not a maximum has no gradient.
+ * - Dense weights and their gradients keep the caller's layout: repacking them in each step costs
  *   more than oneDNN's packed kernels save. (In bf16 they are copied anyway, so they are packed.)
  * - A layer has no backward if neither it nor any layer before it has parameters.
  *

@@ -1,10 +1,10 @@
 /* kernels/cuda/conv/conv.c - 2-D convolution by cuDNN, on canonical images and weights.
  *
  * - The bias, and a relu behind it, are computed by one CUDA kernel of Weir's. If a max pool reads
- * the relu, one kernel computes all three. - If padding differs between the two sides of an axis,
- * the image is copied with its padding. - In bf16, cuDNN reads and writes converted copies of the
- * tensors. - --gpu_tuning=nhwc: a product is a graph with channels last if cuDNN has an engine for
- * it
+ *   the relu, one kernel computes all three.
+ * - If padding differs between the two sides of an axis, the image is copied with its padding.
+ * - In bf16, cuDNN reads and writes converted copies of the tensors.
+ * - --gpu_tuning=nhwc: a product is a graph with channels last if cuDNN has an engine for it
  *   (conv_graph.h), and bias and relu may be part of it. channels.h decides which images lie
  *   channels last. A tensor with another layout than its product requires is transposed before or
  *   after the product, by the kernel that also converts to or from bf16. */

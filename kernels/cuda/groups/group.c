@@ -11,9 +11,9 @@
  * NCCL's pending calls. A member that fails to queue cancels all other members.
  *
  * Locks: `issue` ensures that layers are queued in the same order on all GPUs, and that a
- * communicator is not aborted while it is used. `issue` is held over calls to CUDA and
- *        NCCL. These calls do not wait for other members. They may wait for NCCL's connections, but
- *        a deadline and a cancel end that wait. `lock` is never held over a call. The two locks are
+ *        communicator is not aborted while it is used. `issue` is held over calls to CUDA and NCCL.
+ *        These calls do not wait for other members. They may wait for NCCL's connections, but a
+ *        deadline and a cancel end that wait. `lock` is never held over a call. The two locks are
  *        never held together. */
 #include "kernels/cuda/groups/group.h"
 #include "base/log.h"

@@ -1,10 +1,11 @@
 /* kernels/cuda/groups/group_sum.c - adds a layer's gradients over all plans of a group, and copies
- * the sum to the host: - Step 1, on each GPU: the weighted sum of its members' gradients, in the
- * order of their ranks,
+ * the sum to the host:
+ * - Step 1, on each GPU: the weighted sum of its members' gradients, in the order of their ranks,
  *   is written to the leader's bucket.
  * - Step 2, between GPUs: NCCL's reduce-scatter. Compared with an all-reduce after which a single
- * GPU copies the sum, half as much data crosses between GPUs, and the sum is divided among the
- * links of all GPUs to the host. - Step 3: each leader copies its share to the host.
+ *   GPU copies the sum, half as much data crosses between GPUs, and the sum is divided among the
+ *   links of all GPUs to the host.
+ * - Step 3: each leader copies its share to the host.
  *
  * Without NCCL each leader copies its whole bucket. When a leader's thread waits for the gradients,
  * it adds the leader's share of all buckets, in the order of the GPUs. */

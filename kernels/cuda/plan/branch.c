@@ -7,19 +7,19 @@
  * bias, while `compute` continues with the gradient with respect to the input and the layers below.
  * In a capture, this event adds the second stream to the capture, and the stream's work becomes a
  * branch of the graph. The backward of a layer that computes only one of the two stays on
- * `compute`. - A branch reads its layer's input, which the next forward overwrites, and the
- * gradient with
+ * `compute`.
+ * - A branch reads its layer's input, which the next forward overwrites, and the gradient with
  *   respect to its output, whose buffer is reused for other gradients (diffs.h). Each branch ends
- * with an event. gpu_branch_plan determines for each layer the branch for which `compute` must wait
- * before the layer's backward writes to a buffer. In a chain of layers this is the branch of the
- * layer that forked last. So the two products of a layer run in parallel, and a branch also runs in
- * parallel with the next layers that have no branch. - A branch writes only gradients of
- * parameters. The readers of these gradients wait for the event `ready`, which is recorded on the
- * stream that computes them (layers.c). An update of parameters on the device is queued behind the
- * whole backward, and at its end `compute` waits for the last branch. So a step is
- *   complete before the next one begins.
+ *   with an event. gpu_branch_plan determines for each layer the branch for which `compute` must
+ *   wait before the layer's backward writes to a buffer. In a chain of layers this is the branch of
+ *   the layer that forked last. So the two products of a layer run in parallel, and a branch also
+ *   runs in parallel with the next layers that have no branch.
+ * - A branch writes only gradients of parameters. The readers of these gradients wait for the event
+ *   `ready`, which is recorded on the stream that computes them (layers.c). An update of parameters
+ *   on the device is queued behind the whole backward, and at its end `compute` waits for the last
+ *   branch. So a step is complete before the next one begins.
  * - A branch has buffers of its own (a lane) with the same sizes as those of `compute`. So products
- * on both lanes use the same algorithms and have the same bits.
+ *   on both lanes use the same algorithms and have the same bits.
  *
  * The second lane is reserved after all other memory of the plan, if it needs at most half of the
  * remaining memory, because later plans need memory, too. Otherwise there is no second lane. Plans

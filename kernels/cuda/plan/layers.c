@@ -2,12 +2,12 @@
  * graphs.
  *
  * DESIGN of `capture`. A layer's parameters arrive just before its forward, and its gradients are
- * copied while the layers below compute, so a step cannot be one graph: - Forward: each layer with
- * parameters begins a graph, which includes the next layers without parameters. The layers before
- * the first such layer are a graph, too. A graph is launched when its first layer is called; the
- * calls for its other layers queue nothing. - Backward: the host contributes no data between its
- * layers, so it is one graph, launched when the topmost layer is called. A layer's gradients are
- * sent when that layer is called.
+ * copied while the layers below compute, so a step cannot be one graph:
+ * - Forward: each layer with parameters begins a graph, which includes the next layers without
+ *   parameters. The layers before the first such layer are a graph, too. A graph is launched when
+ *   its first layer is called; the calls for its other layers queue nothing.
+ * - Backward: the host contributes no data between its layers, so it is one graph, launched when
+ *   the topmost layer is called. A layer's gradients are sent when that layer is called.
  *
  * Events that other streams or the host record or wait for are nodes in the graphs: a launch waits
  * for the work that these events mark at the time of the launch, and records events as

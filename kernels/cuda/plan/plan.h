@@ -5,12 +5,13 @@
  * plan has one pass for its batch, and a second pass for the last other number of samples. All
  * tensors are canonical rows, except those of channels.h. Work is queued on the stream `compute`.
  * The stream `up` copies parameters to the device. The stream `down` copies each layer's gradients
- * to the host during the next layer's backward. Events order them. - A relu works in place if it is
- * the only reader of its input, and the convolution, dense layer or sum before it computes its
- * forward. - If a max pool is the relu's only reader, the convolution also computes the pool, and
- * does not keep the pool's input. - Gradients with respect to outputs share few buffers (diffs.h).
- * - A layer has no backward if neither it nor any layer before it has parameters. - Gradients with
- * respect to parameters may be computed on a stream of their own (branch.h).
+ * to the host during the next layer's backward. Events order them.
+ * - A relu works in place if it is the only reader of its input, and the convolution, dense layer
+ *   or sum before it computes its forward.
+ * - A convolution also computes a max pool that is its relu's only reader; no pool input is kept.
+ * - Gradients with respect to outputs share few buffers (diffs.h).
+ * - A layer has no backward if neither it nor any layer before it has parameters.
+ * - Gradients with respect to parameters may be computed on a stream of their own (branch.h).
  *
  * Threads: one at a time. Errors: logged here with the layer's name and the call that failed. */
 #ifndef KERNELS_CUDA_PLAN_PLAN_H
