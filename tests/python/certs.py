@@ -1,4 +1,4 @@
-"""Certificates and tokens for tests, made as users make them."""
+"""Makes certificates and tokens for tests, with the scripts that users run."""
 import os
 import subprocess
 

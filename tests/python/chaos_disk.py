@@ -1,6 +1,6 @@
-"""A small disk for the checkpoints of a cluster, which can be full, and can hang: an image in a
-file, mounted on the checkpoint folder. It hangs like a lost file server: a process that writes
-waits, and cannot even die until the disk is back."""
+"""A small disk for the checkpoints of a cluster: an image in a file, mounted on the checkpoint
+folder. The disk can be full, and it can hang like a lost file server: a process that writes then
+waits, and cannot even die until the disk is repaired."""
 import os
 import shutil
 import subprocess

@@ -1,5 +1,5 @@
-"""A small job whose servers and workers join and leave, and the parameters that it must end with:
-for the tests of generations."""
+"""Base of the tests of generations: a small job whose servers and workers join and leave, and the
+check of its parameters at the end."""
 import os
 
 import harness

@@ -1,6 +1,6 @@
-"""Common parts of Weir and PyTorch: models, data and flags of the golden loss curves, and the
-samples of the golden predictions. test_golden*.py run Weir, and tests/golden/make_*.py run
-PyTorch."""
+"""The parts that runs of Weir and of PyTorch share: models, data and flags of the golden loss
+curves, and the samples of the golden predictions. test_golden*.py run Weir, and
+tests/golden/make_*.py run PyTorch."""
 import math
 import os
 import random

@@ -1,4 +1,5 @@
-"""Libraries that a test loads into a program, in place of the functions that they define."""
+"""Libraries that a test preloads into a program, to replace functions of the C library or of
+gRPC."""
 import os
 import subprocess
 

@@ -1,5 +1,5 @@
-"""bench/against on a small repository, whose programs and bench are made here. It builds a commit
-beside the tree, runs both in turns, and reports which figures are slower."""
+"""bench/against on a small repository, whose programs and bench this test makes. bench/against
+builds a commit beside the tree, runs both builds in turns, and reports which figures are slower."""
 # label: unit
 import os
 import re

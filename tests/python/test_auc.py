@@ -1,6 +1,6 @@
-"""The AUC of a network with two classes appears in the evaluation's line, in --summary_json, with
---evaluate and with --predict, and equals that of the outputs which --predict writes. A network with
-three classes has none."""
+"""The AUC of a network with two classes. It appears in the line of the evaluation and in
+--summary_json, also with --evaluate and with --predict, and equals the AUC of the outputs that
+--predict writes. A network with three classes has no AUC."""
 # label: cluster
 import json
 import random

@@ -1,7 +1,7 @@
-"""A slow peer bounds the memory of the other side. A server that queues for clients that do not
-read, and a worker while its server stands still, stay below the formulas in
-docs/design/exchange.md. A client that reads late loses nothing. A client that sends requests
-without end and never reads is cut off, and the job continues."""
+"""Peers that are slow use only bounded memory of the other side. The memory of a server whose
+clients do not read, and of a worker whose server stands still, stays below the formulas in
+docs/design/exchange.md. A client that reads late loses nothing. The server cuts off a client that
+sends requests without end and never reads, and the job continues."""
 # label: cluster
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A program warns of training that ended no better than a guess, but not of a short healthy run."""
+"""A program warns if a training ended no better than a guess, but not after a short healthy run."""
 # label: cluster
 import harness
 

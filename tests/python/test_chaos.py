@@ -1,5 +1,5 @@
-"""tests/chaos with a few fixed seeds: whichever faults strike, the job ends with the parameters of
-the undisturbed job; and a schedule depends on its seed alone."""
+"""tests/chaos with a few fixed seeds: the job ends with the parameters of the undisturbed job,
+whatever faults strike. A schedule depends on its seed alone."""
 # label: net waits long
 import os
 import sys

@@ -1,6 +1,6 @@
-"""CIFAR-10's binary files, made here. They are read like the same samples in npz, by --data_dir and
-by name, and faults are reported in one line; scripts/get_cifar10 verifies and unpacks an archive of
-them."""
+"""CIFAR-10's binary files, which the test makes. The worker reads them by --data_dir and by name,
+with the same result as the same samples in npz, and reports faults in one line. scripts/get_cifar10
+verifies and unpacks an archive of such files."""
 # label: cluster
 import hashlib
 import os

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Clipped gradients in real programs: in sync mode on the servers, by value or by the norm of the
-mean, otherwise at each worker. The parameters are the same alone and with any number of servers,
-whatever is killed; impossible combinations are refused."""
+"""Clipped gradients in real programs. In sync mode the servers clip, by value or by the norm of the
+mean gradient; in other modes each worker clips. The parameters are the same alone and with any
+number of servers, whatever process is killed. Impossible combinations of flags are refused."""
 # label: cluster
 import json
 import math

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Jobs whose cluster is not in the flags: TF_CONFIG, as in a TFJob's containers, and the
-environment of a Slurm step. One command line starts all tasks: weir-task."""
+"""Jobs whose cluster is not in the flags, but in TF_CONFIG, as in a TFJob's containers, or in the
+environment of a Slurm step. The same command line, of weir-task, starts all tasks."""
 # label: cluster
 import json
 import os

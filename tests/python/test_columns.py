@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Tables: an export or a checkpoint finds the columns of new data by their names, and refuses other
-columns."""
+"""Tables: a worker with an export or a checkpoint finds the columns of new data by their names, and
+refuses a table with other columns."""
 # label: cluster
 import csv
 import os

@@ -1,5 +1,5 @@
-"""A plain gRPC client emulates a second server, and a worker, to a real ps 0: the tests check the
-state of ps 0, and its reaction to wrong messages or silence."""
+"""A plain gRPC client imitates a second server, and a worker, of a real ps 0. The tests check the
+state of ps 0, and how it handles wrong messages and silence."""
 # label: cluster sanitize waits long
 import array
 import re

@@ -1,6 +1,7 @@
-"""docs/guide/cross-region.md: runs its commands, in their order and literally, in the namespaces of
-two regions. Exceptions are commands that last long (two passes), those of one machine (its memory,
-copies between hosts), and the daemon that encrypts, which not every kernel supports."""
+"""docs/guide/cross-region.md: the test runs the commands of the page literally and in their order,
+in the network namespaces of two regions. It omits commands that last long (two passes), that only
+one machine needs (its memory, copies between hosts), and the daemon that encrypts, which not every
+kernel supports."""
 # label: net waits
 import os
 import re

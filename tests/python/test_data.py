@@ -1,5 +1,5 @@
-"""Data in every format that scripts/make_data writes: the same samples in any format train to the
-same bits; models adapt their sizes to the data, and a worker with other data is refused."""
+"""Data in every format that scripts/make_data writes. The same samples in any format train to the
+same bits. Models adapt their sizes to the data, and a worker with other data is refused."""
 # label: cluster computes
 import array
 import ast

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""The data set belongs to the job: a worker with another one is refused with the difference, unless
-each worker has data of its own. A resumed job continues with the data of its checkpoint."""
+"""The data set belongs to the job: a worker with another data set is refused, and the message names
+the difference, unless each worker has data of its own. A resumed job continues with the data of its
+checkpoint."""
 # label: cluster
 import os
 import random

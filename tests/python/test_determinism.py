@@ -1,5 +1,5 @@
-"""A job with the same seed and members has the same bits, whatever the number of servers and the
-order of arrival; and one worker with two towers and twice the batch computes the same as two
+"""A job with the same seed and members ends with the same bits, whatever the number of servers and
+the order of arrival. One worker with two towers and twice the batch computes the same as two
 workers."""
 # label: cluster long
 import random

@@ -1,6 +1,6 @@
 """--list_devices, --gpus and --gpu_wait of the real worker, which loads fakes of the driver's two
-libraries (tests/fake_driver) instead of NVIDIA's. tests/worker_devices_test.c tests the choice
-itself, and processes that race for a card."""
+libraries (tests/fake_driver) instead of NVIDIA's. tests/worker_devices_test.c tests how the worker
+chooses cards, also while processes compete for a card."""
 # label: cluster address
 import json
 import os

@@ -1,6 +1,7 @@
-"""A job of one server and one worker grows to three and four, and shrinks back, while it trains.
-Each change repeats at most one step, each sample of each pass is read once, and the job learns as
-well as a fixed cluster. bench/elastic measures how long each change stops the workers."""
+"""A job of one server and one worker grows to three servers and four workers, and shrinks back,
+while it trains. Each change repeats at most one step, each sample of each pass is read once, and
+the job learns as well as a fixed cluster. bench/elastic measures how long each change stops the
+workers."""
 # label: net waits long
 import os
 import signal

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The environment: an unknown value of a variable ends the program with one line and status 2."""
+"""Environment variables: an invalid value ends the program with one line and exit status 2."""
 # label: cluster
 import os
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A limit on the size of files (ulimit -f): a write beyond it is an error that names the limit, and
-does not kill the program."""
+"""A limit on the size of files (ulimit -f): a write beyond the limit is an error whose message
+names the limit, and does not kill the program."""
 # label: cluster address
 import os
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Servers of one folder that run as different users: a server that cannot read another's file
-reports that at once, with the remedy, and no process waits for a file that will never be
-readable."""
+"""Servers with the same checkpoint folder that run as different users. A server that cannot read
+the file of another server reports that at once, with the remedy, and no process waits for a file
+that will never be readable."""
 # label: cluster
 import os
 import unittest

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""A child that a member has forked, as PyTorch's DataLoader does, and that outlives the member: the
-child keeps neither the member's connection nor its shared memory, so that a restarted member is
-admitted at once."""
+"""A member has forked a child, as PyTorch's DataLoader does, and the child outlives the member. The
+child keeps neither the member's connection nor its shared memory, so a restarted member is admitted
+at once."""
 # label: cluster
 import os
 import re

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""async, ssp and backup workers: samples are handed out batch by batch, so that each sample of each
-pass counts once whatever the speeds of the workers (I6). If the reader of a batch is lost, another
-worker reads the batch."""
+"""async, ssp and backup workers: servers assign samples to workers batch by batch, so that each
+sample of each pass counts once at any speed of the workers (I6). If the worker that reads a batch
+is lost, another worker reads the batch."""
 # label: cluster waits
 import signal
 

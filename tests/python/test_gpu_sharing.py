@@ -1,6 +1,6 @@
-"""Several jobs on one card, and several towers on one and more cards. Without a card the cards are
-those of the fake driver, computed by the emulation. The test test_gpu_sharing_cuda (label gpu) uses
-the cards of this machine, which must be idle."""
+"""Several jobs on one card, and several towers on one or more cards. Without real cards the tests
+use those of the fake driver, for which the emulation computes. The test test_gpu_sharing_cuda
+(label gpu) uses the cards of this machine, which must be idle."""
 # label: cluster gpu computes
 import json
 import os

@@ -1,5 +1,5 @@
-"""bench/gpu_train.py over the fake driver and the emulation, with a stand-in for PyTorch. It
-chooses one card and names it, and reports a run of Weir or PyTorch on another device as an
+"""bench/gpu_train.py over the fake driver and the emulation, with a stand-in for PyTorch. The bench
+chooses one card and names it. If a run of Weir or PyTorch used another device, it reports an
 error."""
 # label: cluster computes
 import argparse

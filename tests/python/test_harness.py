@@ -1,5 +1,5 @@
-"""The harness itself: a child that fails, hangs or is not collected must fail the test program,
-which prints the child's output. A skip, of a C test or a Python one, must appear with its reason,
+"""The harness itself. If a child fails, hangs or is not collected, the test program must fail and
+print the child's output. If a C test or a Python test is skipped, this must appear with its reason,
 in the program's exit status, and in the counts of scripts/test."""
 # label: cluster
 import os

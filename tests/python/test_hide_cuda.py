@@ -1,5 +1,6 @@
-"""scripts/hide_cuda: a command finds no CUDA, whatever the machine has, and other commands still
-find it. If a part of CUDA cannot be hidden, hide_cuda fails and does not run the command."""
+"""scripts/hide_cuda: the command that it runs finds no CUDA, whatever the machine has, while other
+commands still find CUDA. If a part of CUDA cannot be hidden, hide_cuda fails and does not run the
+command."""
 # label: unit
 import os
 import subprocess

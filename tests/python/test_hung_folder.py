@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""A checkpoint folder on a network that does not answer: one SIGTERM ends a server nevertheless."""
+"""A checkpoint folder on a network that does not answer: a server ends nevertheless after one
+SIGTERM."""
 # label: cluster
 import signal
 import unittest

@@ -1,5 +1,5 @@
-"""--evaluate and --predict use the model in an export or a checkpoint; --model overrides it; a file
-without a model needs it."""
+"""--evaluate and --predict use the model that an export or a checkpoint contains. --model overrides
+this model, and is needed if the file contains none."""
 # label: cluster
 import json
 import os

@@ -1,5 +1,5 @@
-"""Results of whole jobs with every optimizer and every model of Weir, and the files that they
-leave; test_train.py tests their threads."""
+"""Whole jobs with every optimizer and every model of Weir: their results, and the files that they
+write. test_train.py tests jobs with other numbers of programs."""
 # label: cluster address
 import hashlib
 import math

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""SIGTERM to all workers, or to all programs, as from a scheduler: they exit at once, and restarted
-programs resume at their last step, so that each sample is read once."""
+"""SIGTERM to all workers, or to all programs, as from a scheduler. They exit at once, and restarted
+programs resume at the last step, so that each sample is read once."""
 # label: cluster sanitize waits long
 import os
 import signal

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""async, ssp and backup workers while workers and servers join, leave, die and return: training
-continues after each change, ends with 0, learns, and each mode keeps its guarantee."""
+"""async, ssp and backup workers while workers and servers join, leave, die and return. After each
+change training continues, the programs exit with 0, the model learns, and each mode keeps its
+guarantee."""
 # label: cluster waits long
 import signal
 

@@ -1,5 +1,6 @@
-"""tests/emulation/mutants finds the code to remove from kernels/cuda by its form. These tests run
-no mutant: they check that each call has one, and that the script's list of names is up to date."""
+"""tests/emulation/mutants finds the code that it removes from kernels/cuda by patterns. These tests
+run no mutant. They check that each call has a mutant, and that the list of names in the script is
+up to date."""
 # label: unit
 import argparse
 import glob

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Names of servers that do not resolve yet: a waiting process asks again every few seconds, and
-finds the server when its record exists, or at its new address; and names with more than one
-address. The tests run in a network and mount namespace with a resolver of their own."""
+"""Names of servers that do not resolve yet: a waiting process asks again every few seconds. It
+finds the server when the record of the name exists, or has another address. Some names have more
+than one address. The tests run in a network and mount namespace with a resolver of their own."""
 # label: net long
 import os
 import shutil

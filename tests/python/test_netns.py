@@ -1,5 +1,6 @@
 """The three command lines of TensorFlow's guides, letter for letter, in two network namespaces with
-the addresses 192.168.1.6 and 192.168.1.7; the ps first, and the ps last."""
+the addresses 192.168.1.6 and 192.168.1.7. In one test the ps starts first, in the other one
+last."""
 # label: net waits
 import os
 import unittest

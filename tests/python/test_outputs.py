@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Files that programs write at their end: links, FIFOs and devices keep their type, and no file is
-written over another."""
+"""Files that programs write at their end. Links, FIFOs and devices keep their type, and no output
+replaces another output."""
 # label: cluster
 import json
 import os

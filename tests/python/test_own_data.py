@@ -1,6 +1,6 @@
 """Own data at a small size: colour pictures of CIFAR's shape, and Fashion-MNIST in other formats.
-The same samples in any format lead to the same bits, in training, evaluation and prediction;
-training continues from an export and from a PyTorch state dict."""
+The same samples in any format lead to the same bits, in training, evaluation and prediction.
+Training continues from an export and from a PyTorch state dict."""
 # label: cluster computes
 import csv
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The installed libweir: its exports, and examples/own_trainer.c, compiled as users do, in a job
-whose processes are killed. It ends with the bits of an undisturbed job."""
+"""The installed libweir: its exported symbols, and examples/own_trainer.c, compiled as users do. A
+job of this program whose processes are killed ends with the bits of an undisturbed job."""
 # label: cluster
 import glob
 import os

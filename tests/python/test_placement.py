@@ -1,4 +1,4 @@
-"""Which device computes which layer: --placement and related flags, by the real worker."""
+"""--placement and related flags of the real worker, which assign layers to devices."""
 # label: cluster address
 import re
 import shlex

@@ -1,5 +1,5 @@
 """One network over several devices: the CPU and two GPUs of the fake driver and of the CUDA that
-tests/emulation emulates. It must end where the undivided network ends."""
+tests/emulation emulates. Its parameters must end near those of the same network on one device."""
 # label: cluster address
 import json
 import re

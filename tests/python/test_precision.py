@@ -1,5 +1,6 @@
-"""worker --precision=bf16 on CPUs: it trains, to the same bits on each run, or reports why it
-cannot. oneDNN's own variable ONEDNN_MAX_CPU_ISA disables the instructions on any CPU."""
+"""worker --precision=bf16 on CPUs. The worker trains to the same bits in each run, or reports why
+it cannot. oneDNN's own variable ONEDNN_MAX_CPU_ISA disables the instructions for bf16 on any
+CPU."""
 # label: cluster computes
 import os
 import re

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""worker --evaluate and --predict: the figures of a trained file on the test set equal those of
-training's own evaluation, and the files are readable by other programs."""
+"""worker --evaluate and --predict: for a trained file and the test set, the figures equal those of
+training's own evaluation. Other programs can read the files that --predict writes."""
 # label: cluster
 import ast
 import csv

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""The Python package `weir` with Debian's Python alone: its declarations match the library;
-members, their errors, their memory; a cluster on this machine whose processes are killed; and the
-wheel, as pip makes and installs it."""
+"""The Python package `weir` with Debian's Python alone. Its declarations match the library. The
+tests cover members, their errors and their memory, clusters on this machine whose processes are
+killed, and the wheel, as pip makes and installs it."""
 # label: cluster
 import array
 import gc

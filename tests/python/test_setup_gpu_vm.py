@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""scripts/setup_gpu_vm's decisions, on machines that are a folder and a table of answers: files
-contain the answers of apt, dpkg, modprobe, nvidia-smi and the like, and each call is recorded."""
+"""The decisions of scripts/setup_gpu_vm on imitated machines. Such a machine is a folder and a
+table of answers: files contain the answers of apt, dpkg, modprobe, nvidia-smi and the like, and
+each call is recorded."""
 # label: unit
 import glob
 import gzip

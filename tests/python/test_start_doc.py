@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""docs/start: the commands that need no other machine, literally except for free ports, a smaller
-model and fewer steps; and the links of all pages lead to a target."""
+"""docs/start: the test runs the commands that need no other machine, literally except for free
+ports, a smaller model and fewer steps. The links of all pages lead to a target."""
 # label: cluster
 import os
 import re

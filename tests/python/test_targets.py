@@ -1,6 +1,6 @@
 """Targets: float32 numbers instead of class labels, one or several for each sample. Losses and
-steps are those of the definitions in plain double precision, whatever file the numbers are in; no
-line has an accuracy; mismatched data and flags are refused with a reason."""
+steps are those of the definitions in plain double precision, whatever file format the numbers have.
+No line has an accuracy. Mismatched data and flags are refused with a reason."""
 # label: cluster
 import ast
 import csv

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Habits of TensorFlow 1: one command line for both roles, its flags, its host lists, its names of
-jobs."""
+"""Command lines in the style of TensorFlow 1: the same command line for both roles, its flags, its
+host lists, and its names of jobs."""
 # label: cluster
 
 import harness

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""--predict of data without labels, in any format: the outputs are those of the same samples with
-labels, and no line has figures."""
+"""--predict of data without labels, in any format: the outputs equal those for the same samples
+with labels, and no line has figures."""
 # label: cluster
 import csv
 import glob

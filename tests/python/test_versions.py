@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Programs of two versions in one job: a refused worker, server or weirctl exits with one line that
-names both protocols."""
+"""Programs of two versions in one job: a worker, server or weirctl that is refused exits with one
+line that names both protocol versions."""
 # label: cluster
 from concurrent import futures
 

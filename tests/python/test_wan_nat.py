@@ -1,6 +1,6 @@
-"""A region behind NAT trains over a line that carries at most 1400 bytes: through ESP, which its
-gateway dials, and without, when only its worker dials out. Keepalives cross while no worker
-trains."""
+"""A region behind NAT trains over a line that carries packets of at most 1400 bytes. In one test
+the gateway of the region opens an ESP tunnel; in the other one, without ESP, only its worker opens
+connections. Keepalives cross the line while no worker trains."""
 # label: net waits
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Whole files, read and written in one call."""
+"""Reads and writes whole files in one call."""
 import array
 import json
 import struct
