@@ -61,7 +61,7 @@ class Admission(harness.Test):
         self.kill(*job.workers, *job.ps)
 
     def missing(self, job):
-        """Returns the state of worker 0 at ps 0, once ps 0 misses it."""
+        """Returns worker 0's entry in the status of ps 0 if its state is "missing", or None."""
         member = job.report("members")[0]
         return member if member["state"] == "missing" else None
 
@@ -91,7 +91,8 @@ class Admission(harness.Test):
         self.kill(*job.workers, *job.ps)
 
     def test_longer_worker_list_refused(self):
-        """Users of TensorFlow add a worker with a list of hosts that is longer by one."""
+        """Users of TensorFlow add a worker by starting it with a --worker_hosts that is longer by
+        one entry. The worker is refused."""
         job = self.started_job(flags=["--batch_size=20", "--train_steps=100000000", "--seed=3",
                                       "--fault_push_delay_ms=2"])
         job.workers[1].wait_line("training step")

@@ -77,7 +77,8 @@ class Alone(harness.Test):
             self.assertEqual(self.steps(self.folder(str(status)))[-1], STEPS)
 
     def test_save_steps_writes_and_retains_checkpoints(self):
-        """--save_steps, retention, and a finished job stays finished."""
+        """The worker writes checkpoints every --save_steps and retains the newest ones. When it is
+        started again after the last step, it makes no further step."""
         want = self.undisturbed()
         worker = self.begin(*SLOW, "--save_steps=10", "--keep_checkpoint_max=2", "--towers=2")
         said = [int(s) for s in re.findall(r"checkpoint at step (\d+): /", worker.wait_output(120))]
@@ -104,8 +105,8 @@ class Alone(harness.Test):
         worker.stop(status=143, seconds=60)
 
     def test_killed_at_random_ends_with_same_bits(self):
-        """kill -9, twenty times in all, at any moment of a life, does not change the parameters.
-        Ten kills hit a model with statistics to keep, and with masks that depend on the step."""
+        """Twenty times kill -9, at any moment of a run, does not change the parameters. In half of
+        the runs the model has running statistics, and dropout masks that depend on the step."""
         rng = random.Random(20)
         for model in ("softmax", "small_norm"):
             with self.subTest(model):
@@ -209,7 +210,8 @@ class Alone(harness.Test):
         ps.stop()
 
     def test_failed_take_over_changes_nothing(self):
-        """The folder still belongs to the first worker, which continues."""
+        """After a failed --take_over the folder still belongs to the first worker, which continues
+        to train."""
         first = self.begin(*SLOW, "--train_steps=100000", "--save_steps=4")
         first.wait_line(r"checkpoint at step \d+: /")
         self.begin("--take_over", "--seed=6").wait(60, 1)
@@ -284,8 +286,8 @@ class Alone(harness.Test):
         self.assertIn("--restore: there is no checkpoint in", worker.wait_output(60, 1))
 
     def test_refusal_of_new_settings_explains_init(self):
-        """The refusal of other settings explains how to train on with them, and the command
-        works."""
+        """The refusal of other settings names the flags with which training continues with these
+        settings, and these flags work."""
         self.begin().wait(60)
         for flag, name in (("--learning_rate=0.3", "learning_rate"),
                            ("--optimizer=sgd", "optimizer"),

@@ -82,7 +82,8 @@ class Checkpoint(harness.Test):
             shutil.rmtree(self.folder())
 
     def test_save_steps_writes_and_retains_checkpoints(self):
-        """--save_steps, the end of the job, retention, and TensorFlow's file."""
+        """The servers write checkpoints every --save_steps and at the end, retain the newest ones,
+        and list them in TensorFlow's file `checkpoint`."""
         for n_ps in (1, 2):
             job = self.slow_job(n_ps, "--save_steps=10", "--keep_checkpoint_max=2", delay=2)
             job.finish(120)
