@@ -11,10 +11,9 @@ struct entry {
     char role; /* role letter of the training column that this column stands for; 0: any */
     bool is_taken;
     /* The fields below are used only in the first entry of each name. */
-    int64_t n_here,
-        n_trained;   /* columns with this name that no flag ignores: in this file, in training */
-    int64_t n_given; /* entries that were examined for a role */
-    int64_t n_passed[4]; /* entries that data_csv_index_take has passed for each role */
+    int64_t n_here, n_trained; /* columns of this name that no flag ignores: here, in training */
+    int64_t n_given;           /* entries that were examined for a role */
+    int64_t n_passed[4];       /* entries that data_csv_index_take has passed for each role */
 };
 
 static const char role_letters[] = "flti";

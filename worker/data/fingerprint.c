@@ -55,8 +55,7 @@ static enum status sum_samples(const struct dataset *d, uint32_t *out)
     }
     dataset_pass_begin(&p, d, "checksum");
     while (dataset_pass_next(&p)) {
-        size_t n =
-            d->rows ? 1 : (size_t)(p.end - p.first); /* samples that are adjacent in memory */
+        size_t n = d->rows ? 1 : (size_t)(p.end - p.first); /* samples adjacent in memory */
         for (int64_t i = p.first; i < p.end && d->bytes; i += (int64_t)n)
             crc = digest_crc32c(crc, dataset_bytes(d, i), n * elems);
         for (int64_t i = p.first; i < p.end && !d->bytes; i++) {

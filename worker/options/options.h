@@ -92,13 +92,12 @@ struct options {
     int gpu_allow_growth;            /* -1: not given */
     const char *placement;           /* see worker/place/placement.h; NULL: none */
     int soft_placement, log_placement;
-    double validation_split;        /* share of the training set; 0: none */
-    const char *validation_dir;     /* NULL: none */
-    int64_t early_stopping;         /* evaluations without a better one; 0: never */
-    const char *evaluate, *predict; /* file of parameters; NULL: the flag was not given */
-    const char *output;             /* file of --predict's results */
-    const char *checkpoint_dir,
-        *servers_dir;    /* folder of a worker alone, of the servers; NULL: none */
+    double validation_split;                  /* share of the training set; 0: none */
+    const char *validation_dir;               /* NULL: none */
+    int64_t early_stopping;                   /* evaluations without a better one; 0: never */
+    const char *evaluate, *predict;           /* file of parameters; NULL: the flag was not given */
+    const char *output;                       /* file of --predict's results */
+    const char *checkpoint_dir, *servers_dir; /* folder of a worker alone; of servers */
     const char *restore; /* checkpoint to continue from; NULL: the newest in checkpoint_dir */
     int take_over;       /* checkpoint_dir is claimed even if its owner may be alive */
     int64_t save_steps, save_secs; /* intervals of checkpoints; 0: not by this unit */

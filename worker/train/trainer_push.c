@@ -84,8 +84,7 @@ static enum status push_chunks(struct trainer *t, int layer, int64_t step, float
         if (t->cfg.chunks->chunks[c].param < l->param[0])
             continue; /* pushed with the layer in which the chunk begins, whose backward is later */
         int64_t version = t->cfg.own_pace ? x->ops->version(x->ctx, c) : step;
-        if (version >=
-            t->cfg.train_steps) /* without lockstep: the chunk has had all updates of the job */
+        if (version >= t->cfg.train_steps) /* without lockstep: the chunk has all its updates */
             continue;
         fault_delay(t, c, step);
         /* without lockstep: -1 if the generation ended after the step had begun */

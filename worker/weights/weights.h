@@ -14,9 +14,8 @@
 #include <stdint.h>
 
 struct weights_request {
-    const char *flag,
-        *path; /* flag that named the path, such as "init", for errors; path NULL: not given */
-    const char *map; /* NULL: none */
+    const char *flag, *path; /* flag: flag that named path, for errors; path NULL: not given */
+    const char *map;         /* NULL: none */
     const struct chunks *chunks;
     bool whole; /* inference: a file that Weir wrote must have exactly these parameters */
 };
