@@ -12,7 +12,7 @@
 struct batch_split_request {
     const struct placement *placement;
     int n_layers;
-    const struct backend *cpu; /* backend of layers on the CPU in towers of GPUs */
+    const struct backend *cpu; /* backend for layers of GPU towers that are placed on the CPU */
     int n_threads;             /* threads for these layers; 0: the cores divided by the towers */
     int n_cores;
     enum backend_precision precision; /* precision of these layers, if the CPU supports it */

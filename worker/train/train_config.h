@@ -74,7 +74,7 @@ struct trainer_config {
      * *ends to 1 to end training before this step. NULL: none. */
     enum status (*validated)(void *ctx, struct trainer_evaluation *e, int *ends);
     void *validated_ctx;
-    int push_delay_ms;       /* fault injection: each push waits a random 0..this */
+    int push_delay_ms;       /* fault injection: each push waits a random time up to this */
     int64_t fault_nonfinite; /* fault injection: steps between NaN gradients; 0: no faults */
 };
 
