@@ -19,9 +19,9 @@
 #include "kernels/cuda/conv/conv_first_kernels.h"
 
 enum {
-    THREADS = 256,        /* threads of a block, at most */
-    MIN_BLOCKS = 2,       /* blocks per multiprocessor: at most 128 registers a thread */
-    BANKS = 32,           /* banks of shared memory */
+    THREADS = 256,  /* threads of a block, at most */
+    MIN_BLOCKS = 2, /* blocks per multiprocessor, so that a thread has at most 128 registers */
+    BANKS = 32,     /* banks of shared memory */
     FORWARD_CELLS = 2048, /* cells of a padded image in shared memory */
     MAX_PER_BLOCK = 32,   /* filters per block, forward */
     /* forward: the number of filters per block is reduced, down to 4, until there are so many
