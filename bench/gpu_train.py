@@ -3,9 +3,9 @@
   weir       one worker without servers: training stays on the card, each step one CUDA graph
   launches   the same with --cuda_graphs=off (--more)
   plain      the same with --gpu_tuning=none (--tuning=NAME,... or --tuning=all)
-  NAME       plain with only the tuning NAME, which shows the gain of each tuning. The tuning
+  NAME       the same with only the tuning NAME, which shows the gain of each tuning. The tuning
              capture is for workers with servers, so its row is ps1 with capture
-  tuned      plain with all tunings
+  tuned      the same with all tunings (--tuning=all)
   eager      PyTorch with its defaults
   compiled   PyTorch with torch.compile(mode="reduce-overhead"), that is with CUDA graphs, and its
              fused Adam
@@ -17,14 +17,14 @@ timed.
 
 The network, batch, optimizer and precision are the same on both sides (bench/train.py). PyTorch has
 its images on the card, too, and reads no loss while the clock runs. PyTorch's first steps
-(--warm_up) do not count. Weir itself leaves out its first 50, which load kernels and capture the
-graph (images_per_second in its summary); from there Weir's clock runs to the last parameter on the
-host. The seconds until 99% include all steps. Rounds are interleaved, every second one backwards;
-the median counts.
+(--warm_up) do not count. The figure of Weir is images_per_second in the worker's summary: it
+excludes the first 50 steps, which load kernels and capture the graph, and its clock stops when the
+last parameters are on the host. The seconds until 99% include all steps. Rounds of the rows
+alternate, every second one in reverse order, and the results are medians.
 
-All run on one card, which the report names: --gpu, otherwise the first one that no process uses.
-Each run gets the UUID of the card, and reports its device afterwards. A run that used another card,
-or the CPU, ends the program with status 1 and a line.
+All rows run on one card, which the report names: that of --gpu, or the first one that no process
+uses. Each run receives the UUID of the card, and reports its device afterwards. A run that used
+another card, or the CPU, ends the program with status 1 and a line.
 
 The program reports missing parts (PyTorch, PyTorch's CUDA, the original MNIST) and omits their
 rows. The exit status is 77 if Weir or a card is missing, because nothing can be measured. --cpu
