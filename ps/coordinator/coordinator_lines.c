@@ -247,7 +247,7 @@ static void wait_start_text(const struct text *t)
     case WAIT_RAISE:
         snprintf(
             t->at, t->bytes,
-            "members of another ps:0 wait until this ps:0 can record a higher term in %s (%s): free some space there, or make the folder writable",
+            "programs whose last generation was made by another ps:0 cannot join until this ps:0 has recorded a higher term in %s (%s): free some space there, or make the folder writable",
             t->folder, why);
         break;
     case WAIT_SERVER_CALLS:

@@ -287,7 +287,8 @@ static enum join_answer judge_join(struct service *s, const struct net_join *req
         waits |= admission_waits_for_first(s, req, why, why_bytes);
         return waits ? JOIN_RETRY : JOIN_INIT;
     }
-    /* a stopped run no longer keeps a removed process */
+    /* A removed process may join the present generation, if that has a place for it, until the
+     * generation stops. */
     int stopped = r && !r->ended && handover_is_stopped(r->store);
     if ((*rank < 0 || stopped) && membership_was_removed(s, req->incarnation)) {
         snprintf(why, why_bytes, "it was removed from the job; start it again to rejoin");

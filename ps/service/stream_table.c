@@ -1,8 +1,8 @@
 /* ps/service/stream_table.c - see stream_table.h. A number combines a place in the table with a
  * count of the streams that had the place. Places are created when first needed and never freed, so
- * a look-up needs no lock: a thread that has a number got it after its place was created. A place's
- * lock is held only while a thread adds a reference to its stream: a stream that breaks during a
- * send closes, in any thread, without waiting for the sender. */
+ * a look-up needs no lock: a thread that has a number got it after its place was created. A sender
+ * holds a place's lock while it adds a reference to the stream, not while it sends. So if a stream
+ * breaks during a send, any thread can close its place without waiting for the sender. */
 #include "ps/service/stream_table.h"
 #include "base/guarded.h"
 #include <pthread.h>

@@ -21,8 +21,8 @@ foreach(name ps worker)
     COMMAND ${CMAKE_COMMAND} -E echo "${WEIR_KIND}" > ${CMAKE_BINARY_DIR}/bin/kind)
 endforeach()
 """
-# A bench that runs the programs of a folder for one round, and records that in `runs`. No two runs
-# have equal figures.
+# A bench that runs the programs of a folder for one round, and appends the speed of the build to
+# `runs`. Its figures vary by 1 or 2 % from run to run.
 BENCH = """#!/usr/bin/python3
 import json, os, sys
 folder = sys.argv[-1].partition("--bin=")[2]

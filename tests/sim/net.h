@@ -82,7 +82,7 @@ struct sim_call *sim_call(int client, int server, enum sim_call_kind kind, void 
                           int64_t deadline);
 void sim_call_cancel(struct sim_call *c);              /* ops->reply is not called any more */
 void sim_call_answer(struct sim_call *c, void *reply); /* called at the server */
-/* Keeps a control call at its server until that answers it by its id. */
+/* Keeps a control call until its server calls sim_control_answer with the id of the call. */
 void sim_control_add(struct sim_call *c);
 void sim_control_answer(int server, uint64_t call, const void *reply);
 /* Returns NULL if no connection can be made. */
