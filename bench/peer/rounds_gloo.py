@@ -1,0 +1,28 @@
+"""One rank of PyTorch's gloo all-reduce over all parameters in one buffer, as DDP and FSDP keep
+them in few large buffers."""
+import note
+import shapes
+import torch
+from torch import distributed
+
+
+def main():
+    o = note.options()
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo")
+    client, n = distributed.get_rank(), o["clients"]
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[o["dtype"]]
+    values = torch.zeros(shapes.count(o["size"]), dtype=dtype)
+    for i in range(o["rounds"]):
+        note.note("round", round=i, client=client)
+        values += shapes.change(client)
+        distributed.all_reduce(values)
+        values /= n
+    note.note("round", round=o["rounds"], client=client)
+    shapes.check(float(values[0]), 0, o["rounds"], n)
+    distributed.barrier()
+    distributed.destroy_process_group()
+    note.note("checked", client=client)
+
+
+main()
