@@ -33,6 +33,16 @@ def parse():
     rounds.add_argument("--rounds", type=int, default=6, metavar="N", help="of a run (6)")
     rounds.add_argument("--turns", type=int, default=3, metavar="N",
                         help="runs of each system, in alternating order (3)")
+    kills = p.add_argument_group("kills")
+    kills.add_argument("--kills", type=int, default=20, metavar="N", help="of a role (20)")
+    kills.add_argument("--kills_a_run", type=int, default=5, metavar="N",
+                       help="kills of a run, one after the other (5)")
+    kills.add_argument("--seed", type=int, default=1, metavar="N", help="of the moments (1)")
+    kills.add_argument("--patience", type=int, default=60, metavar="S",
+                       help="time for a new step after a kill (60)")
+    kills.add_argument("--give_up", type=int, default=3, metavar="N",
+                       help="a row ends if training moves after none of its first N kills (3)")
+    kills.add_argument("--roles", metavar="LIST", help="programs to kill, by their names (all)")
     return p.parse_args()
 
 
@@ -46,9 +56,12 @@ def main():
     peers_watch.in_namespace([sys.executable, "-B", os.path.abspath(__file__), *sys.argv[1:]])
     if args.scratch:
         os.makedirs(args.scratch, exist_ok=True)
-    import peers_rounds
-    args.kinds = args.kinds or ",".join(peers_rounds.KINDS)
-    peers_rounds.measure(args)
+    if args.what == "rounds":
+        import peers_rounds as table
+    else:
+        import peers_kills as table
+    args.kinds = args.kinds or ",".join(table.KINDS)
+    table.measure(args)
 
 
 if __name__ == "__main__":

@@ -1,112 +1,49 @@
 """Exchange rounds of large parameters: Weir beside its peers. See bench/peers rounds --help."""
-import json
 import os
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 
 import peers_env
 from common import SOURCE, commit, in_turns, machine, write_json
-from peers_watch import SERVER, Bytes, Watch, wait_until
+from peers_run import (BIN, FLOWER_LINK, PROGRAMS, Failed, Run, flower_app, flower_home, flower_node,
+                       tail, weir_env)
+from peers_watch import SERVER, wait_until
 
-PROGRAMS = os.path.join(SOURCE, "bench/peer")
-sys.path.insert(0, PROGRAMS)
-import note  # noqa: E402
-import shapes  # noqa: E402
-
-BIN = os.path.join(SOURCE, "build/bin")
+import note  # its folder is in sys.path since peers_run
+import shapes
 
 
-class Failed(Exception):
-    """A run that did not end as it should. The text is the reason."""
-
-
-class Run:
-    """Processes of one run, its folder and its measurements."""
-
-    def __init__(self, args, options, role_of=None, counted=None):
-        self.args, self.options = args, options
-        self.folder = tempfile.mkdtemp(prefix="peers-", dir=args.scratch)
-        self.notes = os.path.join(self.folder, "notes")
-        self.env = {**os.environ, "PEERS_NOTES": self.notes, "PEERS_OPTIONS": json.dumps(options),
-                    "PYTHONPATH": PROGRAMS, "HOME": self.folder, "PYTHONUNBUFFERED": "1"}
-        self.processes, self.watch = [], Watch(role_of)
-        self.bytes = Bytes(*(counted or ()))
-        self.marks = []  # (time, CPU seconds, bytes) at each round of client 0
-
-    def python(self, peer):
-        return peers_env.python(self.args.cache, peer)
-
-    def start(self, role, argv, **env):
-        name = os.path.join(self.folder, "%d-%s.log" % (len(self.processes), role.replace(" ", "")))
-        with open(name, "w", encoding="utf-8") as log:
-            p = subprocess.Popen(argv, env={**self.env, **env}, cwd=self.folder, stdout=log,
-                                 stderr=subprocess.STDOUT, start_new_session=True)
-        self.watch.add(role, p.pid)
-        self.processes.append((p, name))
-        return p
-
-    def failure(self):
-        """Returns the reason if a process has failed."""
-        for p, name in self.processes:
-            if p.poll() not in (None, 0):
-                return "%s exited with %d: %s" % (os.path.basename(name), p.returncode, tail(name))
-        return None
+class Rounds(Run):
+    """A run of exchange rounds."""
 
     def finish(self):
-        """Waits for the notes of all rounds and checks."""
-        offset, checked = 0, set()
+        """Waits for the notes of all rounds and checks. Returns (time, CPU seconds, bytes) at each
+        round of client 0."""
+        offset, checked, marks = 0, set(), []
 
-        def step():
+        def look():
             nonlocal offset
             new, offset = note.read(self.notes, offset)
             for n in new:
                 if n["kind"] == "round" and n["client"] == 0:
-                    self.marks.append((n["at"], self.watch.seconds(), self.bytes.now()))
+                    marks.append((n["at"], self.watch.seconds(), self.bytes.now()))
                 elif n["kind"] == "checked":
                     checked.add(n["client"])
             if len(checked) == self.options["clients"]:
                 return "done"
             return self.failure()
-        why = wait_until(step, self.args.limit)
+        why = wait_until(look, self.args.limit)
         if why != "done":
             raise Failed(why or "no end within %d s: %s" % (
                 self.args.limit, tail(self.processes[-1][1])))
-
-    def close(self):
-        self.watch.close()
-        self.watch.end()
-        for p, _ in self.processes:
-            p.wait()
-        reap()
-        if not self.args.keep:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def reap():
-    """Collects adopted processes that have ended."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
-
-
-def tail(path, n=300):
-    with open(path, encoding="utf-8", errors="replace") as f:
-        lines = [l.strip() for l in f if l.strip()]
-    return " / ".join(lines[-3:])[-n:] or "no output"
+        return marks
 
 
 def start_weir(run):
     run.start("server", [os.path.join(BIN, "ps"), "--ps_hosts=" + run.options["server"]])
     for i in range(run.options["clients"]):
         run.start("client %d" % i, [run.python("weir"), os.path.join(PROGRAMS, "rounds_weir.py"),
-                                    str(i)],
-                  PYTHONPATH=PROGRAMS + ":" + os.path.join(SOURCE, "python"),
-                  WEIR_LIBRARY=os.path.join(SOURCE, "build/lib/libweir.so.0"))
+                                    str(i)], **weir_env())
 
 
 def start_gloo(run):
@@ -118,41 +55,16 @@ def start_gloo(run):
 
 
 def start_flower(run):
-    run.env["PATH"] = os.path.dirname(run.python("flower")) + ":" + run.env["PATH"]
-    run.env["FLWR_HOME"] = run.folder
-    with open(os.path.join(run.folder, "config.toml"), "w", encoding="utf-8") as f:
-        f.write("[superlink]\ndefault = \"here\"\n\n[superlink.here]\n"
-                "address = \"127.0.0.1:8000\"\ninsecure = true\n")
+    flower_home(run)
     n = run.options["clients"]
-    run.start("server", ["flower-superlink", "--insecure", "--host=0.0.0.0",
-                         "--disable-runtime-dependency-installation"])
+    run.start("server", FLOWER_LINK)
     for i in range(n):
-        run.start("client %d" % i, [
-            "flower-supernode", "--insecure", "--superlink=%s:8000" % SERVER,
-            "--port=%d" % (9094 + i),
-            "--node-config=partition-id=%d num-partitions=%d" % (i, n)])
-    app = shutil.copytree(os.path.join(PROGRAMS, "flower_rounds"),
-                          os.path.join(run.folder, "app"))
-    start_when_listening(run, 8000, ["flwr", "run", app, "here"])
-
-
-def start_when_listening(run, port, argv):
-    """Starts a program of no role as soon as a server listens at the port."""
-    found = wait_until(lambda: run.failure() or listens(port), 60)
-    if found is not True:
-        raise Failed(found or "nothing listens at port %d within 60 s" % port)
-    run.start("starter", argv)
-
-
-def listens(port):
-    with open("/proc/net/tcp", encoding="ascii") as f:
-        return any(fields[3] == "0A" and int(fields[1].split(":")[1], 16) == port
-                   for fields in map(str.split, list(f)[1:]))
+        run.start("client %d" % i, flower_node(i, n, SERVER))
+    run.start_when_listening(8000, "starter", ["flwr", "run", flower_app(run, "flower_rounds"),
+                                               "here"])
 
 
 def start_nvflare(run):
-    for i in range(run.options["clients"]):  # its programs resolve these names
-        os.makedirs(os.path.join(run.folder, "site-%d" % (i + 1)), exist_ok=True)
     run.start("starter", [run.python("nvflare"), os.path.join(PROGRAMS, "rounds_nvflare.py")],
               NVFLARE_POC_WORKSPACE=os.path.join(run.folder, "poc"),
               PATH=os.path.dirname(run.python("nvflare")) + ":" + run.env["PATH"])
@@ -187,7 +99,7 @@ KINDS = {
 NO_SERVER = ("hivemind", "gloo")
 
 
-def figures(kind, marks, peaks, n_clients):
+def figures(marks, peaks, n_clients):
     """Returns the figures of a run. marks: (time, CPU seconds, (bytes to, bytes from)) at the start
     of each round and at the end; the first round is not measured, because it includes set-up."""
     marks = marks[1:]
@@ -210,11 +122,10 @@ def round_of(args, kind, dtype, clients):
             raise Failed(why)
     options = {"clients": clients, "dtype": dtype, "rounds": args.rounds, "size": args.size,
                "server": SERVER + ":2222", **more}
-    run = Run(args, options, role_of, counted)
+    run = Rounds(args, options, role_of, counted)
     try:
         start(run)
-        run.finish()
-        return figures(kind, run.marks, run.watch.peaks(), clients)
+        return figures(run.finish(), run.watch.peaks(), clients)
     finally:
         run.close()
 

@@ -3,7 +3,6 @@ clients as processes of this machine."""
 import os
 import time
 
-import gpt_module
 import note
 from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
 from nvflare.client.config import ExchangeFormat
@@ -14,7 +13,9 @@ def main():
     o = note.options()
     here = os.path.dirname(os.path.abspath(__file__))
     recipe = FedAvgRecipe(
-        name="rounds", model=gpt_module.Parameters(o["size"], o["dtype"]),
+        name="rounds", model={
+            "class_path": "gpt_module.Parameters",
+            "args": {"size": o["size"], "dtype": o["dtype"]}},
         min_clients=o["clients"], num_rounds=o["rounds"] + 1,
         train_script=os.path.join(here, "rounds_nvflare_client.py"),
         server_expected_format=ExchangeFormat.PYTORCH)
