@@ -104,18 +104,18 @@ def hivemind_programs(run, _role):
                              str(i)], {}) for i in range(3)}
 
 
-DRAIN = (([os.path.join(BIN, "weirctl"), "--ps_hosts=127.0.0.1:2221,127.0.0.1:2222", "drain", "1"],
-          1.0),)
+DRAIN = [os.path.join(BIN, "weirctl"), "--ps_hosts=127.0.0.1:2221,127.0.0.1:2222", "drain", "1"]
+TWICE = ((DRAIN, 1.0), (DRAIN, 16.0))  # ps 0 asks for the second call after 15 s
 # kind: (name, environments, programs, steps between kills, between checkpoints, pace, roles)
 KINDS = {
     "weir": ("Weir", ("torch", "weir"), weir_programs, 60, 20, 0.02, (
         Role("a worker", "worker 1"),
         Role("ps 1", "ps 1"),
         Role("ps 0 (coordinator)", "ps 0"),
-        Role("ps 1, gone for good; `weirctl drain 1` after 1 s", "ps 1", for_good=True,
-             after=DRAIN),
+        Role("ps 1, gone for good; `weirctl drain 1` twice", "ps 1", for_good=True,
+             after=TWICE),
         Role("ps 1, gone for good with its own folder", "ps 1", for_good=True, shared=False,
-             after=DRAIN))),
+             after=TWICE))),
     "tensorflow": ("TensorFlow, ParameterServerStrategy", ("tensorflow",), tensorflow_programs,
                    200, 100, 0, (
         Role("a worker", "worker 1"), Role("ps", "ps 0"), Role("chief (coordinator)", "chief 0"))),
@@ -127,7 +127,7 @@ KINDS = {
         Role("a rank", "group 1", below="kills_torchft.py"),
         Role("node 1: agent and rank", "group 1"),
         Role("lighthouse", "lighthouse"))),
-    "hivemind": ("hivemind", ("torch", "hivemind"), hivemind_programs, 20, 10, 0.02, (
+    "hivemind": ("hivemind", ("torch", "hivemind"), hivemind_programs, 6, 0, 0.02, (
         Role("a peer", "peer 2"), Role("the first peer", "peer 0"))),
     "flower": ("Flower", ("flower",), flower_programs, 4, 2, 0.02, (
         Role("a SuperNode", "node 1"),
@@ -206,8 +206,10 @@ def one_run(args, kind, role, moments):
             if result is None:
                 break
             results.append(result)
-            if isinstance(result, str) or role.for_good:
+            if isinstance(result, str):
                 return results, None
+            if role.for_good:
+                break
         job.until(lambda: True if 0 in job.ends else None, args.limit)
         return results, job.ends.get(0)
     finally:

@@ -173,7 +173,8 @@ def measure(args):
     for dtype in args.dtypes.split(","):
         for clients in map(int, args.clients.split(",")):
             for kind in kinds:
-                results[dtype, clients, kind] = []
+                results[dtype, clients, kind] = ("one client has no peer" if clients == 1 and
+                                                 kind in NO_SERVER else [])
             for i, kind in in_turns(args.turns, kinds):
                 at = (dtype, clients, kind)
                 if isinstance(results[at], str):
