@@ -41,7 +41,7 @@ def reason(folder, peer):
 def last_error(text):
     """Returns the line of pip's output that names the fault."""
     lines = [l.strip() for l in text.splitlines() if l.strip()]
-    faults = [l for l in lines if "rror" in l and not l.startswith("note:")]
+    faults = [l for l in lines if "error" in l.lower() and not l.startswith("note:")]
     return (faults or lines or ["no output"])[-1][:300]
 
 

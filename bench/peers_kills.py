@@ -1,7 +1,7 @@
 """The kill matrix: kill -9 of each role of Weir and its peers. See bench/peers --help.
 
 A supervisor starts every program again that does not end with 0, RESTART seconds later and by the
-same command, as systemd or Kubernetes do; except where a row says that it is gone for good."""
+same command, as systemd or Kubernetes do. Rows with "gone for good" are the exception."""
 import json
 import os
 import signal
@@ -12,8 +12,8 @@ import time
 import peers_env
 from common import SOURCE, commit, machine, write_json
 from peers_outcome import HEAD, most, outcome, row, schedule, usual
-from peers_run import (BIN, FLOWER_LINK, PROGRAMS, Failed, Run, flower_app, flower_home, flower_node,
-                       tail, weir_env)
+from peers_run import (BIN, FLOWER_LINK, PROGRAMS, Failed, Run, flower_app, flower_home,
+                       flower_node, tail, weir_env)
 from peers_watch import command_line, descendants, processes
 
 import note  # its folder is in sys.path since peers_run
@@ -40,8 +40,8 @@ def weir_programs(run, role):
     made = {}
     for i in range(2):
         folder = os.path.join(run.folder, "saved" if role.shared else "saved-%d" % i)
-        made["ps %d" % i] = ([os.path.join(BIN, "ps"), hosts, "--job_name=ps", "--task_index=%d" % i,
-                              "--checkpoint_dir=" + folder,
+        made["ps %d" % i] = ([os.path.join(BIN, "ps"), hosts, "--job_name=ps",
+                              "--task_index=%d" % i, "--checkpoint_dir=" + folder,
                               "--save_steps=%d" % run.options["save_steps"]], {})
     for i in range(2):
         made["worker %d" % i] = ([run.python("weir"), os.path.join(PROGRAMS, "kills_weir.py"),
@@ -194,8 +194,8 @@ class Job:
 def one_run(args, kind, role, moments):
     """Makes one run with the kills of these moments. Returns (results of kills, digest or None)."""
     _, _, programs, between, save_steps, pace, _ = KINDS[kind]
-    options = {"steps": args.kills_a_run * (between + SPARE), "pace": pace, "save_steps": save_steps,
-               "server": "127.0.0.1:2221,127.0.0.1:2222"}
+    options = {"steps": args.kills_a_run * (between + SPARE), "pace": pace,
+               "save_steps": save_steps, "server": "127.0.0.1:2221,127.0.0.1:2222"}
     run, results = Run(args, options, every=1), []
     try:
         job = Job(run, programs(run, role))
@@ -288,8 +288,8 @@ def measure(args):
             kills, digests = matrix_row(args, kind, role, right)
             lines.append(row(name, role.name, kills, digests, right))
             results.append([kind, role.name, kills, digests, right])
-    print("\n%s; Weir %s; %d kills a row, seed %d, %d kills a run; started again after %.1f s; load "
-          "at the end %.1f\n" % (machine(), commit(SOURCE), args.kills, args.seed, args.kills_a_run,
-                                 RESTART, os.getloadavg()[0]))
+    print("\n%s; Weir %s; %d kills a row, seed %d, %d kills a run; started again after %.1f s; "
+          "load at the end %.1f\n" % (machine(), commit(SOURCE), args.kills, args.seed,
+                                      args.kills_a_run, RESTART, os.getloadavg()[0]))
     print("\n".join([HEAD, *lines]))
     write_json({"machine": machine(), "options": vars(args), "results": results}, args.json)

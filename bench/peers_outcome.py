@@ -6,16 +6,16 @@ AFTER = 3  # steps beyond the last one before a kill, after which training moves
 
 
 def schedule(seed, kind, role, n_kills, between):
-    """Returns [(step, seconds)] for each kill: the number of steps, counted from the start or from
-    the end of the kill before, and the delay after that step. The same arguments give the same
-    moments."""
+    """Returns [(step, seconds)] for each kill: the number of steps, counted from the start or the
+    end of the kill before, and the delay after that step. The same arguments lead to the
+    same moments."""
     chance = random.Random("%d %s %s" % (seed, kind, role))
     return [(round(chance.uniform(0.25, 1) * between), chance.uniform(0, 0.1))
             for _ in range(n_kills)]
 
 
 def usual(notes):
-    """Returns the median time of a step of the rank that has the most steps; 0 if there are none."""
+    """Returns the median time of a step over all ranks; without steps 0."""
     times = [t for rank in {n["rank"] for n in notes} for t in _times(notes, rank)]
     return statistics.median(times) if times else 0
 
@@ -31,6 +31,16 @@ def most(notes):
     return max((n["n"] for n in notes), default=-1)
 
 
+def made_again(before, after):
+    """Returns how many steps of one rank were made again. before, after: its notes before and after
+    the kill. A larger stride than before the kill is no work of the rank: it received the state."""
+    last = most(before)
+    strides = [b["n"] - a["n"] for a, b in zip(before, before[1:])]
+    stride = max([s for s in strides if s > 0], default=1)
+    return sum(min(b["n"], last) - a["n"] for a, b in zip(after, after[1:])
+               if a["n"] < min(b["n"], last) and b["n"] - a["n"] <= stride)
+
+
 def outcome(notes, killed, step_seconds):
     """Returns (lost steps, seconds of standstill) of a kill at the time `killed`; None: training
     does not move yet. Notes: {"n": number of steps made, "rank", "at": time}.
@@ -43,22 +53,22 @@ def outcome(notes, killed, step_seconds):
     moved = next((n for n in after if n["n"] >= made + AFTER), None)
     if moved is None:
         return None
-    lost = 0
-    for rank in {n["rank"] for n in before}:
-        again = [n["n"] for n in after if n["rank"] == rank and n["at"] <= moved["at"]]
-        if again:
-            lost = max(lost, most([n for n in before if n["rank"] == rank]) - min(again))
+    after = after[:after.index(moved) + 1]
+    lost = max((made_again([n for n in before if n["rank"] == rank],
+                           [n for n in after if n["rank"] == rank])
+                for rank in {n["rank"] for n in before}), default=0)
     seconds = moved["at"] - killed - (moved["n"] - made) * step_seconds
-    return max(0, lost), max(0.0, seconds)
+    return lost, max(0.0, seconds)
 
 
 def span(values, form):
     """Returns the median, with the lowest and highest value."""
     if not values:
         return ""
-    words = (form + " (" + form + " to " + form + ")") % (
+    if min(values) == max(values):
+        return form % values[0]
+    return (form + " (" + form + " to " + form + ")") % (
         statistics.median(values), min(values), max(values))
-    return words if min(values) != max(values) else form % values[0]
 
 
 def row(name, role, kills, digests, right):

@@ -5,8 +5,8 @@ import sys
 
 import peers_env
 from common import SOURCE, commit, in_turns, machine, write_json
-from peers_run import (BIN, FLOWER_LINK, PROGRAMS, Failed, Run, flower_app, flower_home, flower_node,
-                       tail, weir_env)
+from peers_run import (BIN, FLOWER_LINK, PROGRAMS, Failed, Run, flower_app, flower_home,
+                       flower_node, tail, weir_env)
 from peers_watch import SERVER, wait_until
 
 import note  # its folder is in sys.path since peers_run

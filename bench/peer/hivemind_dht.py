@@ -1,5 +1,5 @@
-"""The DHT of the peers of one run: the first peer's addresses are in a file, which the others wait
-for. A first peer that starts again joins through the addresses of the second."""
+"""The DHT of the peers of one run: the first peer's addresses are in a file, which the
+other peers read. A first peer that starts again joins through the addresses of the second."""
 import os
 import time
 

@@ -1,6 +1,6 @@
 """A replica group of torchft: its example train_ddp.py. A group that returns receives the state
-from a group that lives, so no checkpoint is needed as long as one lives. With `save_steps` each
-group also writes one, as the example does, and reads it if it starts."""
+from a group that lives, so no checkpoint is needed as long as one lives. Each group also writes
+one every `save_steps` steps, as the example does, and reads it if it starts."""
 import os
 import sys
 from datetime import timedelta
@@ -23,7 +23,7 @@ def main():
 
     manager = Manager(pg=ProcessGroupGloo(timeout=timedelta(seconds=5)), min_replica_size=1,
                       load_state_dict=load, state_dict=state, replica_id="group_%d" % group,
-                      timeout=timedelta(seconds=10))
+                      timeout=timedelta(seconds=10), quorum_timeout=timedelta(seconds=10))
     model = DistributedDataParallel(manager, job.model)
     optimizer = Optimizer(manager, rule)
     path = "group-%d.pt" % group

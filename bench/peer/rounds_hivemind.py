@@ -7,13 +7,15 @@ import hivemind_dht
 import note
 import shapes
 import torch
+from hivemind.compression import Float16Compression, NoCompression
 
 
 def main():
     o, client = note.options(), int(sys.argv[1])
     torch.set_num_threads(1)
     tensors = [p.data for p in gpt_module.Parameters(o["size"], "fp32").parameters()]
-    codec = hivemind.compression.Float16Compression() if o["dtype"] == "bf16" else hivemind.compression.NoCompression()
+    half = o["dtype"] == "bf16"  # hivemind has fp16
+    codec = Float16Compression() if half else NoCompression()
     averager = hivemind.averaging.DecentralizedAverager(
         tensors, hivemind_dht.join(client), prefix="rounds", start=True, compression=codec,
         target_group_size=o["clients"], min_matchmaking_time=2.0)

@@ -12,9 +12,9 @@ LOCAL = 50  # steps of a round, for which one change of the values stands
 def main():
     o, client = note.options(), int(sys.argv[1])
     with weir.Member(ps_hosts=o["server"], n_workers=o["clients"], task_index=client,
-                     train_steps=LOCAL * o["rounds"], batch_size=1, local_steps=LOCAL, own_local_steps=True,
-                     outer_optimizer="sgd", outer_learning_rate=1, wire_dtype=o["dtype"],
-                     shared_memory=o["shared_memory"]) as member:
+                     train_steps=LOCAL * o["rounds"], batch_size=1, local_steps=LOCAL,
+                     own_local_steps=True, outer_optimizer="sgd", outer_learning_rate=1,
+                     wire_dtype=o["dtype"], shared_memory=o["shared_memory"]) as member:
         params = [member.param(name, shape) for name, shape in shapes.shapes(o["size"])]
         for step in member:
             note.note("round", round=step.step // LOCAL, client=client)

@@ -1,5 +1,5 @@
-"""Shapes of the parameters of GPT-2, and the stand-in for training that all programs share. Standard
-library only."""
+"""Shapes of the parameters of GPT-2, and the stand-in for training that all programs share. Needs
+only the standard library."""
 
 SIZES = {"124m": (12, 768, 50257, 1024), "16m": (4, 384, 20000, 512), "tiny": (2, 64, 512, 64)}
 

@@ -39,7 +39,8 @@ class FromDoc(harness.Test):
     def run_weir(self, text, script):
         """Runs the page's server and workers. Returns the workers' outputs."""
         port = str(harness.free_ports(1)[0])
-        server, *workers = [shlex.split(c.rstrip("& ").replace("localhost:2221", "localhost:" + port))
+        text = text.replace("localhost:2221", "localhost:" + port)
+        server, *workers = [shlex.split(c.rstrip("& "))
                             for c in commands(text, "weir-ps", "python3")]
         self.assertEqual([w[1] for w in workers], [script] * 2)
         ps = self.start("ps", [harness.program("ps"), *server[1:]], cwd=self.dir())
