@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+import typing
 
 import peers_env
 from common import SOURCE, commit, machine, write_json
-from peers_outcome import HEAD, most, outcome, row, schedule, usual
+from peers_outcome import HEAD, most, outcome, row, schedule, together, usual
 from peers_run import (BIN, FLOWER_LINK, PROGRAMS, Failed, Run, flower_app, flower_home,
                        flower_node, tail, weir_env)
 from peers_watch import command_line, descendants, processes
@@ -106,35 +107,49 @@ def hivemind_programs(run, _role):
 
 DRAIN = [os.path.join(BIN, "weirctl"), "--ps_hosts=127.0.0.1:2221,127.0.0.1:2222", "drain", "1"]
 TWICE = ((DRAIN, 1.0), (DRAIN, 16.0))  # ps 0 asks for the second call after 15 s
-# kind: (name, environments, programs, steps between kills, between checkpoints, pace, roles)
+
+class Kind(typing.NamedTuple):
+    """A system. between: most steps from one kill to the next. spare: further steps of a run for
+    each kill. pace: seconds that a step lasts at least. ranks: number of ranks that note their
+    steps; the first kill is after a step of each of them."""
+    name: str
+    environments: tuple
+    programs: typing.Callable
+    between: int
+    spare: int
+    save_steps: int
+    pace: float
+    ranks: int
+    roles: tuple
+
+
 KINDS = {
-    "weir": ("Weir", ("torch", "weir"), weir_programs, 60, 20, 0.02, (
+    "weir": Kind("Weir", ("torch", "weir"), weir_programs, 60, 15, 20, 0.02, 2, (
         Role("a worker", "worker 1"),
         Role("ps 1", "ps 1"),
         Role("ps 0 (coordinator)", "ps 0"),
-        Role("ps 1, gone for good; `weirctl drain 1` twice", "ps 1", for_good=True,
-             after=TWICE),
+        Role("ps 1, gone for good; `weirctl drain 1` twice", "ps 1", for_good=True, after=TWICE),
         Role("ps 1, gone for good with its own folder", "ps 1", for_good=True, shared=False,
              after=TWICE))),
-    "tensorflow": ("TensorFlow, ParameterServerStrategy", ("tensorflow",), tensorflow_programs,
-                   200, 100, 0, (
+    "tensorflow": Kind("TensorFlow, ParameterServerStrategy", ("tensorflow",), tensorflow_programs,
+                       200, 50, 100, 0, 1, (
         Role("a worker", "worker 1"), Role("ps", "ps 0"), Role("chief (coordinator)", "chief 0"))),
-    "torchrun": ("torchrun and DDP", ("torch",), ddp_programs, 60, 20, 0.02, (
+    "torchrun": Kind("torchrun and DDP", ("torch",), ddp_programs, 60, 15, 20, 0.02, 2, (
         Role("a rank", "node 1", below="kills_torchrun.py"),
         Role("node 1: agent and rank", "node 1"),
         Role("node 0: agent, rank, rendezvous", "node 0"))),
-    "torchft": ("torchft and DDP", ("torch", "torchft"), torchft_programs, 60, 20, 0.02, (
+    "torchft": Kind("torchft and DDP", ("torch", "torchft"), torchft_programs,
+                    60, 15, 20, 0.02, 2, (
         Role("a rank", "group 1", below="kills_torchft.py"),
         Role("node 1: agent and rank", "group 1"),
         Role("lighthouse", "lighthouse"))),
-    "hivemind": ("hivemind", ("torch", "hivemind"), hivemind_programs, 6, 0, 0.02, (
+    "hivemind": Kind("hivemind", ("torch", "hivemind"), hivemind_programs, 30, 30, 0, 0.02, 3, (
         Role("a peer", "peer 2"), Role("the first peer", "peer 0"))),
-    "flower": ("Flower", ("flower",), flower_programs, 4, 2, 0.02, (
+    "flower": Kind("Flower", ("flower",), flower_programs, 3, 5, 2, 0.02, 1, (
         Role("a SuperNode", "node 1"),
         Role("the ServerApp", "link", below="flwr-serverapp"),
         Role("SuperLink (with --database)", "link"))),
 }
-SPARE = 15  # steps of a run for each kill, beyond those of the schedule
 
 
 class Job:
@@ -193,14 +208,15 @@ class Job:
 
 def one_run(args, kind, role, moments):
     """Makes one run with the kills of these moments. Returns (results of kills, digest or None)."""
-    _, _, programs, between, save_steps, pace, _ = KINDS[kind]
-    options = {"steps": args.kills_a_run * (between + SPARE), "pace": pace,
-               "save_steps": save_steps, "server": "127.0.0.1:2221,127.0.0.1:2222"}
+    system = KINDS[kind]
+    options = {"steps": args.kills_a_run * (system.between + system.spare), "pace": system.pace,
+               "save_steps": system.save_steps, "server": "127.0.0.1:2221,127.0.0.1:2222"}
     run, results = Run(args, options, every=1), []
     try:
-        job = Job(run, programs(run, role))
-        if job.until(lambda: True if most(job.notes) >= 3 else None, START_LIMIT) is None:
-            raise Failed("no step within %d s: %s" % (START_LIMIT, tail(run.processes[-1][1])))
+        job = Job(run, system.programs(run, role))
+        ready = job.until(lambda: True if together(job.notes, system.ranks) else None, START_LIMIT)
+        if ready is None:
+            raise Failed("no steps within %d s: %s" % (START_LIMIT, tail(run.processes[-1][1])))
         for steps, delay in moments:
             result = one_kill(args, job, role, steps, delay)
             if result is None:
@@ -236,7 +252,7 @@ def one_kill(args, job, role, steps, delay):
 
 def matrix_row(args, kind, role, right):
     """Returns (kills, digests) of one role."""
-    moments = schedule(args.seed, kind, role.name, args.kills, KINDS[kind][3])
+    moments = schedule(args.seed, kind, role.name, args.kills, KINDS[kind].between)
     kills, digests = [], []
     while len(kills) < args.kills:
         try:
@@ -251,7 +267,7 @@ def matrix_row(args, kind, role, right):
                 break
         elif len(kills) >= args.give_up and all(stuck):
             break
-    print(row(KINDS[kind][0], role.name, kills, digests, right), file=sys.stderr, flush=True)
+    print(row(KINDS[kind].name, role.name, kills, digests, right), file=sys.stderr, flush=True)
     return kills, digests
 
 
@@ -259,7 +275,7 @@ def undisturbed(args, kind):
     """Returns the digests of two runs without kills."""
     digests = []
     for _ in range(2):
-        _, digest = one_run(args, kind, KINDS[kind][6][0], [])
+        _, digest = one_run(args, kind, KINDS[kind].roles[0], [])
         digests += [digest] if digest else []
     return digests
 
@@ -270,8 +286,9 @@ def measure(args):
         sys.exit("bench: --kinds is a list of %s" % ", ".join(KINDS))
     lines, results = [], []
     for kind in kinds:
-        name, environments, _, _, _, _, roles = KINDS[kind]
-        why = next(filter(None, (peers_env.reason(args.cache, e) for e in environments)), None)
+        name, roles = KINDS[kind].name, KINDS[kind].roles
+        why = next(filter(None, (peers_env.reason(args.cache, e)
+                                 for e in KINDS[kind].environments)), None)
         right = []
         if why is None:
             try:

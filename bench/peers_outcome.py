@@ -61,6 +61,11 @@ def outcome(notes, killed, step_seconds):
     return lost, max(0.0, seconds)
 
 
+def together(notes, n_ranks):
+    """Returns whether so many ranks have made steps, and one of them more than AFTER."""
+    return len({n["rank"] for n in notes if n["n"] > 0}) >= n_ranks and most(notes) > AFTER
+
+
 def span(values, form):
     """Returns the median, with the lowest and highest value."""
     if not values:

@@ -36,11 +36,11 @@ class Kills(harness.Test):
 
     def test_run_has_steps_for_all_its_kills(self):
         """The steps of a schedule and those until training moves are less than a run has."""
-        for kind, (_, _, _, between, _, _, roles) in peers_kills.KINDS.items():
-            for role in roles:
-                moments = peers_outcome.schedule(1, kind, role.name, 5, between)
+        for kind, system in peers_kills.KINDS.items():
+            for role in system.roles:
+                moments = peers_outcome.schedule(1, kind, role.name, 5, system.between)
                 needed = sum(n + peers_outcome.AFTER for n, _ in moments)
-                self.assertLess(needed, 5 * (between + peers_kills.SPARE), (kind, role.name))
+                self.assertLess(needed, 5 * (system.between + system.spare), (kind, role.name))
 
     def test_outcome_without_new_steps_is_absent(self):
         notes = steps(0, (1, 1), (2, 2), (3.5, 3), (4, 4))
@@ -75,6 +75,12 @@ class Kills(harness.Test):
         """A coordinator notes every fifth step, and resumes from step 10."""
         notes = steps(0, (1, 5), (2, 10), (3, 15), (4, 20), (9, 10), (10, 15), (11, 20), (12, 25))
         self.assertEqual(peers_outcome.outcome(notes, 4.5, 0.2)[0], 10)
+
+    def test_job_is_together_after_steps_of_each_rank(self):
+        first = steps(0, *[(t, t) for t in range(6)])
+        self.assertFalse(peers_outcome.together(first + steps(1, (1, 0)), 2))
+        self.assertTrue(peers_outcome.together(first + steps(1, (1, 0), (2, 1)), 2))
+        self.assertFalse(peers_outcome.together(steps(0, (1, 1)) + steps(1, (1, 1)), 2))
 
     def test_usual_step_is_median(self):
         notes = together(steps(0, (0, 0), (1, 1), (2, 2), (9, 3)), steps(1, (0, 0), (4, 4)))
