@@ -8,6 +8,7 @@ The programs of the peers are in bench/peer. Each is written in the way that the
 documentation shows. A peer that cannot be installed or fails has its reason in the table."""
 import argparse
 import os
+import signal
 import sys
 
 import peers_env
@@ -54,6 +55,7 @@ def main():
     if args.what is None:
         sys.exit("bench: which table, rounds or kills?")
     peers_watch.in_namespace([sys.executable, "-B", os.path.abspath(__file__), *sys.argv[1:]])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs then end their processes
     if args.scratch:
         os.makedirs(args.scratch, exist_ok=True)
     if args.what == "rounds":
