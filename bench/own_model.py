@@ -2,6 +2,7 @@
 size) with its own training loop in PyTorch. All rows are measured in one run on one machine:
 
   weir   weir.torch.Exchange: 1 ps and 2 workers
+  early  the same with early=True: the next forward waits for its parameters layer by layer
   ddp    DistributedDataParallel over gloo: 2 ranks
   alone  2 processes that do not communicate: the limit of both
 
@@ -32,8 +33,10 @@ sys.path.insert(0, os.path.join(SOURCE, "python"))
 import weir  # noqa: E402
 
 RUN = os.path.join(SOURCE, "bench/own_model_run.py")
-NAMES = {"weir": "Weir, 1 ps and 2 workers", "ddp": "DDP on gloo, 2 ranks",
+NAMES = {"weir": "Weir, 1 ps and 2 workers", "early": "Weir with early=True",
+         "ddp": "DDP on gloo, 2 ranks",
          "alone": "2 processes that do not communicate"}
+WEIR = ("weir", "early")  # kinds with servers
 ALLOW_LOSS = 1e-3  # largest difference between the late losses (last quarter) of weir and ddp
 CONTEXT = 64  # tokens of a sample, as in char_gpt.py
 
@@ -48,7 +51,7 @@ def parse():
     p.add_argument("--layers", type=int, default=2)
     p.add_argument("--batch", type=int, default=16, help="samples of 64 tokens, of a worker")
     p.add_argument("--threads", type=int, default=1, help="PyTorch's, in each process")
-    p.add_argument("--kinds", default="weir,ddp,alone")
+    p.add_argument("--kinds", default="weir,early,ddp,alone")
     p.add_argument("--limit", type=int, default=600, help="seconds for one round of one kind")
     p.add_argument("--trace", metavar="PREFIX", help="Weir's workers write PREFIX-0.json and -1, "
                    "for bench/trace_merge")
@@ -63,12 +66,12 @@ def options(args, kind, rank, servers=()):
                        "trace": args.trace})
 
 
-def run_weir(args):
+def run_weir(args, kind):
     with weir.Cluster(n_workers=2) as cluster:
         ps = cluster.processes["ps:0"]
         for i in range(2):
             cluster.start_worker(i, [sys.executable, RUN, options(
-                args, "weir", i, [ps.popen.pid] if i == 0 else [])])
+                args, kind, i, [ps.popen.pid] if i == 0 else [])])
         peak, deadline = 0, time.monotonic() + args.limit
         while True:
             peak = max(peak, rss(ps.popen.pid))
@@ -103,7 +106,7 @@ def run_pytorch(args, kind):
 
 def round_of(args, kind):
     """Returns {figure: value} of one round."""
-    ranks, server = run_weir(args) if kind == "weir" else run_pytorch(args, kind)
+    ranks, server = run_weir(args, kind) if kind in WEIR else run_pytorch(args, kind)
     seconds = max(r["to"] for r in ranks) - min(r["from"] for r in ranks)
     tokens = 2 * args.batch * CONTEXT * args.steps
     cpu = sum(r["cpu"] for r in ranks)
@@ -129,19 +132,20 @@ def report(args, rounds):
         print("| %s | %.0f | %.0f to %.0f | %.1f | %.1f | %.0f | %.0f |" % (
             NAMES[kind], m["tokens_per_s"], min(speeds), max(speeds), m["cpu_ms_per_1000"],
             m["servers_cpu_ms_per_1000"], m["rss"], m["server_rss"]))
-    if {"weir", "ddp"} <= median.keys():
-        compare(rounds, median)
+    for kind in WEIR:
+        if {kind, "ddp"} <= median.keys():
+            compare(rounds, median, kind)
     write_json({"machine": machine(), "options": vars(args), "rounds": rounds}, args.json)
 
 
-def compare(rounds, median):
-    pairs = list(zip(rounds["weir"], rounds["ddp"]))
+def compare(rounds, median, kind):
+    pairs = list(zip(rounds[kind], rounds["ddp"]))
     for name, what in (("tokens_per_s", "tokens/s"), ("cpu_ms_per_1000", "CPU seconds")):
         ratios = [a[name] / b[name] for a, b in pairs]
-        print("\n%s, Weir to DDP, round by round: median %.3f (%.3f to %.3f)" % (
-            what, statistics.median(ratios), min(ratios), max(ratios)))
-    a, b = median["weir"]["loss"], median["ddp"]["loss"]
-    print("loss, mean of the last quarter: Weir %.6f, DDP %.6f" % (a, b))
+        print("\n%s, %s to DDP, round by round: median %.3f (%.3f to %.3f)" % (
+            what, NAMES[kind], statistics.median(ratios), min(ratios), max(ratios)))
+    a, b = median[kind]["loss"], median["ddp"]["loss"]
+    print("loss, mean of the last quarter: %s %.6f, DDP %.6f" % (NAMES[kind], a, b))
     if not abs(a - b) <= ALLOW_LOSS * b:
         sys.exit("bench: these do not train alike, so their speeds cannot be compared")
 

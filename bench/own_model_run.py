@@ -60,7 +60,8 @@ def loss_of(model, data, windows):
 def by_weir(model, data, o, clock):
     trace = o.get("trace") and "%s-%d.json" % (o["trace"], o["rank"])
     exchange = weir.torch.Exchange(model, optimizer="adamw", train_steps=o["steps"], trace=trace,
-                                   batch_size=gpt.BATCH, learning_rate=gpt.RATE, seed=1)
+                                   batch_size=gpt.BATCH, learning_rate=gpt.RATE, seed=1,
+                                   early=o["kind"] == "early")
     for step in exchange:
         clock.at(step.step)
         loss = loss_of(model, data, exchange.samples(len(data) - gpt.CONTEXT))
@@ -99,7 +100,7 @@ def main():
     torch.set_num_threads(o["threads"])
     data = torch.tensor([gpt.LETTERS.index(c) for c in gpt.TEXT])
     model, clock = gpt.GPT(), Clock(o["warmup"], o["servers"])
-    (by_weir if o["kind"] == "weir" else by_pytorch)(model, data, o, clock)
+    (by_weir if o["kind"] in ("weir", "early") else by_pytorch)(model, data, o, clock)
 
 
 if __name__ == "__main__":

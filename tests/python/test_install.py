@@ -72,7 +72,7 @@ class Install(harness.Test):
         for file in ("share/weir/scripts/get_mnist", "share/weir/scripts/get_cifar10",
                      "share/weir/weir.proto",
                      "include/weir.h", "share/weir/examples/own_trainer.c",
-                     "share/weir/examples/char_gpt_weir.py", "share/weir/python/weir/torch.py",
+                     "share/weir/examples/char_gpt_weir.py", "share/weir/python/weir/torch/__init__.py",
                      "share/weir/examples/own_loop.ipynb",
                      "share/weir/python/pyproject.toml", "share/weir/r/weir/configure",
                      "share/weir/examples/softmax.R",

@@ -1,13 +1,13 @@
-"""A DataLoader that reads ahead the batches of an exchange's steps."""
+"""Batches of an exchange's steps for PyTorch's DataLoader."""
 from __future__ import annotations
 
 import collections
-from typing import Any, Iterator, Union
+from typing import Any, Iterator, Sized, Union
 
 import torch
 
-from ._library import Invalid
-from .member import Step
+from .._library import Invalid
+from ..member import Step
 
 
 def positions(step: Step, local_steps: int) -> Iterator[range]:
@@ -82,3 +82,19 @@ class _Ahead:
 
     def __iter__(self) -> Iterator[list[int]]:
         return self.loader._ahead()
+
+
+class Sampler(torch.utils.data.Sampler):
+    """Yields the batches of an exchange's steps, for DataLoader(data, batch_sampler=Sampler(...)).
+    The loop over the loader makes all steps until the job ends. A member's samples depend on the
+    members of the job, so they are known only when a step begins: num_workers must be 0. Use Loader
+    to read ahead.
+
+    data: the data set, or the number of its samples."""
+
+    def __init__(self, exchange: Any, data: Union[int, Sized]) -> None:
+        self.exchange, self.n = exchange, data if isinstance(data, int) else len(data)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for _ in self.exchange:
+            yield self.exchange.samples(self.n)

@@ -1,0 +1,13 @@
+"""Trains PyTorch modules on Weir's servers.
+
+    exchange = weir.torch.Exchange(model, optimizer="adamw", learning_rate=1e-3, batch_size=64)
+    for step in exchange:
+        x, y = batch(exchange.samples(len(data)))
+        loss_of(model(x), y).backward()
+
+Needs PyTorch 2.1 or later. docs/guide/pytorch.md is the manual."""
+from ._checkpoint import load_checkpoint
+from ._exchange import Exchange
+from ._loader import Loader, Sampler
+
+__all__ = ["Exchange", "Loader", "Sampler", "load_checkpoint"]

@@ -1,0 +1,311 @@
+"""Exchange: trains a module on Weir's servers."""
+from __future__ import annotations
+
+import copy
+import sys
+from typing import Any, Iterator, Mapping, Optional, Sequence, Sized, Union
+
+import torch
+
+from .._library import Invalid
+from .._trace import Trace
+from ..member import Member, Step
+from . import _hooks
+from ._checks import Checks
+from ._slots import Slot
+from ._ways import ByName, LocalSteps, Way
+
+
+def _way(optimizer: Union[str, torch.optim.Optimizer], local_steps: int, batch_size: Any,
+         backwards: int, early: bool) -> Way:
+    if isinstance(optimizer, str):
+        return ByName(optimizer, backwards, early)
+    if early:
+        raise Invalid("early=True needs the name of an optimizer of the servers")
+    if local_steps < 2:
+        raise Invalid("a PyTorch optimizer needs local_steps above 1")
+    return LocalSteps(optimizer, local_steps, batch_size)
+
+
+class Exchange:
+    """Trains a module on Weir's servers. Iterating over it yields the job's steps. In each step the
+    program makes one forward and one backward (or `backwards` of them); it needs no optimizer and
+    no zero_grad. Members and servers may be killed, join and leave during training.
+
+    model: its parameters that require gradients are trained. They may have any dtype and device:
+        float32 parameters on the CPU use the member's memory, and the values of other parameters
+        are copied. Parameters that require no gradients keep each member's own values. A state dict
+        must be loaded before the first step.
+    optimizer: the name of an optimizer of the servers ("sgd", "momentum", "nesterov", "adagrad",
+        "rmsprop", "adam", "adamw"), or a PyTorch optimizer over the same parameters. If it is one
+        of PyTorch, each member makes `local_steps` steps by itself, and then the servers average
+        the changes (DiLoCo). The state of a PyTorch optimizer stays in the process.
+    local_steps: number of steps between two exchanges.
+    early: True: the forward of a module waits for the module's own parameters (MultiheadAttention:
+        for all parameters in it). False: a step begins when all parameters have arrived. Modules
+        that use the parameters of other modules without calling these modules need False.
+    buffers: names of floating-point buffers that are averaged in each step; default: the running
+        statistics of batch normalization. Other buffers may differ between members.
+    backwards: number of backward() calls in a step, whose gradients are added.
+    trace: file for the times of computing, sending and waiting (docs/guide/tracing.md).
+    settings: settings of weir.Member: the cluster, batch_size (of one member), train_steps,
+        learning_rate and so on.
+    All methods raise weir.Error."""
+
+    def __init__(self, model: torch.nn.Module,
+                 optimizer: Union[str, torch.optim.Optimizer] = "adam", *, local_steps: int = 1,
+                 early: bool = False, buffers: Optional[Sequence[str]] = None, backwards: int = 1,
+                 trace: Optional[str] = None, **settings: Any) -> None:
+        self.model = getattr(model, "_orig_mod", model)  # the module that torch.compile() wraps
+        self._outer = model
+        self.local_steps = int(local_steps)
+        self._way = _way(optimizer, self.local_steps, settings.get("batch_size"), backwards,
+                         early and not _hooks.is_compiled(model))
+        settings.setdefault("arithmetic", "PyTorch %s, %s, %d threads" % (
+            torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()))
+        self.member = Member(local_steps=self.local_steps if self.local_steps > 1 else None,
+                             **self._way.settings(), **settings)
+        self.buffers = _hooks.averaged_buffers(self.model) if buffers is None else list(buffers)
+        self._trace = Trace(trace) if trace else None
+        self.slots: list[Slot] = []
+        self.step: Optional[Step] = None  # the current step
+        self.counts = True  # False: the step's generation has ended, and the step will be repeated
+        self._began = self._over = self._skipped = False
+        self._checks: Optional[Checks] = None
+        # Number of the job's steps, if this member joins after the last one.
+        self._train_steps = settings.get("train_steps") or 200
+        self._n_done = 0  # _made() when this member ended
+        self._torn = False  # whether it ended within a step, so that values are those of two steps
+        self._attached: list[Any] = []  # hooks
+
+    @property
+    def early(self) -> bool:
+        """Whether a step begins before its values have arrived."""
+        return self._way.early
+
+    def _begin(self) -> None:
+        tensors = [(name, p, False) for name, p in self._way.parameters(self.model)]
+        tensors += [(name, b, True) for name, b in _hooks.floating(self.model, self.buffers)]
+        for name, t, average in tensors:
+            if t.numel() == 0:  # for example in Linear(8, 0)
+                continue
+            if t.is_complex():
+                raise Invalid("parameter '%s' is complex; the servers have only real ones" % name)
+            values = t.detach().to("cpu", torch.float32).contiguous()
+            number = self.member.param(name, t.shape, values, keep=0 if average else None)
+            self.slots.append(Slot(number, name, t, average))
+        if self._trace:
+            self._trace.listen(self.member, [s.name for s in self.slots])
+        self._began = True
+
+    def _attach(self) -> None:
+        """Adds hooks to tensors and modules. Must be called when the member has its memory."""
+        for s in self.slots:
+            s.begin(self.member, self._way.in_place)
+        self._checks = Checks(self.model, self.slots)
+        self._attached += self._way.attach(self)
+        if self._trace:
+            self._attached += self._trace.hooks(self._outer, not _hooks.is_compiled(self._outer))
+        refuse = _hooks.Hook(self, _hooks.refuse_load)
+        for module in self.model.modules():
+            self._attached.append(module._register_load_state_dict_pre_hook(refuse))
+
+    def _need(self, slots: Sequence[Slot]) -> None:
+        """Waits for the values of these parameters, before a module reads them."""
+        late = [s for s in slots if not s.fresh]
+        if not late or self._over or self.step is None or not self.counts:
+            return
+        if any(s.pushed for s in late):
+            self._finish()  # small parameters share a message, so all must be pushed before a wait
+        for s in late:
+            if not self.counts:
+                return
+            begin = Trace.now()
+            self.counts = self.member.wait(s.number)
+            if self.counts:
+                self._bring(s)
+            if self._trace:
+                self._trace.add("wait", "parameters of " + s.name, begin)
+
+    def _bring(self, s: Slot) -> None:
+        s.bring()
+        if self._trace:
+            self._trace.answered(s.number)
+
+    def _push(self, s: Slot) -> None:
+        if self._way.in_place and not s.average:
+            self._checks.values([s])
+        begin = self._trace.push(s.number) if self._trace else 0
+        self._way.push(self, s)
+        s.pushed, s.fresh = True, False
+        if self._trace:
+            self._trace.handed(s.number, begin)
+
+    def _finish(self) -> None:
+        """Pushes all that is not pushed yet: parameters without a gradient, and buffers."""
+        left = [s for s in self.slots if not s.pushed]
+        if self._way.optimizer is None and not self._skipped and self.counts and not any(
+                s.pushed or s.backwards for s in self.slots):
+            raise Invalid("step %d received no gradient. Is backward() called? A DataLoader that "
+                          "reads ahead does not fit: use weir.torch.Loader. Call skip() for a "
+                          "step that must not count" % self.step.step)
+        for s in left:
+            # The step did not read this parameter, whose earlier push may still use its array.
+            if not s.fresh and self.counts:
+                self.counts = self.member.wait(s.number)
+                if self.counts:
+                    self._bring(s)
+        for s in left if self.counts else ():
+            self._push(s)
+
+    def skip(self) -> None:
+        """Makes this step add nothing, for example because its gradients are not finite. Must be
+        called before backward(). A program with a PyTorch optimizer must call it before the next
+        step; the optimizer's step() is then not called for this step."""
+        if any(s.pushed for s in self.slots):
+            raise Invalid("gradients of this step are already being sent")
+        self._skipped = True
+
+    def __iter__(self) -> Iterator[Step]:
+        return self
+
+    def __next__(self) -> Step:
+        """Returns the next step. First it ends the current one: pushes what is not pushed yet."""
+        if self._over:
+            raise StopIteration
+        if not self._began:
+            self._begin()
+        if self.step is not None:
+            if self.counts and self._way.in_place:
+                self._checks.step(self.model)
+            within = self._way.end_step(self)
+            if within is not None:
+                self.step = within
+                return within
+        begin = Trace.now()
+        step = self.member.next(early=self.early)
+        if step is None:
+            self._end()
+            raise StopIteration
+        if self._checks is None:
+            self._attach()
+        if self._trace:
+            self._trace.task = step.member
+            self._trace.begin(step.step)
+            self._trace.add("wait", "next step", begin)
+        for s in self.slots:
+            # Values that have arrived in the step before stay, unless another start changed them.
+            here = s.pushed and s.fresh and self.counts and not step.began
+            s.fresh, s.pushed, s.backwards = here, False, 0
+            if not self.early and not here:
+                self._bring(s)
+        self.counts, self._skipped = True, False
+        self._checks.n_steps += 1
+        self.step = self._way.begin_step(self, step)
+        return self.step
+
+    def samples(self, n: Union[int, Sized]) -> list[int]:
+        """Returns the numbers, below n or the length of a data set, of the samples in this step's
+        batch, [step.n_samples]. Each pass has every sample once, whichever members the job has, in
+        an order that depends on the setting `seed` and the pass."""
+        if self.step is None:
+            raise Invalid("samples can only be set during a step")
+        return self.member.samples(self.step, n if isinstance(n, int) else len(n))
+
+    def _end(self) -> None:
+        """Ends this member. The module keeps the last values in its own memory, and its hooks are
+        removed."""
+        self._torn = self.member.result != "done" and any(
+            s.values is not None and not s.fresh for s in self.slots)
+        self._n_done = self._made()
+        for s in self.slots if self.member.result else ():
+            if s.values is None and self.member.result == "done":  # this member has made no step
+                s.begin(self.member, False)
+                s.fresh = False
+            if not s.fresh and s.values is not None and not s.moved():
+                self._bring(s)
+        for hook in self._attached:
+            hook.remove()
+        for s in self.slots:
+            s.end()
+        self._attached.clear()
+        self.step, self._over = None, True
+        try:
+            if self._trace:
+                self._trace.write()
+        finally:
+            self.member.close()
+
+    def _made(self) -> int:
+        """Returns the number of steps that led to the module's values."""
+        if self._over:
+            return self._n_done
+        if self.member.result == "done":
+            return self.step.train_steps if self.step is not None else int(self._train_steps)
+        if self.step is None:
+            return 0
+        return self.step.step + (self.counts and any(s.pushed for s in self.slots))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns copies of this process' state. "model": the module's state after the last step.
+        "step": number of steps made. "optimizer": state of a PyTorch optimizer, if one is used. The
+        state of a servers' optimizer is in the servers' checkpoints (load_checkpoint).
+
+        Raises Invalid if some values are those of another step. This happens if a change of servers
+        or members has ended the current step (`counts` is False): call again in the next step. It
+        also happens if this member has closed or left within a step."""
+        model = {name: t.detach().clone() for name, t in self.model.state_dict().items()}
+        if self._torn:
+            raise Invalid("this member ended during a step, and its parameters mix the values of "
+                          "two steps; the servers' checkpoints have those of a single step")
+        if self.step is not None and not self.counts:
+            raise Invalid("step %d was cancelled, and the parameters mix the values of two steps; "
+                          "repeat the call in the next step" % self.step.step)
+        rule = self._way.optimizer
+        inner = {} if rule is None else {"optimizer": copy.deepcopy(rule.state_dict())}
+        return {"model": model, "step": self._made(), **inner}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Loads the state of the module, and of a PyTorch optimizer if one is used, before the
+        first step. A new job starts at step 0 with the values of the member that joins first. In a
+        running job this member resumes at the servers' step, with the servers' values."""
+        if self._began:
+            _hooks.refuse_load(self)
+        self.model.load_state_dict(state["model"])
+        if self._way.optimizer is not None and "optimizer" in state:
+            self._way.optimizer.load_state_dict(state["optimizer"])
+
+    @property
+    def result(self) -> Optional[str]:
+        """Reason why there are no more steps: "done", "left" or "over"; None before."""
+        return self.member.result
+
+    def leave_soon(self, timeout: Optional[float] = 10) -> bool:
+        """Requests that the servers continue without this member, whose steps then end soon. Any
+        thread and signal handlers may call it at any time. Returns True if the servers received the
+        request, or if this member has ended. Returns False if they did not receive it in time (the
+        library keeps trying), or if this member trains alone."""
+        if self._over:
+            return True
+        try:
+            return self.member.leave_soon(timeout)
+        except Invalid:  # this member trains alone, or has just ended
+            return False
+
+    def stop_job(self, timeout: Optional[float] = 10) -> bool:
+        """Stops the job for all members, after a last checkpoint (Member.stop_job)."""
+        return self._over or self.member.stop_job(timeout)
+
+    def close(self) -> None:
+        """Ends this member before the last step. The servers wait for a new process in its
+        place."""
+        if not self._over:
+            self._end()
+
+    def __enter__(self) -> "Exchange":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if not self._over:
+            self.member.__exit__(kind, error, trace)
+            self._end()
