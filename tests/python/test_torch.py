@@ -328,8 +328,6 @@ class Alone(Torch):
         exchange.close()
         with self.assertRaisesRegex(weir.Invalid, "no floating-point buffer 'x'"):
             next(self.exchange(net, buffers=["x"]))
-        with self.assertRaisesRegex(weir.Invalid, "local_steps"):
-            self.exchange(net, self.torch.optim.SGD(net.parameters(), lr=1))
 
     def test_reassigned_memory_reported(self):
         """If a tensor is assigned other memory, training stops with a message; it resumes when the
@@ -603,7 +601,7 @@ class Servers(Torch):
         exchange = self.exchange(net, self.torch.optim.SGD(net.parameters(), lr=1), local_steps=4,
                                  batch_size=8)
         with self.assertRaisesRegex(weir.Invalid, "40 samples.*not 4 local_steps of batch_size 8"):
-            exchange._check_round(mock.Mock(n_samples=40))
+            exchange._way.check_round(mock.Mock(n_samples=40))
 
     def test_local_steps_by_pytorch_optimizer(self):
         """Two members, each with its own AdamW, end with the same values."""

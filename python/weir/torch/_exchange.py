@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import copy
-import sys
+import inspect
 from typing import Any, Iterator, Mapping, Optional, Sequence, Sized, Union
 
 import torch
@@ -10,61 +10,100 @@ import torch
 from .._library import Invalid
 from .._trace import Trace
 from ..member import Member, Step
-from . import _hooks
+from . import _guards, _hooks
 from ._checks import Checks
+from ._optimizer import OwnOptimizer
 from ._slots import Slot
 from ._ways import ByName, LocalSteps, Way
 
 
 def _way(optimizer: Union[str, torch.optim.Optimizer], local_steps: int, batch_size: Any,
-         backwards: int, early: bool) -> Way:
-    if isinstance(optimizer, str):
+         backwards: int, early: bool, scheduler: Any, scheduler_steps: int) -> Way:
+    own = not isinstance(optimizer, str)
+    if scheduler is not None and (not own or local_steps > 1):
+        raise Invalid("scheduler= needs optimizer=, a PyTorch optimizer whose steps the servers "
+                      "make; with the name of an optimizer use the setting lr_schedule")
+    if not own:
         return ByName(optimizer, backwards, early)
-    if early:
-        raise Invalid("early=True needs the name of an optimizer of the servers")
-    if local_steps < 2:
-        raise Invalid("a PyTorch optimizer needs local_steps above 1")
-    return LocalSteps(optimizer, local_steps, batch_size)
+    if early or backwards != 1:
+        raise Invalid("%s needs the name of an optimizer of the servers; a PyTorch optimizer "
+                      "pushes in step(), after any number of backward() calls" % (
+                          "early=True" if early else "backwards=%d" % backwards))
+    if local_steps > 1:
+        return LocalSteps(optimizer, local_steps, batch_size)
+    return OwnOptimizer(optimizer, scheduler, scheduler_steps)
+
+
+def _factors(name: str, rate: float, decay: float) -> dict[str, float]:
+    """Returns the arguments of Member.param() for factors of the rate and the weight decay."""
+    if (rate, decay) == (1, 1):
+        return {}
+    if "rate" not in inspect.signature(Member.param).parameters:
+        raise Invalid("the optimizer's groups have different lr or weight_decay (parameter '%s'); "
+                      "the servers have the same for all parameters" % name)
+    return {"rate": rate, "decay": decay}
 
 
 class Exchange:
-    """Trains a module on Weir's servers. Iterating over it yields the job's steps. In each step the
-    program makes one forward and one backward (or `backwards` of them); it needs no optimizer and
-    no zero_grad. Members and servers may be killed, join and leave during training.
+    """Trains a module on Weir's servers. Iterating over it yields the job's steps. Members and
+    servers may be killed, join and leave during training.
 
     model: its parameters that require gradients are trained. They may have any dtype and device:
         float32 parameters on the CPU use the member's memory, and the values of other parameters
         are copied. Parameters that require no gradients keep each member's own values. A state dict
         must be loaded before the first step.
-    optimizer: the name of an optimizer of the servers ("sgd", "momentum", "nesterov", "adagrad",
-        "rmsprop", "adam", "adamw"), or a PyTorch optimizer over the same parameters. If it is one
-        of PyTorch, each member makes `local_steps` steps by itself, and then the servers average
-        the changes (DiLoCo). The state of a PyTorch optimizer stays in the process.
+    optimizer: one of three.
+        The name of an optimizer of the servers ("sgd", "momentum", "nesterov", "adagrad",
+        "rmsprop", "adam", "adamw"): in each step the program makes one forward and one backward (or
+        `backwards` of them), and needs no optimizer and no zero_grad. Each gradient is sent while
+        backward computes the next one. When the last backward returns, the parameters have the
+        values of the next step.
+        A PyTorch optimizer (SGD, Adam, AdamW, RMSprop, Adagrad) over parameters of the model: the
+        servers make its steps, with its options and groups. The loop stays as it is: its step()
+        sends the gradients in .grad, and when it returns, the parameters have the new values. The
+        state of the optimizer is in the servers.
+        With local_steps above 1, any PyTorch optimizer: each member makes `local_steps` steps by
+        itself, then the servers average the changes (DiLoCo). The state stays in the process.
     local_steps: number of steps between two exchanges.
-    early: True: the forward of a module waits for the module's own parameters (MultiheadAttention:
-        for all parameters in it). False: a step begins when all parameters have arrived. Modules
-        that use the parameters of other modules without calling these modules need False.
+    early: True: a step begins before its values have arrived, and the forward of a module waits for
+        the module's own parameters (MultiheadAttention: for all parameters in it). The exchange
+        then overlaps with the next forward. Between backward and the next forward a program must
+        not read parameters, except by model.state_dict(), and modules must not use the parameters
+        of other modules without calling these modules. Compiled modules ignore `early`.
     buffers: names of floating-point buffers that are averaged in each step; default: the running
         statistics of batch normalization. Other buffers may differ between members.
-    backwards: number of backward() calls in a step, whose gradients are added.
+    backwards: number of backward() calls in a step, whose gradients are added, if `optimizer` is a
+        name.
+    scheduler: a scheduler of torch.optim.lr_scheduler over the PyTorch optimizer, or a function of
+        the number of a step that returns the factor of the learning rate. The program calls the
+        scheduler's step() as before.
+    scheduler_steps: number of steps between two calls of the scheduler's step().
     trace: file for the times of computing, sending and waiting (docs/guide/tracing.md).
     settings: settings of weir.Member: the cluster, batch_size (of one member), train_steps,
         learning_rate and so on.
-    All methods raise weir.Error."""
+    All methods raise weir.Error. In a process with an exchange, calls of PyTorch that would have no
+    effect on the servers' parameters raise weir.Invalid: step() of another optimizer or scheduler,
+    clip_grad_norm_, GradScaler.scale()."""
 
     def __init__(self, model: torch.nn.Module,
                  optimizer: Union[str, torch.optim.Optimizer] = "adam", *, local_steps: int = 1,
                  early: bool = False, buffers: Optional[Sequence[str]] = None, backwards: int = 1,
-                 trace: Optional[str] = None, **settings: Any) -> None:
+                 scheduler: Any = None, scheduler_steps: int = 1, trace: Optional[str] = None,
+                 **settings: Any) -> None:
         self.model = getattr(model, "_orig_mod", model)  # the module that torch.compile() wraps
         self._outer = model
         self.local_steps = int(local_steps)
         self._way = _way(optimizer, self.local_steps, settings.get("batch_size"), backwards,
-                         early and not _hooks.is_compiled(model))
+                         early and not _hooks.is_compiled(model), scheduler, scheduler_steps)
         settings.setdefault("arithmetic", "PyTorch %s, %s, %d threads" % (
             torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()))
-        self.member = Member(local_steps=self.local_steps if self.local_steps > 1 else None,
-                             **self._way.settings(), **settings)
+        for name in self._way.settings().keys() & settings.keys():
+            raise Invalid("the setting %s belongs to the optimizer of the exchange; remove it from "
+                          "the settings" % name)
+        self.settings = {**self._way.settings(), **settings}
+        if self.local_steps > 1:
+            self.settings["local_steps"] = self.local_steps
+        self.member = Member(**self.settings)
         self.buffers = _hooks.averaged_buffers(self.model) if buffers is None else list(buffers)
         self._trace = Trace(trace) if trace else None
         self.slots: list[Slot] = []
@@ -72,6 +111,7 @@ class Exchange:
         self.counts = True  # False: the step's generation has ended, and the step will be repeated
         self._began = self._over = self._skipped = False
         self._checks: Optional[Checks] = None
+        self._by_id: dict[int, Slot] = {}  # the parameters by id()
         # Number of the job's steps, if this member joins after the last one.
         self._train_steps = settings.get("train_steps") or 200
         self._n_done = 0  # _made() when this member ended
@@ -92,7 +132,8 @@ class Exchange:
             if t.is_complex():
                 raise Invalid("parameter '%s' is complex; the servers have only real ones" % name)
             values = t.detach().to("cpu", torch.float32).contiguous()
-            number = self.member.param(name, t.shape, values, keep=0 if average else None)
+            more = {"keep": 0} if average else _factors(name, *self._way.factors(t))
+            number = self.member.param(name, t.shape, values, **more)
             self.slots.append(Slot(number, name, t, average))
         if self._trace:
             self._trace.listen(self.member, [s.name for s in self.slots])
@@ -109,6 +150,13 @@ class Exchange:
         refuse = _hooks.Hook(self, _hooks.refuse_load)
         for module in self.model.modules():
             self._attached.append(module._register_load_state_dict_pre_hook(refuse))
+        self._by_id = {id(s.tensor): s for s in self.slots if not s.average}
+        _guards.watch(self)
+
+    def trains(self, tensor: torch.Tensor) -> bool:
+        """Returns whether the servers hold this parameter now."""
+        s = self._by_id.get(id(tensor))
+        return s is not None and s.tensor is tensor and not self._over
 
     def _need(self, slots: Sequence[Slot]) -> None:
         """Waits for the values of these parameters, before a module reads them."""
@@ -144,11 +192,6 @@ class Exchange:
     def _finish(self) -> None:
         """Pushes all that is not pushed yet: parameters without a gradient, and buffers."""
         left = [s for s in self.slots if not s.pushed]
-        if self._way.optimizer is None and not self._skipped and self.counts and not any(
-                s.pushed or s.backwards for s in self.slots):
-            raise Invalid("step %d received no gradient. Is backward() called? A DataLoader that "
-                          "reads ahead does not fit: use weir.torch.Loader. Call skip() for a "
-                          "step that must not count" % self.step.step)
         for s in left:
             # The step did not read this parameter, whose earlier push may still use its array.
             if not s.fresh and self.counts:
@@ -226,6 +269,7 @@ class Exchange:
                 self._bring(s)
         for hook in self._attached:
             hook.remove()
+        _guards.release(self)
         for s in self.slots:
             s.end()
         self._attached.clear()
@@ -262,7 +306,7 @@ class Exchange:
             raise Invalid("step %d was cancelled, and the parameters mix the values of two steps; "
                           "repeat the call in the next step" % self.step.step)
         rule = self._way.optimizer
-        inner = {} if rule is None else {"optimizer": copy.deepcopy(rule.state_dict())}
+        inner = {} if rule is None or not self._way.local else {"optimizer": copy.deepcopy(rule.state_dict())}
         return {"model": model, "step": self._made(), **inner}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -272,7 +316,7 @@ class Exchange:
         if self._began:
             _hooks.refuse_load(self)
         self.model.load_state_dict(state["model"])
-        if self._way.optimizer is not None and "optimizer" in state:
+        if self._way.local and "optimizer" in state:
             self._way.optimizer.load_state_dict(state["optimizer"])
 
     @property

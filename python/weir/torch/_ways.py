@@ -21,6 +21,20 @@ class Way:
     in_place = True  # whether parameters may use the member's memory
     early = False  # whether a step begins before its values have arrived
     optimizer: Optional[torch.optim.Optimizer] = None  # the program's own
+    local = False  # whether this process makes the optimizer's steps
+    may_scale = False  # whether a GradScaler may scale the loss
+
+    def may_step(self, _optimizer: torch.optim.Optimizer) -> bool:
+        """Returns whether an optimizer's step() may be called."""
+        return False
+
+    def may_schedule(self, _scheduler: Any) -> bool:
+        """Returns whether a scheduler's step() may be called."""
+        return False
+
+    def clips_itself(self, _step: Optional[Step]) -> bool:
+        """Returns whether the program may clip gradients before they are used."""
+        return self.local
 
     def settings(self) -> dict[str, Any]:
         """Returns the settings of the job that this way implies."""
@@ -29,6 +43,10 @@ class Way:
     def parameters(self, model: torch.nn.Module) -> Named:
         """Returns the parameters that are trained."""
         return [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+
+    def factors(self, _p: torch.Tensor) -> tuple[float, float]:
+        """Returns the factors of the job's learning rate and weight decay for a parameter."""
+        return 1.0, 1.0
 
     def attach(self, exchange: Any) -> list[Any]:
         """Adds hooks when the member has its memory, and returns them."""
@@ -133,6 +151,11 @@ class ByName(Way):
             raise Invalid("all gradients of step %d came from reentrant activation checkpoints, "
                           "which hide the end of backward; use checkpoint(..., "
                           "use_reentrant=False), or early=True" % exchange.step.step)
+        if not exchange._skipped and exchange.counts and not any(
+                s.pushed or s.backwards for s in exchange.slots):
+            raise Invalid("step %d received no gradient. Is backward() called? A DataLoader that "
+                          "reads ahead does not fit: use weir.torch.Loader. Call skip() for a "
+                          "step that must not count" % exchange.step.step)
         return super().end_step(exchange)
 
 
@@ -140,6 +163,7 @@ class LocalSteps(Way):
     """Each member makes the steps of a round by a PyTorch optimizer, then the servers average the
     changes (DiLoCo)."""
     in_place = False
+    local = True
 
     def __init__(self, optimizer: torch.optim.Optimizer, n_steps: int, batch_size: Any) -> None:
         self.optimizer, self.n_steps, self.batch_size = optimizer, n_steps, batch_size
@@ -149,6 +173,12 @@ class LocalSteps(Way):
 
     def settings(self) -> dict[str, Any]:
         return {"own_local_steps": True}
+
+    def may_step(self, optimizer: torch.optim.Optimizer) -> bool:
+        return optimizer is self.optimizer and self.stepping
+
+    def may_schedule(self, scheduler: Any) -> bool:
+        return scheduler.optimizer is self.optimizer
 
     def push(self, exchange: Any, s: Slot) -> None:
         values = s.tensor.detach().to("cpu", torch.float32).contiguous()

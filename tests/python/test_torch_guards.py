@@ -1,0 +1,130 @@
+#!/usr/bin/python3
+"""weir.torch: calls of a PyTorch script that would do nothing with servers raise an error with the
+replacement, and do not change for parameters that no exchange trains."""
+# label: cluster
+import warnings
+from torch_case import Torch
+
+import harness
+import weir  # noqa: E402
+
+
+class Guards(Torch):
+    def began(self, net, optimizer="sgd", **settings):
+        exchange = self.exchange(net, optimizer=optimizer, train_steps=9, **settings)
+        next(exchange)
+        return exchange
+
+    def test_step_of_other_optimizer_refused(self):
+        net, free = self.net(), self.net()
+        left, own = (self.torch.optim.SGD(n.parameters(), lr=0.1) for n in (net, free))
+        with self.began(net) as exchange:
+            with self.assertRaisesRegex(weir.Invalid, "a SGD whose parameters an exchange trains; "
+                                        ".*optimizer=optimizer"):
+                left.step()
+            self.loss(free, [0]).backward()
+            own.step()
+            exchange.close()
+        left.step()
+
+    def test_step_of_local_optimizer_refused(self):
+        net = self.net()
+        rule = self.torch.optim.SGD(net.parameters(), lr=0.1)
+        with weir.Cluster() as cluster:
+            exchange = self.exchange(net, rule, local_steps=2, batch_size=8, train_steps=2,
+                                     **cluster.settings())
+            scheduler = self.torch.optim.lr_scheduler.ExponentialLR(rule, 0.5)
+            for _ in exchange:
+                self.loss(net, [0]).backward()
+                self.torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+                with self.assertRaisesRegex(weir.Invalid, "calls step.. of this optimizer itself"):
+                    rule.step()
+                scheduler.step()
+            cluster.wait(20 * harness.PATIENCE)
+
+    def test_scheduler_without_effect_refused(self):
+        schedulers = self.torch.optim.lr_scheduler
+        for optimizer in (False, True):
+            for kind, more in ((schedulers.ExponentialLR, (0.5,)),
+                               (schedulers.ReduceLROnPlateau, ())):
+                net = self.net()
+                rule = self.torch.optim.SGD(net.parameters(), lr=0.1)
+                scheduler = kind(rule, *more)
+                exchange = self.began(net, **({"optimizer": rule} if optimizer else {}))
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    with self.assertRaisesRegex(weir.Invalid, "does not reach the servers.*"
+                                                "scheduler=scheduler"):
+                        scheduler.step(*(() if more else (1.0,)))
+                exchange.close()
+
+    def test_clipping_refused_or_left_to_servers(self):
+        """Gradients of one member are not clipped, also by a function that was imported before. With
+        the same bound as the servers' the call returns the norm of this member's gradients."""
+        from torch.nn.utils import clip_grad_norm_, clip_grad_value_  # before the first exchange
+        utils, free = self.torch.nn.utils, self.net()
+
+        def refused(exchange, net):
+            for call, why in (
+                    (lambda n: clip_grad_norm_(n.parameters(), 0.1), "clip_norm=0.1"),
+                    (lambda n: utils.clip_grad_norm_(n.parameters(), 0.5, float("inf")), "2-norm"),
+                    (lambda n: clip_grad_value_(n.parameters(), 0.01), "clip_value=0.01"),
+                    (lambda n: utils.clip_grads_with_norm_(
+                        n.parameters(), 0.1, self.torch.tensor(1.)), "clip_norm=0.1")):
+                with self.assertRaisesRegex(weir.Invalid, why):
+                    call(net)
+                self.loss(free, [0]).backward()
+                before = free[2].bias.grad.clone()
+                call(free)
+                self.assertFalse(self.torch.equal(before, free[2].bias.grad))
+                free.zero_grad()
+            del exchange
+
+        def member(own):
+            def run(_i, settings):
+                net, want = self.net(), self.net()
+                rule, other = (self.torch.optim.SGD(n.parameters(), lr=0.1) for n in (net, want))
+                more = {"optimizer": rule} if own else {"optimizer": "sgd", "learning_rate": 0.1}
+                exchange = self.exchange(net, clip_norm=0.5, train_steps=3, **more, **settings)
+                for _ in exchange:
+                    items = exchange.samples(64)
+                    refused(exchange, net)
+                    rule.zero_grad()
+                    (10 * self.loss(net, items)).backward()
+                    norm = clip_grad_norm_(net.parameters(), 0.5)
+                    other.zero_grad()
+                    (10 * self.loss(want, items)).backward()
+                    length = utils.clip_grad_norm_(want.parameters(), 0.5)
+                    other.step()
+                    if own:
+                        self.torch.testing.assert_close(norm, length)
+                        rule.step()
+                self.close(net.state_dict(), want.state_dict())
+            return run
+        for own in (False, True):
+            self.job(member(own), 1)
+
+    def test_clipping_without_servers_is_that_of_pytorch(self):
+        net, want = self.net(), self.net()
+        rules = [self.torch.optim.SGD(n.parameters(), lr=0.1) for n in (net, want)]
+        for _ in self.exchange(net, optimizer=rules[0], train_steps=3):
+            for n, rule in zip((net, want), rules):
+                rule.zero_grad()
+                self.loss(n, range(8)).backward()
+                self.torch.nn.utils.clip_grad_norm_(n.parameters(), 0.1)
+                rule.step()
+        self.close(net.state_dict(), want.state_dict())
+
+    def test_scaled_loss_refused_by_name(self):
+        net, free = self.net(), self.net()
+        scaler = self.torch.amp.GradScaler("cpu")
+        exchange = self.began(net)
+        scaler.scale(self.loss(free, [0])).backward()
+        with self.assertRaisesRegex(weir.Invalid, "scaled gradients to the servers.*optimizer="):
+            self.torch.amp.GradScaler("cpu").scale(self.loss(net, [0]))
+        off = self.torch.amp.GradScaler("cpu", enabled=False)
+        off.scale(self.loss(net, [0])).backward()
+        next(exchange)
+
+
+harness.main(__name__)
