@@ -59,8 +59,9 @@ class Guards(Torch):
                 exchange.close()
 
     def test_clipping_refused_or_left_to_servers(self):
-        """Gradients of one member are not clipped, also by a function that was imported before. With
-        the same bound as the servers' the call returns the norm of this member's gradients."""
+        """Gradients of one member are not clipped, also by a function that was imported before. If
+        the servers clip with the same bound, the call returns the norm of the member's gradients.
+        """
         from torch.nn.utils import clip_grad_norm_, clip_grad_value_  # before the first exchange
         utils, free = self.torch.nn.utils, self.net()
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""weir.torch with the program's own optimizer: step() is the end of a step, and the results are those
+"""weir.torch with the program's own optimizer: step() is the end of a step. The results are those
 of PyTorch, for each optimizer, with accumulation, a GradScaler and averages of the weights."""
 # label: cluster
 import harness
@@ -147,7 +147,7 @@ class Optimizer(torch_case.Torch):
         self.close(net.state_dict(), want.state_dict())
         self.assertEqual(sum(calls), 4)
 
-    def test_what_servers_lack_refused(self):
+    def test_unknown_options_refused(self):
         """Optimizers, options and settings that the servers do not have are refused by name."""
         net, optim = self.net(), self.torch.optim
         p = list(net.parameters())

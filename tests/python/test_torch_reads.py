@@ -52,8 +52,7 @@ class Reads(torch_case.Torch):
                 self.assertAlmostEqual(a, b, delta=1e-5)
 
     def test_early_reads_wait_in_forward(self):
-        """With early=True only a module's forward waits for its parameters, and the results are the
-        same."""
+        """If early=True, only a module's forward waits for its parameters; equal results."""
         def member(early):
             def run(_i, settings):
                 net = self.net()

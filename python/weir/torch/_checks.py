@@ -1,8 +1,6 @@
 """Checks that the program has not changed the model in a way that is lost with servers."""
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .._library import Invalid

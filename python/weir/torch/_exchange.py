@@ -62,7 +62,7 @@ class Exchange:
         servers make its steps, with its options and groups. The loop stays as it is: its step()
         sends the gradients in .grad, and when it returns, the parameters have the new values. The
         state of the optimizer is in the servers.
-        With local_steps above 1, any PyTorch optimizer: each member makes `local_steps` steps by
+        Any PyTorch optimizer, if local_steps is above 1: each member makes `local_steps` steps by
         itself, then the servers average the changes (DiLoCo). The state stays in the process.
     local_steps: number of steps between two exchanges.
     early: True: a step begins before its values have arrived, and the forward of a module waits for
@@ -306,8 +306,8 @@ class Exchange:
             raise Invalid("step %d was cancelled, and the parameters mix the values of two steps; "
                           "repeat the call in the next step" % self.step.step)
         rule = self._way.optimizer
-        inner = {} if rule is None or not self._way.local else {"optimizer": copy.deepcopy(rule.state_dict())}
-        return {"model": model, "step": self._made(), **inner}
+        made = {"model": model, "step": self._made()}
+        return {**made, "optimizer": copy.deepcopy(rule.state_dict())} if self._way.local else made
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Loads the state of the module, and of a PyTorch optimizer if one is used, before the

@@ -72,7 +72,7 @@ def _clip(parameters: Any, setting: str, bound: float, norm_type: float = 2.0) -
     if exchange is None or exchange._way.clips_itself(exchange.step):
         return False
     if float(bound) == float("inf"):
-        return True  # only the norm is wanted
+        return True  # the call only computes the norm
     have = exchange.settings.get(setting)
     if have is not None and float(have) == float(bound) and norm_type == 2.0:
         return True
@@ -101,8 +101,7 @@ def _several(parameters: Any) -> list[Any]:
 
 
 def clip_norm(parameters: Any, max_norm: float, norm_type: float, *more: Any) -> Any:
-    """Takes the place of torch.nn.utils.clip_grad_norm_. Returns the norm of this member's
-    gradients."""
+    """Replaces torch.nn.utils.clip_grad_norm_. Returns the norm of this member's gradients."""
     parameters = _several(parameters)
     if _clip(parameters, "clip_norm", max_norm, float(norm_type)):
         return torch_clip_norm(parameters, float("inf"), norm_type, *more)

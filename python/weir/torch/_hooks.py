@@ -10,8 +10,8 @@ import torch
 
 from .._library import Invalid
 
-# It takes the place of a hook in a copy of a module. It ignores all arguments and returns None, and
-# it is Python's own: a saved copy can be loaded where Weir is not installed.
+# Hook in a copy of a module. It ignores all arguments and returns None, and it is a function of
+# Python: a saved copy can be loaded where Weir is not installed.
 NOTHING = functools.partial(sys.audit, "weir.copied_hook")
 
 

@@ -80,7 +80,7 @@ class ByName(Way):
         self.name, self.backwards, self.early = name, backwards, early
         self.n_ended = 0  # number of backward() calls of this step that have ended
         self._queued = False  # whether backward will call _ended()
-        self._nested = False  # whether a gradient came from a reentrant activation checkpoint
+        self._nested = False  # whether reentrant activation checkpoints ran backward
 
     def settings(self) -> dict[str, Any]:
         return {"optimizer": self.name}
@@ -148,7 +148,7 @@ class ByName(Way):
 
     def end_step(self, exchange: Any) -> Optional[Step]:
         if self._nested and not self.n_ended and not self.early:
-            raise Invalid("all gradients of step %d came from reentrant activation checkpoints, "
+            raise Invalid("all gradients of step %d are those of reentrant activation checkpoints, "
                           "which hide the end of backward; use checkpoint(..., "
                           "use_reentrant=False), or early=True" % exchange.step.step)
         if not exchange._skipped and exchange.counts and not any(
