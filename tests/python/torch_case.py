@@ -56,12 +56,15 @@ class Torch(harness.Test):
             cluster.wait(20 * harness.PATIENCE)
         return out
 
-    def plain(self, net, rule, seen, loss=None, after=None):
+    def plain(self, net, rule, seen, loss=None, after=None, turn=None):
         """Trains by PyTorch alone: in each step by the mean of the members' gradients. seen: for
-        each member its samples in each step."""
+        each member its samples in each step. turn(i): called before the turn of member i.
+        after(step): called after a step."""
         for step, items in enumerate(zip(*seen)):
             rule.zero_grad()
-            for mine in items:
+            for i, mine in enumerate(items):
+                if turn:
+                    turn(i)
                 ((loss or self.loss)(net, mine) / len(items)).backward()
             rule.step()
             if after:
