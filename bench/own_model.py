@@ -3,6 +3,7 @@ size) with its own training loop in PyTorch. All rows are measured in one run on
 
   weir   weir.torch.Exchange: 1 ps and 2 workers
   early  the same with early=True: the next forward waits for its parameters layer by layer
+  own    the same with the script's own optimizer: step() sends the gradients, and waits
   ddp    DistributedDataParallel over gloo: 2 ranks
   alone  2 processes that do not communicate: the limit of both
 
@@ -34,9 +35,10 @@ import weir  # noqa: E402
 
 RUN = os.path.join(SOURCE, "bench/own_model_run.py")
 NAMES = {"weir": "Weir, 1 ps and 2 workers", "early": "Weir with early=True",
+         "own": "Weir with the script's optimizer",
          "ddp": "DDP on gloo, 2 ranks",
          "alone": "2 processes that do not communicate"}
-WEIR = ("weir", "early")  # kinds with servers
+WEIR = ("weir", "early", "own")  # kinds with servers
 ALLOW_LOSS = 1e-3  # largest difference between the late losses (last quarter) of weir and ddp
 CONTEXT = 64  # tokens of a sample, as in char_gpt.py
 
@@ -51,7 +53,7 @@ def parse():
     p.add_argument("--layers", type=int, default=2)
     p.add_argument("--batch", type=int, default=16, help="samples of 64 tokens, of a worker")
     p.add_argument("--threads", type=int, default=1, help="PyTorch's, in each process")
-    p.add_argument("--kinds", default="weir,early,ddp,alone")
+    p.add_argument("--kinds", default="weir,early,own,ddp,alone")
     p.add_argument("--limit", type=int, default=600, help="seconds for one round of one kind")
     p.add_argument("--trace", metavar="PREFIX", help="Weir's workers write PREFIX-0.json and -1, "
                    "for bench/trace_merge")

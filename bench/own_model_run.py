@@ -59,13 +59,21 @@ def loss_of(model, data, windows):
 
 def by_weir(model, data, o, clock):
     trace = o.get("trace") and "%s-%d.json" % (o["trace"], o["rank"])
-    exchange = weir.torch.Exchange(model, optimizer="adamw", train_steps=o["steps"], trace=trace,
-                                   batch_size=gpt.BATCH, learning_rate=gpt.RATE, seed=1,
-                                   early=o["kind"] == "early")
+    settings = {"train_steps": o["steps"], "trace": trace, "batch_size": gpt.BATCH, "seed": 1}
+    rule = None
+    if o["kind"] == "own":
+        rule = torch.optim.AdamW(model.parameters(), lr=gpt.RATE)
+        exchange = weir.torch.Exchange(model, optimizer=rule, **settings)
+    else:
+        exchange = weir.torch.Exchange(model, optimizer="adamw", learning_rate=gpt.RATE,
+                                       early=o["kind"] == "early", **settings)
     for step in exchange:
         clock.at(step.step)
         loss = loss_of(model, data, exchange.samples(len(data) - gpt.CONTEXT))
         loss.backward()
+        if rule:
+            rule.step()
+            rule.zero_grad()
         clock.at(-1, loss)
     clock.report()
 
@@ -100,7 +108,7 @@ def main():
     torch.set_num_threads(o["threads"])
     data = torch.tensor([gpt.LETTERS.index(c) for c in gpt.TEXT])
     model, clock = gpt.GPT(), Clock(o["warmup"], o["servers"])
-    (by_weir if o["kind"] in ("weir", "early") else by_pytorch)(model, data, o, clock)
+    (by_weir if o["kind"] in ("weir", "early", "own") else by_pytorch)(model, data, o, clock)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import shutil
+import sys
 from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_int64, c_void_p
 from typing import Any, Callable, Optional, Sequence
 
@@ -101,6 +102,7 @@ FUNCTIONS = {
 }
 _loaded: Any = None
 _line: Any = None
+_dropped = False  # whether log(None) drops all lines
 
 
 def place() -> str:
@@ -179,12 +181,20 @@ def log(line: Optional[Callable[[int, str], None]]) -> None:
 
     `line` must not call methods of a member, which raise Invalid there. If it calls close(), the
     member is closed at the next call of the package outside of `line`."""
-    global _line
-    call = None
+    global _line, _dropped
+    call, _dropped = None, line is None
     if line is not None:
         call = LINE(lambda _ctx, level, text: line(level, text.decode("utf-8", "replace")))
     library().weir_log(ctypes.cast(call, c_void_p) if call else None, None)
     _line = call  # the previous function is no longer called
+
+
+def note(text: str) -> None:
+    """Prints a line about a member to stderr, or sends it to the function of log()."""
+    if _line is not None:
+        _line(None, 1, text.encode())
+    elif not _dropped:
+        print("weir: " + text, file=sys.stderr, flush=True)
 
 
 @atexit.register

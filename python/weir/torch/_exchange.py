@@ -7,7 +7,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence, Sized, Union
 
 import torch
 
-from .._library import Invalid
+from .._library import Invalid, note
 from .._trace import Trace
 from ..member import Member, Step
 from . import _guards, _hooks
@@ -122,6 +122,11 @@ class Exchange:
     def early(self) -> bool:
         """Whether a step begins before its values have arrived."""
         return self._way.early
+
+    @property
+    def train_steps(self) -> int:
+        """Number of the job's steps."""
+        return self.step.train_steps if self.step is not None else int(self._train_steps)
 
     def _begin(self) -> None:
         tensors = [(name, p, False) for name, p in self._way.parameters(self.model)]
@@ -274,6 +279,12 @@ class Exchange:
             s.end()
         self._attached.clear()
         self.step, self._over = None, True
+        if self.member.result == "left":
+            note("this member left the job after %d steps, as requested; the job continues without "
+                 "it" % self._n_done)
+        elif self.member.result == "over":
+            note("the job ended before this member joined, so the model keeps its own values; the "
+                 "last values are in the servers' checkpoint")
         try:
             if self._trace:
                 self._trace.write()
@@ -285,7 +296,7 @@ class Exchange:
         if self._over:
             return self._n_done
         if self.member.result == "done":
-            return self.step.train_steps if self.step is not None else int(self._train_steps)
+            return self.train_steps
         if self.step is None:
             return 0
         return self.step.step + (self.counts and any(s.pushed for s in self.slots))
@@ -341,8 +352,12 @@ class Exchange:
         return self._over or self.member.stop_job(timeout)
 
     def close(self) -> None:
-        """Ends this member before the last step. The servers wait for a new process in its
-        place."""
+        """Ends this member. After all steps of the job it sends the servers a leave message; before,
+        they wait for a new process in its place."""
+        step = self.step
+        if step is not None and step.step + 1 == step.train_steps and self.counts and all(
+                s.pushed and s.fresh for s in self.slots):
+            next(self, None)  # the job is done
         if not self._over:
             self._end()
 

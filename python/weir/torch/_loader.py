@@ -98,3 +98,8 @@ class Sampler(torch.utils.data.Sampler):
     def __iter__(self) -> Iterator[list[int]]:
         for _ in self.exchange:
             yield self.exchange.samples(self.n)
+
+    def __len__(self) -> int:
+        """Returns the number of the job's steps, which a member that joins later makes a part
+        of."""
+        return self.exchange.train_steps

@@ -92,7 +92,8 @@ class OwnOptimizer(Way):
         return optimizer is self.optimizer
 
     def may_schedule(self, scheduler: Any) -> bool:
-        return scheduler.optimizer is self.optimizer and self.schedule is not None
+        groups = scheduler.optimizer.param_groups
+        return groups is self.optimizer.param_groups and self.schedule is not None
 
     def clips_itself(self, step: Optional[Step]) -> bool:
         return step is not None and not step.generation  # without servers there is no mean

@@ -18,9 +18,10 @@ def _count(scheduler: Any) -> int:
     return int(scheduler.last_epoch)
 
 
-def _copy(scheduler: Any, optimizer: torch.optim.Optimizer) -> tuple[Any, Any]:
+def _copy(scheduler: Any, optimizer: torch.optim.Optimizer, wrapper: Any) -> tuple[Any, Any]:
     """Returns a copy of the scheduler, and the optimizer of the copy, which has one small parameter
-    for each group."""
+    for each group. wrapper: the optimizer, or an object around it, to which the scheduler
+    refers."""
     groups = [{**{k: v for k, v in g.items() if k not in ("params", "lr", "initial_lr")},
                "params": [torch.zeros(1)], "lr": float(g["lr"]),
                **({"initial_lr": float(g["initial_lr"])} if "initial_lr" in g else {})}
@@ -29,7 +30,7 @@ def _copy(scheduler: Any, optimizer: torch.optim.Optimizer) -> tuple[Any, Any]:
     shadow.param_groups = groups
     shadow.defaults = optimizer.defaults
     try:
-        return copy.deepcopy(scheduler, {id(optimizer): shadow}), shadow
+        return copy.deepcopy(scheduler, {id(optimizer): shadow, id(wrapper): shadow}), shadow
     except Exception as e:
         raise Invalid("the scheduler %s cannot be copied (%s); pass a function of the step's "
                       "number that returns a factor" % (type(scheduler).__name__, e)) from e
@@ -56,10 +57,10 @@ class Schedule:
         inner = scheduler
         while not hasattr(inner, "optimizer"):
             inner = inner._schedulers[0]
-        if inner.optimizer is not optimizer:
+        if inner.optimizer.param_groups is not optimizer.param_groups:  # it may be a wrapper
             raise Invalid("the scheduler belongs to another optimizer than that of the exchange")
         self._first = _count(scheduler)
-        self._copy, self._shadow = _copy(scheduler, optimizer)
+        self._copy, self._shadow = _copy(scheduler, optimizer, inner.optimizer)
         self._options = self._now()
         self._factors = [self._next()]
 
