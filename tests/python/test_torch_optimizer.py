@@ -131,6 +131,25 @@ class Optimizer(torch_case.Torch):
         with self.assertRaisesRegex(weir.Invalid, "step.. was called twice in step 1"):
             rule.step()
 
+    def test_skipped_step_changes_nothing(self):
+        """exchange.skip() before step() makes the step add nothing; the next step counts again."""
+        net, want = self.net(), self.net()
+        rule, other = (self.torch.optim.SGD(n.parameters(), lr=0.1, momentum=0.9)
+                       for n in (net, want))
+        exchange = self.exchange(net, optimizer=rule, train_steps=6)
+        for step in exchange:
+            rule.zero_grad()
+            self.loss(net, [step.step]).backward()
+            if step.step % 3 == 1:
+                net[0].weight.grad.fill_(float("nan"))
+                exchange.skip()
+            else:
+                other.zero_grad()
+                self.loss(want, [step.step]).backward()
+                other.step()
+            rule.step()
+            self.close(net.state_dict(), want.state_dict())
+
     def test_closure_is_called_once(self):
         net, want, calls = self.net(), self.net(), []
         rule = self.torch.optim.SGD(net.parameters(), lr=0.1)

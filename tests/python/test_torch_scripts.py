@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""weir.torch: scripts of several kinds train on a server and two members as in PyTorch alone, on the
-same samples: a CNN with batch normalization and averaged weights, a GPT, a frozen backbone, autocast
-and activation checkpoints, early stopping with the best weights."""
+"""weir.torch: scripts of several kinds train on a server and two members as in PyTorch alone, on
+the same samples: a CNN with batch normalization and averaged weights, a GPT, a frozen backbone,
+autocast and activation checkpoints, early stopping with the best weights."""
 # label: cluster
 import copy
 import sys
@@ -16,8 +16,8 @@ STEPS = 10
 
 class Scripts(torch_case.Torch):
     def both(self, make, optimizer, loss=None, steps=STEPS, each=None, **settings):
-        """Trains the network of make() by two members, which have their own optimizer, and by PyTorch
-        alone. Checks that all have the same values. each(net): called after each step."""
+        """Trains the network of make() by two members, which have their own optimizer, and by
+        PyTorch alone. Checks that all have the same values. each(net): called after each step."""
         nets = [make() for _ in range(2)]
 
         def member(i, cluster):
@@ -51,8 +51,8 @@ class Scripts(torch_case.Torch):
 
         def make():
             torch.manual_seed(4)
-            return nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(),
-                                 nn.Linear(64, 3))
+            return nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(),
+                                 nn.Flatten(), nn.Linear(64, 3))
 
         def loss(net, items):
             return nn.functional.mse_loss(net(x[items]), self.y[items])
@@ -141,6 +141,10 @@ class Scripts(torch_case.Torch):
         for loss in (autocast(torch.bfloat16), autocast(torch.float16), checkpointed(False),
                      checkpointed(True)):
             self.both(self.net, lambda net: torch.optim.SGD(net.parameters(), lr=0.1), loss)
+
+    def test_compiled_network_matches(self):
+        for backend in ("eager", "aot_eager"):
+            self.both(lambda b=backend: self.torch.compile(self.net(), backend=b), self.adamw)
 
     def test_early_stop_keeps_best_weights(self):
         """Member 0 evaluates after each step, keeps the best weights, and stops the job. After its

@@ -352,8 +352,8 @@ class Exchange:
         return self._over or self.member.stop_job(timeout)
 
     def close(self) -> None:
-        """Ends this member. After all steps of the job it sends the servers a leave message; before,
-        they wait for a new process in its place."""
+        """Ends this member. After the last step of the job it sends the servers a leave message;
+        before, the servers wait for a new process in its place."""
         step = self.step
         if step is not None and step.step + 1 == step.train_steps and self.counts and all(
                 s.pushed and s.fresh for s in self.slots):
