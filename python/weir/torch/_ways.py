@@ -106,6 +106,8 @@ class ByName(Way):
 
     def begin_step(self, exchange: Any, step: Step) -> Step:
         self.n_ended, self._queued, self._nested = 0, False, False
+        for s in exchange.slots:
+            s.tensor.grad = None  # of a step that did not count
         return step
 
     def push(self, exchange: Any, s: Slot) -> None:
