@@ -39,8 +39,8 @@ class Clock:
         if step == self.first:
             self.begun = self.now()
 
-    def report(self):
-        end = self.now()
+    def report(self, end=None):
+        end = end or self.now()
         print(json.dumps({
             "from": self.begun[0], "to": end[0], "cpu": end[1] - self.begun[1],
             "cpu_of_servers": end[2] - self.begun[2], "losses": self.losses,
@@ -75,7 +75,9 @@ def by_weir(model, data, o, clock):
             rule.step()
             rule.zero_grad()
         clock.at(-1, loss)
-    clock.report()
+        if step.step + 1 == step.train_steps:
+            end = clock.now()  # the servers end after the last step
+    clock.report(end)
 
 
 def by_pytorch(model, data, o, clock):

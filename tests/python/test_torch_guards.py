@@ -2,7 +2,10 @@
 """weir.torch: calls of a PyTorch script that would do nothing with servers raise an error with the
 replacement, and do not change for parameters that no exchange trains."""
 # label: cluster
+import contextlib
+import io
 import warnings
+
 from torch_case import Torch
 
 import harness
@@ -126,6 +129,38 @@ class Guards(Torch):
         off = self.torch.amp.GradScaler("cpu", enabled=False)
         off.scale(self.loss(net, [0])).backward()
         next(exchange)
+
+
+class Ends(Torch):
+    def test_end_without_all_steps_is_explained(self):
+        """A member that leaves prints why its steps end, or sends the line to weir.log()."""
+        def member(i, settings):
+            net = self.net()
+            exchange = self.exchange(net, optimizer="sgd", train_steps=2000, **settings)
+            for step in exchange:
+                self.loss(net, exchange.samples(64)).backward()
+                if i == 1 and step.step == 3:
+                    exchange.leave_soon()
+                elif i == 0 and step.n_members == 1 and exchange.counts:
+                    exchange.stop_job()
+            return exchange.result
+
+        def run():
+            self.assertEqual(self.job(member), ["done", "left"])
+        printed, lines = io.StringIO(), []
+        with contextlib.redirect_stderr(printed):
+            run()
+        self.assertIn("weir: this member left the job after", printed.getvalue())
+        weir.log(lambda _level, text: lines.append(text))
+        try:
+            with contextlib.redirect_stderr(printed):
+                run()
+                weir.log(None)
+                run()
+        finally:
+            weir.log(None)
+        self.assertEqual(len([text for text in lines if "this member left the job" in text]), 1)
+        self.assertEqual(printed.getvalue().count("this member left"), 1)
 
 
 harness.main(__name__)
