@@ -31,6 +31,9 @@ def _way(optimizer: Union[str, torch.optim.Optimizer], local_steps: int, batch_s
                           "early=True" if early else "backwards=%d" % backwards))
     if local_steps > 1:
         return LocalSteps(optimizer, local_steps, batch_size)
+    if scheduler is not None and not hasattr(Member, "step_rate"):
+        raise Invalid("this library has no rate of a step, so scheduler= is refused; use the "
+                      "setting lr_schedule")
     return OwnOptimizer(optimizer, scheduler, scheduler_steps)
 
 
