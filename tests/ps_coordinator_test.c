@@ -513,6 +513,46 @@ static void time_until_the_next_checkpoint_is_reported(void **state)
     free(r.c);
 }
 
+/* The only worker is removed, or leaves, before ps 0 has begun its first generation, whose
+ * checkpoint is damaged. ps 0 keeps it until a generation has begun, since no other worker can join
+ * before that. */
+static void last_worker_stays_until_the_first_generation(void **state)
+{
+    for (int leaves = 0; leaves <= 1; leaves++) {
+        struct rig r;
+        rig_start(&r, 1, 0);
+        r.server[0].damaged = term_of(1, 1);
+        r.found = 40;
+        r.find_st = ST_IO;
+        rig_report_server(&r, 0);
+        rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_JOB,
+                                                .job = {.train_steps = STEPS,
+                                                        .step = 60,
+                                                        .from_checkpoint = 1,
+                                                        .lockstep = 1,
+                                                        .n_members = 1}});
+        r.generation = 0; /* neither ps 0 nor its worker is in a generation of this ps 0 */
+        r.worker[0] = (struct coordinator_worker_event){
+            .member = 0, .incarnation = 11, .missing_ms = -1, .leaving = leaves};
+        r.worker[1] = (struct coordinator_worker_event){.member = -1};
+        if (!leaves)
+            rig_step(&r, (struct coordinator_event){.kind = COORDINATOR_COMMAND,
+                                                    .command = {COORDINATOR_REMOVE_WORKER, 0}});
+        rig_let_pass(&r, 1000);
+        assert_int_equal(r.n_plans, 1);
+        r.find_st = ST_OK;
+        rig_let_pass(&r, MOST_MS);
+        assert_int_equal(r.n_plans, 2);
+        r.generation = term_of(1, 2);
+        r.worker[1] = (struct coordinator_worker_event){
+            .member = 1, .incarnation = 12, .missing_ms = 0, .waits = 1};
+        rig_changes(&r, 1000);
+        rig_let_pass(&r, 1000);
+        assert_int_equal(r.n_plans, 3);
+        free(r.c);
+    }
+}
+
 int main(void)
 {
     return RUN_TESTS(
@@ -522,10 +562,10 @@ int main(void)
         epoch_claimed_while_recorded_is_raised, plan_waits_for_memory,
         worker_of_another_ps0_raises_the_epoch, worker_that_raised_the_epoch_gets_its_time,
         raised_epoch_is_recorded_before_use, server_of_another_ps0_raises_the_epoch,
-        damaged_checkpoint_leads_to_an_older_one, replaced_ps0_ends,
-        ps0_notices_another_claim_before_the_first_worker, hanging_manifest_is_given_up,
-        hanging_disk_at_the_last_step_ends_ps0, hanging_last_manifest_ends_ps0,
-        failed_last_manifest_is_released_by_the_owner, hanging_own_file_is_given_up,
-        hanging_own_file_is_given_up_after_others, checkpoint_due_by_steps_follows_a_long_one,
-        checkpoint_due_by_time_follows_a_long_one);
+        damaged_checkpoint_leads_to_an_older_one, last_worker_stays_until_the_first_generation,
+        replaced_ps0_ends, ps0_notices_another_claim_before_the_first_worker,
+        hanging_manifest_is_given_up, hanging_disk_at_the_last_step_ends_ps0,
+        hanging_last_manifest_ends_ps0, failed_last_manifest_is_released_by_the_owner,
+        hanging_own_file_is_given_up, hanging_own_file_is_given_up_after_others,
+        checkpoint_due_by_steps_follows_a_long_one, checkpoint_due_by_time_follows_a_long_one);
 }

@@ -230,6 +230,14 @@ bool failure_detector_is_unreached(const struct coordinator_state *c, int worker
     return w->missed_by > 0 && !w->heard && !has_bit(coordinator_bits(c, c->missing_at, 0), worker);
 }
 
+static void keep(struct coordinator_worker *w, struct failure_detector_census *census)
+{
+    census->n_by[w->lot]--;
+    w->lot = LOT_STAYS;
+    census->n_by[LOT_STAYS]++;
+    census->n_next++;
+}
+
 /* Keeps the late workers that cannot reach a server if no worker reaches that server: a log line
  * then names the server, and no worker is dropped. If other workers stay or join, or have made all
  * steps, this does not apply. */
@@ -252,10 +260,20 @@ static void spare_unreached(struct coordinator_state *c, struct failure_detector
         struct coordinator_worker *w = &coordinator_workers(c)[i];
         if (w->lot != LOT_LATE || !failure_detector_is_unreached(c, i))
             continue;
-        w->lot = LOT_STAYS;
-        census->n_by[LOT_LATE]--;
-        census->n_by[LOT_STAYS]++;
-        census->n_next++;
+        keep(w, census);
+    }
+}
+
+/* Keeps the workers that leave without an error or are removed, if no other worker is left, until
+ * ps 0 has begun its first generation: no worker can join before that. */
+static void keep_for_first(struct coordinator_state *c, struct failure_detector_census *census)
+{
+    if (census->n_next > 0 || c->phase != PHASE_BEGINNING || c->workers_generation)
+        return;
+    for (int i = 0; i < c->max_workers; i++) {
+        struct coordinator_worker *w = &coordinator_workers(c)[i];
+        if (w->lot == LOT_REMOVED || (w->lot == LOT_LEAVES && !w->failed))
+            keep(w, census);
     }
 }
 
@@ -273,4 +291,5 @@ void failure_detector_judge(struct coordinator_state *c, struct coordinator_out 
             w->late = w->lot == LOT_LATE;
     }
     spare_unreached(c, census);
+    keep_for_first(c, census);
 }
