@@ -82,8 +82,11 @@ static void command_job(enum coordinator_command_kind what, int node)
 static void end_process(const struct sim_fault *f)
 {
     sim_kill(f->node, f->kind != FAULT_kill);
-    if (f->kind == FAULT_lose_folder)
+    if (f->kind == FAULT_lose_folder) {
         disk_lose_folder();
+        for (int i = 0; i < SIM_NODES; i++) /* later checkpoints with the same names are whole */
+            sim.node[i].n_damaged = 0;
+    }
     if (f->ms >= 0 && sim.node[f->node].state == NODE_DOWN)
         post_fault(EV_START, f->ms * SIM_MS, f->node);
 }

@@ -62,9 +62,11 @@ void sim_pause(int node, bool on)
     sim.has_changed = true;
     if (on && n->state == NODE_UP) {
         n->state = NODE_PAUSED;
+        n->paused_at = sim.now;
     } else if (!on && n->state == NODE_PAUSED) {
         struct sim_event *e = n->held, *next;
         n->state = NODE_UP;
+        n->paused_ns += sim.now - n->paused_at;
         n->held = NULL;
         n->held_end = &n->held;
         for (; e; e = next) {

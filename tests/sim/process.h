@@ -52,6 +52,7 @@ struct sim_node {
     uint32_t quit;  /* life that ended for good, with an error; 0: none */
     struct sim_random random;
     struct sim_event *held, **held_end; /* events that arrived while it is paused */
+    int64_t paused_at, paused_ns;       /* begin of its last pause; duration of all earlier ones */
     char name[24];
 };
 

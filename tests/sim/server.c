@@ -274,6 +274,7 @@ static void *server_main(void *arg)
 static void on_start(int node)
 {
     struct server *s = sim_alloc(sizeof *s);
+    s->paused_ns = -1;
     int was = sim.running;
     bool decides = opt(OPT_coordinator) != 0;
     servers[node] = s;
@@ -438,6 +439,18 @@ static void kill_late(int node)
     sim_post(sim_between(&sim.node[node].random, 10, 3000) * SIM_MS, EV_START, -1)->a = node;
 }
 
+/* Fails if the server has been running for `seconds` since SIGTERM; pauses do not count. */
+static void check_ended(int node, int64_t seconds)
+{
+    struct server *s = servers[node];
+    int64_t paused_ns = sim.node[node].paused_ns - s->paused_ns;
+    s->paused_ns += paused_ns;
+    if (paused_ns == 0)
+        sim_fail("end", "%s has not ended %lld s after SIGTERM", sim.node[node].name,
+                 (long long)seconds);
+    sim_timer(node, paused_ns, TIMER_TERM, seconds);
+}
+
 static void on_timer(int node, int what, int64_t number)
 {
     if (what == TIMER_FIBER)
@@ -447,8 +460,7 @@ static void on_timer(int node, int what, int64_t number)
     else if (what == TIMER_KILL)
         kill_late(node);
     else if (what == TIMER_TERM)
-        sim_fail("end", "%s has not ended %lld s after SIGTERM", sim.node[node].name,
-                 (long long)number);
+        check_ended(node, number);
     else
         squares_timer(node, number);
 }
@@ -458,7 +470,10 @@ static void on_term(int node)
 {
     struct server *s = servers[node];
     int64_t seconds = node == 0 ? FIRST_TERM_S : TERM_S;
-    sim_timer(node, seconds * SIM_S, TIMER_TERM, seconds);
+    if (s->paused_ns < 0) {
+        s->paused_ns = sim.node[node].paused_ns;
+        sim_timer(node, seconds * SIM_S, TIMER_TERM, seconds);
+    }
     if (!s->self || s->has_term || s->job_done || s->over || s->failed || s->refused)
         sim_timer(node, 0, TIMER_EXIT, SIM_TERM_STATUS);
     else

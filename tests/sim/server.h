@@ -20,7 +20,9 @@ enum { TIMER_KILL, TIMER_EXIT = 1, TIMER_SQUARES, TIMER_TERM };
 struct watch;
 struct server {
     int node;
-    bool is_dying, has_term;                      /* has_term: it has received SIGTERM */
+    bool is_dying, has_term; /* has_term: it has received SIGTERM */
+    int64_t
+        paused_ns; /* duration of the pauses that its time to end includes; -1: no SIGTERM yet */
     bool job_done, over, failed, refused, unsure; /* flags of struct app (ps/app.h) */
     struct node *self;                            /* NULL: not started yet, or ended */
     struct service *service;
