@@ -67,7 +67,7 @@ class Readme(harness.Test):
         named = sorted(set(re.findall(r"localhost:(\d+)", "".join(commands))))
         for port, free in zip(named, fixed_ports(len(named))):
             commands = [c.replace("localhost:" + port, "localhost:%d" % free) for c in commands]
-        few = [c.replace("--model=lenet5 --epochs=20",
+        few = [c.replace("--model=lenet5 --epochs=200",
                          "--model=lenet5 --train_steps=%d" % steps) +
                " --data_dir=" + self.data() for c in commands[1:]]
         self.assertTrue(all("--train_steps" in c for c in few), few)
@@ -91,7 +91,9 @@ class Readme(harness.Test):
         shown = re.findall(r"worker:0 (waiting for worker 1 \(no connection for |"
                            r"the wait for worker 1 \()", self.section())
         self.assertEqual(len(shown), 2)
-        ps = self.shell("ps", command + " --save_steps=10")
+        self.assertIn("--save_steps=500", command)
+        command = command.replace("--save_steps=500", "--save_steps=10")
+        ps = self.shell("ps", command)
         workers = [self.shell("worker %d" % i, c) for i, c in enumerate(few)]
         ps.wait_line("checkpoint at step ")
         workers[1].kill()
@@ -99,7 +101,7 @@ class Readme(harness.Test):
         workers[1] = self.shell("worker 1 again", few[1])
         workers[0].wait_line(re.escape(shown[1]) + ".* is over")
         ps.kill()
-        ps = self.shell("ps again", command + " --save_steps=10")
+        ps = self.shell("ps again", command)
         ps.wait_line("resumes from step ")
         ps.wait_line("checkpoint at step ")
         self.kill(*workers, ps)
