@@ -130,6 +130,85 @@ static void test_optimizers(void **state)
     }
 }
 
+/* Trains some elements with factors of rate and decay, and compares them with the reference. */
+static void check_factors(const struct optim_config *cfg, const struct optim_factors *by)
+{
+    enum { N = 100 };
+    float value[N], slots[2 * N] = {0}, sum[N];
+    double p[N], a[N] = {0}, b[N] = {0};
+    struct optim_config scaled = *cfg;
+    scaled.learning_rate *= by->rate;
+    scaled.weight_decay *= by->decay;
+    for (size_t i = 0; i < N; i++)
+        p[i] = (double)(value[i] = number(1, i));
+    for (int step = 1; step <= STEPS; step++) {
+        struct optim_step scalars;
+        for (size_t i = 0; i < N; i++)
+            sum[i] = number((uint64_t)(10 + step), i);
+        optim_begin_scaled(cfg, (uint64_t)step, 0, by, &scalars);
+        const struct optim_run run = {.n = N,
+                                      .sum = sum,
+                                      .weight = 1,
+                                      .scale = 1,
+                                      .old = value,
+                                      .slots = slots,
+                                      .new_slots = slots,
+                                      .slot_stride = N,
+                                      .new_ = value};
+        optim_run(&scalars, &run);
+        for (size_t i = 0; i < N; i++) {
+            p[i] = reference(&scaled, step, (double)sum[i], p[i], &a[i], &b[i]);
+            if (!(fabs(p[i] - (double)value[i]) <= 2e-6 * (1 + fabs(p[i]))))
+                fail_msg("%s, rate x %g, decay x %g, step %d, element %zu: %.9g, not %.9g",
+                         optim_name(cfg->kind), (double)by->rate, (double)by->decay, step, i,
+                         (double)value[i], p[i]);
+        }
+    }
+}
+
+static void test_factors(void **state)
+{
+    static const struct optim_factors cases[] = {{1, 0},        {0, 1}, {0.1f, 1},  {1, 10},
+                                                 {3.5f, 0.25f}, {0, 0}, {1e-8f, 2}, {1, 1e-8f}};
+    for (int kind = 0; kind < OPTIM_N_KINDS; kind++) {
+        struct optim_config cfg;
+        optim_defaults((enum optim_kind)kind, &cfg);
+        cfg.epsilon = 1e-3f;
+        cfg.weight_decay = 0.1f;
+        cfg.total_steps = 10;
+        for (int momentum = 0; momentum < 1 + (kind == OPTIM_RMSPROP); momentum++) {
+            cfg.momentum = momentum || kind != OPTIM_RMSPROP ? 0.9f : 0;
+            for (int s = SCHEDULE_CONSTANT; s <= SCHEDULE_COSINE; s++) {
+                cfg.schedule = (enum optim_schedule)s;
+                for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+                    check_factors(&cfg, &cases[i]);
+            }
+        }
+    }
+}
+
+/* If the rate's factor is 0, no parameter moves. Factors of 1 change no bits of the scalars. */
+static void test_factors_at_the_bounds(void **state)
+{
+    static const float bad[] = {-1, -1e-30f, NAN, INFINITY, -INFINITY};
+    for (int kind = 0; kind < OPTIM_N_KINDS; kind++) {
+        struct optim_config cfg;
+        struct optim_step plain, scaled;
+        optim_defaults((enum optim_kind)kind, &cfg);
+        cfg.weight_decay = 0.1f;
+        memset(&plain, 0, sizeof plain);
+        memset(&scaled, 0, sizeof scaled);
+        optim_begin_since(&cfg, 7, 2, &plain);
+        optim_begin_scaled(&cfg, 7, 2, &(struct optim_factors){1, 1}, &scaled);
+        assert_memory_equal(&plain, &scaled, sizeof plain);
+        optim_begin_scaled(&cfg, 7, 2, &(struct optim_factors){0, 1}, &scaled);
+        assert_true(scaled.rate == 0 && scaled.keep == 1);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(optim_factor_ok(bad[i]));
+    assert_true(optim_factor_ok(0) && optim_factor_ok(1) && optim_factor_ok(1e30f));
+}
+
 /* A schedule starts at the full rate, never rises, ends above 0 and stays there. */
 static void test_schedules(void **state)
 {
@@ -391,7 +470,8 @@ static void test_loops(void **state)
 
 int main(void)
 {
-    return RUN_TESTS(test_optimizers, test_schedules, test_schedules_against_the_reference,
-                     test_schedules_that_cannot_be, test_bit_identity, test_average, test_change,
-                     test_config, test_loops, test_runs);
+    return RUN_TESTS(test_optimizers, test_factors, test_factors_at_the_bounds, test_schedules,
+                     test_schedules_against_the_reference, test_schedules_that_cannot_be,
+                     test_bit_identity, test_average, test_change, test_config, test_loops,
+                     test_runs);
 }

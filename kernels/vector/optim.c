@@ -272,13 +272,26 @@ void optim_begin(const struct optim_config *cfg, uint64_t step, struct optim_ste
 void optim_begin_since(const struct optim_config *cfg, uint64_t step, uint64_t since,
                        struct optim_step *out)
 {
+    const struct optim_factors none = {1, 1};
+    optim_begin_scaled(cfg, step, since, &none, out);
+}
+
+bool optim_factor_ok(float factor)
+{
+    return isfinite(factor) && factor >= 0;
+}
+
+void optim_begin_scaled(const struct optim_config *cfg, uint64_t step, uint64_t since,
+                        const struct optim_factors *factors, struct optim_step *out)
+{
     int adam = cfg->kind == OPTIM_ADAM || cfg->kind == OPTIM_ADAMW;
     double second = adam ? (double)cfg->beta2 : (double)cfg->decay;
-    double rate = (double)optim_rate(cfg, step);
+    double rate = (double)optim_rate(cfg, step) * (double)factors->rate;
+    double weight_decay = (double)cfg->weight_decay * (double)factors->decay;
     *out = (struct optim_step){
         .kind = cfg->kind,
         .rate = (float)rate,
-        .added_decay = cfg->kind == OPTIM_ADAMW ? 0.0f : cfg->weight_decay,
+        .added_decay = cfg->kind == OPTIM_ADAMW ? 0.0f : (float)weight_decay,
         .momentum = cfg->momentum,
         .keep1 = cfg->beta1,
         .rest1 = (float)(1.0 - (double)cfg->beta1),
@@ -294,7 +307,7 @@ void optim_begin_since(const struct optim_config *cfg, uint64_t step, uint64_t s
     out->rate = (float)(rate / (1.0 - power_of((double)cfg->beta1, step - since)));
     out->root = (float)(1.0 / sqrt(1.0 - power_of((double)cfg->beta2, step - since)));
     if (cfg->kind == OPTIM_ADAMW)
-        out->keep = (float)(1.0 - rate * (double)cfg->weight_decay);
+        out->keep = (float)(1.0 - rate * weight_decay);
 }
 
 void optim_run(const struct optim_step *step, const struct optim_run *run)

@@ -8,6 +8,7 @@
 #ifndef KERNELS_VECTOR_OPTIM_H
 #define KERNELS_VECTOR_OPTIM_H
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -120,6 +121,16 @@ void optim_begin(const struct optim_config *cfg, uint64_t step, struct optim_ste
  * update. */
 void optim_begin_since(const struct optim_config *cfg, uint64_t step, uint64_t since,
                        struct optim_step *out);
+/* Factors of one update: of its learning rate and of its weight decay. */
+struct optim_factors {
+    float rate, decay;
+};
+/* Returns true if a factor is finite and not negative. */
+bool optim_factor_ok(float factor);
+/* Fills *out like optim_begin_since, with the rate and the weight decay times their factors.
+ * Factors of 1 change no bits. */
+void optim_begin_scaled(const struct optim_config *cfg, uint64_t step, uint64_t since,
+                        const struct optim_factors *factors, struct optim_step *out);
 void optim_run(const struct optim_step *step, const struct optim_run *run);
 
 /* Updates parameters that are statistics (batch norm's running mean and variance) by an exponential
