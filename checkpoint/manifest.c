@@ -98,6 +98,10 @@ static json_t *params_to_json(const struct chunks *chunks)
         json_t *param = json_pack("{s:s, s:o}", "name", p->name, "shape", shape);
         if (p->rule == PARAM_AVERAGE)
             failed |= json_object_set_new(param, "average", json_real((double)p->keep)) != 0;
+        if (p->factors.rate != 1)
+            failed |= json_object_set_new(param, "rate", json_real((double)p->factors.rate)) != 0;
+        if (p->factors.decay != 1)
+            failed |= json_object_set_new(param, "decay", json_real((double)p->factors.decay)) != 0;
         failed |= json_array_append_new(list, param) != 0;
     }
     if (!failed)
@@ -322,6 +326,14 @@ static bool job_from_json(const json_t *o, struct net_job *to)
            !job_check_mode(to);
 }
 
+/* Returns a factor of the optimizer for one parameter: 1 if the manifest has no such entry, -1 if
+ * the entry is not a number. */
+static float factor_of(const json_t *param, const char *name)
+{
+    const json_t *factor = json_object_get(param, name);
+    return !factor ? 1 : json_is_number(factor) ? (float)json_number_value(factor) : -1;
+}
+
 static bool param_from_json(const json_t *o, struct net_param *p)
 {
     const json_t *shape = json_object_get(o, "shape"), *keep = json_object_get(o, "average");
@@ -333,6 +345,8 @@ static bool param_from_json(const json_t *o, struct net_param *p)
         p->shape.dim[d] = json_integer_value(json_array_get(shape, (size_t)d));
     p->rule = keep ? PARAM_AVERAGE : PARAM_TRAINED;
     p->keep = (float)json_number_value(keep);
+    p->factors = (struct optim_factors){factor_of(o, "rate"), factor_of(o, "decay")};
+    p->has_factors = p->factors.rate != 1 || p->factors.decay != 1;
     return p->keep >= 0 && p->keep <= 1;
 }
 

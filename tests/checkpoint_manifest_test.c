@@ -114,6 +114,46 @@ static void epochs_are_kept(void **state)
     job.epochs = 0;
 }
 
+/* Returns the status of reading a manifest whose parameters have these factors, or the factors that
+ * the reader found. */
+static enum status factors_through(struct chunks *with, struct optim_factors *out)
+{
+    struct safetensors_written file = {0};
+    struct checkpoint_manifest *read = NULL;
+    const struct checkpoint_manifest m = {
+        .step = 3, .generation = 1, .job = job, .chunks = with, .n_files = 1, .files = &file};
+    assert_int_equal(checkpoint_manifest_write(folder, &m), ST_OK);
+    enum status st = checkpoint_manifest_read(path, &read, why);
+    for (int i = 0; st == ST_OK && i < with->n_params; i++)
+        out[i] = read->chunks->params[i].factors;
+    checkpoint_manifest_free(read);
+    return st;
+}
+
+static void factors_are_kept(void **state)
+{
+    static const struct optim_factors want[] = {{1, 1}, {0.1f, 1}, {1, 0}, {1.0f / 3, 3e30f}};
+    enum { N = sizeof want / sizeof *want };
+    static const char *const names[N] = {"a", "b", "c", "d"};
+    struct optim_factors got[N];
+    struct net_param p[N];
+    struct chunks *with = NULL;
+    char digest[2][65];
+    for (int i = 0; i < N; i++)
+        p[i] = (struct net_param){
+            .name = names[i], .shape = {1, {4}}, .has_factors = i > 0, .factors = want[i]};
+    assert_int_equal(chunks_create(p, N, 8192, &with), ST_OK);
+    assert_int_equal(factors_through(with, got), ST_OK);
+    assert_memory_equal(got, want, sizeof want);
+    assert_int_equal(checkpoint_manifest_digest(&job, with, digest[0]), ST_OK);
+    with->params[1].factors.rate = 0.2f; /* a job with another factor has another digest */
+    assert_int_equal(checkpoint_manifest_digest(&job, with, digest[1]), ST_OK);
+    assert_string_not_equal(digest[0], digest[1]);
+    with->params[1].factors.rate = -1;
+    assert_int_equal(factors_through(with, got), ST_CORRUPT);
+    chunks_destroy(with);
+}
+
 static void local_steps_are_kept(void **state)
 {
     struct net_job got;
@@ -261,6 +301,6 @@ int main(void)
 {
     return RUN_EACH(setup, teardown, kind_of_labels_is_kept, names_and_places_are_kept,
                     text_on_training_data_is_kept, text_longer_than_its_bound_is_refused,
-                    contributions_are_kept, rounding_is_kept, epochs_are_kept, local_steps_are_kept,
-                    means_and_deviations_are_kept, augmentation_is_kept);
+                    contributions_are_kept, rounding_is_kept, epochs_are_kept, factors_are_kept,
+                    local_steps_are_kept, means_and_deviations_are_kept, augmentation_is_kept);
 }

@@ -28,6 +28,10 @@ static enum status on_piece(void *ctx, const struct net_frame_head *head,
     d->sum = d->sum * 31 + payload_crc32c(&piece->payload) + strlen(piece->why);
     d->sum = d->sum * 31 + piece->shared_offset + piece->shared_bytes + (uint64_t)piece->shared +
              piece->shared_stamp;
+    float rate = piece_rate(piece);
+    uint32_t rate_bits;
+    memcpy(&rate_bits, &rate, sizeof rate_bits);
+    d->sum = d->sum * 31 + rate_bits;
     if (piece->payload.bytes % sizeof(float) == 0) {
         payload_each_run(&piece->payload, DTYPE_F32, piece->payload.bytes / sizeof(float), 1,
                          add_run, d);

@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "net/wire/chunks.h"
 #include "tests/check.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -318,6 +319,54 @@ static void compare_names_first_difference(void **state)
             "parameter 0 'conv1/weights': rule trained on the servers, frozen on the worker");
 }
 
+static void compare_names_different_factors(void **state)
+{
+    struct net_param p[N_DEEP];
+    memcpy(p, deep, sizeof p);
+    for (int i = 0; i < N_DEEP; i++) { /* the default, set by name */
+        p[i].has_factors = true;
+        p[i].factors = (struct optim_factors){1, 1};
+    }
+    compare(p, N_DEEP, 1 << 20, "");
+    p[3].factors.decay = 0;
+    compare(
+        p, N_DEEP, 1 << 20,
+        "parameter 3 'conv2/biases': factor 1 of the weight decay on the servers, 0 on the worker");
+    p[3].factors.rate = 0.25f;
+    compare(
+        p, N_DEEP, 1 << 20,
+        "parameter 3 'conv2/biases': factor 1 of the learning rate on the servers, 0.25 on the worker");
+}
+
+/* Neighbours share a chunk only if their factors are equal. */
+static void neighbours_with_different_factors_share_no_chunk(void **state)
+{
+    static const struct optim_factors factors[] = {{1, 1}, {1, 1}, {1, 0}, {1, 0},
+                                                   {2, 0}, {1, 1}, {1, 1}};
+    static const int first_chunk[] = {0, 0, 1, 1, 2, 3, 3};
+    enum { N = sizeof factors / sizeof *factors };
+    struct net_param p[N];
+    char names[N][16];
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "p%d", i);
+        p[i] = (struct net_param){.name = names[i],
+                                  .shape = {1, {8}},
+                                  .has_factors = i != 1 && i != 6,
+                                  .factors = factors[i]};
+    }
+    struct chunks *c = make(p, N, CHUNKS_DEFAULT_BYTES);
+    check_cover(c);
+    assert_true(chunks_have_factors(c));
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(c->params[i].first_chunk, first_chunk[i]);
+        assert_memory_equal(&c->params[i].factors, &factors[i], sizeof factors[i]);
+    }
+    chunks_destroy(c);
+    c = make(p, 2, CHUNKS_DEFAULT_BYTES);
+    assert_false(chunks_have_factors(c));
+    chunks_destroy(c);
+}
+
 static void refuse(struct net_param p, int64_t chunk_bytes)
 {
     struct chunks *c = NULL;
@@ -345,6 +394,16 @@ static void hostile_signatures_are_refused(void **state)
     refuse((struct net_param){.name = "w", .shape = {-1, {1}}}, 1 << 20);
     refuse((struct net_param){.name = "w", .rule = PARAM_AVERAGE, .keep = 1.5f}, 1 << 20);
     refuse((struct net_param){.name = "w", .rule = (enum net_param_rule)9}, 1 << 20);
+    static const float bad[] = {-1, NAN, INFINITY};
+    for (int i = 0; i < 3; i++) {
+        const struct optim_factors rate = {bad[i], 1}, decay = {1, bad[i]};
+        refuse((struct net_param){.name = "w", .has_factors = true, .factors = rate}, 1 << 20);
+        refuse((struct net_param){.name = "w", .has_factors = true, .factors = decay}, 1 << 20);
+    }
+    refuse(
+        (struct net_param){
+            .name = "w", .rule = PARAM_AVERAGE, .has_factors = true, .factors = {1, 0}},
+        1 << 20);
     refuse((struct net_param){.name = "w"}, 0);
     refuse((struct net_param){.name = "w"}, CHUNKS_MIN_BYTES + 2);
     refuse((struct net_param){.name = "w"}, CHUNKS_MAX_BYTES + 4);
@@ -374,6 +433,8 @@ int main(void)
 {
     return RUN_TESTS(chunks_cover_each_element_once, small_neighbours_share_chunks,
                      default_bytes_fit_the_model, shard_map_is_balanced, shard_map_follows_the_rule,
-                     compare_names_first_difference, hostile_signatures_are_refused,
-                     reshard_moves_only_necessary_chunks, reshard_back_moves_the_same_chunks);
+                     compare_names_first_difference, compare_names_different_factors,
+                     neighbours_with_different_factors_share_no_chunk,
+                     hostile_signatures_are_refused, reshard_moves_only_necessary_chunks,
+                     reshard_back_moves_the_same_chunks);
 }

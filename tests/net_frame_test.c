@@ -91,6 +91,10 @@ static size_t encode_by_protobuf(const struct net_frame_head *head, const struct
     p.shared_stamp = piece->shared_stamp;
     p.ask_taken = piece->ask_taken;
     p.samples = piece->samples;
+    if (piece->has_rate) {
+        p.rate_factor_case = WEIR__V1__PIECE__RATE_FACTOR_RATE;
+        p.rate = piece->rate;
+    }
     p.payload.data = (uint8_t *)(uintptr_t)payload;
     p.payload.len = payload_bytes;
     Weir__V1__Frame f = WEIR__V1__FRAME__INIT;
@@ -130,6 +134,8 @@ static void encoder_writes_same_bytes_as_protobuf(void **state)
             piece.shared_stamp = pick(1, &n);
             piece.ask_taken = (int)(pick(1, &n) % 2);
             piece.samples = pick(1, &n);
+            piece.has_rate = pick(1, &n) % 2;
+            piece.rate = piece.has_rate ? weights[pick(1, &n) % 5] : 0;
         }
         size_t why = pick(1, &n) % (FRAME_MAX_WHY + 1);
         memset(piece.why, 'w', pick(1, &n) % 2 ? why : 0);
@@ -158,6 +164,8 @@ static void encoder_writes_same_bytes_as_protobuf(void **state)
         assert_true(seen.piece[0].shared_stamp == piece.shared_stamp);
         assert_int_equal(seen.piece[0].ask_taken, piece.ask_taken);
         assert_true(seen.piece[0].samples == piece.samples);
+        assert_int_equal(seen.piece[0].has_rate, piece.has_rate);
+        assert_memory_equal(&seen.piece[0].rate, &piece.rate, sizeof piece.rate);
         assert_string_equal(seen.piece[0].why, piece.why);
         assert_int_equal(seen.payload_bytes[0], bytes);
     }

@@ -87,6 +87,38 @@ static void joins_arrive_unchanged(void **state)
     assert_int_equal(got.member, 7);
 }
 
+/* Factors of a parameter cross the wire, also 0; 1 is left out. */
+static void factors_cross_the_wire(void **state)
+{
+    static const struct optim_factors want[] = {{1, 1}, {0, 1}, {0.1f, 0}, {1, 3}};
+    enum { N = sizeof want / sizeof *want };
+    static const char *const names[N] = {"a", "b", "c", "d"};
+    struct net_param p[N];
+    struct net_join got, join = good_join();
+    struct chunks *sent = NULL, *made = NULL;
+    struct wire w = {.why = ""};
+    for (int i = 0; i < N; i++)
+        p[i] = (struct net_param){
+            .name = names[i], .shape = {1, {4}}, .has_factors = true, .factors = want[i]};
+    assert_int_equal(chunks_create(p, N, 8192, &sent), ST_OK);
+    join.chunks = sent;
+    assert_int_equal(message_join_pack(&join, &w.data, &w.bytes), ST_OK);
+    assert_int_equal(wire_end(&w, message_join_unpack(w.data, w.bytes, &got, &made, w.why)), ST_OK);
+    for (int i = 0; i < N; i++)
+        assert_memory_equal(&made->params[i].factors, &want[i], sizeof want[i]);
+    assert_int_equal(made->n_chunks, N);
+    message_join_free(&got);
+    chunks_destroy(made);
+    sent->params[2].factors.rate = -0.5f;
+    w = (struct wire){.why = ""};
+    assert_int_equal(message_join_pack(&join, &w.data, &w.bytes), ST_OK);
+    assert_int_equal(message_join_unpack(w.data, w.bytes, &got, &made, w.why), ST_INVALID);
+    assert_string_equal(
+        w.why, "parameter 2 'c' has a factor of rate or decay that is not finite, or negative");
+    free(w.data);
+    chunks_destroy(sent);
+}
+
 /* The optimizer, its schedule, the mode and the two dtypes cross the wire by their names. */
 static void every_name_crosses_the_wire(void **state)
 {
@@ -460,9 +492,9 @@ static void text_on_training_data_crosses_the_wire(void **state)
 
 int main(void)
 {
-    return RUN_GROUP(set_up, tear_down, joins_arrive_unchanged, every_name_crosses_the_wire,
-                     sample_transformations_cross_the_wire, arithmetic_is_compared,
-                     invalid_joins_are_refused, replies_contain_the_place,
+    return RUN_GROUP(set_up, tear_down, joins_arrive_unchanged, factors_cross_the_wire,
+                     every_name_crosses_the_wire, sample_transformations_cross_the_wire,
+                     arithmetic_is_compared, invalid_joins_are_refused, replies_contain_the_place,
                      invalid_replies_are_refused, members_leave_now_or_soon,
                      members_leave_with_an_error, text_on_training_data_crosses_the_wire);
 }

@@ -47,6 +47,16 @@ static enum status check_param(const struct net_param *p, int index)
         LOG_E("parameter %d '%s': keep %g is not between 0 and 1", index, p->name, (double)p->keep);
         return ST_INVALID;
     }
+    if (p->has_factors && p->rule == PARAM_AVERAGE) {
+        LOG_E("parameter %d '%s': a statistic has no factors of rate and decay", index, p->name);
+        return ST_INVALID;
+    }
+    if (p->has_factors &&
+        !(optim_factor_ok(p->factors.rate) && optim_factor_ok(p->factors.decay))) {
+        LOG_E("parameter %d '%s': its factors of rate and decay, %g and %g, must be 0 or above",
+              index, p->name, (double)p->factors.rate, (double)p->factors.decay);
+        return ST_INVALID;
+    }
     return ST_OK;
 }
 
@@ -107,9 +117,15 @@ static enum status check_unique_names(const struct net_param *params, int n_para
     return st;
 }
 
+static bool same_factors(const struct net_param *a, const struct net_param *b)
+{
+    return a->factors.rate == b->factors.rate && a->factors.decay == b->factors.decay;
+}
+
 static bool same_rule(const struct net_param *a, const struct net_param *b)
 {
-    return a->rule == b->rule && (a->rule == PARAM_TRAINED || a->keep == b->keep);
+    return a->rule == b->rule && same_factors(a, b) &&
+           (a->rule == PARAM_TRAINED || a->keep == b->keep);
 }
 
 /* Returns true if the next parameter joins the last chunk. */
@@ -150,6 +166,9 @@ static enum status fill_table(struct chunks *c, const struct net_param *params, 
         c->n_params = i + 1;
         if (!p->name)
             return ST_NOMEM;
+        if (!p->has_factors)
+            p->factors = (struct optim_factors){1, 1};
+        p->has_factors = p->factors.rate != 1 || p->factors.decay != 1;
         p->n_elems = shape_elems(&p->shape);
         p->first = c->n_elems;
         add_chunks(c, p, i);
@@ -189,6 +208,14 @@ void chunks_destroy(struct chunks *c)
     free(c->params);
     free(c->chunks);
     free(c);
+}
+
+bool chunks_have_factors(const struct chunks *c)
+{
+    for (int i = 0; i < c->n_params; i++)
+        if (c->params[i].has_factors)
+            return true;
+    return false;
 }
 
 int64_t chunks_default_bytes(int64_t n_elems, int n_servers)
@@ -238,6 +265,16 @@ static bool param_differs(const struct net_param *a, const struct net_param *b, 
     } else if (a->rule == PARAM_AVERAGE && a->keep != b->keep) {
         snprintf(why, n, "parameter %d '%s': keep %g on the servers, %g on the worker", i, a->name,
                  (double)a->keep, (double)b->keep);
+    } else if (a->factors.rate != b->factors.rate) {
+        snprintf(
+            why, n,
+            "parameter %d '%s': factor %g of the learning rate on the servers, %g on the worker", i,
+            a->name, (double)a->factors.rate, (double)b->factors.rate);
+    } else if (a->factors.decay != b->factors.decay) {
+        snprintf(
+            why, n,
+            "parameter %d '%s': factor %g of the weight decay on the servers, %g on the worker", i,
+            a->name, (double)a->factors.decay, (double)b->factors.decay);
     } else {
         return false;
     }

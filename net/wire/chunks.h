@@ -1,8 +1,8 @@
 /* net/wire/chunks.h - cuts the parameters into chunks. The table of chunks is the same in all
  * workers and servers (invariant I5). A chunk is either a run of one parameter's elements, at most
- * chunk_bytes long, or several consecutive whole parameters with the same rule, together at most
- * CHUNKS_PACK_BYTES (and chunk_bytes) long. A parameter joins the previous chunk if it fits, so
- * that many small tensors are sent like a few large ones.
+ * chunk_bytes long, or several consecutive whole parameters with the same rule and factors,
+ * together at most CHUNKS_PACK_BYTES (and chunk_bytes) long. A parameter joins the previous chunk
+ * if it fits, so that many small tensors are sent like a few large ones.
  *
  * The table is a function of the signature and chunk_bytes alone. The shard map (chunk -> server)
  * is a function of the table and the number of servers. It assigns the chunks in order of falling
@@ -17,6 +17,7 @@
 #include "base/shape.h"
 #include "base/status.h"
 #include "kernels/vector/dtype.h"
+#include "kernels/vector/optim.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,7 +45,11 @@ struct net_param {
     const char *name;
     struct shape shape;
     enum net_param_rule rule;
-    float keep;                /* PARAM_AVERAGE: share of the old value kept, 0..1 */
+    float keep; /* PARAM_AVERAGE: share of the old value kept, 0..1 */
+    /* PARAM_TRAINED: the optimizer's factors for this parameter are set; otherwise they are 1, and
+     * chunks_create fills them */
+    bool has_factors;
+    struct optim_factors factors;
     int64_t n_elems;           /* filled by chunks_create */
     int64_t first;             /* element offset in the flat block of all parameters; filled by
                                   chunks_create */
@@ -74,10 +79,12 @@ struct chunks {
     int64_t chunk_bytes;
 };
 
-/* Makes the table. params: name, shape, rule and keep are read and copied. */
+/* Makes the table. params: name, shape, rule, keep and factors are read and copied. */
 enum status chunks_create(const struct net_param *params, int n_params, int64_t chunk_bytes,
                           struct chunks **out);
 void chunks_destroy(struct chunks *c); /* NULL is fine */
+/* Returns true if a parameter has factors other than 1. */
+bool chunks_have_factors(const struct chunks *c);
 
 /* Returns a suitable chunk_bytes: CHUNKS_DEFAULT_BYTES, or less, down to CHUNKS_PACK_BYTES, if
  * the model would otherwise not yield about four chunks for each server. */

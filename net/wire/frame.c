@@ -32,6 +32,7 @@ enum {
     PIECE_F_SHARED_STAMP = 11,
     PIECE_F_ASK_TAKEN = 12,
     PIECE_F_SAMPLES = 13,
+    PIECE_F_RATE = 14,
     PIECE_F_PAYLOAD = 15,
 };
 
@@ -200,6 +201,16 @@ static enum status read_fixed32(struct reader *r, struct cursor *c, uint32_t fie
     return st;
 }
 
+static enum status read_float(struct reader *r, struct cursor *c, uint32_t field, uint32_t wire,
+                              float *out)
+{
+    uint32_t bits = 0;
+    enum status st = read_fixed32(r, c, field, wire, &bits);
+    if (st == ST_OK)
+        memcpy(out, &bits, sizeof bits);
+    return st;
+}
+
 static enum status read_why(struct reader *r, struct cursor *c, uint32_t wire, char *why)
 {
     enum status st = want_wire(r, PIECE_F_WHY, wire, WIRE_BYTES);
@@ -232,7 +243,7 @@ static enum status read_payload(struct reader *r, struct cursor *c, uint32_t wir
 
 static enum status read_piece_field(struct reader *r, struct cursor *c, struct net_piece *p)
 {
-    uint32_t field = 0, wire = 0, bits;
+    uint32_t field = 0, wire = 0;
     uint64_t v = 0;
     enum status st = read_tag(r, c, &field, &wire);
     if (st != ST_OK)
@@ -249,10 +260,7 @@ static enum status read_piece_field(struct reader *r, struct cursor *c, struct n
     case PIECE_F_STEP:
         return read_number(r, c, field, wire, UINT64_MAX, &p->step);
     case PIECE_F_WEIGHT:
-        st = read_fixed32(r, c, field, wire, &bits);
-        if (st == ST_OK)
-            memcpy(&p->weight, &bits, sizeof bits);
-        return st;
+        return read_float(r, c, field, wire, &p->weight);
     case PIECE_F_CRC:
         return read_fixed32(r, c, field, wire, &p->crc32c);
     case PIECE_F_WHY:
@@ -279,6 +287,9 @@ static enum status read_piece_field(struct reader *r, struct cursor *c, struct n
         return st;
     case PIECE_F_SAMPLES:
         return read_number(r, c, field, wire, UINT64_MAX, &p->samples);
+    case PIECE_F_RATE:
+        p->has_rate = true;
+        return read_float(r, c, field, wire, &p->rate);
     case PIECE_F_PAYLOAD:
         return read_payload(r, c, wire, &p->payload);
     default:
@@ -304,6 +315,8 @@ static enum status read_piece(struct reader *r, struct cursor *c, struct net_pie
     p->shared = 0;
     p->ask_taken = 0;
     p->samples = 0;
+    p->has_rate = false;
+    p->rate = 0;
     size_t n = 0;
     enum status st = read_length(r, c, &n);
     if (st != ST_OK)
@@ -417,6 +430,13 @@ static uint8_t *put_number(uint8_t *out, unsigned field, uint64_t v)
     return v ? put_varint(put_tag(out, field, WIRE_VARINT), v) : out;
 }
 
+static uint8_t *put_float(uint8_t *out, unsigned field, float v)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return put_fixed(put_tag(out, field, WIRE_FIXED32), bits, 4);
+}
+
 size_t frame_encode_head(const struct net_frame_head *head, uint8_t *out)
 {
     uint8_t *p = put_number(out, FRAME_GENERATION, head->generation);
@@ -432,11 +452,8 @@ size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_byt
     p = put_number(p, PIECE_F_KIND, (uint64_t)piece->kind);
     p = put_number(p, PIECE_F_CHUNK, piece->chunk);
     p = put_number(p, PIECE_F_STEP, piece->step);
-    if (piece->weight != 0) {
-        uint32_t bits;
-        memcpy(&bits, &piece->weight, sizeof bits);
-        p = put_fixed(put_tag(p, PIECE_F_WEIGHT, WIRE_FIXED32), bits, 4);
-    }
+    if (piece->weight != 0)
+        p = put_float(p, PIECE_F_WEIGHT, piece->weight);
     if (piece->crc32c)
         p = put_fixed(put_tag(p, PIECE_F_CRC, WIRE_FIXED32), piece->crc32c, 4);
     size_t why_bytes = strnlen(piece->why, FRAME_MAX_WHY);
@@ -452,6 +469,8 @@ size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_byt
     p = put_number(p, PIECE_F_SHARED_STAMP, piece->shared_stamp);
     p = put_number(p, PIECE_F_ASK_TAKEN, piece->ask_taken != 0);
     p = put_number(p, PIECE_F_SAMPLES, piece->samples);
+    if (piece->has_rate) /* also if it is 0 */
+        p = put_float(p, PIECE_F_RATE, piece->rate);
     if (payload_bytes)
         p = put_varint(put_tag(p, PIECE_F_PAYLOAD, WIRE_BYTES), payload_bytes);
     size_t n = (size_t)(p - fields);

@@ -73,8 +73,18 @@ struct net_piece {
     uint64_t shared_stamp; /* down: stamp of the payload */
     bool shared;           /* up: the answer may use shared memory */
     bool ask_taken;        /* up: the sender requests TAKEN */
-    uint64_t samples;      /* down: 1 + the first sample of the receiver's next step; 0: unset */
+    /* PUSH: factor of the learning rate for the version that the contribution makes; without it the
+     * factor is 1. The decoder does not check it. */
+    bool has_rate;
+    float rate;
+    uint64_t samples; /* down: 1 + the first sample of the receiver's next step; 0: unset */
 };
+
+/* Returns the factor of the learning rate that a contribution asks for. */
+static inline float piece_rate(const struct net_piece *piece)
+{
+    return piece->has_rate ? piece->rate : 1;
+}
 
 struct net_frame_head {
     uint64_t generation;

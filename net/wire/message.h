@@ -27,7 +27,7 @@
  * Reports are an exception, since only operators read them: if a field of a report changes its
  * meaning, it has a new number from then on, and a program that lacks the new field shows or sends
  * less. */
-enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 6, MESSAGE_WHY_BYTES = 512 };
+enum { MESSAGE_MAX_MEMORY = 64 << 20, MESSAGE_PROTOCOL = 7, MESSAGE_WHY_BYTES = 512 };
 
 /* Encodes and decodes a message. The caller owns the encoded bytes, which are malloc'd, and the
  * memory that a decoded message points to. MESSAGE(leave, struct net_leave) declares

@@ -224,12 +224,17 @@ static enum status read_param(const Weir__V1__Parameter *from, size_t index, str
                               char why[MESSAGE_WHY_BYTES])
 {
     const char *wrong = NULL;
+    const struct optim_factors factors = {
+        from->rate_factor_case == WEIR__V1__PARAMETER__RATE_FACTOR_RATE ? from->rate : 1,
+        from->decay_factor_case == WEIR__V1__PARAMETER__DECAY_FACTOR_DECAY ? from->decay : 1};
     if (from->n_dims > SHAPE_MAX_DIMS)
         wrong = "too many dimensions";
     else if (from->rule > (unsigned)PARAM_AVERAGE)
         wrong = "an unknown rule";
     else if (!(from->keep >= 0 && from->keep <= 1))
         wrong = "a `keep` outside 0..1";
+    else if (!(optim_factor_ok(factors.rate) && optim_factor_ok(factors.decay)))
+        wrong = "a factor of rate or decay that is not finite, or negative";
     for (size_t d = 0; !wrong && d < from->n_dims; d++) {
         to->shape.dim[d] = (int64_t)from->dims[d];
         if (from->dims[d] > (uint64_t)1 << 40)
@@ -243,6 +248,8 @@ static enum status read_param(const Weir__V1__Parameter *from, size_t index, str
     to->shape.n_dims = (int)from->n_dims;
     to->rule = (enum net_param_rule)from->rule;
     to->keep = from->keep;
+    to->has_factors = factors.rate != 1 || factors.decay != 1;
+    to->factors = factors;
     return ST_OK;
 }
 
@@ -315,6 +322,14 @@ enum status message_job_write(const struct net_job *job, const struct chunks *ch
         params[i].dims = (uint64_t *)(uintptr_t)from->shape.dim; /* only read, and never negative */
         params[i].rule = (Weir__V1__Parameter__Rule)from->rule;
         params[i].keep = from->keep;
+        if (from->factors.rate != 1) {
+            params[i].rate_factor_case = WEIR__V1__PARAMETER__RATE_FACTOR_RATE;
+            params[i].rate = from->factors.rate;
+        }
+        if (from->factors.decay != 1) {
+            params[i].decay_factor_case = WEIR__V1__PARAMETER__DECAY_FACTOR_DECAY;
+            params[i].decay = from->factors.decay;
+        }
     }
     *out = made;
     (*out)->chunk_bytes = (uint64_t)chunks->chunk_bytes;
