@@ -8,6 +8,7 @@
 #include "net/exchange/residuals.h"
 #include "net/exchange/wire_auto.h"
 #include "net/wire/fragments.h"
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,6 +119,7 @@ enum status net_exchange_create(const struct net_exchange_config *cfg, struct ne
     x->n_chunks = cfg->join.chunks->n_chunks;
     x->push_dtype = cfg->join.job.push_dtype;
     x->version_dtype = cfg->join.job.version_dtype;
+    atomic_init(&x->rate, 1);
     make_segment(x);
     TRY(make_session(x));
     TRY(wire_auto_make_staged(x));

@@ -81,6 +81,8 @@ struct segment *net_exchange_gradients(struct net_exchange *x, enum dtype dtype)
  * thread is in push, pull or wait; a log line then names the generation. */
 enum status net_exchange_start(struct net_exchange *x, struct net_start *out);
 
+/* Sets the factor of the learning rate that later pushes send; 1 at first. */
+void net_exchange_set_rate(struct net_exchange *x, float rate);
 /* Queues a contribution to `chunk`, computed on version `step`. data: the chunk's n_elems floats.
  * Chunks with low numbers overtake others in the queue. Small contributions are gathered until
  * there are 128 KB, or until flush or wait. A contribution of weight 0 counts but adds nothing; its
@@ -103,14 +105,12 @@ const float *net_exchange_unsent(const struct net_exchange *x, int chunk);
  * back. */
 void net_exchange_set_unsent(struct net_exchange *x, int chunk, int64_t version,
                              const float *unsent);
-/* Requests a chunk's version `step` or later, in fp32 whatever the job's dtype of versions.
- * Members that evaluate and export use it after training. */
+/* Requests a chunk's version `step` or later, in fp32 whatever the job's dtype of versions. */
 enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step);
 /* Starts to send every push and pull that is queued. */
 void net_exchange_flush(struct net_exchange *x);
 /* Flushes, then waits until each chunk in [first, first + n) has no push or pull pending and its
- * version is at least `step`. Blocks without limit while servers reconnect; returns ST_CANCELLED
- * after cancel. */
+ * version is at least `step`. Blocks while servers reconnect; ST_CANCELLED: after cancel. */
 enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t step);
 /* Waits as net_exchange_wait does, but at most until a time of base/clock.h, which may be past,
  * and then returns ST_DEADLINE. INT64_MAX: without limit. */

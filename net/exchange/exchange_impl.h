@@ -30,6 +30,7 @@ struct net_exchange {
     struct net_exchange_config cfg;
     int n_chunks;
     enum dtype push_dtype, version_dtype;
+    _Atomic float rate;      /* factor of the learning rate in the next contributions */
     struct segment *segment; /* contributions that servers on this host read in place; NULL: none */
     uint8_t *staged;         /* encoded contributions (chunks_wire_at); NULL: fp32, sent from the
                                 caller's buffer */

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "net/exchange/residuals.h"
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -279,6 +280,11 @@ static enum status start_request(struct net_exchange *x, int chunk,
     return st;
 }
 
+void net_exchange_set_rate(struct net_exchange *x, float rate)
+{
+    atomic_store(&x->rate, rate);
+}
+
 enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t step,
                                       const void *data, float weight)
 {
@@ -290,9 +296,11 @@ enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t
         .chunk = (uint32_t)chunk,
         .step = (uint64_t)step,
         .weight = weight,
+        .rate = atomic_load(&x->rate),
         .dtype = dtype,
         .data = data,
         .bytes = dtype_bytes(dtype, (size_t)exchange_request_chunk(x, chunk)->n_elems)};
+    item.has_rate = item.rate != 1;
     if (weight == 0) { /* the contribution adds nothing, so its data are not sent */
         item.data = NULL;
         item.bytes = 0;

@@ -88,6 +88,8 @@ static size_t encode(const struct send_queue_item *item, uint8_t *out)
     piece.shared = item->shared;
     piece.ask_taken = item->ask_taken;
     piece.samples = item->samples;
+    piece.has_rate = item->has_rate;
+    piece.rate = item->rate;
     if (item->why)
         snprintf(piece.why, sizeof piece.why, "%s", item->why);
     return frame_encode_piece_head(&piece, bytes_along(item), out);

@@ -37,6 +37,8 @@ struct send_queue_item {
     uint64_t shared_stamp;  /* stamp of the payload in the segment */
     bool shared, ask_taken; /* fields of struct net_piece */
     uint64_t samples;       /* field of struct net_piece */
+    bool has_rate;          /* fields of struct net_piece */
+    float rate;
     /* Called when gRPC does not read data any more, from any thread. */
     void (*release)(void *owner);
     void *owner;

@@ -40,6 +40,8 @@ enum status ps_region_check(struct ps_region *r, const struct net_join *join, ch
             "a region's servers send whole parameters: set --wire_dtype=int8,fp32 to send only gradients in int8";
     else if (job->validation.patience > 0)
         wrong = "--early_stopping would end the job in one region alone";
+    else if (r->asked.steps == 1 && chunks_have_factors(join->chunks))
+        wrong = "factors of single parameters (weir_param_factors) need --region_steps above 1";
     else if (job->train_steps > 0 && job->train_steps * each <= r->asked.overlap)
         wrong = "the job has no more steps than --overlap_steps";
     if (!wrong && rounds) {

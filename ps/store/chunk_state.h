@@ -54,6 +54,8 @@ struct chunk_state {
      * but NONE. */
     enum chunk_pending pending;
     double squares;
+    float rate;      /* factor of the learning rate for the next version, once n_counted > 0 */
+    int rate_member; /* member whose contribution set it */
     struct chunk_version next;
     struct waiter *waiters; /* [n_members] */
     int64_t arrived_ns;     /* time of the last contribution */

@@ -4,6 +4,7 @@
  * values need no judgement. Once the lock is released, members that waited for the new version are
  * answered. */
 #include "net/wire/fragments.h"
+#include "net/wire/job_rates.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/diverged.h"
 #include "ps/store/outer.h"
@@ -73,6 +74,7 @@ static bool check_content(const struct store *s, const struct chunk_state *c,
 {
     enum dtype dtype = wanted_dtype(s, c, piece);
     int skipped = piece->kind == PIECE_PUSH && piece->weight == 0;
+    const char *no_rate = job_rates_step_problem(&s->job, s->cfg.outer != NULL);
     size_t want = piece->kind == PIECE_PULL || skipped ? 0 : dtype_bytes(dtype, c->n);
     if (piece->kind != PIECE_PULL && piece->kind != PIECE_PUSH && piece->kind != PIECE_INIT)
         answer_refuse(answer, "a server accepts no piece of kind %d", (int)piece->kind);
@@ -89,6 +91,12 @@ static bool check_content(const struct store *s, const struct chunk_state *c,
              !(isnormal(piece->weight) && piece->weight > 0)) /* the mean divides by it */
         answer_refuse(answer, "chunk %" PRIu32 ": weight %g must be 0, or finite and at least %g",
                       piece->chunk, (double)piece->weight, (double)FLT_MIN);
+    else if (piece->kind == PIECE_PUSH && !optim_factor_ok(piece_rate(piece)))
+        answer_refuse(answer,
+                      "chunk %" PRIu32 ": factor %g of the learning rate must be 0 or above",
+                      piece->chunk, (double)piece_rate(piece));
+    else if (piece->kind == PIECE_PUSH && no_rate && piece_rate(piece) != 1)
+        answer_refuse(answer, "chunk %" PRIu32 ": %s", piece->chunk, no_rate);
     else if (want && piece->kind == PIECE_PUSH &&
              !fragments_turn(&s->job, s->fragment, c->chunk, (int64_t)piece->step))
         answer_refuse(answer,
@@ -141,6 +149,31 @@ static const struct buf *base_of(const struct store *s, const struct chunk_state
     return known && step < c->version ? w->base : NULL;
 }
 
+/* Sets the factor of the learning rate for the version to which the push contributes. Returns false
+ * if an earlier contribution to that version has another factor; then *answer contains the
+ * reason. */
+static bool agree_on_rate(const struct store *s, struct chunk_state *c, const struct arrival *a,
+                          struct store_answer *answer)
+{
+    float rate = piece_rate(a->piece);
+    int rank = (int)a->head->member;
+    const int *member = s->cfg.member;
+    if (c->sum.n_counted > 0 && rate != c->rate) {
+        answer_refuse(
+            answer,
+            "worker %d has factor %g of the learning rate at step %" PRIu64
+            ", but worker %d has factor %g; all members must set the same (weir_step_rate)",
+            member ? member[rank] : rank, (double)rate, a->piece->step,
+            member ? member[c->rate_member] : c->rate_member, (double)c->rate);
+        return false;
+    }
+    if (c->sum.n_counted == 0) {
+        c->rate = rate;
+        c->rate_member = rank;
+    }
+    return true;
+}
+
 /* Counts a push. In async it is answered at once, in sync when its version is made, and in ssp when
  * the slower members are near enough. If each contribution makes a version, the mean has one term,
  * so the weight has no effect unless it is 0, the weight of a sender that skipped. Returns true if
@@ -158,6 +191,8 @@ static bool count_push(struct store *s, struct chunk_state *c, const struct arri
                                 .weight = alone && !skipped ? 1.0f : a->piece->weight,
                                 .base = base_of(s, c, w, (int64_t)a->piece->step),
                                 .now_ns = a->now_ns};
+    if (!agree_on_rate(s, c, a, answer))
+        return false;
     int64_t waited_ns = c->sum.n_counted > 0 ? a->now_ns - c->arrived_ns : 0;
     enum status st = version_contribute(s, c, &from, &made, &bad);
     if (st == ST_INVALID) {

@@ -40,8 +40,11 @@ static enum status chunk_state_init(struct store *s, struct chunk_state *c, int 
 {
     const struct net_chunk *spec = &s->cfg.chunks->chunks[chunk];
     size_t n_slots = (size_t)job_n_slots(&s->job);
-    *c = (struct chunk_state){
-        .chunk = chunk, .shelf = s->shelf_of[chunk], .version = -1, .not_finite = SIZE_MAX};
+    *c = (struct chunk_state){.chunk = chunk,
+                              .shelf = s->shelf_of[chunk],
+                              .version = -1,
+                              .rate = 1,
+                              .not_finite = SIZE_MAX};
     c->n = (size_t)spec->n_elems;
     c->param = &s->cfg.chunks->params[spec->param];
     if (c->param->rule == PARAM_AVERAGE)

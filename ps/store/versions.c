@@ -6,6 +6,7 @@
 #include "base/core_turns.h"
 #include "base/trace.h"
 #include "net/wire/fragments.h"
+#include "net/wire/job_rates.h"
 #include "ps/store/chunk_state.h"
 #include "ps/store/diverged.h"
 #include "ps/store/outer.h"
@@ -130,9 +131,11 @@ static size_t compute_version(struct store *s, struct chunk_state *c, const stru
         .sums = atomic_load(&s->sums),
     };
     const struct outer_hooks *outer = s->cfg.outer;
+    struct optim_factors factors = job_rates_factors(&s->job, c->param);
+    factors.rate *= c->rate;
     if (!averages)
-        optim_begin_since(&s->job.optim, (uint64_t)c->version + 1,
-                          outer ? (uint64_t)outer->slots_since(outer->ctx) : 0, &u.step);
+        optim_begin_scaled(&s->job.optim, (uint64_t)c->version + 1,
+                           outer ? (uint64_t)outer->slots_since(outer->ctx) : 0, &factors, &u.step);
     next->summed = u.sums;
     bool turn = begin_turn(s, c);
     u.threads = turn ? NULL : s->cfg.threads; /* all cores have their own work */

@@ -417,6 +417,8 @@ static struct sim_msg *make_piece(int node, const struct send_queue_item *item)
     m->piece.step = item->step;
     m->piece.dtype = item->dtype;
     m->piece.weight = item->weight;
+    m->piece.has_rate = item->has_rate;
+    m->piece.rate = item->rate;
     m->piece.crc32c = item->crc32c;
     m->bytes = item->data ? item->bytes : 0;
     m->data = m->bytes ? memcpy(sim_alloc(m->bytes), item->data, m->bytes) : NULL;

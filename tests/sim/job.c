@@ -1,6 +1,7 @@
 /* tests/sim/job.c - see job.h. All processes share one table of chunks: chunks_create() returns it
  * (--wrap). So chunks may be smaller than those that production code packs. */
 #include "tests/sim/job.h"
+#include "net/wire/job_rates.h"
 #include "ps/region/region.h"
 #include <string.h>
 
@@ -35,6 +36,20 @@ void __wrap_chunks_destroy(struct chunks *c)
 {
 }
 
+/* Returns the factors of a chunk's parameter: powers of two, so that sums stay exact. */
+static struct optim_factors factors_of(int chunk)
+{
+    static const struct optim_factors factors[SIM_CHUNKS] = {{1, 1}, {0.5f, 0}, {1, 2}, {2, 1}};
+    return opt(OPT_regions) ? factors[0] : factors[chunk];
+}
+
+float sim_rate(uint64_t step)
+{
+    static const float rates[] = {1, 0.5f, 2, 1};
+    bool has_rates = job_rates_step_problem(&sim_job, opt(OPT_regions) != 0) == NULL;
+    return has_rates ? rates[step % (sizeof rates / sizeof *rates)] : 1;
+}
+
 static void make_table(void)
 {
     static const char *const names[SIM_CHUNKS] = {"a", "b", "c", "d"};
@@ -44,6 +59,7 @@ static void make_table(void)
         params[i] = (struct net_param){.name = names[i],
                                        .shape = {.n_dims = 1, .dim = {elems}},
                                        .rule = PARAM_TRAINED,
+                                       .factors = factors_of(i),
                                        .n_elems = elems,
                                        .first = i * elems,
                                        .first_chunk = i,

@@ -42,7 +42,8 @@ struct sim_msg {
         enum piece_kind kind;
         uint32_t chunk, crc32c;
         uint64_t step;
-        float weight;
+        float weight, rate;
+        bool has_rate;
         enum dtype dtype;
         uint64_t samples; /* only downwards */
     } piece;

@@ -99,14 +99,27 @@ static int n_slots(void)
     return optim_n_slots(&sim_job.optim);
 }
 
-static void apply_sum(struct oracle_state *s, const float *sum, float scale)
+/* Applies a sum to a chunk, with the factors of its parameter and of the step. */
+static void apply_sum(struct oracle_state *s, int chunk, float rate, const float *sum, float scale)
 {
-    int n = (int)opt(OPT_elems);
+    size_t n = (size_t)opt(OPT_elems);
     float slots[SIM_SLOTS], old[SIM_ELEMS];
+    struct optim_factors factors = sim_chunks->params[chunk].factors;
+    struct optim_step step;
     memcpy(old, s->value, sizeof old);
     memcpy(slots, s->slots, sizeof slots);
-    optim_apply(&sim_job.optim, (uint64_t)s->version + 1, (size_t)n, sum, scale, old, slots,
-                s->value);
+    factors.rate *= rate;
+    optim_begin_scaled(&sim_job.optim, (uint64_t)s->version + 1, 0, &factors, &step);
+    const struct optim_run run = {.n = n,
+                                  .sum = sum,
+                                  .weight = 1,
+                                  .scale = scale,
+                                  .old = old,
+                                  .slots = s->slots,
+                                  .new_slots = slots,
+                                  .slot_stride = n,
+                                  .new_ = s->value};
+    optim_run(&step, &run);
     memcpy(s->slots, slots, sizeof slots);
     s->version++;
 }
@@ -158,7 +171,7 @@ static void step_once(struct generation *g, int chunk, struct oracle_state *s)
     double weight = (double)sim_job.batch * g->n_members;
     double factor = clip_of(g, s->version, weight);
     sum_step(g, chunk, s, sum);
-    apply_sum(s, sum, (float)(factor / weight));
+    apply_sum(s, chunk, sim_rate((uint64_t)s->version), sum, (float)(factor / weight));
 }
 
 static void first_state(int chunk, struct oracle_state *s)
@@ -194,6 +207,7 @@ static const struct oracle_state *right(struct generation *g, int chunk, int64_t
  * samples: the version must be the update by contributions that arrived, within rounding, since the
  * store chooses the order of the sum. Each later read of the version must have the same bits. */
 struct made {
+    int chunk;
     struct oracle_state *next;
     const float *value, *slots;
 };
@@ -214,7 +228,7 @@ static bool fits(void *ctx, const double *sum, double weight)
     for (int e = 0; e < SIM_ELEMS; e++)
         part[e] = (float)sum[e];
     if (weight > 0)
-        apply_sum(&t, part, (float)(1 / weight));
+        apply_sum(&t, m->chunk, 1, part, (float)(1 / weight));
     else
         t.version++;
     if (!is_near(t.value, m->value, (int)opt(OPT_elems)))
@@ -250,7 +264,7 @@ static void check_parent(struct generation *g, int chunk, int64_t step, const fl
     int64_t i = step - g->step;
     if (step == g->known[chunk] + 1 && i < MAX_STEPS) {
         const struct ledger_step at = {g->number, g->ps0, chunk, g->n_members, step - 1};
-        struct made m = {&s[i], value, NULL};
+        struct made m = {chunk, &s[i], value, NULL};
         s[i] = s[i - 1];
         if (!ledger_find(&at, fits, &m))
             sim_fail(
@@ -586,13 +600,13 @@ void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t 
         add_partial(s, m);
         if (after == before)
             return;
-        apply_sum(&s->state, s->sum, (float)(1.0 / (s->n_partial * sim_job.batch)));
+        apply_sum(&s->state, chunk, 1, s->sum, (float)(1.0 / (s->n_partial * sim_job.batch)));
         for (int i = 0; chunk == 0 && i < s->n_partial; i++)
             count_batch(g, s->position[i], after);
         s->n_partial = 0;
     } else if (after != before) {
         count_push(s, m);
-        apply_sum(&s->state, m->data, 1);
+        apply_sum(&s->state, chunk, sim_rate(m->position), m->data, 1);
         if (chunk == 0)
             count_batch(g, m->position, after);
     }

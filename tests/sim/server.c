@@ -389,6 +389,8 @@ static void on_message(int node, struct net_stream *stream, struct sim_msg *m)
                           .chunk = m->piece.chunk,
                           .step = m->piece.step,
                           .weight = m->piece.weight,
+                          .has_rate = m->piece.has_rate,
+                          .rate = m->piece.rate,
                           .crc32c = m->piece.crc32c,
                           .dtype = m->piece.dtype};
     if (sim.node[node].is_closed)

@@ -96,6 +96,7 @@ static enum status push_chunk(struct worker *w, int i, uint64_t position)
     if (w->diverges && i == sim_chunks->n_chunks - 1)
         w->gradient[i][0] = INFINITY;
     client_set_position(w->node, i, position);
+    net_exchange_set_rate(w->x, sim_rate(in_lockstep() ? (uint64_t)version : position));
     return net_exchange_push(w->x, i, version, w->gradient[i], (float)sim_job.batch);
 }
 
