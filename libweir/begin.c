@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/threads.h"
-#include "libweir/weir_impl.h"
+#include "libweir/rates.h"
 #include "member/identity.h"
 #include "member/job_query.h"
 #include "member/updates_impl.h"
@@ -149,6 +149,7 @@ static enum status set_up(struct weir *w)
                         ? s->job.chunk_bytes
                         : chunks_default_bytes(w->n_elems, n_servers + !n_servers);
     TRY(weir_params_make_chunks(w, bytes));
+    TRY(weir_rates_check(w));
     w->own_pace = !job_in_lockstep(&w->job);
     w->n_local = s->own_local_steps ? 1 : job_local_steps(&w->job);
     w->batch = w->job.batch / w->n_local;

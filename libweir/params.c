@@ -2,7 +2,7 @@
  * weir_impl.h. */
 #include "base/aligned.h"
 #include "base/log.h"
-#include "libweir/weir_impl.h"
+#include "libweir/rates.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,8 +108,8 @@ int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const in
         memcpy(to, values, (size_t)n * sizeof *to);
     else
         memset(to, 0, (size_t)n * sizeof *to);
-    w->params[w->n_params] =
-        (struct param){.name = copy, .shape = shape, .keep = -1, .first = w->n_elems};
+    w->params[w->n_params] = (struct param){
+        .name = copy, .shape = shape, .keep = -1, .factors = {1, 1}, .first = w->n_elems};
     w->n_elems += n;
     return w->n_params++;
 }
@@ -123,6 +123,9 @@ int weir_param_average(struct weir *w, int param, double keep)
                                 "parameters must be named before the first weir_next");
     if (!weir_params_find(w, param))
         return WEIR_E_INVALID;
+    const struct optim_factors *factors = &w->params[param].factors;
+    if (factors->rate != 1 || factors->decay != 1)
+        return weir_rates_refuse_statistic(w, param);
     if (!(keep >= 0 && keep <= 1))
         return weir_errors_fail(w, WEIR_E_INVALID, "parameter '%.255s': keep must be from 0 to 1",
                                 w->params[param].name);
@@ -166,7 +169,9 @@ enum status weir_params_make_chunks(struct weir *w, int64_t chunk_bytes)
         params[i] = (struct net_param){.name = p->name,
                                        .shape = p->shape,
                                        .rule = p->keep >= 0 ? PARAM_AVERAGE : PARAM_TRAINED,
-                                       .keep = p->keep >= 0 ? (float)p->keep : 0};
+                                       .keep = p->keep >= 0 ? (float)p->keep : 0,
+                                       .has_factors = p->keep < 0,
+                                       .factors = p->factors};
     }
     TRY(chunks_create(params, w->n_params, chunk_bytes, &w->chunks));
     w->values = aligned_take((size_t)w->n_elems * sizeof *w->values);

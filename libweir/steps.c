@@ -3,7 +3,7 @@
  * pushes of a step, the member still pushes all of the step, since the step may count. */
 #include "member/steps.h"
 #include "base/clock.h"
-#include "libweir/weir_impl.h"
+#include "libweir/rates.h"
 #include <string.h>
 
 int64_t weir_steps_deadline(int timeout_ms)
@@ -69,6 +69,7 @@ static void fill_step(struct weir *w, struct weir_step *out)
 
 static void begin_step(struct weir *w, int64_t step)
 {
+    weir_rates_begin_step(w);
     pthread_mutex_lock(&w->lock);
     w->step = step;
     w->in_step = 1;
@@ -219,20 +220,35 @@ void weir_steps_exit(struct weir *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Enters a call within a step. After OK the caller must call weir_steps_exit. */
-static int enter_for(struct weir *w, int param, struct within *in)
+/* Checks that the handle allows a call: an error, or the code of stopped_or_cancelled. */
+static int check_call(struct weir *w)
 {
     if (weir_errors_refuses(w))
         return WEIR_E_INVALID;
     weir_errors_listen();
-    int code = stopped_or_cancelled(w);
-    if (code < 0)
-        return code;
-    if (!weir_params_find(w, param))
-        return WEIR_E_INVALID;
+    return stopped_or_cancelled(w);
+}
+
+static int enter_checked(struct weir *w, int code, struct within *in)
+{
     if (code != WEIR_OK || !weir_steps_enter(w, in))
         return weir_errors_fail(w, WEIR_E_INVALID, "there is no step: call weir_next first");
     return WEIR_OK;
+}
+
+int weir_steps_enter_call(struct weir *w, struct within *in)
+{
+    int code = check_call(w);
+    return code < 0 ? code : enter_checked(w, code, in);
+}
+
+/* Enters a call for a parameter within a step. After OK the caller must call weir_steps_exit. */
+static int enter_for(struct weir *w, int param, struct within *in)
+{
+    int code = check_call(w);
+    if (code < 0)
+        return code;
+    return weir_params_find(w, param) ? enter_checked(w, code, in) : WEIR_E_INVALID;
 }
 
 static int wait_within(struct weir *w, int param, const struct within *in, int timeout_ms)

@@ -81,6 +81,11 @@ int weir_param(struct weir *w, const char *name, int dtype, int n_dims, const in
  * constant. */
 int weir_param_average(struct weir *w, int param, double keep);
 
+/* Sets the factors, finite and 0 or above, by which the job's learning rate and weight decay are
+ * multiplied for this parameter; both are 1 at first. All members must set the same. Local steps
+ * (setting local_steps) use them, too; with own_local_steps they are refused. */
+int weir_param_factors(struct weir *w, int param, double rate, double decay);
+
 struct weir_step {
     int64_t step;        /* counts from 0; in modes other than sync it counts this member's steps */
     int64_t train_steps; /* number of steps of the job */
@@ -97,6 +102,12 @@ struct weir_step {
  * program must have pushed all parameters of the step before. timeout_ms -1: no timeout. Other
  * codes: DONE, LEFT, OVER, AGAIN. */
 int weir_next(struct weir *w, int timeout_ms, struct weir_step *out);
+/* Sets a factor, finite and 0 or above, of the learning rate for the updates by this step; it is 1
+ * in each new step. Call it before the step's first push. In sync all members must set the same
+ * factor in a step: servers refuse a member with another one. A repeated step needs the call again,
+ * so the factor should follow from the step's number alone. In async and ssp the factor is for this
+ * member's contributions. Refused with local_steps, backup workers and in regions. */
+int weir_step_rate(struct weir *w, double factor);
 /* Begins the next step without waiting for values. Before the program reads a parameter, it must
  * call weir_wait for that parameter. */
 int weir_next_early(struct weir *w, int timeout_ms, struct weir_step *out);

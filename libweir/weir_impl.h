@@ -1,15 +1,15 @@
 /* libweir/weir_impl.h - a handle. Only the files of libweir/ and its tests use it.
  *
  *   settings.c  the settings of weir_set, and the job that follows from them
- *   params.c    names of the parameters, and the places of their values
+ *   params.c    names of the parameters, and the places of their values; rates.c: their factors
  *   begin.c     the cluster, the chunks and the exchange; each generation's start, in a thread
  *   steps.c     weir_next, _push, _wait
  *   events.c    the descriptor and the events
  *   errors.c    error codes, error texts, the log
  *   weir.c      open, close, leaving
- * A chunk is sent when all parameters in it are pushed. A chunk within one large parameter is read
- * from the pushed gradient; gradients of small parameters that share a chunk are first copied side
- * by side into the gradient array. The handle's lock is never held while the exchange is called. */
+ * A chunk is sent when all its parameters are pushed. A chunk of one large parameter is read from
+ * the pushed gradient; gradients of small parameters that share a chunk are first copied to the
+ * gradient array. The handle's lock is never held while the exchange is called. */
 #ifndef LIBWEIR_WEIR_IMPL_H
 #define LIBWEIR_WEIR_IMPL_H
 #include "checkpoint/job_over.h"
@@ -36,10 +36,11 @@ enum weir_state {
 struct param {
     char *name;
     struct shape shape;
-    double keep;    /* statistics: share of the old value to keep; below 0: trained parameter */
-    int64_t first;  /* offset of the first element in the flat block */
-    int64_t pushed; /* 1 + step of the last push; 0: not pushed in this generation */
-    int awaited;    /* an event will report that its values are here */
+    double keep; /* statistics: share of the old value to keep; below 0: trained parameter */
+    struct optim_factors factors; /* factors of the optimizer, at first 1 */
+    int64_t first;                /* offset of the first element in the flat block */
+    int64_t pushed;               /* 1 + step of the last push; 0: not pushed in this generation */
+    int awaited;                  /* an event will report that its values are here */
 };
 
 /* State of a chunk that several parameters share. */
@@ -68,8 +69,7 @@ struct weir {
     float *gradients;
     struct segment *segment;
     struct updates updates;
-    struct updates watched;  /* updates that report to `waiting` the servers for which this member
-                              * waits */
+    struct updates watched;  /* report to `waiting` the servers for which this member waits */
     struct waiting *waiting; /* NULL: there are no servers */
     int own_pace, n_local, batch;
     struct gather *gather; /* [n_chunks] */
@@ -144,7 +144,7 @@ int weir_steps_enter(struct weir *w, struct within *in);
 void weir_steps_exit(struct weir *w);
 /* Checks whether the parameter's values are here: OK, AGAIN, or the code of a wait. */
 int weir_steps_param_ready(struct weir *w, int param, int64_t step);
-/* Checks that the step's generation and the handle continue: OK, or the code of a wait. */
+/* Checks that the generation and the handle continue: OK, or the code of a wait. */
 int weir_steps_check(struct weir *w);
 
 #endif

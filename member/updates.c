@@ -9,6 +9,7 @@
 #include "kernels/vector/vector.h"
 #include "member/updates_impl.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,7 @@ struct local {
     float *slots;     /* n_slots x n_elems; a chunk's slots lie together at n_slots * first */
     struct crew crew;
     double clip;          /* factor of this step's gradients; set between steps' pushes */
+    _Atomic float rate;   /* factor of the learning rate */
     pthread_mutex_t lock; /* guards the two fields below */
     int64_t *version;     /* [n_chunks] */
     struct net_exchange_stats stats;
@@ -101,6 +103,11 @@ static void update_range(void *ctx, size_t first, size_t n)
     }
 }
 
+static void local_set_rate(void *ctx, float rate)
+{
+    atomic_store(&((struct local *)ctx)->rate, rate);
+}
+
 static enum status local_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
 {
     struct local *l = ctx;
@@ -116,8 +123,10 @@ static enum status local_push(void *ctx, int chunk, int64_t step, const float *d
                      .slots = l->slots + l->n_slots * c->first,
                      .n = (size_t)c->n_elems};
     int64_t since = l->restarts > 0 ? step - step % l->restarts : 0;
+    struct optim_factors factors = p.param->factors;
+    factors.rate *= atomic_load(&l->rate);
     if (!averages)
-        optim_begin_since(&l->optim, (uint64_t)step + 1, (uint64_t)since, &p.step);
+        optim_begin_scaled(&l->optim, (uint64_t)step + 1, (uint64_t)since, &factors, &p.step);
     if (weight > 0 && l->clip > 0)
         crew_run(&l->crew, p.n, update_range, &p);
     pthread_mutex_lock(&l->lock);
@@ -188,6 +197,7 @@ static const struct updates_ops local_ops = {
     .rule = local_rule,
     .set_crew = local_set_crew,
     .start = local_start,
+    .set_rate = local_set_rate,
     .push = local_push,
     .pull = local_pull,
     .flush = local_flush,
@@ -220,6 +230,7 @@ enum status updates_local_create(const struct net_exchange_config *cfg,
     l->n_slots = optim_n_slots(&l->optim);
     l->params = cfg->params;
     l->clip = 1;
+    atomic_init(&l->rate, 1);
     l->place = (struct net_place){
         .member = cfg->join.member, .n_members = 1, .train_steps = cfg->join.job.train_steps};
     l->slots = calloc((size_t)l->chunks->n_elems * (size_t)(l->n_slots ? l->n_slots : 1),
@@ -293,6 +304,11 @@ static struct segment *remote_gradients(void *ctx, enum dtype dtype)
 static enum status remote_start(void *ctx, struct net_start *out)
 {
     return net_exchange_start(ctx, out);
+}
+
+static void remote_set_rate(void *ctx, float rate)
+{
+    net_exchange_set_rate(ctx, rate);
 }
 
 static enum status remote_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
@@ -374,6 +390,7 @@ static void remote_destroy(void *ctx)
 static const struct updates_ops remote_ops = {
     .gradients = remote_gradients,
     .start = remote_start,
+    .set_rate = remote_set_rate,
     .push = remote_push,
     .push_encoded = remote_push_encoded,
     .pull = remote_pull,

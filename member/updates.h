@@ -22,6 +22,8 @@ struct updates_ops {
      * returns NULL: any memory is suitable. */
     struct segment *(*gradients)(void *ctx, enum dtype dtype);
     enum status (*start)(void *ctx, struct net_start *out);
+    /* Sets the factor of the learning rate for later pushes; at first 1. NULL: not supported. */
+    void (*set_rate)(void *ctx, float rate);
     /* Pushes a contribution. weight 0: it counts, changes nothing, and data are not read. */
     enum status (*push)(void *ctx, int chunk, int64_t step, const float *data, float weight);
     /* Pushes data in the job's dtype of contributions. NULL: only push is supported. */

@@ -70,6 +70,7 @@ static void describe(struct weir *w)
     if (n < MOST_ELEMS || n > TOO_MANY)
         weir_param(w, name, byte() % 8 == 7, n_dims, dims, NULL);
     weir_param_average(w, (int)number(), (double)byte() / 200);
+    weir_param_factors(w, byte() % 8 - 1, (double)byte() / 100 - 0.1, (double)byte() / 100 - 0.1);
 }
 
 /* Calls, rarely, a function after which most other calls return errors. */
@@ -100,7 +101,7 @@ static void use(struct weir *w, float *gradient)
     int param = byte() % 16 > 0 ? byte() % 8 - 1 : (int)number();
     double samples = byte() < 200 ? byte() % 4 : (double)number();
     int64_t items = number();
-    switch (byte() % 14) {
+    switch (byte() % 15) {
     case 0:
         weir_next(w, 0, &s);
         break;
@@ -134,6 +135,9 @@ static void use(struct weir *w, float *gradient)
         break;
     case 10:
         weir_leave_soon(w, 0);
+        break;
+    case 11:
+        weir_step_rate(w, (double)byte() / 100 - 0.1);
         break;
     default:
         end(w);

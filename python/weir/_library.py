@@ -84,6 +84,8 @@ FUNCTIONS = {
     "weir_set": (c_int, c_void_p, c_char_p, c_char_p),
     "weir_param": (c_int, c_void_p, c_char_p, c_int, c_int, POINTER(c_int64), c_void_p),
     "weir_param_average": (c_int, c_void_p, c_int, c_double),
+    "weir_param_factors": (c_int, c_void_p, c_int, c_double, c_double),
+    "weir_step_rate": (c_int, c_void_p, c_double),
     "weir_next": (c_int, c_void_p, c_int, POINTER(StepStruct)),
     "weir_next_early": (c_int, c_void_p, c_int, POINTER(StepStruct)),
     "weir_sample": (c_int64, c_void_p, c_int64, c_int64),

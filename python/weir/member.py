@@ -221,14 +221,15 @@ class Member:
                 h.check(h.lib.weir_set(h.pointer, name.encode(), text.encode()))
 
     def param(self, name: str, shape: Sequence[int], values: Any = None,
-              keep: Optional[float] = None) -> int:
+              keep: Optional[float] = None, *, rate: float = 1.0, decay: float = 1.0) -> int:
         """Adds a parameter of this shape, 0 to 6 dimensions, and returns its number. Must be called
         before the first step; all members add the same parameters in the same order.
 
         values: first values, float32 of that shape, copied; None: zeros. The job starts with the
         values of the member that joins first. keep: makes the parameter a statistic, which is not
         trained: in each step its value is keep (0 to 1) times the old value plus (1 - keep) times
-        the mean of the pushed values."""
+        the mean of the pushed values. rate, decay: factors, 0 or above, by which the job's learning
+        rate and weight decay are multiplied for this parameter; all members set the same."""
         with self._at as h:
             n = math.prod(shape)
             at, held = (None, None) if values is None else _library.address(values, n)
@@ -237,6 +238,8 @@ class Member:
             del held
             if keep is not None:
                 h.check(h.lib.weir_param_average(h.pointer, param, keep))
+            if (rate, decay) != (1, 1):
+                h.check(h.lib.weir_param_factors(h.pointer, param, rate, decay))
             self._shapes.append(tuple(shape))
             return param
 
@@ -259,6 +262,15 @@ class Member:
                 return None
             got = [getattr(out, f.name) for f in dataclasses.fields(Step)]
             return Step(*got[:-1], bool(got[-1]))
+
+    def step_rate(self, factor: float) -> None:
+        """Sets a factor, 0 or above, of the learning rate for the updates by the present step; in
+        each new step it is 1. Must be called before the step's first push. In sync all members set
+        the same factor in a step; the servers refuse a member with another one. The factor should
+        follow from step.step alone, since a step that is made again needs the call again. Raises
+        Unsupported with local_steps, with backup workers and in regions."""
+        with self._at as h:
+            h.check(h.lib.weir_step_rate(h.pointer, factor))
 
     def __iter__(self) -> Iterator[Step]:
         """Yields all steps until the job ends."""

@@ -1,0 +1,16 @@
+/* libweir/rates.h - factors of the job's learning rate and weight decay. Private to libweir/. */
+#ifndef LIBWEIR_RATES_H
+#define LIBWEIR_RATES_H
+#include "libweir/weir_impl.h"
+
+/* Refuses a change of a parameter that would make it a statistic with factors; sets the error. */
+int weir_rates_refuse_statistic(struct weir *w, int param);
+/* Refuses factors of parameters that no optimizer of Weir would use; logged. */
+enum status weir_rates_check(const struct weir *w);
+/* Sets the factor of the learning rate to 1 at the beginning of a step. */
+void weir_rates_begin_step(const struct weir *w);
+/* Enters the call of a public function within a step (steps.c). After OK the caller must call
+ * weir_steps_exit. */
+int weir_steps_enter_call(struct weir *w, struct within *in);
+
+#endif
