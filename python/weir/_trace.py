@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 import weakref
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from ._library import Error
 from .member import Member
@@ -97,9 +97,10 @@ class Trace:
             del self.pushed[number]
         self.add("exchange", "request " + self.names[number], found[1], number, found[0])
 
-    def hooks(self, model: Any, deep: bool) -> list[Any]:
+    def hooks(self, model: Any, deep: bool, wrap: Callable[[Any], Any]) -> list[Any]:
         """Adds hooks that record the forward of the model and the begin of backward; returns them.
-        deep: hooks also record the forward of each module that has parameters."""
+        deep: hooks also record the forward of each module that has parameters. wrap: makes a hook
+        that copies of the model do not get."""
         begun: dict[str, int] = {}
 
         def before(name: str) -> None:
@@ -111,11 +112,13 @@ class Trace:
         def whole(out: Any) -> None:
             for t in _tensors(out):
                 t.register_hook(lambda _g: self._begin_backward())
-        made = [model.register_forward_hook(lambda _m, _x, out: whole(out))]
+        made = [model.register_forward_hook(wrap(lambda _m, _x, out: whole(out)))]
         for name, module in model.named_modules():
             if not name or deep and any(True for _ in module.parameters(recurse=False)):
-                made.append(module.register_forward_pre_hook(lambda _m, _x, n=name: before(n)))
-                made.append(module.register_forward_hook(lambda _m, _x, _o, n=name: after(n)))
+                made.append(module.register_forward_pre_hook(
+                    wrap(lambda _m, _x, n=name: before(n))))
+                made.append(module.register_forward_hook(
+                    wrap(lambda _m, _x, _o, n=name: after(n))))
         return made
 
     def _begin_backward(self) -> None:

@@ -93,10 +93,10 @@ class Reads(torch_case.Torch):
 
     def test_model_copied_at_any_time(self):
         """copy.deepcopy and torch.save copy the model only, and the copies have no hooks."""
-        for early in (False, True):
+        for early, trace in ((False, None), (True, None), (False, self.path("trace"))):
             net = self.net()
             exchange = self.exchange(net, optimizer="sgd", learning_rate=0.1, train_steps=3,
-                                     early=early)
+                                     early=early, trace=trace)
             copies = []
             for _ in exchange:
                 for when in range(2):

@@ -154,7 +154,8 @@ class Exchange:
         self._checks = Checks(self.model, self.slots)
         self._attached += self._way.attach(self)
         if self._trace:
-            self._attached += self._trace.hooks(self._outer, not _hooks.is_compiled(self._outer))
+            self._attached += self._trace.hooks(self._outer, not _hooks.is_compiled(self._outer),
+                                                _hooks.Own)
         refuse = _hooks.Hook(self, _hooks.refuse_load)
         for module in self.model.modules():
             self._attached.append(module._register_load_state_dict_pre_hook(refuse))

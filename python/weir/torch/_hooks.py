@@ -15,9 +15,24 @@ from .._library import Invalid
 NOTHING = functools.partial(sys.audit, "weir.copied_hook")
 
 
-class Hook:
-    """A hook of a module that calls a method of an exchange. copy.deepcopy and pickle replace it by
-    NOTHING, so they do not copy the exchange. A hook does not keep the exchange alive."""
+class Own:
+    """A hook that copies of a module do not get: copy.deepcopy and pickle replace it by NOTHING."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self.call = call
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.call(*arguments)
+
+    def __deepcopy__(self, _memo: Any) -> Any:
+        return NOTHING
+
+    def __reduce__(self) -> Any:
+        return functools.partial, (NOTHING.func, *NOTHING.args)
+
+
+class Hook(Own):
+    """A hook that calls a method of an exchange, which it does not keep alive."""
 
     def __init__(self, owner: Any, method: Callable[..., Any], *arguments: Any) -> None:
         self.owner, self.method, self.arguments = weakref.ref(owner), method, arguments
@@ -25,12 +40,6 @@ class Hook:
     def __call__(self, *_: Any) -> Any:
         owner = self.owner()
         return None if owner is None else self.method(owner, *self.arguments)
-
-    def __deepcopy__(self, _memo: Any) -> Any:
-        return NOTHING
-
-    def __reduce__(self) -> Any:
-        return functools.partial, (NOTHING.func, *NOTHING.args)
 
 
 def refuse_load(_exchange: Any) -> None:
