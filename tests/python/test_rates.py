@@ -120,11 +120,11 @@ class Rates(harness.Test):
         except weir.Error as e:
             out[i] = e
 
-    def train(self, *rates, settings=None, n_ps=1, others=None):
+    def train(self, *rates, settings=None, others=None, **kwargs):
         """Returns the results of two members with these factors of the steps. others: factors of
-        the second member's parameters, if they differ."""
+        the second member's parameters, if they differ. kwargs: arguments of weir.Cluster."""
         out, self.members = {}, {}
-        with weir.Cluster(n_ps=n_ps, n_workers=2) as cluster:
+        with weir.Cluster(**{"n_workers": 2, **kwargs}) as cluster:
             threads = [threading.Thread(target=self.run_member, args=(
                 cluster, i, out, rates[i], settings or {}, others if i else None))
                 for i in range(2)]
@@ -163,6 +163,24 @@ class Rates(harness.Test):
         out = self.train(RATES[1:] + (1,), None, settings=settings)
         self.assertIsInstance(out[0], weir.Unsupported)
         self.assertIn("cannot be used with local_steps", str(out[0]))
+
+    def regions(self, steps, *rates):
+        """Trains in two regions of one member each, which exchange after `steps` steps."""
+        flags = ["--region_steps=%d" % steps, "--outer_optimizer=sgd", "--outer_learning_rate=1"]
+        return self.train(*rates, settings={"optimizer": "sgd"}, n_workers=1, regions=2,
+                          region_flags=flags)
+
+    def test_region_uses_factors_of_parameters(self):
+        """A region's servers use the factors; the parent's servers average the changes."""
+        out = self.regions(2, None, None)
+        self.assertEqual(out[0], out[1])
+        self.assert_near(out[0], reference("sgd", local_steps=2), "regions")
+        out = self.regions(2, RATES[1:] + (1,), None)
+        self.assertIsInstance(out[0], weir.Unsupported)
+        self.assertIn("cannot be used in a region", str(out[0]))
+        error, = {str(e) for e in self.regions(1, None, None).values()
+                  if isinstance(e, weir.Refused)}
+        self.assertIn("(weir_param_factors) need --region_steps above 1", error)
 
     def test_another_factor_of_a_step_is_refused(self):
         settings = {"optimizer": "sgd"}
