@@ -190,7 +190,7 @@ class Optimizer(torch_case.Torch):
         for settings, why in (({"learning_rate": 1}, "learning_rate belongs to the optimizer"),
                               ({"early": True}, "early=True needs the name"),
                               ({"backwards": 2}, "backwards=2 needs the name"),
-                              ({"scheduler": 3}, "scheduler=")):
+                              ({"scheduler": 3}, "scheduler= needs a scheduler of torch.optim")):
             with self.assertRaisesRegex(weir.Invalid, why):
                 self.exchange(net, optimizer=rule, **settings)
         with self.assertRaisesRegex(weir.Invalid, "1 parameters that the model does not have"):

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from typing import Any, Iterator, Mapping, Optional, Sequence, Sized, Union
 
 import torch
@@ -31,20 +30,7 @@ def _way(optimizer: Union[str, torch.optim.Optimizer], local_steps: int, batch_s
                           "early=True" if early else "backwards=%d" % backwards))
     if local_steps > 1:
         return LocalSteps(optimizer, local_steps, batch_size)
-    if scheduler is not None and not hasattr(Member, "step_rate"):
-        raise Invalid("this library has no rate of a step, so scheduler= is refused; use the "
-                      "setting lr_schedule")
     return OwnOptimizer(optimizer, scheduler, scheduler_steps)
-
-
-def _factors(name: str, rate: float, decay: float) -> dict[str, float]:
-    """Returns the arguments of Member.param() for factors of the rate and the weight decay."""
-    if (rate, decay) == (1, 1):
-        return {}
-    if "rate" not in inspect.signature(Member.param).parameters:
-        raise Invalid("the optimizer's groups have different lr or weight_decay (parameter '%s'); "
-                      "the servers have the same for all parameters" % name)
-    return {"rate": rate, "decay": decay}
 
 
 class Exchange:
@@ -140,8 +126,9 @@ class Exchange:
             if t.is_complex():
                 raise Invalid("parameter '%s' is complex; the servers have only real ones" % name)
             values = t.detach().to("cpu", torch.float32).contiguous()
-            more = {"keep": 0} if average else _factors(name, *self._way.factors(t))
-            number = self.member.param(name, t.shape, values, **more)
+            rate, decay = (1.0, 1.0) if average else self._way.factors(t)
+            number = self.member.param(name, t.shape, values, 0 if average else None, rate=rate,
+                                       decay=decay)
             self.slots.append(Slot(number, name, t, average))
         if self._trace:
             self._trace.listen(self.member, [s.name for s in self.slots])

@@ -1,0 +1,44 @@
+#!/usr/bin/python3
+"""The examples for PyTorch Lightning and for Hugging Face's Trainer train on a server and two
+workers, which end with the same weights. Skips those whose packages are not installed."""
+# label: cluster slow
+import importlib.util
+import os
+import re
+import sys
+
+import harness
+import torch_case
+
+import weir
+
+EXAMPLES = harness.source("examples/python")
+
+
+class Examples(torch_case.Torch):
+    def trained(self, program, *needs, flags=()):
+        """Runs an example with two workers. Returns the losses that worker 0 has printed."""
+        for name in needs:
+            if importlib.util.find_spec(name) is None:
+                self.skipTest("%s is not installed" % name)
+        command = [sys.executable, os.path.join(EXAMPLES, program), *flags]
+        with weir.Cluster(n_workers=2, command=command) as cluster:
+            cluster.wait(120 * harness.PATIENCE)
+            said = [cluster.output("worker:%d" % i) for i in range(2)]
+        bits = {re.search(r"SHA-256 of the weights: (\w+)", text).group(1) for text in said}
+        self.assertEqual(len(bits), 1)
+        return [float(v) for v in re.findall(r"step \d+ loss (\S+)", said[0])]
+
+    def test_lightning_trains(self):
+        losses = self.trained("lightning_weir.py", "lightning")
+        self.assertEqual(len(losses), 100)
+        self.assertLess(sum(losses[-20:]), 0.7 * sum(losses[:20]))
+
+    def test_trainer_trains(self):
+        losses = self.trained("trainer_weir.py", "transformers", "accelerate",
+                              flags=["--clip_norm=1"])
+        self.assertEqual(len(losses), 6)
+        self.assertLess(losses[-1], 0.5 * losses[0])
+
+
+harness.main(__name__)
