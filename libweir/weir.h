@@ -165,6 +165,19 @@ struct weir_event {
 int weir_fd(struct weir *w);
 int weir_next_event(struct weir *w, struct weir_event *out); /* WEIR_AGAIN: no event */
 
+struct weir_gpu; /* a reservation */
+/* Reserves a GPU, or a part of its memory, for this process and until its end, beside weir-worker's
+ * reservations (docs/guide/gpus.md). uuid: "GPU-..." or "MIG-...", in full. memory_fraction: up to
+ * 1; 0: the whole GPU. lock_dir: the workers' --gpu_lock_dir; NULL: its default. The call does not
+ * wait, needs no handle, and neither checks nor initialises CUDA. AGAIN: other processes hold the
+ * GPU. After another code than OK, why[size] has one sentence, which names these processes. A child
+ * of fork must call weir_gpu_release: otherwise the reservation lasts until the child's end, too.
+ */
+int weir_gpu_reserve(const char *uuid, double memory_fraction, const char *lock_dir,
+                     struct weir_gpu **out, char *why, int size);
+/* Ends the reservation. In a child of fork it closes only the child's copy. gpu may be NULL. */
+void weir_gpu_release(struct weir_gpu *gpu);
+
 #ifdef __cplusplus
 }
 #endif

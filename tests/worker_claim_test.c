@@ -1,10 +1,10 @@
 /* tests/worker_claim_test.c - reservations of whole cards and of fractions, added up. In these
  * tests one process may hold several reservations, because locks belong to open files. */
 #include "base/log.h"
+#include "member/device_claim.h"
+#include "member/device_lock.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
-#include "worker/device/device_claim.h"
-#include "worker/device/device_lock.h"
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>

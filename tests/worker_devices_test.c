@@ -2,11 +2,11 @@
  * two libraries show (tests/fake_driver). Processes that compete are forked. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "member/device_lock.h"
 #include "tests/capture.h"
 #include "tests/check.h"
 #include "tests/fake_time.h"
 #include "tests/folder_rig.h"
-#include "worker/device/device_lock.h"
 #include "worker/device/device_scan.h"
 #include "worker/device/devices.h"
 #include <dlfcn.h>

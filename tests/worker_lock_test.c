@@ -1,11 +1,11 @@
 /* tests/worker_lock_test.c - the files by which GPUs are reserved, and the users that share
  * them. */
 #include "base/log.h"
+#include "member/device_lock.h"
 #include "tests/check.h"
 #include "tests/folder_rig.h"
 #include "tests/skip.h"
 #include "worker/device/device_info.h"
-#include "worker/device/device_lock.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
  * Threads: none. Errors: none. */
 #ifndef WORKER_DEVICE_DEVICE_INFO_H
 #define WORKER_DEVICE_DEVICE_INFO_H
+#include "member/device_lock.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,7 +14,6 @@ enum {
     DEVICE_UUID_SIZE = 48,
     DEVICE_PCI_SIZE = 24,
     DEVICE_NAME_SIZE = 96,
-    DEVICE_WHY_SIZE = 384,
     DEVICE_FILE_SIZE = 512,
     DEVICE_MAX_PIDS = 32,
 };

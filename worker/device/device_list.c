@@ -1,8 +1,8 @@
 /* worker/device/device_list.c - prints the devices as text or JSON, see device_list.h. */
 #include "worker/device/device_list.h"
 #include "base/log.h"
-#include "worker/device/device_claim.h"
-#include "worker/device/device_lock.h"
+#include "member/device_claim.h"
+#include "member/device_lock.h"
 #include "worker/device/device_scan.h"
 #include "worker/device/devices.h"
 #include "worker/device/report_json.h"

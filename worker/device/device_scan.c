@@ -2,9 +2,9 @@
  * idle. */
 #include "worker/device/device_scan.h"
 #include "base/log.h"
+#include "member/process_info.h"
 #include "worker/device/device_cuda.h"
 #include "worker/device/device_nvml.h"
-#include "worker/device/process_info.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * GPU. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "worker/device/device_lock.h"
+#include "member/device_lock.h"
 #include "worker/device/devices_impl.h"
 #include <ctype.h>
 #include <stdarg.h>

@@ -17,13 +17,14 @@
  * processes never choose the same GPU, not even simultaneously. A GPU named by its user is used
  * even if another process reserved it, with a warning.
  * Owns:    the reservations in struct devices, until devices_release or the process's exit.
- * Threads: none; call before other threads start (umask).
+ * Threads: none.
  * Errors:  ST_INVALID, ST_NOT_FOUND, ST_BUSY, ST_CANCELLED (by pause); logged, except for the
  *          last. */
 #ifndef WORKER_DEVICE_DEVICES_H
 #define WORKER_DEVICE_DEVICES_H
 #include "base/status.h"
-#include "worker/device/device_claim.h"
+#include "member/device_claim.h"
+#include "worker/device/device_info.h"
 
 struct devices_request {
     const char *gpus;

@@ -3,7 +3,7 @@
  * too, because the user chose them. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "worker/device/device_lock.h"
+#include "member/device_lock.h"
 #include "worker/device/devices_impl.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,9 +3,9 @@
 #include "worker/device/gpus.h"
 #include "base/log.h"
 #include "kernels/device_report.h"
+#include "member/process_info.h"
 #include "worker/device/device_cuda.h"
 #include "worker/device/device_nvml.h"
-#include "worker/device/process_info.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* worker/device/device_lock.h - reservations that the processes of all users of a machine see.
+/* member/device_lock.h - reservations that the processes of all users of a machine see.
  *
  * A reservation is flock(2) on an empty file "weir-gpu-KEY.lock", with a GPU's UUID as KEY, in a
  * folder in which every user may create files but not remove files of other users (the sticky bit).
@@ -10,13 +10,15 @@
  * locks a new file: then only the load of the GPU shows that the GPU is in use. Processes that do
  * not share the folder (containers) do not see each other's reservations.
  * Owns:    nothing; the caller owns the descriptor, which device_lock_release closes. Threads:
- *          none; the umask changes for a moment.
+ *          any.
  * Errors:  ST_BUSY, ST_IO; not logged, but written to why[DEVICE_WHY_SIZE]: the caller may
  *          continue. */
-#ifndef WORKER_DEVICE_DEVICE_LOCK_H
-#define WORKER_DEVICE_DEVICE_LOCK_H
+#ifndef MEMBER_DEVICE_LOCK_H
+#define MEMBER_DEVICE_LOCK_H
 #include "base/status.h"
-#include "worker/device/device_info.h"
+#include <stddef.h>
+
+enum { DEVICE_WHY_SIZE = 384 };
 
 /* Returns /run/lock if every user may write there, otherwise /tmp. */
 const char *device_lock_default_dir(void);

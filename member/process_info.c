@@ -1,5 +1,5 @@
-/* worker/device/process_info.c - reads /proc/PID/comm and the owner of /proc/PID. */
-#include "worker/device/process_info.h"
+/* member/process_info.c - reads /proc/PID/comm and the owner of /proc/PID. */
+#include "member/process_info.h"
 #include <pwd.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* worker/device/device_claim.h - reservations of GPUs: of a whole GPU, or of a fraction of its
- * memory (--gpu_memory_fraction) beside other processes. The fractions of a GPU add up to at most
- * 1.
+/* member/device_claim.h - reservations of GPUs by workers and by programs with libweir: of a whole
+ * GPU, or of a fraction of its memory beside other processes. The fractions of a GPU add up to at
+ * most 1.
  *
  * A process locks the GPU's file (device_lock.h): exclusively for the whole GPU, shared for a
  * fraction. In addition each claim has a file of its own, which is locked while the claim's process
@@ -11,13 +11,14 @@
  * the permission. Claims of fractions are added up under the lock "KEY.claim", so that of two
  * simultaneous claims both fit or one fails.
  * Owns:    the fields of struct device_claim; released by device_claim_release or the process's
- *          exit. Threads: none.
+ *          exit. Threads: any, one at a time for a struct.
  * Errors:  not logged, but written to why[DEVICE_CLAIM_WHY_SIZE]: the caller may continue. */
-#ifndef WORKER_DEVICE_DEVICE_CLAIM_H
-#define WORKER_DEVICE_DEVICE_CLAIM_H
+#ifndef MEMBER_DEVICE_CLAIM_H
+#define MEMBER_DEVICE_CLAIM_H
 #include "base/status.h"
-#include "worker/device/device_info.h"
-#include "worker/device/process_info.h"
+#include "member/process_info.h"
+#include <stdbool.h>
+#include <stdint.h>
 
 enum {
     DEVICE_CLAIM_PATH_SIZE = 512,

@@ -1,7 +1,7 @@
-/* worker/device/process_info.h - program and user of a process, from /proc.
+/* member/process_info.h - program and user of a process, from /proc.
  * Threads: any. Errors: none; unknown parts are empty. */
-#ifndef WORKER_DEVICE_PROCESS_INFO_H
-#define WORKER_DEVICE_PROCESS_INFO_H
+#ifndef MEMBER_PROCESS_INFO_H
+#define MEMBER_PROCESS_INFO_H
 #include <stddef.h>
 #include <sys/types.h>
 

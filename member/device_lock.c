@@ -1,5 +1,5 @@
-/* worker/device/device_lock.c - acquires flock(2) locks on files, see device_lock.h. */
-#include "worker/device/device_lock.h"
+/* member/device_lock.c - acquires flock(2) locks on files, see device_lock.h. */
+#include "member/device_lock.h"
 #include "base/clock.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -41,12 +41,11 @@ static int open_file(const char *path)
         int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (fd >= 0 || errno != ENOENT)
             return fd;
-        /* The umask must not make the file unreadable for other users. */
-        mode_t old = umask(0);
         fd = open(path, O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444);
-        int error = errno;
-        umask(old);
-        errno = error;
+        /* The umask, which belongs to all threads, must not make the file unreadable for other
+         * users. */
+        if (fd >= 0)
+            fchmod(fd, 0444);
         if (fd >= 0 || errno != EEXIST)
             return fd;
     }

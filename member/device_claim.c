@@ -1,8 +1,8 @@
-/* worker/device/device_claim.c - claims as locked files, see device_claim.h. Claims of fractions
+/* member/device_claim.c - claims as locked files, see device_claim.h. Claims of fractions
  * are added up under one lock per GPU, so that two processes never claim the same free part. */
-#include "worker/device/device_claim.h"
+#include "member/device_claim.h"
 #include "base/clock.h"
-#include "worker/device/device_lock.h"
+#include "member/device_lock.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
