@@ -101,6 +101,8 @@ FUNCTIONS = {
     "weir_cancel": (None, c_void_p),
     "weir_fd": (c_int, c_void_p),
     "weir_next_event": (c_int, c_void_p, POINTER(EventStruct)),
+    "weir_gpu_reserve": (c_int, c_char_p, c_double, c_char_p, POINTER(c_void_p), c_char_p, c_int),
+    "weir_gpu_release": (None, c_void_p),
 }
 _loaded: Any = None
 _line: Any = None
