@@ -38,7 +38,8 @@ configure_file(packaging/weir.pc.in ${CMAKE_BINARY_DIR}/weir.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/weir.pc DESTINATION ${pkgconfig})
 install(FILES examples/own_trainer.c examples/python/char_gpt.py examples/python/char_gpt_weir.py
         examples/python/lightning_weir.py examples/python/trainer_weir.py
-        examples/notebooks/own_loop.ipynb examples/r/softmax.R DESTINATION ${data}/examples)
+        examples/notebooks/own_loop.ipynb examples/notebooks/shared_gpu.ipynb
+        examples/r/softmax.R DESTINATION ${data}/examples)
 install(DIRECTORY python DESTINATION ${data} PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY r/weir DESTINATION ${data}/r USE_SOURCE_PERMISSIONS
         PATTERN "*.o" EXCLUDE PATTERN "*.so" EXCLUDE PATTERN Makevars EXCLUDE)
@@ -57,7 +58,8 @@ install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
 install(DIRECTORY bench/results DESTINATION ${CMAKE_INSTALL_DOCDIR}/bench
         FILES_MATCHING PATTERN "*.md")
 install(FILES net/wire/weir.proto DESTINATION ${CMAKE_INSTALL_DOCDIR}/net/wire)
-install(FILES examples/notebooks/own_loop.ipynb DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples/notebooks)
+install(FILES examples/notebooks/own_loop.ipynb examples/notebooks/shared_gpu.ipynb
+        DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples/notebooks)
 
 # The programs and the library for find_package(Weir) of other projects. The major version is still
 # 0, so a minor version may change the flags of programs.

@@ -75,6 +75,7 @@ class Install(harness.Test):
                      "share/weir/examples/char_gpt_weir.py",
                      "share/weir/python/weir/torch/__init__.py",
                      "share/weir/examples/own_loop.ipynb",
+                     "share/weir/examples/shared_gpu.ipynb",
                      "share/weir/python/pyproject.toml", "share/weir/r/weir/configure",
                      "share/weir/examples/softmax.R",
                      "share/weir/scripts/make_data", "share/weir/scripts/ipsec/generate",

@@ -15,6 +15,7 @@ import unittest
 import harness
 
 NOTEBOOKS = sorted(glob.glob(harness.source("examples/notebooks/*.ipynb")))
+FIGURES = {"own_loop.ipynb": 3, "shared_gpu.ipynb": 1}
 CHECK = harness.source("scripts/check_notebook")
 
 
@@ -31,7 +32,8 @@ class Notebooks(unittest.TestCase):
             outputs = [o for c in cells for o in c.get("outputs", [])]
             self.assertEqual([o for o in outputs if o["output_type"] == "error"
                               or o.get("name") == "stderr"], [])
-            self.assertGreaterEqual(sum("image/png" in o.get("data", {}) for o in outputs), 3)
+            self.assertGreaterEqual(sum("image/png" in o.get("data", {}) for o in outputs),
+                                    FIGURES[os.path.basename(path)])
             for cell in cells:
                 if cell["cell_type"] == "code":
                     ast.parse(text(cell))
