@@ -1,26 +1,10 @@
 # Reads the status of a running job, and the event files of Weir's workers.
 
 weir_status <- function(ps_hosts, timeout = 10, flags = character()) {
-    if (!requireNamespace("jsonlite", quietly = TRUE))
-        fail(-6L, paste("the package jsonlite is needed: install.packages(\"jsonlite\"), or",
-                        "Debian's r-cran-jsonlite"))
-    program <- file.path(Sys.getenv("WEIR_PROGRAMS"), "weirctl")
-    if (Sys.getenv("WEIR_PROGRAMS") == "")
-        program <- Sys.which("weirctl")
-    if (!file.exists(program))
-        fail(INVALID, paste("there is no program weirctl in PATH; install Weir, or set",
-                            "WEIR_PROGRAMS to the folder that has it"))
-    said <- tempfile()
-    on.exit(unlink(said))
-    text <- suppressWarnings(system2(program, shQuote(c(
+    text <- json_of("weirctl", c(
         "--json", paste0("--ps_hosts=", paste(ps_hosts, collapse = ",")),
-        sprintf("--timeout_s=%.0f", max(1, round(timeout))), flags, "status")),
-        stdout = TRUE, stderr = said))
-    exit <- attr(text, "status")
-    if (!is.null(exit))
-        fail(if (exit == 138L) -3L else -9L,
-             utils::tail(c(sprintf("weirctl: exit status %d", exit), readLines(said)), 1L))
-    structure(jsonlite::fromJSON(paste(text, collapse = "\n")), class = "weir_status")
+        sprintf("--timeout_s=%.0f", max(1, round(timeout))), flags, "status"))
+    structure(jsonlite::fromJSON(text), class = "weir_status")
 }
 
 print.weir_status <- function(x, ...) {

@@ -5,6 +5,7 @@
  * A call returns libweir's code, or a list with its result. Functions in R raise the errors
  * (R/conditions.R). Only R's thread calls these functions. Other threads of the library write log
  * lines, which this file keeps until R requests them. */
+#include "gpu.h"
 #include <R.h>
 #include <R_ext/Rdynload.h>
 #include <R_ext/Visibility.h>
@@ -567,12 +568,12 @@ static SEXP r_lines(void)
         "C_" #name, (DL_FUNC)&r_##name, n                                                          \
     }
 static const R_CallMethodDef calls[] = {
-    CALL(open, 0),         CALL(close, 1), CALL(is_open, 1), CALL(error, 2),
-    CALL(version, 0),      CALL(set, 3),   CALL(param, 5),   CALL(next, 3),
-    CALL(wait, 3),         CALL(pull, 2),  CALL(values, 2),  CALL(push, 5),
-    CALL(push_nothing, 3), CALL(got, 1),   CALL(samples, 3), CALL(leave_soon, 2),
-    CALL(leave_failed, 2), CALL(event, 1), CALL(log, 1),     CALL(lines, 0),
-    {NULL, NULL, 0}};
+    CALL(open, 0),         CALL(close, 1),       CALL(is_open, 1), CALL(error, 2),
+    CALL(version, 0),      CALL(set, 3),         CALL(param, 5),   CALL(next, 3),
+    CALL(wait, 3),         CALL(pull, 2),        CALL(values, 2),  CALL(push, 5),
+    CALL(push_nothing, 3), CALL(got, 1),         CALL(samples, 3), CALL(leave_soon, 2),
+    CALL(leave_failed, 2), CALL(event, 1),       CALL(log, 1),     CALL(lines, 0),
+    CALL(gpu_reserve, 3),  CALL(gpu_release, 1), {NULL, NULL, 0}};
 
 attribute_visible void R_init_weir(DllInfo *dll)
 {
