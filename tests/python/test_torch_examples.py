@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """The examples for PyTorch Lightning and for Hugging Face's Trainer train on a server and two
 workers, which end with the same weights. Skips those whose packages are not installed."""
-# label: cluster slow
+# label: cluster long
 import importlib.util
 import os
 import re
