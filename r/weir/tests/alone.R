@@ -46,7 +46,7 @@ weir_push(m, gradient["one"], samples = 4)
 fails(weir_push(m, gradient["one"], samples = 4), "weir_invalid", "it was already pushed")
 fails(weir_next(m), "weir_invalid", "was not pushed at step 0")
 weir_push(m, gradient[c("vector", "matrix", "cube", "two")], samples = 4)
-fails(weir_values(m, "cube"), "weir_invalid", "on their way")
+fails(weir_values(m, "cube"), "weir_invalid", "still being received")
 step <- hear(weir_next(m))
 now <- weir_values(m)
 stopifnot(all.equal(now$cube, first$cube - 0.5 * gradient$cube, tolerance = 1e-6),
