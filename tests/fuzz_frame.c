@@ -32,6 +32,7 @@ static enum status on_piece(void *ctx, const struct net_frame_head *head,
     uint32_t rate_bits;
     memcpy(&rate_bits, &rate, sizeof rate_bits);
     d->sum = d->sum * 31 + rate_bits;
+    d->sum = d->sum * 31 + payload_crc32c(&piece->lacking) + piece->lacking.bytes;
     if (piece->payload.bytes % sizeof(float) == 0) {
         payload_each_run(&piece->payload, DTYPE_F32, piece->payload.bytes / sizeof(float), 1,
                          add_run, d);

@@ -90,6 +90,8 @@ static size_t encode(const struct send_queue_item *item, uint8_t *out)
     piece.samples = item->samples;
     piece.has_rate = item->has_rate;
     piece.rate = item->rate;
+    const struct net_span lacking = {item->lacking, item->lacking_bytes};
+    piece.lacking = (struct net_payload){&lacking, 0, item->lacking_bytes};
     if (item->why)
         snprintf(piece.why, sizeof piece.why, "%s", item->why);
     return frame_encode_piece_head(&piece, bytes_along(item), out);
@@ -101,6 +103,7 @@ static size_t room_for_heads(const struct send_queue_batch *batch)
     for (int i = 0; i < batch->n; i++) {
         const struct send_queue_item *item = batch->items[i];
         n += item->why ? PIECE_HEAD_MAX : PIECE_HEAD_MAX - FRAME_MAX_WHY;
+        n += item->lacking_bytes;
         n += bytes_along(item) <= SEND_QUEUE_COPY_BYTES ? bytes_along(item) : 0;
     }
     return n;

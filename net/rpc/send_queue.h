@@ -39,6 +39,8 @@ struct send_queue_item {
     uint64_t samples;       /* field of struct net_piece */
     bool has_rate;          /* fields of struct net_piece */
     float rate;
+    const uint8_t *lacking; /* marks of lacking.h, which stay until the answer; NULL: none */
+    size_t lacking_bytes;
     /* Called when gRPC does not read data any more, from any thread. */
     void (*release)(void *owner);
     void *owner;

@@ -8,6 +8,7 @@
  * and 4), a known field with another wire type, and values too large for their field, some of which
  * protobuf accepts. */
 #include "net/wire/frame.h"
+#include "net/wire/lacking.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +35,7 @@ enum {
     PIECE_F_SAMPLES = 13,
     PIECE_F_RATE = 14,
     PIECE_F_PAYLOAD = 15,
+    PIECE_F_LACKING = 16,
 };
 
 struct cursor {
@@ -227,10 +229,11 @@ static enum status read_why(struct reader *r, struct cursor *c, uint32_t wire, c
     return ST_OK;
 }
 
-static enum status read_payload(struct reader *r, struct cursor *c, uint32_t wire,
-                                struct net_payload *p)
+/* Reads the position of a field of bytes. */
+static enum status read_run(struct reader *r, struct cursor *c, uint32_t field, uint32_t wire,
+                            struct net_payload *p)
 {
-    enum status st = want_wire(r, PIECE_F_PAYLOAD, wire, WIRE_BYTES);
+    enum status st = want_wire(r, field, wire, WIRE_BYTES);
     size_t n = 0;
     if (st == ST_OK)
         st = read_length(r, c, &n);
@@ -290,8 +293,10 @@ static enum status read_piece_field(struct reader *r, struct cursor *c, struct n
     case PIECE_F_RATE:
         p->has_rate = true;
         return read_float(r, c, field, wire, &p->rate);
+    case PIECE_F_LACKING:
+        return read_run(r, c, field, wire, &p->lacking);
     case PIECE_F_PAYLOAD:
-        return read_payload(r, c, wire, &p->payload);
+        return read_run(r, c, field, wire, &p->payload);
     default:
         return skip_field(r, c, field, wire);
     }
@@ -317,6 +322,7 @@ static enum status read_piece(struct reader *r, struct cursor *c, struct net_pie
     p->samples = 0;
     p->has_rate = false;
     p->rate = 0;
+    p->lacking = (struct net_payload){NULL, 0, 0};
     size_t n = 0;
     enum status st = read_length(r, c, &n);
     if (st != ST_OK)
@@ -403,7 +409,8 @@ enum status frame_decode(const struct net_span *spans, size_t n_spans, struct ne
     return st;
 }
 
-/* The encoder writes fields in the order of their numbers, and leaves out zero values. */
+/* The encoder writes fields in the order of their numbers, except that the payload is last, and
+ * leaves out zero values. */
 
 static uint8_t *put_varint(uint8_t *out, uint64_t v)
 {
@@ -448,7 +455,7 @@ size_t frame_encode_head(const struct net_frame_head *head, uint8_t *out)
 
 size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_bytes, uint8_t *out)
 {
-    uint8_t fields[PIECE_HEAD_MAX], *p = fields;
+    uint8_t fields[PIECE_HEAD_MAX + LACKING_MAX_BYTES], *p = fields;
     p = put_number(p, PIECE_F_KIND, (uint64_t)piece->kind);
     p = put_number(p, PIECE_F_CHUNK, piece->chunk);
     p = put_number(p, PIECE_F_STEP, piece->step);
@@ -471,6 +478,11 @@ size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_byt
     p = put_number(p, PIECE_F_SAMPLES, piece->samples);
     if (piece->has_rate) /* also if it is 0 */
         p = put_float(p, PIECE_F_RATE, piece->rate);
+    if (piece->lacking.bytes) {
+        p = put_varint(put_tag(p, PIECE_F_LACKING, WIRE_BYTES), piece->lacking.bytes);
+        payload_copy(&piece->lacking, p);
+        p += piece->lacking.bytes;
+    }
     if (payload_bytes)
         p = put_varint(put_tag(p, PIECE_F_PAYLOAD, WIRE_BYTES), payload_bytes);
     size_t n = (size_t)(p - fields);

@@ -4,7 +4,7 @@
  * A decoder walks spans (gRPC hands out slices of up to 64 KB, cut anywhere) and accepts the fields
  * in any order, as protobuf allows; unknown fields are skipped. The encoder writes the same bytes
  * as protobuf's encoder: fields in the order of their numbers, without zero values. The payload is
- * last, and is passed by reference.
+ * last, also behind `lacking`, whose number is higher, and is passed by reference.
  *
  * Owns:    nothing; decoded payloads point into the spans.
  * Threads: any.
@@ -78,6 +78,9 @@ struct net_piece {
     bool has_rate;
     float rate;
     uint64_t samples; /* down: 1 + the first sample of the receiver's next step; 0: unset */
+    /* up: marks of the parameters whose gradient the contribution lacks (lacking.h). No bytes: it
+     * has all. The decoder does not check them. */
+    struct net_payload lacking;
 };
 
 /* Returns the factor of the learning rate that a contribution asks for. */
@@ -110,7 +113,8 @@ enum status frame_decode(const struct net_span *spans, size_t n_spans, struct ne
 /* Encodes the frame's own fields; returns their length, at most FRAME_HEAD_MAX. */
 size_t frame_encode_head(const struct net_frame_head *head, uint8_t *out);
 /* Encodes tag and length of a piece and all its fields before the payload. The caller appends the
- * payload's payload_bytes bytes. Returns the encoded length, at most PIECE_HEAD_MAX. */
+ * payload's payload_bytes bytes. Returns the encoded length, at most PIECE_HEAD_MAX plus the bytes
+ * of `lacking`, which has at most LACKING_MAX_BYTES. */
 size_t frame_encode_piece_head(const struct net_piece *piece, size_t payload_bytes, uint8_t *out);
 
 /* Sets *span to the piece's payload in the sender's segment, and the payload to that span. Returns
