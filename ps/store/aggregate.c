@@ -6,6 +6,7 @@
 #include <float.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum status aggregate_init(struct aggregate *a, struct ps_pool *pool, int shelf)
 {
@@ -16,7 +17,9 @@ enum status aggregate_init(struct aggregate *a, struct ps_pool *pool, int shelf)
     a->sum = sums ? malloc(a->n * sizeof *a->sum) : NULL;
     a->parked = calloc((size_t)a->n_members, sizeof *a->parked);
     a->terms = calloc((size_t)a->n_members, sizeof *a->terms);
-    if ((a->sum || !sums) && a->parked && a->terms)
+    a->lacking = malloc(lacking_bytes(a->n_params));
+    a->unused = malloc(lacking_bytes(a->n_params));
+    if ((a->sum || !sums) && a->parked && a->terms && a->lacking && a->unused)
         return ST_OK;
     aggregate_free(a);
     return ST_NOMEM;
@@ -29,6 +32,8 @@ void aggregate_free(struct aggregate *a)
     free(a->parked);
     free(a->terms);
     free(a->sum);
+    free(a->lacking);
+    free(a->unused);
     *a = (struct aggregate){0};
 }
 
@@ -78,29 +83,30 @@ static void add_run(void *ctx, size_t first, const void *src, size_t n)
     }
 }
 
-/* Adds a contribution to the sum. If the addition overwrites an older sum, the elements are checked
+/* Adds a payload to the sum. If the addition overwrites an older sum, the elements are checked
  * while they are added; otherwise they are checked first, as an addition cannot be undone. Returns
  * SIZE_MAX, or the first element above the limit. */
 static size_t add_next(struct aggregate *a, const struct net_payload *payload, float weight,
                        int is_copy)
 {
-    struct addition r = {a->sum,   weight,         aggregate_limit(a, weight),
-                         a->dtype, a->weight == 0, SIZE_MAX};
+    struct addition r = {a->sum,   weight,     aggregate_limit(a, weight),
+                         a->dtype, !a->summed, SIZE_MAX};
     if (!r.is_first && !is_copy)
         r.bad = payload_first_above(payload, a->dtype, a->n, r.limit);
     payload_each_run(payload, a->dtype, a->n, dtype_block(a->dtype), add_run, &r);
     return r.bad;
 }
 
+/* payload NULL: the contribution has none. */
 static size_t take_next(struct aggregate *a, const struct net_payload *payload, float weight,
                         int is_copy)
 {
-    size_t bad = weight > 0 ? add_next(a, payload, weight, is_copy) : SIZE_MAX;
+    size_t bad = payload ? add_next(a, payload, weight, is_copy) : SIZE_MAX;
     if (bad != SIZE_MAX)
         return bad;
     a->next++;
     a->weight += (double)weight;
-    a->summed = a->weight > 0;
+    a->summed |= payload != NULL;
     return bad;
 }
 
@@ -110,7 +116,8 @@ static void add_copies_in_turn(struct aggregate *a)
         struct aggregate_copy *p = &a->parked[a->next];
         struct net_span span = {p->copy->data, dtype_bytes(a->dtype, a->n)};
         struct net_payload payload = {&span, 0, span.n};
-        take_next(a, &payload, p->weight, 1); /* the copy was checked on arrival */
+        /* the copy was checked on arrival */
+        take_next(a, p->empty ? NULL : &payload, p->weight, 1);
         buf_unref(p->copy);
         p->copy = NULL;
     }
@@ -118,21 +125,21 @@ static void add_copies_in_turn(struct aggregate *a)
 
 /* Lists the contributions that are not in the sum, once all have arrived. They stay where they
  * are. */
-static void list_terms(struct aggregate *a, int member, const struct net_payload *payload,
-                       float weight)
+static void list_terms(struct aggregate *a, const struct aggregate_term *from, bool is_empty)
 {
     a->n_terms = 0;
     a->arrived = -1;
     for (; a->next < a->n_members; a->next++) {
         const struct aggregate_copy *p = &a->parked[a->next];
         struct ps_term *t = &a->terms[a->n_terms];
-        t->weight = a->next == member ? weight : p->weight;
+        bool is_last = a->next == from->member;
+        t->weight = is_last ? from->weight : p->weight;
         a->weight += (double)t->weight;
-        if (!(t->weight > 0))
+        if (is_last ? is_empty : p->empty)
             continue;
-        if (a->next == member) {
-            t->limit = aggregate_limit(a, weight);
-            t->payload = *payload;
+        if (is_last) {
+            t->limit = aggregate_limit(a, from->weight);
+            t->payload = *from->payload;
             a->arrived = a->n_terms;
         } else {
             t->span = (struct net_span){p->copy->data, dtype_bytes(a->dtype, a->n)};
@@ -143,18 +150,21 @@ static void list_terms(struct aggregate *a, int member, const struct net_payload
 }
 
 /* Copies a contribution that is ahead of its turn. */
-static enum status park_copy(struct aggregate *a, int member, const struct net_payload *payload,
-                             float weight, size_t *bad)
+static enum status park_copy(struct aggregate *a, const struct aggregate_term *from, bool is_empty,
+                             size_t *bad)
 {
-    struct aggregate_copy *p = &a->parked[member];
+    struct aggregate_copy *p = &a->parked[from->member];
     enum status st = ps_pool_take(a->pool, a->shelf, a->n * sizeof *a->sum, 0, &p->copy);
     if (st != ST_OK)
         return st;
-    payload_copy(payload, p->copy->data);
-    p->weight = weight;
-    size_t n = weight > 0 ? a->n : 0;
-    size_t at = finite_first_above(a->dtype, p->copy->data, n, aggregate_limit(a, weight));
-    if (at == n)
+    p->weight = from->weight;
+    p->empty = is_empty;
+    if (is_empty)
+        return ST_OK;
+    payload_copy(from->payload, p->copy->data);
+    float limit = aggregate_limit(a, from->weight);
+    size_t at = finite_first_above(a->dtype, p->copy->data, a->n, limit);
+    if (at == a->n)
         return ST_OK;
     *bad = at;
     buf_unref(p->copy);
@@ -162,21 +172,49 @@ static enum status park_copy(struct aggregate *a, int member, const struct net_p
     return ST_INVALID;
 }
 
-enum status aggregate_add(struct aggregate *a, int member, const struct net_payload *payload,
-                          float weight, int64_t now_ns, size_t *bad)
+bool aggregate_may_lack(const struct aggregate *a, float weight, const uint8_t *lacking)
 {
+    if (!(weight > 0))
+        return a->lacks;
+    return lacking && (a->lacks || !a->weighted);
+}
+
+/* Writes to `unused`, so that the caller of aggregate_add can restore the struct before the last
+ * contribution. */
+static void note_lacking(struct aggregate *a, float weight, const uint8_t *lacking)
+{
+    a->lacks = aggregate_may_lack(a, weight, lacking);
+    bool is_first = !a->weighted;
+    a->weighted |= weight > 0;
+    if (!a->lacks || !(weight > 0))
+        return;
+    uint8_t *marks = a->unused;
+    if (is_first)
+        memcpy(marks, lacking, lacking_bytes(a->n_params));
+    else
+        lacking_and(marks, a->lacking, lacking, a->n_params);
+    a->unused = a->lacking;
+    a->lacking = marks;
+    a->lacks = lacking_any(marks, a->n_params);
+}
+
+enum status aggregate_add(struct aggregate *a, const struct aggregate_term *from, int64_t now_ns,
+                          size_t *bad)
+{
+    bool is_empty = !(from->weight > 0) || (from->lacking && from->payload->bytes == 0);
     if (a->n_counted + 1 == a->n_members && !a->whole) {
-        list_terms(a, member, payload, weight);
-    } else if (member == a->next) {
-        *bad = take_next(a, payload, weight, 0);
+        list_terms(a, from, is_empty);
+    } else if (from->member == a->next) {
+        *bad = take_next(a, is_empty ? NULL : from->payload, from->weight, 0);
         if (*bad != SIZE_MAX)
             return ST_INVALID;
         add_copies_in_turn(a);
     } else {
-        enum status st = park_copy(a, member, payload, weight, bad);
+        enum status st = park_copy(a, from, is_empty, bad);
         if (st != ST_OK)
             return st;
     }
+    note_lacking(a, from->weight, from->lacking);
     if (a->n_counted++ == 0)
         a->since_ns = now_ns;
     return ST_OK;
@@ -208,5 +246,5 @@ void aggregate_reset(struct aggregate *a)
     a->next = 0;
     a->n_counted = 0;
     a->weight = 0;
-    a->summed = 0;
+    a->summed = a->weighted = a->lacks = false;
 }

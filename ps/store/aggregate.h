@@ -4,13 +4,15 @@
  * last contribution to arrive, and the copies behind it in member order, are not added: the pass
  * that makes the new version reads them in place (update.h). A contribution of weight 0, which its
  * sender skipped, has no payload and adds nothing, but is counted. If `whole` is set, all
- * contributions are added, since the sum is inspected before the version is made.
+ * contributions are added, since the sum is inspected before the version is made. A contribution
+ * that lacks all gradients of the chunk (net/wire/lacking.h) has no payload, but its weight counts.
  * Owns:    the sum and the copies that wait.
  * Threads: none; the caller holds the chunk's lock.
  * Errors:  ST_NOMEM. */
 #ifndef PS_STORE_AGGREGATE_H
 #define PS_STORE_AGGREGATE_H
 #include "net/wire/frame.h"
+#include "net/wire/lacking.h"
 #include "ps/store/pool.h"
 #include "ps/store/update.h"
 #include <stdbool.h>
@@ -19,6 +21,7 @@
 struct aggregate_copy {
     struct buf *copy; /* NULL: no contribution waits */
     float weight;
+    bool empty; /* the contribution has no payload, as it lacks all gradients */
 };
 
 struct aggregate {
@@ -29,32 +32,46 @@ struct aggregate {
     bool whole;                    /* the last contribution is added to the sum, too */
     bool may_overflow;             /* the sum may be infinite, and its reader checks that */
     size_t n;                      /* elements */
+    int n_params;                  /* parameters of the chunk */
     float *sum;                    /* [n]; meaningful while next > 0 */
     int next;                      /* member whose turn it is; earlier members are in the sum */
     int n_counted;                 /* contributions in the sum or waiting */
     double weight;                 /* total of the contributions whose turn has passed */
-    bool summed;                   /* once all arrived: the sum has a weight above 0 */
+    bool summed;                   /* the sum has a contribution with a payload */
+    bool weighted;                 /* a contribution of weight above 0 was counted */
+    bool lacks;                    /* all contributions of weight above 0 lack a gradient: */
+    uint8_t *lacking, *unused;     /* marks of these gradients, if `lacks`; room for the next */
     int64_t since_ns;              /* time of this step's first contribution */
     struct aggregate_copy *parked; /* [n_members] */
-    /* Once all arrived: the contributions of weight above 0 that are not in the sum, see ps_update.
+    /* Once all arrived: the contributions with a payload that are not in the sum, see ps_update.
      * They borrow the payload passed to add, or the copies. */
     struct ps_term *terms; /* [n_members] */
     int n_terms, arrived;
 };
 
-/* Initialises the rest; the caller has set a->n, n_members, dtype, whole and may_overflow. */
+/* Initialises the rest; the caller has set a->n, n_params, n_members, dtype, whole and
+ * may_overflow. */
 enum status aggregate_init(struct aggregate *a, struct ps_pool *pool, int shelf);
 void aggregate_free(struct aggregate *a);
 /* Returns the largest accepted magnitude in a contribution of this weight: if every member sends as
  * much, the sum is still finite. */
 float aggregate_limit(const struct aggregate *a, float weight);
+struct aggregate_term {
+    int member;
+    const struct net_payload *payload;
+    float weight;
+    const uint8_t *lacking; /* marks of the gradients that it lacks; NULL: it has all */
+};
 /* Counts a contribution of n elements that has not been counted yet. ST_INVALID: an element is not
  * finite, or above the limit; *bad is the first one. After ST_INVALID and ST_NOMEM nothing has
  * changed. If the last contribution is not added here, its elements have not been checked. */
-enum status aggregate_add(struct aggregate *a, int member, const struct net_payload *payload,
-                          float weight, int64_t now_ns, size_t *bad);
+enum status aggregate_add(struct aggregate *a, const struct aggregate_term *from, int64_t now_ns,
+                          size_t *bad);
+/* Returns true if all contributions of weight above 0 may lack some gradient once this one is
+ * counted. */
+bool aggregate_may_lack(const struct aggregate *a, float weight, const uint8_t *lacking);
 /* Returns the sum of the contributions that are not in `terms`, once all have arrived; NULL: none
- * of them has a weight above 0. */
+ * of them has a payload. */
 const float *aggregate_sum(const struct aggregate *a);
 /* Returns the factor that turns the sum of all contributions into `factor` times the weighted mean;
  * infinite if all weights are 0. */

@@ -41,9 +41,10 @@ struct chunk_state {
     size_t n_slots; /* slots per element: job_n_slots, or 0 */
     /* format of versions sent to members; a format with blocks carries changes */
     enum dtype version_dtype;
-    const struct net_param *param;
-    pthread_mutex_t lock; /* guards all fields below */
-    int64_t version;      /* number of the present version; -1 before the first */
+    const struct net_param *param; /* first parameter */
+    int n_params;                  /* parameters of which the chunk has elements */
+    pthread_mutex_t lock;          /* guards all fields below */
+    int64_t version;               /* number of the present version; -1 before the first */
     /* Versions, each with n_slots * n floats of slots. The slots' buffer is overwritten for a later
      * version unless a reader holds a second reference. The previous version has slots in lockstep
      * alone. */
@@ -94,7 +95,8 @@ struct store {
 struct arrival {
     const struct net_frame_head *head;
     const struct net_piece *piece;
-    uint64_t from; /* number of the stream */
+    const uint8_t *lacking; /* the piece's marks; NULL: none */
+    uint64_t from;          /* number of the stream */
     int64_t now_ns;
 };
 

@@ -81,6 +81,7 @@ enum status handover_take(struct store *s, int chunk, int64_t step, struct hando
         t.version = number;
         t.value = buf_ref(v->value);
         t.slots = v->slots ? buf_ref(v->slots) : NULL;
+        t.idle = v->idle ? buf_ref(v->idle) : NULL;
         *out = t;
     }
     pthread_mutex_unlock(&c->lock);
@@ -91,6 +92,7 @@ void handover_drop(struct handover_chunk *t)
 {
     buf_unref(t->value);
     buf_unref(t->slots);
+    buf_unref(t->idle);
     free(t->samples);
     *t = (struct handover_chunk){.version = -1};
 }
@@ -141,8 +143,35 @@ enum status handover_give(struct store *s, int chunk, const struct handover_chun
         return st;
     version_encode(c, &v);
     v.slots = t->slots ? buf_ref(t->slots) : NULL;
+    v.idle = t->idle ? buf_ref(t->idle) : NULL;
     set_first(c, &v, t->version);
     return ST_OK;
+}
+
+/* Makes the buffer of the counts. Each count is at most the chunk's version. */
+static enum status copy_idle(const struct chunk_state *c, const uint64_t *idle, size_t n,
+                             int64_t version, struct buf **out)
+{
+    *out = NULL;
+    for (size_t k = 0; k < n; k++)
+        if (n != (size_t)c->n_params || idle[k] > (uint64_t)version)
+            return ST_PROTOCOL;
+    if (n == 0 || c->n_slots == 0)
+        return ST_OK;
+    enum status st = buf_create(n * sizeof *idle, out);
+    if (st == ST_OK)
+        memcpy((*out)->data, idle, n * sizeof *idle);
+    return st;
+}
+
+enum status handover_set_idle(struct store *s, int chunk, const uint64_t *idle, size_t n)
+{
+    struct chunk_state *c = &s->owned[s->shelf_of[chunk]];
+    pthread_mutex_lock(&c->lock);
+    buf_unref(c->present.idle);
+    enum status st = copy_idle(c, idle, n, c->version, &c->present.idle);
+    pthread_mutex_unlock(&c->lock);
+    return st;
 }
 
 enum status handover_copy(struct store *s, int chunk, const struct handover_copied *from)
@@ -154,10 +183,16 @@ enum status handover_copy(struct store *s, int chunk, const struct handover_copi
     enum status st = ST_OK;
     if (chunk == 0)
         st = handover_set_samples(s, from->samples, from->n_samples);
+    struct buf *counts = NULL;
+    if (st == ST_OK)
+        st = copy_idle(c, from->idle, from->n_idle, from->version, &counts);
     if (st == ST_OK)
         st = version_reserve(s, c, &v);
-    if (st != ST_OK)
+    if (st != ST_OK) {
+        buf_unref(counts);
         return st;
+    }
+    v.idle = counts;
     memcpy(v.value->data, from->value, c->n * sizeof(float));
     if (c->n_slots > 0) {
         memcpy(c->present.slots->data, from->slots, from->n_slots * sizeof(float));

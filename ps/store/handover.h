@@ -16,7 +16,7 @@ void handover_empty(struct store *s);
  * (samples.h). */
 struct handover_chunk {
     int64_t version;
-    struct buf *value, *slots;
+    struct buf *value, *slots, *idle; /* idle: of struct chunk_version */
     uint64_t *samples;
     size_t n_samples; /* 0: no list */
 };
@@ -36,6 +36,8 @@ struct handover_copied {
     size_t n_value, n_slots;    /* numbers in each */
     const uint64_t *samples;    /* see handover_chunk */
     size_t n_samples;
+    const uint64_t *idle; /* counts of struct chunk_version */
+    size_t n_idle;        /* 0: all are 0 */
 };
 enum status handover_copy(struct store *s, int chunk, const struct handover_copied *c);
 
@@ -45,6 +47,11 @@ enum status handover_load(struct store *s,
                           enum status (*load)(void *ctx, int chunk, float *value, float *slots,
                                               int64_t *version),
                           void *ctx);
+
+/* Sets the counts of the idle updates of an owned chunk that has a version, one for each of its n
+ * parameters; n 0: none. Called before the first piece. ST_PROTOCOL: they do not fit the chunk;
+ * ST_NOMEM. */
+enum status handover_set_idle(struct store *s, int chunk, const uint64_t *idle, size_t n);
 
 /* Sets the list of samples from a checkpoint; n 0: no list. Called before the first piece.
  * ST_PROTOCOL, ST_NOMEM. */

@@ -68,14 +68,47 @@ static void refuse_not_finite(const struct store *s, const struct chunk_state *c
                   name_fault(&a->piece->payload, a->piece->dtype, c->n, bad));
 }
 
-/* Returns true if the piece's content fits the chunk; otherwise *answer contains the reason. */
+/* Returns true if the piece has no marks of gradients that it lacks, or may have them, and copies
+ * them to `lacking`; otherwise *answer contains the reason. */
+static bool check_lacking(const struct store *s, const struct chunk_state *c,
+                          const struct net_piece *piece, uint8_t lacking[LACKING_MAX_BYTES],
+                          struct store_answer *answer)
+{
+    size_t bytes = piece->lacking.bytes;
+    bool fits = bytes == lacking_bytes(c->n_params) && bytes <= LACKING_MAX_BYTES;
+    if (bytes == 0)
+        return true;
+    if (fits)
+        payload_copy(&piece->lacking, lacking);
+    if (!fits || !lacking_is_valid(lacking, c->n_params))
+        answer_refuse(answer,
+                      "chunk %" PRIu32 ": the marks of missing gradients do not fit %d parameters",
+                      piece->chunk, c->n_params);
+    else if (piece->kind != PIECE_PUSH || piece->weight == 0)
+        answer_refuse(answer,
+                      "chunk %" PRIu32 ": only a PUSH with a weight marks missing gradients",
+                      piece->chunk);
+    else if (c->param->rule == PARAM_AVERAGE && !net_param_is_frozen(c->param))
+        answer_refuse(answer, "chunk %" PRIu32 ": '%.60s' is a statistic, which has no gradient",
+                      piece->chunk, c->param->name);
+    else if (s->cfg.outer)
+        answer_refuse(
+            answer, "chunk %" PRIu32 ": a region needs a gradient for every parameter: push zeros",
+            piece->chunk);
+    return answer->kind == PIECE_NONE;
+}
+
+/* Returns true if the piece's content fits the chunk; otherwise *answer contains the reason.
+ * lacking: the piece's marks; NULL: none. */
 static bool check_content(const struct store *s, const struct chunk_state *c,
-                          const struct net_piece *piece, struct store_answer *answer)
+                          const struct net_piece *piece, const uint8_t *lacking,
+                          struct store_answer *answer)
 {
     enum dtype dtype = wanted_dtype(s, c, piece);
-    int skipped = piece->kind == PIECE_PUSH && piece->weight == 0;
     const char *no_rate = job_rates_step_problem(&s->job, s->cfg.outer != NULL);
-    size_t want = piece->kind == PIECE_PULL || skipped ? 0 : dtype_bytes(dtype, c->n);
+    bool lacks_all = lacking && lacking_all(lacking, c->n_params);
+    bool is_empty = piece->kind == PIECE_PUSH && (piece->weight == 0 || lacks_all);
+    size_t want = piece->kind == PIECE_PULL || is_empty ? 0 : dtype_bytes(dtype, c->n);
     if (piece->kind != PIECE_PULL && piece->kind != PIECE_PUSH && piece->kind != PIECE_INIT)
         answer_refuse(answer, "a server accepts no piece of kind %d", (int)piece->kind);
     else if (piece->dtype != dtype)
@@ -97,7 +130,7 @@ static bool check_content(const struct store *s, const struct chunk_state *c,
                       piece->chunk, (double)piece_rate(piece));
     else if (piece->kind == PIECE_PUSH && no_rate && piece_rate(piece) != 1)
         answer_refuse(answer, "chunk %" PRIu32 ": %s", piece->chunk, no_rate);
-    else if (want && piece->kind == PIECE_PUSH &&
+    else if (piece->weight != 0 && piece->kind == PIECE_PUSH &&
              !fragments_turn(&s->job, s->fragment, c->chunk, (int64_t)piece->step))
         answer_refuse(answer,
                       "chunk %" PRIu32 " is not due at step %" PRIu64 ": its weight must be 0",
@@ -107,10 +140,11 @@ static bool check_content(const struct store *s, const struct chunk_state *c,
     return answer->kind == PIECE_NONE;
 }
 
-/* Returns the chunk of the piece, if the piece fits it and its sender may send. Otherwise it
- * returns NULL, and *answer contains the reason. */
+/* Returns the chunk of the piece, if the piece fits it and its sender may send, and copies its
+ * marks to `lacking`. Otherwise it returns NULL, and *answer contains the reason. */
 static struct chunk_state *validate_piece(struct store *s, const struct net_frame_head *head,
                                           const struct net_piece *piece,
+                                          uint8_t lacking[LACKING_MAX_BYTES],
                                           struct store_answer *answer)
 {
     if (!check_sender(s, head, answer))
@@ -125,7 +159,10 @@ static struct chunk_state *validate_piece(struct store *s, const struct net_fram
         return NULL;
     }
     struct chunk_state *c = &s->owned[s->shelf_of[piece->chunk]];
-    return check_content(s, c, piece, answer) ? c : NULL;
+    if (!check_lacking(s, c, piece, lacking, answer))
+        return NULL;
+    const uint8_t *marks = piece->lacking.bytes ? lacking : NULL;
+    return check_content(s, c, piece, marks, answer) ? c : NULL;
 }
 
 static void answer_present(const struct store *s, struct chunk_state *c, const struct arrival *a,
@@ -189,6 +226,7 @@ static bool count_push(struct store *s, struct chunk_state *c, const struct arri
                                 .slot = slot,
                                 .payload = &a->piece->payload,
                                 .weight = alone && !skipped ? 1.0f : a->piece->weight,
+                                .lacking = a->lacking,
                                 .base = base_of(s, c, w, (int64_t)a->piece->step),
                                 .now_ns = a->now_ns};
     if (!agree_on_rate(s, c, a, answer))
@@ -339,9 +377,10 @@ static bool handle_piece(struct store *s, struct chunk_state *c, const struct ar
 void store_piece(struct store *s, const struct net_frame_head *head, const struct net_piece *piece,
                  uint64_t from, int64_t now_ns, struct store_answer *answer)
 {
-    const struct arrival a = {head, piece, from, now_ns};
+    uint8_t lacking[LACKING_MAX_BYTES];
+    const struct arrival a = {head, piece, piece->lacking.bytes ? lacking : NULL, from, now_ns};
     *answer = (struct store_answer){.kind = PIECE_NONE, .chunk = piece->chunk};
-    struct chunk_state *c = validate_piece(s, head, piece, answer);
+    struct chunk_state *c = validate_piece(s, head, piece, lacking, answer);
     if (!c)
         return;
     pthread_mutex_lock(&c->lock);

@@ -63,6 +63,7 @@ static void hold(struct snapshot *s, const struct chunk_state *c, const struct c
     to->version = number;
     to->value = buf_ref(v->value);
     to->slots = v->slots ? buf_ref(v->slots) : NULL;
+    to->idle = v->idle ? buf_ref(v->idle) : NULL;
     if (to->samples)
         to->n_samples = ps_samples_list(s->store->samples, to->samples);
 }
@@ -131,10 +132,12 @@ void snapshot_end(struct snapshot *s)
         pthread_mutex_lock(&c->lock);
         c->snapshot = NULL;
         struct buf *value = s->chunk[i].value, *slots = s->chunk[i].slots;
-        s->chunk[i].value = s->chunk[i].slots = NULL;
+        struct buf *idle = s->chunk[i].idle;
+        s->chunk[i].value = s->chunk[i].slots = s->chunk[i].idle = NULL;
         pthread_mutex_unlock(&c->lock);
         buf_unref(value);
         buf_unref(slots);
+        buf_unref(idle);
     }
 }
 

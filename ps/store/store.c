@@ -47,6 +47,7 @@ static enum status chunk_state_init(struct store *s, struct chunk_state *c, int 
                               .not_finite = SIZE_MAX};
     c->n = (size_t)spec->n_elems;
     c->param = &s->cfg.chunks->params[spec->param];
+    c->n_params = lacking_n_params(s->cfg.chunks, chunk);
     if (c->param->rule == PARAM_AVERAGE)
         n_slots = 0;
     pthread_mutex_init(&c->lock, NULL);
@@ -60,6 +61,7 @@ static enum status chunk_state_init(struct store *s, struct chunk_state *c, int 
         c->waiters[m].counted_step = c->waiters[m].base_version = -1;
     int wanted = job_aggregate(&s->job);
     c->sum.n = c->n;
+    c->sum.n_params = c->n_params;
     c->sum.n_members = s->lockstep || wanted > s->n_members ? s->n_members : wanted;
     c->version_dtype = chunks_dtype(s->cfg.chunks, c->chunk, s->job.version_dtype);
     c->sum.dtype = job_push_dtype(&s->job, s->cfg.chunks, c->chunk);

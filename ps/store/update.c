@@ -88,6 +88,55 @@ static size_t last_slot(const struct ps_update *u, size_t first)
     return (size_t)(u->n_slots - 1) * u->n + first;
 }
 
+/* A run of elements of one parameter, from `first` of the chunk on. */
+struct part {
+    int param; /* index among the chunk's parameters */
+    size_t first, n;
+    bool stays;
+};
+
+/* Returns the index of the parameter that has the chunk's element. */
+static int find_param(const struct ps_update_params *p, size_t element)
+{
+    int low = 0, high = p->n - 1;
+    while (low < high) {
+        int mid = (low + high + 1) / 2;
+        if (p->param[mid].first - p->first <= (int64_t)element)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low;
+}
+
+/* Moves to the next part of the n elements from `first` on. Returns false at their end. At the
+ * start part->n is 0. */
+static bool next_part(const struct ps_update_params *p, size_t first, size_t n, struct part *part)
+{
+    size_t at = part->n > 0 ? part->first + part->n : first;
+    if (at == first + n)
+        return false;
+    int k = part->n > 0 ? part->param + 1 : find_param(p, at);
+    int64_t end = p->param[k].first + p->param[k].n_elems - p->first;
+    size_t until = (size_t)end < first + n ? (size_t)end : first + n;
+    *part = (struct part){k, at, until - at, p->lacking && lacking_has(p->lacking, k)};
+    return true;
+}
+
+/* Sets the rounding residuals of the parameters that stay: to 0 if from is NULL, else to those
+ * of the block in `from`. */
+static void set_residuals(const struct ps_update *u, size_t first, size_t n, const float *from)
+{
+    struct part part = {.n = 0};
+    while (next_part(u->params, first, n, &part)) {
+        float *residual = u->new_slots + last_slot(u, part.first);
+        if (part.stays && from)
+            vector_copy(residual, from + (part.first - first), part.n);
+        else if (part.stays)
+            memset(residual, 0, part.n * sizeof *residual);
+    }
+}
+
 /* Returns the wire form of the block. Encoding may change the block's value. */
 static const void *encode_block(const struct ps_update *u, size_t first, float *value, size_t n)
 {
@@ -99,8 +148,62 @@ static const void *encode_block(const struct ps_update *u, size_t first, float *
     }
     if (u->new_slots != u->slots)
         vector_copy(u->new_slots + last, u->slots + last, n);
+    bool some_stay = u->params && u->params->lacking;
+    float residual[BLOCK];
+    if (some_stay) {
+        vector_copy(residual, u->new_slots + last, n);
+        set_residuals(u, first, n, NULL);
+    }
     dtype_encode_change(u->wire_dtype, wire, u->old + first, value, u->new_slots + last, n);
+    if (some_stay)
+        set_residuals(u, first, n, residual);
     return wire;
+}
+
+static void keep_run(const struct ps_update *u, const struct optim_run *r)
+{
+    vector_copy(r->new_, r->old, r->n);
+    for (int k = 0; r->slots && r->new_slots != r->slots && k < u->n_slots; k++)
+        vector_copy(r->new_slots + (size_t)k * r->slot_stride,
+                    r->slots + (size_t)k * r->slot_stride, r->n);
+}
+
+static void update_run(const struct ps_update *u, const struct optim_step *step,
+                       const struct optim_run *r)
+{
+    if (u->param->rule == PARAM_AVERAGE)
+        optim_average(u->param->keep, r->n, r->sum, u->scale, r->old, r->new_);
+    else
+        optim_run(step, r);
+}
+
+/* Updates the parameters of a block one after the other. */
+static void update_params(const struct ps_update *u, size_t first, const struct optim_run *block)
+{
+    const struct ps_update_params *p = u->params;
+    struct optim_step step = u->step;
+    uint64_t idle = 0;
+    struct part part = {.n = 0};
+    while (next_part(p, first, block->n, &part)) {
+        size_t at = part.first - first;
+        struct optim_run r = *block;
+        r.n = part.n;
+        r.sum = (const char *)block->sum + at * sizeof(float);
+        r.others = block->others ? block->others + at : NULL;
+        r.old += at;
+        r.slots = block->slots ? block->slots + at : NULL;
+        r.new_slots = block->slots ? block->new_slots + at : NULL;
+        r.new_ += at;
+        if (part.stays) {
+            keep_run(u, &r);
+            continue;
+        }
+        if (p->idle && p->idle[part.param] != idle && u->param->rule == PARAM_TRAINED) {
+            idle = p->idle[part.param];
+            optim_begin_scaled(p->optim, p->step, p->since + idle, &p->factors, &step);
+        }
+        update_run(u, &step, &r);
+    }
 }
 
 /* Makes a block of the version. src: the elements of `arrived`, if it exists. */
@@ -122,10 +225,10 @@ static void run_block(struct pass *p, size_t first, const void *src, size_t n)
         r.sum = sum;
         r.weight = r.scale = 1;
     }
-    if (u->param->rule == PARAM_AVERAGE)
-        optim_average(u->param->keep, n, r.sum, u->scale, r.old, value);
+    if (u->params)
+        update_params(u, first, &r);
     else
-        optim_run(&u->step, &r);
+        update_run(u, &u->step, &r);
     const void *out = value;
     if (u->wire)
         out = encode_block(u, first, value, n);

@@ -2,7 +2,8 @@
  * contributions to the sum of the earlier ones, runs the optimizer, writes the new value, encodes
  * it for the wire and computes its checksum, block by block while it lies in cache. The result has
  * the same bits as if each of these operations ran over the whole chunk before the next one, for
- * any number of threads.
+ * any number of threads. Parameters without a gradient keep their value, their slots and their
+ * rounding residual.
  * Owns:    nothing.
  * Threads: any; the outputs are the caller's alone.
  * Errors:  none. */
@@ -12,6 +13,7 @@
 #include "kernels/vector/optim.h"
 #include "net/wire/chunks.h"
 #include "net/wire/frame.h"
+#include "net/wire/lacking.h"
 #include <stdbool.h>
 
 /* A contribution that is not in the sum yet. */
@@ -20,6 +22,18 @@ struct ps_term {
     float weight;
     float limit;          /* limit of magnitudes in `arrived`; 0: any finite value */
     struct net_span span; /* place of a payload that lies in a copy */
+};
+
+/* The parameters of a chunk, if their updates differ. */
+struct ps_update_params {
+    const struct net_param *param; /* [n] in their order; `param` of the update is the first */
+    int n;
+    int64_t first;          /* element offset of the chunk in the flat block of all parameters */
+    const uint8_t *lacking; /* marks of the parameters that stay (lacking.h); NULL: none */
+    const uint64_t *idle;   /* [n] updates in which the parameter stayed; NULL: none */
+    const struct optim_config *optim;
+    uint64_t step, since; /* arguments of optim_begin_scaled; `since` without the idle updates */
+    struct optim_factors factors; /* the same for all parameters of a chunk */
 };
 
 struct ps_update {
@@ -38,6 +52,8 @@ struct ps_update {
     const float *slots; /* the optimizer's slots of the version before; NULL: none */
     int n_slots;
     bool residual; /* the last slot is the rounding residual of the wire form */
+
+    const struct ps_update_params *params; /* NULL: all parameters are updated by `step` */
 
     float compensation; /* DC-ASGD's lambda */
     const float *base;  /* version that the contribution was computed on; NULL: no compensation */

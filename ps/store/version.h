@@ -15,6 +15,9 @@ struct chunk_version {
     struct buf *value; /* value in fp32; NULL: there is no such version */
     struct buf *wire;  /* bytes in `dtype` */
     struct buf *slots; /* slots of the optimizer, one after the other; NULL: none, or released */
+    /* uint64_t for each parameter of the chunk: updates in which it stayed, as no contribution had
+     * a gradient for it, so that Adam does not count them; NULL: all are 0 */
+    struct buf *idle;
     enum dtype dtype;
     bool kept;       /* equal to the version before, since the chunk had no turn (fragments.h) */
     bool summed;     /* crc32c is set */
@@ -26,7 +29,8 @@ static inline void chunk_version_drop(struct chunk_version *v)
     buf_unref(v->value);
     buf_unref(v->wire);
     buf_unref(v->slots);
-    v->value = v->wire = v->slots = NULL;
+    buf_unref(v->idle);
+    v->value = v->wire = v->slots = v->idle = NULL;
 }
 
 #endif

@@ -12,6 +12,7 @@
 #include "ps/store/outer.h"
 #include "ps/store/update.h"
 #include <stdbool.h>
+#include <string.h>
 
 const struct chunk_version *version_find(const struct chunk_state *c, int64_t number)
 {
@@ -82,9 +83,41 @@ static bool is_kept(const struct store *s, const struct chunk_state *c)
     return !s->cfg.outer && !fragments_turn(&s->job, s->fragment, c->chunk, c->version);
 }
 
-/* Provides the buffers of the next version: those of the present one if it is kept, else new
- * ones. */
-static enum status take_next(struct store *s, const struct chunk_state *c,
+/* Provides the counts of the idle updates after the next version: those of the present one, or a
+ * copy if they may change. */
+static enum status take_idle(const struct chunk_state *c, bool may_change, struct buf **idle)
+{
+    const struct buf *used = c->present.idle;
+    size_t bytes = (size_t)c->n_params * sizeof(uint64_t);
+    if (!may_change) {
+        *idle = c->present.idle ? buf_ref(c->present.idle) : NULL;
+        return ST_OK;
+    }
+    enum status st = buf_create(bytes, idle);
+    if (st == ST_OK && used)
+        memcpy((*idle)->data, used->data, bytes);
+    else if (st == ST_OK)
+        memset((*idle)->data, 0, bytes);
+    return st;
+}
+
+/* Counts the update for each parameter that stays. */
+static void count_idle(const struct chunk_state *c, struct chunk_version *next)
+{
+    if (!next->idle || next->idle == c->present.idle)
+        return;
+    uint64_t *idle = next->idle->data;
+    for (int k = 0; c->sum.lacks && k < c->n_params; k++)
+        idle[k] += lacking_has(c->sum.lacking, k);
+    if (!c->sum.lacks) { /* the counts did not change */
+        buf_unref(next->idle);
+        next->idle = c->present.idle ? buf_ref(c->present.idle) : NULL;
+    }
+}
+
+/* Provides the buffers of the next version: those of the present one if it is kept, else new ones.
+ * may_lack: the contributions may all lack a gradient. */
+static enum status take_next(struct store *s, const struct chunk_state *c, bool may_lack,
                              struct chunk_version *next)
 {
     enum status st = ST_OK;
@@ -94,12 +127,31 @@ static enum status take_next(struct store *s, const struct chunk_state *c,
         next->value = buf_ref(next->value);
         next->wire = next->wire && dtype_block(next->dtype) == 1 ? buf_ref(next->wire) : NULL;
         next->slots = next->slots ? buf_ref(next->slots) : NULL;
-        return ST_OK;
+        return take_idle(c, false, &next->idle);
     }
     TRY(version_reserve(s, c, next));
     TRY(take_slots(s, c, &next->slots));
+    TRY(take_idle(c, may_lack && c->n_slots > 0, &next->idle));
 done:
     return st;
+}
+
+static void set_params(const struct store *s, const struct chunk_state *c,
+                       struct ps_update_params *out)
+{
+    const struct outer_hooks *outer = s->cfg.outer;
+    *out = (struct ps_update_params){
+        .param = c->param,
+        .n = c->n_params,
+        .first = s->cfg.chunks->chunks[c->chunk].first,
+        .lacking = c->sum.lacks ? c->sum.lacking : NULL,
+        .idle = c->present.idle ? c->present.idle->data : NULL,
+        .optim = &s->job.optim,
+        .step = (uint64_t)c->version + 1,
+        .since = outer ? (uint64_t)outer->slots_since(outer->ctx) : 0,
+        .factors = job_rates_factors(&s->job, c->param),
+    };
+    out->factors.rate *= c->rate;
 }
 
 /* Computes the next version in `next`, from the mean of the contributions times `factor`. If factor
@@ -130,16 +182,20 @@ static size_t compute_version(struct store *s, struct chunk_state *c, const stru
         .wire = next->wire == next->value ? NULL : next->wire->data,
         .sums = atomic_load(&s->sums),
     };
-    const struct outer_hooks *outer = s->cfg.outer;
-    struct optim_factors factors = job_rates_factors(&s->job, c->param);
-    factors.rate *= c->rate;
+    struct ps_update_params params;
+    set_params(s, c, &params);
+    bool is_one = c->n_params == 1 && !params.lacking; /* it may have several chunks */
+    if (is_one && params.idle)
+        params.since += params.idle[0];
     if (!averages)
-        optim_begin_scaled(&s->job.optim, (uint64_t)c->version + 1,
-                           outer ? (uint64_t)outer->slots_since(outer->ctx) : 0, &factors, &u.step);
+        optim_begin_scaled(params.optim, params.step, params.since, &params.factors, &u.step);
+    if (!is_one && (params.lacking || params.idle))
+        u.params = &params;
     next->summed = u.sums;
     bool turn = begin_turn(s, c);
     u.threads = turn ? NULL : s->cfg.threads; /* all cores have their own work */
     size_t bad = ps_update_run(&u, &next->crc32c);
+    count_idle(c, next);
     if (turn)
         core_turns_end(s->cfg.turns);
     if (bad != SIZE_MAX) /* the version is dropped */
@@ -258,8 +314,9 @@ enum status version_contribute(struct store *s, struct chunk_state *c,
     enum status st = ST_OK;
     int64_t begin = trace_begin();
     if (c->sum.n_counted + 1 == c->sum.n_members)
-        TRY(take_next(s, c, &next));
-    TRY(aggregate_add(&c->sum, from->slot, from->payload, from->weight, from->now_ns, bad));
+        TRY(take_next(s, c, aggregate_may_lack(&c->sum, from->weight, from->lacking), &next));
+    const struct aggregate_term term = {from->slot, from->payload, from->weight, from->lacking};
+    TRY(aggregate_add(&c->sum, &term, from->now_ns, bad));
     trace_end(begin, TRACE_AGGREGATE, "aggregate", NULL, c->chunk, c->version);
     *bad = SIZE_MAX;
     if (next.value && s->norm) {

@@ -11,6 +11,7 @@ struct contribution {
     int slot; /* number among the contributions of the version */
     const struct net_payload *payload;
     float weight;
+    const uint8_t *lacking; /* marks of the gradients that it lacks (lacking.h); NULL: it has all */
     /* Version that the contribution was computed on, to compensate its delay; NULL: none, or the
      * present one. */
     const struct buf *base;
