@@ -262,6 +262,8 @@ static enum status take(void *ctx, const struct net_fetched *c)
         sum += c->value[i];
     for (size_t i = 0; i < c->n_slots; i++)
         sum += c->slots[i];
+    for (size_t i = 0; i < c->n_idle; i++)
+        sum += (float)c->idle[i];
     *(volatile float *)ctx = sum;
     require(c->version >= 0 && c->n_value > 0);
     return ST_OK;

@@ -37,6 +37,7 @@ static struct {
     int is_slow; /* messages of more than one chunk do not arrive in time */
     uint64_t samples[3];
     struct buf *value, *slots; /* contents of each chunk: the same for all chunks */
+    struct buf *idle;          /* counts of each chunk with slots */
     struct net_server *server;
     char addr[64];
 } f = {.lock = PTHREAD_MUTEX_INITIALIZER, .called = PTHREAD_COND_INITIALIZER};
@@ -73,6 +74,7 @@ static void on_fetch(void *ctx, const struct net_fetch_request *request,
             item.slots_bytes = f.slots->bytes;
             item.samples = f.samples;
             item.n_samples = 3;
+            item.idle = f.idle;
         }
         item.chunk += fault == FAULT_OTHER_CHUNK;
         item.version = fault == FAULT_VERSION ? -1 : item.version;
@@ -109,6 +111,8 @@ static int set_up(void **state)
     for (int i = 0; i < 2 * CHUNK_ELEMS; i++)
         ((float *)f.slots->data)[i] = (float)-i;
     memcpy(f.samples, (uint64_t[]){UINT64_MAX, 7, 1 << 20}, sizeof f.samples);
+    assert_int_equal(buf_create(2 * sizeof(uint64_t), &f.idle), ST_OK);
+    memcpy(f.idle->data, (uint64_t[]){0, UINT64_MAX}, f.idle->bytes);
     serve(0, 1, 0);
     return 0;
 }
@@ -118,6 +122,7 @@ static int tear_down(void **state)
     net_server_destroy(f.server);
     buf_unref(f.value);
     buf_unref(f.slots);
+    buf_unref(f.idle);
     return 0;
 }
 
@@ -137,7 +142,9 @@ static enum status receive(void *ctx, const struct net_fetched *c)
                c->n_slots == n_slots && !memcmp(c->value, f.value->data, f.value->bytes) &&
                (n_slots == 0 || !memcmp(c->slots, f.slots->data, f.slots->bytes)) &&
                c->n_samples == (n_slots > 0 ? 3 : 0) &&
-               (n_slots == 0 || !memcmp(c->samples, f.samples, sizeof f.samples));
+               (n_slots == 0 || !memcmp(c->samples, f.samples, sizeof f.samples)) &&
+               c->n_idle == (n_slots > 0 ? 2 : 0) &&
+               (n_slots == 0 || !memcmp(c->idle, f.idle->data, f.idle->bytes));
     t->chunk[t->n++] = c->chunk;
     return ST_OK;
 }
@@ -260,7 +267,7 @@ static void wrong_checksum_is_detected(void **state)
     char why[MESSAGE_WHY_BYTES];
     int one[] = {2}, n = 0;
     struct net_fetch_reply reply = {.n = 0};
-    const struct net_fetch_item item = {2, 5, f.value, f.slots, 16, 32, NULL, 0};
+    const struct net_fetch_item item = {2, 5, f.value, f.slots, 16, 32, NULL, 0, NULL};
     struct message_fetched to = {.n = 1, .chunk = one, .receive = receive_none, .ctx = &n};
     uint8_t *data;
     size_t bytes;

@@ -6,11 +6,13 @@
 enum status net_fetch_put(struct net_fetch_reply *reply, const struct net_fetch_item *item)
 {
     size_t list_bytes = item->n_samples * sizeof *item->samples;
+    size_t idle_bytes = item->idle ? 2 * item->idle->bytes : 0; /* a varint has up to 10 bytes */
     size_t bytes = item->value_bytes + item->slots_bytes;
     uint64_t *samples = NULL;
     if (reply->n == FETCH_REPLY_CHUNKS ||
         (reply->n > 0 && (reply->bytes + bytes > FETCH_REPLY_BYTES ||
-                          reply->list_bytes + list_bytes > FETCH_REPLY_BYTES)))
+                          reply->list_bytes + list_bytes > FETCH_REPLY_BYTES ||
+                          reply->idle_bytes + idle_bytes > FETCH_IDLE_BYTES)))
         return ST_RANGE;
     if (reply->n == reply->room) {
         int room = reply->room > 0 ? 2 * reply->room : 16;
@@ -25,12 +27,15 @@ enum status net_fetch_put(struct net_fetch_reply *reply, const struct net_fetch_
     if (samples)
         memcpy(samples, item->samples, list_bytes);
     reply->list_bytes += list_bytes;
+    reply->idle_bytes += idle_bytes;
     struct net_fetch_item *kept = &reply->item[reply->n++];
     *kept = *item;
     kept->samples = samples;
     buf_ref(kept->value);
     if (kept->slots)
         buf_ref(kept->slots);
+    if (kept->idle)
+        buf_ref(kept->idle);
     reply->bytes += bytes;
     return ST_OK;
 }
@@ -40,6 +45,7 @@ void net_fetch_reply_free(struct net_fetch_reply *reply)
     for (int i = 0; i < reply->n; i++) {
         buf_unref(reply->item[i].value);
         buf_unref(reply->item[i].slots);
+        buf_unref(reply->item[i].idle);
         free(reply->item[i].samples);
     }
     free(reply->item);

@@ -15,7 +15,8 @@ enum {
     FETCH_REPLY_BYTES = 16 << 20, /* values and slots in one message; any chunk fits. Other fields,
                                      with one list of samples, need 64 bytes for each chunk */
     FETCH_REPLY_CHUNKS = 4096,    /* chunks in one message */
-    FETCH_MESSAGE_BYTES = FETCH_REPLY_BYTES + 64 * FETCH_REPLY_CHUNKS,
+    FETCH_IDLE_BYTES = 1 << 20,   /* `idle` of the chunks in one message, encoded */
+    FETCH_MESSAGE_BYTES = FETCH_REPLY_BYTES + FETCH_IDLE_BYTES + 64 * FETCH_REPLY_CHUNKS,
 };
 
 struct net_fetch_request {
@@ -33,8 +34,8 @@ struct net_fetched {
     const float *value, *slots;
     size_t n_value, n_slots; /* counts of numbers; n_slots is for all slots together, and may be
                                 0 */
-    const uint64_t *samples; /* `samples` of weir.proto; not checked */
-    size_t n_samples;
+    const uint64_t *samples, *idle; /* fields of weir.proto; not checked */
+    size_t n_samples, n_idle;
 };
 
 /* One chunk of the reply. The server's handler adds the chunks in the order of the request. */
@@ -46,6 +47,7 @@ struct net_fetch_item {
     size_t value_bytes, slots_bytes;
     uint64_t *samples; /* list, which is copied */
     size_t n_samples;
+    struct buf *idle; /* numbers of type uint64_t; NULL: none */
 };
 struct net_fetch_reply {
     char refused[CONTROL_TEXT_BYTES]; /* not empty: the server refuses, with this sentence */
@@ -53,6 +55,7 @@ struct net_fetch_reply {
     struct net_fetch_item *item;
     size_t bytes;
     size_t list_bytes; /* bytes of the items' samples */
+    size_t idle_bytes; /* highest number of bytes of the items' `idle`, encoded */
 };
 /* Adds a chunk: references its buffers and copies the list. ST_RANGE: the reply is full, and the
  * receiver will request this chunk again; ST_NOMEM. */

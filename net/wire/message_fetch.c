@@ -34,6 +34,8 @@ static enum status write_item(const void *plain, void *message, struct message_r
     to->crc32c = digest_crc32c(0, from->value->data, from->value_bytes);
     to->n_samples = from->n_samples;
     to->samples = from->samples;
+    to->n_idle = from->idle ? from->idle->bytes / sizeof(uint64_t) : 0;
+    to->idle = from->idle ? from->idle->data : NULL;
     if (from->slots_bytes == 0)
         return ST_OK;
     to->slots = (ProtobufCBinaryData){from->slots_bytes, from->slots->data};
@@ -92,7 +94,9 @@ static enum status read_chunk(const Weir__V1__FetchReply__Chunk *from, struct ne
                                .n_value = from->value.len / sizeof(float),
                                .n_slots = from->slots.len / sizeof(float),
                                .samples = from->samples,
-                               .n_samples = from->n_samples};
+                               .n_samples = from->n_samples,
+                               .idle = from->idle,
+                               .n_idle = from->n_idle};
     return ST_OK;
 }
 

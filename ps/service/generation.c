@@ -341,6 +341,7 @@ static enum status hand_on(struct run *r, int chunk, int64_t step, struct net_fe
                                         .version = t.version,
                                         .value = t.value,
                                         .slots = t.slots,
+                                        .idle = t.idle,
                                         .value_bytes = t.value->bytes,
                                         .slots_bytes = t.slots ? t.slots->bytes : 0,
                                         .samples = t.samples,

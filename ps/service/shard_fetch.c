@@ -161,7 +161,9 @@ static enum status on_fetched(void *ctx, const struct net_fetched *c)
                                            .n_value = c->n_value,
                                            .n_slots = c->n_slots,
                                            .samples = c->samples,
-                                           .n_samples = c->n_samples};
+                                           .n_samples = c->n_samples,
+                                           .idle = c->idle,
+                                           .n_idle = c->n_idle};
     enum status st = handover_copy(r->to, c->chunk, &copied);
     if (st != ST_OK)
         return st;
