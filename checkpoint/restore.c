@@ -112,14 +112,17 @@ static bool is_covered(const struct checkpoint_restore *r)
     return i == r->n_tensors;
 }
 
-static int64_t version_of(const struct safetensors_file *f, const char *name, int64_t step)
+/* Returns a number of the tensor in the file's metadata, or `other` if the file does not have it.
+ */
+static int64_t number_of(const struct safetensors_file *f, const char *what, const char *name,
+                         int64_t other)
 {
     char key[CHUNKS_MAX_NAME + 128];
-    snprintf(key, sizeof key, "version %.*s", CHUNKS_MAX_NAME + 80, name);
+    snprintf(key, sizeof key, "%s %.*s", what, CHUNKS_MAX_NAME + 80, name);
     const char *text = safetensors_metadata(f, key);
     char *end = NULL;
-    int64_t version = text ? strtoll(text, &end, 10) : step;
-    return text && (*end || version < 0) ? step : version;
+    int64_t number = text ? strtoll(text, &end, 10) : other;
+    return text && (*end || number < 0) ? other : number;
 }
 
 /* Returns true if no two tensors have the same elements. */
@@ -155,7 +158,8 @@ static enum status index_tensors(struct checkpoint_restore *r, bool is_part,
             struct tensor *t = &r->tensors[r->n_tensors++];
             t->file = i;
             t->entry = &e[k];
-            t->version = version_of(r->files[i], e[k].name, r->m->step);
+            t->version = number_of(r->files[i], "version", e[k].name, r->m->step);
+            t->idle = (uint64_t)number_of(r->files[i], "idle", e[k].name, 0);
             if (!place_tensor(r->m, index, t))
                 TRY(explain_corrupt(why, e[k].name, "is not a tensor of this job"));
         }

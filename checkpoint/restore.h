@@ -79,6 +79,11 @@ bool checkpoint_restore_holds(const struct checkpoint_restore *r, int64_t first,
  * cannot be used. */
 enum status checkpoint_restore_read(const struct checkpoint_restore *r, int64_t first, int64_t n,
                                     float *value, float *slots, int64_t *version);
+/* Fills one number for each parameter of a chunk of this table: the updates, of `version`, in which
+ * it stayed without a gradient. The checkpoint may have other chunks, like checkpoint_restore_read;
+ * the lowest number of any elements counts. */
+void checkpoint_restore_idle(const struct checkpoint_restore *r, const struct chunks *chunks,
+                             int chunk, int64_t version, uint64_t *idle);
 /* Reads the samples that were stored with the model's first chunk (ps/store/samples.h), malloc'd;
  * *n 0: the checkpoint has none. ST_CORRUPT: not a list of numbers. */
 enum status checkpoint_restore_samples(const struct checkpoint_restore *r, uint64_t **list,

@@ -3,6 +3,7 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "checkpoint/restore_impl.h"
+#include "net/wire/lacking.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -103,6 +104,32 @@ enum status checkpoint_restore_read(const struct checkpoint_restore *r, int64_t 
     for (int k = 0; slots && k < job_n_slots(&r->m->job) && st == ST_OK; k++)
         st = read_slot(r, k, first, n, slots + k * n, version);
     return st;
+}
+
+/* Returns the lowest count of those elements, at most `most`. */
+static uint64_t lowest_idle(const struct checkpoint_restore *r, int64_t first, int64_t end,
+                            uint64_t most)
+{
+    uint64_t lowest = most;
+    for (int i = find_tensor(r, -1, first); i < r->n_tensors; i++) {
+        const struct tensor *t = &r->tensors[i];
+        if (t->slot != -1 || t->first >= end)
+            break;
+        lowest = t->idle < lowest ? t->idle : lowest;
+    }
+    return lowest;
+}
+
+void checkpoint_restore_idle(const struct checkpoint_restore *r, const struct chunks *chunks,
+                             int chunk, int64_t version, uint64_t *idle)
+{
+    const struct net_chunk *c = &chunks->chunks[chunk];
+    for (int k = 0, n = lacking_n_params(chunks, chunk); k < n; k++) {
+        const struct net_param *p = &chunks->params[c->param + k];
+        int64_t first = p->first > c->first ? p->first : c->first;
+        int64_t end = p->first + p->n_elems, end_of_chunk = c->first + c->n_elems;
+        idle[k] = lowest_idle(r, first, end < end_of_chunk ? end : end_of_chunk, (uint64_t)version);
+    }
 }
 
 static const char *samples_text(const struct checkpoint_restore *r)

@@ -15,12 +15,12 @@ enum { NAME_BYTES = CHUNKS_MAX_NAME + 80, N_FIXED = 17, VALUE_BYTES = 72 };
 struct table {
     struct safetensors_tensor *tensors;
     char (*names)[NAME_BYTES];
-    char (*keys)[NAME_BYTES + 8]; /* keys of the versions */
+    char (*keys)[NAME_BYTES + 8]; /* keys of the versions, then those of the idle updates */
     char (*values)[VALUE_BYTES];
     const char *(*metadata)[2];
     char *lists; /* texts of members and addresses, each with its 0 */
     char *samples;
-    int n_tensors, n_metadata;
+    int n_tensors, n_metadata, n_keys;
 };
 
 /* The elements of one parameter that lie in a chunk. */
@@ -71,8 +71,16 @@ static void add_metadata(struct table *t, const char *key, const char *fmt, ...)
     add_text(t, key, t->values[t->n_metadata]);
 }
 
+/* Adds a number that belongs to a tensor. */
+static void add_number(struct table *t, const char *what, const char *name, uint64_t number)
+{
+    char *key = t->keys[t->n_keys++];
+    snprintf(key, sizeof t->keys[0], "%s %s", what, name);
+    add_metadata(t, key, "%" PRIu64, number);
+}
+
 static void add_tensor(struct table *t, const struct part *p, int slot, const float *data,
-                       int64_t version)
+                       int64_t version, uint64_t idle)
 {
     int i = t->n_tensors++;
     name_part(t->names[i], p, slot);
@@ -80,10 +88,10 @@ static void add_tensor(struct table *t, const struct part *p, int slot, const fl
         .name = t->names[i], .shape = {1, {p->end - p->begin}}, .data = data + p->at};
     if (p->end - p->begin == p->param->n_elems)
         t->tensors[i].shape = p->param->shape;
-    if (version < 0)
-        return;
-    snprintf(t->keys[i], sizeof t->keys[i], "version %s", t->names[i]);
-    add_metadata(t, t->keys[i], "%" PRId64, version);
+    if (version >= 0)
+        add_number(t, "version", t->names[i], (uint64_t)version);
+    if (idle > 0)
+        add_number(t, "idle", t->names[i], idle);
 }
 
 static enum status make_table(struct table *t, size_t n)
@@ -91,9 +99,9 @@ static enum status make_table(struct table *t, size_t n)
     *t = (struct table){
         .tensors = calloc(n, sizeof *t->tensors),
         .names = calloc(n, sizeof *t->names),
-        .keys = calloc(n, sizeof *t->keys),
-        .values = calloc(n + N_FIXED, sizeof *t->values),
-        .metadata = calloc(n + N_FIXED, sizeof *t->metadata),
+        .keys = calloc(2 * n, sizeof *t->keys),
+        .values = calloc(2 * n + N_FIXED, sizeof *t->values),
+        .metadata = calloc(2 * n + N_FIXED, sizeof *t->metadata),
     };
     return t->tensors && t->names && t->keys && t->values && t->metadata ? ST_OK : ST_NOMEM;
 }
@@ -124,7 +132,8 @@ static void fill_tensors(struct table *t, const struct checkpoint_shard_file *cp
                 data = list[i].slots + slot * c->n_elems;
             int64_t version = list[i].version == cp->step ? -1 : list[i].version;
             for (int k = c->param; part_of(cp->chunks, c, k, &p); k++)
-                add_tensor(t, &p, slot, data, version);
+                add_tensor(t, &p, slot, data, version,
+                           slot < 0 && list[i].idle ? list[i].idle[k - c->param] : 0);
         }
     }
 }

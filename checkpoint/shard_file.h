@@ -11,10 +11,11 @@
  * chunk_bytes, train_steps, job (checkpoint_manifest_digest). If the id of ps 0's folder is known:
  * folder. If the progress is known: position, members, addresses (of the servers). Except in
  * lockstep: "version NAME" for each tensor whose chunk was not at `step` and, with the model's
- * first chunk, "samples", the numbers of ps/store/samples.h with spaces between them. After a
- * restore, servers refuse frames of this generation, so the file need not record which
- * contributions counted.
- * Errors:  as safetensors_write. */
+ * first chunk, "samples", the numbers of ps/store/samples.h with spaces between them. "idle NAME"
+ * is the number of updates in which the parameter of this tensor stayed, as no member had a
+ * gradient for it (ps/store/version.h), if that is not 0. After a restore, servers refuse frames of
+ * this generation, so the file need not record which contributions counted. Errors:  as
+ * safetensors_write. */
 #ifndef CHECKPOINT_SHARD_FILE_H
 #define CHECKPOINT_SHARD_FILE_H
 #include "checkpoint/manifest.h"
@@ -29,6 +30,7 @@ struct checkpoint_shard_chunk {
     const uint64_t *samples; /* first chunk of the model: list of checkpoint_restore_samples
                                 (restore.h); otherwise NULL */
     size_t n_samples;
+    const uint64_t *idle; /* number for each parameter of the chunk; NULL: all are 0 */
 };
 
 struct checkpoint_shard_file {

@@ -4,6 +4,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/restore.h"
 #include "files/durable.h"
+#include "net/wire/lacking.h"
 #include "ps/checkpoint/snapshot_file.h"
 #include "ps/store/handover.h"
 #include "tests/capture.h"
@@ -96,6 +97,27 @@ static void end(struct cluster *c)
     chunks_destroy(c->chunks);
 }
 
+static bool some_lack; /* contributions lack the gradients of some parameters */
+
+/* Marks the gradients that the contribution to a step lacks, and sets them to zeros. Returns the
+ * number of marks' bytes: 0 if it lacks none. */
+static size_t mark(const struct cluster *c, int chunk, int64_t step, uint8_t *marks, float *data)
+{
+    const struct net_chunk *spec = &c->chunks->chunks[chunk];
+    int n = lacking_n_params(c->chunks, chunk);
+    memset(marks, 0, lacking_bytes(n));
+    for (int k = 0; k < n; k++) {
+        const struct net_param *p = &c->chunks->params[spec->param + k];
+        if (!some_lack || p->rule == PARAM_AVERAGE || (step + spec->param + k) % 3)
+            continue;
+        lacking_set(marks, k);
+        for (int64_t i = 0; i < spec->n_elems; i++)
+            if (spec->first + i >= p->first && spec->first + i < p->first + p->n_elems)
+                data[i] = 0;
+    }
+    return lacking_any(marks, n) ? lacking_bytes(n) : 0;
+}
+
 /* Sends the worker's contribution to a chunk at a step; its values depend on both alone. Step -1:
  * sends INIT. */
 static void send(struct cluster *c, int chunk, int64_t step)
@@ -104,13 +126,17 @@ static void send(struct cluster *c, int chunk, int64_t step)
     float data[2048];
     for (int64_t i = 0; i < spec->n_elems; i++)
         data[i] = store_rig_number(7, step, spec->first + i);
+    uint8_t marks[1] = {0};
+    const struct net_span span = {marks, step < 0 ? 0 : mark(c, chunk, step, marks, data)};
+    bool is_empty = span.n > 0 && lacking_all(marks, lacking_n_params(c->chunks, chunk));
     struct net_frame_head head = {1, 0, 1};
     struct net_piece piece = {.kind = step < 0 ? PIECE_INIT : PIECE_PUSH,
                               .chunk = (uint32_t)chunk,
                               .step = step < 0 ? 0 : (uint64_t)step,
                               .weight = step < 0 ? 0 : 32,
                               .unsummed = 1,
-                              .payload.bytes = (size_t)spec->n_elems * sizeof *data};
+                              .lacking = {&span, 0, span.n},
+                              .payload.bytes = is_empty ? 0 : (size_t)spec->n_elems * sizeof *data};
     struct store *store = c->store[c->server[chunk]];
     assert_int_not_equal(store_rig_act(store, &head, piece, data, 0), PIECE_REFUSED);
 }
@@ -193,12 +219,19 @@ static void restore(struct cluster *c, const char *path, int64_t step)
         assert_int_equal(handover_load(c->store[i], load_chunk, both), ST_OK);
         assert_true(store_step(c->store[i]) == step);
     }
+    for (int i = 0; i < c->chunks->n_chunks; i++) {
+        uint64_t idle[N_PARAMS];
+        checkpoint_restore_idle(r, c->chunks, i, step, idle);
+        size_t n = (size_t)lacking_n_params(c->chunks, i);
+        assert_int_equal(handover_set_idle(c->store[c->server[i]], i, idle, n), ST_OK);
+    }
     checkpoint_restore_close(r);
 }
 
 /* A job is restored at step 5 after training had reached step 8, and continues with other servers
- * and chunks. Its bits are those of an undisturbed job, with every optimizer. */
-static void restored_job_has_the_same_bits(void **state)
+ * and chunks. Its bits are those of an undisturbed job, with every optimizer, and also if
+ * contributions lack gradients. */
+static void check_restored_jobs(void)
 {
     static const struct {
         int n_before, n_after;
@@ -223,6 +256,41 @@ static void restored_job_has_the_same_bits(void **state)
             folder_rig_empty(folder);
         }
     }
+}
+
+static void restored_job_has_the_same_bits(void **state)
+{
+    for (int k = 0; k < 2; k++) {
+        some_lack = k == 1;
+        check_restored_jobs();
+    }
+    some_lack = false;
+}
+
+/* Only a file with idle updates has numbers of them. */
+static void file_has_idle_updates_only_if_there_are_some(void **state)
+{
+    for (int k = 0; k < 2; k++) {
+        struct cluster c;
+        struct safetensors_file *f;
+        char path[256], why[SAFETENSORS_WHY_BYTES];
+        start(&c, 1, 4096, OPTIM_ADAM);
+        some_lack = k == 1;
+        train(&c, -1, 3);
+        assert_int_equal(train_and_save(&c, 3, 5, 6), ST_OK);
+        snprintf(path, sizeof path, "%s/weir-5-0-of-1.safetensors", folder);
+        assert_int_equal(safetensors_open(path, &f, why), ST_OK);
+        const char *idle = safetensors_metadata(f, "idle b"), *mean = "idle bn/mean";
+        assert_null(safetensors_metadata(f, mean));
+        if (k == 0)
+            assert_null(idle);
+        else
+            assert_string_equal(idle, "2"); /* steps 0 and 3 */
+        safetensors_close(f);
+        end(&c);
+        folder_rig_empty(folder);
+    }
+    some_lack = false;
 }
 
 static void snapshot_holds_one_step_until_its_end(void **state)
@@ -710,6 +778,7 @@ static void fault_at_any_call_leaves_a_complete_checkpoint(void **state)
 int main(void)
 {
     return RUN_EACH(setup, teardown, restored_job_has_the_same_bits,
+                    file_has_idle_updates_only_if_there_are_some,
                     snapshot_holds_one_step_until_its_end, independent_chunks_keep_their_versions,
                     progress_is_restored, impossible_tensor_names_are_refused,
                     impossible_progress_is_refused,

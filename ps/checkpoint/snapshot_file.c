@@ -26,6 +26,7 @@ enum status snapshot_file_write(const struct checkpoint_shard_file *cp, const st
             .slots = held[i].slots ? held[i].slots->data : NULL,
             .samples = held[i].samples,
             .n_samples = held[i].n_samples,
+            .idle = held[i].idle ? held[i].idle->data : NULL,
         };
     enum status st = checkpoint_shard_file_write(cp, list, n, out);
     free(list);

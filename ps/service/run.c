@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/term.h"
+#include "net/wire/lacking.h"
 #include "ps/store/handover.h"
 #include <stdlib.h>
 
@@ -13,6 +14,24 @@ static enum status load_chunk(void *ctx, int chunk, float *value, float *slots, 
     return checkpoint_restore_read(cfg->restore, c->first, c->n_elems, value, slots, version);
 }
 
+/* Sets the counts of updates in which parameters stayed without a gradient. */
+static enum status load_idle(const struct run_config *cfg, const struct run *r, int chunk)
+{
+    int n = lacking_n_params(r->chunks, chunk);
+    bool has_some = false;
+    int64_t version = 0;
+    uint64_t *idle = calloc((size_t)n, sizeof *idle);
+    if (!idle)
+        return ST_NOMEM;
+    buf_unref(store_read(r->store, chunk, &version));
+    checkpoint_restore_idle(cfg->restore, r->chunks, chunk, version, idle);
+    for (int k = 0; k < n; k++)
+        has_some |= idle[k] > 0;
+    enum status st = has_some ? handover_set_idle(r->store, chunk, idle, (size_t)n) : ST_OK;
+    free(idle);
+    return st;
+}
+
 static enum status load(const struct run_config *cfg, const struct run *r)
 {
     uint64_t *list = NULL;
@@ -21,6 +40,9 @@ static enum status load(const struct run_config *cfg, const struct run *r)
     TRY(handover_load(r->store, load_chunk, (void *)cfg));
     if (!cfg->restore)
         return ST_OK; /* a server that has no chunks needs no file */
+    for (int i = 0; i < r->chunks->n_chunks; i++)
+        if (r->plan->shard[i] == r->self)
+            TRY(load_idle(cfg, r, i));
     TRY(checkpoint_restore_samples(cfg->restore, &list, &n));
     st = handover_set_samples(r->store, list, n);
     if (st != ST_OK)
