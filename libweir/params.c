@@ -3,6 +3,7 @@
 #include "base/aligned.h"
 #include "base/log.h"
 #include "libweir/rates.h"
+#include "net/wire/lacking.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,6 +143,7 @@ void weir_params_free(struct weir *w)
     free(w->values);
     free(w->own_gradients);
     free(w->gather);
+    free(w->lacking);
     segment_unref(w->segment);
     chunks_destroy(w->chunks);
 }
@@ -176,7 +178,8 @@ enum status weir_params_make_chunks(struct weir *w, int64_t chunk_bytes)
     TRY(chunks_create(params, w->n_params, chunk_bytes, &w->chunks));
     w->values = aligned_take((size_t)w->n_elems * sizeof *w->values);
     w->gather = calloc((size_t)w->chunks->n_chunks, sizeof *w->gather);
-    if (!w->values || !w->gather) {
+    w->lacking = malloc(lacking_total(w->chunks));
+    if (!w->values || !w->gather || !w->lacking) {
         st = no_memory(w);
         goto done;
     }

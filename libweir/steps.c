@@ -4,6 +4,7 @@
 #include "member/steps.h"
 #include "base/clock.h"
 #include "libweir/rates.h"
+#include "net/wire/lacking.h"
 #include <string.h>
 
 int64_t weir_steps_deadline(int timeout_ms)
@@ -74,6 +75,7 @@ static void begin_step(struct weir *w, int64_t step)
     w->step = step;
     w->in_step = 1;
     w->n_unpushed = w->n_params;
+    memset(w->lacking, 0, lacking_total(w->chunks));
     for (int c = 0; c < w->chunks->n_chunks; c++) {
         w->gather[c].n_missing = w->gather[c].n_params;
         w->gather[c].samples = -1;
@@ -307,15 +309,18 @@ int weir_pull(struct weir *w, int param)
     return code;
 }
 
-/* Sends the chunk's contribution; data points to its first element. */
-static int send_chunk(struct weir *w, int chunk, const float *data, double samples)
+/* Sends the chunk's contribution; data points to its first element. lacking: the marks of the
+ * parameters that have no gradient; NULL: all have one. */
+static int send_chunk(struct weir *w, int chunk, const float *data, double samples,
+                      const uint8_t *lacking)
 {
     const struct updates *x = &w->updates;
     int64_t version = w->own_pace ? x->ops->version(x->ctx, chunk) : w->step;
     if (version >= w->train_steps) /* async, ssp: the chunk has had all updates of the job */
         return WEIR_OK;
     enum status st =
-        version < 0 ? ST_REBASED : x->ops->push(x->ctx, chunk, version, data, (float)samples);
+        version < 0 ? ST_REBASED
+                    : x->ops->push_lacking(x->ctx, chunk, version, data, (float)samples, lacking);
     if (st == ST_BUSY)
         return weir_errors_fail(
             w, WEIR_E_INVALID,
@@ -331,14 +336,21 @@ static int send_shared(struct weir *w, int param, const float *gradient, double 
     const struct net_param *p = &w->chunks->params[param];
     struct gather *g = &w->gather[p->first_chunk];
     float *room = w->gradients + p->first;
-    if (gradient && gradient != room && samples > 0)
+    uint8_t *lacking = w->lacking + lacking_at(w->chunks, p->first_chunk);
+    bool lacks = !gradient && samples > 0;
+    if (lacks)
+        memset(room, 0, (size_t)p->n_elems * sizeof *room);
+    else if (gradient != room && samples > 0)
         memcpy(room, gradient, (size_t)p->n_elems * sizeof *room);
     pthread_mutex_lock(&w->lock);
+    if (lacks)
+        lacking_set(lacking, param - w->chunks->chunks[p->first_chunk].param);
     int last = --g->n_missing == 0;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
     const struct net_chunk *c = &w->chunks->chunks[p->first_chunk];
-    return last ? send_chunk(w, p->first_chunk, w->gradients + c->first, samples) : WEIR_OK;
+    return last ? send_chunk(w, p->first_chunk, w->gradients + c->first, samples, lacking)
+                : WEIR_OK;
 }
 
 static int is_under_way(struct weir *w, int param)
@@ -389,8 +401,10 @@ static int mark_pushed(struct weir *w, int param, const struct within *in, doubl
 
 static int send_param(struct weir *w, int param, const float *data, double samples)
 {
+    static const uint8_t its_own = 1; /* mark of a parameter that has its own chunks */
     const struct net_param *p = &w->chunks->params[param];
     const float *from = data ? data : w->gradients + p->first;
+    const uint8_t *lacking = !data && samples > 0 ? &its_own : NULL;
     int code = WEIR_OK;
     if (w->gather[p->first_chunk].n_params > 1)
         return send_shared(w, param, data, samples);
@@ -398,7 +412,7 @@ static int send_param(struct weir *w, int param, const float *data, double sampl
         pthread_mutex_lock(&w->lock);
         w->gather[c].n_missing = 0;
         pthread_mutex_unlock(&w->lock);
-        code = send_chunk(w, c, from + (w->chunks->chunks[c].first - p->first), samples);
+        code = send_chunk(w, c, from + (w->chunks->chunks[c].first - p->first), samples, lacking);
     }
     return code;
 }
@@ -417,7 +431,7 @@ static int push_param(struct weir *w, int param, const struct within *in, const 
                       double samples)
 {
     int last = 0, code = mark_pushed(w, param, in, samples, &last);
-    if (code == WEIR_OK && !in->invalid && w->set.own_local_steps && samples > 0) {
+    if (code == WEIR_OK && !in->invalid && w->set.own_local_steps && data && samples > 0) {
         make_change(w, param, data);
         data = w->gradients + w->params[param].first;
     }
@@ -428,20 +442,34 @@ static int push_param(struct weir *w, int param, const struct within *in, const 
     return code;
 }
 
-static int check_push(struct weir *w, const float *data, double samples, int own)
+/* Checks whether the parameter may be pushed without a gradient. */
+static int check_lacking(struct weir *w, int param)
+{
+    const struct net_param *p = &w->chunks->params[param];
+    if (p->rule == PARAM_AVERAGE && !net_param_is_frozen(p))
+        return weir_errors_fail(
+            w, WEIR_E_INVALID,
+            "parameter '%.255s' is a statistic, which has no gradient: push its value, or push 0 samples",
+            p->name);
+    if (w->start.place.n_regions > 0)
+        return weir_errors_fail(
+            w, WEIR_E_INVALID,
+            "parameter '%.255s' is pushed without a gradient, but servers of a region need one: push zeros",
+            p->name);
+    return WEIR_OK;
+}
+
+static int check_push(struct weir *w, int param, const float *data, double samples, int own)
 {
     if (!(samples >= 0 && samples <= JOB_MAX_BATCH))
         return weir_errors_fail(w, WEIR_E_INVALID,
                                 "the number of samples is %g, but must be from 0 to %d", samples,
                                 JOB_MAX_BATCH);
-    if (!data && samples > 0)
-        return weir_errors_fail(w, WEIR_E_INVALID,
-                                "the push has %g samples, but its data pointer is NULL", samples);
     if (own != w->set.own_local_steps)
         return weir_errors_fail(
             w, WEIR_E_INVALID,
             "weir_push_values is for the setting own_local_steps, weir_push for all others");
-    return WEIR_OK;
+    return !data && samples > 0 ? check_lacking(w, param) : WEIR_OK;
 }
 
 static int check_and_push(struct weir *w, int param, const float *data, double samples, int own)
@@ -450,7 +478,7 @@ static int check_and_push(struct weir *w, int param, const float *data, double s
     int code = enter_for(w, param, &in);
     if (code != WEIR_OK)
         return code;
-    code = check_push(w, data, samples, own);
+    code = check_push(w, param, data, samples, own);
     if (code == WEIR_OK)
         code = push_param(w, param, &in, data, samples);
     weir_steps_exit(w);

@@ -122,12 +122,16 @@ const float *weir_values(struct weir *w, int param);
  * copy. Other memory may be pushed too. NULL until weir_next has returned WEIR_OK once. */
 float *weir_gradient(struct weir *w, int param);
 /* Pushes the parameter's gradient of this step, the mean over `samples` samples; samples is also
- * its weight. If samples is 0, the push counts and adds nothing, and gradient may be NULL. Small
- * parameters that are sent together need the same `samples`. After WEIR_E_INVALID nothing was
- * pushed. WEIR_OK: the gradient is queued, or the generation has ended. */
+ * its weight. If samples is 0, the push counts and adds nothing, and gradient may be NULL. If
+ * samples is above 0, NULL means that this member has no gradient for the parameter in this step,
+ * and the push counts as zeros. If no member has a gradient, the parameter and the optimizer's
+ * state of it stay, and Adam does not count the step for it. NULL is refused for a statistic that
+ * changes, and in a region; it may set the array of weir_gradient() to zeros. Small parameters that
+ * are sent together need the same `samples`. After WEIR_E_INVALID nothing was pushed. WEIR_OK: the
+ * gradient is queued, or the generation has ended. */
 int weir_push(struct weir *w, int param, const float *gradient, double samples);
 /* Pushes the values that this member's own local steps led to (setting own_local_steps). They are
- * borrowed like a gradient. */
+ * borrowed like a gradient. NULL with samples above 0: these steps had no gradient. */
 int weir_push_values(struct weir *w, int param, const float *values, double samples);
 /* Requests newer values without a contribution; weir_wait waits for them. */
 int weir_pull(struct weir *w, int param);

@@ -73,9 +73,10 @@ struct weir {
     struct waiting *waiting; /* NULL: there are no servers */
     int own_pace, n_local, batch;
     struct gather *gather; /* [n_chunks] */
+    uint8_t *lacking;      /* marks of the gradients that this step lacks (net/wire/lacking.h) */
     int event_fd;          /* -1: none */
 
-    pthread_mutex_t lock; /* guards the fields below, params' pushed and awaited, and gather */
+    pthread_mutex_t lock; /* guards the fields below, params' pushed and awaited, gather, lacking */
     pthread_cond_t changed;
     enum weir_state state;
     int code; /* reason of STOPPED: DONE, LEFT, OVER, or an error */
@@ -121,8 +122,7 @@ int weir_errors_code_of(enum status st);
 /* Returns whether a public function, which calls this first, must refuse its call, and then sets
  * the error: in the function of weir_log, or in a process that was forked from the handle's. */
 int weir_errors_refuses(struct weir *w);
-/* Returns the code of a STOPPED handle, else 0. */
-int weir_errors_stopped(struct weir *w);
+int weir_errors_stopped(struct weir *w); /* returns the code of a STOPPED handle, else 0 */
 void weir_events_signal(struct weir *w); /* events.c: the descriptor; any lock */
 
 const struct param *weir_params_find(struct weir *w, int param); /* NULL: none; logged */

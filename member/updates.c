@@ -8,6 +8,7 @@
 #include "kernels/vector/optim.h"
 #include "kernels/vector/vector.h"
 #include "member/updates_impl.h"
+#include "net/wire/lacking.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@ struct local {
     int64_t restarts; /* the slots are emptied after so many steps; 0: never */
     float *params;    /* flat block; borrowed */
     float *slots;     /* n_slots x n_elems; a chunk's slots lie together at n_slots * first */
+    uint64_t *idle;   /* updates in which a parameter of a chunk had no gradient, see idle_of() */
     struct crew crew;
     double clip;          /* factor of this step's gradients; set between steps' pushes */
     _Atomic float rate;   /* factor of the learning rate */
@@ -53,7 +55,7 @@ struct push {
     const float *data;
     float weight, scale;
     float *value, *slots;
-    size_t n; /* number of the chunk's elements */
+    size_t n; /* distance between two slots of an element: the number of the chunk's elements */
 };
 
 enum {
@@ -108,7 +110,55 @@ static void local_set_rate(void *ctx, float rate)
     atomic_store(&((struct local *)ctx)->rate, rate);
 }
 
-static enum status local_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
+/* Returns the counts of the chunk's parameters. */
+static uint64_t *idle_of(const struct local *l, int chunk)
+{
+    return l->idle + l->chunks->chunks[chunk].param + chunk;
+}
+
+/* Arguments of optim_begin_scaled for a chunk; `since` is without idle updates. */
+struct moment {
+    uint64_t step, since;
+    struct optim_factors factors;
+};
+
+/* Updates the chunk's n parameters one after the other, except those without a gradient. */
+static void update_params(struct local *l, int chunk, const struct moment *when,
+                          const uint8_t *lacking, const struct push *whole)
+{
+    const struct net_chunk *c = &l->chunks->chunks[chunk];
+    int n = lacking_n_params(l->chunks, chunk);
+    uint64_t *idle = idle_of(l, chunk);
+    for (int k = 0; k < n; k++) {
+        const struct net_param *param = &l->chunks->params[c->param + k];
+        int64_t at = n > 1 ? param->first - c->first : 0;
+        struct push p = *whole;
+        if (lacking && lacking_has(lacking, k)) {
+            idle[k]++;
+            continue;
+        }
+        p.data += at;
+        p.value += at;
+        p.slots += at;
+        if (p.param->rule != PARAM_AVERAGE)
+            optim_begin_scaled(&l->optim, when->step, when->since + idle[k], &when->factors,
+                               &p.step);
+        if (l->clip > 0)
+            crew_run(&l->crew, (size_t)(n > 1 ? param->n_elems : c->n_elems), update_range, &p);
+    }
+}
+
+static bool has_idle(const struct local *l, int chunk)
+{
+    const uint64_t *idle = idle_of(l, chunk);
+    for (int k = 0, n = lacking_n_params(l->chunks, chunk); k < n; k++)
+        if (idle[k] > 0)
+            return true;
+    return false;
+}
+
+static enum status local_push_lacking(void *ctx, int chunk, int64_t step, const float *data,
+                                      float weight, const uint8_t *lacking)
 {
     struct local *l = ctx;
     const struct net_chunk *c = &l->chunks->chunks[chunk];
@@ -123,17 +173,26 @@ static enum status local_push(void *ctx, int chunk, int64_t step, const float *d
                      .slots = l->slots + l->n_slots * c->first,
                      .n = (size_t)c->n_elems};
     int64_t since = l->restarts > 0 ? step - step % l->restarts : 0;
-    struct optim_factors factors = p.param->factors;
-    factors.rate *= atomic_load(&l->rate);
+    struct moment when = {(uint64_t)step + 1, (uint64_t)since, p.param->factors};
+    when.factors.rate *= atomic_load(&l->rate);
     if (!averages)
-        optim_begin_scaled(&l->optim, (uint64_t)step + 1, (uint64_t)since, &factors, &p.step);
-    if (weight > 0 && l->clip > 0)
+        optim_begin_scaled(&l->optim, when.step, when.since, &when.factors, &p.step);
+    if (lacking && !lacking_any(lacking, lacking_n_params(l->chunks, chunk)))
+        lacking = NULL;
+    if (weight > 0 && (lacking || has_idle(l, chunk)))
+        update_params(l, chunk, &when, lacking, &p);
+    else if (weight > 0 && l->clip > 0)
         crew_run(&l->crew, p.n, update_range, &p);
     pthread_mutex_lock(&l->lock);
     l->version[chunk] = step + 1;
     l->stats.applied++;
     pthread_mutex_unlock(&l->lock);
     return ST_OK;
+}
+
+static enum status local_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
+{
+    return local_push_lacking(ctx, chunk, step, data, weight, NULL);
 }
 
 static enum status local_pull(void *ctx, int chunk, int64_t step)
@@ -189,6 +248,7 @@ static void local_destroy(void *ctx)
         return;
     pthread_mutex_destroy(&l->lock);
     free(l->slots);
+    free(l->idle);
     free(l->version);
     free(l);
 }
@@ -199,6 +259,7 @@ static const struct updates_ops local_ops = {
     .start = local_start,
     .set_rate = local_set_rate,
     .push = local_push,
+    .push_lacking = local_push_lacking,
     .pull = local_pull,
     .flush = local_flush,
     .wait = local_wait,
@@ -236,7 +297,8 @@ enum status updates_local_create(const struct net_exchange_config *cfg,
     l->slots = calloc((size_t)l->chunks->n_elems * (size_t)(l->n_slots ? l->n_slots : 1),
                       sizeof *l->slots);
     l->version = calloc((size_t)l->chunks->n_chunks, sizeof *l->version);
-    if (!l->slots || !l->version) {
+    l->idle = calloc((size_t)(l->chunks->n_params + l->chunks->n_chunks), sizeof *l->idle);
+    if (!l->slots || !l->version || !l->idle) {
         local_destroy(l);
         return no_memory(cfg);
     }
@@ -258,6 +320,7 @@ void updates_local_empty(struct updates *x, int chunk)
     CHECK(x->ops == &local_ops);
     memset(l->slots + l->n_slots * c->first, 0,
            (size_t)l->n_slots * (size_t)c->n_elems * sizeof *l->slots);
+    memset(idle_of(l, chunk), 0, (size_t)lacking_n_params(l->chunks, chunk) * sizeof *l->idle);
 }
 
 /* Returns the local kind that does the updates in this process; NULL: none. */
@@ -314,6 +377,12 @@ static void remote_set_rate(void *ctx, float rate)
 static enum status remote_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
 {
     return net_exchange_push(ctx, chunk, step, data, weight);
+}
+
+static enum status remote_push_lacking(void *ctx, int chunk, int64_t step, const float *data,
+                                       float weight, const uint8_t *lacking)
+{
+    return net_exchange_push_lacking(ctx, chunk, step, data, weight, lacking);
 }
 
 static enum status remote_push_encoded(void *ctx, int chunk, int64_t step, const void *data,
@@ -392,6 +461,7 @@ static const struct updates_ops remote_ops = {
     .start = remote_start,
     .set_rate = remote_set_rate,
     .push = remote_push,
+    .push_lacking = remote_push_lacking,
     .push_encoded = remote_push_encoded,
     .pull = remote_pull,
     .flush = remote_flush,

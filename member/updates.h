@@ -26,6 +26,9 @@ struct updates_ops {
     void (*set_rate)(void *ctx, float rate);
     /* Pushes a contribution. weight 0: it counts, changes nothing, and data are not read. */
     enum status (*push)(void *ctx, int chunk, int64_t step, const float *data, float weight);
+    /* Pushes a contribution that lacks gradients, as net_exchange_push_lacking. */
+    enum status (*push_lacking)(void *ctx, int chunk, int64_t step, const float *data, float weight,
+                                const uint8_t *lacking);
     /* Pushes data in the job's dtype of contributions. NULL: only push is supported. */
     enum status (*push_encoded)(void *ctx, int chunk, int64_t step, const void *data, float weight);
     enum status (*pull)(void *ctx, int chunk, int64_t step); /* requests full precision*/

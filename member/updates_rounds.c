@@ -7,6 +7,9 @@
  *     after H:      contribution = base - params; weight: the samples behind it
  *     with the answer: params = base = the servers' next version
  *
+ * A parameter that lacks its gradient in a step does not change in that step. If it lacks its
+ * gradient in all steps of a round, the contribution lacks it, too.
+ *
  * The local optimizer begins each round with empty slots. So a round depends only on its version
  * and its samples, not on the worker: a round that is repeated after a failure has the same bits.
  * Averages (batch normalization) follow their own rule in the local steps. Their contribution is
@@ -25,12 +28,20 @@
 #include "base/aligned.h"
 #include "base/log.h"
 #include "member/updates_impl.h"
+#include "net/wire/lacking.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const float MOST_PARTS = 1.5f; /* measured: four workers with 0.5 each diverged, two with 0.7
                                        * each did not */
+
+/* Gradients that the steps of a chunk's round lack so far. */
+enum round_lacks {
+    ROUND_EMPTY, /* no step has a weight above 0 */
+    ROUND_LACKS, /* the marks are those that all steps have */
+    ROUND_WHOLE, /* a step had all gradients */
+};
 
 struct rounds {
     struct updates local, servers;
@@ -44,11 +55,13 @@ struct rounds {
     float *change;           /* contributions until they are answered: in `segment`, or own */
     struct segment *segment; /* NULL: none */
     float *own_change;
-    float *weight;        /* [n_chunks] weight of the round's steps so far */
-    pthread_mutex_t lock; /* guards the three fields below */
-    int64_t *round;       /* [n_chunks] round whose version params began with */
-    int64_t *taken;       /* [n_chunks] steps of the round so far */
-    char *is_sent;        /* [n_chunks] modes other than sync: the next version begins a round */
+    float *weight;           /* [n_chunks] weight of the round's steps so far */
+    enum round_lacks *lacks; /* [n_chunks] */
+    uint8_t *lacking;        /* marks of the round's steps (lacking_at) */
+    pthread_mutex_t lock;    /* guards the three fields below */
+    int64_t *round;          /* [n_chunks] round whose version params began with */
+    int64_t *taken;          /* [n_chunks] steps of the round so far */
+    char *is_sent;           /* [n_chunks] modes other than sync: the next version begins a round */
 };
 
 /* Begins a round: copies the servers' version, which has arrived, to params. */
@@ -58,6 +71,7 @@ static void begin_round(struct rounds *r, int chunk, int64_t round)
     memcpy(r->params + c->first, r->base + c->first, (size_t)c->n_elems * sizeof(float));
     updates_local_empty(&r->local, chunk);
     r->weight[chunk] = 0;
+    r->lacks[chunk] = ROUND_EMPTY;
     r->round[chunk] = round;
     r->taken[chunk] = 0;
     r->is_sent[chunk] = 0;
@@ -105,15 +119,35 @@ static enum status contribute_chunk(struct rounds *r, int chunk, int64_t round)
     for (int64_t i = 0; keep >= 0 && r->part < 1 && i < c->n_elems; i++)
         now[i] = base[i] + r->part * (now[i] - base[i]);
     optim_change(keep, (size_t)c->n_elems, base, now, change);
-    return r->servers.ops->push(r->servers.ctx, chunk, round, change, r->weight[chunk]);
+    const uint8_t *lacking =
+        r->lacks[chunk] == ROUND_LACKS ? r->lacking + lacking_at(r->chunks, chunk) : NULL;
+    return r->servers.ops->push_lacking(r->servers.ctx, chunk, round, change, r->weight[chunk],
+                                        lacking);
 }
 
-static enum status rounds_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
+static void note_lacking(struct rounds *r, int chunk, const uint8_t *lacking)
+{
+    uint8_t *marks = r->lacking + lacking_at(r->chunks, chunk);
+    int n = lacking_n_params(r->chunks, chunk);
+    if (!lacking)
+        r->lacks[chunk] = ROUND_WHOLE;
+    else if (r->lacks[chunk] == ROUND_LACKS)
+        lacking_and(marks, marks, lacking, n);
+    else if (r->lacks[chunk] == ROUND_EMPTY)
+        memcpy(marks, lacking, lacking_bytes(n));
+    if (r->lacks[chunk] == ROUND_EMPTY)
+        r->lacks[chunk] = ROUND_LACKS;
+}
+
+static enum status rounds_push_lacking(void *ctx, int chunk, int64_t step, const float *data,
+                                       float weight, const uint8_t *lacking)
 {
     struct rounds *r = ctx;
-    enum status st = r->local.ops->push(r->local.ctx, chunk, step, data, weight);
+    enum status st = r->local.ops->push_lacking(r->local.ctx, chunk, step, data, weight, lacking);
     int is_last = (step + 1) % r->n_steps == 0;
     r->weight[chunk] += weight;
+    if (weight > 0)
+        note_lacking(r, chunk, lacking);
     pthread_mutex_lock(&r->lock);
     r->taken[chunk]++;
     r->is_sent[chunk] = is_last && r->own_pace; /* the answer has the next version */
@@ -121,6 +155,11 @@ static enum status rounds_push(void *ctx, int chunk, int64_t step, const float *
     if (st == ST_OK && is_last)
         st = contribute_chunk(r, chunk, step / r->n_steps);
     return st;
+}
+
+static enum status rounds_push(void *ctx, int chunk, int64_t step, const float *data, float weight)
+{
+    return rounds_push_lacking(ctx, chunk, step, data, weight, NULL);
 }
 
 static void rounds_flush(void *ctx)
@@ -236,6 +275,8 @@ static void rounds_destroy(void *ctx)
     free(r->base);
     free(r->own_change);
     free(r->weight);
+    free(r->lacks);
+    free(r->lacking);
     free(r->round);
     free(r->taken);
     free(r->is_sent);
@@ -246,6 +287,7 @@ static const struct updates_ops rounds_ops = {
     .set_crew = rounds_set_crew,
     .start = rounds_start,
     .push = rounds_push,
+    .push_lacking = rounds_push_lacking,
     .pull = rounds_pull,
     .flush = rounds_flush,
     .wait = rounds_wait,
@@ -296,7 +338,10 @@ enum status updates_rounds_create(const struct net_exchange_config *cfg, struct 
     r->round = calloc((size_t)chunks->n_chunks, sizeof *r->round);
     r->taken = calloc((size_t)chunks->n_chunks, sizeof *r->taken);
     r->is_sent = calloc((size_t)chunks->n_chunks, 1);
+    r->lacks = calloc((size_t)chunks->n_chunks, sizeof *r->lacks);
+    r->lacking = malloc(lacking_total(chunks));
     TRY(r->base && r->weight && r->round && r->taken && r->is_sent ? ST_OK : ST_NOMEM);
+    TRY(r->lacks && r->lacking ? ST_OK : ST_NOMEM);
     memcpy(r->base, cfg->params, bytes);
     servers.params = r->base;
     TRY(updates_local_create(cfg, &cfg->join.job.local, r->n_steps, &r->local));

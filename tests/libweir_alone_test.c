@@ -3,6 +3,7 @@
 #include "tests/libweir_open.h"
 #include <math.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 /* Trains by sgd two small parameters in one chunk, a large parameter in several chunks, an average,
@@ -40,7 +41,7 @@ static void test_alone(void **state)
         assert_error(w, weir_push(w, 0, g, 4), WEIR_E_INVALID, "pushed twice");
         assert_error(w, weir_wait(w, 0, -1), WEIR_E_INVALID, "together with 'b'");
         assert_error(w, weir_next(w, -1, &s), WEIR_E_INVALID, "'b' was not pushed at step");
-        assert_error(w, weir_push(w, 1, NULL, 4), WEIR_E_INVALID, "its data pointer is NULL");
+        assert_error(w, weir_push(w, 3, NULL, 4), WEIR_E_INVALID, "'mean' is a statistic");
         assert_error(w, weir_push(w, 1, g, -1), WEIR_E_INVALID, "samples");
         assert_error(w, weir_push(w, 1, g, NAN), WEIR_E_INVALID, "samples");
         assert_error(w, weir_push(w, 9, g, 1), WEIR_E_INVALID, "no parameter 9");
@@ -64,6 +65,49 @@ static void test_alone(void **state)
     assert_true(weir_values(w, 3)[1] == 7); /* 0, then 4, 6, 7 after the steps */
     assert_memory_equal(weir_values(w, 4), first, sizeof first);
     weir_close(w);
+}
+
+enum { N_LACKING = 3, LACKING_ELEMS = 3000 };
+
+/* Trains by adam until the job's end. Parameters 1 and 2 have no gradient in steps 1, 4 and 5 if
+ * `lacks` is set; their j-th gradient depends on j alone. Copies the last values. */
+static void train_lacking(bool lacks, float last[N_LACKING][LACKING_ELEMS])
+{
+    static float gradient[LACKING_ELEMS];
+    const char *const settings[][2] = {{"optimizer", "adam"},
+                                       {"weight_decay", "0.1"},
+                                       {"train_steps", lacks ? "7" : "4"},
+                                       {"chunk_bytes", "4096"},
+                                       {NULL, NULL}};
+    const int64_t n[N_LACKING] = {2, 3, LACKING_ELEMS};
+    struct weir *w = open_with(settings);
+    struct weir_step s;
+    for (int p = 0; p < N_LACKING; p++)
+        assert_int_equal(weir_param(w, (char[2]){(char)('a' + p)}, 0, 1, &n[p], NULL), p);
+    int j = 0;
+    while (weir_next(w, -1, &s) == WEIR_OK) {
+        bool has_all = !lacks || (s.step != 1 && s.step != 4 && s.step != 5);
+        for (int i = 0; i < LACKING_ELEMS; i++)
+            gradient[i] = sinf((float)(i + 1) * (float)(j + 1));
+        j += has_all;
+        assert_int_equal(weir_push(w, 0, gradient, 4), WEIR_OK);
+        for (int p = 1; p < N_LACKING; p++)
+            assert_int_equal(weir_push(w, p, has_all ? gradient : NULL, 4), WEIR_OK);
+    }
+    for (int p = 0; p < N_LACKING; p++)
+        memcpy(last[p], weir_values(w, p), (size_t)n[p] * sizeof(float));
+    weir_close(w);
+}
+
+/* A parameter that lacks its gradient in some steps has the bits of a job without these steps. */
+static void step_without_gradient_leaves_no_trace(void **state)
+{
+    static float with[N_LACKING][LACKING_ELEMS], without[N_LACKING][LACKING_ELEMS];
+    train_lacking(true, with);
+    train_lacking(false, without);
+    assert_memory_equal(with[1], without[1], sizeof with[1]);
+    assert_memory_equal(with[2], without[2], sizeof with[2]);
+    assert_true(with[0][0] != without[0][0]);
 }
 
 enum { SMALL = 64, SMALL_STEPS = 20 };
@@ -178,5 +222,5 @@ static void stop_ends_job_at_its_step(void **state)
 int main(void)
 {
     return RUN_TESTS(test_alone, test_threads, test_shared_samples_differ, test_samples,
-                     stop_ends_job_at_its_step);
+                     stop_ends_job_at_its_step, step_without_gradient_leaves_no_trace);
 }

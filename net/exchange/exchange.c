@@ -126,7 +126,8 @@ enum status net_exchange_create(const struct net_exchange_config *cfg, struct ne
     TRY(fragments_create(&cfg->join.job, cfg->join.chunks, &x->fragment));
     x->links = calloc(1, sizeof *x->links);
     x->chunks = calloc((size_t)x->n_chunks, sizeof *x->chunks);
-    TRY(x->links && x->chunks ? ST_OK : ST_NOMEM);
+    x->lacking = malloc(lacking_total(cfg->join.chunks));
+    TRY(x->links && x->chunks && x->lacking ? ST_OK : ST_NOMEM);
     for (int i = 0; i < x->n_chunks; i++) {
         x->chunks[i].x = x;
         x->chunks[i].version = -1;
@@ -224,6 +225,7 @@ void net_exchange_destroy(struct net_exchange *x)
     free(x->server);
     free(x->fragment);
     free(x->chunks);
+    free(x->lacking);
     pthread_cond_destroy(&x->work);
     pthread_cond_destroy(&x->ready);
     pthread_cond_destroy(&x->changed);

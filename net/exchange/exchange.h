@@ -2,12 +2,11 @@
  * sends contributions and receives versions. A worker uses it, and so does a region's server,
  * which is a member of its parent group (ps/region/region.h).
  *
- * A push borrows the caller's gradient until net_exchange_wait() returns ST_OK for the chunk:
- * then the answer has arrived and nothing refers to the bytes any more. The version is written
- * straight into params. A broken stream is reopened without limit (a log line names the server
- * every few seconds). Requests without an answer are sent again under the same identity, so each
- * counts once (I3). If a wait fails, the bytes stay borrowed until net_exchange_destroy() has
- * returned.
+ * A push borrows the caller's gradient until net_exchange_wait() returns ST_OK for the chunk.
+ * The version is written straight into params. A broken stream is reopened without limit (a log
+ * line names the server every few seconds). Requests without an answer are sent again under the
+ * same identity, so each counts once (I3). If a wait fails, the bytes stay borrowed until
+ * net_exchange_destroy() has returned.
  *
  * When a generation ends, push, pull and wait return ST_REBASED, and params are not written any
  * more. Gradients stay borrowed until the next net_exchange_start(), which returns with the
@@ -89,6 +88,10 @@ void net_exchange_set_rate(struct net_exchange *x, float rate);
  * data are not read. */
 enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, const float *data,
                               float weight);
+/* The same with marks of missing gradients (net/wire/lacking.h), which are copied; NULL: none. data
+ * has zeros where a gradient is missing, and is not read if all are. */
+enum status net_exchange_push_lacking(struct net_exchange *x, int chunk, int64_t step,
+                                      const float *data, float weight, const uint8_t *lacking);
 /* Queues a contribution whose data already have the job's dtype of contributions. */
 enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t step,
                                       const void *data, float weight);
@@ -107,8 +110,7 @@ void net_exchange_set_unsent(struct net_exchange *x, int chunk, int64_t version,
                              const float *unsent);
 /* Requests a chunk's version `step` or later, in fp32 whatever the job's dtype of versions. */
 enum status net_exchange_pull(struct net_exchange *x, int chunk, int64_t step);
-/* Starts to send every push and pull that is queued. */
-void net_exchange_flush(struct net_exchange *x);
+void net_exchange_flush(struct net_exchange *x); /* starts to send all queued requests */
 /* Flushes, then waits until each chunk in [first, first + n) has no push or pull pending and its
  * version is at least `step`. Blocks while servers reconnect; ST_CANCELLED: after cancel. */
 enum status net_exchange_wait(struct net_exchange *x, int first, int n, int64_t step);
@@ -119,8 +121,7 @@ enum status net_exchange_wait_until(struct net_exchange *x, int first, int n, in
 /* Returns true if a push or pull of the chunk is pending, so that another returns ST_BUSY.
  * Returns false after the generation has ended. Sends nothing. */
 bool net_exchange_is_busy(struct net_exchange *x, int chunk);
-/* Returns the version of the chunk that params hold. */
-int64_t net_exchange_version(struct net_exchange *x, int chunk);
+int64_t net_exchange_version(struct net_exchange *x, int chunk); /* version in params */
 /* Returns 1 + the first sample of this member's next step, from the last answer for chunk 0; 0:
  * no answer has contained it. Only for modes in which each chunk advances by itself. The caller
  * has no request for chunk 0 pending. */
@@ -131,8 +132,7 @@ uint64_t net_exchange_samples(struct net_exchange *x);
  * is sent. ST_DEADLINE: ps 0 was not reached in time; the request is still sent if ps 0 is
  * reached later. */
 enum status net_exchange_leave_soon(struct net_exchange *x, int64_t deadline_ms);
-/* Returns true if ps 0 has acknowledged that request. */
-bool net_exchange_is_leaving(struct net_exchange *x);
+bool net_exchange_is_leaving(struct net_exchange *x); /* ps 0 has acknowledged the request */
 /* Sends all servers a leave message (deadline_ms for each). done: this member has the job's last
  * versions; then the message also goes to servers of a generation that this member has not
  * entered. */

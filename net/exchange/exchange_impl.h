@@ -10,6 +10,7 @@
 #include "net/exchange/server_set.h"
 #include "net/exchange/session.h"
 #include "net/rpc/send_queue.h"
+#include "net/wire/lacking.h"
 #include <stdbool.h>
 
 /* A chunk's state, and the one request that it may have pending. */
@@ -39,7 +40,8 @@ struct net_exchange {
     struct residuals *residuals;     /* rounding errors of earlier contributions; NULL: the
                                         format keeps none */
     struct exchange_chunk *chunks;
-    int *fragment; /* fragment of each chunk; NULL: every chunk is in each step (fragments.h) */
+    uint8_t *lacking; /* marks of each chunk's last contribution (lacking_at); guarded by `lock` */
+    int *fragment;    /* fragment of each chunk; NULL: every chunk is in each step (fragments.h) */
     struct grpc_runtime_pollers *pollers;
     pthread_t reconnect_thread;
     int reconnect_runs;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "net/exchange/residuals.h"
+#include "net/wire/lacking.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -54,7 +55,7 @@ static void hold_bytes(struct net_exchange *x, struct send_queue_item *item)
     item->release = NULL;
     if (item->shared_offset)
         x->stats.shared_bytes += item->bytes;
-    if (item->bytes == 0 || item->shared_offset)
+    if ((item->bytes == 0 || item->shared_offset) && !item->lacking)
         return;
     if (item->kind == PIECE_INIT) {
         item->owner = buf_ref(c->init_bytes);
@@ -251,7 +252,7 @@ enum status exchange_request_first(struct link *l, bool init)
     return ST_OK;
 }
 
-/* Makes `item` the chunk's request and starts to send it. */
+/* Makes `item` the chunk's request, with a copy of its marks, and starts to send it. */
 static enum status start_request(struct net_exchange *x, int chunk,
                                  const struct send_queue_item *item)
 {
@@ -268,8 +269,12 @@ static enum status start_request(struct net_exchange *x, int chunk,
         st = ST_BUSY;
     if (st == ST_OK) {
         l = x->links[x->server[chunk]];
+        struct send_queue_item own = *item;
+        if (item->lacking)
+            own.lacking = memcpy(x->lacking + lacking_at(x->cfg.join.chunks, chunk), item->lacking,
+                                 item->lacking_bytes);
         c->begin_ns = trace_begin();
-        must_report = exchange_request_set_item(l, c, item);
+        must_report = exchange_request_set_item(l, c, &own);
         queue_chunk(x, l, c);
     }
     pthread_mutex_unlock(&x->lock);
@@ -285,8 +290,8 @@ void net_exchange_set_rate(struct net_exchange *x, float rate)
     atomic_store(&x->rate, rate);
 }
 
-enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t step,
-                                      const void *data, float weight)
+static enum status push_chunk(struct net_exchange *x, int chunk, int64_t step, const void *data,
+                              float weight, const uint8_t *lacking)
 {
     if (chunk < 0 || chunk >= x->n_chunks)
         return ST_RANGE;
@@ -301,21 +306,60 @@ enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t
         .data = data,
         .bytes = dtype_bytes(dtype, (size_t)exchange_request_chunk(x, chunk)->n_elems)};
     item.has_rate = item.rate != 1;
-    if (weight == 0) { /* the contribution adds nothing, so its data are not sent */
-        item.data = NULL;
+    int n_params = lacking && weight > 0 ? lacking_n_params(x->cfg.join.chunks, chunk) : 0;
+    if (n_params > 0 && lacking_any(lacking, n_params)) {
+        item.lacking = lacking;
+        item.lacking_bytes = lacking_bytes(n_params);
+    }
+    if (weight == 0 || (item.lacking && lacking_all(lacking, n_params))) {
+        item.data = NULL; /* the contribution adds nothing, so its data are not sent */
         item.bytes = 0;
     }
     return start_request(x, chunk, &item);
 }
 
+enum status net_exchange_push_encoded(struct net_exchange *x, int chunk, int64_t step,
+                                      const void *data, float weight)
+{
+    return push_chunk(x, chunk, step, data, weight, NULL);
+}
+
+/* Sets the residuals of the parameters whose gradient is missing, from the n_elems floats of
+ * `from`; NULL: to 0. */
+static void set_residuals(const struct net_exchange *x, int chunk, const uint8_t *lacking,
+                          float *residual, const float *from)
+{
+    const struct chunks *chunks = x->cfg.join.chunks;
+    const struct net_chunk *c = exchange_request_chunk(x, chunk);
+    int n = lacking_n_params(chunks, chunk);
+    for (int k = 0; k < n; k++) {
+        const struct net_param *p = &chunks->params[c->param + k];
+        int64_t at = n > 1 ? p->first - c->first : 0, n_elems = n > 1 ? p->n_elems : c->n_elems;
+        if (!lacking_has(lacking, k))
+            continue;
+        if (from)
+            memcpy(residual + at, from + at, (size_t)n_elems * sizeof *residual);
+        else
+            memset(residual + at, 0, (size_t)n_elems * sizeof *residual);
+    }
+}
+
 enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, const float *data,
                               float weight)
+{
+    return net_exchange_push_lacking(x, chunk, step, data, weight, NULL);
+}
+
+enum status net_exchange_push_lacking(struct net_exchange *x, int chunk, int64_t step,
+                                      const float *data, float weight, const uint8_t *lacking)
 {
     if (chunk < 0 || chunk >= x->n_chunks)
         return ST_RANGE;
     enum dtype dtype = job_push_dtype(&x->cfg.join.job, x->cfg.join.chunks, chunk);
     if (dtype == DTYPE_F32 || (weight == 0 && !x->residuals))
-        return net_exchange_push_encoded(x, chunk, step, data, weight);
+        return push_chunk(x, chunk, step, data, weight, lacking);
+    bool is_empty = weight == 0 ||
+                    (lacking && lacking_all(lacking, lacking_n_params(x->cfg.join.chunks, chunk)));
     pthread_mutex_lock(&x->lock);
     bool busy = x->chunks[chunk].item.kind != PIECE_NONE; /* its staged bytes are in use */
     pthread_mutex_unlock(&x->lock);
@@ -324,11 +368,15 @@ enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, c
     const struct net_chunk *c = exchange_request_chunk(x, chunk);
     uint8_t *staged = x->staged + chunks_wire_at(x->cfg.join.chunks, x->push_dtype, chunk);
     float *residual = x->residuals ? residuals_of(x->residuals, chunk, step) : NULL;
-    if (weight != 0 && residual)
+    if (!is_empty && residual && lacking)
+        set_residuals(x, chunk, lacking, residual, NULL);
+    if (!is_empty && residual)
         dtype_encode_residual(dtype, staged, data, residual, (size_t)c->n_elems);
-    else if (weight != 0)
+    else if (!is_empty)
         dtype_encode(dtype, staged, data, (size_t)c->n_elems);
-    return net_exchange_push_encoded(x, chunk, step, staged, weight);
+    if (!is_empty && residual && lacking)
+        set_residuals(x, chunk, lacking, residual, residuals_added(x->residuals, chunk));
+    return push_chunk(x, chunk, step, staged, weight, lacking);
 }
 
 const float *net_exchange_unsent(const struct net_exchange *x, int chunk)

@@ -59,6 +59,11 @@ float *residuals_of(struct residuals *r, int chunk, int64_t step)
     return r->side[of->out] + c->first;
 }
 
+const float *residuals_added(const struct residuals *r, int chunk)
+{
+    return r->side[!r->of[chunk].out] + r->chunks->chunks[chunk].first;
+}
+
 const float *residuals_last(const struct residuals *r, int chunk)
 {
     return r->side[r->of[chunk].out] + r->chunks->chunks[chunk].first;

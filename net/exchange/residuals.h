@@ -23,6 +23,8 @@ void residuals_destroy(struct residuals *r); /* NULL is fine */
  * residual to the contribution, and overwrites it with the part that is rounded off (quant_encode).
  * If the caller skips the step instead, the residual is added to the next contribution. */
 float *residuals_of(struct residuals *r, int chunk, int64_t step);
+/* Returns the residual that was added to the chunk's last contribution. */
+const float *residuals_added(const struct residuals *r, int chunk);
 /* Returns the residual that the chunk's last contribution left over. */
 const float *residuals_last(const struct residuals *r, int chunk);
 /* Sets the residual to `left` (n_elems floats) and the last step to `step`; another process has

@@ -47,6 +47,7 @@ class Event:
 TURN = 0.2  # seconds of one wait in the library; Python's signal handlers run between waits
 GOODBYE = 2.0  # seconds for the request to leave after an interrupt
 AT_EXIT = 5  # seconds for other threads' calls to end
+_OWN_ARRAY: Any = object()  # stands for the array of gradient()
 ENDS = {DONE: "done", LEFT: "left", OVER: "over"}
 KINDS = {1: "began", 2: "ready", 3: "rebased", 4: "stopped"}
 
@@ -319,24 +320,27 @@ class Member:
                 raise Invalid("there is no parameter %d; %d were named" % (
                     param, len(self._shapes)))
             at, held = None, None
-            if data is not None:
+            if data is _OWN_ARRAY:
+                at = h.lib.weir_gradient(h.pointer, param) if samples > 0 else None
+            elif data is not None:
                 at, held = _library.address(data, math.prod(self._shapes[param]))
-            elif samples > 0:
-                at = h.lib.weir_gradient(h.pointer, param)
             if held is not None:
                 h.lent.setdefault(param, []).append(held)
             h.check(getattr(h.lib, name)(h.pointer, param, at, samples))
 
-    def push(self, param: int, gradient: Any = None, *, samples: float) -> None:
+    def push(self, param: int, gradient: Any = _OWN_ARRAY, *, samples: float) -> None:
         """Pushes the gradient of this step, and does not wait. samples: number of samples of which
         the gradient is the mean, and the weight of the contribution; 0: the contribution counts and
-        adds nothing. gradient: float32 of the parameter's shape; None: the array of
-        gradient(param). The array must not change until wait() for the parameter returns True, or
+        adds nothing. gradient: float32 of the parameter's shape; left out: the array of
+        gradient(param). None: this member has no gradient for the parameter in this step. Then the
+        push counts as zeros, but if no member has a gradient, the parameter and the state of its
+        optimizer stay. The array must not change until wait() for the parameter returns True, or
         next() returns a step."""
         self._push("weir_push", param, gradient, samples)
 
     def push_values(self, param: int, values: Any, *, samples: float) -> None:
-        """Pushes the parameter's values after this member's own local steps (own_local_steps)."""
+        """Pushes the parameter's values after this member's own local steps (own_local_steps).
+        None: these steps had no gradient for the parameter."""
         self._push("weir_push_values", param, values, samples)
 
     def pull(self, param: int) -> bool:
