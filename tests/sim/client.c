@@ -420,6 +420,7 @@ static struct sim_msg *make_piece(int node, const struct send_queue_item *item)
     m->piece.has_rate = item->has_rate;
     m->piece.rate = item->rate;
     m->piece.crc32c = item->crc32c;
+    m->piece.lacks = item->lacking != NULL;
     m->bytes = item->data ? item->bytes : 0;
     m->data = m->bytes ? memcpy(sim_alloc(m->bytes), item->data, m->bytes) : NULL;
     m->identity = nodes[node].contribution[item->chunk].identity;
@@ -507,20 +508,31 @@ void client_set_position(int node, int chunk, uint64_t position)
     nodes[node].contribution[chunk].position = position;
 }
 
-enum status __real_net_exchange_push(struct net_exchange *x, int chunk, int64_t step,
-                                     const float *data, float weight);
+enum status __real_net_exchange_push_lacking(struct net_exchange *x, int chunk, int64_t step,
+                                             const float *data, float weight,
+                                             const uint8_t *lacking);
+enum status __wrap_net_exchange_push_lacking(struct net_exchange *x, int chunk, int64_t step,
+                                             const float *data, float weight,
+                                             const uint8_t *lacking);
+enum status __wrap_net_exchange_push_lacking(struct net_exchange *x, int chunk, int64_t step,
+                                             const float *data, float weight,
+                                             const uint8_t *lacking)
+{
+    int node = sim.running;
+    uint64_t before = nodes[node].contribution[chunk].identity;
+    nodes[node].contribution[chunk].identity = sim_draw(&sim.node[node].random) | 1;
+    enum status st = __real_net_exchange_push_lacking(x, chunk, step, data, weight, lacking);
+    if (st != ST_OK)
+        nodes[node].contribution[chunk].identity = before;
+    return st;
+}
+
 enum status __wrap_net_exchange_push(struct net_exchange *x, int chunk, int64_t step,
                                      const float *data, float weight);
 enum status __wrap_net_exchange_push(struct net_exchange *x, int chunk, int64_t step,
                                      const float *data, float weight)
 {
-    int node = sim.running;
-    uint64_t before = nodes[node].contribution[chunk].identity;
-    nodes[node].contribution[chunk].identity = sim_draw(&sim.node[node].random) | 1;
-    enum status st = __real_net_exchange_push(x, chunk, step, data, weight);
-    if (st != ST_OK)
-        nodes[node].contribution[chunk].identity = before;
-    return st;
+    return __wrap_net_exchange_push_lacking(x, chunk, step, data, weight, NULL);
 }
 
 enum status __real_exchange_request_answer(struct link *l, const struct net_piece *p);

@@ -172,6 +172,11 @@ void sim_gradient(int c, uint64_t position, int batch, const float *version, flo
     }
 }
 
+bool sim_lacks(int c, uint64_t position)
+{
+    return opt(OPT_lacks) && rng_mix(position ^ (uint64_t)(c + 1) << 40) % 2;
+}
+
 void sim_first_value(int c, float *out)
 {
     for (int e = 0; e < table.chunks[c].n_elems; e++)

@@ -28,6 +28,8 @@ void sim_keep_plan(struct net_plan *p); /* frees it at the run's end */
 int sim_server_at(const char *address); /* -1: no server has this address */
 /* Computes the mean gradient of the batch whose first sample is at `position`. */
 void sim_gradient(int chunk, uint64_t position, int batch, const float *version, float *out);
+/* Returns true if the member with the batch at `position` has no gradient for the chunk. */
+bool sim_lacks(int chunk, uint64_t position);
 void sim_first_value(int chunk, float *out);
 /* Returns the factor of the learning rate for a step. In modes other than lockstep, `step` is the
  * position of the batch. If the job permits no such factor, returns 1. */

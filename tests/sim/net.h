@@ -46,6 +46,7 @@ struct sim_msg {
         bool has_rate;
         enum dtype dtype;
         uint64_t samples; /* only downwards */
+        bool lacks;       /* only upwards: the contribution has no gradient */
     } piece;
     uint64_t position;   /* index of a contribution's first sample */
     uint64_t identity;   /* number of the contribution; a repeat has the same */

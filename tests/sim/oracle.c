@@ -22,6 +22,7 @@ struct shadow {
     uint64_t partial[MAX_MEMBERS];  /* ranks that count for the next version */
     uint64_t position[MAX_MEMBERS]; /* their samples */
     float sum[SIM_ELEMS];
+    bool has_gradient; /* a contribution in `sum` has one */
 };
 
 /* A batch that contributed to the model's first chunk. */
@@ -109,7 +110,7 @@ static void apply_sum(struct oracle_state *s, int chunk, float rate, const float
     memcpy(old, s->value, sizeof old);
     memcpy(slots, s->slots, sizeof slots);
     factors.rate *= rate;
-    optim_begin_scaled(&sim_job.optim, (uint64_t)s->version + 1, 0, &factors, &step);
+    optim_begin_scaled(&sim_job.optim, (uint64_t)s->version + 1, s->idle, &factors, &step);
     const struct optim_run run = {.n = n,
                                   .sum = sum,
                                   .weight = 1,
@@ -124,25 +125,37 @@ static void apply_sum(struct oracle_state *s, int chunk, float rate, const float
     s->version++;
 }
 
+static void keep_state(struct oracle_state *s)
+{
+    s->version++;
+    s->idle++;
+}
+
 static uint64_t position_of(const struct generation *g, int64_t step)
 {
     uint64_t members = sim_job.sync_mode == JOB_SYNC ? (uint64_t)g->n_members : 1;
     return g->position + (uint64_t)(step - g->step) * members * (uint64_t)sim_job.batch;
 }
 
-/* Adds all members' contributions to the chunk, computed on version s. */
-static void sum_step(const struct generation *g, int chunk, const struct oracle_state *s,
+/* Adds all members' contributions to the chunk, computed on version s. Returns false if no member
+ * has a gradient. */
+static bool sum_step(const struct generation *g, int chunk, const struct oracle_state *s,
                      float sum[SIM_ELEMS])
 {
     float one[SIM_ELEMS], batch = (float)sim_job.batch, before[SIM_ELEMS];
     uint64_t at = position_of(g, s->version);
+    bool has_gradient = false;
     memset(sum, 0, SIM_ELEMS * sizeof *sum);
     memcpy(before, s->value, sizeof before);
     for (int m = 0; m < g->n_members; m++, at += (uint64_t)sim_job.batch) {
+        if (sim_lacks(chunk, at))
+            continue;
+        has_gradient = true;
         sim_gradient(chunk, at, sim_job.batch, before, one);
         for (int e = 0; e < (int)opt(OPT_elems); e++)
             sum[e] += one[e] * batch;
     }
+    return has_gradient;
 }
 
 static const struct oracle_state *right(struct generation *g, int chunk, int64_t step);
@@ -170,8 +183,10 @@ static void step_once(struct generation *g, int chunk, struct oracle_state *s)
     float sum[SIM_ELEMS];
     double weight = (double)sim_job.batch * g->n_members;
     double factor = clip_of(g, s->version, weight);
-    sum_step(g, chunk, s, sum);
-    apply_sum(s, chunk, sim_rate((uint64_t)s->version), sum, (float)(factor / weight));
+    if (sum_step(g, chunk, s, sum))
+        apply_sum(s, chunk, sim_rate((uint64_t)s->version), sum, (float)(factor / weight));
+    else
+        keep_state(s);
 }
 
 static void first_state(int chunk, struct oracle_state *s)
@@ -490,13 +505,16 @@ void oracle_begin_chunk(const struct net_plan *p, int chunk, const struct oracle
     if (in_lockstep()) {
         check_version(g, chunk, now->version, now->value, n_slots() ? now->slots : NULL,
                       "at the beginning");
+        if (n_slots() > 0 && !opt(OPT_regions) && now->idle != right(g, chunk, now->version)->idle)
+            differs("I2", g, chunk, now->version, "its number of idle updates");
         return;
     }
     if (chunk == 0)
         inherit_batches(g, now->version);
     const struct shadow *from = g->base ? &g->base->shadow[chunk] : NULL;
     if (from && g->source == PLAN_MEMORY) {
-        if (now->version != from->state.version || !is_same_state(&from->state, now->value, NULL))
+        if (now->version != from->state.version || !is_same_state(&from->state, now->value, NULL) ||
+            (n_slots() > 0 && now->idle != from->state.idle))
             differs("I2", g, chunk, now->version, "as it was handed over");
         s->n_counted = from->n_counted;
         s->counted = sim_alloc(MAX_COUNTED * sizeof *s->counted);
@@ -565,8 +583,13 @@ static void add_partial(struct shadow *s, const struct sim_msg *m)
     for (int i = 0; i < s->n_partial; i++)
         if (s->partial[i] == m->head.member)
             return;
-    for (int e = 0; e < (int)opt(OPT_elems); e++)
-        s->sum[e] = (s->n_partial ? s->sum[e] : 0) + data[e] * m->piece.weight;
+    if (s->n_partial == 0) {
+        memset(s->sum, 0, sizeof s->sum);
+        s->has_gradient = false;
+    }
+    for (int e = 0; e < (int)opt(OPT_elems) && !m->piece.lacks; e++)
+        s->sum[e] += data[e] * m->piece.weight;
+    s->has_gradient |= !m->piece.lacks;
     s->position[s->n_partial] = m->position;
     s->partial[s->n_partial++] = m->head.member;
     count_push(s, m);
@@ -600,13 +623,19 @@ void oracle_pushed(int server, const struct sim_msg *m, int64_t before, int64_t 
         add_partial(s, m);
         if (after == before)
             return;
-        apply_sum(&s->state, chunk, 1, s->sum, (float)(1.0 / (s->n_partial * sim_job.batch)));
+        if (s->has_gradient)
+            apply_sum(&s->state, chunk, 1, s->sum, (float)(1.0 / (s->n_partial * sim_job.batch)));
+        else
+            keep_state(&s->state);
         for (int i = 0; chunk == 0 && i < s->n_partial; i++)
             count_batch(g, s->position[i], after);
         s->n_partial = 0;
     } else if (after != before) {
         count_push(s, m);
-        apply_sum(&s->state, chunk, sim_rate(m->position), m->data, 1);
+        if (m->piece.lacks)
+            keep_state(&s->state);
+        else
+            apply_sum(&s->state, chunk, sim_rate(m->position), m->data, 1);
         if (chunk == 0)
             count_batch(g, m->position, after);
     }

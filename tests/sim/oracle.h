@@ -12,6 +12,7 @@
 struct oracle_state { /* state of one chunk */
     int64_t version;  /* -1: not there */
     int n_slots;
+    uint64_t idle; /* versions that equal the one before, as no member had a gradient */
     float value[SIM_ELEMS], slots[SIM_SLOTS];
 };
 

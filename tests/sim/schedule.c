@@ -189,6 +189,8 @@ void sim_schedule_of_seed(uint64_t seed, struct sim_schedule *s)
     }
     r = sim_random_of(seed, STREAM_FAULTS, 1);
     sim_scene_draw(&r, s);
+    r = sim_random_of(seed, STREAM_OPTIONS, 2);
+    s->option[OPT_lacks] = sim_chance(&r, 50);
 }
 
 static void node_text(int node, char out[24])
@@ -366,7 +368,7 @@ void sim_schedule_regions(struct sim_schedule *s)
     int64_t *o = s->option;
     int n = 0;
     o[OPT_regions] = o[OPT_coordinator] = 1;
-    o[OPT_mode] = o[OPT_min_workers] = 0;
+    o[OPT_mode] = o[OPT_min_workers] = o[OPT_lacks] = 0;
     o[OPT_servers] = o[OPT_servers] > 2 && sim_chance(&r, 70) ? 1 : o[OPT_servers];
     o[OPT_region_steps] = sim_between(&r, 1, 4);
     o[OPT_overlap] = sim_chance(&r, 40) ? sim_between(&r, 1, 3) : 0;

@@ -148,6 +148,19 @@ enum status __wrap_checkpoint_restore_read(const struct checkpoint_restore *r, i
     return ST_CORRUPT;
 }
 
+/* A region's workers have all gradients. */
+void __real_checkpoint_restore_idle(const struct checkpoint_restore *r, const struct chunks *chunks,
+                                    int chunk, int64_t version, uint64_t *idle);
+void __wrap_checkpoint_restore_idle(const struct checkpoint_restore *r, const struct chunks *chunks,
+                                    int chunk, int64_t version, uint64_t *idle);
+void __wrap_checkpoint_restore_idle(const struct checkpoint_restore *r, const struct chunks *chunks,
+                                    int chunk, int64_t version, uint64_t *idle)
+{
+    idle[0] = 0;
+    if (sim_is_server(sim.running))
+        __real_checkpoint_restore_idle(r, chunks, chunk, version, idle);
+}
+
 enum status __real_checkpoint_restore_samples(const struct checkpoint_restore *r, uint64_t **list,
                                               size_t *n);
 enum status __wrap_checkpoint_restore_samples(const struct checkpoint_restore *r, uint64_t **list,
@@ -195,7 +208,9 @@ static enum status hand_over(int server, const struct net_fetch_request *request
                                   .n_value = i->value_bytes / sizeof(float),
                                   .n_slots = i->slots_bytes / sizeof(float),
                                   .samples = i->samples,
-                                  .n_samples = i->n_samples};
+                                  .n_samples = i->n_samples,
+                                  .idle = i->idle ? i->idle->data : NULL,
+                                  .n_idle = i->idle ? 1 : 0};
     oracle_version((struct oracle_place){server, request->generation, f.chunk}, f.version, f.value,
                    f.slots, "fetched");
     return take(ctx, &f);

@@ -91,6 +91,7 @@ static void on_started(void *ctx)
         if (handover_take(r->store, i, -1, &t) == ST_OK) {
             now.version = t.version;
             memcpy(now.value, t.value->data, (size_t)opt(OPT_elems) * sizeof(float));
+            now.idle = t.idle ? *(const uint64_t *)t.idle->data : 0;
             if (t.slots)
                 memcpy(now.slots, t.slots->data,
                        t.slots->bytes < sizeof now.slots ? t.slots->bytes : sizeof now.slots);
@@ -393,8 +394,12 @@ static void on_message(int node, struct net_stream *stream, struct sim_msg *m)
                           .rate = m->piece.rate,
                           .crc32c = m->piece.crc32c,
                           .dtype = m->piece.dtype};
+    static const uint8_t mark = 1;
+    const struct net_span marks = {&mark, 1};
     if (sim.node[node].is_closed)
         return;
+    if (m->piece.lacks)
+        p.lacking = (struct net_payload){&marks, 0, 1};
     if (m->bytes)
         p.payload = (struct net_payload){&span, 0, m->bytes};
     bool is_push = m->piece.kind == PIECE_PUSH;

@@ -93,11 +93,15 @@ static enum status push_chunk(struct worker *w, int i, uint64_t position)
         return ST_OK;
     sim_gradient(i, position, sim_job.batch, w->params + sim_chunks->chunks[i].first,
                  w->gradient[i]);
-    if (w->diverges && i == sim_chunks->n_chunks - 1)
+    bool is_bad = w->diverges && i == sim_chunks->n_chunks - 1;
+    if (is_bad)
         w->gradient[i][0] = INFINITY;
+    static const uint8_t marks = 1;
+    bool lacks = sim_lacks(i, position) && !is_bad;
     client_set_position(w->node, i, position);
     net_exchange_set_rate(w->x, sim_rate(in_lockstep() ? (uint64_t)version : position));
-    return net_exchange_push(w->x, i, version, w->gradient[i], (float)sim_job.batch);
+    return net_exchange_push_lacking(w->x, i, version, w->gradient[i], (float)sim_job.batch,
+                                     lacks ? &marks : NULL);
 }
 
 static enum status exchange_step(struct worker *w)
