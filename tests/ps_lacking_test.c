@@ -1,7 +1,7 @@
 /* tests/ps_lacking_test.c - contributions without a gradient for some parameters of a chunk,
- * without a network. If a member has a gradient, the others count as zeros; if no member has one,
- * the parameter, its slots and its rounding residual stay, and Adam does not count the step for it.
- * The values match plain double precision, and the counts move with the chunks. */
+ * without a network. If a member has a gradient, other members count as zeros; if no member has
+ * one, the parameter, its slots and its rounding residual stay, and Adam does not count the step
+ * for it. The values match plain double precision, and the counts move with the chunks. */
 #include "net/wire/lacking.h"
 #include "ps/store/handover.h"
 #include "tests/check.h"

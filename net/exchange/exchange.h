@@ -88,8 +88,8 @@ void net_exchange_set_rate(struct net_exchange *x, float rate);
  * data are not read. */
 enum status net_exchange_push(struct net_exchange *x, int chunk, int64_t step, const float *data,
                               float weight);
-/* The same with marks of missing gradients (net/wire/lacking.h), which are copied; NULL: none. data
- * has zeros where a gradient is missing, and is not read if all are. */
+/* Queues a contribution with marks of missing gradients (net/wire/lacking.h; NULL: none), which are
+ * copied. data has zeros where a gradient is missing, and is not read if all are. */
 enum status net_exchange_push_lacking(struct net_exchange *x, int chunk, int64_t step,
                                       const float *data, float weight, const uint8_t *lacking);
 /* Queues a contribution whose data already have the job's dtype of contributions. */

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Members without a gradient for a parameter (weir_push with NULL): their push counts as zeros
-beside the gradients of others. If no member has a gradient, the parameter, its slots and Adam's
-count of steps stay, as in torch.optim; also with rounded numbers, local steps, killed and new
-servers."""
+beside the gradients of other members. If no member has a gradient, the parameter, its slots and
+Adam's count of steps stay, as in torch.optim; also with rounded numbers, local steps, killed and
+new servers."""
 # label: cluster
 import array
 import copy
@@ -68,7 +68,7 @@ class UnusedBranch(harness.Test):
                                     "b": nn.Linear(3, 2)})
 
     def gradients(self, net, step, member):
-        """Returns the member's gradients of the step, with None where there is none."""
+        """Returns the member's gradients of the step, with None where one is missing."""
         draw = self.torch.Generator().manual_seed(1000 * step + member)
         h = net["trunk"](self.torch.randn(8, 4, generator=draw))
         out = net["a"](h) + (net["b"](h) if has_branch(step, member) else 0)
@@ -196,8 +196,8 @@ class Lacking(harness.Test):
             self.assertEqual(got, want)
 
     def test_parameter_stays_in_rounds_without_a_gradient(self):
-        """With local steps a parameter without a gradient in all steps of a round has no change,
-        and the outer momentum does not move it."""
+        """A parameter without a gradient in all local steps of a round has no change, and the outer
+        momentum does not move it."""
         for own in (False, True):
             seen, begin = [], 2 if own else 4  # own steps: each step of next() is a round
             settings = {"outer_optimizer": "nesterov", "outer_learning_rate": 0.7,
