@@ -3,6 +3,8 @@
 decay of each parameter in each step, as in PyTorch."""
 # label: cluster
 import math
+import re
+import sys
 import warnings
 
 import harness
@@ -173,6 +175,28 @@ class Groups(torch_case.Torch):
         schedule = Schedule(scheduler, rule, [0.1], 1)
         self.assertEqual([schedule.factor(i) for i in (5, 2, 3, 0)], [1 / 32, 1 / 4, 1 / 8, 1])
         self.assertEqual(rule.param_groups[0]["lr"], 0.1)
+
+    def test_kills_change_no_bit(self):
+        """A worker and the server are killed and started again. The steps that are repeated have
+        the rates of the first time, so the weights have the same bits."""
+        command = [sys.executable, harness.source("tests/python/torch_rates.py")]
+
+        def bits(*kills):
+            folder = "%s/%d" % (self.dir(), len(kills))
+            with weir.Cluster(n_workers=2, command=command, checkpoint_dir=folder,
+                              ps_flags=["--save_steps=10"]) as cluster:
+                for n, name in enumerate(kills):
+                    at = "step %d " % (15 + 20 * n)
+                    harness.until(lambda a=at: a in cluster.output("worker:0"), at)
+                    cluster.kill(name)
+                    kind, task = name.split(":")
+                    (cluster.start_ps if kind == "ps" else cluster.start_worker)(int(task))
+                cluster.wait(60 * harness.PATIENCE)
+                return {re.search(r"SHA-256 of the weights: (\w+)",
+                                  cluster.output("worker:%d" % i)).group(1) for i in range(2)}
+        undisturbed = bits()
+        self.assertEqual(len(undisturbed), 1)
+        self.assertEqual(bits("worker:1", "ps:0"), undisturbed)
 
 
 harness.main(__name__)
