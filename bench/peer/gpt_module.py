@@ -1,14 +1,13 @@
 """The parameters of GPT-2 as a module of PyTorch, which computes nothing."""
-import shapes
+import gpt_values
 import torch
 
 
 class Parameters(torch.nn.Module):
     def __init__(self, size, dtype):
         super().__init__()
-        made = {name.replace(".", "_"): torch.nn.Parameter(torch.zeros(shape))
-                for name, shape in shapes.shapes(size)}
-        for name, p in made.items():
-            self.register_parameter(name, p)
+        for name, values in gpt_values.arrays(size):
+            self.register_parameter(name.replace(".", "_"),
+                                    torch.nn.Parameter(torch.from_numpy(values)))
         if dtype == "bf16":
             self.to(torch.bfloat16)

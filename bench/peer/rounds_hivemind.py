@@ -2,6 +2,7 @@
 import sys
 
 import gpt_module
+import gpt_values
 import hivemind
 import hivemind_dht
 import note
@@ -30,7 +31,8 @@ def main():
         made += 1
     note.note("round", round=made, client=client)
     with averager.get_tensors() as values:
-        shapes.check(float(values[0].flatten()[0]), 0, made, o["clients"])
+        shapes.check(float(values[0].flatten()[0]), gpt_values.first(o["size"]), made,
+                     o["clients"])
     note.note("checked", client=client)
 
 

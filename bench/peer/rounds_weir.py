@@ -1,6 +1,7 @@
 """One client of Weir: local steps of its own, which the server averages."""
 import sys
 
+import gpt_values
 import note
 import numpy
 import shapes
@@ -15,7 +16,8 @@ def main():
                      train_steps=LOCAL * o["rounds"], batch_size=1, local_steps=LOCAL,
                      own_local_steps=True, outer_optimizer="sgd", outer_learning_rate=1,
                      wire_dtype=o["dtype"], shared_memory=o["shared_memory"]) as member:
-        params = [member.param(name, shape) for name, shape in shapes.shapes(o["size"])]
+        params = [member.param(name, values.shape, values)
+                  for name, values in gpt_values.arrays(o["size"])]
         for step in member:
             note.note("round", round=step.step // LOCAL, client=client)
             for p in params:
@@ -23,9 +25,8 @@ def main():
                 numpy.add(member.values(p), numpy.float32(shapes.change(client)), out=made)
                 member.push_values(p, made, samples=step.n_samples)
         note.note("round", round=o["rounds"], client=client)
-        for p in params:
-            shapes.check(float(numpy.asarray(member.values(p)).flat[0]), 0, o["rounds"],
-                         o["clients"])
+        shapes.check(float(numpy.asarray(member.values(params[0])).flat[0]),
+                     gpt_values.first(o["size"]), o["rounds"], o["clients"])
     note.note("checked", client=client)
 
 

@@ -1,5 +1,6 @@
 """Both sides of Flower: FedAvg without evaluation, arrays of numpy. numpy has no bf16, so fp16
 stands for it, which has as many bytes."""
+import gpt_values
 import note
 import numpy
 import shapes
@@ -17,7 +18,7 @@ client = ClientApp()
 def main(grid, context):
     o = note.options()
     dtype = {"fp32": numpy.float32, "bf16": numpy.float16}[o["dtype"]]
-    arrays = [numpy.zeros(shape, dtype) for _, shape in shapes.shapes(o["size"])]
+    arrays = [values.astype(dtype, copy=False) for _, values in gpt_values.arrays(o["size"])]
     n = o["clients"]
     strategy = FedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=n,
                       min_available_nodes=n)
@@ -27,8 +28,8 @@ def main(grid, context):
 
     result = strategy.start(grid=grid, initial_arrays=ArrayRecord(arrays), num_rounds=o["rounds"],
                             evaluate_fn=at_round)
-    for array in result.arrays.to_numpy_ndarrays():
-        shapes.check(float(array.flat[0]), 0, o["rounds"], n)
+    shapes.check(float(result.arrays.to_numpy_ndarrays()[0].flat[0]), gpt_values.first(o["size"]),
+                 o["rounds"], n)
     for i in range(n):
         note.note("checked", client=i)
 
