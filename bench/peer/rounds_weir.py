@@ -12,10 +12,11 @@ LOCAL = 50  # steps of a round, for which one change of the values stands
 
 def main():
     o, client = note.options(), int(sys.argv[1])
+    wire = "bf16,bf16" if o["dtype"] == "bf16" else "fp32"  # of changes, and of values
     with weir.Member(ps_hosts=o["server"], n_workers=o["clients"], task_index=client,
                      train_steps=LOCAL * o["rounds"], batch_size=1, local_steps=LOCAL,
                      own_local_steps=True, outer_optimizer="sgd", outer_learning_rate=1,
-                     wire_dtype=o["dtype"], shared_memory=o["shared_memory"]) as member:
+                     wire_dtype=wire, shared_memory=o["shared_memory"]) as member:
         params = [member.param(name, values.shape, values)
                   for name, values in gpt_values.arrays(o["size"])]
         for step in member:
