@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The examples for PyTorch Lightning and for Hugging Face's Trainer train on a server and two
-workers, which end with the same weights. Skips those whose packages are not installed."""
+"""The examples of a GAN, for PyTorch Lightning and for Hugging Face's Trainer train on a server and
+two workers, which end with the same weights. Skips those whose packages are not installed."""
 # label: cluster long
 import importlib.util
 import os
@@ -39,6 +39,36 @@ class Examples(torch_case.Torch):
                               flags=["--clip_norm=1"])
         self.assertEqual(len(losses), 6)
         self.assertLess(losses[-1], 0.5 * losses[0])
+
+    def test_gan_trains(self):
+        self.assertEqual(len(self.trained("gan_weir.py")), 400)
+
+    def test_gan_matches_pytorch(self):
+        """The network whose turn it is not stays, and Adam does not count the step for it."""
+        sys.path.insert(0, EXAMPLES)
+        import gan_weir as gan  # pylint: disable=import-error,import-outside-toplevel
+        nets, data = [gan.networks() for _ in range(2)], gan.ring()
+
+        def member(i, settings):
+            seen, rule = [], gan.optimizer_of(nets[i])
+            exchange = self.exchange(nets[i], optimizer=rule, train_steps=12, **settings)
+            for step in exchange:
+                seen.append(exchange.samples(data))
+                z = gan.noise(seen[-1], step.step)
+                gan.loss_of(nets[i], data[seen[-1]], z, step.step).backward()
+                rule.step()
+                rule.zero_grad()
+            return seen
+        seen = self.job(member)
+        turns = iter(range(24))
+
+        def loss(of, items):
+            step = next(turns) // 2
+            return gan.loss_of(of, data[items], gan.noise(items, step), step)
+        want = gan.networks()
+        self.plain(want, gan.optimizer_of(want), seen, loss)
+        for net in nets:
+            self.close(net.state_dict(), want.state_dict())
 
 
 harness.main(__name__)

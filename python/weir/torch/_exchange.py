@@ -17,13 +17,17 @@ from ._ways import ByName, LocalSteps, Way
 
 
 def _way(optimizer: Union[str, torch.optim.Optimizer], local_steps: int, batch_size: Any,
-         backwards: int, early: bool, scheduler: Any, scheduler_steps: int) -> Way:
+         backwards: int, early: bool, later: Sequence[str], scheduler: Any,
+         scheduler_steps: int) -> Way:
     own = not isinstance(optimizer, str)
     if scheduler is not None and (not own or local_steps > 1):
         raise Invalid("scheduler= needs optimizer=, a PyTorch optimizer whose steps the servers "
                       "make; with the name of an optimizer use the setting lr_schedule")
     if not own:
-        return ByName(optimizer, backwards, early)
+        return ByName(optimizer, backwards, early, later)
+    if later:
+        raise Invalid("later= needs the name of an optimizer of the servers; with a PyTorch "
+                      "optimizer all of its parameters may require gradients later")
     if early or backwards != 1:
         raise Invalid("%s needs the name of an optimizer of the servers; a PyTorch optimizer "
                       "pushes in step(), after any number of backward() calls" % (
@@ -63,6 +67,8 @@ class Exchange:
         statistics of batch normalization. Other buffers may differ between members.
     backwards: number of backward() calls in a step, whose gradients are added, if `optimizer` is a
         name.
+    later: names of parameters that require no gradients at the start, and may require them later,
+        if `optimizer` is a name. All parameters of a PyTorch optimizer may.
     scheduler: a scheduler of torch.optim.lr_scheduler over the PyTorch optimizer, or a function of
         the number of a step that returns the factor of the learning rate. The program calls the
         scheduler's step() as before.
@@ -77,13 +83,13 @@ class Exchange:
     def __init__(self, model: torch.nn.Module,
                  optimizer: Union[str, torch.optim.Optimizer] = "adam", *, local_steps: int = 1,
                  early: bool = False, buffers: Optional[Sequence[str]] = None, backwards: int = 1,
-                 scheduler: Any = None, scheduler_steps: int = 1, trace: Optional[str] = None,
-                 **settings: Any) -> None:
+                 later: Sequence[str] = (), scheduler: Any = None, scheduler_steps: int = 1,
+                 trace: Optional[str] = None, **settings: Any) -> None:
         self.model = getattr(model, "_orig_mod", model)  # the module that torch.compile() wraps
         self._outer = model
         self.local_steps = int(local_steps)
         self._way = _way(optimizer, self.local_steps, settings.get("batch_size"), backwards,
-                         early and not _hooks.is_compiled(model), scheduler, scheduler_steps)
+                         early and not _hooks.is_compiled(model), later, scheduler, scheduler_steps)
         settings.setdefault("arithmetic", "PyTorch %s, %s, %d threads" % (
             torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()))
         for name in self._way.settings().keys() & settings.keys():

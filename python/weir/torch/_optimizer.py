@@ -113,7 +113,7 @@ class OwnOptimizer(Way):
         if len(found) < len(mine):
             raise Invalid("the optimizer has %d parameters that the model does not have; pass the "
                           "module that holds all of them" % (len(mine) - len(found)))
-        return [(name, p) for name, p in found if p.requires_grad]
+        return found
 
     def attach(self, exchange: Any) -> list[Any]:
         of = weakref.ref(exchange)

@@ -3,7 +3,7 @@ and by local steps of a PyTorch optimizer. _optimizer.py has a third one."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
 import torch
 
@@ -56,10 +56,14 @@ class Way:
         """Pushes a parameter's gradient."""
         samples = 0 if exchange._skipped else exchange.step.n_samples
         source = s.tensor if s.average else s.tensor.grad
-        if source is None:
-            s.room.zero_()
-        else:
+        if source is not None:
             s.room.copy_(source.detach().to_dense())  # an Embedding's gradient may be sparse
+        elif exchange.step.stride == 1:
+            # If no member has a gradient, the parameter and its state stay.
+            exchange.member.push(s.number, None, samples=samples)
+            return
+        else:
+            s.room.zero_()  # servers of a region need a gradient
         exchange.member.push(s.number, samples=samples)
 
     def end_step(self, exchange: Any) -> Optional[Step]:
@@ -76,8 +80,8 @@ class Way:
 class ByName(Way):
     """The servers' optimizer. Each gradient is pushed as soon as backward has computed it."""
 
-    def __init__(self, name: str, backwards: int, early: bool) -> None:
-        self.name, self.backwards, self.early = name, backwards, early
+    def __init__(self, name: str, backwards: int, early: bool, later: Sequence[str]) -> None:
+        self.name, self.backwards, self.early, self.later = name, backwards, early, tuple(later)
         self.n_ended = 0  # number of backward() calls of this step that have ended
         self._queued = False  # whether backward will call _ended()
         self._nested = False  # whether reentrant activation checkpoints ran backward
@@ -85,10 +89,22 @@ class ByName(Way):
     def settings(self) -> dict[str, Any]:
         return {"optimizer": self.name}
 
+    def parameters(self, model: torch.nn.Module) -> Named:
+        there = dict(model.named_parameters())
+        for name in self.later:
+            if name not in there:
+                raise Invalid("later=: the model has no parameter '%s'" % name)
+        return [(name, p) for name, p in there.items() if p.requires_grad or name in self.later]
+
     def attach(self, exchange: Any) -> list[Any]:
-        made = [s.tensor.register_post_accumulate_grad_hook(
-            _hooks.Hook(exchange, self._on_gradient, s))
-                for s in exchange.slots if not s.average]
+        made = []
+        for s in exchange.slots:
+            if not s.average:
+                required = s.tensor.requires_grad
+                s.tensor.requires_grad_(True)  # only then PyTorch accepts a hook
+                made.append(s.tensor.register_post_accumulate_grad_hook(
+                    _hooks.Hook(exchange, self._on_gradient, s)))
+                s.tensor.requires_grad_(required)
         if not self.early:
             return made
         by_tensor = {id(s.tensor): s for s in exchange.slots}

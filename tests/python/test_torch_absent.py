@@ -1,0 +1,86 @@
+#!/usr/bin/python3
+"""weir.torch: a parameter that no member has a gradient for in a step stays, with its state, as in
+PyTorch; parameters are frozen and unfrozen during training."""
+# label: cluster
+import harness
+import torch_case
+
+import weir
+
+STEPS = 16
+
+
+class Absent(torch_case.Torch):
+    def rules(self):
+        """Returns the name, the settings and the PyTorch optimizer of several optimizers whose
+        parameters move without gradients."""
+        o = self.torch.optim
+        return (("adamw", {"learning_rate": 0.01, "weight_decay": 0.1},
+                 lambda p: o.AdamW(p, 0.01, weight_decay=0.1)),
+                ("momentum", {"learning_rate": 0.05}, lambda p: o.SGD(p, 0.05, momentum=0.9)),
+                ("rmsprop", {"learning_rate": 0.005, "momentum": 0.5},
+                 lambda p: o.RMSprop(p, 0.005, momentum=0.5)))
+
+    def both(self, prepare, loss, later=()):
+        """Trains by each rule in both ways on two members, and by PyTorch. prepare(net, step):
+        called before each step, and with -1 before the first. loss(net, items, step, member)."""
+        for name, settings, make in self.rules():
+            for own in (False, True):
+                with self.subTest(name, own=own):
+                    self.one(name, settings, make if own else None, make, prepare, loss, later)
+
+    def one(self, name, settings, own, make, prepare, loss, later):
+        nets = [self.net() for _ in range(2)]
+
+        def member(i, cluster):
+            net, seen = nets[i], []
+            prepare(net, -1)
+            rule = own(net.parameters()) if own else None
+            how = {"optimizer": rule} if own else {"optimizer": name, "later": later, **settings}
+            exchange = self.exchange(net, train_steps=STEPS, **how, **cluster)
+            for step in exchange:
+                prepare(net, step.step)
+                seen.append(exchange.samples(64))
+                loss(net, seen[-1], step.step, i).backward()
+                if own:
+                    rule.step()
+                    rule.zero_grad()
+            return seen
+        seen, want, turns = self.job(member), self.net(), iter(range(2 * STEPS))
+        prepare(want, -1)
+
+        def alone(net, items):
+            step, i = divmod(next(turns), 2)
+            if i == 0:
+                prepare(net, step)
+            return loss(net, items, step, i)
+        self.plain(want, make(want.parameters()), seen, alone)
+        for net in nets:
+            self.close(net.state_dict(), want.state_dict())
+
+    def test_unused_branch_stays(self):
+        """A branch that is used in every fourth step only, or by one of the members."""
+        def loss(net, items, step, member):
+            if step % 4 == 0 or step % 4 == 2 and member == 1:
+                return self.loss(net, items)
+            return (net[0](self.x[items]) ** 2).mean()
+        self.both(lambda net, step: None, loss)
+
+    def test_frozen_and_unfrozen_parameters(self):
+        """The first layer is frozen at the start and trained from step 4 on; the last one is frozen
+        from step 8 to 12."""
+        def prepare(net, step):
+            net[0].requires_grad_(step >= 4)
+            net[2].requires_grad_(not 8 <= step < 12)
+        self.both(prepare, lambda net, items, *_: self.loss(net, items),
+                  ["0.weight", "0.bias"])
+
+    def test_unknown_later_parameter_refused(self):
+        with self.assertRaisesRegex(weir.Invalid, "no parameter '7.weight'"):
+            next(self.exchange(self.net(), later=["7.weight"]))
+        net = self.net()
+        with self.assertRaisesRegex(weir.Invalid, "later= needs the name"):
+            self.exchange(net, self.torch.optim.SGD(net.parameters(), 1), later=["0.weight"])
+
+
+harness.main(__name__)
