@@ -47,7 +47,8 @@ class Documents(unittest.TestCase):
         docs = [d for d in there if d.endswith(".md") and "/bench/" not in d]
         docs += [harness.source(d) for d in ("README.md", "CONTRIBUTING.md")]
         for doc in docs:
-            for name in re.findall(r"`([\w./-]+\.(?:c|h|py|cu|proto))`", harness.read_source(doc)):
+            text = harness.read_source(doc)
+            for name in re.findall(r"`(\w[\w./-]*\.(?:c|h|py|cu|proto))`", text):
                 self.assertTrue(any(path.endswith("/" + name) for path in there),
                                 "%s: %s" % (doc, name))
 
