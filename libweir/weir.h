@@ -99,8 +99,8 @@ struct weir_step {
     int64_t reserved[6];
 };
 /* Begins the next step: waits until its values are here, and resumes in each new generation. The
- * program must have pushed all parameters of the step before. timeout_ms -1: no timeout. Other
- * codes: DONE, LEFT, OVER, AGAIN. */
+ * program must have pushed all parameters of the step before, and these calls must have returned.
+ * timeout_ms -1: no timeout. Other codes: DONE, LEFT, OVER, AGAIN. */
 int weir_next(struct weir *w, int timeout_ms, struct weir_step *out);
 /* Sets a factor, finite and 0 or above, of the learning rate for the updates by this step; it is 1
  * in each new step. Call it before the step's first push. In sync all members must set the same
@@ -172,11 +172,11 @@ int weir_next_event(struct weir *w, struct weir_event *out); /* WEIR_AGAIN: no e
 struct weir_gpu; /* a reservation */
 /* Reserves a GPU, or a part of its memory, for this process and until its end, beside weir-worker's
  * reservations (docs/guide/gpus.md). uuid: "GPU-..." or "MIG-...", in full. memory_fraction: up to
- * 1; 0: the whole GPU. lock_dir: the workers' --gpu_lock_dir; NULL: its default. The call does not
- * wait, needs no handle, and neither checks nor initialises CUDA. AGAIN: other processes hold the
- * GPU. After another code than OK, why[size] has one sentence, which names these processes. A child
- * of fork must call weir_gpu_release: otherwise the reservation lasts until the child's end, too.
- */
+ * 1; 0: the whole GPU. lock_dir: the workers' --gpu_lock_dir; NULL: its default. The call waits for
+ * a few seconds at most, needs no handle, and neither checks nor initialises CUDA. AGAIN: other
+ * processes hold the GPU. After another code than OK, why[size] has one sentence, which names these
+ * processes. A child of fork must call weir_gpu_release: otherwise the reservation lasts until the
+ * child's end, too. */
 int weir_gpu_reserve(const char *uuid, double memory_fraction, const char *lock_dir,
                      struct weir_gpu **out, char *why, int size);
 /* Ends the reservation. In a child of fork it closes only the child's copy. gpu may be NULL. */
