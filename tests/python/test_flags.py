@@ -20,7 +20,7 @@ OTHERS = {"install", "prefix", "target", "test_dir", "output_on_failure", "list_
           "build_arg", "entrypoint", "rm", "read_only", "tmpfs", "cap_drop", "security_opt",
           "shm_size", "pids_limit", "init", "time", "user", "cpus",  # docker
           "unit", "now",  # systemd
-          "stream", "ssl_certfile", "standalone",  # Flower, torchrun
+          "stream", "ssl_certfile", "standalone", "display_name",  # Flower, torchrun, Jupyter
           "args", "no_netns",  # gdb, tests/chaos
           "cflags", "libs", "n_workers", "load_fast",  # pkg-config, libweir, TensorBoard
           *"""zone machine_type image_family image_project boot_disk_size metadata_from_file
