@@ -30,6 +30,37 @@ class Guards(Torch):
             exchange.close()
         left.step()
 
+    def test_second_optimizer_of_the_model_refused(self):
+        """A GAN's second optimizer, which was not passed, would train each member's own network."""
+        both = self.torch.nn.ModuleDict({"g": self.net(), "d": self.net()})
+        rules = [self.torch.optim.SGD(both[n].parameters(), lr=0.1) for n in ("g", "d")]
+        with self.began(both, rules[0]) as exchange:
+            with self.assertRaisesRegex(weir.Invalid, r"a SGD that has parameter 'd\..* of the "
+                                        "exchange's model.*one optimizer whose groups"):
+                rules[1].step()
+            exchange.close()
+
+    def test_optimizer_outside_of_the_job_warned_of(self):
+        free = self.net()
+        own = self.torch.optim.SGD(free.parameters(), lr=0.1)
+        with weir.Cluster() as cluster, self.began(self.net(), **cluster.settings()) as exchange:
+            with self.assertWarnsRegex(UserWarning, "each member of the job trains them by itself"):
+                own.step()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                own.step()
+            exchange.close()
+
+    def test_late_change_by_data_refused_in_the_last_step(self):
+        net = self.net()
+        exchange = self.exchange(net, optimizer="sgd", train_steps=9)
+        with self.assertRaisesRegex(weir.Invalid, "has changed parameter"):
+            for step in exchange:
+                self.loss(net, [0]).backward()
+                if step.step > 4:
+                    next(net.parameters()).data.clamp_(-0.001, 0.001)
+        self.assertEqual(step.step, 8)
+
     def test_step_of_local_optimizer_refused(self):
         net = self.net()
         rule = self.torch.optim.SGD(net.parameters(), lr=0.1)

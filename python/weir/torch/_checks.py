@@ -7,15 +7,16 @@ from .._library import Invalid
 from ._slots import Slot
 
 # Changes by `.data`, which PyTorch does not count, and new parameters are searched for in the first
-# steps of an exchange, and then once in a number of steps.
+# steps of an exchange, then once in a number of steps, and in the job's last step.
 FIRST, EVERY = 3, 64
 
 
 class Checks:
-    """The checks of one exchange. n_steps: number of steps that it has begun."""
+    """The checks of one exchange. n_steps: number of steps that it has begun. is_last: the present
+    step is the job's last one."""
 
     def __init__(self, model: torch.nn.Module, slots: list[Slot]) -> None:
-        self.n_steps = 0
+        self.n_steps, self.is_last = 0, False
         self._slots = [s for s in slots if not s.average]
         trained = {id(s.tensor) for s in slots}
         self._left_out = [(name, p) for name, p in model.named_parameters()
@@ -23,9 +24,12 @@ class Checks:
         self._frozen = [(name, p) for name, p in self._left_out if not p.requires_grad]
         self._known = trained | {id(p) for _, p in self._left_out}
 
+    def _thorough(self) -> bool:
+        return self.is_last or self.n_steps <= FIRST or self.n_steps % EVERY == 0
+
     def values(self, slots: list[Slot]) -> None:
         """Raises Invalid if the program has changed the values of one of these parameters."""
-        thorough = self.n_steps <= FIRST or self.n_steps % EVERY == 0
+        thorough = self._thorough()
         for s in slots:
             s.check()
             if s.changed(thorough):
@@ -44,7 +48,7 @@ class Checks:
                 raise Invalid("parameter '%s' required no gradient when training began, so the "
                               "servers do not have it, and it would stay as it is; name it: "
                               "Exchange(..., later=['%s'])" % (name, name))
-        if self.n_steps <= FIRST or self.n_steps % EVERY == 0:
+        if self._thorough():
             for name, p in model.named_parameters():
                 if id(p) not in self._known:
                     raise Invalid("parameter '%s' was added or replaced after the first step, and "

@@ -246,6 +246,7 @@ class Exchange:
                 self._bring(s)
         self.counts, self._skipped = True, False
         self._checks.n_steps += 1
+        self._checks.is_last = step.step + 1 >= step.train_steps
         self.step = self._way.begin_step(self, step)
         return self.step
 

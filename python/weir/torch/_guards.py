@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+import warnings
 import weakref
 from typing import Any, Callable, Iterable, Optional
 
@@ -14,6 +15,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from .._library import Invalid
 
 _owners: dict[int, Any] = {}  # id of a parameter: weak reference to its exchange
+_active: "weakref.WeakSet[Any]" = weakref.WeakSet()  # exchanges that have begun, and not ended
+_warned: "weakref.WeakSet[Any]" = weakref.WeakSet()  # optimizers of which a warning was printed
 _installed = False
 _scaled: "weakref.WeakSet[Any]" = weakref.WeakSet()  # GradScalers whose first loss was checked
 
@@ -22,10 +25,12 @@ def watch(exchange: Any) -> None:
     """Guards the parameters of an exchange until it ends."""
     of = weakref.ref(exchange)
     _owners.update({id(s.tensor): of for s in exchange.slots if not s.average})
+    _active.add(exchange)
     _install()
 
 
 def release(exchange: Any) -> None:
+    _active.discard(exchange)
     for s in exchange.slots:
         of = _owners.get(id(s.tensor))
         if of is not None and of() in (None, exchange):
@@ -46,9 +51,30 @@ def _parameters(optimizer: Any) -> Iterable[Any]:
     return (p for g in getattr(optimizer, "param_groups", ()) for p in g["params"])
 
 
+def _check_outside(optimizer: Any) -> None:
+    """Refuses the step of an optimizer over parameters of an exchange's model that the servers do
+    not have; warns of one over other parameters."""
+    kind, mine = type(optimizer).__name__, {id(p) for p in _parameters(optimizer)}
+    for exchange in list(_active):
+        for name, p in exchange.model.named_parameters():
+            if id(p) in mine:
+                raise Invalid("step() of a %s that has parameter '%s' of the exchange's model; the "
+                              "servers do not have it, and each member would train it by itself. "
+                              "Pass one optimizer whose groups have all parameters, or make an "
+                              "exchange with servers of its own for each network" % (kind, name))
+    if any(e.step is not None and e.step.generation for e in _active):
+        _warned.add(optimizer)
+        warnings.warn("weir: step() of a %s over parameters that no exchange trains: each member "
+                      "of the job trains them by itself" % kind, stacklevel=4)
+
+
 def _before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
     exchange = owner(_parameters(optimizer))
-    if exchange is None or exchange._way.may_step(optimizer):
+    if exchange is None:
+        if optimizer not in _warned:
+            _check_outside(optimizer)
+        return
+    if exchange._way.may_step(optimizer):
         return
     if exchange._way.optimizer is optimizer:
         raise Invalid("the exchange calls step() of this optimizer itself; remove the call")
