@@ -70,7 +70,8 @@ class FromDoc(harness.Test):
         self.wait_all([said], 90)
         outputs = [said.output(), *self.run_weir(text, "train_weir.py")]
         for output in outputs:
-            losses = {int(e): float(l) for e, l in re.findall(r"epoch (\d+) loss (\S+)", output)}
+            said = re.findall(r"epoch (\d+) loss (\d+\.\d{4})", output)
+            losses = {int(e): float(l) for e, l in said}
             self.assertEqual(sorted(losses), list(range(10)))
             self.assertLess(losses[9], losses[0])
         self.assertTrue(os.path.exists(self.path("snapshot.pt")))
