@@ -65,7 +65,8 @@ static void fill_step(struct weir *w, struct weir_step *out)
         .member = p->member,
         .rank = p->rank,
         .n_members = p->n_members,
-        .began = w->began};
+        .began = w->began,
+        .n_regions = p->n_regions};
 }
 
 static void begin_step(struct weir *w, int64_t step)

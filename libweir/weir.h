@@ -95,8 +95,9 @@ struct weir_step {
     int64_t generation;  /* number of the servers' generation; 0: there are no servers */
     int64_t member;      /* permanent number of this member, --task_index */
     int64_t rank, n_members; /* place of this member in the generation: 0 .. n_members - 1 */
-    int64_t began; /* not 0: first step after a start; values may differ from the last step's */
-    int64_t reserved[6];
+    int64_t began;     /* not 0: first step after a start; values may differ from the last step's */
+    int64_t n_regions; /* number of the job's regions; 0: the servers have no parent */
+    int64_t reserved[5];
 };
 /* Begins the next step: waits until its values are here, and resumes in each new generation. The
  * program must have pushed all parameters of the step before, and these calls must have returned.
@@ -126,9 +127,9 @@ float *weir_gradient(struct weir *w, int param);
  * samples is above 0, NULL means that this member has no gradient for the parameter in this step,
  * and the push counts as zeros. If no member has a gradient, the parameter and the optimizer's
  * state of it stay, and Adam does not count the step for it. NULL is refused for a statistic that
- * changes, and in a region; it may set the array of weir_gradient() to zeros. Small parameters that
- * are sent together need the same `samples`. After WEIR_E_INVALID nothing was pushed. WEIR_OK: the
- * gradient is queued, or the generation has ended. */
+ * changes, and in a region (n_regions above 0); it may set the array of weir_gradient() to zeros.
+ * Small parameters that are sent together need the same `samples`. After WEIR_E_INVALID nothing was
+ * pushed. WEIR_OK: the gradient is queued, or the generation has ended. */
 int weir_push(struct weir *w, int param, const float *gradient, double samples);
 /* Pushes the values that this member's own local steps led to (setting own_local_steps). They are
  * borrowed like a gradient. NULL with samples above 0: these steps had no gradient. */

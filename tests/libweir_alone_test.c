@@ -35,6 +35,7 @@ static void test_alone(void **state)
         assert_int_equal(s.position, 4 * step);
         assert_int_equal(s.n_samples, 4);
         assert_int_equal(s.stride, 1);
+        assert_int_equal(s.n_regions, 0);
         assert_int_equal(s.n_members, 1);
         assert_int_equal(s.began, step == 0);
         assert_int_equal(weir_push(w, 0, g, 4), WEIR_OK);

@@ -63,7 +63,7 @@ def error(code: int, text: str) -> Error:
 class StepStruct(ctypes.Structure):
     _fields_ = [(name, c_int64) for name in (
         "step", "train_steps", "position", "n_samples", "stride", "generation", "member", "rank",
-        "n_members", "began")] + [("reserved", c_int64 * 6)]
+        "n_members", "began", "n_regions")] + [("reserved", c_int64 * 5)]
 
 
 class EventStruct(ctypes.Structure):

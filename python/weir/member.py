@@ -27,6 +27,7 @@ class Step:
     rank: int
     n_members: int
     began: bool  # first step after a start; values may differ from the last step's
+    n_regions: int  # number of the job's regions; 0: the servers have no parent
 
     @property
     def positions(self) -> range:
@@ -261,8 +262,8 @@ class Member:
             if code in ENDS:
                 self.result = ENDS[code]
                 return None
-            got = [getattr(out, f.name) for f in dataclasses.fields(Step)]
-            return Step(*got[:-1], bool(got[-1]))
+            got = {f.name: getattr(out, f.name) for f in dataclasses.fields(Step)}
+            return Step(**{**got, "began": bool(got["began"])})
 
     def step_rate(self, factor: float) -> None:
         """Sets a factor, 0 or above, of the learning rate for the updates by the present step; in

@@ -19,7 +19,7 @@ FLOATS = ctypes.POINTER(ctypes.c_float)
 class Step(ctypes.Structure):
     _fields_ = [(n, ctypes.c_int64) for n in (
         "step", "train_steps", "position", "n_samples", "stride", "generation", "member", "rank",
-        "n_members", "began")] + [("reserved", ctypes.c_int64 * 6)]
+        "n_members", "began", "n_regions")] + [("reserved", ctypes.c_int64 * 5)]
 
 
 def load(path):

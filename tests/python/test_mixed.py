@@ -85,7 +85,7 @@ class Mixed(regions.Test):
         workers = [self.regions[i].start_worker(k, "--record_samples=" + path)
                    for (i, k), path in zip(((0, 0), (0, 1), (1, 0)), paths)]
         while (step := own.next(60 * harness.PATIENCE)) is not None:
-            self.assertEqual(step.stride, 2)
+            self.assertEqual((step.stride, step.n_regions), (2, 2))
             rows.append((step.generation, step.step, step.position, step.n_samples))
             for param in range(4):
                 own.push(param, samples=step.n_samples)

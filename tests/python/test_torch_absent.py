@@ -2,6 +2,8 @@
 """weir.torch: a parameter that no member has a gradient for in a step stays, with its state, as in
 PyTorch; parameters are frozen and unfrozen during training."""
 # label: cluster
+import tempfile
+
 import harness
 import torch_case
 
@@ -74,6 +76,38 @@ class Absent(torch_case.Torch):
             net[2].requires_grad_(not 8 <= step < 12)
         self.both(prepare, lambda net, items, *_: self.loss(net, items),
                   ["0.weight", "0.bias"])
+
+    def test_missing_gradient_in_a_region_counts_as_zeros(self):
+        """A job with one region, and one with two: the last layer has no gradient after step 3, and
+        momentum moves it further."""
+        def loss(net, items, step):
+            return self.loss(net, items) if step < 4 else (net[0](self.x[items]) ** 2).mean()
+
+        def member(net, cluster):
+            seen = []
+            exchange = self.exchange(net, "momentum", learning_rate=0.05, train_steps=STEPS,
+                                     **cluster)
+            for step in exchange:
+                self.assertEqual(step.n_regions, n_regions)
+                seen.append(exchange.samples(64))
+                loss(net, seen[-1], step.step).backward()
+            return seen
+
+        def with_zeros(net, items):
+            for p in net.parameters():
+                p.grad = self.torch.zeros_like(p) if p.grad is None else p.grad
+            return loss(net, items, next(turns) // n_regions)
+        for n_regions in (1, 2):
+            nets, want = [self.net() for _ in range(n_regions)], self.net()
+            with self.subTest(n_regions), tempfile.TemporaryDirectory() as folder:
+                seen = self.job(lambda i, cluster: member(nets[i], cluster), 1, n_regions,
+                                checkpoint_dir=folder,
+                                region_flags=["--region_steps=1", "--outer_optimizer=sgd"])
+                turns = iter(range(n_regions * STEPS))
+                self.plain(want, self.torch.optim.SGD(want.parameters(), 0.05, momentum=0.9), seen,
+                           with_zeros)
+                for net in nets:
+                    self.close(net.state_dict(), want.state_dict())
 
     def test_unknown_later_parameter_refused(self):
         with self.assertRaisesRegex(weir.Invalid, "no parameter '7.weight'"):

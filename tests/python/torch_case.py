@@ -35,18 +35,19 @@ class Torch(harness.Test):
         for name, values in want.items():
             self.torch.testing.assert_close(got[name], values, rtol=rtol, atol=atol, msg=name)
 
-    def job(self, member, n=2, **kwargs):
-        """Runs a server, and member(i, settings) for each of n members, each in a thread of its
-        own. Returns their results, or raises the first error of a member."""
-        out, errors = [None] * n, []
+    def job(self, member, n=2, regions=0, **kwargs):
+        """Runs a server, and member(i, settings) for each of n members (n in each region), each in
+        a thread of its own. Returns their results, or raises the first error of a member."""
+        total = n * max(1, regions)
+        out, errors = [None] * total, []
 
         def run(i, cluster):
             try:
                 out[i] = member(i, {"batch_size": 8, "seed": 1, **cluster.settings(i)})
             except BaseException as e:  # pylint: disable=broad-except
                 errors.append(e)
-        with weir.Cluster(n_workers=n, **kwargs) as cluster:
-            threads = [threading.Thread(target=run, args=(i, cluster)) for i in range(n)]
+        with weir.Cluster(n_workers=n, regions=regions, **kwargs) as cluster:
+            threads = [threading.Thread(target=run, args=(i, cluster)) for i in range(total)]
             for thread in threads:
                 thread.start()
             for thread in threads:

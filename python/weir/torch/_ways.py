@@ -58,7 +58,7 @@ class Way:
         source = s.tensor if s.average else s.tensor.grad
         if source is not None:
             s.room.copy_(source.detach().to_dense())  # an Embedding's gradient may be sparse
-        elif exchange.step.stride == 1:
+        elif exchange.step.n_regions == 0:
             # If no member has a gradient, the parameter and its state stay.
             exchange.member.push(s.number, None, samples=samples)
             return
